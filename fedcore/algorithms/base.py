@@ -1,0 +1,31 @@
+"""What the specification of every algorithm has in common."""
+
+from typing import ClassVar, Literal
+
+from fedcore.core import Aggregator, Rule, ServerOptimiser
+from fedcore.spec.base import Block, PositiveRate
+
+
+class AlgorithmSpec(Block):
+    """An algorithm and its parameters; each part it does not override is FedAvg's."""
+
+    source: ClassVar[str]
+    """The publication, with the algorithm or equation number."""
+    weighting: ClassVar[Literal["uniform"] | None] = None
+    """How the algorithm weighs its cohort when the specification does not say; None leaves it to the scheme."""
+
+    kind: str
+    server_lr: PositiveRate = 1.0
+    """The server's step size; short for `server: {lr: ...}`."""
+
+    def rule(self) -> Rule:
+        """The clients' rule."""
+        return Rule()
+
+    def aggregator(self) -> Aggregator:
+        """The server's aggregation."""
+        return Aggregator()
+
+    def server(self, lr: float) -> ServerOptimiser:
+        """The server's optimiser with step size `lr`."""
+        return ServerOptimiser(lr)

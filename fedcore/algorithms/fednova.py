@@ -1,0 +1,56 @@
+"""FedNova: normalised averaging, which removes the objective inconsistency of unequal local work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from fedcore.algorithms.base import AlgorithmSpec
+from fedcore.algorithms.control import ControlVariates
+from fedcore.core import Aggregator, Cohort, Rule
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+TauEff = Literal["steps", "normaliser"] | float
+
+
+@dataclass(frozen=True)
+class NormalisedAveraging(Aggregator):
+    """tau_eff sum_i w_i Delta_i / ||a_i||_1."""
+
+    tau_eff: TauEff = "steps"
+
+    def combine(self, deltas: Tensor, cohort: Cohort) -> Tensor:
+        normalised = (cohort.weights / cohort.effort) @ deltas
+        if self.tau_eff == "steps":
+            return normalised * (cohort.weights @ cohort.steps)
+        if self.tau_eff == "normaliser":
+            return normalised * (cohort.weights @ cohort.effort)
+        return normalised * self.tau_eff
+
+
+class FedNova(AlgorithmSpec):
+    """Averages the clients' normalised gradients d_i, so that unequal tau_i do not shift the optimum.
+
+        d_i = -Delta_i / (eta ||a_i||_1),   x <- x - tau_eff sum_i w_i eta d_i
+
+    ||a_i||_1 follows the local solver: tau_i for SGD, less with a proximal term, more with momentum; those come from
+    `local.optimizer`. At a finite step size the fixed point weighs clients by p_i K_i / tau_i and is x* only as eta -> 0.
+    """
+
+    source = "Wang et al., A Novel Framework for the Analysis and Design of Heterogeneous Federated Learning, IEEE TSP 2021, eqs. (11), (13)"
+
+    kind: Literal["fednova"] = "fednova"
+    variance_reduction: bool = False
+    """FedNova-VR: each local gradient becomes g_i + sum_j p_j d_j - d_i, d the previous round's raw mean gradients."""
+    tau_eff: Literal["steps", "normaliser"] | Annotated[float, Field(gt=0, le=1e9)] = "steps"
+    """Effective steps: `steps` sum_i w_i tau_i, `normaliser` sum_i w_i ||a_i||_1, or a number."""
+
+    def rule(self) -> Rule:
+        return ControlVariates(mean="share") if self.variance_reduction else Rule()
+
+    def aggregator(self) -> Aggregator:
+        return NormalisedAveraging(self.tau_eff)

@@ -1,0 +1,181 @@
+"""Server optimisers, and `server`: the one a specification puts in place of its algorithm's own.
+
+With d the aggregated direction: plain steps x <- x + lr d; momentum (Hsu et al., 2019, FedAvgM); and the adaptive methods
+of Reddi et al. (2021), Algorithm 2, without bias correction:
+
+    m <- beta1 m + (1 - beta1) d
+    v <- v + d^2                              (Adagrad)
+    v <- beta2 v + (1 - beta2) d^2            (Adam)
+    v <- v - (1 - beta2) d^2 sign(v - d^2)    (Yogi)
+    x <- x + lr m / (sqrt(v) + tau)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from fedcore.core import ServerOptimiser, Vectors
+from fedcore.spec.base import Block, Decay, NonNegative, PositiveRate
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Momentum(ServerOptimiser):
+    """v <- beta v + d, x <- x + lr v; with Nesterov x <- x + lr (d + beta v). v starts at zero; no dampening."""
+
+    beta: float = 0.9
+    nesterov: bool = False
+
+    def start(self) -> Mapping[str, float]:
+        return {"velocity": 0.0}
+
+    def step(self, direction: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
+        velocity = self.beta * state["velocity"] + direction
+        move = direction + self.beta * velocity if self.nesterov else velocity
+        return self.lr * move, {"velocity": velocity}
+
+
+@dataclass(frozen=True)
+class Adaptive(ServerOptimiser):
+    """What Adagrad, Adam and Yogi share: all but the second moment's recursion."""
+
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tau: float = 1e-3
+    v0: float = 1e-6
+
+    def start(self) -> Mapping[str, float]:
+        return {"m": 0.0, "v": self.v0}
+
+    def step(self, direction: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
+        m = self.beta1 * state["m"] + (1 - self.beta1) * direction
+        v = self.second_moment(state["v"], direction * direction)
+        return self.lr * m / (v.sqrt() + self.tau), {"m": m, "v": v}
+
+    def second_moment(self, v: Tensor, square: Tensor) -> Tensor:
+        """The next v [D], given d^2 [D]; as it stands, Adam's."""
+        return self.beta2 * v + (1 - self.beta2) * square
+
+
+@dataclass(frozen=True)
+class Adagrad(Adaptive):
+    """v <- v + d^2."""
+
+    def second_moment(self, v: Tensor, square: Tensor) -> Tensor:
+        return v + square
+
+
+@dataclass(frozen=True)
+class Yogi(Adaptive):
+    """v <- v - (1 - beta2) d^2 sign(v - d^2), with sign(0) = 0."""
+
+    def second_moment(self, v: Tensor, square: Tensor) -> Tensor:
+        return v - (1 - self.beta2) * square * (v - square).sign()
+
+
+class AdaptiveParameters(Block):
+    """The parameters of an adaptive server optimiser."""
+
+    beta1: Decay = 0.9
+    """Decay of the first moment."""
+    beta2: Decay = 0.99
+    """Decay of the second moment (Adagrad has none)."""
+    tau: Annotated[float, Field(gt=0, le=1e6)] = 1e-3
+    """Added to sqrt(v): the degree of adaptivity."""
+    v0: NonNegative | None = None
+    """Where v starts; absent, tau^2."""
+
+    def moments(self) -> dict[str, float]:
+        """The parameters as `Adaptive` takes them."""
+        v0 = self.tau**2 if self.v0 is None else self.v0
+        return {"beta1": self.beta1, "beta2": self.beta2, "tau": self.tau, "v0": v0}
+
+
+class OwnServer(Block):
+    """The algorithm's own optimiser with another step size."""
+
+    lr: PositiveRate
+
+    def build(self) -> ServerOptimiser | None:
+        """None: the algorithm says."""
+        return None
+
+
+class SgdServer(Block):
+    """x <- x + lr d."""
+
+    kind: Literal["sgd"]
+    lr: PositiveRate = 1.0
+
+    def build(self) -> ServerOptimiser:
+        """The optimiser."""
+        return ServerOptimiser(self.lr)
+
+
+class MomentumServer(Block):
+    """Server momentum, as in FedAvgM."""
+
+    kind: Literal["momentum"]
+    lr: PositiveRate = 1.0
+    beta: Decay = 0.9
+    nesterov: bool = False
+
+    def build(self) -> ServerOptimiser:
+        """The optimiser."""
+        return Momentum(self.lr, self.beta, self.nesterov)
+
+
+class AdagradServer(AdaptiveParameters):
+    """Server Adagrad, as in FedAdagrad."""
+
+    kind: Literal["adagrad"]
+    lr: PositiveRate = 0.1
+    beta1: Decay = 0.0
+
+    def build(self) -> ServerOptimiser:
+        """The optimiser."""
+        return Adagrad(self.lr, **self.moments())
+
+
+class AdamServer(AdaptiveParameters):
+    """Server Adam, as in FedAdam."""
+
+    kind: Literal["adam"]
+    lr: PositiveRate = 0.1
+
+    def build(self) -> ServerOptimiser:
+        """The optimiser."""
+        return Adaptive(self.lr, **self.moments())
+
+
+class YogiServer(AdaptiveParameters):
+    """Server Yogi, as in FedYogi."""
+
+    kind: Literal["yogi"]
+    lr: PositiveRate = 0.1
+
+    def build(self) -> ServerOptimiser:
+        """The optimiser."""
+        return Yogi(self.lr, **self.moments())
+
+
+def _kind(value: Any) -> str:
+    kind = value.get("kind", "own") if isinstance(value, dict) else getattr(value, "kind", "own")
+    return str(kind)
+
+
+AnyServer = Annotated[
+    Annotated[OwnServer, Tag("own")]
+    | Annotated[SgdServer, Tag("sgd")]
+    | Annotated[MomentumServer, Tag("momentum")]
+    | Annotated[AdagradServer, Tag("adagrad")]
+    | Annotated[AdamServer, Tag("adam")]
+    | Annotated[YogiServer, Tag("yogi")],
+    Discriminator(_kind),
+]

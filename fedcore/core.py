@@ -1,0 +1,180 @@
+"""The vocabulary: what a federated algorithm is, as four independent frozen values.
+
+Glossary. One word for one thing, here and everywhere else:
+
+- *client*: one simulated device or silo; N of them form the *population*. *Cohort*: the M clients of one round.
+- *x* [D]: the server's model, one flat vector. *y* [..., D]: a client's model while it trains.
+- *step*: one local mini-batch update; tau_i of them in a round. *delta* = y - x [..., D]: what a client's training changed.
+- *direction*: in a rule, what a local step descends along; in an aggregator, what the server moves along.
+- *effort* ||a_i||_1: how far the local solver travels, over lr, when every gradient is 1 (FedNova, Section III);
+  tau_i for plain SGD.
+- *memory*: vectors a client keeps between rounds. *shared*: vectors the server broadcasts beside x.
+
+Every tensor's last axis is the parameters, D; any axes before it are clients. So a rule is written for one client and
+serves a cohort, and nothing here imports a tensor library: the operations are those of the tensors handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Vectors = Mapping[str, "Tensor"]
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """What one client (or, with a leading axis, each client of a cohort) knows while it trains in one round."""
+
+    x: Tensor
+    """[D] the model as broadcast."""
+    shared: Vectors
+    """[D] each."""
+    memory: Vectors
+    """[..., D] each."""
+    anchor: Tensor | None
+    """[..., D] the client's full gradient at x, if the rule asks for it."""
+    steps: Tensor
+    """[..., 1] tau_i."""
+    effort: Tensor
+    """[..., 1] ||a_i||_1."""
+    lr: float
+    """The step size eta at the first local step of the round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """What a client sends at the end of a round, and what it keeps."""
+
+    delta: Tensor
+    """[..., D] y - x."""
+    memory: Vectors = field(default_factory=dict)
+    """[..., D] each: the client's new memory."""
+    shared: Vectors = field(default_factory=dict)
+    """[..., D] each: what it sends beside delta, by the name of the shared vector it is for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cohort:
+    """The clients whose uploads reach the server in one round."""
+
+    weights: Tensor
+    """[M] aggregation weights w_i."""
+    share: Tensor
+    """[M] p_i, each client's share of the whole objective."""
+    population: int
+    """N."""
+    steps: Tensor
+    """[M] tau_i."""
+    effort: Tensor
+    """[M] ||a_i||_1."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The client's half of an algorithm and the server's answer to it; as it stands, FedAvg's."""
+
+    def memory(self) -> tuple[str, ...]:
+        """Names of the vectors each client keeps; they start at zero."""
+        return ()
+
+    def shared(self) -> tuple[str, ...]:
+        """Names of the vectors the server broadcasts beside x; they start at zero."""
+        return ()
+
+    def needs_anchor(self) -> bool:
+        """Whether each client computes its full gradient at x before it trains."""
+        return False
+
+    def direction(self, grad: Tensor, y: Tensor, local: Local) -> Tensor:
+        """What a local step descends along, [..., D]."""
+        return grad
+
+    def finish(self, y: Tensor, local: Local) -> Upload:
+        """What the client sends and keeps after its last step."""
+        return Upload(delta=y - local.x)
+
+    def absorb(self, shared: Vectors, sent: Vectors, cohort: Cohort) -> Vectors:
+        """The shared vectors [D] after the server has received `sent` [M, D]."""
+        return shared
+
+
+@dataclass(frozen=True)
+class Solver:
+    """The local optimiser: SGD with weight decay, a proximal term and momentum."""
+
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    prox_mu: float = 0.0
+
+    def step(
+        self, rule: Rule, grad: Tensor, y: Tensor, velocity: Tensor | None, lr: float | Tensor, local: Local
+    ) -> tuple[Tensor, Tensor | None]:
+        """One local step: v <- rho v + direction(g + wd y) + mu (y - x), y <- y - lr v.
+
+        Returns y [..., D] and the velocity [..., D] (None without momentum); `velocity` is None at the first step.
+        """
+        if self.weight_decay:
+            grad = grad + self.weight_decay * y
+        direction = rule.direction(grad, y, local)
+        if self.prox_mu:
+            direction = direction + self.prox_mu * (y - local.x)
+        if self.momentum:
+            velocity = direction if velocity is None else self.momentum * velocity + direction
+            direction = velocity
+        return y - lr * direction, velocity
+
+
+@dataclass(frozen=True)
+class Aggregator:
+    """Cohort deltas to one direction; as it stands, the weighted mean of FedAvg."""
+
+    def combine(self, deltas: Tensor, cohort: Cohort) -> Tensor:
+        """Deltas [M, D] to a direction [D]: x + direction is where plain averaging would put the server."""
+        return cohort.weights @ deltas
+
+
+@dataclass(frozen=True)
+class ServerOptimiser:
+    """How the server moves along the direction; as it stands, SGD: x <- x + lr direction."""
+
+    lr: float = 1.0
+
+    def start(self) -> Mapping[str, float]:
+        """The state vectors by name, with the value every entry starts from."""
+        return {}
+
+    def step(self, direction: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
+        """The change of x [D], and the new state."""
+        return self.lr * direction, state
+
+
+@dataclass(frozen=True)
+class Compressor:
+    """What a message [..., D] is replaced by on the wire; as it stands, itself."""
+
+    error_feedback: bool = False
+
+    def compress(self, message: Tensor) -> Tensor:
+        """The message as the receiver decodes it, [..., D]."""
+        return message
+
+    def message_bytes(self, dim: int, word: int) -> int:
+        """Bytes on the wire for one message of D = `dim` numbers of `word` bytes."""
+        return dim * word
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A federated algorithm: four independent choices, and the local solver they run with."""
+
+    rule: Rule = Rule()
+    aggregator: Aggregator = Aggregator()
+    server: ServerOptimiser = ServerOptimiser()
+    solver: Solver = Solver()
+    uplink: Compressor = Compressor()
+    downlink: Compressor = Compressor()

@@ -1,0 +1,42 @@
+"""The errors of fedcore: each says what was wrong, with the value, and what would be right."""
+
+
+class FedcoreError(Exception):
+    """Anything that fedcore refuses or cannot do."""
+
+
+class SpecificationError(FedcoreError):
+    """A specification that is well formed but cannot be run; `pointer` is the JSON pointer of the culprit."""
+
+    def __init__(self, pointer: str, detail: str) -> None:
+        super().__init__(f"{pointer}: {detail}")
+        self.pointer = pointer
+        self.detail = detail
+
+
+class DataUnavailableError(FedcoreError):
+    """A data set that is not on this machine; the message says where to put its files."""
+
+
+class CheckpointError(FedcoreError):
+    """A checkpoint that cannot be read, or that belongs to another run."""
+
+
+class PresetNotFoundError(FedcoreError):
+    """No preset has this name; the message lists those that exist."""
+
+
+class NotFoundError(FedcoreError):
+    """No experiment, run or model has this id."""
+
+
+class ConflictError(FedcoreError):
+    """The request makes no sense in the present state of the experiment or run."""
+
+
+class IdempotencyError(FedcoreError):
+    """An idempotency key was used before with another request body."""
+
+
+class StaleLeaseError(FedcoreError):
+    """A worker lost its run: the lease expired and another worker may have claimed it."""

@@ -1,0 +1,66 @@
+"""Every setting of FedQ, read once from the environment and an optional `.env` file."""
+
+from functools import cache
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class Settings(BaseSettings):
+    """Settings by environment variable `FEDQ_<NAME>`."""
+
+    model_config = SettingsConfigDict(env_prefix="FEDQ_", env_file=".env", extra="ignore", frozen=True, use_attribute_docstrings=True)
+
+    home: Path = Path(".fedq")
+    """State of the embedded stack: database, broker socket, checkpoints, models, logs."""
+    data_dir: Path = Path("~/.cache/fedq/data")
+    """Data sets, laid out as torchvision does (`MNIST/raw/...`)."""
+    database_url: str | None = None
+    """SQLAlchemy URL; absent, SQLite in `home`."""
+    broker_url: str | None = None
+    """Celery broker URL; absent, the embedded stack's own Valkey in `home`."""
+    storage_url: str | None = None
+    """Where checkpoints and models go: a folder or an fsspec URL; absent, a folder in `home`."""
+    slice_seconds: Seconds = 2.0
+    """Rounds are committed together about this often."""
+    lease_seconds: Seconds = 10.0
+    """A worker that has not renewed its lease for this long has lost its run."""
+    turn_seconds: Seconds = 60.0
+    """A worker hands its run back after this long when others of the same priority wait."""
+    attempts: Annotated[int, Field(ge=1)] = 3
+    """A run that is lost or fails this often without finishing a round in between is failed."""
+    queues: str = "default"
+    """Queues a worker serves, separated by commas."""
+    torch_threads: Annotated[int, Field(ge=1)] = 1
+    """Threads of one worker's tensor library; one worker per core is faster than one worker on all."""
+    redis_bin: Path | None = None
+    """A redis-server or valkey-server for the embedded stack; absent, the wheel's or the one on PATH."""
+    url: str = "http://127.0.0.1:8642"
+    """The service that the client and the command line talk to."""
+    api_key: str | None = None
+    """Sent as a bearer token by the client."""
+
+    @property
+    def database(self) -> str:
+        """The database URL, resolved."""
+        return self.database_url or f"sqlite:///{self.home.absolute() / 'fedq.db'}"
+
+    @property
+    def storage(self) -> str:
+        """The storage URL, resolved."""
+        return self.storage_url or str(self.home.absolute() / "storage")
+
+    @property
+    def broker(self) -> str:
+        """The broker URL, resolved."""
+        return self.broker_url or f"redis+socket://{self.home.absolute() / 'run' / 'broker.sock'}"
+
+
+@cache
+def settings() -> Settings:
+    """The settings of this process."""
+    return Settings()

@@ -1,0 +1,5 @@
+"""The specification of an experiment: the one document that HTTP, command line and Python share."""
+
+from fedcore.spec.experiment import Arm, ExperimentSpec
+
+__all__ = ["Arm", "ExperimentSpec"]

@@ -1,0 +1,76 @@
+"""`participation`: which clients take part in a round, and how their changes are weighed."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from fedcore.spec.base import MAX_CLIENTS, Block, Fraction
+
+Weighting = Literal["samples", "uniform", "unbiased"]
+ClientId = Annotated[int, Field(ge=0, lt=MAX_CLIENTS)]
+
+
+class _Participation(Block):
+    weighting: Weighting | None = None
+    """`samples`: n_i renormalised over the cohort; `uniform`: equal; `unbiased`: divided by the expected number of
+    times client i is drawn, so that the weighted change is unbiased for sum_i p_i Delta_i. Absent: what the algorithm
+    says, else what the scheme says."""
+
+
+class Full(_Participation):
+    """Every client in every round; weights p_i."""
+
+    kind: Literal["full"]
+
+
+class _Sampled(_Participation):
+    clients_per_round: Annotated[int, Field(ge=1, le=MAX_CLIENTS)] | None = None
+    """K, the clients drawn each round."""
+    fraction: Fraction | None = None
+    """K as a share of all clients, rounded, at least one; instead of `clients_per_round`."""
+
+    @model_validator(mode="after")
+    def _one_count(self) -> Self:
+        if (self.clients_per_round is None) == (self.fraction is None):
+            raise ValueError("give `clients_per_round` or `fraction`, one of the two")
+        return self
+
+    def cohort_size(self, population: int) -> int:
+        """K for a population of N clients."""
+        if self.clients_per_round is not None:
+            return self.clients_per_round
+        assert self.fraction is not None
+        return max(1, round(self.fraction * population))
+
+
+class Uniform(_Sampled):
+    """Uniformly without replacement, weights n_i renormalised over the cohort (McMahan et al.; FedProx's experiments)."""
+
+    kind: Literal["uniform"]
+
+
+class WithReplacement(_Sampled):
+    """S1 of Li et al.: K draws with replacement with probability p_i, each draw weighing 1/K."""
+
+    kind: Literal["with_replacement"]
+
+
+class WithoutReplacement(_Sampled):
+    """S2 of Li et al.: K clients uniformly without replacement, x <- (N/K) sum_S p_i y_i.
+
+    The weights sum to one only when all p_i are equal; otherwise the iterate itself is scaled, as printed.
+    `weighting: unbiased` adds the weighted changes to x instead.
+    """
+
+    kind: Literal["without_replacement"]
+
+
+class Trace(_Participation):
+    """The cohort of every round, given; a client named twice was drawn twice."""
+
+    kind: Literal["trace"]
+    rounds: Annotated[tuple[tuple[ClientId, ...], ...], Field(min_length=1, max_length=100_000)]
+    """A list of client ids per round."""
+
+
+AnyParticipation = Annotated[Full | Uniform | WithReplacement | WithoutReplacement | Trace, Field(discriminator="kind")]

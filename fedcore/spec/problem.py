@@ -1,0 +1,130 @@
+"""`problem`: which data, who holds what, and which model is trained."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from fedcore.spec.base import Block, NonNegative, Seed
+from fedcore.spec.dataset import AnyDataset, ClientCount, ExactProblem, FederatedDataset
+
+Width = Annotated[int, Field(ge=1, le=65_536)]
+
+
+class _Partition(Block):
+    clients: ClientCount
+    seed: Seed | None = None
+    """Fixes the partition over all runs; absent, each run draws its own from its seed."""
+
+
+class IidPartition(_Partition):
+    """Samples shuffled and dealt out evenly."""
+
+    kind: Literal["iid"]
+
+
+class DirichletPartition(_Partition):
+    """Each class divided over the clients by one draw of Dirichlet(alpha, ..., alpha); redrawn until no client is too small.
+
+    The per-class form of Yurochkin et al. and FedNova, Section V: a client that already holds n / N samples gets no more.
+    """
+
+    kind: Literal["dirichlet"]
+    alpha: Annotated[float, Field(gt=0, le=1e6)]
+    """Concentration: small is heterogeneous (0.1), large is nearly iid (100)."""
+    min_samples: Annotated[int, Field(ge=1, le=1_000_000)] = 10
+    """The fewest samples any client may hold."""
+
+
+class ShardsPartition(_Partition):
+    """Samples sorted by label and cut into equal shards, each client dealt some (McMahan et al., 2017)."""
+
+    kind: Literal["shards"]
+    shards_per_client: Annotated[int, Field(ge=1, le=10_000)] = 2
+
+
+class ClassesPerClientPartition(_Partition):
+    """Each client holds a fixed number of classes, with power-law (lognormal) sizes, as FedProx, Section 5.1."""
+
+    kind: Literal["classes_per_client"]
+    classes: Annotated[int, Field(ge=1, le=1_000)] = 2
+    min_samples: Annotated[int, Field(ge=1, le=1_000_000)] = 10
+    """The fewest samples any client may hold."""
+    sigma: NonNegative = 2.0
+    """Deviation of the logarithm of the sizes; 0 makes them equal."""
+
+
+AnyPartition = Annotated[
+    IidPartition | DirichletPartition | ShardsPartition | ClassesPerClientPartition,
+    Field(discriminator="kind"),
+]
+
+
+class _Regularised(Block):
+    l2: NonNegative = 0.0
+    """Adds l2 |theta|^2 / 2 to every client's loss."""
+
+
+class Linear(_Regularised):
+    """Affine map with squared error 1/2 |W z + b - t|^2, t the one-hot label; starts at zero."""
+
+    kind: Literal["linear"]
+
+
+class Logistic(_Regularised):
+    """Multinomial logistic regression (softmax, cross-entropy); convex, starts at zero."""
+
+    kind: Literal["logistic"]
+
+
+class Mlp(_Regularised):
+    """Fully connected layers with ReLU, cross-entropy."""
+
+    kind: Literal["mlp"]
+    hidden: Annotated[tuple[Width, ...], Field(min_length=1, max_length=16)] = (200,)
+    """Widths of the hidden layers."""
+
+
+class Cnn(_Regularised):
+    """The CNN of McMahan et al. (2017): 5 x 5 convolutions with 2 x 2 max-pooling, one hidden dense layer, cross-entropy."""
+
+    kind: Literal["cnn"]
+    channels: Annotated[tuple[Width, Width], Field()] = (32, 64)
+    """Channels of the two convolutions."""
+    hidden: Width = 512
+    """Width of the dense layer."""
+    norm: Literal["none", "group"] = "none"
+    """`group` puts group norm after each convolution."""
+
+    @field_validator("norm", mode="before")
+    @classmethod
+    def _no_batch_norm(cls, value: object) -> object:
+        if value in ("batch", "batch_norm"):
+            raise ValueError("batch norm is refused: averaging running statistics is wrong under heterogeneity; use 'group'")
+        return value
+
+
+AnyModel = Annotated[Linear | Logistic | Mlp | Cnn, Field(discriminator="kind")]
+
+
+class Problem(Block):
+    """The data set, its partition over clients and the model; an exact problem is all three at once."""
+
+    dataset: AnyDataset
+    partition: AnyPartition | None = None
+    model: AnyModel | None = None
+
+    @model_validator(mode="after")
+    def _blocks_fit(self) -> Self:
+        federated = isinstance(self.dataset, FederatedDataset)
+        if federated and self.partition is not None:
+            raise ValueError(f"{self.dataset.kind} comes divided into clients; leave `partition` out")
+        if not federated and self.partition is None:
+            raise ValueError(f"{self.dataset.kind} comes in one piece; give a `partition` to divide it over clients")
+        exact = isinstance(self.dataset, ExactProblem)
+        if exact and self.model is not None:
+            raise ValueError(f"{self.dataset.kind} is its own model; leave `model` out")
+        if not exact and self.model is None:
+            raise ValueError(f"give a `model` to train on {self.dataset.kind}")
+        if isinstance(self.model, Cnn) and self.dataset.kind == "synthetic":
+            raise ValueError("cnn needs images; synthetic features are vectors of 60: use logistic or mlp")
+        return self
