@@ -1,0 +1,82 @@
+"""Participation schemes: which clients take part in a round, how often each was drawn, and what each weighs."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcore.data.random import generator
+from fedcore.spec.participation import AnyParticipation, Full, Trace, Uniform, Weighting, WithoutReplacement, WithReplacement
+
+Floats = NDArray[np.float64]
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The clients drawn in a round, ascending, each once; `times` counts repeated draws."""
+
+    clients: Ids
+    times: Ids
+
+    def __getitem__(self, kept: NDArray[np.bool_]) -> "Drawn":
+        return Drawn(self.clients[kept], self.times[kept])
+
+
+def draw(scheme: AnyParticipation, share: Floats, seed: int, round: int) -> Drawn:  # noqa: A002
+    """The clients of one round (counted from 1); `share` [N] is p."""
+    match scheme:
+        case Full():
+            draws = np.arange(len(share))
+        case Trace():
+            draws = np.array(scheme.rounds[round - 1], np.int64)
+        case WithReplacement():
+            draws = _generator(seed, round).choice(len(share), scheme.cohort_size(len(share)), replace=True, p=share)
+        case Uniform() | WithoutReplacement():
+            draws = _generator(seed, round).choice(len(share), scheme.cohort_size(len(share)), replace=False)
+    clients, times = np.unique(draws, return_counts=True)
+    return Drawn(clients.astype(np.int64), times.astype(np.int64))
+
+
+def weights(scheme: AnyParticipation, drawn: Drawn, share: Floats, preferred: Weighting | None) -> Floats:
+    """Aggregation weights [M] of the drawn clients that reach the server.
+
+    The specification's `weighting` comes first, then the algorithm's `preferred`, then the scheme's own: p_i
+    renormalised (full, uniform, trace), 1/K a draw (S1), (N/K) p_i (S2).
+    """
+    if not len(drawn.clients):
+        return np.zeros(0)
+    held, times = share[drawn.clients], drawn.times
+    match scheme.weighting or preferred or _own_weighting(scheme):
+        case "samples":
+            weight = held * times
+            return weight / weight.sum()
+        case "uniform":
+            return times / times.sum()
+        case "unbiased":
+            return held * times / _expected_draws(scheme, share, drawn)
+
+
+def _own_weighting(scheme: AnyParticipation) -> Weighting:
+    match scheme:
+        case WithReplacement():
+            return "uniform"
+        case WithoutReplacement():
+            return "unbiased"
+        case _:
+            return "samples"
+
+
+def _expected_draws(scheme: AnyParticipation, share: Floats, drawn: Drawn) -> Floats:
+    population = len(share)
+    match scheme:
+        case WithReplacement():
+            return scheme.cohort_size(population) * share[drawn.clients]
+        case Uniform() | WithoutReplacement():
+            return np.full(len(drawn.clients), scheme.cohort_size(population) / population)
+        case _:
+            return np.ones(len(drawn.clients))
+
+
+def _generator(seed: int, round: int) -> np.random.Generator:  # noqa: A002
+    return generator(seed, "cohort", round)

@@ -1,0 +1,89 @@
+"""Systems heterogeneity: how many steps, on which batch size, each client of a cohort does, and who straggles."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcore.data.plan import Work, steps_of
+from fedcore.data.random import generator
+from fedcore.spec.local import BatchSize, LocalSolver
+from fedcore.spec.systems import AnyWork, Constant, NormalDraw, PerClient, Stragglers, Systems, UniformDraw, WorkTrace
+
+Ids = NDArray[np.int64]
+
+
+def plan_work(
+    local: LocalSolver,
+    systems: Systems,
+    sizes: Ids,
+    clients: Ids,
+    seed: int,
+    round: int,  # noqa: A002
+) -> tuple[list[Work], NDArray[np.bool_]]:
+    """Each cohort member's work, and whether it reaches the server, [M] each.
+
+    `sizes` [N] are all clients' sample counts. Every draw is keyed by (seed, round, client), so it does not depend on
+    the algorithm or on the rest of the cohort.
+    """
+    straggles = _stragglers(systems.stragglers, len(clients), seed, round)
+    work = [
+        _work_of(local, systems, int(client), int(sizes[client]), seed, round, slow=bool(slow))
+        for client, slow in zip(clients, straggles, strict=True)
+    ]
+    dropped = straggles if systems.stragglers and systems.stragglers.policy == "drop" else np.zeros_like(straggles)
+    return work, ~dropped
+
+
+def _stragglers(spec: Stragglers | None, size: int, seed: int, round: int) -> NDArray[np.bool_]:  # noqa: A002
+    finishing = size if spec is None else round_half_even(size * (1 - spec.fraction))
+    order = generator(seed, "stragglers", round).permutation(size)
+    return order >= finishing
+
+
+def round_half_even(value: float) -> int:
+    """Python's rounding, named because `round` is a word of the field here."""
+    return int(np.rint(value))
+
+
+def _work_of(local: LocalSolver, systems: Systems, client: int, samples: int, seed: int, round: int, *, slow: bool) -> Work:  # noqa: A002
+    batch_size = _batch_size(local.batch_size, systems.batch_size, samples, seed, round, client)
+    epochs = _amount(systems.epochs, local.epochs, "epochs", seed, round, client)
+    steps = _amount(systems.steps, local.steps, "steps", seed, round, client)
+    if slow:
+        lot = generator(seed, "straggler work", round, client)
+        epochs, steps = (None if full is None else int(lot.integers(1, full, endpoint=True)) for full in (epochs, steps))
+    if epochs is not None:
+        return Work(steps_of(epochs, samples, batch_size), batch_size)
+    assert steps is not None
+    return Work(steps, batch_size)
+
+
+def _batch_size(fixed: BatchSize, drawn: AnyWork | None, samples: int, seed: int, round: int, client: int) -> int:  # noqa: A002
+    if drawn is not None:
+        fixed = _draw(drawn, "batch size", seed, round, client)
+    return samples if fixed == "full" else min(fixed, samples)
+
+
+def _amount(drawn: AnyWork | None, fixed: int | None, purpose: str, seed: int, round: int, client: int) -> int | None:  # noqa: A002
+    return fixed if drawn is None else _draw(drawn, purpose, seed, round, client)
+
+
+def _draw(work: AnyWork, purpose: str, seed: int, round: int, client: int) -> int:  # noqa: A002
+    match work:
+        case Constant():
+            return work.value
+        case PerClient():
+            return work.values[client]
+        case WorkTrace():
+            return work.rounds[round - 1][client]
+        case UniformDraw():
+            return int(generator(seed, purpose, round, client).integers(work.low, work.high, endpoint=True))
+        case NormalDraw():
+            value = generator(seed, purpose, round, client).normal(work.mean, work.std)
+            return int(np.clip(np.rint(value), work.low, work.high))
+
+
+def total_steps(work: Sequence[Work]) -> int:
+    """Local steps of a cohort."""
+    return sum(item.steps for item in work)
