@@ -23,7 +23,7 @@ def steps_of(epochs: int, samples: int, batch_size: int) -> int:
     return epochs * -(-samples // batch_size)
 
 
-def mini_batches(seed: int, round: int, client: int, samples: int, work: Work) -> NDArray[np.int64]:  # noqa: A002
+def mini_batches(seed: int, round: int, client: int, samples: int, work: Work) -> NDArray[np.int64]:
     """The client's batches [steps, B] of local sample indices; -1 pads the short last batch of an epoch.
 
     Every epoch passes over a fresh permutation. When B covers all samples the order is immaterial and the rows are one
@@ -39,6 +39,6 @@ def mini_batches(seed: int, round: int, client: int, samples: int, work: Work) -
     return rows.reshape(-1, work.batch_size)[: work.steps]
 
 
-def gradient_noise(seed: int, round: int, client: int, steps: int, dim: int, deviation: float) -> NDArray[np.float64]:  # noqa: A002
+def gradient_noise(seed: int, round: int, client: int, steps: int, dim: int, deviation: float) -> NDArray[np.float64]:
     """Gaussian noise [steps, D] for the client's gradients."""
     return generator(seed, "gradient noise", round, client).normal(0.0, deviation, (steps, dim))

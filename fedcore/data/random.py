@@ -5,7 +5,7 @@ from hashlib import blake2b
 import numpy as np
 
 
-def generator(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:  # noqa: A002
+def generator(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:
     """The generator of one stream: Philox (Salmon et al., 2011) with key (seed, purpose) and counter (., ., client, round).
 
     The low two words of the counter are the position in the stream, so streams of 2^128 blocks never meet.

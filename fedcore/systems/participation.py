@@ -23,7 +23,7 @@ class Drawn:
         return Drawn(self.clients[kept], self.times[kept])
 
 
-def draw(scheme: AnyParticipation, share: Floats, seed: int, round: int) -> Drawn:  # noqa: A002
+def draw(scheme: AnyParticipation, share: Floats, seed: int, round: int) -> Drawn:
     """The clients of one round (counted from 1); `share` [N] is p."""
     match scheme:
         case Full():
@@ -39,7 +39,7 @@ def draw(scheme: AnyParticipation, share: Floats, seed: int, round: int) -> Draw
 
 
 def weights(scheme: AnyParticipation, drawn: Drawn, share: Floats, preferred: Weighting | None) -> Floats:
-    """Aggregation weights [M] of the drawn clients that reach the server.
+    """Aggregation weights [M] of the drawn clients that reach the server (K of them, repeats counted).
 
     The specification's `weighting` comes first, then the algorithm's `preferred`, then the scheme's own: p_i
     renormalised (full, uniform, trace), 1/K a draw (S1), (N/K) p_i (S2).
@@ -68,15 +68,21 @@ def _own_weighting(scheme: AnyParticipation) -> Weighting:
 
 
 def _expected_draws(scheme: AnyParticipation, share: Floats, drawn: Drawn) -> Floats:
-    population = len(share)
+    draws = drawn.times.sum()
     match scheme:
         case WithReplacement():
-            return scheme.cohort_size(population) * share[drawn.clients]
+            return draws * share[drawn.clients]
         case Uniform() | WithoutReplacement():
-            return np.full(len(drawn.clients), scheme.cohort_size(population) / population)
+            return np.full(len(drawn.clients), draws / len(share))
         case _:
             return np.ones(len(drawn.clients))
 
 
-def _generator(seed: int, round: int) -> np.random.Generator:  # noqa: A002
+def iterate_factor(scheme: AnyParticipation, cohort_weights: Floats) -> float:
+    """What x itself is multiplied by before the weighted changes are added: sum_S (N/K) p_i in S2, which averages models; else 1."""
+    averages_models = isinstance(scheme, WithoutReplacement) and scheme.weighting is None
+    return float(cohort_weights.sum()) if averages_models else 1.0
+
+
+def _generator(seed: int, round: int) -> np.random.Generator:
     return generator(seed, "cohort", round)

@@ -19,7 +19,7 @@ def plan_work(
     sizes: Ids,
     clients: Ids,
     seed: int,
-    round: int,  # noqa: A002
+    round: int,
 ) -> tuple[list[Work], NDArray[np.bool_]]:
     """Each cohort member's work, and whether it reaches the server, [M] each.
 
@@ -35,7 +35,7 @@ def plan_work(
     return work, ~dropped
 
 
-def _stragglers(spec: Stragglers | None, size: int, seed: int, round: int) -> NDArray[np.bool_]:  # noqa: A002
+def _stragglers(spec: Stragglers | None, size: int, seed: int, round: int) -> NDArray[np.bool_]:
     finishing = size if spec is None else round_half_even(size * (1 - spec.fraction))
     order = generator(seed, "stragglers", round).permutation(size)
     return order >= finishing
@@ -46,7 +46,7 @@ def round_half_even(value: float) -> int:
     return int(np.rint(value))
 
 
-def _work_of(local: LocalSolver, systems: Systems, client: int, samples: int, seed: int, round: int, *, slow: bool) -> Work:  # noqa: A002
+def _work_of(local: LocalSolver, systems: Systems, client: int, samples: int, seed: int, round: int, *, slow: bool) -> Work:
     batch_size = _batch_size(local.batch_size, systems.batch_size, samples, seed, round, client)
     epochs = _amount(systems.epochs, local.epochs, "epochs", seed, round, client)
     steps = _amount(systems.steps, local.steps, "steps", seed, round, client)
@@ -59,17 +59,17 @@ def _work_of(local: LocalSolver, systems: Systems, client: int, samples: int, se
     return Work(steps, batch_size)
 
 
-def _batch_size(fixed: BatchSize, drawn: AnyWork | None, samples: int, seed: int, round: int, client: int) -> int:  # noqa: A002
+def _batch_size(fixed: BatchSize, drawn: AnyWork | None, samples: int, seed: int, round: int, client: int) -> int:
     if drawn is not None:
         fixed = _draw(drawn, "batch size", seed, round, client)
     return samples if fixed == "full" else min(fixed, samples)
 
 
-def _amount(drawn: AnyWork | None, fixed: int | None, purpose: str, seed: int, round: int, client: int) -> int | None:  # noqa: A002
+def _amount(drawn: AnyWork | None, fixed: int | None, purpose: str, seed: int, round: int, client: int) -> int | None:
     return fixed if drawn is None else _draw(drawn, purpose, seed, round, client)
 
 
-def _draw(work: AnyWork, purpose: str, seed: int, round: int, client: int) -> int:  # noqa: A002
+def _draw(work: AnyWork, purpose: str, seed: int, round: int, client: int) -> int:
     match work:
         case Constant():
             return work.value

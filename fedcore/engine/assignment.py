@@ -1,0 +1,35 @@
+"""What the server hands a cohort at the start of a round: model, work, mini-batches, step sizes."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedcore.core import Vectors
+from fedcore.engine.schedule import StepSizes
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One round's work of the M clients that will reach the server, ascending by client id."""
+
+    clients: Ids
+    """[M]."""
+    steps: Ids
+    """[M] tau_i."""
+    batches: tuple[Ids, ...]
+    """M arrays [tau_i, B_i] of local sample indices, -1 where the short last batch is padded."""
+    noise: tuple[NDArray[np.float64], ...] | None
+    """M arrays [tau_i, D] added to the gradients, if the problem asks for noise."""
+    sizes: StepSizes
+    effort: NDArray[np.float64]
+    """[M] ||a_i||_1."""
+    x: Tensor
+    """[D] the model as broadcast."""
+    shared: Vectors
+    """[D] each."""
+    memory: Vectors
+    """[M, D] each."""

@@ -1,0 +1,66 @@
+"""What clients keep between rounds, as tables of rows; a client that never took part costs nothing."""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Ids = NDArray[np.int64]
+_ABSENT = -1
+
+
+class ClientTable:
+    """Named vectors [D] per client; those of a client never written are zero. Changes in place.
+
+    Rows are stored in the order in which clients first took part, in blocks that double when full.
+    """
+
+    def __init__(self, names: Iterable[str], population: int, like: Tensor) -> None:
+        """Keep `names` for each of `population` clients, each vector of the shape, type and device of `like` [D]."""
+        self._slots = np.full(population, _ABSENT, np.int64)
+        self._ids = np.empty(0, np.int64)
+        self._rows = {name: like.new_zeros((0, like.shape[-1])) for name in names}
+
+    def gather(self, clients: Ids) -> Mapping[str, Tensor]:
+        """The vectors [M, D] of `clients` [M], by name."""
+        known = torch.from_numpy(self._slots[clients] != _ABSENT)
+        slots = torch.from_numpy(np.maximum(self._slots[clients], 0))
+        return {name: self._gather_one(rows, slots.to(rows.device), known.to(rows.device)) for name, rows in self._rows.items()}
+
+    def scatter(self, clients: Ids, vectors: Mapping[str, Tensor]) -> None:
+        """Store `vectors` [M, D] of distinct `clients` [M]; every name of the table must be given."""
+        if not self._rows:
+            return
+        self._admit(clients)
+        slots = torch.from_numpy(self._slots[clients])
+        for name, rows in self._rows.items():
+            rows[slots.to(rows.device)] = vectors[name]
+
+    def state(self) -> dict[str, Tensor]:
+        """Ids and rows of the clients that took part, as tensors by name."""
+        count = len(self._ids)
+        return {"ids": torch.from_numpy(self._ids.copy())} | {f"rows.{name}": rows[:count] for name, rows in self._rows.items()}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Become what `state` was taken from."""
+        self._ids = state["ids"].numpy().copy()
+        self._slots[:] = _ABSENT
+        self._slots[self._ids] = np.arange(len(self._ids))
+        self._rows = {name: state[f"rows.{name}"].to(rows) for name, rows in self._rows.items()}
+
+    def _gather_one(self, rows: Tensor, slots: Tensor, known: Tensor) -> Tensor:
+        if not len(rows):
+            return rows.new_zeros((len(slots), rows.shape[1]))
+        return rows[slots].masked_fill(~known[:, None], 0.0)
+
+    def _admit(self, clients: Ids) -> None:
+        new = clients[self._slots[clients] == _ABSENT]
+        self._slots[new] = np.arange(len(self._ids), len(self._ids) + len(new))
+        self._ids = np.concatenate([self._ids, new])
+        for name, rows in self._rows.items():
+            if len(self._ids) > len(rows):
+                grown = rows.new_zeros((max(len(self._ids), 2 * len(rows)), rows.shape[1]))
+                grown[: len(rows)] = rows
+                self._rows[name] = grown

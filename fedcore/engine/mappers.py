@@ -1,0 +1,170 @@
+"""Engines: two ways to map one client's local training over a cohort.
+
+`reference` is a loop over clients and steps without padding: the definition of right. `vectorised` advances all clients
+together, sorted by local steps, so that those who are done fall away. They agree to rounding.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcore.core import Algorithm, Local, Upload, Vectors
+from fedcore.data.plan import PADDING
+from fedcore.engine.assignment import Assignment, Ids
+from fedcore.problems import Problem
+
+CHUNK_BYTES = 64 << 20
+"""Mini-batches of about this many bytes are gathered at a time."""
+
+
+class Mapper(Protocol):
+    """Trains a cohort; returns its uploads with a leading axis [M], in the order of the assignment."""
+
+    def __call__(self, algorithm: Algorithm, problem: Problem, assignment: Assignment) -> Upload: ...
+
+
+def reference(algorithm: Algorithm, problem: Problem, assignment: Assignment) -> Upload:
+    """One client after another, one step after another."""
+    uploads = [_train_one(algorithm, problem, assignment, row) for row in range(len(assignment.clients))]
+    return Upload(
+        delta=torch.stack([upload.delta for upload in uploads]),
+        memory=_stack([upload.memory for upload in uploads]),
+        shared=_stack([upload.shared for upload in uploads]),
+    )
+
+
+def _train_one(algorithm: Algorithm, problem: Problem, assignment: Assignment, row: int) -> Upload:
+    client, x = int(assignment.clients[row]), assignment.x
+    local = Local(
+        x=x,
+        shared=assignment.shared,
+        memory={name: vectors[row] for name, vectors in assignment.memory.items()},
+        anchor=problem.gradient(x, client, None) if algorithm.rule.needs_anchor() else None,
+        steps=x.new_full((1,), int(assignment.steps[row])),
+        effort=x.new_full((1,), float(assignment.effort[row])),
+        lr=assignment.sizes.first,
+    )
+    y, velocity = x, None
+    for k, batch in enumerate(assignment.batches[row]):
+        samples = torch.from_numpy(batch[batch != PADDING]).to(x.device)
+        grad = problem.gradient(y, client, samples)
+        if assignment.noise is not None:
+            grad = grad + torch.from_numpy(assignment.noise[row][k]).to(x)
+        y, velocity = algorithm.solver.step(algorithm.rule, grad, y, velocity, assignment.sizes[k], local)
+    return algorithm.rule.finish(y, local)
+
+
+def _stack(rows: list[Vectors]) -> Vectors:
+    return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+
+
+def vectorised(algorithm: Algorithm, problem: Problem, assignment: Assignment) -> Upload:
+    """All clients at once, longest first; step k works on the clients that have more than k steps."""
+    order = np.argsort(-assignment.steps, kind="stable")
+    local = _sorted_local(algorithm, problem, assignment, order)
+    y = _advance(algorithm, problem, assignment, order, local)
+    upload = algorithm.rule.finish(y, local)
+    back = torch.from_numpy(np.argsort(order, kind="stable")).to(y.device)
+    return Upload(upload.delta[back], _take(upload.memory, back), _take(upload.shared, back))
+
+
+def _sorted_local(algorithm: Algorithm, problem: Problem, assignment: Assignment, order: Ids) -> Local:
+    x = assignment.x
+    return Local(
+        x=x,
+        shared=assignment.shared,
+        memory=_take(assignment.memory, torch.from_numpy(order).to(x.device)),
+        anchor=problem.client_gradients(x, assignment.clients[order]) if algorithm.rule.needs_anchor() else None,
+        steps=torch.from_numpy(assignment.steps[order, None]).to(x),
+        effort=torch.from_numpy(assignment.effort[order, None]).to(x),
+        lr=assignment.sizes.first,
+    )
+
+
+def _advance(algorithm: Algorithm, problem: Problem, assignment: Assignment, order: Ids, local: Local) -> Tensor:
+    """The local models [M, D] after the last step of each client, in `order`."""
+    y: Tensor = local.x.expand(len(order), -1)
+    velocity: Tensor | None = None
+    finished: list[Tensor] = []
+    step, rule, sizes = algorithm.solver.step, algorithm.rule, assignment.sizes
+    for stretch in _stretches(assignment.steps[order], _bytes_per_sample(problem), _widest(assignment.batches)):
+        active = stretch.active
+        if active < len(y):
+            finished.append(y[active:])
+            y, velocity = y[:active], None if velocity is None else velocity[:active]
+            local = _first(local, active)
+        rows = order[:active]
+        stacked = problem.stack(assignment.clients[rows], _batches(assignment, rows, stretch))
+        noise = _noise(assignment, rows, stretch, y)
+        for k in range(stretch.stop - stretch.start):
+            grad = stacked.gradient(y, k)
+            if noise is not None:
+                grad = grad + noise[:, k]
+            y, velocity = step(rule, grad, y, velocity, sizes[stretch.start + k], local)
+    return torch.cat([y, *reversed(finished)])
+
+
+class _Stretch(NamedTuple):
+    """Consecutive steps in which the same clients are active."""
+
+    start: int
+    stop: int
+    active: int
+
+
+def _stretches(steps: Ids, sample_bytes: int, widest: int) -> Iterator[_Stretch]:
+    """Cut the round where clients finish (`steps` descending), and where a stretch's batches would outgrow the budget."""
+    ends = [0, *np.unique(steps).tolist()]
+    for start, stop in pairwise(ends):
+        active = int((steps > start).sum())
+        length = max(1, CHUNK_BYTES // (active * widest * sample_bytes))
+        for first in range(start, stop, length):
+            yield _Stretch(first, min(first + length, stop), active)
+
+
+def _batches(assignment: Assignment, rows: Ids, stretch: _Stretch) -> Tensor:
+    """Sample indices [m, S, B] of a stretch; when every client repeats one batch, a view that repeats it."""
+    chosen = [assignment.batches[row] for row in rows]
+    repeated = all(batch.strides[0] == 0 for batch in chosen)
+    length = stretch.stop - stretch.start
+    stacked = np.full((len(rows), 1 if repeated else length, _widest(chosen)), PADDING, np.int64)
+    for target, batch in zip(stacked, chosen, strict=True):
+        target[:, : batch.shape[1]] = batch[:1] if repeated else batch[stretch.start : stretch.stop]
+    return torch.from_numpy(stacked).expand(-1, length, -1)
+
+
+def _noise(assignment: Assignment, rows: Ids, stretch: _Stretch, like: Tensor) -> Tensor | None:
+    if assignment.noise is None:
+        return None
+    return torch.from_numpy(np.stack([assignment.noise[row][stretch.start : stretch.stop] for row in rows])).to(like)
+
+
+def _first(local: Local, active: int) -> Local:
+    return Local(
+        x=local.x,
+        shared=local.shared,
+        memory={name: vectors[:active] for name, vectors in local.memory.items()},
+        anchor=None if local.anchor is None else local.anchor[:active],
+        steps=local.steps[:active],
+        effort=local.effort[:active],
+        lr=local.lr,
+    )
+
+
+def _take(vectors: Vectors, rows: Tensor) -> Vectors:
+    return {name: vector[rows] for name, vector in vectors.items()}
+
+
+def _widest(batches: tuple[Ids, ...] | list[Ids]) -> int:
+    return max(batch.shape[1] for batch in batches)
+
+
+def _bytes_per_sample(problem: Problem) -> int:
+    return max(1, problem.sample_bytes)
+
+
+ENGINES: Mapping[str, Mapper] = {"reference": reference, "vectorised": vectorised}

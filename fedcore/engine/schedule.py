@@ -1,0 +1,77 @@
+"""Step sizes over a round, and the effort ||a_i||_1 they make a local solver spend."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import accumulate
+from math import ceil
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from fedcore.core import Local, Rule, Solver
+from fedcore.spec.local import ExponentialLr, InverseTimeLr, LocalSolver, StepLr
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class StepSizes:
+    """eta_k for the local steps k = 0, 1, ... of one round: first * decay^k, or first * offset / (offset + k)."""
+
+    first: float
+    decay: float = 1.0
+    offset: float | None = None
+
+    def __getitem__(self, k: int) -> float:
+        if self.offset is not None:
+            return self.first * self.offset / (self.offset + k)
+        return self.first if self.decay == 1.0 else self.first * self.decay**k
+
+
+def step_sizes(local: LocalSolver, rounds: int, round: int, clock: int) -> StepSizes:
+    """The step sizes of a round (counted from 1, of `rounds`); `clock` counts the local steps of all rounds before it."""
+    match local.lr_schedule:
+        case StepLr(at=at, factor=factor):
+            passed = sum(round > ceil(fraction * rounds) for fraction in at)
+            return StepSizes(_rate(local) * factor**passed)
+        case ExponentialLr(gamma=gamma):
+            return StepSizes(_rate(local), decay=gamma)
+        case InverseTimeLr(mu=mu, gamma=gamma):
+            return StepSizes(2 / (mu * (gamma + clock)), offset=gamma + clock)
+        case _:
+            return StepSizes(_rate(local))
+
+
+def effort(rule: Rule, solver: Solver, sizes: StepSizes, steps: NDArray[np.int64]) -> NDArray[np.float64]:
+    """||a_i||_1 [M] for tau_i = `steps` [M]: how far the solver travels, over eta, when every gradient is 1.
+
+    FedNova, Section III. No formula: the solver itself is run on one number. Weight decay is part of the gradient there,
+    so it does not count.
+    """
+    if not len(steps):
+        return np.zeros(0)
+    # Powers of two, so that draws of tau_i that vary from round to round share a table.
+    longest = 1 << int(steps.max() - 1).bit_length()
+    return _travel(rule, replace(solver, weight_decay=0.0), sizes, longest)[steps - 1]
+
+
+@lru_cache(maxsize=64)
+def _travel(rule: Rule, solver: Solver, sizes: StepSizes, steps: int) -> NDArray[np.float64]:
+    zeros = cast("Any", dict.fromkeys({*rule.memory(), *rule.shared()}, 0.0))
+    scalar = cast("Any", 0.0)
+    local = Local(x=scalar, shared=zeros, memory=zeros, anchor=None, steps=scalar, effort=scalar, lr=sizes.first)
+
+    def advance(state: tuple[Any, Any], k: int) -> tuple[Any, Any]:
+        return solver.step(rule, cast("Any", 1.0), *state, sizes[k], local)
+
+    start: tuple[Any, Any] = (0.0, None)
+    travelled = [-y / sizes.first for y, _ in accumulate(range(steps), advance, initial=start)]
+    return np.array(travelled[1:])
+
+
+def _rate(local: LocalSolver) -> float:
+    assert local.rate is not None
+    return local.rate

@@ -1,0 +1,36 @@
+"""Bytes on the wire, counted exactly: every message a round sends, in each direction."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcore.core import Algorithm, Compressor
+
+Ids = NDArray[np.int64]
+NEVER = -1
+
+
+class Traffic:
+    """Counts the bytes of each round; remembers when each client last heard from the server. Changes in place.
+
+    A client's first download is the dense model. Afterwards, under a compressed downlink, it needs the messages of every
+    round since its last one, or the dense model where that is shorter.
+    """
+
+    def __init__(self, algorithm: Algorithm, population: int, dim: int, word: int) -> None:
+        """For messages of D = `dim` numbers of `word` bytes."""
+        self._dense = Compressor().message_bytes(dim, word)
+        self._extra = len(algorithm.rule.shared()) * self._dense
+        self._up = algorithm.uplink.message_bytes(dim, word)
+        self._down = algorithm.downlink.message_bytes(dim, word)
+        self.last_heard = np.full(population, NEVER, np.int64)
+
+    def up(self, clients: int) -> int:
+        """Bytes that `clients` uploads take: the change of the model, and the rule's own vectors uncompressed."""
+        return clients * (self._up + self._extra)
+
+    def down(self, clients: Ids, round: int) -> int:
+        """Bytes that reach `clients` at the start of `round`; they have then heard."""
+        last = self.last_heard[clients]
+        missed = np.minimum((round - last) * self._down, self._dense)
+        self.last_heard[clients] = round
+        return int(np.where(last == NEVER, self._dense, missed).sum()) + len(clients) * self._extra

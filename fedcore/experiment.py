@@ -1,0 +1,173 @@
+"""Runs: an experiment's arms and seeds carried out, round by round; no database, no queue."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fedcore import checkpoint
+from fedcore.engine.clients import ClientTable
+from fedcore.engine.mappers import ENGINES
+from fedcore.engine.round import Account, Server, Setting, client_vectors, play, start
+from fedcore.engine.traffic import Traffic
+from fedcore.errors import CheckpointError, SpecificationError
+from fedcore.measures.dissimilarity import dissimilarity
+from fedcore.problems import load_problem
+from fedcore.settings import settings
+from fedcore.spec import ExperimentSpec
+
+AUTO = "vectorised"
+COLUMNS = ("train_loss", "test_loss", "test_accuracy")
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReport:
+    """What is known of one round of one run; None where it was not evaluated or has no meaning for the problem."""
+
+    arm: int
+    seed: int
+    round: int
+    """Counted from 1; the measures are of the model after this round."""
+    local_steps: int
+    """Steps of the clients whose work reached the server."""
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+    """Wall-clock time of the round, evaluation included."""
+    train_loss: float | None = None
+    """f(w) over the training data of all clients."""
+    test_loss: float | None = None
+    test_accuracy: float | None = None
+    """Share of the test samples classified right, 0 to 1."""
+    extra: Mapping[str, float | list[float]] = field(default_factory=dict)
+    """Other measures by name."""
+    diverged: bool = False
+    """The model or its loss is no longer finite; the run ends here."""
+
+
+def run(spec: ExperimentSpec, resume: Path | None = None) -> Iterator[RoundReport]:
+    """Carry out every arm with every seed, one after another; one report per round.
+
+    `resume` is a checkpoint to go on from, for a specification of a single run. Raises SpecificationError,
+    DataUnavailableError, or CheckpointError when the checkpoint belongs to another run.
+    """
+    arms = spec.arms()
+    if resume is not None and len(arms) * len(spec.seeds) != 1:
+        raise SpecificationError("/seeds", "a checkpoint resumes a single run; give one seed and no sweep")
+    for arm in arms:
+        for seed in spec.seeds:
+            simulation = Simulation(arm.spec, seed, arm=arm.index)
+            if resume is not None:
+                simulation.restore(resume.read_bytes())
+            while not simulation.finished:
+                yield simulation.advance()
+
+
+class Simulation:
+    """One run: a specification without a sweep, and one seed. Holds the run's state; `advance` plays a round."""
+
+    def __init__(self, spec: ExperimentSpec, seed: int, *, arm: int = 0, device: str = "cpu", data_dir: Path | None = None) -> None:
+        """Load the problem and stand before the first round.
+
+        Raises DataUnavailableError when the data set is not on this machine, SpecificationError when it cannot be divided as asked.
+        """
+        self.arm, self.seed, self.spec = arm, seed, spec
+        self.engine = AUTO if spec.execution.engine == "auto" else spec.execution.engine
+        dtype = getattr(torch, spec.precision)
+        problem = load_problem(spec.problem, seed, device=device, dtype=dtype, data_dir=data_dir or settings().data_dir.expanduser())
+        self._setting = Setting(spec, seed, spec.build(), problem, ENGINES[self.engine])
+        self._server = start(self._setting)
+        population, word = len(problem.share), self._server.x.element_size()
+        self._clients = ClientTable(client_vectors(self._setting.algorithm), population, self._server.x)
+        self._traffic = Traffic(self._setting.algorithm, population, problem.dim, word)
+        self.round, self.diverged = 0, False
+
+    @property
+    def finished(self) -> bool:
+        """All rounds are done, or the run has diverged."""
+        return self.diverged or self.round >= self.spec.rounds
+
+    @property
+    def data_source(self) -> str:
+        """What the data really are, for provenance."""
+        return self._setting.problem.data_source
+
+    def advance(self) -> RoundReport:
+        """Play the next round and report it."""
+        began = time.perf_counter()
+        self.round += 1
+        self._server, account = play(self._setting, self._server, self._clients, self._traffic, self.round)
+        measured = self._measure()
+        finite = bool(torch.isfinite(self._server.x).all())
+        self.diverged = not finite or not isfinite(measured.get("train_loss", 0.0))  # type: ignore[arg-type]
+        return self._report(account, measured, time.perf_counter() - began)
+
+    def model(self) -> dict[str, Tensor]:
+        """The global model's parameters, by the names of its module."""
+        return self._setting.problem.named(self._server.x)
+
+    def checkpoint(self) -> bytes:
+        """The whole state of the run; what follows `restore` of it is bit-identical to what would have followed here."""
+        server = self._server
+        tensors = {"broadcast": server.broadcast, "residual": server.residual}
+        tensors |= {f"optimiser.{name}": value for name, value in server.optimiser.items()}
+        tensors |= {f"shared.{name}": value for name, value in server.shared.items()}
+        tensors |= {f"clients.{name}": value for name, value in self._clients.state().items()}
+        tensors["last_heard"] = torch.from_numpy(self._traffic.last_heard)
+        manifest = {"run": self._fingerprint, "round": self.round, "clock": server.clock, "diverged": self.diverged}
+        return checkpoint.dumps(tensors, manifest)
+
+    def restore(self, data: bytes) -> None:
+        """Become what `checkpoint` described; raises CheckpointError when it is damaged or of another run."""
+        tensors, manifest = checkpoint.loads(data)
+        if manifest["run"] != self._fingerprint:
+            raise CheckpointError("the checkpoint belongs to another specification or seed")
+        like = self._server.broadcast
+        self._server = Server(
+            broadcast=tensors["broadcast"].to(like),
+            residual=tensors["residual"].to(like),
+            optimiser={name: value.to(like) for name, value in _under("optimiser.", tensors).items()},
+            shared={name: value.to(like) for name, value in _under("shared.", tensors).items()},
+            clock=manifest["clock"],
+        )
+        self._clients.load(_under("clients.", tensors))
+        self._traffic.last_heard = tensors["last_heard"].numpy().copy()
+        self.round, self.diverged = manifest["round"], manifest["diverged"]
+
+    @property
+    def _fingerprint(self) -> str:
+        return checkpoint.fingerprint(self.spec, self.seed)
+
+    def _measure(self) -> dict[str, float | list[float]]:
+        evaluation, problem, x = self.spec.evaluation, self._setting.problem, self._server.x
+        measured: dict[str, float | list[float]] = {}
+        if self.round % evaluation.every == 0 or self.round == self.spec.rounds:
+            measured |= problem.evaluate(x, evaluation.measures) | dissimilarity(problem, x, evaluation.measures)
+        if evaluation.record_parameters:
+            measured["x"] = x.tolist()
+        return measured
+
+    def _report(self, account: Account, measured: dict[str, float | list[float]], seconds: float) -> RoundReport:
+        columns = {name: measured.pop(name) for name in COLUMNS if name in measured}
+        return RoundReport(
+            arm=self.arm,
+            seed=self.seed,
+            round=self.round,
+            local_steps=account.local_steps,
+            bytes_up=account.bytes_up,
+            bytes_down=account.bytes_down,
+            seconds=seconds,
+            extra=measured,
+            diverged=self.diverged,
+            **columns,  # type: ignore[arg-type]
+        )
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
