@@ -1,0 +1,93 @@
+"""What holds for every algorithm of the catalogue, whatever it does."""
+
+import pkgutil
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+
+import fedcore.algorithms
+from fedcore import ExperimentSpec, Simulation, run
+from fedcore.algorithms import AnyAlgorithm
+from fedcore.algorithms.base import AlgorithmSpec
+from tests.documents import ALGORITHMS, SYNTHETIC, specification
+
+SPARSE = {"kind": "top_k", "ratio": 0.1}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "momentum, proximal": {"local": {"optimizer": {"momentum": 0.9, "prox_mu": 0.1, "weight_decay": 1e-3}}},
+    "compressed": {"compression": {"uplink": SPARSE, "downlink": SPARSE}},
+    "compressed without feedback": {"compression": {"uplink": {**SPARSE, "error_feedback": False}, "downlink": {**SPARSE, "error_feedback": False}}},
+}
+
+
+def members() -> tuple[type[AlgorithmSpec], ...]:
+    return get_args(get_args(AnyAlgorithm)[0])
+
+
+def test_every_module_of_the_package_is_in_the_catalogue() -> None:
+    listed = {member.__module__ for member in members()}
+    shared = {"base", "control", "server"}
+    modules = {f"fedcore.algorithms.{module.name}" for module in pkgutil.iter_modules(fedcore.algorithms.__path__) if module.name not in shared}
+    assert modules == listed
+
+
+def test_the_catalogue_is_what_the_tests_run() -> None:
+    assert {member.model_fields["kind"].default for member in members()} == set(ALGORITHMS)
+
+
+def reports(spec: ExperimentSpec) -> list[tuple[Any, ...]]:
+    return [(r.round, r.train_loss, r.test_loss, r.test_accuracy, r.local_steps, r.bytes_up, r.bytes_down) for r in run(spec)]
+
+
+def variant(kind: str, name: str, **changes: Any) -> ExperimentSpec:
+    return specification({**SYNTHETIC, **VARIANTS[name], "local": {**SYNTHETIC["local"], **VARIANTS[name].get("local", {})}}, algorithm={"kind": kind}, **changes)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("kind", ALGORITHMS)
+def test_the_engines_agree(kind: str, name: str) -> None:
+    models = {}
+    for engine in ("reference", "vectorised"):
+        simulation = Simulation(variant(kind, name, execution={"engine": engine}), seed=3)
+        while not simulation.finished:
+            simulation.advance()
+        models[engine] = torch.cat([parameter.flatten() for parameter in simulation.model().values()])
+    torch.testing.assert_close(models["vectorised"], models["reference"], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("kind", ALGORITHMS)
+def test_a_run_resumed_at_any_round_ends_bit_identical(kind: str, name: str) -> None:
+    spec = variant(kind, name)
+    undisturbed = Simulation(spec, seed=1)
+    saved = []
+    while not undisturbed.finished:
+        saved.append(undisturbed.checkpoint())
+        undisturbed.advance()
+    for state in saved:
+        resumed = Simulation(spec, seed=1)
+        resumed.restore(state)
+        while not resumed.finished:
+            resumed.advance()
+        assert resumed.checkpoint() == undisturbed.checkpoint()
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
+def test_arms_that_share_a_seed_do_the_same_work(kind: str) -> None:
+    def work(document: str) -> list[tuple[int, int]]:
+        return [(report.round, report.local_steps) for report in run(specification(SYNTHETIC, algorithm={"kind": document}))]
+
+    assert work(kind) == work("fedavg")
+
+
+def test_a_second_run_repeats_the_first() -> None:
+    spec = specification(SYNTHETIC, algorithm={"kind": "scaffold"})
+    assert reports(spec) == reports(spec)
+
+
+def test_seeds_differ() -> None:
+    spec = specification(SYNTHETIC, seeds=[0, 1])
+    losses = [report.train_loss for report in run(spec)]
+    assert not np.isclose(losses[3], losses[7])  # type: ignore[arg-type]

@@ -1,0 +1,166 @@
+"""Every algorithm against its paper's loop, written out in float64 NumPy on heterogeneous quadratics with unequal steps."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedcore import run
+from tests.documents import QUADRATIC, Document, specification
+
+Vector = NDArray[np.float64]
+
+ETA, ROUNDS, STEPS = 0.05, 8, [5, 1, 7, 3]
+CLIENTS = QUADRATIC["problem"]["dataset"]["clients"]
+H = [np.array(client["H"]) for client in CLIENTS]
+E = [np.array(client["e"]) for client in CLIENTS]
+P = np.array([client["weight"] for client in CLIENTS]) / sum(client["weight"] for client in CLIENTS)
+X0 = np.array(QUADRATIC["problem"]["dataset"]["x0"])
+COHORTS = [[0, 2], [1, 2, 3], [0], [3, 1], [0, 1, 2, 3], [2], [0, 3], [1, 2]]
+
+
+def gradient(i: int, y: Vector) -> Vector:
+    return H[i] @ y - E[i]
+
+
+def sgd(i: int, x: Vector, correction: Vector | float = 0.0, mu: float = 0.0, rho: float = 0.0) -> Vector:
+    y, v = x.copy(), np.zeros_like(x)
+    for _ in range(STEPS[i]):
+        v = rho * v + gradient(i, y) + correction + mu * (y - x)
+        y = y - ETA * v
+    return y
+
+
+def trajectory(round_of: Callable[[Vector, list[int]], Vector], cohorts: list[list[int]]) -> Vector:
+    x, rows = X0, []
+    for cohort in cohorts:
+        x = round_of(x, cohort)
+        rows.append(x)
+    return np.array(rows)
+
+
+def over(cohort: list[int]) -> Vector:
+    return P[cohort] / P[cohort].sum()
+
+
+def fedavg(x: Vector, cohort: list[int]) -> Vector:
+    return sum(w * sgd(i, x) for w, i in zip(over(cohort), cohort, strict=True))
+
+
+def fedprox(x: Vector, cohort: list[int]) -> Vector:
+    return sum(w * sgd(i, x, mu=0.7) for w, i in zip(over(cohort), cohort, strict=True))
+
+
+def fednova(normaliser: Callable[[int], float], **solver: float) -> Callable[[Vector, list[int]], Vector]:
+    def round_of(x: Vector, cohort: list[int]) -> Vector:
+        weights = over(cohort)
+        tau_eff = sum(w * STEPS[i] for w, i in zip(weights, cohort, strict=True))
+        d = {i: (x - sgd(i, x, **solver)) / (ETA * normaliser(STEPS[i])) for i in cohort}
+        return x - tau_eff * sum(w * ETA * d[i] for w, i in zip(weights, cohort, strict=True))
+
+    return round_of
+
+
+def proximal_norm(mu: float) -> Callable[[int], float]:
+    return lambda tau: (1 - (1 - ETA * mu) ** tau) / (ETA * mu)
+
+
+def momentum_norm(rho: float) -> Callable[[int], float]:
+    return lambda tau: (tau - rho * (1 - rho**tau) / (1 - rho)) / (1 - rho)
+
+
+def scaffold(option: int) -> Callable[[Vector, list[int]], Vector]:
+    c, controls = np.zeros(3), np.zeros((4, 3))
+
+    def round_of(x: Vector, cohort: list[int]) -> Vector:
+        nonlocal c
+        models, fresh = {}, {}
+        for i in cohort:
+            models[i] = sgd(i, x, c - controls[i])
+            fresh[i] = gradient(i, x) if option == 1 else controls[i] - c + (x - models[i]) / (STEPS[i] * ETA)
+        c = c + sum(fresh[i] - controls[i] for i in cohort) / 4
+        for i in cohort:
+            controls[i] = fresh[i]
+        return x + np.mean([models[i] - x for i in cohort], axis=0)
+
+    return round_of
+
+
+def variance_reduced_fednova() -> Callable[[Vector, list[int]], Vector]:
+    d = np.zeros((4, 3))
+
+    def round_of(x: Vector, cohort: list[int]) -> Vector:
+        weights, mean = over(cohort), P @ d
+        tau_eff = sum(w * STEPS[i] for w, i in zip(weights, cohort, strict=True))
+        travelled = {i: (x - sgd(i, x, mean - d[i])) / (ETA * STEPS[i]) for i in cohort}
+        for i in cohort:
+            d[i] = travelled[i] - (mean - d[i])
+        return x - tau_eff * sum(w * ETA * travelled[i] for w, i in zip(weights, cohort, strict=True))
+
+    return round_of
+
+
+def momentum_server(beta: float, *, nesterov: bool) -> Callable[[Vector, list[int]], Vector]:
+    v = np.zeros(3)
+
+    def round_of(x: Vector, cohort: list[int]) -> Vector:
+        nonlocal v
+        g = x - fedavg(x, cohort)
+        v = beta * v + g
+        return x - 0.5 * (g + beta * v if nesterov else v)
+
+    return round_of
+
+
+def adaptive_server(kind: str, beta1: float) -> Callable[[Vector, list[int]], Vector]:
+    tau, beta2 = 1e-2, 0.9
+    m, v = np.zeros(3), np.full(3, tau**2)
+
+    def round_of(x: Vector, cohort: list[int]) -> Vector:
+        nonlocal m, v
+        d = fedavg(x, cohort) - x
+        m = beta1 * m + (1 - beta1) * d
+        if kind == "fedadagrad":
+            v = v + d**2
+        elif kind == "fedadam":
+            v = beta2 * v + (1 - beta2) * d**2
+        else:
+            v = v - (1 - beta2) * d**2 * np.sign(v - d**2)
+        return x + 0.3 * m / (np.sqrt(v) + tau)
+
+    return round_of
+
+
+ADAPTIVE = {"server_lr": 0.3, "beta2": 0.9, "tau": 1e-2}
+CASES: dict[str, tuple[Document, Document, Callable[[], Callable[[Vector, list[int]], Vector]]]] = {
+    "fedavg": ({"kind": "fedavg"}, {}, lambda: fedavg),
+    "fedprox": ({"kind": "fedprox", "mu": 0.7}, {}, lambda: fedprox),
+    "fednova": ({"kind": "fednova"}, {}, lambda: fednova(float)),
+    "fednova proximal": ({"kind": "fednova"}, {"prox_mu": 0.7}, lambda: fednova(proximal_norm(0.7), mu=0.7)),
+    "fednova momentum": ({"kind": "fednova"}, {"momentum": 0.9}, lambda: fednova(momentum_norm(0.9), rho=0.9)),
+    "fednova variance-reduced": ({"kind": "fednova", "variance_reduction": True}, {}, variance_reduced_fednova),
+    "scaffold option 1": ({"kind": "scaffold", "option": 1}, {}, lambda: scaffold(1)),
+    "scaffold option 2": ({"kind": "scaffold"}, {}, lambda: scaffold(2)),
+    "fedavgm": ({"kind": "fedavgm", "beta": 0.8, "server_lr": 0.5}, {}, lambda: momentum_server(0.8, nesterov=False)),
+    "fedavgm nesterov": ({"kind": "fedavgm", "beta": 0.8, "nesterov": True, "server_lr": 0.5}, {}, lambda: momentum_server(0.8, nesterov=True)),
+    "fedadagrad": ({"kind": "fedadagrad", **ADAPTIVE}, {}, lambda: adaptive_server("fedadagrad", 0.0)),
+    "fedadam": ({"kind": "fedadam", **ADAPTIVE}, {}, lambda: adaptive_server("fedadam", 0.9)),
+    "fedyogi": ({"kind": "fedyogi", **ADAPTIVE}, {}, lambda: adaptive_server("fedyogi", 0.9)),
+}
+
+
+@pytest.mark.parametrize("engine", ["reference", "vectorised"])
+@pytest.mark.parametrize("cohorts", [[[0, 1, 2, 3]] * ROUNDS, COHORTS], ids=["full", "partial"])
+@pytest.mark.parametrize("case", CASES)
+def test_the_iterates_are_those_of_the_papers_loop(case: str, cohorts: list[list[int]], engine: str) -> None:
+    algorithm, optimizer, longhand = CASES[case]
+    spec = specification(
+        QUADRATIC,
+        algorithm=algorithm,
+        local={"lr": ETA, "optimizer": optimizer},
+        participation={"kind": "trace", "rounds": cohorts},
+        execution={"engine": engine},
+    )
+    iterates = np.array([report.extra["x"] for report in run(spec)])
+    np.testing.assert_allclose(iterates, trajectory(longhand(), cohorts), rtol=0, atol=1e-10)

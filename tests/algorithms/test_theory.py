@@ -1,0 +1,106 @@
+"""Limit cases and fixed points that theory gives for quadratics."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedcore import run
+from tests.documents import QUADRATIC, specification
+
+CLIENTS = QUADRATIC["problem"]["dataset"]["clients"]
+H = np.array([client["H"] for client in CLIENTS])
+E = np.array([client["e"] for client in CLIENTS])
+P = np.array([client["weight"] for client in CLIENTS]) / sum(client["weight"] for client in CLIENTS)
+TAU = QUADRATIC["systems"]["steps"]["values"]
+
+
+def final(**changes: Any) -> np.ndarray:
+    *_, last = run(specification(QUADRATIC, **changes))
+    return np.array(last.extra["x"])
+
+
+def reach(eta: float, tau: int, mu: float = 0.0, i: int = 0) -> np.ndarray:
+    """K_i = [I - (I - eta mu I - eta H_i)^tau] (H_i + mu I)^-1: how far tau steps go towards the local optimum."""
+    identity = np.eye(3)
+    step = np.linalg.matrix_power(identity - eta * (H[i] + mu * identity), tau)
+    return (identity - step) @ np.linalg.inv(H[i] + mu * identity)
+
+
+def surrogate(weights: np.ndarray, reaches: list[np.ndarray]) -> np.ndarray:
+    """The fixed point (sum w_i K_i H_i)^-1 sum w_i K_i e_i (FedNova, Lemma 1 and its appendix)."""
+    left = sum(w * k @ h for w, k, h in zip(weights, reaches, H, strict=True))
+    right = sum(w * k @ e for w, k, e in zip(weights, reaches, E, strict=True))
+    return np.linalg.solve(left, right)
+
+
+OPTIMUM = np.linalg.solve(np.tensordot(P, H, 1), P @ E)
+
+
+@pytest.mark.parametrize("other", [{"kind": "fedprox", "mu": 0.0}, {"kind": "fedavgm", "beta": 0.0}])
+def test_a_neutral_parameter_leaves_fedavg(other: dict[str, Any]) -> None:
+    np.testing.assert_array_equal(final(algorithm=other), final())
+
+
+def test_fednova_with_equal_steps_is_fedavg() -> None:
+    equal = {"systems": {"steps": {"kind": "constant", "value": 4}}}
+    np.testing.assert_allclose(final(algorithm={"kind": "fednova"}, **equal), final(**equal), rtol=1e-12)
+
+
+def test_fednova_with_the_normaliser_of_fedavg_and_its_weights_moves_like_sgd_of_one_client() -> None:
+    one = {"participation": {"kind": "trace", "rounds": [[2]] * 8}}
+    np.testing.assert_allclose(final(algorithm={"kind": "fednova", "tau_eff": "normaliser"}, local={"optimizer": {"momentum": 0.9}}, **one), final(local={"optimizer": {"momentum": 0.9}}, **one), rtol=1e-12)
+
+
+def test_one_client_is_gradient_descent() -> None:
+    x = np.array(QUADRATIC["problem"]["dataset"]["x0"])
+    for _ in range(8 * 7):
+        x = x - 0.05 * (H[2] @ x - E[2])
+    np.testing.assert_allclose(final(participation={"kind": "trace", "rounds": [[2]] * 8}), x, rtol=1e-12)
+
+
+def test_keeping_every_entry_is_no_compression() -> None:
+    whole = {"kind": "top_k", "delta": 1}
+    np.testing.assert_allclose(final(compression={"uplink": whole, "downlink": whole}), final(), rtol=1e-13)
+
+
+
+def limit(**changes: Any) -> np.ndarray:
+    """The iterate after 3,000 rounds."""
+    return final(**{**changes, "rounds": 3_000, "evaluation": {"every": 3_000}})
+
+
+def test_fedavg_reaches_its_surrogate_optimum_and_not_the_true_one() -> None:
+    predicted = surrogate(P, [reach(0.05, tau, i=i) for i, tau in enumerate(TAU)])
+    np.testing.assert_allclose(limit(), predicted, atol=1e-8)
+    assert np.linalg.norm(predicted - OPTIMUM) > 0.1
+
+
+def test_fedprox_reaches_its_surrogate_optimum() -> None:
+    predicted = surrogate(P, [reach(0.05, tau, 0.7, i) for i, tau in enumerate(TAU)])
+    np.testing.assert_allclose(limit(algorithm={"kind": "fedprox", "mu": 0.7}), predicted, atol=1e-8)
+
+
+def test_fednova_reaches_its_own_fixed_point_which_nears_the_optimum_as_the_step_size_falls() -> None:
+    def predicted(eta: float) -> np.ndarray:
+        return surrogate(P / TAU, [reach(eta, tau, i=i) for i, tau in enumerate(TAU)])
+
+    np.testing.assert_allclose(limit(algorithm={"kind": "fednova"}), predicted(0.05), atol=1e-8)
+    gaps = [np.linalg.norm(predicted(eta) - OPTIMUM) for eta in (0.05, 0.005)]
+    assert gaps[1] < gaps[0] / 5
+
+
+@pytest.mark.parametrize("option", [1, 2])
+def test_scaffold_reaches_the_optimum_of_the_uniform_sum(option: int) -> None:
+    uniform = np.linalg.solve(H.mean(0), E.mean(0))
+    np.testing.assert_allclose(limit(algorithm={"kind": "scaffold", "option": option}, local={"lr": 0.02}, systems={"steps": {"kind": "constant", "value": 3}}), uniform, atol=1e-12)
+
+
+def test_variance_reduced_fednova_reaches_the_true_optimum_with_unequal_steps() -> None:
+    np.testing.assert_allclose(limit(algorithm={"kind": "fednova", "variance_reduction": True}, local={"lr": 0.02}), OPTIMUM, atol=1e-12)
+
+
+def test_the_gap_of_fedavg_grows_with_local_steps() -> None:
+    """Li et al., Theorem 3: |w~ - w*| = Omega((E - 1) eta)."""
+    gaps = [np.linalg.norm(limit(systems={"steps": {"kind": "constant", "value": steps}}) - OPTIMUM) for steps in (1, 2, 8)]
+    assert gaps[0] < 1e-10 < gaps[1] < gaps[2]

@@ -1,0 +1,43 @@
+"""Top-k: which entries stay, how much it shrinks, what it costs."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedcore.compression import TopK
+from fedcore.core import Compressor
+
+
+def keep(k: int) -> Compressor:
+    return TopK(kind="top_k", k=k).build(100)
+
+
+def test_among_equals_the_lowest_index_stays() -> None:
+    message = torch.tensor([[1.0, -3.0, 3.0, 0.0, -1.0, 1.0]])
+    assert keep(3).compress(message).tolist() == [[1.0, -3.0, 3.0, 0.0, 0.0, 0.0]]
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=40), st.data())
+def test_it_is_a_contraction_with_factor_one_minus_k_over_d(entries: list[float], data: st.DataObject) -> None:
+    """|v - C(v)|^2 <= (1 - k/D) |v|^2 (Stich et al., 2018, Definition 2.1)."""
+    k = data.draw(st.integers(1, len(entries)))
+    message = torch.tensor(entries, dtype=torch.float64)
+    lost = (message - keep(k).compress(message)).square().sum()
+    assert lost <= (1 - k / len(entries)) * message.square().sum() * (1 + 1e-12)
+
+
+def test_each_client_of_a_cohort_keeps_its_own_entries() -> None:
+    cohort = torch.randn(5, 20, generator=torch.Generator().manual_seed(0))
+    alone = torch.stack([keep(4).compress(row) for row in cohort])
+    assert torch.equal(keep(4).compress(cohort), alone)
+
+
+@pytest.mark.parametrize(("level", "kept"), [({"k": 7}, 7), ({"ratio": 0.01}, 10), ({"delta": 4}, 250), ({"ratio": 1e-9}, 1)])
+def test_levels(level: dict[str, float], kept: int) -> None:
+    assert TopK.model_validate({"kind": "top_k", **level}).kept(1_000) == kept
+
+
+def test_a_message_costs_values_and_indices_and_never_more_than_the_dense_one() -> None:
+    assert keep(10).message_bytes(1_000, 4) == 10 * (4 + 4)
+    assert keep(900).message_bytes(1_000, 4) == 4_000

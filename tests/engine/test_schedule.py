@@ -1,0 +1,52 @@
+"""Step sizes, and the effort of a local solver against FedNova's closed forms."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedcore.algorithms.control import ControlVariates
+from fedcore.algorithms.fedprox import Proximal
+from fedcore.core import Rule, Solver
+from fedcore.engine.schedule import StepSizes, effort, step_sizes
+from fedcore.spec.local import LocalSolver
+
+TAU = np.array([1, 2, 5, 16, 37])
+ETA, MU, RHO, GAMMA = 0.05, 0.7, 0.9, 0.95
+ALPHA = ETA * MU
+CLOSED_FORMS: dict[str, tuple[Rule, Solver, StepSizes, Any]] = {
+    "vanilla": (Rule(), Solver(), StepSizes(ETA), TAU),
+    "proximal solver": (Rule(), Solver(prox_mu=MU), StepSizes(ETA), (1 - (1 - ALPHA) ** TAU) / ALPHA),
+    "proximal rule": (Proximal(MU), Solver(), StepSizes(ETA), (1 - (1 - ALPHA) ** TAU) / ALPHA),
+    "momentum": (Rule(), Solver(momentum=RHO), StepSizes(ETA), (TAU - RHO * (1 - RHO**TAU) / (1 - RHO)) / (1 - RHO)),
+    "decayed": (Rule(), Solver(), StepSizes(ETA, decay=GAMMA), (1 - GAMMA**TAU) / (1 - GAMMA)),
+    "control variates": (ControlVariates(), Solver(), StepSizes(ETA), TAU),
+    "weight decay": (Rule(), Solver(weight_decay=0.1), StepSizes(ETA), TAU),
+}
+
+
+@pytest.mark.parametrize("case", CLOSED_FORMS)
+def test_effort_is_the_closed_form_of_the_solver(case: str) -> None:
+    rule, solver, sizes, expected = CLOSED_FORMS[case]
+    np.testing.assert_allclose(effort(rule, solver, sizes, TAU), expected, rtol=1e-12)
+
+
+def local(**schedule: Any) -> LocalSolver:
+    rate = {} if schedule["kind"] == "inverse_time" else {"lr": 0.5}
+    return LocalSolver.model_validate({**rate, "epochs": 1, "lr_schedule": schedule})
+
+
+def test_step_decay_starts_after_its_fraction_of_the_rounds() -> None:
+    solver = local(kind="step", at=[0.5, 0.75], factor=0.1)
+    rates = [step_sizes(solver, 8, round, 0)[3] for round in range(1, 9)]
+    np.testing.assert_allclose(rates, [0.5] * 4 + [0.05] * 2 + [0.005] * 2)
+
+
+def test_exponential_decay_starts_over_in_every_round() -> None:
+    sizes = step_sizes(local(kind="exponential", gamma=0.9), 8, 5, 100)
+    np.testing.assert_allclose([sizes[k] for k in range(3)], [0.5, 0.45, 0.405])
+
+
+def test_inverse_time_counts_local_steps_over_all_rounds() -> None:
+    sizes = step_sizes(local(kind="inverse_time", mu=0.5, gamma=8), 8, 3, 20)
+    np.testing.assert_allclose([sizes[k] for k in range(3)], [2 / (0.5 * (8 + t)) for t in (20, 21, 22)])

@@ -1,0 +1,103 @@
+"""What a specification refuses, and where it points."""
+
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from fedcore import ExperimentSpec
+from fedcore.errors import SpecificationError
+from tests.documents import QUADRATIC, SYNTHETIC, specification
+
+EXAMPLE = """
+name: fednova-under-yogi
+problem:
+  dataset:   {kind: mnist}
+  partition: {kind: dirichlet, clients: 100, alpha: 0.1}
+  model:     {kind: cnn}
+algorithm:   {kind: fednova, variance_reduction: false, tau_eff: steps}
+server:      {kind: yogi, lr: 0.01, beta1: 0.9, beta2: 0.99, tau: 1.0e-3}
+local:       {optimizer: {kind: sgd, lr: 0.05, momentum: 0.9, prox_mu: 0.0, weight_decay: 0.0}, epochs: 2, batch_size: 32,
+              lr_schedule: {kind: step, at: [0.5, 0.75], factor: 0.1}}
+participation: {kind: uniform, clients_per_round: 10, weighting: samples}
+systems:
+  epochs:     {kind: uniform, low: 2, high: 5}
+  stragglers: {fraction: 0.5, policy: accept_partial}
+compression:  {uplink: {kind: top_k, ratio: 0.01, error_feedback: true}, downlink: {kind: none}}
+rounds: 200
+evaluation:   {every: 1, measures: [train_loss, test_accuracy, gradient_diversity]}
+seeds: [0, 1, 2]
+sweep:        {algorithm.kind: [fedavg, fednova], local.optimizer.momentum: [0.0, 0.9]}
+execution:    {queue: default, priority: 5, engine: auto, precision: float32}
+"""
+
+
+def test_the_contracts_example_expands_to_its_four_arms() -> None:
+    arms = ExperimentSpec.model_validate(yaml.safe_load(EXAMPLE)).arms()
+    assert [arm.name for arm in arms] == ["fedavg, momentum=0.0", "fedavg, momentum=0.9", "fednova, momentum=0.0", "fednova, momentum=0.9"]
+    assert [(arm.spec.algorithm.kind, arm.spec.local.optimizer.momentum) for arm in arms] == [("fedavg", 0.0), ("fedavg", 0.9), ("fednova", 0.0), ("fednova", 0.9)]
+
+
+def test_a_specification_survives_its_own_json() -> None:
+    spec = ExperimentSpec.model_validate(yaml.safe_load(EXAMPLE))
+    assert ExperimentSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
+    "more clients per round than clients": ({"participation": {"kind": "uniform", "clients_per_round": 9}}, "/participation/clients_per_round", "at most 8"),
+    "a top-k beyond the dimension": ({"compression": {"uplink": {"kind": "top_k", "k": 611}}}, "/compression/uplink", "at most 610"),
+    "a seed twice": ({"seeds": [1, 1]}, "/seeds", "once"),
+    "too many runs": ({"sweep": {"local.lr": [0.1] * 10_001}}, "/sweep", "10000"),
+    "a sweep over what is not computed": ({"sweep": {"seeds": [[1], [2]]}}, "/sweep/seeds", "only what a run computes"),
+    "a sweep through a number": ({"sweep": {"rounds.deep": [1]}}, "/sweep/rounds.deep", "not a block"),
+    "no length": ({"local": {"epochs": None}}, "/local", "epochs"),
+    "epochs against steps": ({"systems": {"steps": {"kind": "constant", "value": 3}}}, "/systems", "both"),
+    "a value per client too few": ({"systems": {"epochs": {"kind": "per_client", "values": [1, 2]}}}, "/systems/epochs/values", "8 clients"),
+    "a trace too short": ({"participation": {"kind": "trace", "rounds": [[0]]}}, "/participation/rounds", "4 rounds"),
+    "a stranger in a trace": ({"participation": {"kind": "trace", "rounds": [[8]] * 4}}, "/participation/rounds", "client 8"),
+    "the server's step size twice": ({"server": {"lr": 0.5}, "algorithm": {"kind": "fedavg", "server_lr": 0.2}}, "/server", "once"),
+    "S2 of an algorithm that averages changes": ({"algorithm": {"kind": "fednova"}, "participation": {"kind": "without_replacement", "clients_per_round": 3}}, "/participation", "unbiased"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_an_impossible_combination_is_refused_at_its_place(case: str) -> None:
+    changes, pointer, hint = REFUSED[case]
+    with pytest.raises(SpecificationError, match=hint) as caught:
+        specification(SYNTHETIC, **changes)
+    assert caught.value.pointer == pointer
+
+
+INVALID: dict[str, tuple[dict[str, Any], str]] = {
+    "an unknown field": ({"algorithm": {"kind": "fedavg", "mu": 0.1}}, "Extra inputs are not permitted"),
+    "an unknown kind": ({"algorithm": {"kind": "fedsgd"}}, "fedprox"),
+    "a partition for federated data": ({"problem": {"partition": {"kind": "iid", "clients": 5}}}, "comes divided"),
+    "images for a cnn": ({"problem": {"model": {"kind": "cnn"}}}, "needs images"),
+    "batch norm": ({"problem": {"model": {"kind": "cnn", "norm": "batch"}}}, "use 'group'"),
+    "epochs and steps": ({"local": {"steps": 3}}, "not both"),
+    "two step sizes": ({"local": {"optimizer": {"lr": 0.1}}}, "not both"),
+    "a step size under 1/t": ({"local": {"lr_schedule": {"kind": "inverse_time", "mu": 1, "gamma": 8}}}, "leave `lr` out"),
+    "an infinite step size": ({"local": {"lr": float("inf")}}, "finite"),
+    "not a number": ({"local": {"lr": float("nan")}}, "finite"),
+    "an absurd number of rounds": ({"rounds": 10**9}, "1000000"),
+}
+
+
+@pytest.mark.parametrize("case", INVALID)
+def test_an_invalid_block_is_refused_with_what_would_be_right(case: str) -> None:
+    changes, hint = INVALID[case]
+    with pytest.raises(ValidationError, match=hint):
+        specification(SYNTHETIC, **changes)
+
+
+def test_a_quadratic_refuses_batches_and_models() -> None:
+    with pytest.raises(SpecificationError, match="gradient_noise"):
+        specification(QUADRATIC, local={"batch_size": 4})
+    with pytest.raises(ValidationError, match="leave `model` out"):
+        specification(QUADRATIC, problem={"model": {"kind": "linear"}})
+
+
+def test_a_bad_arm_is_named() -> None:
+    with pytest.raises(SpecificationError, match="momentum=2"):
+        specification(SYNTHETIC, sweep={"local.optimizer.momentum": [0.0, 2]})

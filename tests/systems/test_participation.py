@@ -1,0 +1,80 @@
+"""Participation schemes: who is drawn, and that the weights make the aggregate what the scheme promises."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter
+
+from fedcore.spec.participation import AnyParticipation
+from fedcore.systems.participation import Drawn, draw, iterate_factor, weights
+
+SHARE = np.array([0.4, 0.3, 0.2, 0.1])
+VALUES = np.array([1.0, -2.0, 5.0, 3.0])
+
+
+def scheme(kind: str, **fields: Any) -> AnyParticipation:
+    return TypeAdapter(AnyParticipation).validate_python({"kind": kind, **fields})
+
+
+def mean_aggregate(chosen: AnyParticipation, rounds: int = 20_000) -> float:
+    total = 0.0
+    for round in range(1, rounds + 1):
+        drawn = draw(chosen, SHARE, seed=5, round=round)
+        total += float(weights(chosen, drawn, SHARE, None) @ VALUES[drawn.clients])
+    return total / rounds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        scheme("with_replacement", clients_per_round=2),
+        scheme("without_replacement", clients_per_round=2),
+        scheme("uniform", clients_per_round=2, weighting="unbiased"),
+    ],
+    ids=["S1", "S2", "unbiased"],
+)
+def test_the_expected_aggregate_is_that_of_full_participation(chosen: AnyParticipation) -> None:
+    assert mean_aggregate(chosen) == pytest.approx(SHARE @ VALUES, abs=0.05)
+
+
+def test_s1_weighs_a_client_by_how_often_it_was_drawn() -> None:
+    chosen = scheme("with_replacement", clients_per_round=3)
+    drawn = Drawn(np.array([1, 3]), np.array([2, 1]))
+    np.testing.assert_allclose(weights(chosen, drawn, SHARE, None), [2 / 3, 1 / 3])
+
+
+def test_s2_weighs_by_n_over_k_and_scales_the_iterate_by_the_sum_of_its_weights() -> None:
+    chosen = scheme("without_replacement", clients_per_round=2)
+    weight = weights(chosen, Drawn(np.array([0, 3]), np.array([1, 1])), SHARE, None)
+    np.testing.assert_allclose(weight, [0.8, 0.2])
+    assert iterate_factor(chosen, weight) == pytest.approx(1.0)
+    assert iterate_factor(chosen, np.array([0.8, 0.6])) == pytest.approx(1.4)
+    assert iterate_factor(scheme("without_replacement", clients_per_round=2, weighting="unbiased"), np.array([0.8, 0.6])) == 1.0
+
+
+def test_a_trace_is_followed_and_repeats_count() -> None:
+    chosen = scheme("trace", rounds=[[2, 0], [3, 3, 1]])
+    drawn = draw(chosen, SHARE, seed=0, round=2)
+    assert (drawn.clients.tolist(), drawn.times.tolist()) == ([1, 3], [1, 2])
+    np.testing.assert_allclose(weights(chosen, drawn, SHARE, None), [0.6, 0.4])
+
+
+def test_the_specification_outranks_the_algorithm_and_the_algorithm_the_scheme() -> None:
+    drawn = Drawn(np.array([0, 1]), np.array([1, 1]))
+    np.testing.assert_allclose(weights(scheme("full"), drawn, SHARE, "uniform"), [0.5, 0.5])
+    np.testing.assert_allclose(weights(scheme("full", weighting="samples"), drawn, SHARE, "uniform"), [4 / 7, 3 / 7])
+
+
+def test_a_fraction_draws_its_share_and_at_least_one() -> None:
+    for fraction, expected in ((0.5, 2), (0.01, 1), (1.0, 4)):
+        assert len(draw(scheme("uniform", fraction=fraction), SHARE, seed=0, round=1).clients) == expected
+
+
+def test_cohorts_differ_between_rounds_and_seeds_and_repeat_for_the_same() -> None:
+    chosen = scheme("uniform", clients_per_round=10)
+    share = np.full(1_000, 1e-3)
+    cohorts = {(seed, round): tuple(draw(chosen, share, seed, round).clients) for seed in (0, 1) for round in (1, 2)}
+    assert len(set(cohorts.values())) == 4
+    assert tuple(draw(chosen, share, 1, 2).clients) == cohorts[1, 2]
