@@ -5,7 +5,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
@@ -27,7 +26,7 @@ def fingerprint(spec: ExperimentSpec, seed: int) -> str:
 def dumps(tensors: Mapping[str, Tensor], manifest: Mapping[str, Any]) -> bytes:
     """Tensors and manifest as safetensors, with a digest over the tensors."""
     resident = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    note = json.dumps({**manifest, "format": FORMAT, "digest": _digest(resident)}, sort_keys=True)
+    note = json.dumps({**manifest, "format": FORMAT, "digest": _digest(save(resident))}, sort_keys=True)
     return save(resident, {_MANIFEST: note})
 
 
@@ -35,25 +34,23 @@ def loads(data: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and manifest of `dumps`; raises CheckpointError when the bytes are damaged or of another format."""
     try:
         tensors = load(data)
-        manifest = json.loads(_metadata(data)[_MANIFEST])
+        manifest = json.loads(_header(data)[0]["__metadata__"][_MANIFEST])
     except (SafetensorError, KeyError, ValueError) as error:
         raise CheckpointError(f"not a readable checkpoint: {error}") from error
     if manifest.get("format") != FORMAT:
         raise CheckpointError(f"checkpoint of format {manifest.get('format')}; this version reads format {FORMAT}")
-    if manifest["digest"] != _digest(tensors):
+    if manifest["digest"] != _digest(data):
         raise CheckpointError("the checkpoint is damaged: its tensors do not match its digest")
     return tensors, manifest
 
 
-def _metadata(data: bytes) -> dict[str, str]:
-    length = int.from_bytes(data[:8], "little")
-    header: dict[str, Any] = json.loads(data[8 : 8 + length])
-    return header["__metadata__"]  # type: ignore[no-any-return]
+def _header(data: bytes) -> tuple[dict[str, Any], bytes]:
+    """The safetensors header, and the tensors' bytes after it."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    header: dict[str, Any] = json.loads(data[8:end])
+    return header, data[end:]
 
 
-def _digest(tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for name in sorted(tensors):
-        digest.update(name.encode())
-        digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+def _digest(data: bytes) -> str:
+    """Of the tensors' bytes, whatever the header says."""
+    return hashlib.blake2b(_header(data)[1], digest_size=16).hexdigest()

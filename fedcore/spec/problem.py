@@ -65,13 +65,13 @@ class _Regularised(Block):
 
 
 class Linear(_Regularised):
-    """Affine map with squared error 1/2 |W z + b - t|^2, t the one-hot label; starts at zero."""
+    """Affine map with squared error 1/2 |W z + b - t|^2, t the one-hot label."""
 
     kind: Literal["linear"]
 
 
 class Logistic(_Regularised):
-    """Multinomial logistic regression (softmax, cross-entropy); convex, starts at zero."""
+    """Multinomial logistic regression (softmax, cross-entropy); convex."""
 
     kind: Literal["logistic"]
 

@@ -24,7 +24,7 @@ _SHAPES = {
 }
 _EMNIST = {"balanced": (47, 112_800), "byclass": (62, 697_932), "bymerge": (47, 697_932), "digits": (10, 240_000), "letters": (26, 124_800), "mnist": (10, 60_000)}
 SYNTHETIC_FEATURES, SYNTHETIC_CLASSES = 60, 10
-_SYNTHETIC_MEAN_SAMPLES = 420
+_SYNTHETIC_MEAN_SAMPLES = 408
 """50 + E[lognormal(4, 2)], the part held for training: for estimates only."""
 
 

@@ -1,0 +1,60 @@
+"""A problem: data and model together, as the engines see them."""
+
+from collections.abc import Collection
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+Ids = NDArray[np.int64]
+Values = dict[str, float | list[float]]
+
+
+class Stacked(Protocol):
+    """The mini-batches of several clients over consecutive steps, gathered and ready."""
+
+    def gradient(self, theta: Tensor, k: int) -> Tensor:
+        """Gradients [m, D] at the models `theta` [m, D], each over its client's batch of the k-th of these steps."""
+        ...
+
+
+class Problem(Protocol):
+    """sum_i p_i F_i(theta) over N clients, theta one flat vector [D]."""
+
+    dim: int
+    """D."""
+    sizes: Ids
+    """[N] training samples of each client."""
+    share: NDArray[np.float64]
+    """[N] p_i; they sum to 1."""
+    sample_bytes: int
+    """Bytes that gathering one sample takes."""
+    gradient_noise: float
+    """Deviation of the Gaussian noise that the engine adds to every local gradient."""
+    data_source: str
+    """What the data really are."""
+
+    def initial(self) -> Tensor:
+        """Where training starts, [D]."""
+        ...
+
+    def gradient(self, theta: Tensor, client: int, samples: Tensor | None) -> Tensor:
+        """The gradient [D] of one client's mean loss over `samples` (its own indices, from 0; None: all): the definition of right."""
+        ...
+
+    def stack(self, clients: Ids, batches: Tensor) -> Stacked:
+        """Gather `batches` [m, S, B] (each client's own sample indices; -1 is padding and weighs nothing) of `clients` [m]."""
+        ...
+
+    def client_gradients(self, theta: Tensor, clients: Ids) -> Tensor:
+        """Full gradients [m, D] of `clients` [m] at one model `theta` [D]."""
+        ...
+
+    def evaluate(self, theta: Tensor, measures: Collection[str]) -> Values:
+        """Those of the asked-for losses and accuracies that have a meaning here, at `theta` [D]."""
+        ...
+
+    def named(self, theta: Tensor) -> dict[str, Tensor]:
+        """The parameters by name."""
+        ...

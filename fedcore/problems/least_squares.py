@@ -1,0 +1,111 @@
+"""Least-squares clients, F_i(x) = 1/(2 n_i) |A_i x - b_i|^2 + ridge/2 |x|^2, by rows or exactly."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedcore.data.plan import PADDING
+from fedcore.data.random import generator
+from fedcore.problems.base import Ids, Values
+from fedcore.problems.quadratic import QuadraticProblem, spd
+from fedcore.spec.dataset import GeneratedProblem, LeastSquares
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Gathered rows [S, m, B, D] and targets [S, m, B], each weighing 1/(its batch's size); padding weighs 0."""
+
+    rows: Tensor
+    targets: Tensor
+    weights: Tensor
+    ridge: float
+
+    def gradient(self, theta: Tensor, k: int) -> Tensor:
+        m = len(theta)
+        rows = self.rows[k, :m]
+        error = (torch.bmm(rows, theta[:, :, None]).squeeze(-1) - self.targets[k, :m]) * self.weights[k, :m]
+        return torch.bmm(error[:, None], rows).squeeze(1) + self.ridge * theta
+
+
+class LeastSquaresProblem:
+    """Clients given by A_i [n_i, D] and b_i [n_i]; whatever needs no rows is asked of the same problem as a quadratic."""
+
+    def __init__(self, rows: Sequence[Floats], targets: Sequence[Floats], share: Floats, ridge: float, x0: Tensor, noise: float) -> None:
+        """Keep the rows on the device of `x0` and in its type."""
+        self.sizes = np.array([len(target) for target in targets], np.int64)
+        self.dim, self.share = rows[0].shape[1], share
+        self.sample_bytes, self.gradient_noise = self.dim * x0.element_size(), noise
+        self.data_source = "least squares"
+        self._offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(self.sizes)[:-1]])).to(x0.device)
+        self._rows = torch.from_numpy(np.concatenate(rows)).to(x0)
+        self._targets = torch.from_numpy(np.concatenate(targets)).to(x0)
+        self._ridge = ridge
+        self._exact = _as_quadratic(rows, targets, share, ridge, x0, noise)
+
+    def initial(self) -> Tensor:
+        return self._exact.initial()
+
+    def gradient(self, theta: Tensor, client: int, samples: Tensor | None) -> Tensor:
+        chosen = torch.arange(int(self.sizes[client]), device=theta.device) if samples is None else samples
+        chosen = chosen + self._offsets[client]
+        rows, targets = self._rows[chosen], self._targets[chosen]
+        return rows.T @ (rows @ theta - targets) / len(chosen) + self._ridge * theta
+
+    def stack(self, clients: Ids, batches: Tensor) -> _Rows:
+        steps_first = batches.to(self._rows.device).transpose(0, 1)
+        real = steps_first != PADDING
+        index = steps_first.clamp(min=0) + self._offsets[torch.from_numpy(clients).to(self._rows.device)][:, None]
+        weights = real / real.sum(-1, keepdim=True)
+        return _Rows(self._rows[index], self._targets[index], weights.to(self._rows), self._ridge)
+
+    def client_gradients(self, theta: Tensor, clients: Ids) -> Tensor:
+        return self._exact.client_gradients(theta, clients)
+
+    def evaluate(self, theta: Tensor, measures: Collection[str]) -> Values:
+        return self._exact.evaluate(theta, measures)
+
+    def named(self, theta: Tensor) -> dict[str, Tensor]:
+        return {"x": theta}
+
+
+def _as_quadratic(rows: Sequence[Floats], targets: Sequence[Floats], share: Floats, ridge: float, x0: Tensor, noise: float) -> QuadraticProblem:
+    identity = np.eye(rows[0].shape[1])
+    hessians = np.array([a.T @ a / len(a) + ridge * identity for a in rows])
+    linear = np.array([a.T @ b / len(a) for a, b in zip(rows, targets, strict=True)])
+    constants = np.array([b @ b / (2 * len(b)) for b in targets])
+    tensors = [torch.from_numpy(array).to(x0) for array in (hessians, linear, constants)]
+    return QuadraticProblem(*tensors, share, x0, noise)
+
+
+def load_least_squares(spec: LeastSquares, device: str, dtype: torch.dtype) -> LeastSquaresProblem:
+    """The problem given inline or drawn."""
+    if spec.clients is not None:
+        rows = [np.array(client.A) for client in spec.clients]
+        targets = [np.array(client.b) for client in spec.clients]
+        weights = np.array([client.weight or len(client.b) for client in spec.clients], float)
+    else:
+        assert spec.generate is not None
+        rows, targets = _draw(spec.generate)
+        weights = np.array([len(target) for target in targets], float)
+    x0 = np.zeros(spec.dim) if spec.x0 is None else np.array(spec.x0)
+    start = torch.tensor(x0, dtype=dtype, device=device)
+    return LeastSquaresProblem(rows, targets, weights / weights.sum(), spec.ridge, start, spec.gradient_noise)
+
+
+def _draw(spec: GeneratedProblem) -> tuple[list[Floats], list[Floats]]:
+    """Rows of A_i ~ N(0, S_i) with S_i of the given condition number, b_i = A_i c_i, c_i ~ N(c, heterogeneity^2)."""
+    rows, targets = [], []
+    centre = generator(spec.seed, "least-squares centre").normal(size=spec.dim)
+    for client in range(spec.clients):
+        draw = generator(spec.seed, "least-squares client", client=client)
+        root = np.linalg.cholesky(spd(draw, spec.dim, spec.condition_number))
+        a = draw.normal(size=(spec.samples, spec.dim)) @ root.T
+        rows.append(a)
+        targets.append(a @ (centre + draw.normal(scale=spec.heterogeneity, size=spec.dim)))
+    return rows, targets

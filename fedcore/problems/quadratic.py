@@ -1,0 +1,102 @@
+"""Quadratic clients, F_i(x) = 1/2 x' H_i x - e_i' x + c_i, with their minimiser in closed form."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedcore.data.random import generator
+from fedcore.problems.base import Ids, Values
+from fedcore.spec.dataset import GeneratedProblem, Quadratic
+
+
+@dataclass(frozen=True)
+class _Products:
+    """Gradients H y - e of the first m of these clients; every step is over all the data."""
+
+    hessians: Tensor
+    linear: Tensor
+
+    def gradient(self, theta: Tensor, k: int) -> Tensor:
+        m = len(theta)
+        return torch.baddbmm(-self.linear[:m, :, None], self.hessians[:m], theta[:, :, None]).squeeze(-1)
+
+
+class QuadraticProblem:
+    """Clients given by H [N, D, D], e [N, D], c [N] and shares p [N]; each counts as one sample."""
+
+    def __init__(self, hessians: Tensor, linear: Tensor, constants: Tensor, share: NDArray[np.float64], x0: Tensor, noise: float) -> None:
+        """Solve for the minimiser; a singular problem takes the one of least norm."""
+        self.dim = linear.shape[1]
+        self.share, self.sizes = share, np.ones(len(share), np.int64)
+        self.sample_bytes, self.gradient_noise = 8, noise
+        self.data_source = "quadratic"
+        self._hessians, self._linear, self._x0 = hessians, linear, x0
+        p = torch.from_numpy(share).to(linear)
+        self._mean = torch.tensordot(p, hessians, 1), p @ linear, p @ constants
+        self._optimum = torch.linalg.pinv(self._mean[0], hermitian=True) @ self._mean[1]
+
+    def initial(self) -> Tensor:
+        return self._x0.clone()
+
+    def gradient(self, theta: Tensor, client: int, samples: Tensor | None) -> Tensor:
+        return self._hessians[client] @ theta - self._linear[client]
+
+    def stack(self, clients: Ids, batches: Tensor) -> _Products:
+        rows = torch.from_numpy(clients).to(self._linear.device)
+        return _Products(self._hessians[rows], self._linear[rows])
+
+    def client_gradients(self, theta: Tensor, clients: Ids) -> Tensor:
+        return self.stack(clients, torch.empty(0)).gradient(theta.expand(len(clients), -1), 0)
+
+    def evaluate(self, theta: Tensor, measures: Collection[str]) -> Values:
+        """objective f(x), suboptimality f(x) - f(x*), distance |x - x*|; train_loss is the objective."""
+        gap = theta - self._optimum
+        objective = float(0.5 * theta @ self._mean[0] @ theta - self._mean[1] @ theta + self._mean[2])
+        exact: Values = {"objective": objective, "suboptimality": float(0.5 * gap @ self._mean[0] @ gap), "distance": float(gap.norm())}
+        return exact | ({"train_loss": objective} if "train_loss" in measures else {})
+
+    def named(self, theta: Tensor) -> dict[str, Tensor]:
+        return {"x": theta}
+
+
+def load_quadratic(spec: Quadratic, device: str, dtype: torch.dtype) -> QuadraticProblem:
+    """The problem given inline or drawn."""
+    if spec.clients is not None:
+        hessians = np.array([client.H for client in spec.clients])
+        linear = np.array([client.e for client in spec.clients])
+        constants = np.array([client.c for client in spec.clients])
+        weights = np.array([client.weight for client in spec.clients])
+    else:
+        assert spec.generate is not None
+        hessians, linear, constants = _draw(spec.generate)
+        weights = np.ones(len(linear))
+    x0 = np.zeros(spec.dim) if spec.x0 is None else np.array(spec.x0)
+    tensors = [torch.tensor(array, dtype=dtype, device=device) for array in (hessians, linear, constants)]
+    return QuadraticProblem(*tensors, weights / weights.sum(), torch.tensor(x0, dtype=dtype, device=device), spec.gradient_noise)
+
+
+def _draw(spec: GeneratedProblem) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """H_i with eigenvalues log-uniform in [1/condition_number, 1] (both ends taken), optima c_i ~ N(c, heterogeneity^2), F_i(c_i) = 0."""
+    hessians, linear, constants = [], [], []
+    centre = generator(spec.seed, "quadratic centre").normal(size=spec.dim)
+    for client in range(spec.clients):
+        draw = generator(spec.seed, "quadratic client", client=client)
+        hessian = spd(draw, spec.dim, spec.condition_number)
+        optimum = centre + draw.normal(scale=spec.heterogeneity, size=spec.dim)
+        hessians.append(hessian)
+        linear.append(hessian @ optimum)
+        constants.append(0.5 * optimum @ hessian @ optimum)
+    return np.array(hessians), np.array(linear), np.array(constants)
+
+
+def spd(draw: np.random.Generator, dim: int, condition_number: float) -> NDArray[np.float64]:
+    """A symmetric positive definite matrix [dim, dim] with largest eigenvalue 1 and the given condition number."""
+    basis, _ = np.linalg.qr(draw.normal(size=(dim, dim)))
+    exponents = draw.uniform(size=dim)
+    exponents[0], exponents[-1] = 1.0, 0.0
+    matrix = (basis * condition_number**-exponents) @ basis.T
+    return np.asarray((matrix + matrix.T) / 2)
