@@ -1,0 +1,43 @@
+.DEFAULT_GOAL := help
+.PHONY: help install demo up test check bench clean
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+ARGS ?=
+
+# One thread per process: processes, not threads, share the cores among runs.
+export OMP_NUM_THREADS ?= 1
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+
+install: $(INSTALLED) ## Make .venv with everything in it
+
+demo: $(INSTALLED) ## Run a federated experiment on real data through the whole service
+	@$(BIN)/fedq demo $(ARGS)
+
+up: $(INSTALLED) ## Start the embedded stack and keep it running
+	@$(BIN)/fedq up $(ARGS)
+
+test: $(INSTALLED) ## Run the whole suite (ARGS="-m 'not slow'" for a part of it)
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(INSTALLED) ## Format, lint, types, import contracts
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: $(INSTALLED) ## Measure the figures of the README
+	@$(BIN)/python -m bench $(ARGS)
+
+clean: ## Remove .venv and caches (experiments in .fedq stay)
+	rm -rf .venv .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("FedQ needs Python 3.11 or newer; $(PYTHON) is " + sys.version.split()[0] + ". Name another: make install PYTHON=python3.12")'
+	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
+	@echo "Installing into .venv; the first time takes a few minutes."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' --constraint constraints.txt
+	@touch $@
