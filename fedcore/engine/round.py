@@ -65,12 +65,11 @@ class Account:
 def start(setting: Setting) -> Server:
     """The server before the first round."""
     x = setting.problem.initial()
-    zero = torch.zeros_like(x)
     return Server(
         broadcast=x,
-        residual=zero,
+        residual=torch.zeros_like(x),
         optimiser={name: torch.full_like(x, value) for name, value in setting.algorithm.server.start().items()},
-        shared=dict.fromkeys(setting.algorithm.rule.shared(), zero),
+        shared={name: torch.zeros_like(x) for name in setting.algorithm.rule.shared()},
     )
 
 
