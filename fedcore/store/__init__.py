@@ -1,0 +1,11 @@
+"""The store: tables and queries; the only part of FedQ that knows a database.
+
+Every query is a function that takes a Session and never commits: `with database.transaction() as session: ...` is the
+transaction. Rows come back as records that outlive their session and are never written to.
+"""
+
+from fedcore.store.database import Database, open_database
+from fedcore.store.migration import upgrade
+from fedcore.store.status import Control, Request, Status
+
+__all__ = ["Control", "Database", "Request", "Status", "open_database", "upgrade"]

@@ -1,0 +1,53 @@
+"""A claim: one worker's hold on one run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+from fedcore.store.tables import Document, RunRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A run as its worker holds it; `run_id` and `fence` name the claim, the rest is what the work needs."""
+
+    run_id: str
+    experiment_id: str
+    worker: str
+    fence: int
+    """Counts the claims of this run: a higher one makes this one void."""
+    spec: Document
+    """The experiment's specification, sweep and all."""
+    arm: int
+    arm_name: str
+    seed: int
+    done: int
+    """Rounds committed."""
+    rounds: int
+    checkpoint: str | None
+    """Where the state after round `done` is stored; None before the first."""
+    queues: tuple[str, ...]
+    """The queues its worker serves."""
+
+    @classmethod
+    def of(cls, run: RunRecord, spec: Document, queues: Sequence[str]) -> Self:
+        """The claim on a run whose row has just been made `running`."""
+        assert run.worker is not None
+        return cls(
+            run_id=run.id,
+            experiment_id=run.experiment_id,
+            worker=run.worker,
+            fence=run.fence,
+            spec=spec,
+            arm=run.arm,
+            arm_name=run.arm_name,
+            seed=run.seed,
+            done=run.done,
+            rounds=run.rounds,
+            checkpoint=run.checkpoint,
+            queues=tuple(queues),
+        )
+
+    def at(self, done: int, checkpoint: str) -> Self:
+        """This claim after the commit of round `done`."""
+        return replace(self, done=done, checkpoint=checkpoint)

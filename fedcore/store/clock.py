@@ -1,0 +1,58 @@
+"""The database's clock: the only one that leases, ages and orders are reckoned by."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Dialect, Float, String, TypeDecorator, literal
+from sqlalchemy.dialects.postgresql import TIMESTAMP
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import TypeEngine
+
+
+class Moment(TypeDecorator[datetime]):
+    """A moment in UTC: `timestamptz` on PostgreSQL; on SQLite text of one width, so that it sorts as it should."""
+
+    impl = TIMESTAMP
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """The type of this database."""
+        return dialect.type_descriptor(String(23) if dialect.name == "sqlite" else TIMESTAMP(timezone=True))
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
+        """To the database; a moment without a time zone is refused."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"{value} has no time zone")
+        value = value.astimezone(UTC)
+        return value.replace(tzinfo=None).isoformat(" ", "milliseconds") if dialect.name == "sqlite" else value
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+        """From the database."""
+        if value is None:
+            return None
+        return datetime.fromisoformat(value).replace(tzinfo=UTC) if dialect.name == "sqlite" else value.astimezone(UTC)
+
+
+class _Now(FunctionElement[datetime]):
+    inherit_cache = True
+    type = Moment()
+
+
+@compiles(_Now, "postgresql")
+def _now_postgresql(element: _Now, compiler: SQLCompiler, **options: Any) -> str:
+    # Unlike now(), clock_timestamp() goes on within a transaction: a lease must not be dated back to its beginning.
+    return f"(clock_timestamp() + make_interval(secs => {compiler.process(element.clauses, **options)}))"
+
+
+@compiles(_Now, "sqlite")
+def _now_sqlite(element: _Now, compiler: SQLCompiler, **options: Any) -> str:
+    return f"strftime('%Y-%m-%d %H:%M:%f', 'now', printf('%+.3f seconds', {compiler.process(element.clauses, **options)}))"
+
+
+def now(offset_s: float = 0.0) -> ColumnElement[datetime]:
+    """The present moment, or the one `offset_s` seconds after it, as an SQL expression."""
+    return _Now(literal(offset_s, Float))

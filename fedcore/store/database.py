@@ -1,0 +1,107 @@
+"""Databases and their transactions: SQLite and PostgreSQL behind one door."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.orm import Session
+
+BUSY_TIMEOUT_MS = 10_000
+LOCK_TIMEOUT_MS = 10_000
+IDLE_TIMEOUT_MS = 60_000
+
+
+class Database:
+    """A database by URL. It connects on first use, so make that use after a fork, not before."""
+
+    def __init__(self, url: str) -> None:
+        self.url = canonical(url)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Session]:
+        """A session that may write; commits at the end of the block, rolls back when an error leaves it."""
+        with self._session(self._engine) as session, session.begin():
+            yield session
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """A session that sees one snapshot and cannot write."""
+        with self._session(self._snapshots) as session, session.begin():
+            yield session
+
+    def close(self) -> None:
+        """Close its idle connections; it may be used again."""
+        self._engine.dispose()
+
+    def _session(self, engine: Engine) -> Session:
+        # Queries read what is, not what the session remembers; updates go to the database alone.
+        options = {"populate_existing": True, "synchronize_session": False}
+        return Session(engine, expire_on_commit=False, autoflush=False, execution_options=options)
+
+    @cached_property
+    def _engine(self) -> Engine:
+        return engine(self.url)
+
+    @cached_property
+    def _snapshots(self) -> Engine:
+        if self.url.get_backend_name() == "sqlite":
+            return self._engine.execution_options(sqlite_begin="BEGIN")
+        return self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+
+
+def open_database(url: str) -> Database:
+    """The database at `url`: `sqlite:///path` or `postgresql://...`."""
+    return Database(url)
+
+
+def canonical(url: str) -> URL:
+    """`url` with the driver FedQ uses for its database; raises ValueError for a database it does not know."""
+    parsed = make_url(url)
+    match parsed.get_backend_name():
+        case "sqlite":
+            return parsed
+        case "postgresql" | "postgres":
+            return parsed.set(drivername="postgresql+psycopg")
+        case other:
+            raise ValueError(f"FedQ keeps its state in sqlite or postgresql, not {other}: {parsed.render_as_string()}")
+
+
+def engine(url: URL) -> Engine:
+    """An engine with the safeguards of its database."""
+    return _sqlite(url) if url.get_backend_name() == "sqlite" else _postgresql(url)
+
+
+def _postgresql(url: URL) -> Engine:
+    options = {"lock_timeout": LOCK_TIMEOUT_MS, "idle_in_transaction_session_timeout": IDLE_TIMEOUT_MS, "timezone": "UTC"}
+    arguments = {
+        "connect_timeout": 5,
+        "keepalives_idle": 15,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "options": " ".join(f"-c {name}={value}" for name, value in options.items()),
+    }
+    return create_engine(url, pool_pre_ping=True, connect_args=arguments)
+
+
+def _sqlite(url: URL) -> Engine:
+    made = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000})
+    event.listen(made, "connect", _prepare)
+    event.listen(made, "begin", _begin)
+    return made
+
+
+def _prepare(connection: DBAPIConnection, _record: Any) -> None:
+    # The driver would begin late and deferred; `_begin` does it instead.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin(connection: Connection) -> None:
+    # A deferred transaction that later wants to write fails at once when another has written; an immediate one waits its turn.
+    connection.exec_driver_sql(connection.get_execution_options().get("sqlite_begin", "BEGIN IMMEDIATE"))

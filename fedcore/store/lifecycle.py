@@ -1,0 +1,133 @@
+"""What users do to an experiment that exists: cancel, pause, resume, retry; and its status, which follows from its runs.
+
+Order of locks, everywhere: runs by id, then experiments by id.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
+
+from fedcore.errors import ConflictError, NotFoundError
+from fedcore.store.clock import now
+from fedcore.store.status import ENDED, Request, Status
+from fedcore.store.tables import ExperimentRecord, RunRecord
+
+WAITING = (Status.QUEUED, Status.PAUSED)
+
+
+def cancel(session: Session, experiment_id: str) -> ExperimentRecord:
+    """End the runs that have not ended; those that are running, at their next round boundary.
+
+    Raises ConflictError when all have ended otherwise.
+    """
+    statuses = _statuses(session, experiment_id)
+    if statuses <= ENDED and Status.CANCELLED not in statuses:
+        raise ConflictError(f"experiment {experiment_id} has ended ({_words(statuses)}): there is nothing left to cancel")
+    _change(session, experiment_id, WAITING, status=Status.CANCELLED, finished_at=now())
+    _request(session, experiment_id, (Request.NONE, Request.PAUSE), Request.CANCEL)
+    return settle(session, [experiment_id])[0]
+
+
+def pause(session: Session, experiment_id: str) -> ExperimentRecord:
+    """Stop the runs until `resume`; those that are running, at their next round boundary.
+
+    Raises ConflictError when all have ended.
+    """
+    statuses = _statuses(session, experiment_id)
+    if statuses <= ENDED:
+        raise ConflictError(f"experiment {experiment_id} has ended ({_words(statuses)}): there is nothing left to pause")
+    _change(session, experiment_id, (Status.QUEUED,), status=Status.PAUSED)
+    _request(session, experiment_id, (Request.NONE,), Request.PAUSE)
+    return settle(session, [experiment_id])[0]
+
+
+def resume(session: Session, experiment_id: str) -> ExperimentRecord:
+    """Queue the paused runs again, and let those go on that were about to pause.
+
+    Raises ConflictError when all have ended.
+    """
+    statuses = _statuses(session, experiment_id)
+    if statuses <= ENDED:
+        hint = "`retry` starts failed and cancelled runs again" if statuses - {Status.SUCCEEDED} else "there is nothing to resume"
+        raise ConflictError(f"experiment {experiment_id} has ended ({_words(statuses)}): {hint}")
+    _change(session, experiment_id, (Status.PAUSED,), status=Status.QUEUED, queued_at=now(), woken_at=None)
+    _request(session, experiment_id, (Request.PAUSE,), Request.NONE)
+    return settle(session, [experiment_id])[0]
+
+
+def retry(session: Session, experiment_id: str) -> ExperimentRecord:
+    """Queue the failed and cancelled runs again, from their last checkpoints.
+
+    Raises ConflictError when all have succeeded, or when the others are paused.
+    """
+    statuses = _statuses(session, experiment_id)
+    again = (Status.FAILED, Status.CANCELLED)
+    if statuses <= {Status.SUCCEEDED}:
+        raise ConflictError(f"experiment {experiment_id} has succeeded: there is nothing to retry")
+    if Status.PAUSED in statuses and statuses.isdisjoint(again):
+        raise ConflictError(f"experiment {experiment_id} is paused: use `resume`")
+    _change(session, experiment_id, again, status=Status.QUEUED, queued_at=now(), woken_at=None, finished_at=None, attempts=0, error=None)
+    _request(session, experiment_id, (Request.CANCEL,), Request.NONE)
+    return settle(session, [experiment_id])[0]
+
+
+def settle(session: Session, experiment_ids: Iterable[str]) -> list[ExperimentRecord]:
+    """Make the experiments' statuses follow from their runs'; call it after the runs have changed, in the same transaction."""
+    wanted = ExperimentRecord.id.in_(set(experiment_ids))
+    # Of two transactions that finish runs of one experiment, the second waits here and then sees the first's.
+    locked = session.scalars(select(ExperimentRecord).where(wanted).order_by(ExperimentRecord.id).with_for_update()).all()
+    for experiment in locked:
+        _settle(session, experiment)
+    return list(session.scalars(select(ExperimentRecord).where(wanted).order_by(ExperimentRecord.id)))
+
+
+def lock_runs(session: Session, experiment_id: str) -> Sequence[str]:
+    """Lock the runs of an experiment, in order; their ids. Raises NotFoundError when there is no such experiment."""
+    query = select(RunRecord.id).where(RunRecord.experiment_id == experiment_id).order_by(RunRecord.id)
+    ids = session.scalars(query.with_for_update()).all()
+    if not ids:
+        raise NotFoundError(f"there is no experiment {experiment_id!r}")
+    return ids
+
+
+def derived(counts: Mapping[Status, int], started: bool) -> Status:
+    """The status of an experiment with so many runs of each status."""
+    if counts.get(Status.RUNNING) or counts.get(Status.QUEUED):
+        return Status.RUNNING if started else Status.QUEUED
+    for status in (Status.PAUSED, Status.CANCELLED, Status.FAILED):
+        if counts.get(status):
+            return status
+    return Status.SUCCEEDED
+
+
+def _settle(session: Session, experiment: ExperimentRecord) -> None:
+    runs = RunRecord.experiment_id == experiment.id
+    by_status = select(RunRecord.status, func.count()).where(runs).group_by(RunRecord.status)
+    counts = dict(session.execute(by_status).tuples().all())
+    fault = func.max(RunRecord.error).filter(RunRecord.status == Status.FAILED)
+    started, error = session.execute(select(func.min(RunRecord.started_at), fault).where(runs)).one()
+    status = derived(counts, started is not None)
+    finished = experiment.finished_at or now() if status in ENDED else None
+    changes: dict[str, Any] = {"status": status, "error": error, "started_at": started, "finished_at": finished, "updated_at": now()}
+    same = ExperimentRecord.id == experiment.id, ExperimentRecord.status == experiment.status
+    session.execute(update(ExperimentRecord).where(*same).values(changes))
+
+
+def _statuses(session: Session, experiment_id: str) -> set[Status]:
+    lock_runs(session, experiment_id)
+    return set(session.scalars(select(RunRecord.status).where(RunRecord.experiment_id == experiment_id).distinct()))
+
+
+def _change(session: Session, experiment_id: str, old: Sequence[Status], **values: Any) -> None:
+    session.execute(update(RunRecord).where(RunRecord.experiment_id == experiment_id, RunRecord.status.in_(old)).values(values))
+
+
+def _request(session: Session, experiment_id: str, old: Sequence[Request], new: Request) -> None:
+    running = RunRecord.experiment_id == experiment_id, RunRecord.status == Status.RUNNING, RunRecord.request.in_(old)
+    session.execute(update(RunRecord).where(*running).values(request=new))
+
+
+def _words(statuses: Iterable[Status]) -> str:
+    return ", ".join(sorted(statuses))

@@ -1,0 +1,67 @@
+"""How far experiments have come."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from fedcore.store.status import ENDED, Status
+from fedcore.store.tables import RunRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the runs of an experiment have come."""
+
+    done: int
+    """Rounds committed, over all runs."""
+    rounds: int
+    """Rounds asked for, over all runs; a run that diverged counts those it has."""
+    runs: dict[Status, int]
+    """How many runs have each status."""
+    eta_s: float | None
+    """Seconds to the end, were as many runs running as now; None when nothing runs or nothing is known yet."""
+
+
+def progress(session: Session, experiment_id: str) -> Progress:
+    """The progress of one experiment."""
+    return progress_of(session, [experiment_id])[experiment_id]
+
+
+def progress_of(session: Session, experiment_ids: Sequence[str]) -> dict[str, Progress]:
+    """The progress of several experiments, by id."""
+    sums = func.sum(RunRecord.done), func.sum(RunRecord.rounds), func.sum(RunRecord.seconds)
+    query = (
+        select(RunRecord.experiment_id, RunRecord.status, func.count(), *sums)
+        .where(RunRecord.experiment_id.in_(experiment_ids))
+        .group_by(RunRecord.experiment_id, RunRecord.status)
+    )
+    groups: dict[str, list[_Group]] = {experiment_id: [] for experiment_id in experiment_ids}
+    for row in session.execute(query):
+        groups[row[0]].append(_Group(*row[1:]))
+    return {experiment_id: _sum(members) for experiment_id, members in groups.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    status: Status
+    runs: int
+    done: int
+    rounds: int
+    seconds: float
+
+
+def _sum(groups: Sequence[_Group]) -> Progress:
+    done = sum(group.done for group in groups)
+    rounds = sum(group.done if group.status is Status.SUCCEEDED else group.rounds for group in groups)
+    return Progress(done, rounds, {group.status: group.runs for group in groups}, _eta(groups))
+
+
+def _eta(groups: Sequence[_Group]) -> float | None:
+    done = sum(group.done for group in groups)
+    running = sum(group.runs for group in groups if group.status is Status.RUNNING)
+    if not running or not done:
+        return None
+    left = sum(group.rounds - group.done for group in groups if group.status not in ENDED)
+    return left * sum(group.seconds for group in groups) / done / running

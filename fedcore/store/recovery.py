@@ -1,0 +1,56 @@
+"""What the reconciler does: runs whose worker is gone go back to the queue, runs that nobody was told of are announced."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import or_, select, update
+from sqlalchemy.orm import Session
+
+from fedcore.store.clock import now
+from fedcore.store.lifecycle import settle
+from fedcore.store.runs import after_loss
+from fedcore.store.status import ENDED, Request, Status
+from fedcore.store.tables import RunRecord
+
+
+class Wakeable(NamedTuple):
+    """A run that waits, and the queue whose workers are to be told."""
+
+    run_id: str
+    queue: str
+
+
+def lost(session: Session, max_attempts: int, limit: int = 100) -> Sequence[str]:
+    """Take runs from workers that let their leases expire; returns their ids.
+
+    Each goes back to its place in the queue, or to where a pending pause or cancel puts it, or it fails: when
+    `max_attempts` claims in a row have ended without a committed round.
+    """
+    expired = RunRecord.status == Status.RUNNING, RunRecord.lease_until < now()
+    query = select(RunRecord).where(*expired).order_by(RunRecord.id).limit(limit).with_for_update(skip_locked=True)
+    runs = session.scalars(query).all()
+    for run in runs:
+        _take(session, run, after_loss(run.request, run.attempts, max_attempts))
+    settle(session, {run.experiment_id for run in runs})
+    return [run.id for run in runs]
+
+
+def wakeable(session: Session, older_than_s: float, limit: int = 100) -> Sequence[Wakeable]:
+    """The waiting runs that no worker was nudged for in the last `older_than_s` seconds; stamps them as nudged now.
+
+    Several reconcilers may call it at once: each run goes to one of them.
+    """
+    stale = RunRecord.status == Status.QUEUED, or_(RunRecord.woken_at.is_(None), RunRecord.woken_at < now(-older_than_s))
+    chosen = select(RunRecord.id).where(*stale).order_by(RunRecord.id).limit(limit).with_for_update(skip_locked=True)
+    ids = session.scalars(chosen).all()
+    stamp = update(RunRecord).where(RunRecord.id.in_(ids), RunRecord.status == Status.QUEUED).values(woken_at=now())
+    return [Wakeable(*row) for row in session.execute(stamp.returning(RunRecord.id, RunRecord.queue))]
+
+
+def _take(session: Session, run: RunRecord, status: Status) -> None:
+    values: dict[str, Any] = {"status": status, "request": Request.NONE, "lease_until": None, "woken_at": None}
+    if status in ENDED:
+        values["finished_at"] = now()
+    if status is Status.FAILED:
+        values["error"] = run.error or f"its workers were lost {run.attempts} times in a row before a round was committed"
+    session.execute(update(RunRecord).where(RunRecord.id == run.id, RunRecord.status == Status.RUNNING).values(values))

@@ -1,0 +1,96 @@
+"""Rounds: the rows of a run's curve."""
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any, NamedTuple, Protocol
+
+from sqlalchemy import false, insert, or_, select
+from sqlalchemy.orm import Session
+
+from fedcore.store.clock import now
+from fedcore.store.tables import Document, RoundRecord, RunRecord
+
+COLUMNS = ("train_loss", "test_loss", "test_accuracy", "local_steps", "bytes_up", "bytes_down", "seconds")
+"""Measures with a column of their own; the others are in `extra`."""
+_MAX_RUNS = 500
+"""Of runs in one query: SQLite allows an expression 1,000 deep."""
+
+
+class Report(Protocol):
+    """What the store reads of a round's report."""
+
+    @property
+    def round(self) -> int: ...
+    @property
+    def train_loss(self) -> float | None: ...
+    @property
+    def test_loss(self) -> float | None: ...
+    @property
+    def test_accuracy(self) -> float | None: ...
+    @property
+    def local_steps(self) -> int: ...
+    @property
+    def bytes_up(self) -> int: ...
+    @property
+    def bytes_down(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def extra(self) -> Mapping[str, float | list[float]]: ...
+
+
+class Series(NamedTuple):
+    """One run's curve of some measures, by ascending round."""
+
+    rounds: list[int]
+    values: dict[str, list[float | None]]
+    """By measure; None where the round has none."""
+
+
+def append(session: Session, run_id: str, reports: Sequence[Report]) -> None:
+    """Store rounds of a run; what is not finite is stored as absent."""
+    moment = session.scalars(select(now())).one()
+    session.execute(insert(RoundRecord), [_row(run_id, report) | {"committed_at": moment} for report in reports])
+
+
+def after(session: Session, run_id: str, after: int = 0, limit: int = 1_000) -> Sequence[RoundRecord]:
+    """The rounds of a run that follow round `after`, in order."""
+    return after_many(session, {run_id: after}, limit)
+
+
+def after_many(session: Session, cursors: Mapping[str, int], limit: int = 1_000) -> Sequence[RoundRecord]:
+    """The rounds of several runs, each after the round given for it, by run and round; at most `limit` in all."""
+    done = session.execute(select(RunRecord.id, RunRecord.done).where(RunRecord.id.in_(cursors)).order_by(RunRecord.id))
+    advanced = [run_id for run_id, rounds in done if rounds > cursors[run_id]]
+    wanted = [(RoundRecord.run_id == run_id) & (RoundRecord.round > cursors[run_id]) for run_id in advanced[: min(limit, _MAX_RUNS)]]
+    query = select(RoundRecord).where(or_(false(), *wanted)).order_by(RoundRecord.run_id, RoundRecord.round)
+    return session.scalars(query.limit(limit)).all()
+
+
+def columns(session: Session, experiment_id: str, *metrics: str) -> dict[str, Series]:
+    """The curves of these measures for every run of an experiment that has rounds, by run id."""
+    chosen = [getattr(RoundRecord, metric) if metric in COLUMNS else RoundRecord.extra[metric] for metric in metrics]
+    query = (
+        select(RoundRecord.run_id, RoundRecord.round, *chosen)
+        .join(RunRecord, RunRecord.id == RoundRecord.run_id)
+        .where(RunRecord.experiment_id == experiment_id)
+        .order_by(RoundRecord.run_id, RoundRecord.round)
+    )
+    series: dict[str, Series] = {}
+    for run_id, round, *values in session.execute(query):
+        one = series.setdefault(run_id, Series([], {metric: [] for metric in metrics}))
+        one.rounds.append(round)
+        for metric, value in zip(metrics, values, strict=True):
+            one.values[metric].append(value if isinstance(value, int | float) else None)
+    return series
+
+
+def _row(run_id: str, report: Report) -> Document:
+    row = {column: _finite(getattr(report, column)) for column in COLUMNS}
+    return {"run_id": run_id, "round": report.round, **row, "extra": {name: _finite(value) for name, value in report.extra.items()}}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_finite(entry) for entry in value]
+    return value if value is None or isfinite(value) else None

@@ -1,0 +1,153 @@
+"""Runs in the hands of workers: claimed under a lease, committed slice by slice, given back or ended.
+
+A claim carries a fence, and every write of a worker names it: a worker that lost its lease is refused, never believed.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Executable, case, exists, func, select, update
+from sqlalchemy.orm import Session
+
+from fedcore.errors import NotFoundError, StaleLeaseError
+from fedcore.store import turn
+from fedcore.store.claim import Claim
+from fedcore.store.clock import now
+from fedcore.store.lifecycle import settle
+from fedcore.store.rounds import Report, append
+from fedcore.store.status import ENDED, Control, Request, Status
+from fedcore.store.tables import ExperimentRecord, RunRecord
+
+_CONTROL = {Request.PAUSE: Control.PAUSE, Request.CANCEL: Control.CANCEL}
+_GIVEN_BACK = {Request.NONE: Status.QUEUED, Request.PAUSE: Status.PAUSED, Request.CANCEL: Status.CANCELLED}
+
+
+def find(session: Session, run_id: str) -> RunRecord:
+    """The run with this id; raises NotFoundError."""
+    record = session.get(RunRecord, run_id)
+    if record is None:
+        raise NotFoundError(f"there is no run {run_id!r}")
+    return record
+
+
+def of_experiment(session: Session, experiment_id: str) -> Sequence[RunRecord]:
+    """The runs of an experiment, by arm, then in the order of its seeds; none when there is no such experiment."""
+    return session.scalars(select(RunRecord).where(RunRecord.experiment_id == experiment_id).order_by(RunRecord.id)).all()
+
+
+def claim(session: Session, worker: str, queues: Sequence[str], lease_s: float) -> Claim | None:
+    """Take the best run that waits in `queues`, for `lease_s` seconds; None when none waits.
+
+    Higher priority first; among equals the owner, then the experiment, with the fewest running runs; then the longest waiting.
+    """
+    run_id = session.scalar(turn.best(queues))
+    if run_id is None:
+        return None
+    values = {
+        "status": Status.RUNNING,
+        "worker": worker,
+        "fence": RunRecord.fence + 1,
+        "attempts": RunRecord.attempts + 1,
+        "lease_until": now(lease_s),
+        "started_at": func.coalesce(RunRecord.started_at, now()),
+    }
+    session.execute(update(RunRecord).where(RunRecord.id == run_id, RunRecord.status == Status.QUEUED).values(values))
+    run = find(session, run_id)
+    _begin_experiment(session, run.experiment_id)
+    spec = session.scalars(select(ExperimentRecord.spec).where(ExperimentRecord.id == run.experiment_id)).one()
+    return Claim.of(run, spec, queues)
+
+
+def commit_slice(
+    session: Session, claim: Claim, reports: Sequence[Report], *, checkpoint: str, lease_s: float, turn_over: bool = False
+) -> Control:
+    """Store the rounds that follow `claim.done`, and where the state after them is; the lease runs on for `lease_s` seconds.
+
+    Says what comes next; after CONTINUE go on with `claim.at(done)`. `turn_over` lets runs of the same priority come first.
+    Raises StaleLeaseError when the run is no longer this claim's.
+    """
+    done = reports[-1].round
+    values = {
+        "done": done,
+        "checkpoint": checkpoint,
+        "lease_until": now(lease_s),
+        "attempts": 0,
+        "error": None,
+        "seconds": RunRecord.seconds + sum(report.seconds for report in reports),
+    }
+    held = update(RunRecord).where(*_held(claim), RunRecord.done == claim.done).values(values)
+    request, priority = _one(session, held.returning(RunRecord.request, RunRecord.priority), claim)
+    append(session, claim.run_id, reports)
+    if request is not Request.NONE:
+        return _CONTROL[request]
+    return Control.YIELD if session.scalar(turn.comes_first(claim.queues, priority, turn_over)) else Control.CONTINUE
+
+
+def committed(session: Session, claim: Claim, done: int) -> bool:
+    """Whether this claim's commit up to round `done` went through: to be asked when the connection broke during it."""
+    same = RunRecord.id == claim.run_id, RunRecord.fence == claim.fence, RunRecord.done == done
+    return session.scalar(select(exists().where(*same))) or False
+
+
+def renew(session: Session, claim: Claim, lease_s: float) -> Control:
+    """Let the lease run on for `lease_s` seconds; says what the user wants. Raises StaleLeaseError."""
+    held = update(RunRecord).where(*_held(claim)).values(lease_until=now(lease_s)).returning(RunRecord.request)
+    (request,) = _one(session, held, claim)
+    return _CONTROL.get(request, Control.CONTINUE)
+
+
+def hand_back(session: Session, claim: Claim) -> None:
+    """Give the run up between two rounds: back to the queue, or to where a pending pause or cancel puts it. Raises StaleLeaseError."""
+    kept = case((RunRecord.attempts > 0, RunRecord.attempts - 1), else_=0)
+    (request,) = _one(session, select(RunRecord.request).where(*_held(claim)).with_for_update(), claim)
+    _release(session, claim, _GIVEN_BACK[request], attempts=kept, queued_at=now(), woken_at=None)
+
+
+def finish(session: Session, claim: Claim, *, model: str | None, provenance: Mapping[str, Any], diverged_round: int | None = None) -> None:
+    """The run has played its last round; `model` is where the final model is stored. Raises StaleLeaseError."""
+    _release(session, claim, Status.SUCCEEDED, model=model, provenance=dict(provenance), diverged_round=diverged_round)
+
+
+def fail(session: Session, claim: Claim, error: str, max_attempts: int) -> Status:
+    """An error ended the claim: the run goes back to the queue, or fails when this was the last of `max_attempts` without a round.
+
+    Returns its new status. Raises StaleLeaseError.
+    """
+    query = select(RunRecord.request, RunRecord.attempts).where(*_held(claim)).with_for_update()
+    request, attempts = _one(session, query, claim)
+    status = after_loss(request, attempts, max_attempts)
+    _release(session, claim, status, error=error, woken_at=None)
+    return status
+
+
+def after_loss(request: Request, attempts: int, max_attempts: int) -> Status:
+    """Where a run goes whose claim ended badly."""
+    if request is Request.NONE and attempts >= max_attempts:
+        return Status.FAILED
+    return _GIVEN_BACK[request]
+
+
+def _held(claim: Claim) -> tuple[ColumnElement[bool], ...]:
+    return RunRecord.id == claim.run_id, RunRecord.fence == claim.fence, RunRecord.status == Status.RUNNING
+
+
+def _one(session: Session, statement: Executable, claim: Claim) -> Any:
+    row = session.execute(statement).first()
+    if row is None:
+        raise StaleLeaseError(f"run {claim.run_id} is no longer held by {claim.worker} (claim {claim.fence}, round {claim.done})")
+    return row
+
+
+def _release(session: Session, claim: Claim, status: Status, **values: Any) -> None:
+    """Leave RUNNING for `status`; the lease and any request end with it."""
+    ended = {"finished_at": now()} if status in ENDED else {}
+    release = update(RunRecord).where(*_held(claim)).values(status=status, request=Request.NONE, lease_until=None, **ended, **values)
+    _one(session, release.returning(RunRecord.id), claim)
+    if status is not Status.QUEUED:
+        settle(session, [claim.experiment_id])
+
+
+def _begin_experiment(session: Session, experiment_id: str) -> None:
+    # Only the first claim of an experiment writes here, so claims do not wait for one another.
+    waiting = ExperimentRecord.id == experiment_id, ExperimentRecord.status == Status.QUEUED
+    session.execute(update(ExperimentRecord).where(*waiting).values(status=Status.RUNNING, started_at=now(), updated_at=now()))

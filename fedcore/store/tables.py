@@ -1,0 +1,177 @@
+"""The tables. Their classes are also the records that queries return: read them, never write to them."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from sqlalchemy import JSON, BigInteger, Enum, ForeignKey, Index, String, Text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from fedcore.store.clock import Moment
+from fedcore.store.status import Request, Status
+
+Document = dict[str, Any]
+
+
+def _words(kind: type[StrEnum]) -> Enum:
+    return Enum(kind, native_enum=False, length=16, values_callable=lambda members: [member.value for member in members])
+
+
+class Base(DeclarativeBase):
+    """Maps Python types to the column types both databases share."""
+
+    type_annotation_map: ClassVar[dict[Any, Any]] = {
+        str: String(200),
+        datetime: Moment(),
+        # JSON, not JSONB: the order of a sweep's paths is the order of its arms.
+        Document: JSON(),
+        list[str]: JSON(),
+        Status: _words(Status),
+        Request: _words(Request),
+    }
+
+
+class ExperimentRecord(Base):
+    """One submitted specification."""
+
+    __tablename__ = "experiment"
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    """Sorts by age: its first characters are `created_at`."""
+    name: Mapped[str]
+    description: Mapped[str] = mapped_column(Text)
+    tags: Mapped[list[str]]
+    spec: Mapped[Document]
+    """The whole specification, defaults filled in; not loaded in listings."""
+    status: Mapped[Status]
+    priority: Mapped[int]
+    owner: Mapped[str]
+    created_at: Mapped[datetime]
+    updated_at: Mapped[datetime]
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+    error: Mapped[str | None] = mapped_column(Text)
+    """The error of one of its failed runs."""
+    provenance: Mapped[Document]
+    """What it was made from: the preset, the software's version."""
+
+    __table_args__ = (Index("experiment_by_status", "status", "id"), Index("experiment_by_name", "name", "id"))
+
+
+class TagRecord(Base):
+    """The index of `ExperimentRecord.tags`."""
+
+    __tablename__ = "experiment_tag"
+
+    tag: Mapped[str] = mapped_column(String(64), primary_key=True)
+    experiment_id: Mapped[str] = mapped_column(ForeignKey("experiment.id", ondelete="CASCADE"), primary_key=True)
+
+    __table_args__ = (Index("experiment_tag_by_experiment", "experiment_id"),)
+
+
+class RunRecord(Base):
+    """One arm with one seed."""
+
+    __tablename__ = "run"
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    """Sorts by arm, then by the order of the seeds."""
+    experiment_id: Mapped[str] = mapped_column(ForeignKey("experiment.id", ondelete="CASCADE"))
+    arm: Mapped[int]
+    arm_name: Mapped[str] = mapped_column(Text)
+    settings: Mapped[Document]
+    """The swept paths and their values in this arm."""
+    seed: Mapped[int] = mapped_column(BigInteger)
+    status: Mapped[Status]
+    done: Mapped[int] = mapped_column(default=0)
+    """Rounds committed."""
+    rounds: Mapped[int]
+    """Rounds asked for."""
+    seconds: Mapped[float] = mapped_column(default=0.0)
+    """Time the committed rounds took."""
+    queue: Mapped[str] = mapped_column(String(64))
+    priority: Mapped[int]
+    owner: Mapped[str]
+    queued_at: Mapped[datetime]
+    """When it last joined the queue of its own accord: its place among equals."""
+    woken_at: Mapped[datetime | None]
+    """When a worker was last nudged for it."""
+    fence: Mapped[int] = mapped_column(default=0)
+    """Counts the claims; a worker that holds an older one is refused."""
+    worker: Mapped[str | None]
+    """Who holds the lease, or held it last."""
+    lease_until: Mapped[datetime | None]
+    request: Mapped[Request] = mapped_column(default=Request.NONE)
+    attempts: Mapped[int] = mapped_column(default=0)
+    """Claims since the last committed round."""
+    checkpoint: Mapped[str | None] = mapped_column(Text)
+    """Where the state after round `done` is stored."""
+    model: Mapped[str | None] = mapped_column(Text)
+    """Where the final model is stored."""
+    diverged_round: Mapped[int | None]
+    error: Mapped[str | None] = mapped_column(Text)
+    """The last error; of a run that is not failed, one that it has not yet got past."""
+    created_at: Mapped[datetime]
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+    provenance: Mapped[Document]
+    """What carried it out: engine, device, data, versions."""
+
+    __table_args__ = (
+        Index("run_by_experiment", "experiment_id", "id"),
+        Index("run_by_turn", "status", "queue", "priority", "queued_at"),
+        Index("run_by_lease", "status", "lease_until"),
+        Index("run_by_wake", "status", "woken_at"),
+    )
+
+
+class RoundRecord(Base):
+    """One round of one run; None where it was not evaluated, has no meaning, or was not finite."""
+
+    __tablename__ = "round"
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
+    round: Mapped[int] = mapped_column(primary_key=True)
+    train_loss: Mapped[float | None]
+    test_loss: Mapped[float | None]
+    test_accuracy: Mapped[float | None]
+    local_steps: Mapped[int] = mapped_column(BigInteger)
+    bytes_up: Mapped[int] = mapped_column(BigInteger)
+    bytes_down: Mapped[int] = mapped_column(BigInteger)
+    seconds: Mapped[float]
+    extra: Mapped[Document]
+    """Other measures by name."""
+    committed_at: Mapped[datetime]
+
+
+class IdempotencyRecord(Base):
+    """A key under which somebody created an experiment."""
+
+    __tablename__ = "idempotency"
+
+    principal: Mapped[str] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    request_hash: Mapped[str] = mapped_column(String(64))
+    # Deferred: the key is claimed before its experiment is made, so that of two requests one waits and makes nothing.
+    experiment_id: Mapped[str] = mapped_column(ForeignKey("experiment.id", ondelete="CASCADE", deferrable=True, initially="DEFERRED"))
+    created_at: Mapped[datetime]
+
+    __table_args__ = (Index("idempotency_by_experiment", "experiment_id"),)
+
+
+class WorkerRecord(Base):
+    """A worker process, as it last reported itself."""
+
+    __tablename__ = "worker"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    host: Mapped[str]
+    pid: Mapped[int]
+    queues: Mapped[list[str]]
+    device: Mapped[str]
+    run_id: Mapped[str | None] = mapped_column(String(40))
+    """The run it holds."""
+    started_at: Mapped[datetime]
+    seen_at: Mapped[datetime]
+
+    __table_args__ = (Index("worker_by_seen", "seen_at"),)

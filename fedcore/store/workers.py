@@ -1,0 +1,34 @@
+"""Workers: who is there, and what each is doing."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import delete, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from fedcore.store.clock import now
+from fedcore.store.tables import WorkerRecord
+
+
+def seen(session: Session, worker_id: str, *, host: str, pid: int, queues: Sequence[str], device: str, run_id: str | None) -> None:
+    """A worker says that it is there, and which run it holds."""
+    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
+    present = {"host": host, "pid": pid, "queues": list(queues), "device": device, "run_id": run_id, "seen_at": now()}
+    first = dialect.insert(WorkerRecord).values(id=worker_id, started_at=now(), **present)
+    session.execute(first.on_conflict_do_update(index_elements=[WorkerRecord.id], set_=present))
+
+
+def gone(session: Session, worker_id: str) -> None:
+    """A worker says that it leaves."""
+    session.execute(delete(WorkerRecord).where(WorkerRecord.id == worker_id))
+
+
+def alive(session: Session, within_s: float) -> Sequence[WorkerRecord]:
+    """The workers that were seen in the last `within_s` seconds, by id."""
+    return session.scalars(select(WorkerRecord).where(WorkerRecord.seen_at > now(-within_s)).order_by(WorkerRecord.id)).all()
+
+
+def forget(session: Session, older_than_s: float) -> int:
+    """Drop the workers that were not seen for `older_than_s` seconds; returns how many."""
+    dropped = delete(WorkerRecord).where(WorkerRecord.seen_at < now(-older_than_s)).returning(WorkerRecord.id)
+    return len(session.scalars(dropped).all())
