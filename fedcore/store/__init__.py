@@ -4,8 +4,8 @@ Every query is a function that takes a Session and never commits: `with database
 transaction. Rows come back as records that outlive their session and are never written to.
 """
 
+from fedcore.status import ENDED, Control, Request, Status
 from fedcore.store.database import Database, open_database
 from fedcore.store.migration import upgrade
-from fedcore.store.status import Control, Request, Status
 
-__all__ = ["Control", "Database", "Request", "Status", "open_database", "upgrade"]
+__all__ = ["ENDED", "Control", "Database", "Request", "Status", "open_database", "upgrade"]

@@ -13,10 +13,10 @@ from sqlalchemy.orm import Session, defer
 
 from fedcore.errors import IdempotencyError, NotFoundError
 from fedcore.spec import ExperimentSpec
+from fedcore.status import ENDED, Request, Status
 from fedcore.store.clock import now
 from fedcore.store.identifier import floor, identifiers
 from fedcore.store.lifecycle import cancel, lock_runs, pause, resume, retry
-from fedcore.store.status import ENDED, Request, Status
 from fedcore.store.tables import Document, ExperimentRecord, IdempotencyRecord, RunRecord, TagRecord
 
 __all__ = ["Page", "cancel", "create", "delete", "edit", "find", "page", "pause", "resume", "retry"]

@@ -10,8 +10,8 @@ from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.errors import ConflictError, NotFoundError
+from fedcore.status import ENDED, Request, Status
 from fedcore.store.clock import now
-from fedcore.store.status import ENDED, Request, Status
 from fedcore.store.tables import ExperimentRecord, RunRecord
 
 WAITING = (Status.QUEUED, Status.PAUSED)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from fedcore.store.status import ENDED, Status
+from fedcore.status import ENDED, Status
 from fedcore.store.tables import RunRecord
 
 

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session
 
+from fedcore.status import ENDED, Request, Status
 from fedcore.store.clock import now
 from fedcore.store.lifecycle import settle
 from fedcore.store.runs import after_loss
-from fedcore.store.status import ENDED, Request, Status
 from fedcore.store.tables import RunRecord
 
 

@@ -10,12 +10,12 @@ from sqlalchemy import ColumnElement, Executable, case, exists, func, select, up
 from sqlalchemy.orm import Session
 
 from fedcore.errors import NotFoundError, StaleLeaseError
+from fedcore.status import ENDED, Control, Request, Status
 from fedcore.store import turn
 from fedcore.store.claim import Claim
 from fedcore.store.clock import now
 from fedcore.store.lifecycle import settle
 from fedcore.store.rounds import Report, append
-from fedcore.store.status import ENDED, Control, Request, Status
 from fedcore.store.tables import ExperimentRecord, RunRecord
 
 _CONTROL = {Request.PAUSE: Control.PAUSE, Request.CANCEL: Control.CANCEL}

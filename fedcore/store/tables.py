@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 from sqlalchemy import JSON, BigInteger, Enum, ForeignKey, Index, String, Text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from fedcore.status import Request, Status
 from fedcore.store.clock import Moment
-from fedcore.store.status import Request, Status
 
 Document = dict[str, Any]
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sqlalchemy import ColumnElement, Select, Subquery, exists, func, select
 from sqlalchemy.orm import InstrumentedAttribute
 
-from fedcore.store.status import Status
+from fedcore.status import Status
 from fedcore.store.tables import RunRecord
 
 
