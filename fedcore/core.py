@@ -111,22 +111,21 @@ class Solver:
     weight_decay: float = 0.0
     prox_mu: float = 0.0
 
-    def step(
-        self, rule: Rule, grad: Tensor, y: Tensor, velocity: Tensor | None, lr: float | Tensor, local: Local
-    ) -> tuple[Tensor, Tensor | None]:
-        """One local step: v <- rho v + direction(g + wd y) + mu (y - x), y <- y - lr v.
+    def direction(self, rule: Rule, grad: Tensor, y: Tensor, velocity: Tensor | None, local: Local) -> tuple[Tensor, Tensor | None]:
+        """What one local step descends along: v <- rho v + direction(g + wd y) + mu (y - x); then y <- y - lr v.
 
-        Returns y [..., D] and the velocity [..., D] (None without momentum); `velocity` is None at the first step.
+        Returns v [..., D], and the velocity to hand to the next step (None without momentum and before the first).
         """
         if self.weight_decay:
             grad = grad + self.weight_decay * y
         direction = rule.direction(grad, y, local)
         if self.prox_mu:
             direction = direction + self.prox_mu * (y - local.x)
-        if self.momentum:
-            velocity = direction if velocity is None else self.momentum * velocity + direction
-            direction = velocity
-        return y - lr * direction, velocity
+        if not self.momentum:
+            return direction, None
+        if velocity is not None:
+            direction = self.momentum * velocity + direction
+        return direction, direction
 
 
 @dataclass(frozen=True)

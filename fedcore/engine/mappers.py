@@ -54,7 +54,8 @@ def _train_one(algorithm: Algorithm, problem: Problem, assignment: Assignment, r
         grad = problem.gradient(y, client, samples)
         if assignment.noise is not None:
             grad = grad + torch.from_numpy(assignment.noise[row][k]).to(x)
-        y, velocity = algorithm.solver.step(algorithm.rule, grad, y, velocity, assignment.sizes[k], local)
+        direction, velocity = algorithm.solver.direction(algorithm.rule, grad, y, velocity, local)
+        y = y - assignment.sizes[k] * direction
     return algorithm.rule.finish(y, local)
 
 
@@ -90,7 +91,7 @@ def _advance(algorithm: Algorithm, problem: Problem, assignment: Assignment, ord
     y: Tensor = local.x.expand(len(order), -1)
     velocity: Tensor | None = None
     finished: list[Tensor] = []
-    step, rule, sizes = algorithm.solver.step, algorithm.rule, assignment.sizes
+    solver, rule, sizes = algorithm.solver, algorithm.rule, assignment.sizes
     for stretch in _stretches(assignment.steps[order], _bytes_per_sample(problem), _widest(assignment.batches)):
         active = stretch.active
         if active < len(y):
@@ -104,7 +105,8 @@ def _advance(algorithm: Algorithm, problem: Problem, assignment: Assignment, ord
             grad = stacked.gradient(y, k)
             if noise is not None:
                 grad = grad + noise[:, k]
-            y, velocity = step(rule, grad, y, velocity, sizes[stretch.start + k], local)
+            direction, velocity = solver.direction(rule, grad, y, velocity, local)
+            y = y.sub(direction, alpha=sizes[stretch.start + k])
     return torch.cat([y, *reversed(finished)])
 
 

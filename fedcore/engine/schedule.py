@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import accumulate
 from math import ceil
 from typing import TYPE_CHECKING, Any, cast
 
@@ -64,12 +63,12 @@ def _travel(rule: Rule, solver: Solver, sizes: StepSizes, steps: int) -> NDArray
     scalar = cast("Any", 0.0)
     local = Local(x=scalar, shared=zeros, memory=zeros, anchor=None, steps=scalar, effort=scalar, lr=sizes.first)
 
-    def advance(state: tuple[Any, Any], k: int) -> tuple[Any, Any]:
-        return solver.step(rule, cast("Any", 1.0), *state, sizes[k], local)
-
-    start: tuple[Any, Any] = (0.0, None)
-    travelled = [-y / sizes.first for y, _ in accumulate(range(steps), advance, initial=start)]
-    return np.array(travelled[1:])
+    y, velocity, travelled = cast("Any", 0.0), None, []
+    for k in range(steps):
+        direction, velocity = solver.direction(rule, cast("Any", 1.0), y, velocity, local)
+        y = y - sizes[k] * direction
+        travelled.append(-y / sizes.first)
+    return np.array(travelled)
 
 
 def _rate(local: LocalSolver) -> float:

@@ -1,25 +1,58 @@
 """theta [D] <-> the named parameters of a module."""
 
 from math import prod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 
+class _Block(NamedTuple):
+    """A stretch of theta: one parameter, or a linear layer as [out, in + 1], each row its weights and then its bias."""
+
+    shape: tuple[int, ...]
+    names: tuple[str, ...]
+
+    def split(self, part: Tensor) -> tuple[Tensor, ...]:
+        """The parameters [..., *shape] in `part` [..., size], as views."""
+        whole = part.unflatten(-1, self.shape)
+        return (whole,) if len(self.names) == 1 else (whole[..., :-1], whole[..., -1])
+
+
 class Layout:
-    """Where each parameter of a module lies in the flat vector: in the module's own order, row-major."""
+    """Where each parameter of a module lies in the flat vector.
+
+    Parameters follow the module's order, row-major; a linear layer's bias lies beside its weights, row by row, so that the layer
+    and its gradient are one matrix each.
+    """
 
     def __init__(self, module: nn.Module) -> None:
         """Read the names and shapes of `module`."""
-        self.shapes = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
-        self.sizes = [prod(shape) for shape in self.shapes.values()]
+        self._blocks = _blocks(module)
+        self.shapes = [block.shape for block in self._blocks]
+        self.sizes = [prod(shape) for shape in self.shapes]
         self.dim = sum(self.sizes)
 
     def named(self, theta: Tensor) -> dict[str, Tensor]:
         """Views of `theta` [..., D] by name, each [..., *shape]."""
-        parts = theta.split(self.sizes, dim=-1)
-        return {name: part.unflatten(-1, shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
+        parts = zip(self._blocks, theta.split(self.sizes, dim=-1), strict=True)
+        return {name: view for block, part in parts for name, view in zip(block.names, block.split(part), strict=True)}
 
     def flat(self, module: nn.Module) -> Tensor:
         """The parameters of `module` as one vector [D]."""
-        return torch.cat([parameter.detach().reshape(-1) for parameter in module.parameters()])
+        theta = torch.empty(self.dim, dtype=next(module.parameters()).dtype)
+        for name, view in self.named(theta).items():
+            view.copy_(module.get_parameter(name).detach())
+        return theta
+
+
+def _blocks(module: nn.Module) -> list[_Block]:
+    blocks: list[_Block] = []
+    for prefix, child in module.named_modules():
+        dot = f"{prefix}." if prefix else ""
+        if isinstance(child, nn.Linear) and child.bias is not None:
+            blocks.append(_Block((child.out_features, child.in_features + 1), (f"{dot}weight", f"{dot}bias")))
+        else:
+            own = child.named_parameters(recurse=False)
+            blocks += [_Block(tuple(parameter.shape), (dot + name,)) for name, parameter in own]
+    return blocks

@@ -15,7 +15,7 @@ class Stacked(Protocol):
     """The mini-batches of several clients over consecutive steps, gathered and ready."""
 
     def gradient(self, theta: Tensor, k: int) -> Tensor:
-        """Gradients [m, D] at the models `theta` [m, D], each over its client's batch of the k-th of these steps."""
+        """Gradients [m, D] at the m clients' models `theta` [m, D], each over its batch of the k-th of these steps."""
         ...
 
 

@@ -27,9 +27,8 @@ class _Rows:
     ridge: float
 
     def gradient(self, theta: Tensor, k: int) -> Tensor:
-        m = len(theta)
-        rows = self.rows[k, :m]
-        error = (torch.bmm(rows, theta[:, :, None]).squeeze(-1) - self.targets[k, :m]) * self.weights[k, :m]
+        rows = self.rows[k]
+        error = (torch.bmm(rows, theta[:, :, None]).squeeze(-1) - self.targets[k]) * self.weights[k]
         return torch.bmm(error[:, None], rows).squeeze(1) + self.ridge * theta
 
 

@@ -15,14 +15,13 @@ from fedcore.spec.dataset import GeneratedProblem, Quadratic
 
 @dataclass(frozen=True)
 class _Products:
-    """Gradients H y - e of the first m of these clients; every step is over all the data."""
+    """Gradients H y - e; every step is over all the data."""
 
     hessians: Tensor
     linear: Tensor
 
     def gradient(self, theta: Tensor, k: int) -> Tensor:
-        m = len(theta)
-        return torch.baddbmm(-self.linear[:m, :, None], self.hessians[:m], theta[:, :, None]).squeeze(-1)
+        return torch.bmm(self.hessians, theta[:, :, None]).squeeze(-1) - self.linear
 
 
 class QuadraticProblem:

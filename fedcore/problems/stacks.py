@@ -1,7 +1,6 @@
 """Gradients of several clients' models in one go: batched products for dense layers, `vmap` for the rest."""
 
 from collections.abc import Callable
-from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -17,51 +16,66 @@ class Gathered:
 
     def __init__(self, features: Tensor, labels: Tensor, starts: Tensor, batches: Tensor) -> None:
         """Gather `batches` [m, S, B] of the clients whose samples begin at `starts` [m]; a repeated batch is gathered once."""
-        repeats = batches.shape[1] if batches.stride(1) == 0 else 1
-        local = (batches[:, :1] if repeats > 1 else batches).to(starts.device).transpose(0, 1)
+        self._repeats = batches.shape[1] if batches.stride(1) == 0 else 1
+        local = (batches[:, :1] if self._repeats > 1 else batches).to(starts.device).transpose(0, 1)
         real = local != PADDING
         index = local.clamp(min=0) + starts[:, None]
-        weights = (real / real.sum(-1, keepdim=True)).to(features.dtype)
-        self.features, self.labels, self.weights = (_repeat(part, repeats) for part in (features[index], labels[index], weights))
+        self.features, self.labels = features[index], labels[index]
+        self.weights = (real / real.sum(-1, keepdim=True)).to(features.dtype)
+
+    def by_step(self, part: Tensor) -> tuple[Tensor, ...]:
+        """`part` [S, ...], or [1, ...] where one batch repeats, cut into what each step sees."""
+        return part.unbind(0) * self._repeats
 
 
-def _repeat(part: Tensor, times: int) -> Tensor:
-    return part if times == 1 else part.expand(times, *part.shape[1:])
+class LinearStack:
+    """Gradients of one linear layer under a loss whose gradient over the scores is prediction - onehot."""
+
+    def __init__(self, gathered: Gathered, layout: Layout, loss: Loss, l2: float) -> None:
+        """Per step: inputs with a column of ones [m, B, d + 1], the same weighted, and one-hot labels [m, B, C]."""
+        (self._shape,) = layout.shapes
+        inputs = _with_ones(gathered.features.flatten(3))
+        self._inputs = gathered.by_step(inputs)
+        self._weighted = gathered.by_step(inputs * gathered.weights[..., None])
+        self._targets = gathered.by_step(nn.functional.one_hot(gathered.labels, self._shape[0]).to(inputs.dtype))
+        self._predict, self._l2 = loss.predict, l2
+
+    def gradient(self, theta: Tensor, k: int) -> Tensor:
+        weight = theta.view(-1, *self._shape)
+        error = self._predict(torch.bmm(self._inputs[k], weight.mT)).sub_(self._targets[k])
+        gradient = torch.bmm(error.mT, self._weighted[k]).view(theta.shape)
+        return gradient.add_(theta, alpha=self._l2) if self._l2 else gradient
 
 
 class DenseStack:
-    """Closed-form gradients of fully connected ReLU layers under a loss whose gradient is prediction - onehot."""
+    """Gradients of fully connected ReLU layers under a loss whose gradient over the scores is prediction - onehot."""
 
     def __init__(self, gathered: Gathered, layout: Layout, loss: Loss, l2: float) -> None:
-        """Per step: inputs [m, B, d], the weighted one-hot labels [m, B, C], and the weights [m, B, 1]."""
-        shapes = list(layout.shapes.values())
-        self._sizes, self._weight_shapes = layout.sizes, shapes[0::2]
-        self._predict, self._l2 = loss.predict, l2
+        """Per step: inputs with a column of ones [m, B, d + 1], the weights [m, B, 1] and the weighted one-hot labels [m, B, C]."""
+        self._layout, self._predict, self._l2 = layout, loss.predict, l2
         weights = gathered.weights[..., None]
-        targets = nn.functional.one_hot(gathered.labels, shapes[-1][0]) * weights
-        self._inputs = gathered.features.flatten(3).unbind(0)
-        self._weights, self._targets = weights.unbind(0), targets.unbind(0)
+        targets = nn.functional.one_hot(gathered.labels, layout.shapes[-1][0]) * weights
+        self._inputs = gathered.by_step(_with_ones(gathered.features.flatten(3)))
+        self._weights, self._targets = gathered.by_step(weights), gathered.by_step(targets)
 
     def gradient(self, theta: Tensor, k: int) -> Tensor:
-        m = len(theta)
-        parts = theta.split(self._sizes, 1)
-        layers = [(w.view(m, *shape), b) for w, b, shape in zip(parts[0::2], parts[1::2], self._weight_shapes, strict=True)]
-        hidden = [self._inputs[k][:m]]
-        for weight, bias in layers[:-1]:
-            hidden.append(torch.baddbmm(bias[:, None], hidden[-1], weight.mT).relu_())
-        weight, bias = layers[-1]
-        scores = torch.baddbmm(bias[:, None], hidden[-1], weight.mT)
-        error = self._predict(scores).mul_(self._weights[k][:m]).sub_(self._targets[k][:m])
-        return self._backward(theta, [weight for weight, _ in layers], hidden, error)
-
-    def _backward(self, theta: Tensor, weights: list[Tensor], hidden: list[Tensor], error: Tensor) -> Tensor:
-        m, pieces = len(theta), []
-        for layer in reversed(range(len(weights))):
-            pieces += [error.sum(1), torch.bmm(error.mT, hidden[layer]).view(m, -1)]
-            if layer:
-                error = torch.bmm(error, weights[layer]).mul_(hidden[layer] > 0)
-        gradient = torch.cat(pieces[::-1], 1)
+        layers = [part.view(-1, *shape) for part, shape in zip(theta.split(self._layout.sizes, 1), self._layout.shapes, strict=True)]
+        hidden = [self._inputs[k]]
+        for layer in layers[:-1]:
+            hidden.append(_with_ones(torch.bmm(hidden[-1], layer.mT).relu_()))
+        scores = torch.bmm(hidden[-1], layers[-1].mT)
+        error = self._predict(scores).mul_(self._weights[k]).sub_(self._targets[k])
+        gradient = _backward(layers, hidden, error)
         return gradient.add_(theta, alpha=self._l2) if self._l2 else gradient
+
+
+def _backward(layers: list[Tensor], hidden: list[Tensor], error: Tensor) -> Tensor:
+    pieces = []
+    for layer, inputs in zip(reversed(layers), reversed(hidden), strict=True):
+        pieces.append(torch.bmm(error.mT, inputs).flatten(1))
+        if inputs is not hidden[0]:
+            error = torch.bmm(error, layer[..., :-1]).mul_(inputs[..., :-1] > 0)
+    return torch.cat(pieces[::-1], 1)
 
 
 class VmapStack:
@@ -69,17 +83,22 @@ class VmapStack:
 
     def __init__(self, gathered: Gathered, loss: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> None:
         """`loss(theta [D], features [B, ...], labels [B], weights [B])` is one client's weighted loss."""
-        self._batches = list(zip(gathered.features.unbind(0), gathered.labels.unbind(0), gathered.weights.unbind(0), strict=True))
+        parts = (gathered.features, gathered.labels, gathered.weights)
+        self._batches = list(zip(*(gathered.by_step(part) for part in parts), strict=True))
         self._gradients = vmap(grad(loss))
 
     def gradient(self, theta: Tensor, k: int) -> Tensor:
-        gradients: Tensor = self._gradients(theta, *(part[: len(theta)] for part in self._batches[k]))
+        gradients: Tensor = self._gradients(theta, *self._batches[k])
         return gradients
 
 
-def is_dense(module: nn.Module) -> bool:
-    """Whether a module is what `DenseStack` computes: linear layers with ReLU between."""
-    layers = list(module.children())[1:] if isinstance(module, nn.Sequential) else []
-    kinds = [type(layer) for layer in layers]
-    alternating = all(first is nn.Linear and second is nn.ReLU for first, second in list(pairwise(kinds))[0::2])
-    return bool(kinds) and kinds[-1] is nn.Linear and set(kinds) <= {nn.Linear, nn.ReLU} and alternating
+def depth(module: nn.Module) -> int:
+    """How many linear layers with ReLU between them a module consists of; 0 if it is anything else."""
+    kinds = [type(layer) for layer in module.children()]
+    layers = len(kinds) // 2
+    dense = isinstance(module, nn.Sequential) and kinds == [nn.Flatten, *[nn.Linear, nn.ReLU] * layers][: len(kinds)]
+    return layers if dense and kinds[-1] is nn.Linear else 0
+
+
+def _with_ones(inputs: Tensor) -> Tensor:
+    return nn.functional.pad(inputs, (0, 1), value=1.0)

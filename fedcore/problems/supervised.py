@@ -12,7 +12,7 @@ from fedcore.models import zoo
 from fedcore.models.flat import Layout
 from fedcore.problems.base import Ids, Stacked, Values
 from fedcore.problems.loss import loss_of
-from fedcore.problems.stacks import DenseStack, Gathered, VmapStack, is_dense
+from fedcore.problems.stacks import DenseStack, Gathered, LinearStack, VmapStack, depth
 from fedcore.spec.problem import AnyModel
 
 EVALUATION_BYTES = 32 << 20
@@ -33,7 +33,7 @@ class SupervisedProblem:
         self.sample_bytes = data.features[0].numel() * data.features.element_size()
         self.gradient_noise, self.data_source = 0.0, data.source
         self._starts = torch.from_numpy(data.offsets[:-1]).to(data.features.device)
-        self._dense = is_dense(module)
+        self._depth = depth(module)
 
     def initial(self) -> Tensor:
         return self._initial.clone()
@@ -55,9 +55,10 @@ class SupervisedProblem:
     def stack(self, clients: Ids, batches: Tensor) -> Stacked:
         starts = self._starts[torch.from_numpy(clients).to(self._starts.device)]
         gathered = Gathered(self._data.features, self._data.labels, starts, batches)
-        if self._dense:
-            return DenseStack(gathered, self._layout, self._loss, self._l2)
-        return VmapStack(gathered, self._weighted_loss)
+        if self._depth == 0:
+            return VmapStack(gathered, self._weighted_loss)
+        stack = LinearStack if self._depth == 1 else DenseStack
+        return stack(gathered, self._layout, self._loss, self._l2)
 
     def client_gradients(self, theta: Tensor, clients: Ids) -> Tensor:
         return torch.stack([self.gradient(theta, int(client), None) for client in clients])
@@ -76,7 +77,7 @@ class SupervisedProblem:
         return values
 
     def named(self, theta: Tensor) -> dict[str, Tensor]:
-        return self._layout.named(theta)
+        return {name: view.contiguous() for name, view in self._layout.named(theta).items()}
 
     def _scores(self, theta: Tensor, features: Tensor) -> Tensor:
         scores: Tensor = functional_call(self._module, self._layout.named(theta), (features,))
