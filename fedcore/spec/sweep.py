@@ -77,7 +77,15 @@ def _assign(document: Document, path: str, value: Any) -> None:
 
 
 def _name(settings: Document) -> str:
-    return ", ".join(f"{path.rsplit('.', 1)[-1]}={_show(value)}" if path.rsplit(".", 1)[-1] != "kind" else str(value) for path, value in settings.items())
+    return ", ".join(_label(path.rsplit(".", 1)[-1], value) for path, value in settings.items())
+
+
+def _label(leaf: str, value: Any) -> str:
+    if leaf == "kind":
+        return str(value)
+    if isinstance(value, dict) and "kind" in value:
+        return " ".join([value["kind"], *(f"{key}={_show(item)}" for key, item in value.items() if key != "kind")])
+    return f"{leaf}={_show(value)}"
 
 
 def _show(value: Any) -> str:

@@ -4,8 +4,10 @@ Every query is a function that takes a Session and never commits: `with database
 transaction. Rows come back as records that outlive their session and are never written to.
 """
 
+from sqlalchemy.orm import Session
+
 from fedcore.status import ENDED, Control, Request, Status
-from fedcore.store.database import Database, open_database
+from fedcore.store.database import UNAVAILABLE, Database, open_database
 from fedcore.store.migration import upgrade
 
-__all__ = ["ENDED", "Control", "Database", "Request", "Status", "open_database", "upgrade"]
+__all__ = ["ENDED", "UNAVAILABLE", "Control", "Database", "Request", "Session", "Status", "open_database", "upgrade"]

@@ -7,11 +7,14 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.orm import Session
 
 BUSY_TIMEOUT_MS = 10_000
 LOCK_TIMEOUT_MS = 10_000
 IDLE_TIMEOUT_MS = 60_000
+UNAVAILABLE = (InterfaceError, OperationalError)
+"""What is raised while the database is away, or keeps a lock for too long: the same may work later."""
 
 
 class Database:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -22,6 +23,37 @@ class Progress:
     """How many runs have each status."""
     eta_s: float | None
     """Seconds to the end, were as many runs running as now; None when nothing runs or nothing is known yet."""
+
+
+class Position(NamedTuple):
+    """Where one run stands."""
+
+    status: Status
+    done: int
+    """Rounds committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """What the unfinished runs of one queue and status amount to."""
+
+    queue: str
+    status: Status
+    runs: int
+    rounds_left: int
+
+
+def positions(session: Session, experiment_id: str) -> dict[str, Position]:
+    """Where each run of an experiment stands, in order of run ids."""
+    query = select(RunRecord.id, RunRecord.status, RunRecord.done).where(RunRecord.experiment_id == experiment_id)
+    return {row[0]: Position(row[1], row[2]) for row in session.execute(query.order_by(RunRecord.id))}
+
+
+def depths(session: Session) -> Sequence[Depth]:
+    """What waits, runs or is paused, by queue and status."""
+    left = func.sum(RunRecord.rounds - RunRecord.done)
+    query = select(RunRecord.queue, RunRecord.status, func.count(), left).where(RunRecord.status.not_in(ENDED))
+    return [Depth(*row) for row in session.execute(query.group_by(RunRecord.queue, RunRecord.status).order_by(RunRecord.queue))]
 
 
 def progress(session: Session, experiment_id: str) -> Progress:

@@ -1,0 +1,1 @@
+"""FedQ's HTTP interface, its Python client and its command line."""

@@ -1,0 +1,49 @@
+"""What the service answers with: one model per resource."""
+
+from api.schemas.base import Answer
+from api.schemas.catalog import Catalog, CatalogBlock, Kind, Preset, PresetList, PresetSummary
+from api.schemas.events import HeartbeatEvent, RoundEvent, StatusEvent
+from api.schemas.experiments import ArmPlan, ArmSummary, Experiment, ExperimentEdit, ExperimentPage, ExperimentSummary, Plan, Progress
+from api.schemas.operations import Check, Health, QueueDepth, Queues, Readiness, Worker, Workers
+from api.schemas.problems import Flaw, ProblemDetails
+from api.schemas.results import ArmResult, Curve, Estimate, MetricResult, Results
+from api.schemas.runs import MetricsPage, RoundRow, Run, RunPage
+
+__all__ = [
+    "Answer",
+    "ArmPlan",
+    "ArmResult",
+    "ArmSummary",
+    "Catalog",
+    "CatalogBlock",
+    "Check",
+    "Curve",
+    "Estimate",
+    "Experiment",
+    "ExperimentEdit",
+    "ExperimentPage",
+    "ExperimentSummary",
+    "Flaw",
+    "Health",
+    "HeartbeatEvent",
+    "Kind",
+    "MetricResult",
+    "MetricsPage",
+    "Plan",
+    "Preset",
+    "PresetList",
+    "PresetSummary",
+    "ProblemDetails",
+    "Progress",
+    "QueueDepth",
+    "Queues",
+    "Readiness",
+    "Results",
+    "RoundEvent",
+    "RoundRow",
+    "Run",
+    "RunPage",
+    "StatusEvent",
+    "Worker",
+    "Workers",
+]

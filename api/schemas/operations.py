@@ -1,0 +1,83 @@
+"""The service itself: queues, workers, health."""
+
+from datetime import datetime
+from typing import Literal
+
+from api.schemas.base import Answer
+
+
+class QueueDepth(Answer):
+    """What one queue holds."""
+
+    queue: str
+    """Its name."""
+    queued: int
+    """Runs that wait."""
+    running: int
+    """Runs that a worker has."""
+    paused: int
+    """Runs that wait for `resume`."""
+    rounds_left: int
+    """Rounds to do in the runs that wait or run."""
+
+
+class Queues(Answer):
+    """What waits and what runs."""
+
+    items: list[QueueDepth]
+    """By queue; a queue without unfinished runs is left out."""
+
+
+class Worker(Answer):
+    """A worker process, as it last reported."""
+
+    id: str
+    """Its name."""
+    host: str
+    """The machine."""
+    pid: int
+    """The process."""
+    queues: list[str]
+    """The queues it serves."""
+    device: str
+    """Where it computes."""
+    started_at: datetime
+    """When it started."""
+    seen_at: datetime
+    """When it last reported."""
+    run_id: str | None
+    """The run it has now."""
+
+
+class Workers(Answer):
+    """The workers that have reported of late."""
+
+    items: list[Worker]
+    """The workers."""
+
+
+class Health(Answer):
+    """The process is alive."""
+
+    status: Literal["ok"] = "ok"
+    """Always `ok`."""
+    version: str
+    """FedQ's version."""
+
+
+class Check(Answer):
+    """One thing the service leans on."""
+
+    ok: bool
+    """It answers."""
+    detail: str
+    """What it is, or what went wrong."""
+
+
+class Readiness(Answer):
+    """Whether requests can be served."""
+
+    status: Literal["ready", "degraded", "unready"]
+    """`degraded`: the broker is away; requests are served and runs go on, but start up to a few seconds later."""
+    checks: dict[Literal["database", "broker"], Check]
+    """By what was checked."""

@@ -1,0 +1,29 @@
+"""Errors, as RFC 9457 lays them out."""
+
+from api.schemas.base import Answer
+
+
+class Flaw(Answer):
+    """One thing that is wrong with a request."""
+
+    pointer: str
+    """JSON pointer (RFC 6901) into the request's body; for a parameter, `?name`, and for a header, its name."""
+    detail: str
+    """What is wrong there, and what would be right."""
+
+
+class ProblemDetails(Answer):
+    """An error, as RFC 9457 lays it out."""
+
+    type: str
+    """What kind of problem: `about:blank` where the status says it all, else `urn:fedq:problem:...`."""
+    title: str
+    """The kind of problem, in words."""
+    status: int
+    """The HTTP status."""
+    detail: str
+    """What went wrong this time."""
+    instance: str
+    """The path that was asked for."""
+    errors: list[Flaw]
+    """Each thing that is wrong with the request, with its place."""

@@ -1,0 +1,97 @@
+"""The results of an experiment: figures over seeds, differences between arms, curves."""
+
+from typing import Any
+
+from api.schemas.base import Answer
+from fedcore.status import Status
+
+
+class Estimate(Answer):
+    """A figure over the seeds of an arm."""
+
+    n: int
+    """Seeds it is taken over."""
+    mean: float
+    """Their mean."""
+    std: float | None
+    """Their sample standard deviation (n - 1); null for a single seed."""
+    low: float | None
+    """Lower end of the 95 % confidence interval of the mean (Student's t); null for a single seed."""
+    high: float | None
+    """Upper end of it."""
+
+
+class MetricResult(Answer):
+    """One metric of one arm; a figure is null where no run has it."""
+
+    best: Estimate | None
+    """Of each run's best round: the highest accuracy, the lowest loss; null for a metric that has no better and worse."""
+    final: Estimate | None
+    """Of each run's last evaluated round; a run that diverged counts only where its last value was finite."""
+    best_difference: Estimate | None
+    """Of `best` minus that of arm 0 with the same seed; null for arm 0 itself."""
+    final_difference: Estimate | None
+    """Of `final` minus that of arm 0 with the same seed; null for arm 0 itself."""
+
+
+class Curve(Answer):
+    """A metric over the rounds; entry i of every list belongs to the same round."""
+
+    rounds: list[int]
+    """Rounds that at least one run evaluated; thinned to the number of points asked for."""
+    megabytes: list[float]
+    """Megabytes (10^6 bytes) sent in both directions until then, mean over the runs in `n`."""
+    mean: list[float]
+    """Mean over the runs."""
+    std: list[float | None]
+    """Sample standard deviation over the runs; null for a single one."""
+    n: list[int]
+    """Runs that have a value there."""
+
+
+class ArmResult(Answer):
+    """One arm over its seeds."""
+
+    index: int
+    """Position in the sweep's product, from 0."""
+    name: str
+    """What sets it apart."""
+    settings: dict[str, Any]
+    """The swept paths and their values here."""
+    seeds: list[int]
+    """The seeds whose runs have rows."""
+    runs: dict[Status, int]
+    """Number of runs by status; all are `succeeded` once the figures are final."""
+    diverged: int
+    """Runs that diverged."""
+    rounds_done: int
+    """Rounds committed, over all runs."""
+    local_steps: Estimate | None
+    """Mini-batch steps of a run so far."""
+    megabytes_up: Estimate | None
+    """Megabytes (10^6 bytes) a run's clients have sent."""
+    megabytes_down: Estimate | None
+    """Megabytes a run's clients have received."""
+    megabytes_sent: Estimate | None
+    """Both together."""
+    seconds: Estimate | None
+    """Wall-clock seconds a run's rounds have taken."""
+    metrics: dict[str, MetricResult]
+    """By metric."""
+    curves: dict[str, Curve]
+    """By metric."""
+
+
+class Results(Answer):
+    """What came out, as far as the runs are; final once `status` is."""
+
+    experiment_id: str
+    """The experiment."""
+    name: str
+    """Its name."""
+    status: Status
+    """Its status when the rows were read."""
+    confidence: float
+    """Of the confidence intervals."""
+    arms: list[ArmResult]
+    """In the order of the sweep."""

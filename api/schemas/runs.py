@@ -1,0 +1,103 @@
+"""Runs and their rows."""
+
+from datetime import datetime
+from typing import Any
+
+from api.schemas.base import Answer
+from fedcore.status import Status
+
+
+class Run(Answer):
+    """One arm with one seed."""
+
+    id: str
+    """Opaque."""
+    experiment_id: str
+    """The experiment it belongs to."""
+    arm: int
+    """Index of its arm."""
+    arm_name: str
+    """Name of its arm."""
+    settings: dict[str, Any]
+    """The swept paths and their values in its arm."""
+    seed: int
+    """All its randomness is keyed by this."""
+    status: Status
+    """A run that diverged has `succeeded`: it is a finding, not a fault."""
+    diverged: bool
+    """The model or its loss was no longer finite; the run ended there."""
+    diverged_round: int | None
+    """The round in which it diverged."""
+    rounds_done: int
+    """Rounds committed."""
+    rounds_total: int
+    """Rounds asked for."""
+    queue: str
+    """Only workers that serve this queue take it."""
+    priority: int
+    """0 to 9; higher goes first."""
+    worker: str | None
+    """The worker that has it now."""
+    attempts: int
+    """How often it was lost or failed since it last finished a round."""
+    error: str | None
+    """Why it failed, or what went wrong last."""
+    created_at: datetime
+    """When it was queued first."""
+    started_at: datetime | None
+    """When a worker first took it up."""
+    finished_at: datetime | None
+    """When it ended."""
+    has_model: bool
+    """The final model can be fetched."""
+    has_checkpoint: bool
+    """A checkpoint can be fetched."""
+    provenance: dict[str, Any]
+    """What made it: engine, precision, device, versions, what the data really are."""
+
+
+class RunPage(Answer):
+    """A page of an experiment's runs, in order of arm and seed."""
+
+    items: list[Run]
+    """The runs."""
+    next: str | None
+    """The `cursor` of the next page; null on the last one."""
+
+
+class RoundRow(Answer):
+    """One round of one run, measured after it; null where it was not evaluated, has no meaning, or was not finite."""
+
+    round: int
+    """Counted from 1."""
+    train_loss: float | None
+    """f(w) over the training data of all clients."""
+    test_loss: float | None
+    """Mean loss over the test data."""
+    test_accuracy: float | None
+    """Share of the test samples classified right, 0 to 1."""
+    local_steps: int
+    """Mini-batch steps of the clients whose work reached the server."""
+    bytes_up: int
+    """Bytes the clients sent."""
+    bytes_down: int
+    """Bytes the clients received."""
+    seconds: float
+    """Wall-clock time of the round on its worker."""
+    extra: dict[str, Any]
+    """Other measures by name: objective, suboptimality, distance, x, gradient_diversity and so on."""
+    committed_at: datetime
+    """When the row was stored."""
+
+
+class MetricsPage(Answer):
+    """Rows of one run, in order of rounds."""
+
+    run_id: str
+    """The run."""
+    status: Status
+    """The run's status, read before its rows: once it is final, an empty page means that all rows were seen."""
+    items: list[RoundRow]
+    """The rows."""
+    next: int
+    """Pass this as `after` to go on: the last round of this page, or `after` where the page is empty."""

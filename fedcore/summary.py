@@ -1,0 +1,93 @@
+"""The statistics of results: figures over seeds with confidence intervals, paired differences, curves. Standard library only."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from math import cos, isfinite, pi, sin, sqrt, tan
+from typing import NamedTuple
+
+CONFIDENCE = 0.95
+BETTER = {
+    "train_loss": min,
+    "test_loss": min,
+    "test_accuracy": max,
+    "objective": min,
+    "suboptimality": min,
+    "distance": min,
+}
+"""What the best of a metric is; a metric that is not here has no better and worse."""
+
+
+class Estimate(NamedTuple):
+    """A figure over seeds; `std`, `low` and `high` are None for a single seed."""
+
+    n: int
+    mean: float
+    std: float | None
+    low: float | None
+    """Lower end of the confidence interval of the mean."""
+    high: float | None
+
+
+def estimate(values: Sequence[float]) -> Estimate | None:
+    """Mean, sample standard deviation and Student's confidence interval of the mean; None of no values."""
+    if not values:
+        return None
+    n, mean, std = len(values), *moments(values)
+    if std is None:
+        return Estimate(n, mean, None, None, None)
+    reach = student_t(CONFIDENCE, n - 1) * std / sqrt(n)
+    return Estimate(n, mean, std, _finite(mean - reach), _finite(mean + reach))
+
+
+def moments(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean and sample standard deviation (None of a single value), without overflow for any finite values."""
+    n, scale = len(values), max(map(abs, values)) or 1.0
+    mean = sum(value / scale for value in values) / n
+    if n == 1:
+        return values[0], None
+    spread = sqrt(sum((value / scale - mean) ** 2 for value in values) / (n - 1))
+    return mean * scale, _finite(spread * scale)
+
+
+def paired(values: Mapping[int, float], baseline: Mapping[int, float]) -> Estimate | None:
+    """The difference of `values` to `baseline`, both by seed, over the seeds that have both."""
+    return estimate([value - baseline[seed] for seed, value in values.items() if seed in baseline])
+
+
+def best(metric: str, values: Iterable[float | None]) -> float | None:
+    """The best of a run's values by round; None where there is none, or no better and worse."""
+    known = [value for value in values if value is not None]
+    return BETTER[metric](known) if known and metric in BETTER else None
+
+
+def final(values: Sequence[float | None], *, diverged: bool) -> float | None:
+    """The last value of a run; of one that diverged, that of its last round, None where that is not finite."""
+    if diverged:
+        return values[-1] if values else None
+    return next((value for value in reversed(values) if value is not None), None)
+
+
+@lru_cache(maxsize=1024)
+def student_t(confidence: float, freedom: int) -> float:
+    """The t that |T| stays below with probability `confidence`, for `freedom` degrees of freedom."""
+    low, high = 0.0, pi / 2
+    while low < (middle := (low + high) / 2) < high:
+        if _probability(middle, freedom) < confidence:
+            low = middle
+        else:
+            high = middle
+    return sqrt(freedom) * tan(low)
+
+
+def _probability(theta: float, freedom: int) -> float:
+    """P(|T| < sqrt(freedom) tan(theta)), in the closed form of Abramowitz and Stegun, 26.7.3 and 26.7.4."""
+    odd = freedom % 2
+    term, total = (cos(theta) if odd else 1.0), 0.0
+    for k in range(1 + odd, freedom, 2):
+        total += term
+        term *= cos(theta) ** 2 * k / (k + 1)
+    return 2 / pi * (theta + sin(theta) * total) if odd else sin(theta) * total
+
+
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None
