@@ -51,7 +51,7 @@ class Database:
     @cached_property
     def _snapshots(self) -> Engine:
         if self.url.get_backend_name() == "sqlite":
-            return self._engine.execution_options(sqlite_begin="BEGIN")
+            return self._engine.execution_options(sqlite_readonly=True)
         return self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
 
@@ -106,5 +106,7 @@ def _prepare(connection: DBAPIConnection, _record: Any) -> None:
 
 
 def _begin(connection: Connection) -> None:
-    # A deferred transaction that later wants to write fails at once when another has written; an immediate one waits its turn.
-    connection.exec_driver_sql(connection.get_execution_options().get("sqlite_begin", "BEGIN IMMEDIATE"))
+    reading = connection.get_execution_options().get("sqlite_readonly", False)
+    connection.exec_driver_sql(f"PRAGMA query_only = {reading:d}")
+    # A deferred transaction that turns to writing fails at once when another has written; an immediate one waits its turn.
+    connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")

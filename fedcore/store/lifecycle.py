@@ -92,7 +92,7 @@ def lock_runs(session: Session, experiment_id: str) -> Sequence[str]:
     return ids
 
 
-def derived(counts: Mapping[Status, int], started: bool) -> Status:
+def derived(counts: Mapping[Status, int], *, started: bool) -> Status:
     """The status of an experiment with so many runs of each status."""
     if counts.get(Status.RUNNING) or counts.get(Status.QUEUED):
         return Status.RUNNING if started else Status.QUEUED
@@ -108,7 +108,7 @@ def _settle(session: Session, experiment: ExperimentRecord) -> None:
     counts = dict(session.execute(by_status).tuples().all())
     fault = func.max(RunRecord.error).filter(RunRecord.status == Status.FAILED)
     started, error = session.execute(select(func.min(RunRecord.started_at), fault).where(runs)).one()
-    status = derived(counts, started is not None)
+    status = derived(counts, started=started is not None)
     finished = experiment.finished_at or now() if status in ENDED else None
     changes: dict[str, Any] = {"status": status, "error": error, "started_at": started, "finished_at": finished, "updated_at": now()}
     same = ExperimentRecord.id == experiment.id, ExperimentRecord.status == experiment.status

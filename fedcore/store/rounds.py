@@ -1,8 +1,10 @@
 """Rounds: the rows of a run's curve."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import false, insert, or_, select
 from sqlalchemy.orm import Session
@@ -10,33 +12,13 @@ from sqlalchemy.orm import Session
 from fedcore.store.clock import now
 from fedcore.store.tables import Document, RoundRecord, RunRecord
 
+if TYPE_CHECKING:
+    from fedcore.experiment import RoundReport  # which loads torch, and the API reads rounds without it
+
 COLUMNS = ("train_loss", "test_loss", "test_accuracy", "local_steps", "bytes_up", "bytes_down", "seconds")
 """Measures with a column of their own; the others are in `extra`."""
 _MAX_RUNS = 500
 """Of runs in one query: SQLite allows an expression 1,000 deep."""
-
-
-class Report(Protocol):
-    """What the store reads of a round's report."""
-
-    @property
-    def round(self) -> int: ...
-    @property
-    def train_loss(self) -> float | None: ...
-    @property
-    def test_loss(self) -> float | None: ...
-    @property
-    def test_accuracy(self) -> float | None: ...
-    @property
-    def local_steps(self) -> int: ...
-    @property
-    def bytes_up(self) -> int: ...
-    @property
-    def bytes_down(self) -> int: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def extra(self) -> Mapping[str, float | list[float]]: ...
 
 
 class Series(NamedTuple):
@@ -47,7 +29,7 @@ class Series(NamedTuple):
     """By measure; None where the round has none."""
 
 
-def append(session: Session, run_id: str, reports: Sequence[Report]) -> None:
+def append(session: Session, run_id: str, reports: Sequence[RoundReport]) -> None:
     """Store rounds of a run; what is not finite is stored as absent."""
     moment = session.scalars(select(now())).one()
     session.execute(insert(RoundRecord), [_row(run_id, report) | {"committed_at": moment} for report in reports])
@@ -85,7 +67,7 @@ def columns(session: Session, experiment_id: str, *metrics: str) -> dict[str, Se
     return series
 
 
-def _row(run_id: str, report: Report) -> Document:
+def _row(run_id: str, report: RoundReport) -> Document:
     row = {column: _finite(getattr(report, column)) for column in COLUMNS}
     return {"run_id": run_id, "round": report.round, **row, "extra": {name: _finite(value) for name, value in report.extra.items()}}
 

@@ -3,8 +3,10 @@
 A claim carries a fence, and every write of a worker names it: a worker that lost its lease is refused, never believed.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Executable, case, exists, func, select, update
 from sqlalchemy.orm import Session
@@ -15,8 +17,11 @@ from fedcore.store import turn
 from fedcore.store.claim import Claim
 from fedcore.store.clock import now
 from fedcore.store.lifecycle import settle
-from fedcore.store.rounds import Report, append
+from fedcore.store.rounds import append
 from fedcore.store.tables import ExperimentRecord, RunRecord
+
+if TYPE_CHECKING:
+    from fedcore.experiment import RoundReport
 
 _CONTROL = {Request.PAUSE: Control.PAUSE, Request.CANCEL: Control.CANCEL}
 _GIVEN_BACK = {Request.NONE: Status.QUEUED, Request.PAUSE: Status.PAUSED, Request.CANCEL: Status.CANCELLED}
@@ -59,7 +64,7 @@ def claim(session: Session, worker: str, queues: Sequence[str], lease_s: float) 
 
 
 def commit_slice(
-    session: Session, claim: Claim, reports: Sequence[Report], *, checkpoint: str, lease_s: float, turn_over: bool = False
+    session: Session, claim: Claim, reports: Sequence[RoundReport], *, checkpoint: str, lease_s: float, turn_over: bool = False
 ) -> Control:
     """Store the rounds that follow `claim.done`, and where the state after them is; the lease runs on for `lease_s` seconds.
 
@@ -80,7 +85,7 @@ def commit_slice(
     append(session, claim.run_id, reports)
     if request is not Request.NONE:
         return _CONTROL[request]
-    return Control.YIELD if session.scalar(turn.comes_first(claim.queues, priority, turn_over)) else Control.CONTINUE
+    return Control.YIELD if session.scalar(turn.comes_first(claim.queues, priority, turn_over=turn_over)) else Control.CONTINUE
 
 
 def committed(session: Session, claim: Claim, done: int) -> bool:

@@ -29,7 +29,7 @@ def best(queues: Sequence[str]) -> Select[str]:
     )
 
 
-def comes_first(queues: Sequence[str], priority: int, turn_over: bool) -> Select[bool]:
+def comes_first(queues: Sequence[str], priority: int, *, turn_over: bool) -> Select[bool]:
     """Whether a run waits in `queues` that comes before a running one of this priority; at the end of its turn an equal one does."""
     least = priority if turn_over else priority + 1
     return select(exists().where(*_waits(queues), RunRecord.priority >= least))

