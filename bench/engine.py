@@ -9,6 +9,7 @@ timed in turn (A B A B ...), and the ratio of each pair is reported.
 import argparse
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -17,6 +18,7 @@ from torch import nn
 from fedcore import ExperimentSpec, Simulation
 from fedcore.data.plan import mini_batches
 from fedcore.problems import load_problem
+from fedcore.problems.supervised import SupervisedProblem
 from fedcore.systems.participation import draw, weights
 from fedcore.systems.work import plan_work
 
@@ -37,7 +39,9 @@ class PlainLoop:
     """What a PyTorch user would write: a module, an optimiser, a loop over clients, batches and steps."""
 
     def __init__(self) -> None:
-        self.problem = load_problem(SPEC.problem, 0, data_dir=Path())
+        problem = load_problem(SPEC.problem, 0, data_dir=Path())
+        assert isinstance(problem, SupervisedProblem)
+        self.problem = problem
         self.model = nn.Linear(60, 10)
         self.round = 0
 
@@ -56,7 +60,7 @@ class PlainLoop:
             for batch in mini_batches(0, self.round, int(client), int(sizes[client]), item):
                 index = torch.from_numpy(batch[batch >= 0])
                 optimiser.zero_grad()
-                nn.functional.cross_entropy(self.model(features[index]), labels[index]).backward()
+                torch.autograd.backward(nn.functional.cross_entropy(self.model(features[index]), labels[index]))
                 optimiser.step()
             for name, value in self.model.state_dict().items():
                 total[name] += weight * value
@@ -85,7 +89,7 @@ def main() -> None:
     print(f"ratio: median {statistics.median(ratios):.1f} (min {min(ratios):.1f}, max {max(ratios):.1f}, {options.pairs} pairs)")
 
 
-def _time(play, rounds: int) -> tuple[float, int]:
+def _time(play: Callable[[], int], rounds: int) -> tuple[float, int]:
     began = time.perf_counter()
     steps = sum(play() for _ in range(rounds))
     return time.perf_counter() - began, steps

@@ -1,9 +1,9 @@
 """FedQ's algorithm library: federated-learning experiments as specifications, carried out round by round.
 
-    from fedcore import ExperimentSpec, run
+from fedcore import ExperimentSpec, run
 
-    for report in run(ExperimentSpec.model_validate(document)):
-        print(report.round, report.train_loss)
+for report in run(ExperimentSpec.model_validate(document)):
+    print(report.round, report.train_loss)
 """
 
 from typing import TYPE_CHECKING, Any

@@ -112,8 +112,9 @@ class Solver:
     prox_mu: float = 0.0
 
     def direction(self, rule: Rule, grad: Tensor, y: Tensor, velocity: Tensor | None, local: Local) -> tuple[Tensor, Tensor | None]:
-        """What one local step descends along: v <- rho v + direction(g + wd y) + mu (y - x); then y <- y - lr v.
+        """What one local step descends along.
 
+        With v as the velocity: v <- rho v + direction(g + wd y) + mu (y - x); then y <- y - lr v.
         Returns v [..., D], and the velocity to hand to the next step (None without momentum and before the first).
         """
         if self.weight_decay:

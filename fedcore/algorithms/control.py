@@ -42,10 +42,8 @@ class ControlVariates(Rule):
     def finish(self, y: Tensor, local: Local) -> Upload:
         old = local.memory["control"]
         delta = y - local.x
-        if local.anchor is not None:
-            new = local.anchor
-        else:
-            new = old - local.shared["control"] - delta / (local.lr * local.effort)
+        travelled = delta / (local.lr * local.effort)
+        new = local.anchor if local.anchor is not None else old - local.shared["control"] - travelled
         return Upload(delta, memory={"control": new}, shared={"control": new - old})
 
     def absorb(self, shared: Vectors, sent: Vectors, cohort: Cohort) -> Vectors:

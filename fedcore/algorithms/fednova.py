@@ -41,7 +41,9 @@ class FedNova(AlgorithmSpec):
     `local.optimizer`. At a finite step size the fixed point weighs clients by p_i K_i / tau_i and is x* only as eta -> 0.
     """
 
-    source = "Wang et al., A Novel Framework for the Analysis and Design of Heterogeneous Federated Learning, IEEE TSP 2021, eqs. (11), (13)"
+    source = (
+        "Wang et al., A Novel Framework for the Analysis and Design of Heterogeneous Federated Learning, IEEE TSP 2021, eqs. (11), (13)"
+    )
 
     kind: Literal["fednova"] = "fednova"
     variance_reduction: bool = False

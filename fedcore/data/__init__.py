@@ -1,0 +1,1 @@
+"""Data: random streams, data sets, partitions, mini-batch plans."""

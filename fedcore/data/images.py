@@ -3,6 +3,7 @@
 import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ def _decode(path: Path, recipe: Recipe) -> Samples:
 
     with np.load(path, allow_pickle=False) as arrays:
         data, offsets, labels = arrays["jpeg"].tobytes(), _bounds(arrays["offset"], arrays["jpeg"], arrays["label"]), arrays["label"]
-    pixels = np.stack([np.asarray(Image.open(io.BytesIO(data[start:stop]))) for start, stop in zip(offsets[:-1], offsets[1:], strict=True)])
+    pixels = np.stack([np.asarray(Image.open(io.BytesIO(data[start:stop]))) for start, stop in pairwise(offsets)])
     return Samples(_normalise(torch.from_numpy(pixels).permute(0, 3, 1, 2), recipe), torch.from_numpy(labels.astype(np.int64)))
 
 

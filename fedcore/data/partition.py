@@ -75,7 +75,10 @@ def _classes_per_client(spec: ClassesPerClientPartition, labels: Ids, draw: np.r
     spare = np.array([len(pool) for pool in pools]) - sizes.sum(0)
     if spare.min() < 0:
         short = int(classes[spare.argmin()])
-        raise SpecificationError("/problem/partition", f"class {short} has {-spare.min()} samples too few for {spec.clients} clients of at least {spec.min_samples}")
+        raise SpecificationError(
+            "/problem/partition",
+            f"class {short} has {-spare.min()} samples too few for {spec.clients} clients of at least {spec.min_samples}",
+        )
     shares = draw.lognormal(0.0, spec.sigma, sizes.shape) * (sizes > 0)
     sizes += np.floor(spare * shares / np.maximum(shares.sum(0), np.finfo(float).tiny)).astype(int)
     return _deal(pools, sizes)

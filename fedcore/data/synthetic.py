@@ -54,8 +54,7 @@ def _clients(spec: Synthetic, draw: np.random.Generator) -> list[_Client]:
     input_means = draw.normal(0, spec.beta, spec.clients)
     means = draw.normal(input_means[:, None], 1, (spec.clients, SYNTHETIC_FEATURES))
     return [
-        _Client(draw.normal(u, 1, shape), draw.normal(u, 1, SYNTHETIC_CLASSES), mean)
-        for u, mean in zip(model_means, means, strict=True)
+        _Client(draw.normal(u, 1, shape), draw.normal(u, 1, SYNTHETIC_CLASSES), mean) for u, mean in zip(model_means, means, strict=True)
     ]
 
 

@@ -162,7 +162,7 @@ def _take(vectors: Vectors, rows: Tensor) -> Vectors:
 
 
 def _widest(batches: tuple[Ids, ...] | list[Ids]) -> int:
-    return max(batch.shape[1] for batch in batches)
+    return max(int(batch.shape[1]) for batch in batches)
 
 
 def _bytes_per_sample(problem: Problem) -> int:

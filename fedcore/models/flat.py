@@ -15,7 +15,7 @@ class _Block(NamedTuple):
 
     def split(self, part: Tensor) -> tuple[Tensor, ...]:
         """The parameters [..., *shape] in `part` [..., size], as views."""
-        whole = part.unflatten(-1, self.shape)
+        whole = part.view(*part.shape[:-1], *self.shape)
         return (whole,) if len(self.names) == 1 else (whole[..., :-1], whole[..., -1])
 
 
@@ -35,7 +35,7 @@ class Layout:
 
     def named(self, theta: Tensor) -> dict[str, Tensor]:
         """Views of `theta` [..., D] by name, each [..., *shape]."""
-        parts = zip(self._blocks, theta.split(self.sizes, dim=-1), strict=True)
+        parts = zip(self._blocks, torch.split(theta, self.sizes, dim=-1), strict=True)
         return {name: view for block, part in parts for name, view in zip(block.names, block.split(part), strict=True)}
 
     def flat(self, module: nn.Module) -> Tensor:

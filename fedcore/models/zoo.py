@@ -30,8 +30,8 @@ def refuse_buffers(module: nn.Module) -> None:
     """Raise SpecificationError for a module that keeps running statistics."""
     names = [name for name, _ in module.named_buffers()]
     if names:
-        detail = f"models with buffers ({', '.join(names)}) are refused: averaging running statistics is wrong under heterogeneity; use group norm"
-        raise SpecificationError("/problem/model", detail)
+        why = "averaging running statistics is wrong under heterogeneity; use group norm"
+        raise SpecificationError("/problem/model", f"models with buffers ({', '.join(names)}) are refused: {why}")
 
 
 def _module(spec: AnyModel, features: tuple[int, ...], classes: int) -> nn.Module:

@@ -5,16 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore.data.plan import PADDING
 from fedcore.data.random import generator
 from fedcore.problems.base import Ids, Values
-from fedcore.problems.quadratic import QuadraticProblem, spd
+from fedcore.problems.quadratic import Floats, QuadraticProblem, spd
 from fedcore.spec.dataset import GeneratedProblem, LeastSquares
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -73,13 +70,14 @@ class LeastSquaresProblem:
         return {"x": theta}
 
 
-def _as_quadratic(rows: Sequence[Floats], targets: Sequence[Floats], share: Floats, ridge: float, x0: Tensor, noise: float) -> QuadraticProblem:
+def _as_quadratic(
+    rows: Sequence[Floats], targets: Sequence[Floats], share: Floats, ridge: float, x0: Tensor, noise: float
+) -> QuadraticProblem:
     identity = np.eye(rows[0].shape[1])
     hessians = np.array([a.T @ a / len(a) + ridge * identity for a in rows])
     linear = np.array([a.T @ b / len(a) for a, b in zip(rows, targets, strict=True)])
     constants = np.array([b @ b / (2 * len(b)) for b in targets])
-    tensors = [torch.from_numpy(array).to(x0) for array in (hessians, linear, constants)]
-    return QuadraticProblem(*tensors, share, x0, noise)
+    return QuadraticProblem((hessians, linear, constants), share, x0, noise)
 
 
 def load_least_squares(spec: LeastSquares, device: str, dtype: torch.dtype) -> LeastSquaresProblem:

@@ -12,6 +12,9 @@ from fedcore.data.random import generator
 from fedcore.problems.base import Ids, Values
 from fedcore.spec.dataset import GeneratedProblem, Quadratic
 
+Floats = NDArray[np.float64]
+Coefficients = tuple[Floats, Floats, Floats]
+
 
 @dataclass(frozen=True)
 class _Products:
@@ -25,10 +28,11 @@ class _Products:
 
 
 class QuadraticProblem:
-    """Clients given by H [N, D, D], e [N, D], c [N] and shares p [N]; each counts as one sample."""
+    """Clients given by (H [N, D, D], e [N, D], c [N]) and shares p [N]; each counts as one sample."""
 
-    def __init__(self, hessians: Tensor, linear: Tensor, constants: Tensor, share: NDArray[np.float64], x0: Tensor, noise: float) -> None:
-        """Solve for the minimiser; a singular problem takes the one of least norm."""
+    def __init__(self, coefficients: Coefficients, share: Floats, x0: Tensor, noise: float) -> None:
+        """Solve for the minimiser, on the device of `x0` and in its type; a singular problem takes the one of least norm."""
+        hessians, linear, constants = (torch.from_numpy(array).to(x0) for array in coefficients)
         self.dim = linear.shape[1]
         self.share, self.sizes = share, np.ones(len(share), np.int64)
         self.sample_bytes, self.gradient_noise = 8, noise
@@ -74,11 +78,11 @@ def load_quadratic(spec: Quadratic, device: str, dtype: torch.dtype) -> Quadrati
         hessians, linear, constants = _draw(spec.generate)
         weights = np.ones(len(linear))
     x0 = np.zeros(spec.dim) if spec.x0 is None else np.array(spec.x0)
-    tensors = [torch.tensor(array, dtype=dtype, device=device) for array in (hessians, linear, constants)]
-    return QuadraticProblem(*tensors, weights / weights.sum(), torch.tensor(x0, dtype=dtype, device=device), spec.gradient_noise)
+    start = torch.tensor(x0, dtype=dtype, device=device)
+    return QuadraticProblem((hessians, linear, constants), weights / weights.sum(), start, spec.gradient_noise)
 
 
-def _draw(spec: GeneratedProblem) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def _draw(spec: GeneratedProblem) -> Coefficients:
     """H_i with eigenvalues log-uniform in [1/condition_number, 1] (both ends taken), optima c_i ~ N(c, heterogeneity^2), F_i(c_i) = 0."""
     hessians, linear, constants = [], [], []
     centre = generator(spec.seed, "quadratic centre").normal(size=spec.dim)
@@ -92,7 +96,7 @@ def _draw(spec: GeneratedProblem) -> tuple[NDArray[np.float64], NDArray[np.float
     return np.array(hessians), np.array(linear), np.array(constants)
 
 
-def spd(draw: np.random.Generator, dim: int, condition_number: float) -> NDArray[np.float64]:
+def spd(draw: np.random.Generator, dim: int, condition_number: float) -> Floats:
     """A symmetric positive definite matrix [dim, dim] with largest eigenvalue 1 and the given condition number."""
     basis, _ = np.linalg.qr(draw.normal(size=(dim, dim)))
     exponents = draw.uniform(size=dim)

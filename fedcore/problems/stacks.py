@@ -59,7 +59,7 @@ class DenseStack:
         self._weights, self._targets = gathered.by_step(weights), gathered.by_step(targets)
 
     def gradient(self, theta: Tensor, k: int) -> Tensor:
-        layers = [part.view(-1, *shape) for part, shape in zip(theta.split(self._layout.sizes, 1), self._layout.shapes, strict=True)]
+        layers = [part.view(-1, *shape) for part, shape in zip(torch.split(theta, self._layout.sizes, 1), self._layout.shapes, strict=True)]
         hidden = [self._inputs[k]]
         for layer in layers[:-1]:
             hidden.append(_with_ones(torch.bmm(hidden[-1], layer.mT).relu_()))

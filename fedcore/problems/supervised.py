@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator
 
-
 import torch
 from torch import Tensor
 from torch.func import functional_call
@@ -104,5 +103,3 @@ class SupervisedProblem:
     def _batches(self, count: int) -> Iterator[slice]:
         length = max(1, EVALUATION_BYTES // self.sample_bytes)
         return (slice(start, start + length) for start in range(0, count, length))
-
-

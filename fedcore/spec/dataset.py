@@ -1,6 +1,6 @@
 """`problem.dataset`: the data sets and the small exact problems that can be asked for."""
 
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -123,7 +123,8 @@ class Quadratic(_ExactProblem):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        return _check_exact(self, [len(c.e) for c in self.clients] if self.clients else None)
+        _check_exact(self, [len(c.e) for c in self.clients] if self.clients else None)
+        return self
 
     @property
     def dim(self) -> int:
@@ -140,7 +141,8 @@ class LeastSquares(_ExactProblem):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        return _check_exact(self, [len(c.A[0]) for c in self.clients] if self.clients else None)
+        _check_exact(self, [len(c.A[0]) for c in self.clients] if self.clients else None)
+        return self
 
     @property
     def dim(self) -> int:
@@ -165,10 +167,7 @@ def _generated(problem: _ExactProblem) -> GeneratedProblem:
     return problem.generate
 
 
-_Exact = TypeVar("_Exact", Quadratic, LeastSquares)
-
-
-def _check_exact(problem: _Exact, dims: list[int] | None) -> _Exact:
+def _check_exact(problem: "Quadratic | LeastSquares", dims: list[int] | None) -> None:
     if (dims is None) == (problem.generate is None):
         raise ValueError("give the clients inline (`clients`) or say how to draw them (`generate`), one of the two")
     if dims and len(set(dims)) > 1:
@@ -176,4 +175,3 @@ def _check_exact(problem: _Exact, dims: list[int] | None) -> _Exact:
     dim = dims[0] if dims else _generated(problem).dim
     if problem.x0 is not None and len(problem.x0) != dim:
         raise ValueError(f"x0 must have {dim} entries, not {len(problem.x0)}")
-    return problem

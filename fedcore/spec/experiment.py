@@ -46,7 +46,7 @@ class ExperimentSpec(Block):
     evaluation: Evaluation = Evaluation()
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1, max_length=1_000)] = (0,)
     """One run per seed and arm; arms that share a seed see the same cohorts, stragglers and mini-batches."""
-    sweep: Annotated[dict[str, Annotated[list[Any], Field(min_length=1)]], Field(max_length=16)] = {}
+    sweep: Annotated[dict[str, Annotated[list[Any], Field(min_length=1)]], Field(max_length=16, default_factory=dict)]
     """A dotted path (`local.optimizer.momentum`) or a block (`algorithm`) to the values it takes; the arms are the product."""
     execution: Execution = Execution()
 
@@ -127,7 +127,10 @@ def _check(spec: ExperimentSpec) -> None:
     if spec.server is not None and spec.algorithm.server_lr != type(spec.algorithm).model_fields["server_lr"].default:
         raise SpecificationError("/server", "give the server's step size once: `server` or `algorithm.server_lr`")
     if spec.evaluation.record_parameters and dimension(spec.problem) > MAX_RECORDED_PARAMETERS:
-        raise SpecificationError("/evaluation/record_parameters", f"at most {MAX_RECORDED_PARAMETERS} parameters can be recorded, the model has {dimension(spec.problem)}")
+        raise SpecificationError(
+            "/evaluation/record_parameters",
+            f"at most {MAX_RECORDED_PARAMETERS} parameters can be recorded, the model has {dimension(spec.problem)}",
+        )
 
 
 def _check_length(spec: ExperimentSpec) -> None:
@@ -147,29 +150,43 @@ def _check_partition(spec: ExperimentSpec, clients: int) -> None:
         clients *= partition.shards_per_client
     least = getattr(partition, "min_samples", 1)
     if clients * least > shape.train_samples:
-        raise SpecificationError("/problem/partition", f"{clients} parts of at least {least} samples need more than the {shape.train_samples} there are")
+        raise SpecificationError(
+            "/problem/partition", f"{clients} parts of at least {least} samples need more than the {shape.train_samples} there are"
+        )
     classes = getattr(partition, "classes", 1)
     if classes > shape.classes:
-        raise SpecificationError("/problem/partition/classes", f"{spec.problem.dataset.kind} has {shape.classes} classes, so at most that many per client, not {classes}")
+        raise SpecificationError(
+            "/problem/partition/classes",
+            f"{spec.problem.dataset.kind} has {shape.classes} classes, so at most that many per client, not {classes}",
+        )
 
 
 def _check_participation(spec: ExperimentSpec, clients: int) -> None:
     scheme = spec.participation
     if isinstance(scheme, Trace):
         if len(scheme.rounds) < spec.rounds:
-            raise SpecificationError("/participation/rounds", f"a row for each of the {spec.rounds} rounds is needed, there are {len(scheme.rounds)}")
+            raise SpecificationError(
+                "/participation/rounds", f"a row for each of the {spec.rounds} rounds is needed, there are {len(scheme.rounds)}"
+            )
         strangers = [client for row in scheme.rounds for client in row if client >= clients]
         if strangers:
-            raise SpecificationError("/participation/rounds", f"client {strangers[0]} does not exist; the {clients} clients are numbered from 0")
+            raise SpecificationError(
+                "/participation/rounds", f"client {strangers[0]} does not exist; the {clients} clients are numbered from 0"
+            )
         if scheme.weighting == "unbiased":
             raise SpecificationError("/participation/weighting", "a given trace has no sampling probabilities; use `samples` or `uniform`")
     elif not isinstance(scheme, Full):
         size = scheme.cohort_size(clients)
         with_repeats = scheme.kind == "with_replacement"
         if size > clients and not with_repeats:
-            raise SpecificationError("/participation/clients_per_round", f"{size} clients cannot be drawn from {clients} without replacement; use at most {clients}")
+            raise SpecificationError(
+                "/participation/clients_per_round",
+                f"{size} clients cannot be drawn from {clients} without replacement; use at most {clients}",
+            )
     if isinstance(scheme, WithoutReplacement) and scheme.weighting is None and spec.algorithm.kind not in ("fedavg", "fedprox"):
-        raise SpecificationError("/participation", f"S2 averages models; {spec.algorithm.kind} averages changes: add `weighting: unbiased`, or use `uniform`")
+        raise SpecificationError(
+            "/participation", f"S2 averages models; {spec.algorithm.kind} averages changes: add `weighting: unbiased`, or use `uniform`"
+        )
 
 
 def _check_work(work: AnyWork | None, pointer: str, clients: int, rounds: int) -> None:
@@ -180,7 +197,9 @@ def _check_work(work: AnyWork | None, pointer: str, clients: int, rounds: int) -
             raise SpecificationError(f"{pointer}/rounds", f"a row for each of the {rounds} rounds is needed, there are {len(work.rounds)}")
         wrong = next((row for row in work.rounds if len(row) != clients), None)
         if wrong is not None:
-            raise SpecificationError(f"{pointer}/rounds", f"each row needs an entry for each of the {clients} clients, one has {len(wrong)}")
+            raise SpecificationError(
+                f"{pointer}/rounds", f"each row needs an entry for each of the {clients} clients, one has {len(wrong)}"
+            )
 
 
 def _check_compression(spec: ExperimentSpec) -> None:
@@ -188,10 +207,14 @@ def _check_compression(spec: ExperimentSpec) -> None:
     for link in ("uplink", "downlink"):
         compression = getattr(spec.compression, link)
         if isinstance(compression, TopK) and compression.kept(dim) > dim:
-            raise SpecificationError(f"/compression/{link}", f"top_k cannot keep {compression.kept(dim)} of {dim} parameters; use at most {dim}")
+            raise SpecificationError(
+                f"/compression/{link}", f"top_k cannot keep {compression.kept(dim)} of {dim} parameters; use at most {dim}"
+            )
 
 
 def _check_exact(spec: ExperimentSpec) -> None:
     dataset = spec.problem.dataset
     if isinstance(dataset, Quadratic) and (spec.local.batch_size != "full" or spec.systems.batch_size):
-        raise SpecificationError("/local/batch_size", "a quadratic has no samples to draw from: use `full`, and `gradient_noise` for stochastic gradients")
+        raise SpecificationError(
+            "/local/batch_size", "a quadratic has no samples to draw from: use `full`, and `gradient_noise` for stochastic gradients"
+        )

@@ -22,7 +22,14 @@ _SHAPES = {
     "fashion_mnist": DataShape((1, 28, 28), 10, 60_000),
     "cifar10": DataShape((3, 32, 32), 10, 50_000),
 }
-_EMNIST = {"balanced": (47, 112_800), "byclass": (62, 697_932), "bymerge": (47, 697_932), "digits": (10, 240_000), "letters": (26, 124_800), "mnist": (10, 60_000)}
+_EMNIST = {
+    "balanced": (47, 112_800),
+    "byclass": (62, 697_932),
+    "bymerge": (47, 697_932),
+    "digits": (10, 240_000),
+    "letters": (26, 124_800),
+    "mnist": (10, 60_000),
+}
 SYNTHETIC_FEATURES, SYNTHETIC_CLASSES = 60, 10
 _SYNTHETIC_MEAN_SAMPLES = 408
 """50 + E[lognormal(4, 2)], the part held for training: for estimates only."""

@@ -53,7 +53,7 @@ def drop_foreign_fields(point: Point, error: ValidationError) -> bool:
         for block in blocks:
             # The location of a field of a discriminated union has the kind between the block and the field.
             if flaw["type"] == "extra_forbidden" and location[: len(block)] == block and len(location) == len(block) + 2:
-                _find(point.document, block).pop(location[-1])
+                _find(point.document, block).pop(str(location[-1]))
                 dropped = True
     return dropped
 

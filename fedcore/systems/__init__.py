@@ -1,0 +1,1 @@
+"""Systems heterogeneity: who takes part, and how much each client does."""

@@ -25,17 +25,21 @@ class Drawn:
 
 def draw(scheme: AnyParticipation, share: Floats, seed: int, round: int) -> Drawn:
     """The clients of one round (counted from 1); `share` [N] is p."""
+    clients, times = np.unique(_draws(scheme, share, generator(seed, "cohort", round), round), return_counts=True)
+    return Drawn(clients.astype(np.int64), times.astype(np.int64))
+
+
+def _draws(scheme: AnyParticipation, share: Floats, lot: np.random.Generator, round: int) -> Ids:
+    population = len(share)
     match scheme:
         case Full():
-            draws = np.arange(len(share))
+            return np.arange(population)
         case Trace():
-            draws = np.array(scheme.rounds[round - 1], np.int64)
+            return np.array(scheme.rounds[round - 1], np.int64)
         case WithReplacement():
-            draws = _generator(seed, round).choice(len(share), scheme.cohort_size(len(share)), replace=True, p=share)
+            return lot.choice(population, scheme.cohort_size(population), replace=True, p=share)
         case Uniform() | WithoutReplacement():
-            draws = _generator(seed, round).choice(len(share), scheme.cohort_size(len(share)), replace=False)
-    clients, times = np.unique(draws, return_counts=True)
-    return Drawn(clients.astype(np.int64), times.astype(np.int64))
+            return lot.choice(population, scheme.cohort_size(population), replace=False)
 
 
 def weights(scheme: AnyParticipation, drawn: Drawn, share: Floats, preferred: Weighting | None) -> Floats:
@@ -46,15 +50,20 @@ def weights(scheme: AnyParticipation, drawn: Drawn, share: Floats, preferred: We
     """
     if not len(drawn.clients):
         return np.zeros(0)
-    held, times = share[drawn.clients], drawn.times
+    held: Floats = share[drawn.clients]
+    times = drawn.times
     match scheme.weighting or preferred or _own_weighting(scheme):
         case "samples":
-            weight = held * times
-            return weight / weight.sum()
+            return _normalised(held * times)
         case "uniform":
-            return times / times.sum()
+            return _normalised(times.astype(np.float64))
         case "unbiased":
             return held * times / _expected_draws(scheme, share, drawn)
+
+
+def _normalised(weight: Floats) -> Floats:
+    total = float(weight.sum())
+    return weight / total
 
 
 def _own_weighting(scheme: AnyParticipation) -> Weighting:
@@ -68,10 +77,11 @@ def _own_weighting(scheme: AnyParticipation) -> Weighting:
 
 
 def _expected_draws(scheme: AnyParticipation, share: Floats, drawn: Drawn) -> Floats:
-    draws = drawn.times.sum()
+    draws = int(drawn.times.sum())
     match scheme:
         case WithReplacement():
-            return draws * share[drawn.clients]
+            expected: Floats = draws * share[drawn.clients]
+            return expected
         case Uniform() | WithoutReplacement():
             return np.full(len(drawn.clients), draws / len(share))
         case _:
@@ -82,7 +92,3 @@ def iterate_factor(scheme: AnyParticipation, cohort_weights: Floats) -> float:
     """What x itself is multiplied by before the weighted changes are added: sum_S (N/K) p_i in S2, which averages models; else 1."""
     averages_models = isinstance(scheme, WithoutReplacement) and scheme.weighting is None
     return float(cohort_weights.sum()) if averages_models else 1.0
-
-
-def _generator(seed: int, round: int) -> np.random.Generator:
-    return generator(seed, "cohort", round)

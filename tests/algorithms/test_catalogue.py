@@ -18,7 +18,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "momentum, proximal": {"local": {"optimizer": {"momentum": 0.9, "prox_mu": 0.1, "weight_decay": 1e-3}}},
     "compressed": {"compression": {"uplink": SPARSE, "downlink": SPARSE}},
-    "compressed without feedback": {"compression": {"uplink": {**SPARSE, "error_feedback": False}, "downlink": {**SPARSE, "error_feedback": False}}},
+    "compressed without feedback": {
+        "compression": {"uplink": {**SPARSE, "error_feedback": False}, "downlink": {**SPARSE, "error_feedback": False}}
+    },
 }
 
 
@@ -29,7 +31,9 @@ def members() -> tuple[type[AlgorithmSpec], ...]:
 def test_every_module_of_the_package_is_in_the_catalogue() -> None:
     listed = {member.__module__ for member in members()}
     shared = {"base", "control", "server"}
-    modules = {f"fedcore.algorithms.{module.name}" for module in pkgutil.iter_modules(fedcore.algorithms.__path__) if module.name not in shared}
+    modules = {
+        f"fedcore.algorithms.{module.name}" for module in pkgutil.iter_modules(fedcore.algorithms.__path__) if module.name not in shared
+    }
     assert modules == listed
 
 
@@ -42,7 +46,11 @@ def reports(spec: ExperimentSpec) -> list[tuple[Any, ...]]:
 
 
 def variant(kind: str, name: str, **changes: Any) -> ExperimentSpec:
-    return specification({**SYNTHETIC, **VARIANTS[name], "local": {**SYNTHETIC["local"], **VARIANTS[name].get("local", {})}}, algorithm={"kind": kind}, **changes)
+    return specification(
+        {**SYNTHETIC, **VARIANTS[name], "local": {**SYNTHETIC["local"], **VARIANTS[name].get("local", {})}},
+        algorithm={"kind": kind},
+        **changes,
+    )
 
 
 @pytest.mark.parametrize("name", VARIANTS)

@@ -143,7 +143,11 @@ CASES: dict[str, tuple[Document, Document, Callable[[], Callable[[Vector, list[i
     "scaffold option 1": ({"kind": "scaffold", "option": 1}, {}, lambda: scaffold(1)),
     "scaffold option 2": ({"kind": "scaffold"}, {}, lambda: scaffold(2)),
     "fedavgm": ({"kind": "fedavgm", "beta": 0.8, "server_lr": 0.5}, {}, lambda: momentum_server(0.8, nesterov=False)),
-    "fedavgm nesterov": ({"kind": "fedavgm", "beta": 0.8, "nesterov": True, "server_lr": 0.5}, {}, lambda: momentum_server(0.8, nesterov=True)),
+    "fedavgm nesterov": (
+        {"kind": "fedavgm", "beta": 0.8, "nesterov": True, "server_lr": 0.5},
+        {},
+        lambda: momentum_server(0.8, nesterov=True),
+    ),
     "fedadagrad": ({"kind": "fedadagrad", **ADAPTIVE}, {}, lambda: adaptive_server("fedadagrad", 0.0)),
     "fedadam": ({"kind": "fedadam", **ADAPTIVE}, {}, lambda: adaptive_server("fedadam", 0.9)),
     "fedyogi": ({"kind": "fedyogi", **ADAPTIVE}, {}, lambda: adaptive_server("fedyogi", 0.9)),

@@ -49,7 +49,11 @@ def test_fednova_with_equal_steps_is_fedavg() -> None:
 
 def test_fednova_with_the_normaliser_of_fedavg_and_its_weights_moves_like_sgd_of_one_client() -> None:
     one = {"participation": {"kind": "trace", "rounds": [[2]] * 8}}
-    np.testing.assert_allclose(final(algorithm={"kind": "fednova", "tau_eff": "normaliser"}, local={"optimizer": {"momentum": 0.9}}, **one), final(local={"optimizer": {"momentum": 0.9}}, **one), rtol=1e-12)
+    np.testing.assert_allclose(
+        final(algorithm={"kind": "fednova", "tau_eff": "normaliser"}, local={"optimizer": {"momentum": 0.9}}, **one),
+        final(local={"optimizer": {"momentum": 0.9}}, **one),
+        rtol=1e-12,
+    )
 
 
 def test_one_client_is_gradient_descent() -> None:
@@ -62,7 +66,6 @@ def test_one_client_is_gradient_descent() -> None:
 def test_keeping_every_entry_is_no_compression() -> None:
     whole = {"kind": "top_k", "delta": 1}
     np.testing.assert_allclose(final(compression={"uplink": whole, "downlink": whole}), final(), rtol=1e-13)
-
 
 
 def limit(**changes: Any) -> np.ndarray:
@@ -93,7 +96,11 @@ def test_fednova_reaches_its_own_fixed_point_which_nears_the_optimum_as_the_step
 @pytest.mark.parametrize("option", [1, 2])
 def test_scaffold_reaches_the_optimum_of_the_uniform_sum(option: int) -> None:
     uniform = np.linalg.solve(H.mean(0), E.mean(0))
-    np.testing.assert_allclose(limit(algorithm={"kind": "scaffold", "option": option}, local={"lr": 0.02}, systems={"steps": {"kind": "constant", "value": 3}}), uniform, atol=1e-12)
+    np.testing.assert_allclose(
+        limit(algorithm={"kind": "scaffold", "option": option}, local={"lr": 0.02}, systems={"steps": {"kind": "constant", "value": 3}}),
+        uniform,
+        atol=1e-12,
+    )
 
 
 def test_variance_reduced_fednova_reaches_the_true_optimum_with_unequal_steps() -> None:

@@ -3,8 +3,8 @@
 import numpy as np
 
 from fedcore.algorithms.control import ControlVariates
-from fedcore.core import Algorithm
 from fedcore.compression.top_k import KeepLargest
+from fedcore.core import Algorithm
 from fedcore.engine.traffic import Traffic
 
 DIM, WORD = 1_000, 4

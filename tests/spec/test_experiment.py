@@ -36,7 +36,12 @@ execution:    {queue: default, priority: 5, engine: auto, precision: float32}
 def test_the_contracts_example_expands_to_its_four_arms() -> None:
     arms = ExperimentSpec.model_validate(yaml.safe_load(EXAMPLE)).arms()
     assert [arm.name for arm in arms] == ["fedavg, momentum=0.0", "fedavg, momentum=0.9", "fednova, momentum=0.0", "fednova, momentum=0.9"]
-    assert [(arm.spec.algorithm.kind, arm.spec.local.optimizer.momentum) for arm in arms] == [("fedavg", 0.0), ("fedavg", 0.9), ("fednova", 0.0), ("fednova", 0.9)]
+    assert [(arm.spec.algorithm.kind, arm.spec.local.optimizer.momentum) for arm in arms] == [
+        ("fedavg", 0.0),
+        ("fedavg", 0.9),
+        ("fednova", 0.0),
+        ("fednova", 0.9),
+    ]
 
 
 def test_a_specification_survives_its_own_json() -> None:
@@ -45,7 +50,11 @@ def test_a_specification_survives_its_own_json() -> None:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
-    "more clients per round than clients": ({"participation": {"kind": "uniform", "clients_per_round": 9}}, "/participation/clients_per_round", "at most 8"),
+    "more clients per round than clients": (
+        {"participation": {"kind": "uniform", "clients_per_round": 9}},
+        "/participation/clients_per_round",
+        "at most 8",
+    ),
     "a top-k beyond the dimension": ({"compression": {"uplink": {"kind": "top_k", "k": 611}}}, "/compression/uplink", "at most 610"),
     "a seed twice": ({"seeds": [1, 1]}, "/seeds", "once"),
     "too many runs": ({"sweep": {"local.lr": [0.1] * 10_001}}, "/sweep", "10000"),
@@ -53,11 +62,19 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a sweep through a number": ({"sweep": {"rounds.deep": [1]}}, "/sweep/rounds.deep", "not a block"),
     "no length": ({"local": {"epochs": None}}, "/local", "epochs"),
     "epochs against steps": ({"systems": {"steps": {"kind": "constant", "value": 3}}}, "/systems", "both"),
-    "a value per client too few": ({"systems": {"epochs": {"kind": "per_client", "values": [1, 2]}}}, "/systems/epochs/values", "8 clients"),
+    "a value per client too few": (
+        {"systems": {"epochs": {"kind": "per_client", "values": [1, 2]}}},
+        "/systems/epochs/values",
+        "8 clients",
+    ),
     "a trace too short": ({"participation": {"kind": "trace", "rounds": [[0]]}}, "/participation/rounds", "4 rounds"),
     "a stranger in a trace": ({"participation": {"kind": "trace", "rounds": [[8]] * 4}}, "/participation/rounds", "client 8"),
     "the server's step size twice": ({"server": {"lr": 0.5}, "algorithm": {"kind": "fedavg", "server_lr": 0.2}}, "/server", "once"),
-    "S2 of an algorithm that averages changes": ({"algorithm": {"kind": "fednova"}, "participation": {"kind": "without_replacement", "clients_per_round": 3}}, "/participation", "unbiased"),
+    "S2 of an algorithm that averages changes": (
+        {"algorithm": {"kind": "fednova"}, "participation": {"kind": "without_replacement", "clients_per_round": 3}},
+        "/participation",
+        "unbiased",
+    ),
 }
 
 

@@ -14,7 +14,9 @@ SIZES = np.array([25, 7, 100, 3])
 ALL = np.arange(4)
 
 
-def plan(local: dict[str, Any], systems: dict[str, Any] | None = None, clients: np.ndarray = ALL, round: int = 1) -> tuple[list[Work], np.ndarray]:
+def plan(
+    local: dict[str, Any], systems: dict[str, Any] | None = None, clients: np.ndarray = ALL, round: int = 1
+) -> tuple[list[Work], np.ndarray]:
     return plan_work(LocalSolver.model_validate({"lr": 0.1, **local}), Systems.model_validate(systems or {}), SIZES, clients, 0, round)
 
 
@@ -37,7 +39,9 @@ def test_half_of_the_cohort_straggles_and_is_dropped_or_kept() -> None:
     assert kept[1].all()
     full = plan({"epochs": 10, "batch_size": 10})[0]
     assert dropped[0] == kept[0]
-    assert [item for item, arrives in zip(kept[0], dropped[1], strict=True) if arrives] == [item for item, arrives in zip(full, dropped[1], strict=True) if arrives]
+    assert [item for item, arrives in zip(kept[0], dropped[1], strict=True) if arrives] == [
+        item for item, arrives in zip(full, dropped[1], strict=True) if arrives
+    ]
 
 
 def test_straggler_epochs_cover_one_to_all_evenly() -> None:

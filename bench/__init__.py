@@ -1,0 +1,1 @@
+"""Speed: measured here, never in tests."""

@@ -1,0 +1,1 @@
+"""How a round is carried out: assignments, engines, client tables, schedules, traffic."""
