@@ -1,0 +1,97 @@
+"""The message queue: what a nudge is, and how to send one.
+
+A message says only that something waits: which run, and whether at all, the database knows. So a message may be lost,
+doubled or late without harm.
+"""
+
+import logging
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from celery import Celery
+
+from fedcore.settings import settings
+
+WAKE = "fedq.wake"
+"""The one task: see what waits, and carry it out."""
+STINT_S = 3_600.0
+"""A task ends after about this long, whatever waits; the next message begins another."""
+_ROUND_LIMIT_S = 6 * 3_600.0
+"""A single round may take this long before its process is taken to hang, and killed."""
+_NUDGE_EXPIRES_S = 60.0
+"""By then the reconciler has nudged again."""
+_BROKER_TIMEOUT_S = 2.0
+"""A broker that is silent for this long is taken to be away."""
+
+log = logging.getLogger(__name__)
+
+
+def wake(queue: str, broker: str | None = None) -> bool:
+    """Nudge a worker of `queue`; False when the broker cannot be reached, in which case the reconciler nudges later.
+
+    Never raises and never waits for long. `broker` is a URL; absent, the one of the settings.
+    """
+    app = celery_app(broker or settings().broker)
+    try:
+        app.send_task(WAKE, queue=queue_name(queue), retry=False, ignore_result=True, expires=_NUDGE_EXPIRES_S)
+    except Exception as error:
+        log.warning("no worker of queue %r was nudged: %s: %s", queue, type(error).__name__, error)
+        return False
+    return True
+
+
+def queue_name(queue: str) -> str:
+    """What the broker calls the queue of a specification."""
+    return f"fedq.{queue}"
+
+
+@cache
+def celery_app(broker: str) -> Celery:
+    """Celery on the broker at this URL; it connects on first use.
+
+    `redis://host`, `rediss://host`, `redis+socket:///path`, `amqp://host`, or `filesystem:///folder` where nothing else is to be had.
+    """
+    app = Celery("fedq", set_as_current=False)
+    app.conf.update(
+        **_broker_settings(broker),
+        broker_connection_timeout=_BROKER_TIMEOUT_S,
+        broker_connection_retry=True,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        result_backend=None,
+        task_ignore_result=True,
+        task_acks_late=False,
+        task_publish_retry=False,
+        task_time_limit=STINT_S + _ROUND_LIMIT_S,
+        accept_content=["json"],
+        task_serializer="json",
+        worker_prefetch_multiplier=1,
+        worker_disable_prefetch=broker.startswith("redis"),
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        worker_enable_remote_control=False,
+        worker_hijack_root_logger=True,
+        worker_redirect_stdouts=False,
+        # The child imports the tensor library before it reports for duty.
+        worker_proc_alive_timeout=120.0,
+    )
+    return app
+
+
+def _broker_settings(broker: str) -> dict[str, Any]:
+    scheme = urlparse(broker).scheme
+    if scheme == "filesystem":
+        return _folder_broker(Path(unquote(urlparse(broker).path)))
+    if scheme.startswith("redis"):
+        options = {"socket_timeout": _BROKER_TIMEOUT_S, "socket_connect_timeout": _BROKER_TIMEOUT_S, "socket_keepalive": True}
+    else:
+        options = {"read_timeout": _BROKER_TIMEOUT_S, "write_timeout": _BROKER_TIMEOUT_S}
+    return {"broker_url": broker, "broker_transport_options": options | {"max_retries": 0}}
+
+
+def _folder_broker(folder: Path) -> dict[str, Any]:
+    messages = folder / "messages"
+    messages.mkdir(parents=True, exist_ok=True)
+    places = {"data_folder_in": str(messages), "data_folder_out": str(messages), "control_folder": str(folder / "control")}
+    return {"broker_url": "filesystem://", "broker_transport_options": {**places, "polling_interval": 0.05}}
