@@ -56,11 +56,11 @@ class PlainLoop:
         for client, item, weight in zip(drawn.clients, work, weights(SPEC.participation, drawn, share, None), strict=True):
             self.model.load_state_dict(start)
             optimiser = torch.optim.SGD(self.model.parameters(), lr=0.01)
-            features, labels = self.problem.samples(int(client))
+            samples = self.problem.samples(int(client))
             for batch in mini_batches(0, self.round, int(client), int(sizes[client]), item):
                 index = torch.from_numpy(batch[batch >= 0])
                 optimiser.zero_grad()
-                torch.autograd.backward(nn.functional.cross_entropy(self.model(features[index]), labels[index]))
+                torch.autograd.backward(nn.functional.cross_entropy(self.model(samples.features[index]), samples.labels[index]))
                 optimiser.step()
             for name, value in self.model.state_dict().items():
                 total[name] += weight * value

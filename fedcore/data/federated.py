@@ -1,6 +1,8 @@
-"""Samples divided over clients, resident on one device."""
+"""Samples, and which client holds which of them; resident on one device."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,40 +15,77 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Features [n, ...] and class labels [n], on the CPU, in float32 or float64."""
+    """Features [n, ...] and class labels [n]."""
 
     features: Tensor
     labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def to(self, device: str, dtype: torch.dtype) -> Samples:
+        """The same on another device, the features in another type."""
+        return Samples(self.features.to(device, dtype), self.labels.to(device))
+
+    def take(self, rows: Tensor) -> Samples:
+        """A copy of the samples `rows` [...]: features [..., *shape] and labels [...]."""
+        flat = rows.flatten()
+        features, labels = (torch.unflatten(part.index_select(0, flat), 0, rows.shape) for part in (self.features, self.labels))
+        return Samples(features, labels)
+
+    def batches(self, length: int) -> Iterator[Samples]:
+        """All samples in order, at most `length` at a time, as views."""
+        pairs = zip(torch.split(self.features, length), torch.split(self.labels, length), strict=True)
+        return (Samples(features, labels) for features, labels in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A data set in one piece."""
+
+    train: Samples
+    test: Samples
+    source: str
+    """What the data really are."""
+
+    def to(self, device: str, dtype: torch.dtype) -> Dataset:
+        """The same on another device, the features in another type."""
+        return Dataset(self.train.to(device, dtype), self.test.to(device, dtype), self.source)
 
 
 @dataclass(frozen=True)
 class FederatedData:
-    """Training samples grouped by client, and one test set for all."""
+    """A data set divided over clients; the samples themselves may be shared with other divisions."""
 
-    features: Tensor
-    """[n, ...]."""
-    labels: Tensor
-    """[n] class indices."""
+    dataset: Dataset
+    order: Tensor
+    """[n] the training samples that clients hold, client by client."""
     offsets: Ids
-    """[N + 1]: client i holds the samples offsets[i]..offsets[i + 1]."""
-    test: Samples
-    classes: int
-    source: str
-    """What the data really are."""
+    """[N + 1]: client i holds the samples order[offsets[i] : offsets[i + 1]]."""
 
     @property
     def sizes(self) -> Ids:
-        """[N] samples of each client."""
+        """[N] training samples of each client."""
         return np.diff(self.offsets)
 
-    def to(self, device: str, dtype: torch.dtype) -> "FederatedData":
-        """The same on another device and in another type."""
-        test = Samples(self.test.features.to(device, dtype), self.test.labels.to(device))
-        return FederatedData(self.features.to(device, dtype), self.labels.to(device), self.offsets, test, self.classes, self.source)
+    def to(self, device: str, dtype: torch.dtype) -> FederatedData:
+        """The same on another device, the features in another type."""
+        return FederatedData(self.dataset.to(device, dtype), self.order.to(device), self.offsets)
+
+    def rows(self, client: int) -> Tensor:
+        """[n_i] which training samples a client holds."""
+        return self.order[self.offsets[client] : self.offsets[client + 1]]
+
+    def held(self, length: int) -> Iterator[Samples]:
+        """The samples of all clients, in any order, at most `length` at a time."""
+        train = self.dataset.train
+        if len(self.order) == len(train):
+            return train.batches(length)
+        return (train.take(rows) for rows in torch.split(self.order, length))
 
 
-def group(train: Samples, parts: Sequence[Ids], test: Samples, classes: int, source: str) -> FederatedData:
-    """Lay `train` out client by client; `parts` holds each client's sample indices."""
+def divide(dataset: Dataset, parts: Sequence[Ids]) -> FederatedData:
+    """Give client i the training samples parts[i]."""
+    offsets = np.cumsum([0, *(len(part) for part in parts)])
     order = torch.from_numpy(np.concatenate(parts))
-    offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
-    return FederatedData(train.features[order], train.labels[order], offsets, test, classes, source)
+    return FederatedData(dataset, order.to(dataset.train.labels.device), offsets)

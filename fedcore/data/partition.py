@@ -30,10 +30,11 @@ def partition(spec: AnyPartition, labels: Ids, seed: int) -> list[Ids]:
 
 
 def _dirichlet(spec: DirichletPartition, labels: Ids, draw: np.random.Generator) -> list[Ids]:
+    pools = _pools(labels, draw)
     for _ in range(ATTEMPTS):
-        parts = _dirichlet_once(spec, labels, draw)
-        if min(len(part) for part in parts) >= spec.min_samples:
-            return parts
+        sizes = _dirichlet_sizes(spec, [len(pool) for pool in pools], draw)
+        if sizes.sum(1).min() >= spec.min_samples:
+            return _deal(pools, sizes)
     raise SpecificationError(
         "/problem/partition",
         f"in {ATTEMPTS} draws of Dirichlet({spec.alpha:g}) over {spec.clients} clients one always held fewer than {spec.min_samples} "
@@ -41,19 +42,17 @@ def _dirichlet(spec: DirichletPartition, labels: Ids, draw: np.random.Generator)
     )
 
 
-def _dirichlet_once(spec: DirichletPartition, labels: Ids, draw: np.random.Generator) -> list[Ids]:
-    parts: list[list[Ids]] = [[] for _ in range(spec.clients)]
-    held = np.zeros(spec.clients)
-    for label in np.unique(labels):
-        samples = draw.permutation(np.flatnonzero(labels == label))
-        shares = draw.dirichlet(np.full(spec.clients, spec.alpha)) * (held < len(labels) / spec.clients)
-        # Underflow at a tiny alpha can leave nothing to divide by: one client then takes the class.
-        shares = shares / shares.sum() if shares.sum() > 0 else np.eye(spec.clients)[draw.integers(spec.clients)]
-        cuts = (np.cumsum(shares)[:-1] * len(samples)).astype(int)
-        for client, piece in enumerate(np.split(samples, cuts)):
-            parts[client].append(piece)
-            held[client] += len(piece)
-    return [np.concatenate(pieces) for pieces in parts]
+def _dirichlet_sizes(spec: DirichletPartition, counts: list[int], draw: np.random.Generator) -> Ids:
+    """How many samples of each class each client gets, [N, C]; who holds n / N samples gets no more."""
+    sizes = np.zeros((spec.clients, len(counts)), np.int64)
+    for label, count in enumerate(counts):
+        has_room = sizes.sum(1) < sum(counts) / spec.clients
+        shares = draw.dirichlet(np.full(spec.clients, spec.alpha)) * has_room
+        # Underflow at a tiny alpha can leave nothing to divide by: one client with room then takes the class.
+        shares = shares / shares.sum() if shares.sum() > 0 else np.eye(spec.clients)[draw.choice(np.flatnonzero(has_room))]
+        cuts = (np.cumsum(shares)[:-1] * count).astype(np.int64)
+        sizes[:, label] = np.diff(cuts, prepend=0, append=count)
+    return sizes
 
 
 def _shards(spec: ShardsPartition, labels: Ids, draw: np.random.Generator) -> list[Ids]:
@@ -65,34 +64,33 @@ def _shards(spec: ShardsPartition, labels: Ids, draw: np.random.Generator) -> li
 
 def _classes_per_client(spec: ClassesPerClientPartition, labels: Ids, draw: np.random.Generator) -> list[Ids]:
     """Client u holds classes u, u + 1, ... (modulo their number): the same few of each, then a lognormal share of what is left."""
-    classes = np.unique(labels)
-    pools = [draw.permutation(np.flatnonzero(labels == label)) for label in classes]
-    wanted = [[(client + step) % len(classes) for step in range(spec.classes)] for client in range(spec.clients)]
-    floors = _spread(spec.min_samples, spec.classes)
-    sizes = np.zeros((spec.clients, len(classes)), int)
-    for hand in range(spec.clients):
-        sizes[hand, wanted[hand]] = floors
+    pools = _pools(labels, draw)
+    wanted = (np.arange(spec.clients)[:, None] + np.arange(spec.classes)) % len(pools)
+    sizes = np.zeros((spec.clients, len(pools)), np.int64)
+    np.put_along_axis(sizes, wanted, _spread(spec.min_samples, spec.classes), axis=1)
     spare = np.array([len(pool) for pool in pools]) - sizes.sum(0)
     if spare.min() < 0:
-        short = int(classes[spare.argmin()])
-        raise SpecificationError(
-            "/problem/partition",
-            f"class {short} has {-spare.min()} samples too few for {spec.clients} clients of at least {spec.min_samples}",
-        )
-    shares = draw.lognormal(0.0, spec.sigma, sizes.shape) * (sizes > 0)
-    sizes += np.floor(spare * shares / np.maximum(shares.sum(0), np.finfo(float).tiny)).astype(int)
+        detail = f"class {spare.argmin()} has {-spare.min()} samples too few for {spec.clients} clients of at least {spec.min_samples}"
+        raise SpecificationError("/problem/partition", f"{detail}; use fewer clients, fewer classes each or a smaller min_samples")
+    logs = np.where(sizes > 0, draw.normal(0.0, spec.sigma, sizes.shape), -np.inf)
+    # Relative to the largest, so that no sigma overflows; a class that nobody holds has only zeros.
+    shares = np.exp(logs - logs.max(0, initial=np.finfo(float).min))
+    sizes += (spare * shares / np.maximum(shares.sum(0), 1)).astype(np.int64)
     return _deal(pools, sizes)
+
+
+def _pools(labels: Ids, draw: np.random.Generator) -> list[Ids]:
+    """The samples of each class, shuffled."""
+    return [draw.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
 
 
 def _spread(total: int, parts: int) -> Ids:
     """`total` as `parts` nearly equal whole numbers, at least one each."""
-    return np.maximum(1, np.diff(np.linspace(0, total, parts + 1).astype(int)))
+    return np.maximum(1, np.diff(np.linspace(0, total, parts + 1).astype(np.int64)))
 
 
 def _deal(pools: list[Ids], sizes: Ids) -> list[Ids]:
     """Hand out sizes[i, c] samples of pool c to client i, in order."""
     ends = np.cumsum(sizes, axis=0)
-    return [
-        np.concatenate([pool[end - size : end] for pool, size, end in zip(pools, row, stops, strict=True)])
-        for row, stops in zip(sizes, ends, strict=True)
-    ]
+    rows = zip(sizes, ends, strict=True)
+    return [np.concatenate([pool[end - size : end] for pool, size, end in zip(pools, *row, strict=True)]) for row in rows]

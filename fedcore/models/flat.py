@@ -39,8 +39,8 @@ class Layout:
         return {name: view for block, part in parts for name, view in zip(block.names, block.split(part), strict=True)}
 
     def flat(self, module: nn.Module) -> Tensor:
-        """The parameters of `module` as one vector [D]."""
-        theta = torch.empty(self.dim, dtype=next(module.parameters()).dtype)
+        """A copy of the parameters of `module` as one vector [D]."""
+        theta = next(module.parameters()).new_empty(self.dim)
         for name, view in self.named(theta).items():
             view.copy_(module.get_parameter(name).detach())
         return theta

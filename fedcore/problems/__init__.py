@@ -5,21 +5,23 @@ from pathlib import Path
 
 import torch
 
-from fedcore.data.federated import FederatedData, group
-from fedcore.data.images import images
+from fedcore.data.federated import Dataset, FederatedData, divide
+from fedcore.data.images import Images, images
 from fedcore.data.partition import partition
 from fedcore.data.synthetic import synthetic
+from fedcore.models import zoo
 from fedcore.problems.base import Problem, Stacked
 from fedcore.problems.least_squares import load_least_squares
+from fedcore.problems.loss import loss_of
 from fedcore.problems.quadratic import load_quadratic
 from fedcore.problems.supervised import SupervisedProblem
-from fedcore.spec.dataset import LeastSquares, Quadratic, Synthetic
+from fedcore.spec.dataset import ExactProblem, LeastSquares, Quadratic, Synthetic
 from fedcore.spec.problem import Problem as ProblemSpec
 from fedcore.spec.shapes import data_shape
 
 __all__ = ["Problem", "Stacked", "load_problem"]
 
-_CACHED_DATA_SETS = 4
+_CACHED_DATA_SETS = 2
 
 
 def load_problem(spec: ProblemSpec, seed: int, *, device: str = "cpu", dtype: torch.dtype = torch.float32, data_dir: Path) -> Problem:
@@ -32,18 +34,26 @@ def load_problem(spec: ProblemSpec, seed: int, *, device: str = "cpu", dtype: to
     if isinstance(spec.dataset, LeastSquares):
         return load_least_squares(spec.dataset, device, dtype)
     assert spec.model is not None
-    data = _federated(spec.model_copy(update={"model": None}), seed, device, dtype, data_dir)
-    return SupervisedProblem(data, spec.model, seed)
+    features, classes, _ = data_shape(spec.dataset)
+    module = zoo.build(spec.model, features, classes, seed)
+    return SupervisedProblem(_divided(spec, seed, device, dtype, data_dir), module, loss_of(spec.model), spec.model.l2)
 
 
-# The arms of an experiment share their data: one copy serves them all.
-@lru_cache(maxsize=_CACHED_DATA_SETS)
-def _federated(spec: ProblemSpec, seed: int, device: str, dtype: torch.dtype, data_dir: Path) -> FederatedData:
-    dataset = spec.dataset
-    if isinstance(dataset, Synthetic):
-        return synthetic(dataset, seed if dataset.seed is None else dataset.seed).to(device, dtype)
+def _divided(spec: ProblemSpec, seed: int, device: str, dtype: torch.dtype, data_dir: Path) -> FederatedData:
+    if isinstance(spec.dataset, Synthetic):
+        return _synthetic(spec.dataset, seed if spec.dataset.seed is None else spec.dataset.seed, device, dtype)
     assert spec.partition is not None
-    assert not isinstance(dataset, Quadratic | LeastSquares)
-    whole = images(dataset, data_dir)
-    parts = partition(spec.partition, whole.train.labels.numpy(), seed)
-    return group(whole.train, parts, whole.test, data_shape(dataset).classes, whole.source).to(device, dtype)
+    assert not isinstance(spec.dataset, ExactProblem)
+    dataset = _images(spec.dataset, device, dtype, data_dir)
+    return divide(dataset, partition(spec.partition, dataset.train.labels.numpy(force=True), seed))
+
+
+# One copy of the samples serves all arms of an experiment, and of images all seeds too.
+@lru_cache(maxsize=_CACHED_DATA_SETS)
+def _images(spec: Images, device: str, dtype: torch.dtype, data_dir: Path) -> Dataset:
+    return images(spec, data_dir).to(device, dtype)
+
+
+@lru_cache(maxsize=_CACHED_DATA_SETS)
+def _synthetic(spec: Synthetic, seed: int, device: str, dtype: torch.dtype) -> FederatedData:
+    return synthetic(spec, seed).to(device, dtype)

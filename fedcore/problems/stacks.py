@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
+from fedcore.data.federated import FederatedData
 from fedcore.data.plan import PADDING
 from fedcore.models.flat import Layout
 from fedcore.problems.loss import Loss
@@ -14,14 +15,14 @@ from fedcore.problems.loss import Loss
 class Gathered:
     """The samples of a stretch of steps: features [S, m, B, ...], labels and weights [S, m, B]; padding weighs 0."""
 
-    def __init__(self, features: Tensor, labels: Tensor, starts: Tensor, batches: Tensor) -> None:
-        """Gather `batches` [m, S, B] of the clients whose samples begin at `starts` [m]; a repeated batch is gathered once."""
+    def __init__(self, data: FederatedData, starts: Tensor, batches: Tensor) -> None:
+        """Gather `batches` [m, S, B] of the clients whose samples begin at `starts` [m] of the order; a repeated batch is gathered once."""
         self._repeats = batches.shape[1] if batches.stride(1) == 0 else 1
         local = (batches[:, :1] if self._repeats > 1 else batches).to(starts.device).transpose(0, 1)
         real = local != PADDING
-        index = local.clamp(min=0) + starts[:, None]
-        self.features, self.labels = features[index], labels[index]
-        self.weights = (real / real.sum(-1, keepdim=True)).to(features.dtype)
+        samples = data.dataset.train.take(data.order[local.clamp(min=0) + starts[:, None]])
+        self.features, self.labels = samples.features, samples.labels
+        self.weights = (real / real.sum(-1, keepdim=True)).to(self.features.dtype)
 
     def by_step(self, part: Tensor) -> tuple[Tensor, ...]:
         """`part` [S, ...], or [1, ...] where one batch repeats, cut into what each step sees."""
