@@ -4,10 +4,16 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+
+def _split(value: object) -> object:
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
 
 Seconds = Annotated[float, Field(gt=0)]
+Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), Field(min_length=1)]
 
 
 class Settings(BaseSettings):
@@ -33,8 +39,10 @@ class Settings(BaseSettings):
     """A worker hands its run back after this long when others of the same priority wait."""
     attempts: Annotated[int, Field(ge=1)] = 3
     """A run that is lost or fails this often without finishing a round in between is failed."""
-    queues: str = "default"
+    queues: Words = ("default",)
     """Queues a worker serves, separated by commas."""
+    device: str = "auto"
+    """Where a worker computes: `cpu`, `cuda`, `cuda:1`; `auto` takes a GPU when there is one."""
     torch_threads: Annotated[int, Field(ge=1)] = 1
     """Threads of one worker's tensor library; one worker per core is faster than one worker on all."""
     redis_bin: Path | None = None

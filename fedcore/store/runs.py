@@ -35,9 +35,13 @@ def find(session: Session, run_id: str) -> RunRecord:
     return record
 
 
-def of_experiment(session: Session, experiment_id: str) -> Sequence[RunRecord]:
-    """The runs of an experiment, by arm, then in the order of its seeds; none when there is no such experiment."""
-    return session.scalars(select(RunRecord).where(RunRecord.experiment_id == experiment_id).order_by(RunRecord.id)).all()
+def of_experiment(session: Session, experiment_id: str, *, after: str | None = None, limit: int | None = None) -> Sequence[RunRecord]:
+    """The runs of an experiment, by arm, then in the order of its seeds; none when there is no such experiment.
+
+    At most `limit` of them, those that follow the run `after`.
+    """
+    query = select(RunRecord).where(RunRecord.experiment_id == experiment_id).order_by(RunRecord.id).limit(limit)
+    return session.scalars(query.where(RunRecord.id > after) if after else query).all()
 
 
 def claim(session: Session, worker: str, queues: Sequence[str], lease_s: float) -> Claim | None:

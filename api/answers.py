@@ -1,0 +1,72 @@
+"""Records of the store as answers."""
+
+from typing import Any
+
+from api.schemas import ArmSummary, Experiment, ExperimentSummary, Progress, Run
+from fedcore.store import Session, progress, runs
+from fedcore.store.progress import Progress as Rounds
+from fedcore.store.tables import ExperimentRecord, RunRecord
+
+
+def experiment_answer(session: Session, record: ExperimentRecord) -> Experiment:
+    """An experiment with its progress and arms."""
+    rounds = progress.progress(session, record.id)
+    arms = {run.arm: ArmSummary(index=run.arm, name=run.arm_name, settings=run.settings) for run in runs.of_experiment(session, record.id)}
+    summary = summary_answer(record, rounds)
+    return Experiment(**_fields(summary), arms=list(arms.values()), specification=record.spec, provenance=record.provenance)
+
+
+def summary_answer(record: ExperimentRecord, rounds: Rounds) -> ExperimentSummary:
+    """An experiment as listed."""
+    return ExperimentSummary(
+        id=record.id,
+        name=record.name,
+        description=record.description,
+        tags=record.tags,
+        status=record.status,
+        priority=record.priority,
+        owner=record.owner,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+        started_at=record.started_at,
+        finished_at=record.finished_at,
+        error=record.error,
+        progress=_progress(rounds),
+    )
+
+
+def run_answer(record: RunRecord) -> Run:
+    """A run; the worker is named only while it has the run."""
+    return Run(
+        id=record.id,
+        experiment_id=record.experiment_id,
+        arm=record.arm,
+        arm_name=record.arm_name,
+        settings=record.settings,
+        seed=record.seed,
+        status=record.status,
+        diverged=record.diverged_round is not None,
+        diverged_round=record.diverged_round,
+        rounds_done=record.done,
+        rounds_total=record.rounds,
+        queue=record.queue,
+        priority=record.priority,
+        worker=record.worker,
+        attempts=record.attempts,
+        error=record.error,
+        created_at=record.created_at,
+        started_at=record.started_at,
+        finished_at=record.finished_at,
+        has_model=record.model is not None,
+        has_checkpoint=record.checkpoint is not None,
+        provenance=record.provenance,
+    )
+
+
+def _progress(rounds: Rounds) -> Progress:
+    fraction = rounds.done / rounds.rounds if rounds.rounds else 1.0
+    return Progress(rounds_done=rounds.done, rounds_total=rounds.rounds, fraction=fraction, runs=rounds.runs, eta_s=rounds.eta_s)
+
+
+def _fields(answer: ExperimentSummary) -> dict[str, Any]:
+    return {name: getattr(answer, name) for name in ExperimentSummary.model_fields}

@@ -1,0 +1,52 @@
+"""The service: `uvicorn --factory api.app:create_app`."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI
+
+from api import catalog, events, experiments, health, lifecycle, openapi, operations, presets, problems, results, runs
+from api.feed import Feed
+from api.logs import RequestLog
+from fedcore.settings import Settings
+from fedcore.settings import settings as process_settings
+from fedcore.storage import open_storage
+from fedcore.store import open_database
+
+DESCRIPTION = """
+Runs federated-learning experiments. An **experiment** is one submitted specification; an **arm** is one point of its sweep; a **run** is
+one arm with one seed; a **round** is one communication round of a run. Arms that share a seed see the same cohorts, stragglers and
+mini-batches, so they are compared pairwise.
+
+Times are UTC in ISO 8601. Errors are `application/problem+json` (RFC 9457); `errors` points at each culprit in the request.
+"""
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """The application, with the settings of this process unless others are given; connects to nothing until it is asked."""
+    settings = settings or process_settings()
+    app = FastAPI(
+        title="FedQ",
+        summary="Federated-learning experiments as a service.",
+        description=DESCRIPTION,
+        version=version("fedq"),
+        lifespan=_lifespan,
+    )
+    app.state.settings = settings
+    app.state.database = open_database(settings.database)
+    app.state.storage = open_storage(settings.storage)
+    app.state.feed = Feed(app.state.database)
+    for module in (experiments, lifecycle, runs, results, events, presets, catalog, operations, health):
+        app.include_router(module.router, responses=problems.responses(500, 503))
+    problems.install(app)
+    openapi.install(app)
+    app.add_middleware(RequestLog)
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    yield
+    await app.state.feed.close()
+    app.state.database.close()

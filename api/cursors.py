@@ -1,0 +1,58 @@
+"""Where a listener of an experiment's events stands, and that as text: the `id:` of every event."""
+
+import re
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Self
+
+from fedcore.status import Status
+
+_UNTOLD = "-"
+_STATUSES = {status.value[0]: status for status in Status}
+_GROUP = re.compile(r"([-qrpsfc])(\d{1,9})(?:x(\d{1,9}))?", re.ASCII)
+
+
+@dataclass(slots=True)
+class Position:
+    """What a listener was told: the experiment's status, and each run's status and last round. Changes in place."""
+
+    experiment: Status | None
+    statuses: list[Status | None]
+    """Of the runs, in order of their ids."""
+    rounds: list[int]
+    """The last one told of each run."""
+
+    @classmethod
+    def start(cls, runs: int) -> Self:
+        """Nothing was told."""
+        return cls(None, [None] * runs, [0] * runs)
+
+    @classmethod
+    def parse(cls, text: str, runs: int) -> Self:
+        """What `str` wrote, for an experiment of `runs` runs; raises ValueError."""
+        first, *groups = text.split(".")
+        told = [entry for group in groups for entry in _parse_group(group, runs)]
+        if first not in {*_STATUSES, _UNTOLD} or len(told) != runs:
+            raise ValueError(f"{text!r} is not the id of an event of this experiment")
+        return cls(_STATUSES.get(first), [status for status, _ in told], [round for _, round in told])
+
+    def __str__(self) -> str:
+        """The initial of the experiment's status; then, for each run, `.`, initial and round; `x` counts equal neighbours."""
+        runs = groupby(zip(self.statuses, self.rounds, strict=True))
+        return ".".join([_initial(self.experiment), *(_format_group(*run, len(list(same))) for run, same in runs)])
+
+
+def _parse_group(group: str, limit: int) -> list[tuple[Status | None, int]]:
+    match = _GROUP.fullmatch(group)
+    if match is None:
+        raise ValueError(f"{group!r} is not part of the id of an event")
+    initial, round, count = match.groups(default="1")
+    return [(_STATUSES.get(initial), int(round))] * min(int(count), limit + 1)
+
+
+def _format_group(status: Status | None, round: int, count: int) -> str:
+    return f"{_initial(status)}{round}" + (f"x{count}" if count > 1 else "")
+
+
+def _initial(status: Status | None) -> str:
+    return status.value[0] if status else _UNTOLD

@@ -1,0 +1,50 @@
+"""What the endpoints are handed: database, storage, settings, the feed of news; and identifiers that are fit for a query."""
+
+from typing import Annotated
+
+from fastapi import Depends, Path, Request
+from pydantic import AfterValidator
+
+from api.feed import Feed
+from fedcore.errors import NotFoundError
+from fedcore.settings import Settings
+from fedcore.storage import Storage
+from fedcore.store import Database
+
+NO_NUL = r"^[^\x00]*$"
+"""PostgreSQL stores no NUL, and so finds none."""
+
+
+# Declared async so that FastAPI calls them at once instead of in a thread.
+async def _database(request: Request) -> Database:
+    database: Database = request.app.state.database
+    return database
+
+
+async def _storage(request: Request) -> Storage:
+    storage: Storage = request.app.state.storage
+    return storage
+
+
+async def _settings(request: Request) -> Settings:
+    settings: Settings = request.app.state.settings
+    return settings
+
+
+async def _feed(request: Request) -> Feed:
+    feed: Feed = request.app.state.feed
+    return feed
+
+
+def _printable(identifier: str) -> str:
+    if not identifier.isprintable():
+        raise NotFoundError(f"there is nothing with the id {identifier!r}")
+    return identifier
+
+
+Store = Annotated[Database, Depends(_database)]
+Files = Annotated[Storage, Depends(_storage)]
+Configuration = Annotated[Settings, Depends(_settings)]
+NewsFeed = Annotated[Feed, Depends(_feed)]
+ExperimentId = Annotated[str, Path(description="The experiment's id."), AfterValidator(_printable)]
+RunId = Annotated[str, Path(description="The run's id."), AfterValidator(_printable)]

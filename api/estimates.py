@@ -1,0 +1,162 @@
+"""What a specification would cost, estimated without loading anything: every client is taken to hold the mean number of samples."""
+
+from dataclasses import dataclass
+from math import ceil, prod
+from statistics import fmean
+
+from api.schemas import ArmPlan, Plan
+from fedcore.core import Algorithm, Compressor
+from fedcore.spec import Arm, ExperimentSpec
+from fedcore.spec.dataset import LeastSquares, Quadratic
+from fedcore.spec.local import BatchSize
+from fedcore.spec.participation import Full, Trace, WithReplacement
+from fedcore.spec.problem import Problem
+from fedcore.spec.shapes import data_shape, dimension, population
+from fedcore.spec.systems import AnyWork, Constant, NormalDraw, PerClient, UniformDraw
+
+COHORT_VECTORS = 6
+"""Vectors [D] held per client while it trains: start, model, gradient, direction, velocity, change."""
+SERVER_VECTORS = 3
+"""Model, residual of the downlink, direction."""
+
+
+def plan(spec: ExperimentSpec) -> Plan:
+    """The arms and runs of `spec`, and what they would cost."""
+    points = spec.arms()
+    arms = [_plan_arm(point) for point in points]
+    return Plan(
+        name=spec.name,
+        arms=arms,
+        seeds=list(spec.seeds),
+        runs=sum(arm.runs for arm in arms),
+        rounds=sum(arm.runs * point.spec.rounds for arm, point in zip(arms, points, strict=True)),
+        local_steps=sum(arm.runs * arm.local_steps for arm in arms),
+        bytes_up=sum(arm.runs * arm.bytes_up for arm in arms),
+        bytes_down=sum(arm.runs * arm.bytes_down for arm in arms),
+        memory_bytes=max(arm.memory_bytes for arm in arms),
+        specification=spec.model_dump(mode="json"),
+    )
+
+
+def _plan_arm(arm: Arm) -> ArmPlan:
+    spec = arm.spec
+    algorithm, cohort = spec.build(), _cohort(spec)
+    word = 8 if spec.precision == "float64" else 4
+    return ArmPlan(
+        index=arm.index,
+        name=arm.name,
+        settings=arm.settings,
+        runs=len(spec.seeds),
+        parameters=dimension(spec.problem),
+        local_steps=round(spec.rounds * cohort.steps),
+        bytes_up=round(spec.rounds * cohort.arrived * _bytes_up(spec, algorithm, word)),
+        bytes_down=round(_bytes_down(spec, algorithm, cohort, word)),
+        memory_bytes=_memory(spec, algorithm, cohort, word),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Cohort:
+    """One mean round."""
+
+    drawn: float
+    """Clients that train."""
+    arrived: float
+    """Clients whose work reaches the server."""
+    steps: float
+    """Their local steps."""
+
+
+def _cohort(spec: ExperimentSpec) -> _Cohort:
+    drawn = _drawn(spec)
+    stragglers = spec.systems.stragglers
+    slow = drawn * stragglers.fraction if stragglers else 0.0
+    steps = (drawn - slow) * _steps(spec, partial=False)
+    if stragglers and stragglers.policy == "drop":
+        return _Cohort(drawn, drawn - slow, steps)
+    return _Cohort(drawn, drawn, steps + slow * _steps(spec, partial=True))
+
+
+def _drawn(spec: ExperimentSpec) -> float:
+    """Distinct clients of a round."""
+    clients, scheme = population(spec.problem), spec.participation
+    match scheme:
+        case Full():
+            return clients
+        case Trace(rounds=rounds):
+            return fmean(len(set(row)) for row in rounds[: spec.rounds])
+        case WithReplacement():
+            return clients * (1 - (1 - 1 / clients) ** scheme.cohort_size(clients))
+        case _:
+            return scheme.cohort_size(clients)
+
+
+def _steps(spec: ExperimentSpec, *, partial: bool) -> float:
+    """Local steps of one client; `partial`, of a straggler."""
+    epochs = _mean(spec.systems.epochs, spec.local.epochs)
+    steps = _mean(spec.systems.steps, spec.local.steps)
+    samples = _samples(spec.problem) / population(spec.problem)
+    batch = _mean(spec.systems.batch_size, spec.local.batch_size) or samples
+    length = epochs if epochs is not None else steps
+    assert length is not None
+    if partial:
+        length = (1 + length) / 2
+    return length * ceil(samples / min(batch, samples)) if epochs is not None else length
+
+
+def _mean(work: AnyWork | None, fixed: BatchSize | None) -> float | None:
+    match work:
+        case None:
+            return None if fixed == "full" else fixed
+        case Constant(value=value):
+            return value
+        case PerClient(values=values):
+            return fmean(values)
+        case UniformDraw(low=low, high=high):
+            return (low + high) / 2
+        case NormalDraw(mean=mean, low=low, high=high):
+            return min(max(mean, low), high)
+        case _:
+            return fmean(value for row in work.rounds for value in row)
+
+
+def _samples(problem: Problem) -> int:
+    dataset = problem.dataset
+    if not isinstance(dataset, LeastSquares):
+        return data_shape(dataset).train_samples
+    if dataset.clients:
+        return sum(len(client.b) for client in dataset.clients)
+    assert dataset.generate is not None
+    return dataset.generate.samples * dataset.generate.clients
+
+
+def _bytes_up(spec: ExperimentSpec, algorithm: Algorithm, word: int) -> int:
+    """Of one client in one round."""
+    dim = dimension(spec.problem)
+    return algorithm.uplink.message_bytes(dim, word) + len(algorithm.rule.shared()) * dim * word
+
+
+def _bytes_down(spec: ExperimentSpec, algorithm: Algorithm, cohort: _Cohort, word: int) -> float:
+    """Of a run: a client's first download is dense, a later one makes up for the rounds it missed."""
+    clients, dim = population(spec.problem), dimension(spec.problem)
+    dense = Compressor().message_bytes(dim, word)
+    downloads = spec.rounds * cohort.drawn
+    if not downloads:
+        return 0.0
+    first = min(clients, downloads)
+    later = min(dense, algorithm.downlink.message_bytes(dim, word) * clients / cohort.drawn)
+    return first * dense + (downloads - first) * later + downloads * len(algorithm.rule.shared()) * dense
+
+
+def _memory(spec: ExperimentSpec, algorithm: Algorithm, cohort: _Cohort, word: int) -> int:
+    clients, vector = population(spec.problem), dimension(spec.problem) * word
+    server = SERVER_VECTORS + len(algorithm.server.start()) + len(algorithm.rule.shared())
+    kept = len(algorithm.rule.memory()) + algorithm.uplink.error_feedback
+    known = min(clients, spec.rounds * cohort.drawn)
+    return round(_data_bytes(spec.problem, word) + vector * (server + kept * known + COHORT_VECTORS * cohort.drawn))
+
+
+def _data_bytes(problem: Problem, word: int) -> int:
+    shape, samples = data_shape(problem.dataset), _samples(problem)
+    numbers = problem.dataset.dim**2 if isinstance(problem.dataset, Quadratic) else prod(shape.features)
+    return samples * numbers * word

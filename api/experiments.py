@@ -1,0 +1,102 @@
+"""`/v1/experiments`: submitted, listed, read, changed, deleted."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Response
+from pydantic import AwareDatetime
+
+from api.answers import experiment_answer, summary_answer
+from api.dependencies import NO_NUL, ExperimentId, Store
+from api.documents import Document, body_of
+from api.estimates import plan
+from api.problems import responses
+from api.schemas import Experiment, ExperimentPage, Plan
+from api.submissions import specification
+from api.wakeups import Wake
+from fedcore.store import Status, experiments, progress
+
+router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=200,
+        pattern=r"^[\x20-\x7e]+$",
+        description="A repeat with the same key and body returns the experiment that the first made; with another body it is refused.",
+    ),
+]
+DryRun = Annotated[bool, Query(description="Validate and estimate; store nothing.")]
+StatusFilter = Annotated[Status | None, Query(description="Only with this status.")]
+TagFilter = Annotated[str | None, Query(max_length=64, pattern=NO_NUL, description="Only with this tag.")]
+NameFilter = Annotated[str | None, Query(max_length=200, pattern=NO_NUL, description="Only with exactly this name.")]
+After = Annotated[AwareDatetime | None, Query(description="Only those submitted at this time or later (ISO 8601 with time zone).")]
+Before = Annotated[AwareDatetime | None, Query(description="Only those submitted before this time (ISO 8601 with time zone).")]
+Limit = Annotated[int, Query(ge=1, le=200, description="Experiments on a page, at most.")]
+Cursor = Annotated[str | None, Query(max_length=64, pattern=NO_NUL, description="The `next` of the page before.")]
+
+
+@router.post(
+    "",
+    status_code=201,
+    responses={
+        200: {"model": Plan, "description": "With `dry_run`: what would be set in motion."},
+        201: {"headers": {"Location": {"description": "Where the experiment is.", "schema": {"type": "string"}}}},
+        **responses(400, 413, 415, 422),
+    },
+    openapi_extra=body_of("ExperimentSpec", "PresetSubmission"),
+    summary="Submit an experiment",
+)
+def submit(
+    document: Document,
+    database: Store,
+    response: Response,
+    wake: Wake,
+    idempotency_key: IdempotencyKey = None,
+    dry_run: DryRun = False,
+) -> Experiment | Plan:
+    """Validate a specification, or a preset with overrides, store it, and queue its runs: every arm of its sweep with every seed."""
+    spec, provenance = specification(document.value)
+    if dry_run:
+        response.status_code = 200
+        return plan(spec)
+    with database.transaction() as session:
+        record = experiments.create(session, spec, idempotency_key=idempotency_key, request_hash=document.digest, provenance=provenance)
+        answer = experiment_answer(session, record)
+    response.headers["Location"] = f"{router.prefix}/{record.id}"
+    wake(spec.execution.queue)
+    return answer
+
+
+@router.get("", responses=responses(422), summary="List experiments")
+def read_experiments(
+    database: Store,
+    status: StatusFilter = None,
+    tag: TagFilter = None,
+    name: NameFilter = None,
+    created_after: After = None,
+    created_before: Before = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> ExperimentPage:
+    """Newest first, a page at a time."""
+    with database.reading() as session:
+        page = experiments.page(
+            session,
+            status=status,
+            tag=tag,
+            name=name,
+            created_after=created_after,
+            created_before=created_before,
+            limit=limit,
+            cursor=cursor,
+        )
+        progresses = progress.progress_of(session, [record.id for record in page.items])
+    return ExperimentPage(items=[summary_answer(record, progresses[record.id]) for record in page.items], next=page.next)
+
+
+@router.get("/{experiment_id}", responses=responses(404, 422), summary="Read an experiment")
+def read_experiment(experiment_id: ExperimentId, database: Store) -> Experiment:
+    """One experiment with status, progress, arms, specification and provenance."""
+    with database.reading() as session:
+        return experiment_answer(session, experiments.find(session, experiment_id))

@@ -1,0 +1,66 @@
+"""Curves as a picture: a metric over rounds or bytes, one line per arm, the spread over seeds around it."""
+
+from collections.abc import Mapping
+from io import BytesIO
+from itertools import cycle
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Literal
+
+from api.schemas import ArmResult, Curve, Results
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Horizontal = Literal["round", "bytes"]
+Format = Literal["svg", "png"]
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+"""Okabe and Ito: told apart by colour-blind people too."""
+DASHES = ("-", "--", ":", "-.")
+LOGARITHMIC = frozenset({"suboptimality", "distance"})
+LEGEND_LIMIT = 20
+STYLE: Mapping[Any, Any] = {
+    "axes.grid": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "grid.alpha": 0.3,
+    "svg.hashsalt": "fedq",
+    "text.parse_math": False,  # a name may hold a dollar sign
+}
+_drawing = Lock()
+"""Matplotlib's settings belong to the process, so one picture is drawn at a time."""
+
+
+def draw(results: Results, metric: str, horizontal: Horizontal, form: Format) -> bytes:
+    """The picture; equal results make equal bytes."""
+    with _drawing:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+
+        with rc_context(dict(STYLE)):
+            figure = Figure(figsize=(8, 4.5), layout="constrained")
+            _fill(figure.subplots(), results, metric, horizontal)
+            picture = BytesIO()
+            figure.savefig(picture, format=form, dpi=150, metadata={"Date": None} if form == "svg" else None)
+            return picture.getvalue()
+
+
+def _fill(axes: "Axes", results: Results, metric: str, horizontal: Horizontal) -> None:
+    arms = [arm for arm in results.arms if metric in arm.curves]
+    for arm, (colour, dashes) in zip(arms, cycle((colour, dashes) for dashes in DASHES for colour in COLOURS), strict=False):
+        _line(axes, arm, arm.curves[metric], horizontal, colour, dashes)
+    axes.set_title(results.name)
+    axes.set_xlabel("round" if horizontal == "round" else "megabytes sent")
+    axes.set_ylabel(metric.replace("_", " "))
+    if metric in LOGARITHMIC:
+        axes.set_yscale("log")
+    if 0 < len(arms) <= LEGEND_LIMIT:
+        axes.legend(frameon=False)
+
+
+def _line(axes: "Axes", arm: ArmResult, curve: Curve, horizontal: Horizontal, colour: str, dashes: str) -> None:
+    across = curve.rounds if horizontal == "round" else curve.megabytes
+    low = [mean - (std or 0.0) for mean, std in zip(curve.mean, curve.std, strict=True)]
+    high = [mean + (std or 0.0) for mean, std in zip(curve.mean, curve.std, strict=True)]
+    axes.plot(across, curve.mean, color=colour, linestyle=dashes, label=arm.name)
+    axes.fill_between(across, low, high, color=colour, alpha=0.2, linewidth=0)

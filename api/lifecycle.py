@@ -1,0 +1,81 @@
+"""`/v1/experiments/{id}` and below: changed, cancelled, paused, resumed, retried, deleted."""
+
+from collections.abc import Callable, Sequence
+
+from fastapi import APIRouter, BackgroundTasks
+
+from api.answers import experiment_answer
+from api.dependencies import ExperimentId, Files, Store
+from api.documents import Document, body_of, validate
+from api.problems import responses
+from api.schemas import Experiment, ExperimentEdit
+from api.wakeups import Wake
+from fedcore.storage import Storage
+from fedcore.store import Database, Session, experiments
+from fedcore.store.tables import ExperimentRecord
+
+router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
+
+Change = Callable[[Session, str], ExperimentRecord]
+
+
+@router.patch(
+    "/{experiment_id}",
+    responses=responses(400, 404, 413, 415, 422),
+    openapi_extra=body_of("ExperimentEdit"),
+    summary="Change name, tags or priority",
+)
+def edit(experiment_id: ExperimentId, document: Document, database: Store) -> Experiment:
+    """Change what is given and leave the rest; a new priority holds for the runs that have not ended."""
+    changes = validate(ExperimentEdit, document.value)
+    return _change(
+        database,
+        experiment_id,
+        lambda session, id: experiments.edit(session, id, name=changes.name, tags=changes.tags, priority=changes.priority),
+    )
+
+
+@router.post("/{experiment_id}/cancel", responses=responses(404, 409, 422), summary="Cancel")
+def cancel(experiment_id: ExperimentId, database: Store) -> Experiment:
+    """End what has not ended; a running run ends at its next round boundary. Safe to repeat; 409 when all runs have ended otherwise."""
+    return _change(database, experiment_id, experiments.cancel)
+
+
+@router.post("/{experiment_id}/pause", responses=responses(404, 409, 422), summary="Pause")
+def pause(experiment_id: ExperimentId, database: Store) -> Experiment:
+    """Stop until `resume`; a running run stops at its next round boundary. Safe to repeat; 409 when all runs have ended."""
+    return _change(database, experiment_id, experiments.pause)
+
+
+@router.post("/{experiment_id}/resume", responses=responses(404, 409, 422), summary="Resume")
+def resume(experiment_id: ExperimentId, database: Store, wake: Wake) -> Experiment:
+    """Queue the paused runs again; each goes on exactly where it stopped. Safe to repeat; 409 when all runs have ended."""
+    answer = _change(database, experiment_id, experiments.resume)
+    wake(answer.specification["execution"]["queue"])
+    return answer
+
+
+@router.post("/{experiment_id}/retry", responses=responses(404, 409, 422), summary="Retry")
+def retry(experiment_id: ExperimentId, database: Store, wake: Wake) -> Experiment:
+    """Queue the failed and cancelled runs again, from their last checkpoints. Safe to repeat; 409 when there is nothing to retry."""
+    answer = _change(database, experiment_id, experiments.retry)
+    wake(answer.specification["execution"]["queue"])
+    return answer
+
+
+@router.delete("/{experiment_id}", status_code=204, responses=responses(404, 422), summary="Delete")
+def delete(experiment_id: ExperimentId, database: Store, storage: Files, tasks: BackgroundTasks) -> None:
+    """Remove an experiment with its rows and files, whatever its status; a worker that has one of its runs drops it at its next commit."""
+    with database.transaction() as session:
+        run_ids = experiments.delete(session, experiment_id)
+    tasks.add_task(_remove_files, storage, run_ids)
+
+
+def _change(database: Database, experiment_id: str, change: Change) -> Experiment:
+    with database.transaction() as session:
+        return experiment_answer(session, change(session, experiment_id))
+
+
+def _remove_files(storage: Storage, run_ids: Sequence[str]) -> None:
+    for run_id in run_ids:
+        storage.delete_prefix(run_id)

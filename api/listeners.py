@@ -1,0 +1,61 @@
+"""One listener of an experiment: news in, events out, nothing lost and nothing told twice."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from fastapi.sse import ServerSentEvent
+
+from api.cursors import Position
+from api.feed import Line, News
+from api.schemas import StatusEvent
+from fedcore.status import ENDED, Status
+
+
+class Listener:
+    """What was told to one listener. Changes in place."""
+
+    def __init__(self, experiment_id: str, news: News, last_event_id: str | None) -> None:
+        """Raises ValueError when `last_event_id` is none of this experiment's."""
+        self._experiment_id = experiment_id
+        self._index = {run_id: index for index, run_id in enumerate(news.runs)}
+        runs = len(self._index)
+        self._position = Position.parse(last_event_id, runs) if last_event_id else Position.start(runs)
+
+    @property
+    def finished(self) -> bool:
+        """The experiment's final status was told."""
+        return self._position.experiment in ENDED
+
+    def missing(self, news: News) -> Mapping[str, int]:
+        """The runs that are further than what was told, with the last round that was."""
+        told = ((run_id, self._position.rounds[index]) for run_id, index in self._index.items())
+        return {run_id: round for run_id, round in told if news.runs[run_id][1] > round}
+
+    def beginnings(self, news: News) -> Iterator[ServerSentEvent]:
+        """Changes to a status in which rounds may follow: told before the rows."""
+        return self._changes(news, ended=False)
+
+    def rounds(self, lines: Sequence[Line]) -> Iterator[ServerSentEvent]:
+        """The rows, but for those told before and those behind a gap."""
+        for line in lines:
+            index = self._index[line.run_id]
+            if line.round == self._position.rounds[index] + 1:
+                self._position.rounds[index] = line.round
+                yield ServerSentEvent(raw_data=line.row, event="round", id=str(self._position))
+
+    def endings(self, news: News) -> Iterator[ServerSentEvent]:
+        """Changes to a final status, the experiment's last: told after the rows."""
+        return self._changes(news, ended=True)
+
+    def _changes(self, news: News, *, ended: bool) -> Iterator[ServerSentEvent]:
+        for run_id, index in self._index.items():
+            status, done = news.runs[run_id]
+            if status != self._position.statuses[index] and (status in ENDED) == ended:
+                self._position.statuses[index] = status
+                yield self._status(run_id, status, done)
+        if news.status != self._position.experiment and (news.status in ENDED) == ended:
+            self._position.experiment = news.status
+            yield self._status(None, news.status, None)
+
+    def _status(self, run_id: str | None, status: Status, done: int | None) -> ServerSentEvent:
+        data = StatusEvent(experiment_id=self._experiment_id, run_id=run_id, status=status, rounds_done=done)
+        return ServerSentEvent(data=data, event="status", id=str(self._position))

@@ -1,0 +1,155 @@
+"""Errors as RFC 9457 `application/problem+json`: one table from error class to status, one shape for all."""
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+import structlog
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from api.pointers import locate
+from api.schemas import Flaw, ProblemDetails
+from fedcore.errors import (
+    ConflictError,
+    DataUnavailableError,
+    FedcoreError,
+    IdempotencyError,
+    NotFoundError,
+    PresetNotFoundError,
+    SpecificationError,
+)
+from fedcore.store import UNAVAILABLE
+
+MEDIA_TYPE = "application/problem+json"
+BLANK = "about:blank"
+
+
+class Answer(NamedTuple):
+    """How a class of errors is answered."""
+
+    status: int
+    kind: str
+    title: str
+
+
+ANSWERS: dict[type[FedcoreError], Answer] = {
+    SpecificationError: Answer(422, "specification", "The specification cannot be run"),
+    DataUnavailableError: Answer(422, "data-unavailable", "The data set is not on this machine"),
+    IdempotencyError: Answer(422, "idempotency", "The idempotency key was used for another request"),
+    PresetNotFoundError: Answer(404, "not-found", "There is no such preset"),
+    NotFoundError: Answer(404, "not-found", "There is no such thing"),
+    ConflictError: Answer(409, "conflict", "Not possible in the present state"),
+}
+
+
+class InvalidRequestError(Exception):
+    """A body that is readable but not what is asked for."""
+
+    def __init__(self, flaws: Sequence[Flaw]) -> None:
+        super().__init__("; ".join(f"{flaw.pointer}: {flaw.detail}" for flaw in flaws))
+        self.flaws = list(flaws)
+
+
+def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The OpenAPI texts of the errors an operation may answer with."""
+    schema = {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}
+    return {status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: schema}} for status in statuses}
+
+
+def flaws_of(errors: Sequence[Any], document: Any, at: str = "") -> list[Flaw]:
+    """Pydantic's errors about `document`, which stands at `at` in the body."""
+    return [Flaw(pointer=at + _place(error, document), detail=_detail(error)) for error in errors]
+
+
+def install(app: FastAPI) -> None:
+    """Make `app` answer every error as a problem."""
+    app.add_exception_handler(InvalidRequestError, _invalid_request)
+    app.add_exception_handler(RequestValidationError, _invalid_parameters)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(FedcoreError, _fedcore)
+    for kind in UNAVAILABLE:
+        app.add_exception_handler(kind, _unavailable)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+def _problem(request: Request, answer: Answer, detail: str, errors: Sequence[Flaw] = (), headers: Any = None) -> Response:
+    body = ProblemDetails(
+        type=answer.kind if answer.kind == BLANK else f"urn:fedq:problem:{answer.kind}",
+        title=answer.title,
+        status=answer.status,
+        detail=detail,
+        instance=request.url.path,
+        errors=list(errors),
+    )
+    return Response(body.model_dump_json(), answer.status, headers, MEDIA_TYPE)
+
+
+def _invalid_request(request: Request, error: Exception) -> Response:
+    assert isinstance(error, InvalidRequestError)
+    return _problem(request, Answer(422, "invalid", "The request is not valid"), str(error), error.flaws)
+
+
+def _invalid_parameters(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return _invalid_request(request, InvalidRequestError([_parameter_flaw(flaw) for flaw in error.errors()]))
+
+
+def _parameter_flaw(error: Any) -> Flaw:
+    source, name = error["loc"][:2]
+    return Flaw(pointer=f"?{name}" if source == "query" else str(name), detail=_detail(error))
+
+
+def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    title = HTTPStatus(error.status_code).phrase
+    detail = f"There is nothing at {request.url.path}." if error.status_code == HTTPStatus.NOT_FOUND else error.detail
+    return _problem(request, Answer(error.status_code, BLANK, title), detail, headers=error.headers)
+
+
+def _fedcore(request: Request, error: Exception) -> Response:
+    answer = next((ANSWERS[kind] for kind in type(error).__mro__ if kind in ANSWERS), None)
+    if answer is None:
+        return _unexpected(request, error)
+    if isinstance(error, SpecificationError):
+        return _problem(request, answer, str(error), [Flaw(pointer=error.pointer, detail=error.detail)])
+    return _problem(request, answer, str(error))
+
+
+def _unavailable(request: Request, error: Exception) -> Response:
+    structlog.get_logger("fedq.api").warning("database unavailable", path=request.url.path, error=str(error))
+    answer = Answer(503, BLANK, HTTPStatus.SERVICE_UNAVAILABLE.phrase)
+    return _problem(request, answer, "The database does not answer; try again.", headers={"Retry-After": "1"})
+
+
+def _unexpected(request: Request, error: Exception) -> Response:
+    structlog.get_logger("fedq.api").error("unexpected error", path=request.url.path, exc_info=error)
+    answer = Answer(500, BLANK, HTTPStatus.INTERNAL_SERVER_ERROR.phrase)
+    return _problem(request, answer, "The service failed to answer; its log says why.")
+
+
+def _place(error: Any, document: Any) -> str:
+    pointer = locate(error["loc"], document)
+    return f"{pointer}/kind" if error["type"].startswith("union_tag") else pointer
+
+
+def _detail(error: Any) -> str:
+    match error["type"]:
+        case "missing":
+            return "required"
+        case "extra_forbidden":
+            return "unknown field"
+        case "union_tag_invalid":
+            return f"must be one of {error['ctx']['expected_tags']}, not {error['ctx']['tag']!r}"
+        case "union_tag_not_found":
+            return "required: it says which of the choices is meant"
+        case "value_error":
+            return str(error["ctx"]["error"])
+        case _:
+            return f"{error['msg']}{_given(error['input'])}"
+
+
+def _given(value: Any) -> str:
+    """The value, where it is short enough to help."""
+    return f", not {value!r}" if isinstance(value, str | int | float) and len(repr(value)) <= 60 else ""

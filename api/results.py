@@ -1,0 +1,116 @@
+"""`/v1/experiments/{id}/results` and `/figure.svg`: what came out, as JSON, table or picture."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, HTTPException, Query, Response
+
+from api.dependencies import ExperimentId, Store
+from api.figures import Format, Horizontal, draw
+from api.problems import InvalidRequestError, responses
+from api.schemas import Flaw, Results
+from api.summaries import COLUMNS, results_of
+from api.tables import Table, to_csv, to_parquet
+from fedcore.store import Database, experiments, rounds, runs
+
+router = APIRouter(prefix="/v1/experiments", tags=["results"])
+
+JSON, CSV, PARQUET = "application/json", "text/csv", "application/vnd.apache.parquet"
+PREFERRED = ("test_accuracy", "suboptimality", "train_loss", "test_loss")
+"""What is drawn when nothing is asked for: the first of these that there is."""
+
+Points = Annotated[
+    int, Query(ge=2, le=100_000, description="Points of a curve, at most; evenly spread, the first and the last among them.")
+]
+TableName = Annotated[Table, Query(description="For CSV and Parquet: figures over seeds, or curves.")]
+Accept = Annotated[str | None, Header(description=f"`{JSON}` (or absent), `{CSV}` or `{PARQUET}`.")]
+Metric = Annotated[str | None, Query(description="What is drawn; absent, the first that there is of " + ", ".join(PREFERRED) + ".")]
+X = Annotated[Horizontal, Query(description="What it is drawn over: rounds, or megabytes sent in both directions.")]
+
+
+@router.get(
+    "/{experiment_id}/results",
+    response_model=Results,
+    responses={
+        200: {
+            "description": "The results.",
+            "content": {CSV: {"schema": {"type": "string"}}, PARQUET: {"schema": {"type": "string", "format": "binary"}}},
+        },
+        **responses(404, 406, 422),
+    },
+    summary="Read results",
+)
+def read_results(
+    experiment_id: ExperimentId, database: Store, accept: Accept = None, points: Points = 2_000, table: TableName = "summary"
+) -> Results | Response:
+    """Per arm, over its seeds: best and final of each metric with confidence interval and paired difference to arm 0, traffic, curves.
+
+    They may be read at any time; they are final once the experiment's status is. CSV and Parquet hold one figure a line.
+    """
+    media_type = _acceptable(accept or JSON)
+    results = _read(database, experiment_id, points)
+    if media_type == JSON:
+        return results
+    convert = to_csv if media_type == CSV else to_parquet
+    return Response(convert(results, table), media_type=media_type)
+
+
+@router.get(
+    "/{experiment_id}/figure.{form}",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The picture.",
+            "content": {"image/svg+xml": {"schema": {"type": "string"}}, "image/png": {"schema": {"type": "string", "format": "binary"}}},
+        },
+        **responses(404, 422),
+    },
+    summary="Draw a curve",
+)
+def read_figure(
+    experiment_id: ExperimentId, form: Format, database: Store, metric: Metric = None, x: X = "round", points: Points = 1_000
+) -> Response:
+    """Mean over the seeds, one line per arm, the standard deviation around it. Equal results make equal bytes of SVG."""
+    results = _read(database, experiment_id, points)
+    picture = draw(results, _choose(results, metric), x, form)
+    return Response(picture, media_type="image/svg+xml" if form == "svg" else "image/png")
+
+
+def _read(database: Database, experiment_id: str, points: int) -> Results:
+    with database.reading() as session:
+        experiment = experiments.find(session, experiment_id)
+        records = runs.of_experiment(session, experiment_id)
+        series = rounds.columns(session, experiment_id, *COLUMNS)
+    return results_of(experiment, records, series, points)
+
+
+def _choose(results: Results, metric: str | None) -> str:
+    """The metric to draw; of an experiment without rows yet, whatever was asked for."""
+    known = {name for arm in results.arms for name in arm.curves}
+    if metric is None:
+        return next((name for name in PREFERRED if name in known), PREFERRED[0])
+    if known and metric not in known:
+        raise InvalidRequestError([Flaw(pointer="?metric", detail=f"must be one of {', '.join(sorted(known))}, not {metric!r}")])
+    return metric
+
+
+def _acceptable(accept: str) -> str:
+    """The first media type of an Accept header that there is; raises 406."""
+    ranges = sorted((_range(entry) for entry in accept.split(",")), key=lambda entry: -entry[1])
+    for media_type, quality in ranges:
+        if quality > 0:
+            if media_type in (JSON, CSV, PARQUET):
+                return media_type
+            if media_type in ("*/*", "application/*"):
+                return JSON
+            if media_type == "text/*":
+                return CSV
+    raise HTTPException(406, f"Results come as {JSON}, {CSV} or {PARQUET}, not as {accept}.")
+
+
+def _range(entry: str) -> tuple[str, float]:
+    media_type, *parameters = (part.strip().lower() for part in entry.split(";"))
+    quality = next((value[2:] for value in parameters if value.startswith("q=")), "1")
+    try:
+        return media_type, float(quality)
+    except ValueError:
+        return media_type, 0.0

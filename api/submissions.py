@@ -1,0 +1,40 @@
+"""What `POST /v1/experiments` takes: a specification, or a preset with overrides."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from api.documents import validate
+from api.problems import InvalidRequestError
+from api.schemas import Flaw
+from fedcore import presets
+from fedcore.errors import PresetNotFoundError
+from fedcore.spec import ExperimentSpec
+
+
+class PresetSubmission(BaseModel):
+    """A preset by name, with changes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    preset: str
+    """Its name, as `GET /v1/presets` lists it."""
+    overrides: dict[str, Any] = {}
+    """Merged into the preset's specification: blocks merge, null removes, anything else replaces; a block whose `kind`
+    changes is replaced whole."""
+
+
+def specification(document: Any) -> tuple[ExperimentSpec, dict[str, Any]]:
+    """The specification that `document` submits, and where it came from, for the provenance.
+
+    Raises InvalidRequestError or SpecificationError with pointers into `document`.
+    """
+    if not (isinstance(document, dict) and "preset" in document):
+        return validate(ExperimentSpec, document), {}
+    submission = validate(PresetSubmission, document)
+    try:
+        preset = presets.load(submission.preset)
+    except PresetNotFoundError as error:
+        raise InvalidRequestError([Flaw(pointer="/preset", detail=str(error))]) from error
+    spec = validate(ExperimentSpec, presets.override(preset.spec, submission.overrides), at="/overrides")
+    return spec, {"preset": preset.name, "preset_version": preset.version, "overrides": submission.overrides}

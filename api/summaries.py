@@ -1,0 +1,129 @@
+"""From the rows of an experiment to its results: figures over seeds, differences to the first arm, curves."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+from typing import get_args
+
+from api.schemas import ArmResult, Curve, Estimate, MetricResult, Results
+from fedcore import summary
+from fedcore.spec.evaluation import Measure
+from fedcore.store.rounds import Series
+from fedcore.store.tables import ExperimentRecord, RunRecord
+
+METRICS = (*get_args(Measure), "objective", "suboptimality", "distance")
+COLUMNS = (*METRICS, "local_steps", "bytes_up", "bytes_down", "seconds")
+"""What `results_of` wants of each round."""
+MEGABYTE = 1e6
+
+
+def results_of(experiment: ExperimentRecord, runs: Iterable[RunRecord], series: Mapping[str, Series], points: int) -> Results:
+    """The results of an experiment from its `runs`, in order of arms, and the `COLUMNS` of each; curves thinned to `points`."""
+    arms = [[_Run(run, series.get(run.id, _EMPTY)) for run in members] for _, members in groupby(runs, key=lambda run: run.arm)]
+    return Results(
+        experiment_id=experiment.id,
+        name=experiment.name,
+        status=experiment.status,
+        confidence=summary.CONFIDENCE,
+        arms=[_arm(arm, arms[0], points) for arm in arms],
+    )
+
+
+_EMPTY = Series([], {name: [] for name in COLUMNS})
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    record: RunRecord
+    series: Series
+
+    def best(self, metric: str) -> float | None:
+        return summary.best(metric, self.series.values[metric])
+
+    def final(self, metric: str) -> float | None:
+        return summary.final(self.series.values[metric], diverged=self.record.diverged_round is not None)
+
+    def total(self, column: str) -> float:
+        return sum(value or 0 for value in self.series.values[column])
+
+    def megabytes(self) -> list[float]:
+        """Megabytes sent up to each round."""
+        up, down = self.series.values["bytes_up"], self.series.values["bytes_down"]
+        return list(accumulate(((sent or 0) + (received or 0)) / MEGABYTE for sent, received in zip(up, down, strict=True)))
+
+
+_Figure = Callable[[_Run], float | None]
+
+
+def _arm(arm: Sequence[_Run], baseline: Sequence[_Run], points: int) -> ArmResult:
+    first, started = arm[0].record, [run for run in arm if run.series.rounds]
+    curves = {metric: _curve(started, metric, points) for metric in METRICS}
+    measured = {metric: curve for metric, curve in curves.items() if curve.rounds}
+    return ArmResult(
+        index=first.arm,
+        name=first.arm_name,
+        settings=first.settings,
+        seeds=[run.record.seed for run in started],
+        runs=Counter(run.record.status for run in arm),
+        diverged=sum(run.record.diverged_round is not None for run in arm),
+        rounds_done=sum(run.record.done for run in arm),
+        local_steps=_estimate(started, lambda run: run.total("local_steps")),
+        megabytes_up=_estimate(started, lambda run: run.total("bytes_up") / MEGABYTE),
+        megabytes_down=_estimate(started, lambda run: run.total("bytes_down") / MEGABYTE),
+        megabytes_sent=_estimate(started, lambda run: run.megabytes()[-1]),
+        seconds=_estimate(started, lambda run: run.total("seconds")),
+        metrics={metric: _metric(arm, baseline, metric) for metric in measured},
+        curves=measured,
+    )
+
+
+def _metric(arm: Sequence[_Run], baseline: Sequence[_Run], metric: str) -> MetricResult:
+    return MetricResult(
+        best=_estimate(arm, lambda run: run.best(metric)),
+        final=_estimate(arm, lambda run: run.final(metric)),
+        best_difference=_difference(arm, baseline, lambda run: run.best(metric)),
+        final_difference=_difference(arm, baseline, lambda run: run.final(metric)),
+    )
+
+
+def _estimate(runs: Iterable[_Run], figure: _Figure) -> Estimate | None:
+    return _answer(summary.estimate(list(_by_seed(runs, figure).values())))
+
+
+def _difference(arm: Sequence[_Run], baseline: Sequence[_Run], figure: _Figure) -> Estimate | None:
+    return None if arm is baseline else _answer(summary.paired(_by_seed(arm, figure), _by_seed(baseline, figure)))
+
+
+def _by_seed(runs: Iterable[_Run], figure: _Figure) -> dict[int, float]:
+    figures = ((run.record.seed, figure(run)) for run in runs)
+    return {seed: value for seed, value in figures if value is not None}
+
+
+def _answer(estimate: summary.Estimate | None) -> Estimate | None:
+    return None if estimate is None else Estimate(**estimate._asdict())
+
+
+def _curve(runs: Iterable[_Run], metric: str, points: int) -> Curve:
+    """The mean over the runs that have a value, with the megabytes those runs had sent."""
+    entries: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for run in runs:
+        for round, value, megabytes in zip(run.series.rounds, run.series.values[metric], run.megabytes(), strict=True):
+            if value is not None:
+                entries[round].append((value, megabytes))
+    rounds = _thinned(sorted(entries), points)
+    moments = [summary.moments([value for value, _ in entries[round]]) for round in rounds]
+    return Curve(
+        rounds=rounds,
+        megabytes=[summary.moments([megabytes for _, megabytes in entries[round]])[0] for round in rounds],
+        mean=[mean for mean, _ in moments],
+        std=[std for _, std in moments],
+        n=[len(entries[round]) for round in rounds],
+    )
+
+
+def _thinned(rounds: list[int], points: int) -> list[int]:
+    """At most `points` of them, evenly spread, the first and the last among them."""
+    if len(rounds) <= points:
+        return rounds
+    return [rounds[index * (len(rounds) - 1) // (points - 1)] for index in range(points)]

@@ -1,0 +1,65 @@
+"""Results as tables: long form, one figure a line, for data frames and spreadsheets."""
+
+import csv
+from collections.abc import Iterator
+from io import BytesIO, StringIO
+from typing import Any, Literal
+
+from api.schemas import ArmResult, Estimate, Results
+
+Table = Literal["summary", "curves"]
+Line = dict[str, Any]
+
+COLUMNS: dict[Table, tuple[str, ...]] = {
+    "summary": ("arm", "name", "metric", "figure", "n", "mean", "std", "low", "high"),
+    "curves": ("arm", "name", "metric", "round", "megabytes", "n", "mean", "std"),
+}
+FIGURES = ("best", "final", "best_difference", "final_difference")
+TOTALS = ("local_steps", "megabytes_up", "megabytes_down", "megabytes_sent", "seconds")
+
+
+def lines(results: Results, table: Table) -> list[Line]:
+    """The lines of a table, with `COLUMNS[table]`; a figure that no run has is left out."""
+    tabulate = _summary if table == "summary" else _curves
+    return [{"arm": arm.index, "name": arm.name, **line} for arm in results.arms for line in tabulate(arm)]
+
+
+def to_csv(results: Results, table: Table) -> bytes:
+    """RFC 4180, with a header; an absent value is an empty field."""
+    text = StringIO()
+    writer = csv.DictWriter(text, COLUMNS[table])
+    writer.writeheader()
+    writer.writerows(lines(results, table))
+    return text.getvalue().encode()
+
+
+def to_parquet(results: Results, table: Table) -> bytes:
+    """The table as a Parquet file."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    types = dict.fromkeys(("arm", "n", "round"), pa.int64()) | dict.fromkeys(("name", "metric", "figure"), pa.string())
+    schema = pa.schema([(column, types.get(column, pa.float64())) for column in COLUMNS[table]])
+    file = BytesIO()
+    parquet.write_table(pa.Table.from_pylist(lines(results, table), schema), file)
+    return file.getvalue()
+
+
+def _summary(arm: ArmResult) -> Iterator[Line]:
+    for metric, result in arm.metrics.items():
+        for figure in FIGURES:
+            yield from _line(metric, figure, getattr(result, figure))
+    for total in TOTALS:
+        yield from _line(total, "total", getattr(arm, total))
+
+
+def _line(metric: str, figure: str, estimate: Estimate | None) -> Iterator[Line]:
+    if estimate is not None:
+        yield {"metric": metric, "figure": figure, **estimate.model_dump()}
+
+
+def _curves(arm: ArmResult) -> Iterator[Line]:
+    for metric, curve in arm.curves.items():
+        entries = zip(curve.rounds, curve.megabytes, curve.n, curve.mean, curve.std, strict=True)
+        for round, megabytes, n, mean, std in entries:
+            yield {"metric": metric, "round": round, "megabytes": megabytes, "n": n, "mean": mean, "std": std}

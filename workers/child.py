@@ -1,0 +1,79 @@
+"""A child process of the supervisor: started again when it ends, gone when the supervisor is."""
+
+import logging
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from celery.platforms import set_pdeathsig
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
+STEADY_S = 20.0
+"""A child that has lived for this long is taken to work; its next end counts as its first."""
+
+log = logging.getLogger(__name__)
+
+
+class Child:
+    """One command of the stack; its output goes to a file."""
+
+    def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], log_file: Path, keep: Sequence[int] = ()) -> None:
+        """`keep` are file descriptors that the command inherits."""
+        self.name, self.log_file = name, log_file
+        self._command, self._environment, self._keep = command, environment, keep
+        self._process: subprocess.Popen[bytes] | None = None
+        self._began = self._start_at = 0.0
+        self.ended_early = 0
+        """How often in a row it has ended soon after its start."""
+
+    def start(self) -> None:
+        """Run the command, in a session of its own: Ctrl-C is the supervisor's to pass on."""
+        with self.log_file.open("ab") as output:
+            self._process = subprocess.Popen(  # noqa: S603 - our own commands
+                self._command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=self._keep,
+                start_new_session=True,
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - it makes one system call
+            )
+        self._began = time.monotonic()
+
+    def keep_alive(self) -> None:
+        """Start it again if it has ended: at once the first time, then after longer and longer pauses."""
+        if self._process is not None and self._process.poll() is not None:
+            self._note_end(self._process.returncode)
+        if self._process is None and time.monotonic() >= self._start_at:
+            self.start()
+
+    def ask_to_end(self) -> None:
+        """Send SIGTERM, if it runs."""
+        if self._process is not None:
+            self._process.terminate()
+
+    def wait(self, deadline: float) -> None:
+        """Wait until it has ended; kill it at `deadline`, in seconds of the monotonic clock."""
+        if self._process is None:
+            return
+        try:
+            self._process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            log.warning("%s did not end in time and is killed", self.name)
+            self._process.kill()
+            self._process.wait()
+
+    def _note_end(self, code: int) -> None:
+        steady = time.monotonic() - self._began > STEADY_S
+        self.ended_early = 0 if steady else self.ended_early + 1
+        pause = 0.0 if steady else min(FIRST_PAUSE_S * 2 ** (self.ended_early - 1), LONGEST_PAUSE_S)
+        log.warning("%s ended with code %d, starting it again in %.1f s; see %s", self.name, code, pause, self.log_file)
+        self._process, self._start_at = None, time.monotonic() + pause
+
+
+def _die_with_parent() -> None:
+    set_pdeathsig(signal.SIGTERM)

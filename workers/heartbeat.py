@@ -1,0 +1,101 @@
+"""The heartbeat: a thread that keeps the lease of the run at hand, and says that the worker is there."""
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from fedcore.errors import StaleLeaseError
+from fedcore.store import UNAVAILABLE, Control, Database, runs, workers
+from fedcore.store.claim import Claim
+
+_BEATS_PER_LEASE = 3
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A worker process, as others see it."""
+
+    id: str
+    host: str
+    pid: int
+    queues: tuple[str, ...]
+    device: str
+
+
+class Lease:
+    """What the heartbeat has learned about a claim; the loop that plays rounds looks here between two of them."""
+
+    def __init__(self, claim: Claim) -> None:
+        self.claim = claim
+        self.lost = False
+        """The run is no longer this worker's."""
+        self.interrupted = False
+        """The slice should end: the run is lost, or the user wants something of it."""
+
+
+class Heartbeat:
+    """Renews the lease every third of it, in a thread and with connections of its own."""
+
+    def __init__(self, database: Database, identity: Identity, lease_s: float) -> None:
+        self.identity = identity
+        self._database, self._lease_s = database, lease_s
+        self._held: Lease | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Begin to beat."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Beat no more, and take the worker off the list of those that are there."""
+        self._ended.set()
+        self._thread.join()
+        try:
+            with self._database.transaction() as session:
+                workers.gone(session, self.identity.id)
+        except UNAVAILABLE as error:
+            log.warning("still listed as a worker, the database is away: %s", error)
+
+    @contextmanager
+    def holding(self, claim: Claim) -> Iterator[Lease]:
+        """Keep the lease of `claim` during the block."""
+        self._held = Lease(claim)
+        try:
+            yield self._held
+        finally:
+            self._held = None
+
+    def _run(self) -> None:
+        self._beat()
+        while not self._ended.wait(self._lease_s / _BEATS_PER_LEASE):
+            self._beat()
+
+    def _beat(self) -> None:
+        held = self._held
+        try:
+            if held is not None:
+                self._renew(held)
+            self._report(held)
+        except UNAVAILABLE as error:
+            # The lease may run out meanwhile. If so, the next commit finds out.
+            log.warning("no heartbeat, the database is away: %s", error)
+
+    def _renew(self, held: Lease) -> None:
+        try:
+            with self._database.transaction() as session:
+                control = runs.renew(session, held.claim, self._lease_s)
+        except StaleLeaseError:
+            held.lost = held.interrupted = True
+        else:
+            held.interrupted = control is not Control.CONTINUE
+
+    def _report(self, held: Lease | None) -> None:
+        worker = self.identity
+        run_id = None if held is None else held.claim.run_id
+        with self._database.transaction() as session:
+            workers.seen(session, worker.id, host=worker.host, pid=worker.pid, queues=worker.queues, device=worker.device, run_id=run_id)

@@ -1,0 +1,60 @@
+"""The reconciler: sees that every run that waits is known to a worker, and that no run is lost with its worker.
+
+    python -m workers.reconciler
+
+Several may run at once; each run is seen to by one of them. While there is none, runs still begin by the nudges of the API.
+"""
+
+import logging
+import signal
+import threading
+from collections.abc import Sequence
+
+from fedcore.settings import Settings, settings
+from fedcore.store import UNAVAILABLE, Database, open_database, recovery, workers
+from workers.app import wake
+
+PERIOD_S = 1.0
+NUDGE_AGAIN_S = 5.0
+"""A run that has waited for this long since its last nudge is announced again: the message may be lost."""
+FORGET_WORKER_S = 3_600.0
+
+log = logging.getLogger(__name__)
+
+
+def main() -> None:
+    """Look every second, until SIGTERM or SIGINT."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    ended = threading.Event()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, lambda *_: ended.set())
+    configured = settings()
+    database = open_database(configured.database)
+    while not ended.wait(PERIOD_S):
+        try:
+            reconcile(database, configured)
+        except UNAVAILABLE as error:
+            log.warning("the database is away: %s", error)
+
+
+def reconcile(database: Database, configured: Settings) -> None:
+    """Take runs from workers that are gone, and nudge a worker of every queue in which a run waits unannounced."""
+    lost, queues = look(database, configured)
+    if lost:
+        log.warning("%d runs had lost their worker: %s", len(lost), ", ".join(lost))
+    for queue in queues:
+        wake(queue, configured.broker)
+
+
+def look(database: Database, configured: Settings) -> tuple[Sequence[str], Sequence[str]]:
+    """The ids of the runs just taken from their workers, and the queues to be nudged."""
+    with database.transaction() as session:
+        lost = recovery.lost(session, configured.attempts)
+        # One nudge for a queue is enough: a worker that finds a run calls the next worker.
+        queues = sorted({run.queue for run in recovery.wakeable(session, NUDGE_AGAIN_S)})
+        workers.forget(session, FORGET_WORKER_S)
+    return lost, queues
+
+
+if __name__ == "__main__":
+    main()

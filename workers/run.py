@@ -1,0 +1,105 @@
+"""The task: carry out what waits, run after run.
+
+Every write names its claim. A worker that lost it, by a crash, a freeze or a slow disk, is refused and stops; whoever
+claims the run next goes on from the last commit, and plays bit for bit the rounds that this one would have played.
+"""
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable
+
+import torch
+
+from fedcore.errors import DataUnavailableError, NotFoundError, SpecificationError, StaleLeaseError
+from fedcore.settings import Settings
+from fedcore.storage import open_storage
+from fedcore.store import UNAVAILABLE, open_database, runs
+from fedcore.store.claim import Claim
+from workers.app import STINT_S, wake
+from workers.heartbeat import Heartbeat, Identity
+from workers.simulations import Simulations
+from workers.turn import Resources, Turn
+
+log = logging.getLogger(__name__)
+
+
+def open_runner(configured: Settings, worker_id: str, stopping: Callable[[], bool]) -> "Runner":
+    """The runner of this process, its heartbeat beating; `stopping` says that it has been asked to end."""
+    torch.set_num_threads(configured.torch_threads)
+    device = configured.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    database = open_database(configured.database)
+    identity = Identity(worker_id, socket.gethostname(), os.getpid(), configured.queues, device)
+    resources = Resources(configured, database, open_storage(configured.storage), Simulations(device), device, stopping)
+    return Runner(resources, Heartbeat(database, identity, configured.lease_seconds))
+
+
+class Runner:
+    """Carries out the runs that wait in a worker's queues, one at a time."""
+
+    def __init__(self, resources: Resources, heartbeat: Heartbeat) -> None:
+        self._resources, self._heartbeat = resources, heartbeat
+        heartbeat.start()
+
+    def close(self) -> None:
+        """Take the worker off the list of those that are there."""
+        self._heartbeat.stop()
+
+    def work(self) -> None:
+        """Turn after turn, until nothing waits or the stint is over."""
+        identity, began = self._heartbeat.identity, time.monotonic()
+        while not self._resources.stopping():
+            claim = self._claim()
+            if claim is None:
+                return
+            # Where one run waits there are often more, so each worker that finds one calls the next.
+            for queue in identity.queues:
+                wake(queue)
+            self._take(claim)
+            if time.monotonic() - began > STINT_S:
+                return
+
+    def _claim(self) -> Claim | None:
+        identity = self._heartbeat.identity
+        try:
+            with self._resources.database.transaction() as session:
+                return runs.claim(session, identity.id, identity.queues, self._resources.settings.lease_seconds)
+        except UNAVAILABLE as error:
+            log.warning("the database is away, the reconciler will call again: %s", error)
+            return None
+
+    def _take(self, claim: Claim) -> None:
+        """A turn with one run; whatever goes wrong is written to the run, or left to its lease."""
+        try:
+            with self._heartbeat.holding(claim) as lease:
+                Turn(self._resources, lease).play()
+        except StaleLeaseError as error:
+            log.warning("%s", error)
+            self._resources.simulations.forget()
+            self._sweep(claim)
+        except (SpecificationError, DataUnavailableError) as error:
+            self._fail(claim, str(error), max_attempts=1)
+        except UNAVAILABLE as error:
+            log.error("run %s is left to its lease, the database is away: %s", claim.run_id, error)  # noqa: TRY400 - expected
+        except Exception as error:
+            log.exception("run %s failed", claim.run_id)
+            self._fail(claim, f"{type(error).__name__}: {error}", max_attempts=self._resources.settings.attempts)
+
+    def _fail(self, claim: Claim, error: str, max_attempts: int) -> None:
+        self._resources.simulations.forget()
+        try:
+            with self._resources.database.transaction() as session:
+                runs.fail(session, claim, error, max_attempts)
+        except (StaleLeaseError, *UNAVAILABLE) as refused:
+            log.warning("run %s is left to its lease: %s", claim.run_id, refused)
+
+    def _sweep(self, claim: Claim) -> None:
+        """Remove the files of a run that was deleted while it was played here."""
+        try:
+            with self._resources.database.reading() as session:
+                runs.find(session, claim.run_id)
+        except NotFoundError:
+            self._resources.storage.delete_prefix(claim.run_id)

@@ -1,0 +1,43 @@
+"""A worker's simulations: the last one stays in memory, so that going on with a run costs no loading."""
+
+from fedcore import ExperimentSpec
+from fedcore.experiment import Simulation
+from fedcore.spec.experiment import Arm
+from fedcore.store.claim import Claim
+from fedcore.store.tables import Document
+from workers.checkpoints import Checkpoints
+
+
+class Simulations:
+    """The simulation of the run at hand; holds one, and the arms of its experiment."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._document: Document = {}
+        self._arms: list[Arm] = []
+        self._run_id: str | None = None
+        self._simulation: Simulation | None = None
+
+    def at(self, claim: Claim, checkpoints: Checkpoints) -> Simulation:
+        """The run's simulation after round `claim.done`.
+
+        Raises SpecificationError or DataUnavailableError when the run cannot be carried out here.
+        """
+        arm = self._arm(claim)
+        held = self._simulation if self._run_id == claim.run_id else None
+        self.forget()
+        if held is None or held.round != claim.done or held.spec != arm.spec:
+            held = Simulation(arm.spec, claim.seed, arm=claim.arm, device=self._device)
+            checkpoints.restore(held)
+        self._run_id, self._simulation = claim.run_id, held
+        return held
+
+    def forget(self) -> None:
+        """Let go of the simulation: its run has ended, or its state is in doubt."""
+        self._run_id = self._simulation = None
+
+    def _arm(self, claim: Claim) -> Arm:
+        if self._document != claim.spec:
+            self._arms = ExperimentSpec.model_validate(claim.spec).arms()
+            self._document = claim.spec
+        return self._arms[claim.arm]

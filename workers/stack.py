@@ -1,0 +1,174 @@
+"""What the embedded stack consists of, and how it is started, watched and ended."""
+
+import fcntl
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx
+from redis import Redis, RedisError
+
+from fedcore.settings import Settings
+from fedcore.store import upgrade
+from workers import broker
+from workers.child import Child
+
+START_S = 60.0
+"""The API answers within this time, or the start has failed."""
+GRACE_S = 30.0
+"""What children get to end by themselves: a worker finishes and commits its round."""
+WATCH_S = 0.2
+TRIES = 5
+"""A child that ends this often in a row soon after its start will not do better the next time."""
+
+log = logging.getLogger(__name__)
+
+
+class StackError(Exception):
+    """The stack cannot start or go on; the message says why, and what to do."""
+
+
+class Stack:
+    """Broker, API, workers and reconciler on this machine; a context manager that ends them."""
+
+    def __init__(self, configured: Settings, host: str, port: int, workers: int) -> None:
+        self._settings, self._host, self._port, self._workers = configured, host, port, workers
+        self._run, self._logs = configured.home / "run", configured.home / "logs"
+        self._open = ExitStack()
+        self._children: list[Child] = []
+        self._environment: dict[str, str] = {}
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        with ExitStack() as opening:
+            for folder in (self._settings.home, self._run, self._logs):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            opening.enter_context(_alone(self._run / "lock"))
+            listener = opening.enter_context(_listener(self._host, self._port))
+            self.url = f"http://{_spelled(self._host)}:{listener.getsockname()[1]}"
+            opening.callback(self._end)
+            self._start(listener)
+            self._open = opening.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._open.__exit__(kind, error, trace)
+
+    def run(self, ended: threading.Event, when_ready: Callable[[], None]) -> None:
+        """Keep the children alive until `ended`; calls `when_ready` once the API answers. Raises StackError."""
+        ready, deadline = False, time.monotonic() + START_S
+        while not ended.wait(WATCH_S):
+            for child in self._children:
+                child.keep_alive()
+                self._check(child)
+            if not ready and self._answers():
+                ready = True
+                when_ready()
+            if not ready and time.monotonic() > deadline:
+                raise StackError(f"the API did not answer within {START_S:.0f} s; see {self._logs / 'api.log'}")
+
+    def _start(self, listener: socket.socket) -> None:
+        self._start_broker()
+        upgrade(self._settings.database)
+        python = (sys.executable, "-m")
+        descriptor = listener.fileno()
+        served = ("--fd", str(descriptor), "--timeout-graceful-shutdown", "3", "--no-access-log", "--log-level", "warning")
+        self._launch("api", *python, "uvicorn", "--factory", "api.app:create_app", *served, keep=descriptor)
+        for number in range(1, self._workers + 1):
+            self._launch(f"worker-{number}", *python, "workers.worker")
+        self._launch("reconciler", *python, "workers.reconciler")
+
+    def _start_broker(self) -> None:
+        own = {"FEDQ_HOME": str(self._settings.home), "OMP_NUM_THREADS": str(self._settings.torch_threads)}
+        self._environment = os.environ | own
+        if self._settings.broker_url is not None:
+            return
+        binary = broker.find_binary(self._settings.redis_bin)
+        if binary is None:
+            log.warning("no Valkey and no Redis here: messages go through files, which takes 50 ms each")
+            self._environment["FEDQ_BROKER_URL"] = f"filesystem://{self._run}"
+            return
+        path = broker.socket_path(self._run)
+        path.unlink(missing_ok=True)
+        self._environment["FEDQ_BROKER_URL"] = f"redis+socket://{path}"
+        child = self._launch("broker", *broker.command(binary, path))
+        with Redis(unix_socket_path=str(path)) as client:
+            self._wait(child, lambda: bool(client.ping()), RedisError)
+
+    def _launch(self, name: str, *command: str, keep: int | None = None) -> Child:
+        kept = () if keep is None else (keep,)
+        child = Child(name, command, self._environment, self._logs / f"{name}.log", kept)
+        child.start()
+        self._children.append(child)
+        return child
+
+    def _wait(self, child: Child, answers: Callable[[], bool], not_yet: type[Exception]) -> None:
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            try:
+                if answers():
+                    return
+            except not_yet:
+                child.keep_alive()
+                self._check(child)
+                time.sleep(0.01)
+        raise StackError(f"{child.name} did not answer within {START_S:.0f} s; see {child.log_file}")
+
+    def _answers(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/readyz", timeout=2, trust_env=False).is_success
+        except httpx.HTTPError:
+            return False
+
+    def _check(self, child: Child) -> None:
+        if child.ended_early >= TRIES:
+            last = "\n".join(child.log_file.read_text(errors="replace").splitlines()[-10:])
+            raise StackError(f"{child.name} ended {TRIES} times in a row; the end of {child.log_file}:\n{last}")
+
+    def _end(self) -> None:
+        """Ask all to end at once, except the broker, which outlives those that talk to it."""
+        deadline = time.monotonic() + GRACE_S
+        helpers = [child for child in self._children if child.name != "broker"]
+        for child in helpers:
+            child.ask_to_end()
+        for child in helpers:
+            child.wait(deadline)
+        for child in self._children:
+            child.ask_to_end()
+            child.wait(deadline)
+
+
+def _spelled(host: str) -> str:
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
+    return f"[{reachable}]" if ":" in reachable else reachable
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Hold the folder's lock; the system lets go of it however this process ends."""
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StackError(f"a stack already runs in {path.parent.parent}; end that one first, or give another --home") from error
+        yield
+
+
+@contextmanager
+def _listener(host: str, port: int) -> Iterator[socket.socket]:
+    """The socket of the API, held here so that requests wait, not fail, while the API is started again."""
+    try:
+        address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.create_server(address[4], family=address[0], backlog=256)
+    except OSError as error:
+        raise StackError(f"cannot listen on {host}:{port}: {error}; give another --port (0 takes a free one) or --host") from error
+    with listener:
+        yield listener

@@ -1,0 +1,63 @@
+"""The embedded stack: broker, API, workers and reconciler as children of one process, all state in one folder.
+
+    python -m workers.supervisor --home .fedq --port 8642
+
+It stays in the foreground. SIGTERM or Ctrl-C ends all of it: workers finish the round at hand and commit it first. If the
+supervisor itself is killed, its children end too, and the next start goes on from the last commits.
+"""
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedcore.settings import Settings, settings
+from workers.stack import Stack, StackError
+
+log = logging.getLogger(__name__)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the stack until SIGTERM or SIGINT; returns the exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    # Requests to our own /readyz are no news.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    options = _parser(settings()).parse_args(arguments)
+    configured = settings().model_copy(update={"home": options.home.absolute()})
+    ended = threading.Event()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, lambda *_: ended.set())
+    try:
+        with Stack(configured, options.host, options.port, options.workers) as stack:
+            stack.run(ended, when_ready=lambda: _announce(stack.url, options.ready_file))
+    except StackError as error:
+        print(f"fedq: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser(configured: Settings) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m workers.supervisor", description="Run the embedded stack of FedQ.")
+    parser.add_argument("--home", type=Path, default=configured.home, help="folder of all state (default: %(default)s)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=8642, help="port to listen on, 0 for any that is free (default: %(default)s)")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="worker processes (default: one per core)")
+    parser.add_argument("--ready-file", type=Path, help="write the URL to this file once the stack answers")
+    return parser
+
+
+def _announce(url: str, ready_file: Path | None) -> None:
+    print(f"FedQ is ready at {url}", flush=True)
+    if ready_file is not None:
+        partial = ready_file.with_name(f".{ready_file.name}.{time.monotonic_ns()}")
+        partial.write_text(url)
+        partial.replace(ready_file)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""A worker: Celery's prefork pool with a single child, which plays the rounds.
+
+    python -m workers.worker
+
+The parent never loads the tensor library, so the child can be killed and replaced, and a GPU belongs to one child only.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+import socket
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from celery import Celery, signals
+
+from fedcore.settings import Settings, settings
+from workers.app import WAKE, celery_app, queue_name
+
+if TYPE_CHECKING:
+    from workers.run import Runner
+
+log = logging.getLogger(__name__)
+
+
+def main() -> None:
+    """Serve the queues of the settings until SIGTERM; then finish the round at hand, commit it, and exit 0."""
+    configured = settings()
+    worker = Worker(configured)
+    app = celery_app(configured.broker)
+    worker.attach(app)
+    queues = ",".join(map(queue_name, configured.queues))
+    name = f"--hostname=fedq-{os.getpid()}@%h"
+    quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel=INFO")
+    app.worker_main(["worker", "--pool=prefork", "--concurrency=1", f"--queues={queues}", name, *quiet])
+
+
+class Worker:
+    """The two halves of a worker, before and after its fork, and the flag they share."""
+
+    def __init__(self, configured: Settings) -> None:
+        self._settings = configured
+        # Shared memory without a lock: a child killed at any moment cannot leave it locked.
+        self._stop_flag = mmap.mmap(-1, 1)
+        self._runner: Runner | None = None
+
+    def attach(self, app: Celery) -> None:
+        """Answer nudges with work, in the child."""
+        app.task(self._work, name=WAKE)
+        signals.worker_shutting_down.connect(self._ask_to_stop, weak=False)
+        signals.worker_process_init.connect(self._begin, weak=False)
+        signals.worker_process_shutdown.connect(self._end, weak=False)
+
+    def _ask_to_stop(self, **_: Any) -> None:
+        self._stop_flag[0] = 1
+
+    def _begin(self, **_: Any) -> None:
+        # Here, after the fork: the tensor library, a GPU and connections are the child's own.
+        from workers.run import open_runner
+
+        identity = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
+        self._runner = open_runner(self._settings, identity, stopping=lambda: self._stop_flag[0] == 1)
+
+    def _work(self) -> None:
+        assert self._runner is not None
+        self._runner.work()
+
+    def _end(self, **_: Any) -> None:
+        if self._runner is not None:
+            self._runner.close()
+
+
+if __name__ == "__main__":
+    main()
