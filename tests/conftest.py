@@ -44,12 +44,22 @@ def valkey_server() -> Iterator[str]:
         yield url
 
 
+@pytest.fixture
+def redis_url(redis_server: str) -> str:
+    """The Celery URL of an empty Redis."""
+    return _flushed(redis_server)
+
+
+@pytest.fixture
+def valkey_url(valkey_server: str) -> str:
+    """The Celery URL of an empty Valkey."""
+    return _flushed(valkey_server)
+
+
 @pytest.fixture(params=BROKERS)
 def broker_url(request: pytest.FixtureRequest) -> str:
     """The Celery URL of an empty broker, of each kind."""
-    url: str = request.getfixturevalue(f"{request.param}_server")
-    with connect(url) as client:
-        client.flushdb()
+    url: str = request.getfixturevalue(f"{request.param}_url")
     return url
 
 
@@ -80,16 +90,24 @@ def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
             yield url
 
 
+@pytest.fixture
+def sqlite_url(sqlite_template: Path, tmp_path: Path) -> str:
+    """The URL of a migrated SQLite file without rows."""
+    return f"sqlite:///{shutil.copy(sqlite_template, tmp_path / 'fedq.db')}"
+
+
+@pytest.fixture
+def postgresql_url(postgresql_server: str, postgresql_template: str) -> Iterator[str]:
+    """The URL of a migrated PostgreSQL database without rows."""
+    with fresh_database(postgresql_server, f"fedq_{uuid.uuid4().hex}", postgresql_template) as url:
+        yield url
+
+
 @pytest.fixture(params=DATABASES)
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def database_url(request: pytest.FixtureRequest) -> str:
     """The URL of a migrated database without rows, of each kind."""
-    if request.param == "sqlite":
-        path = shutil.copy(request.getfixturevalue("sqlite_template"), tmp_path / "fedq.db")
-        yield f"sqlite:///{path}"
-    else:
-        server, template = request.getfixturevalue("postgresql_server"), request.getfixturevalue("postgresql_template")
-        with fresh_database(server, f"fedq_{uuid.uuid4().hex}", template) as url:
-            yield url
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url
 
 
 @pytest.fixture
@@ -98,3 +116,9 @@ def database(database_url: str) -> Iterator[Database]:
     opened = open_database(database_url)
     yield opened
     opened.close()
+
+
+def _flushed(url: str) -> str:
+    with connect(url) as client:
+        client.flushdb()
+    return url

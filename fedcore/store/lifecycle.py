@@ -105,7 +105,7 @@ def derived(counts: Mapping[Status, int], *, started: bool) -> Status:
 def _settle(session: Session, experiment: ExperimentRecord) -> None:
     runs = RunRecord.experiment_id == experiment.id
     by_status = select(RunRecord.status, func.count()).where(runs).group_by(RunRecord.status)
-    counts = dict(session.execute(by_status).tuples().all())
+    counts = dict(session.execute(by_status).all())
     fault = func.max(RunRecord.error).filter(RunRecord.status == Status.FAILED)
     started, error = session.execute(select(func.min(RunRecord.started_at), fault).where(runs)).one()
     status = derived(counts, started=started is not None)

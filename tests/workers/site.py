@@ -1,0 +1,140 @@
+"""What tests do with a site, and what they compare it with."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load
+from torch import Tensor
+
+from fedcore import ExperimentSpec
+from fedcore.experiment import RoundReport, Simulation
+from fedcore.storage import Storage, open_storage
+from fedcore.store import ENDED, Database, Status, experiments, rounds, runs, workers
+from fedcore.store.tables import RoundRecord, RunRecord
+from tests.documents import SYNTHETIC, merged
+from tests.support.polling import eventually
+from tests.support.processes import served
+from workers.app import wake
+
+EXPERIMENT = merged(SYNTHETIC, {"name": "a second or two of work", "rounds": 250, "algorithm": {"kind": "scaffold"}})
+"""Long enough to be disturbed in the middle; its clients and its server remember from round to round."""
+END_S = 60.0
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where runs are carried out in a test."""
+
+    database: Database
+    broker_url: str
+    environment: Mapping[str, str]
+    folder: Path
+
+    def with_settings(self, **values: Any) -> "Site":
+        """The same site, its processes under other settings: `slice_seconds=1` is FEDQ_SLICE_SECONDS."""
+        return replace(self, environment={**self.environment, **{f"FEDQ_{name.upper()}": str(value) for name, value in values.items()}})
+
+    @property
+    def storage(self) -> Storage:
+        """Where its checkpoints and models are."""
+        return open_storage(self.environment["FEDQ_STORAGE_URL"])
+
+    def submit(self, document: Mapping[str, Any] = EXPERIMENT, nudge: bool = True) -> str:
+        """Store an experiment and nudge a worker, as the API does; returns its id."""
+        with self.database.transaction() as session:
+            experiment = experiments.create(session, ExperimentSpec.model_validate(document))
+        if nudge:
+            wake("default", self.broker_url)
+        return experiment.id
+
+    @contextmanager
+    def running(self, *, count: int = 1, reconciler: bool = True) -> Iterator[list[subprocess.Popen[bytes]]]:
+        """`count` worker processes that have reported for duty, and a reconciler."""
+        with ExitStack() as stack:
+            if reconciler:
+                stack.enter_context(self._process("workers.reconciler", "reconciler.log"))
+            present = len(self.workers())
+            started = [stack.enter_context(self._process("workers.worker", f"worker-{index}.log")) for index in range(count)]
+            eventually(lambda: len(self.workers()) >= present + count, timeout_s=END_S)
+            yield started
+
+    def workers(self) -> dict[str, int]:
+        """The processes that play rounds, by worker id."""
+        with self.database.reading() as session:
+            return {worker.id: worker.pid for worker in workers.alive(session, 3_600.0)}
+
+    def runs(self, experiment_id: str) -> Sequence[RunRecord]:
+        """The runs of an experiment."""
+        with self.database.reading() as session:
+            return runs.of_experiment(session, experiment_id)
+
+    def run(self, experiment_id: str) -> RunRecord:
+        """The only run of an experiment."""
+        (only,) = self.runs(experiment_id)
+        return only
+
+    def rows(self, run_id: str) -> Sequence[RoundRecord]:
+        """All rows of a run."""
+        with self.database.reading() as session:
+            return rounds.after(session, run_id, limit=10_000)
+
+    def in_the_middle(self, experiment_id: str, after: int = 20) -> RunRecord:
+        """Wait until some rounds are committed, and then some more are under way; returns the run."""
+        eventually(lambda: self.run(experiment_id).done >= after, timeout_s=END_S)
+        run = self.run(experiment_id)
+        assert run.status is Status.RUNNING, f"the run was over before it could be disturbed: {run.status}"
+        return run
+
+    def ended(self, experiment_id: str) -> Sequence[RunRecord]:
+        """Wait for the end of all runs of an experiment."""
+
+        def look() -> Sequence[RunRecord]:
+            found = self.runs(experiment_id)
+            return found if all(run.status in ENDED for run in found) else []
+
+        return eventually(look, timeout_s=END_S)
+
+    def send(self, run: RunRecord, signum: signal.Signals) -> None:
+        """Send a signal to the process that plays `run`."""
+        assert run.worker is not None
+        os.kill(self.workers()[run.worker], signum)
+
+    @contextmanager
+    def _process(self, module: str, log: str) -> Iterator[subprocess.Popen[bytes]]:
+        with served([sys.executable, "-m", module], self.folder / log, env=self.environment, cwd=self.folder) as process:
+            yield process
+
+
+@cache
+def undisturbed(rounds: int = EXPERIMENT["rounds"]) -> tuple[list[RoundReport], dict[str, Tensor]]:
+    """What EXPERIMENT gives when it is played in one go: its reports, and its final model."""
+    simulation = Simulation(ExperimentSpec.model_validate(merged(EXPERIMENT, {"rounds": rounds})), seed=0)
+    reports = []
+    while not simulation.finished:
+        reports.append(simulation.advance())
+    return reports, simulation.model()
+
+
+def assert_undisturbed(site: Site, run: RunRecord) -> None:
+    """The run succeeded, each of its rows is there once, and rows and model are those of a run that nothing disturbed, to the bit."""
+    assert (run.status, run.error) == (Status.SUCCEEDED, None)
+    reports, model = undisturbed()
+    assert [_measures(row) for row in site.rows(run.id)] == [_measures(report) for report in reports]
+    assert run.model is not None
+    with site.storage.open(run.model) as file:
+        stored = load(file.read())
+    assert stored.keys() == model.keys()
+    assert all(torch.equal(stored[name], model[name]) for name in model)
+
+
+def _measures(row: RoundRecord | RoundReport) -> tuple[Any, ...]:
+    return row.round, row.train_loss, row.test_loss, row.test_accuracy, row.local_steps, row.bytes_up, row.bytes_down

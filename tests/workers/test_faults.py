@@ -1,0 +1,161 @@
+"""Whatever happens to the processes that carry a run out, its rows and its model are those of an undisturbed run."""
+
+import signal
+import time
+
+import pytest
+
+from fedcore.store import Status, runs
+from tests.documents import merged
+from tests.support.brokers import connect
+from tests.support.polling import eventually
+from tests.workers.conftest import LEASE_S
+from tests.workers.site import EXPERIMENT, Site, assert_undisturbed
+from workers.app import wake
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_run_through_the_workers_is_the_run_of_the_library(site: Site) -> None:
+    with site.running():
+        (run,) = site.ended(site.submit())
+    assert_undisturbed(site, run)
+
+
+def test_a_killed_worker_process_is_replaced_and_its_run_goes_on(site: Site) -> None:
+    with site.running():
+        experiment = site.submit()
+        before = site.in_the_middle(experiment)
+        killed = time.monotonic()
+        site.send(before, signal.SIGKILL)
+        eventually(lambda: site.run(experiment).fence > before.fence, timeout_s=30)
+        recovery_s = time.monotonic() - killed
+        (run,) = site.ended(experiment)
+    assert_undisturbed(site, run)
+    assert recovery_s < LEASE_S + 5.0
+
+
+def test_a_run_moves_to_another_worker_when_its_own_is_killed_parent_and_child(embedded: Site) -> None:
+    with embedded.running(count=2) as workers:
+        experiment = embedded.submit()
+        before = embedded.in_the_middle(experiment)
+        for worker in workers[:1]:
+            worker.kill()
+        embedded.send(before, signal.SIGKILL)
+        (run,) = embedded.ended(experiment)
+    assert_undisturbed(embedded, run)
+
+
+def test_a_worker_killed_again_and_again_still_gets_there(embedded: Site) -> None:
+    with embedded.running():
+        experiment = embedded.submit()
+        for milestone in (20, 60, 100, 140):
+            embedded.send(embedded.in_the_middle(experiment, milestone), signal.SIGKILL)
+        (run,) = embedded.ended(experiment)
+    assert_undisturbed(embedded, run)
+    assert run.fence >= 5
+
+
+def test_by_default_a_killed_worker_is_missed_for_less_than_fifteen_seconds(embedded: Site) -> None:
+    site = embedded.with_settings(lease_seconds=10)
+    with site.running():
+        experiment = site.submit()
+        before = site.in_the_middle(experiment)
+        killed = time.monotonic()
+        site.send(before, signal.SIGKILL)
+        eventually(lambda: site.run(experiment).fence > before.fence, timeout_s=15 - (time.monotonic() - killed))
+        (run,) = site.ended(experiment)
+    assert_undisturbed(site, run)
+
+
+def test_a_worker_that_was_frozen_past_its_lease_is_refused(site: Site) -> None:
+    with site.running(count=2):
+        experiment = site.submit()
+        frozen = site.in_the_middle(experiment)
+        site.send(frozen, signal.SIGSTOP)
+        try:
+            eventually(lambda: site.run(experiment).done > frozen.done + 50, timeout_s=30)
+        finally:
+            site.send(frozen, signal.SIGCONT)
+        (run,) = site.ended(experiment)
+    assert_undisturbed(site, run)
+    assert run.worker != frozen.worker
+
+
+def test_nudges_that_come_many_times_repeat_nothing(embedded: Site) -> None:
+    with embedded.running(count=2):
+        experiment = embedded.submit()
+        for _ in range(50):
+            wake("default", embedded.broker_url)
+        (run,) = embedded.ended(experiment)
+    assert_undisturbed(embedded, run)
+    assert run.fence == 1
+
+
+def test_a_run_whose_nudge_was_lost_with_the_broker_is_found_by_the_reconciler(embedded: Site) -> None:
+    experiment = embedded.submit()
+    with connect(embedded.broker_url) as broker:
+        broker.flushdb()
+    with embedded.running():
+        (run,) = embedded.ended(experiment)
+    assert_undisturbed(embedded, run)
+
+
+def test_a_nudge_without_a_broker_is_given_up_soon_and_without_an_error(tmp_path: object) -> None:
+    began = time.monotonic()
+    assert wake("default", f"redis+socket://{tmp_path}/nobody.sock") is False
+    assert time.monotonic() - began < 5
+
+
+def test_a_worker_asked_to_end_commits_its_round_and_hands_the_run_back(site: Site) -> None:
+    with site.running() as (worker,):
+        experiment = site.submit()
+        site.in_the_middle(experiment)
+        worker.terminate()
+        assert worker.wait(30) == 0
+        handed_back = site.run(experiment)
+        assert (handed_back.status, handed_back.attempts) == (Status.QUEUED, 0)
+        assert len(site.rows(handed_back.id)) == handed_back.done
+        assert site.workers() == {}
+    with site.running():
+        (run,) = site.ended(experiment)
+    assert_undisturbed(site, run)
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0" * 100], ids=["empty", "zeros"])
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(embedded: Site, damage: bytes) -> None:
+    with embedded.running() as (worker,):
+        experiment = embedded.submit()
+        embedded.in_the_middle(experiment)
+        worker.terminate()
+        worker.wait(30)
+    stopped = embedded.run(experiment)
+    assert stopped.checkpoint is not None
+    embedded.storage.put(stopped.checkpoint, damage)
+    with embedded.running():
+        (run,) = embedded.ended(experiment)
+    assert_undisturbed(embedded, run)
+
+
+def test_a_run_with_no_readable_checkpoint_is_played_again_from_the_start_to_the_same_bits(embedded: Site) -> None:
+    with embedded.running() as (worker,):
+        experiment = embedded.submit()
+        stopped = embedded.in_the_middle(experiment)
+        worker.terminate()
+        worker.wait(30)
+    embedded.storage.delete_prefix(stopped.id)
+    with embedded.running():
+        (run,) = embedded.ended(experiment)
+    assert_undisturbed(embedded, run)
+
+
+def test_a_run_that_nobody_can_carry_out_fails_at_once_and_says_what_is_missing(embedded: Site) -> None:
+    document = merged(EXPERIMENT, {"problem": {"dataset": {"kind": "mnist"}, "partition": {"kind": "iid", "clients": 10}}})
+    site = embedded.with_settings(data_dir=embedded.folder / "nothing")
+    with site.running():
+        (run,) = site.ended(site.submit(document))
+    assert (run.status, run.fence) == (Status.FAILED, 1)
+    assert run.error is not None
+    assert "FEDQ_DATA_DIR" in run.error
+    with site.database.reading() as session:
+        assert runs.find(session, run.id).attempts == 1
