@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
+from anyio import CapacityLimiter
 from fastapi import FastAPI
 
-from api import catalog, events, experiments, health, lifecycle, openapi, operations, presets, problems, results, runs
+from api import catalog, events, experiments, health, lifecycle, logs, openapi, operations, presets, problems, results, runs, wakeups
 from api.feed import Feed
-from api.logs import RequestLog
 from fedcore.settings import Settings
 from fedcore.settings import settings as process_settings
 from fedcore.storage import open_storage
@@ -26,6 +26,7 @@ Times are UTC in ISO 8601. Errors are `application/problem+json` (RFC 9457); `er
 def create_app(settings: Settings | None = None) -> FastAPI:
     """The application, with the settings of this process unless others are given; connects to nothing until it is asked."""
     settings = settings or process_settings()
+    logs.configure()
     app = FastAPI(
         title="FedQ",
         summary="Federated-learning experiments as a service.",
@@ -37,11 +38,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.database = open_database(settings.database)
     app.state.storage = open_storage(settings.storage)
     app.state.feed = Feed(app.state.database)
+    app.state.wakers = CapacityLimiter(wakeups.MAX_AT_ONCE)
     for module in (experiments, lifecycle, runs, results, events, presets, catalog, operations, health):
         app.include_router(module.router, responses=problems.responses(500, 503))
     problems.install(app)
     openapi.install(app)
-    app.add_middleware(RequestLog)
+    app.add_middleware(logs.RequestLog)
     return app
 
 

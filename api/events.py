@@ -9,22 +9,28 @@ from fastapi import APIRouter, Depends, Header, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from api.dependencies import ExperimentId, NewsFeed, Store
-from api.feed import Feed, News, read_news
+from api.feed import Feed, News
 from api.listeners import Listener
 from api.problems import InvalidRequestError, responses
 from api.schemas import Flaw, HeartbeatEvent
+from fedcore.store import experiments, progress
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 
-LastEventId = Annotated[str | None, Header(description="The `id:` of the last event received: what came after it is sent, nothing twice.")]
+LastEventId = Annotated[
+    str | None,
+    Header(alias="Last-Event-ID", description="The `id:` of the last event received: what came after it is sent, nothing twice."),
+]
 Heartbeat = Annotated[float, Query(ge=0.1, le=300, description="A heartbeat is sent after so many seconds of silence.")]
 
 
-def start(experiment_id: ExperimentId, database: Store, last_event_id: LastEventId = None) -> tuple[Listener, News]:
-    """A listener at the place it asks for, and the news it starts from; before the stream, so that errors are answered as such."""
-    news = read_news(database, experiment_id, None)
+def start(experiment_id: ExperimentId, database: Store, last_event_id: LastEventId = None) -> Listener:
+    """A listener at the place it asks for; made before the stream, so that errors are answered as such."""
+    with database.reading() as session:
+        experiments.find(session, experiment_id)
+        run_ids = list(progress.positions(session, experiment_id))
     try:
-        return Listener(experiment_id, news, last_event_id), news
+        return Listener(experiment_id, run_ids, last_event_id)
     except ValueError as error:
         raise InvalidRequestError([Flaw(pointer="Last-Event-ID", detail=str(error))]) from error
 
@@ -36,31 +42,26 @@ def start(experiment_id: ExperimentId, database: Store, last_event_id: LastEvent
     summary="Listen to an experiment",
 )
 async def listen(
-    experiment_id: ExperimentId,
-    feed: NewsFeed,
-    started: Annotated[tuple[Listener, News], Depends(start)],
-    heartbeat: Heartbeat = 15,
+    experiment_id: ExperimentId, feed: NewsFeed, listener: Annotated[Listener, Depends(start)], heartbeat: Heartbeat = 15
 ) -> AsyncIterator[ServerSentEvent]:
     """Server-sent events: `round` for each row of each run, `status` for each change of a run's or the experiment's status, `heartbeat`.
 
     The first call starts from the first round; `Last-Event-ID` resumes without loss or repetition. The rounds of a run
     come in order. The stream ends after the experiment's final status.
     """
-    listener, news = started
     async with feed.listen(experiment_id) as mailbox:
         while True:
+            try:
+                news = await asyncio.wait_for(mailbox.get(), heartbeat)
+            except TimeoutError:
+                yield ServerSentEvent(data=HeartbeatEvent(time=datetime.now(UTC)), event="heartbeat")
+                continue
+            if news is None:
+                return
             async for event in _tell(listener, news, feed):
                 yield event
             if listener.finished:
                 return
-            try:
-                arrived = await asyncio.wait_for(mailbox.get(), heartbeat)
-            except TimeoutError:
-                yield ServerSentEvent(data=HeartbeatEvent(time=datetime.now(UTC)), event="heartbeat")
-                continue
-            if arrived is None:
-                return
-            news = arrived
 
 
 async def _tell(listener: Listener, news: News, feed: Feed) -> AsyncIterator[ServerSentEvent]:

@@ -20,6 +20,7 @@ router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 IdempotencyKey = Annotated[
     str | None,
     Header(
+        alias="Idempotency-Key",
         min_length=1,
         max_length=200,
         pattern=r"^[\x20-\x7e]+$",

@@ -48,6 +48,8 @@ class _Channel:
     """An experiment that is listened to. Changes in place."""
 
     mailboxes: list[Mailbox] = field(default_factory=list)
+    newcomers: list[Mailbox] = field(default_factory=list)
+    """Those of them that were told nothing yet."""
     news: News | None = None
 
 
@@ -62,10 +64,14 @@ class Feed:
 
     @asynccontextmanager
     async def listen(self, experiment_id: str) -> AsyncIterator[Mailbox]:
-        """A mailbox that gets the news of an experiment, and None when it is deleted; when full, the oldest is lost."""
+        """A mailbox that gets how an experiment stands, at once and whenever it changes, and None when it is deleted.
+
+        When the mailbox is full, the oldest news are lost.
+        """
         mailbox: Mailbox = asyncio.Queue(BACKLOG)
         channel = self._channels.setdefault(experiment_id, _Channel())
         channel.mailboxes.append(mailbox)
+        channel.newcomers.append(mailbox)
         self._hurry.set()
         if self._poller is None or self._poller.done():
             self._poller = asyncio.create_task(self._poll())
@@ -83,10 +89,6 @@ class Feed:
             with suppress(asyncio.CancelledError):
                 await self._poller
 
-    async def now(self, experiment_id: str) -> News:
-        """An experiment at this moment; raises NotFoundError."""
-        return await asyncio.to_thread(read_news, self._database, experiment_id, None)
-
     async def lines(self, after: Mapping[str, int]) -> Sequence[Line]:
         """Some rows past the given round of each run, each run's in order; none when there are no more."""
         return await asyncio.to_thread(read_lines, self._database, after)
@@ -102,7 +104,8 @@ class Feed:
             self._hurry.clear()
 
     async def _refresh(self, experiment_id: str, channel: _Channel) -> bool:
-        """Read an experiment and tell its listeners if anything is new."""
+        """Read an experiment; tell its listeners if anything is new, and newcomers in any case."""
+        newcomers, channel.newcomers = channel.newcomers, []
         try:
             news = await asyncio.to_thread(read_news, self._database, experiment_id, channel.news)
         except NotFoundError:
@@ -111,11 +114,11 @@ class Feed:
         except Exception:
             # The database is away; listeners get heartbeats until it is back.
             structlog.get_logger("fedq.api").exception("event poll failed", experiment=experiment_id)
+            channel.newcomers += newcomers
             return False
         changed = channel.news is None or news != channel.news._replace(lines=())
         channel.news = news
-        if changed:
-            _tell(channel.mailboxes, news)
+        _tell(channel.mailboxes if changed else newcomers, news)
         return changed
 
 

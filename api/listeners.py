@@ -13,10 +13,10 @@ from fedcore.status import ENDED, Status
 class Listener:
     """What was told to one listener. Changes in place."""
 
-    def __init__(self, experiment_id: str, news: News, last_event_id: str | None) -> None:
-        """Raises ValueError when `last_event_id` is none of this experiment's."""
+    def __init__(self, experiment_id: str, run_ids: Sequence[str], last_event_id: str | None) -> None:
+        """`run_ids` in order; raises ValueError when `last_event_id` is none of this experiment's."""
         self._experiment_id = experiment_id
-        self._index = {run_id: index for index, run_id in enumerate(news.runs)}
+        self._index = {run_id: index for index, run_id in enumerate(run_ids)}
         runs = len(self._index)
         self._position = Position.parse(last_event_id, runs) if last_event_id else Position.start(runs)
 

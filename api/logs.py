@@ -1,4 +1,4 @@
-"""One log line per request, under an id that the response carries too."""
+"""The log: a JSON object a line; one line per request, under an id that the response carries too."""
 
 import re
 from time import perf_counter
@@ -11,6 +11,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 REQUEST_ID = "x-request-id"
 _FIT = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 _QUIET = frozenset({"/healthz", "/readyz"})
+
+
+def configure() -> None:
+    """Make this process log as the service does."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ]
+    )
 
 
 class RequestLog:
@@ -26,21 +39,21 @@ class RequestLog:
             return
         given = Headers(scope=scope).get(REQUEST_ID, "")
         request_id = given if _FIT.fullmatch(given) else uuid4().hex
-        status, began = 500, perf_counter()
+        status, seconds, began = 500, 0.0, perf_counter()
 
         async def send_with_id(message: Message) -> None:
-            nonlocal status
+            nonlocal status, seconds
             if message["type"] == "http.response.start":
                 status = message["status"]
                 MutableHeaders(scope=message)[REQUEST_ID] = request_id
             await send(message)
+            # What comes after the last message, as nudging a worker, holds nobody up.
+            seconds = perf_counter() - began
 
         with structlog.contextvars.bound_contextvars(request_id=request_id):
             try:
                 await self._app(scope, receive, send_with_id)
             finally:
                 if scope["path"] not in _QUIET:
-                    seconds = round(perf_counter() - began, 4)
-                    structlog.get_logger("fedq.api").info(
-                        "request", method=scope["method"], path=scope["path"], status=status, seconds=seconds
-                    )
+                    facts = {"method": scope["method"], "path": scope["path"], "status": status, "seconds": round(seconds, 4)}
+                    structlog.get_logger("fedq.api").info("request", **facts)

@@ -8,6 +8,7 @@ import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from api.pointers import locate
 from api.schemas import Flaw, ProblemDetails
@@ -24,6 +25,7 @@ from fedcore.store import UNAVAILABLE
 
 MEDIA_TYPE = "application/problem+json"
 BLANK = "about:blank"
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 
 class Answer(NamedTuple):
@@ -103,9 +105,21 @@ def _parameter_flaw(error: Any) -> Flaw:
 
 def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    title = HTTPStatus(error.status_code).phrase
-    detail = f"There is nothing at {request.url.path}." if error.status_code == HTTPStatus.NOT_FOUND else error.detail
-    return _problem(request, Answer(error.status_code, BLANK, title), detail, headers=error.headers)
+    answer, path = Answer(error.status_code, BLANK, HTTPStatus(error.status_code).phrase), request.url.path
+    match error.status_code:
+        case HTTPStatus.NOT_FOUND:
+            return _problem(request, answer, f"There is nothing at {path}.")
+        case HTTPStatus.METHOD_NOT_ALLOWED:
+            allowed = ", ".join(_allowed(request))
+            return _problem(request, answer, f"{path} allows {allowed}, not {request.method}.", headers={"Allow": allowed})
+        case _:
+            return _problem(request, answer, error.detail, headers=error.headers)
+
+
+def _allowed(request: Request) -> list[str]:
+    """The methods of the path; the router itself names those of one of its routes only."""
+    scopes = [{**request.scope, "method": method} for method in METHODS]
+    return [scope["method"] for scope in scopes if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)]
 
 
 def _fedcore(request: Request, error: Exception) -> Response:

@@ -22,7 +22,7 @@ Points = Annotated[
     int, Query(ge=2, le=100_000, description="Points of a curve, at most; evenly spread, the first and the last among them.")
 ]
 TableName = Annotated[Table, Query(description="For CSV and Parquet: figures over seeds, or curves.")]
-Accept = Annotated[str | None, Header(description=f"`{JSON}` (or absent), `{CSV}` or `{PARQUET}`.")]
+Accept = Annotated[str | None, Header(include_in_schema=False)]
 Metric = Annotated[str | None, Query(description="What is drawn; absent, the first that there is of " + ", ".join(PREFERRED) + ".")]
 X = Annotated[Horizontal, Query(description="What it is drawn over: rounds, or megabytes sent in both directions.")]
 

@@ -1,0 +1,91 @@
+"""Experiments as workers would leave them: written through the store, or carried out on tiny problems."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import httpx
+
+from fedcore.experiment import RoundReport, Simulation
+from fedcore.spec import ExperimentSpec
+from fedcore.storage import Storage
+from fedcore.store import Database, runs
+from fedcore.store.claim import Claim
+from tests.documents import Document
+from workers.outcome import model_bytes, model_key
+
+WORKER, QUEUES, LEASE_S = "worker-1", ("default",), 60.0
+
+TINY: Document = {
+    "name": "tiny",
+    "tags": ["small"],
+    "problem": {"dataset": {"kind": "quadratic", "generate": {"dim": 2, "clients": 3}}},
+    "algorithm": {"kind": "fedavg"},
+    "local": {"lr": 0.1, "steps": 2},
+    "rounds": 3,
+}
+"""One run of three rounds."""
+
+TWO_ARMS: Document = {**TINY, "name": "two arms", "seeds": [0, 1, 2], "sweep": {"local.lr": [0.1, 0.05]}}
+"""Six runs of three rounds."""
+
+
+def submit(http: httpx.Client, document: Document = TINY) -> Document:
+    """Submit `document`; the experiment as answered."""
+    answer = http.post("/v1/experiments", json=document)
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+def report(round: int, **values: Any) -> RoundReport:
+    """A round's report with `values`, and plausible others."""
+    given: dict[str, Any] = {"arm": 0, "seed": 0, "local_steps": 6, "bytes_up": 300, "bytes_down": 200, "seconds": 0.5}
+    return RoundReport(round=round, **(given | values))
+
+
+def claim(database: Database) -> Claim:
+    """Take the next run, as a worker does."""
+    with database.transaction() as session:
+        taken = runs.claim(session, WORKER, QUEUES, LEASE_S)
+    assert taken is not None, "no run waits"
+    return taken
+
+
+def commit(database: Database, held: Claim, reports: Sequence[RoundReport]) -> Claim:
+    """Commit a slice; the claim after it."""
+    key = f"{held.run_id}/{reports[-1].round}-{held.fence}.safetensors"
+    with database.transaction() as session:
+        runs.commit_slice(session, held, reports, checkpoint=key, lease_s=LEASE_S)
+    return held.at(reports[-1].round, key)
+
+
+def finish(database: Database, held: Claim, *, diverged_round: int | None = None) -> None:
+    """End a run well."""
+    with database.transaction() as session:
+        runs.finish(session, held, model=model_key(held), provenance={"engine": "vectorised"}, diverged_round=diverged_round)
+
+
+def write(database: Database, history: Callable[[Claim], Sequence[RoundReport]], count: int) -> list[Claim]:
+    """Take `count` runs in turn and end each with the rows that `history` gives it."""
+    return [_write_one(database, history) for _ in range(count)]
+
+
+def carry_out(database: Database, storage: Storage, count: int) -> None:
+    """Take `count` runs in turn and play them for real, a round a slice."""
+    for _ in range(count):
+        held = claim(database)
+        arm = ExperimentSpec.model_validate(held.spec).arms()[held.arm]
+        simulation = Simulation(arm.spec, held.seed, arm=held.arm)
+        while not simulation.finished:
+            held = commit(database, held, [simulation.advance()])
+            assert held.checkpoint is not None
+            storage.put(held.checkpoint, simulation.checkpoint())
+        storage.put(model_key(held), model_bytes(simulation, held))
+        finish(database, held)
+
+
+def _write_one(database: Database, history: Callable[[Claim], Sequence[RoundReport]]) -> Claim:
+    held = claim(database)
+    reports = history(held)
+    held = commit(database, held, reports)
+    finish(database, held, diverged_round=next((one.round for one in reports if one.diverged), None))
+    return held

@@ -1,0 +1,125 @@
+"""Experiments listed and read, on both databases."""
+
+from datetime import datetime, timedelta
+
+import httpx
+import pytest
+
+from fedcore.store import Database
+from tests.api.histories import TINY, TWO_ARMS, claim, commit, report, submit, write
+from tests.documents import Document
+
+pytestmark = pytest.mark.usefixtures("database_url")
+
+
+def _names(http: httpx.Client, **parameters: str | int) -> list[str]:
+    answer = http.get("/v1/experiments", params=parameters)
+    assert answer.status_code == 200, answer.text
+    return [item["name"] for item in answer.json()["items"]]
+
+
+def _submitted(http: httpx.Client, *names: str, **changes: object) -> list[Document]:
+    return [submit(http, {**TINY, "name": name, **changes}) for name in names]
+
+
+def test_a_new_experiment_is_queued_and_found_where_the_answer_says(http: httpx.Client) -> None:
+    answer = http.post("/v1/experiments", json=TWO_ARMS)
+    made = answer.json()
+    assert http.get(answer.headers["location"]).json() == made
+    assert made["status"] == "queued"
+    assert made["progress"] == {"rounds_done": 0, "rounds_total": 18, "fraction": 0.0, "runs": {"queued": 6}, "eta_s": None}
+    assert [(arm["index"], arm["name"], arm["settings"]) for arm in made["arms"]] == [
+        (0, "lr=0.1", {"local.lr": 0.1}),
+        (1, "lr=0.05", {"local.lr": 0.05}),
+    ]
+
+
+def test_times_are_utc(http: httpx.Client) -> None:
+    assert submit(http)["created_at"].endswith("Z")
+
+
+def test_progress_and_the_time_to_go_follow_the_rows(http: httpx.Client, rows: Database) -> None:
+    made = submit(http, {**TINY, "rounds": 10})
+    commit(rows, claim(rows), [report(1, seconds=2.0), report(2, seconds=4.0)])
+    now = http.get(f"/v1/experiments/{made['id']}").json()
+    assert now["status"] == "running"
+    assert now["progress"] == {"rounds_done": 2, "rounds_total": 10, "fraction": 0.2, "runs": {"running": 1}, "eta_s": 24.0}
+
+
+def test_a_run_that_diverged_counts_as_done(http: httpx.Client, rows: Database) -> None:
+    made = submit(http)
+    write(rows, lambda _: [report(1, diverged=True)], 1)
+    now = http.get(f"/v1/experiments/{made['id']}").json()
+    assert now["status"] == "succeeded"
+    assert now["progress"]["fraction"] == 1.0
+    assert now["finished_at"] is not None
+
+
+def test_experiments_are_listed_newest_first_a_page_at_a_time(http: httpx.Client) -> None:
+    _submitted(http, "a", "b", "c", "d", "e")
+    names, cursor = [], None
+    while True:
+        page = http.get("/v1/experiments", params={"limit": 2} | ({"cursor": cursor} if cursor else {})).json()
+        names.append([item["name"] for item in page["items"]])
+        cursor = page["next"]
+        if cursor is None:
+            break
+    assert names == [["e", "d"], ["c", "b"], ["a"]]
+
+
+def test_an_experiment_submitted_between_two_pages_moves_nothing(http: httpx.Client) -> None:
+    _submitted(http, "a", "b", "c")
+    cursor = http.get("/v1/experiments", params={"limit": 2}).json()["next"]
+    _submitted(http, "d")
+    assert _names(http, cursor=cursor) == ["a"]
+
+
+def test_the_list_is_filtered_by_status_tag_and_name_together(http: httpx.Client) -> None:
+    _submitted(http, "a", "b", tags=["x", "y"])
+    _submitted(http, "a", "c", tags=["x"])
+    cancelled = _submitted(http, "a", tags=["y"])[0]
+    http.post(f"/v1/experiments/{cancelled['id']}/cancel")
+    assert _names(http, tag="y") == ["a", "b", "a"]
+    assert _names(http, name="a", tag="x") == ["a", "a"]
+    assert _names(http, status="cancelled") == ["a"]
+    assert _names(http, status="queued", name="a", tag="y") == ["a"]
+    assert _names(http, name="A") == []
+
+
+def test_the_list_is_bounded_in_time_including_the_lower_end(http: httpx.Client) -> None:
+    made = _submitted(http, "a")[0]
+    moment, step = datetime.fromisoformat(made["created_at"]), timedelta(milliseconds=1)
+    assert _names(http, created_after=moment.isoformat()) == ["a"]
+    assert _names(http, created_after=(moment + step).isoformat()) == []
+    assert _names(http, created_before=moment.isoformat()) == []
+    assert _names(http, created_before=(moment + step).isoformat()) == ["a"]
+
+
+def test_a_listed_experiment_says_all_but_specification_arms_and_provenance(http: httpx.Client) -> None:
+    made = submit(http)
+    (listed,) = http.get("/v1/experiments").json()["items"]
+    assert listed == {name: value for name, value in made.items() if name not in ("arms", "specification", "provenance")}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "pointer"),
+    [
+        ({"status": "done"}, "?status"),
+        ({"limit": "0"}, "?limit"),
+        ({"limit": "201"}, "?limit"),
+        ({"created_after": "yesterday"}, "?created_after"),
+        ({"created_before": "2026-01-01T00:00:00"}, "?created_before"),
+        ({"tag": "a\0b"}, "?tag"),
+    ],
+)
+def test_a_filter_that_makes_no_sense_is_pointed_at(http: httpx.Client, parameters: dict[str, str], pointer: str) -> None:
+    answer = http.get("/v1/experiments", params=parameters)
+    assert answer.status_code == 422
+    assert [flaw["pointer"] for flaw in answer.json()["errors"]] == [pointer]
+
+
+@pytest.mark.parametrize("id", ["exp_0", "%00", "é", "a%2Fb"])
+def test_an_experiment_that_is_not_there_is_not_found(http: httpx.Client, id: str) -> None:
+    answer = http.get(f"/v1/experiments/{id}")
+    assert answer.status_code == 404
+    assert answer.headers["content-type"] == "application/problem+json"

@@ -1,0 +1,50 @@
+"""The application called without a network, as a client calls it."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+
+import httpx
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from fastapi import FastAPI
+
+BASE_URL = "http://fedq"
+
+
+class _Stream(httpx.AsyncByteStream):
+    """A body in the pieces it comes in."""
+
+    def __init__(self, pieces: httpx.SyncByteStream) -> None:
+        self._pieces = pieces
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for piece in self._pieces:
+            yield piece
+
+
+class _Transport(httpx.BaseTransport):
+    """httpx's ASGI transport, for code that is not asynchronous."""
+
+    def __init__(self, app: FastAPI, portal: BlockingPortal) -> None:
+        # Like a server, and unlike httpx by default, it answers 500 where the application raises.
+        self._asgi = httpx.ASGITransport(app, raise_app_exceptions=False)
+        self._portal = portal
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        return self._portal.call(self._answer, request)
+
+    async def _answer(self, request: httpx.Request) -> httpx.Response:
+        assert isinstance(request.stream, httpx.SyncByteStream)
+        asked = httpx.Request(request.method, request.url, headers=request.headers, stream=_Stream(request.stream))
+        response = await self._asgi.handle_async_request(asked)
+        return httpx.Response(response.status_code, headers=response.headers, content=await response.aread())
+
+
+@contextmanager
+def calling(app: FastAPI) -> Iterator[httpx.Client]:
+    """A client of `app`, which is started and stopped as a server would."""
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(app.router.lifespan_context(app)),
+        httpx.Client(transport=_Transport(app, portal), base_url=BASE_URL) as client,
+    ):
+        yield client
