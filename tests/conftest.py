@@ -16,6 +16,7 @@ import pytest
 from fedcore.store import Database, open_database, upgrade
 from tests.support.brokers import broker, connect
 from tests.support.postgresql import fresh_database, postgresql
+from tests.support.service import Service, running_service
 
 DATABASES = ("sqlite", "postgresql")
 BROKERS = ("redis", "valkey")
@@ -116,6 +117,20 @@ def database(database_url: str) -> Iterator[Database]:
     opened = open_database(database_url)
     yield opened
     opened.close()
+
+
+@pytest.fixture(scope="session")
+def running(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A running HTTP service."""
+    with running_service(Path(shutil.copy(sqlite_template, tmp_path_factory.mktemp("service")))) as service:
+        yield service
+
+
+@pytest.fixture
+def service(running: Service) -> Iterator[Service]:
+    """A running HTTP service without experiments."""
+    yield running
+    running.clear()
 
 
 def _flushed(url: str) -> str:

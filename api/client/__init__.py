@@ -1,0 +1,36 @@
+"""The Python client of a FedQ service.
+
+from api.client import Client
+
+with Client() as client:
+    experiment = client.submit("demo")
+    client.wait(experiment.id, progress=True)
+    print(client.results(experiment.id).to_pandas())
+"""
+
+from api.client.client import Client
+from api.client.errors import (
+    ClientError,
+    ConflictError,
+    InvalidRequestError,
+    NotAllowedError,
+    NotFoundError,
+    ServiceError,
+    ServiceUnreachableError,
+    UnreadableSpecificationError,
+)
+from api.client.results import Frame, Results
+
+__all__ = [
+    "Client",
+    "ClientError",
+    "ConflictError",
+    "Frame",
+    "InvalidRequestError",
+    "NotAllowedError",
+    "NotFoundError",
+    "Results",
+    "ServiceError",
+    "ServiceUnreachableError",
+    "UnreadableSpecificationError",
+]

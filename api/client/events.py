@@ -1,0 +1,127 @@
+"""Following an experiment: its event stream, picked up where it broke off; polling where streams do not get through."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from httpx_sse import EventSource, ServerSentEvent, SSEError
+
+from api.client.errors import ServiceUnreachableError
+from api.client.transport import Transport, walk
+from api.schemas import Experiment, MetricsPage, RoundEvent, Run, RunPage, StatusEvent
+from fedcore.status import ENDED, Status
+
+Event = RoundEvent | StatusEvent
+
+HEARTBEAT_S = 5.0
+SHORTEST_HEARTBEAT_S = 0.1
+SILENCE_S = 15.0
+"""A stream that is silent for so long is broken."""
+STRIKES = 3
+"""Streams in a row that bring nothing before the experiment is polled instead."""
+FIRST_PAUSE_S = 0.1
+POLL_S = 1.0
+PATIENCE_S = 60.0
+"""A service that is away for so long stays away."""
+
+
+@dataclass
+class Seen:
+    """What was told of an experiment so far. Changes in place."""
+
+    last_event_id: str | None = None
+    rounds: dict[str, int] = field(default_factory=dict)
+    statuses: dict[str | None, Status] = field(default_factory=dict)
+
+    @property
+    def ended(self) -> bool:
+        """The experiment's final status was told."""
+        return self.statuses.get(None) in ENDED
+
+    def take(self, event: Event | None) -> bool:
+        """Note `event`; False when it was told before."""
+        match event:
+            case None:
+                return True
+            case RoundEvent(run_id=run_id, round=round):
+                told = self.rounds.get(run_id, 0)
+                self.rounds[run_id] = max(round, told)
+                return round > told
+            case StatusEvent(run_id=run_id, status=status):
+                changed = status != self.statuses.get(run_id)
+                self.statuses[run_id] = status
+                return changed
+
+
+def follow(transport: Transport, experiment_id: str, *, quiet_s: float = HEARTBEAT_S) -> Iterator[Event | None]:
+    """Every round and every change of status, each once, until the experiment has ended; None after `quiet_s` without any.
+
+    Raises NotFoundError, also when the experiment is deleted, and ServiceUnreachableError when the service stays away.
+    """
+    seen, strikes = Seen(), 0
+    heartbeat_s = max(min(quiet_s, HEARTBEAT_S), SHORTEST_HEARTBEAT_S)
+    while not seen.ended and strikes < STRIKES:
+        try:
+            for event in _stream(transport, experiment_id, seen, heartbeat_s):
+                strikes = 0
+                if seen.take(event):
+                    yield event
+        except (ServiceUnreachableError, SSEError):
+            yield None
+        strikes += 1
+        if not seen.ended:
+            time.sleep(FIRST_PAUSE_S * 2**strikes)
+    yield from _poll(transport, experiment_id, seen)
+
+
+def _stream(transport: Transport, experiment_id: str, seen: Seen, heartbeat_s: float) -> Iterator[Event | None]:
+    """What one connection brings."""
+    headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": seen.last_event_id} if seen.last_event_id else {})
+    path = f"/v1/experiments/{experiment_id}/events"
+    with transport.stream("GET", path, headers=headers, params={"heartbeat": heartbeat_s}, timeout=SILENCE_S) as response:
+        for message in EventSource(response).iter_sse():
+            seen.last_event_id = message.id or seen.last_event_id
+            yield _event(message)
+
+
+def _event(message: ServerSentEvent) -> Event | None:
+    match message.event:
+        case "round":
+            return RoundEvent.model_validate_json(message.data)
+        case "status":
+            return StatusEvent.model_validate_json(message.data)
+        case _:
+            return None
+
+
+def _poll(transport: Transport, experiment_id: str, seen: Seen) -> Iterator[Event | None]:
+    answered = time.monotonic()
+    while not seen.ended:
+        try:
+            yield from filter(seen.take, _look(transport, experiment_id, seen))
+            answered = time.monotonic()
+        except ServiceUnreachableError:
+            if time.monotonic() - answered > PATIENCE_S:
+                raise
+        yield None
+        if not seen.ended:
+            time.sleep(POLL_S)
+
+
+def _look(transport: Transport, experiment_id: str, seen: Seen) -> Iterator[Event]:
+    """What is new since what was seen; the experiment's own status is read first and told last, so no row can follow it."""
+    status = transport.read(Experiment, f"/v1/experiments/{experiment_id}").status
+    path = f"/v1/experiments/{experiment_id}/runs"
+    for run in walk(lambda cursor: transport.read(RunPage, path, cursor=cursor)):
+        yield from _rows(transport, run, seen.rounds.get(run.id, 0))
+        yield StatusEvent(experiment_id=experiment_id, run_id=run.id, status=run.status, rounds_done=run.rounds_done)
+    yield StatusEvent(experiment_id=experiment_id, run_id=None, status=status, rounds_done=None)
+
+
+def _rows(transport: Transport, run: Run, after: int) -> Iterator[RoundEvent]:
+    while after < run.rounds_done:
+        page = transport.read(MetricsPage, f"/v1/runs/{run.id}/metrics", after=after)
+        yield from (RoundEvent(run_id=run.id, **row.model_dump()) for row in page.items)
+        if not page.items:
+            return
+        after = page.next

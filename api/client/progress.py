@@ -1,0 +1,90 @@
+"""The progress of an experiment on a terminal: a bar per run; a line per ended run where the output is no terminal."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from api.client.events import Event
+from api.schemas import RoundEvent, Run, StatusEvent
+from fedcore.status import ENDED, Status
+
+Tell = Callable[[Event], None]
+
+MOST_BARS = 40
+"""More runs than this share one bar, for their own would not fit a screen."""
+SHOWN = ("test_accuracy", "suboptimality", "objective", "train_loss")
+"""The first of these that a row has is shown."""
+
+
+@contextmanager
+def report(runs: Sequence[Run], console: Console | None = None) -> Iterator[Tell]:
+    """A function that shows each event of an experiment with these runs, on stderr unless told otherwise."""
+    console = console or Console(stderr=True)
+    if not console.is_terminal:
+        yield _Lines(runs, console).tell
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[note]}"))
+    with Progress(*columns, console=console) as progress:
+        yield _Bars(runs, progress).tell if len(runs) <= MOST_BARS else _Bar(runs, progress).tell
+
+
+class _Bars:
+    """A bar per run."""
+
+    def __init__(self, runs: Sequence[Run], progress: Progress) -> None:
+        self._progress = progress
+        self._tasks = {run.id: progress.add_task(_name(run), total=run.rounds_total, start=False, note="") for run in runs}
+
+    def tell(self, event: Event) -> None:
+        match event:
+            case RoundEvent(run_id=run_id, round=round):
+                self._progress.start_task(self._tasks[run_id])
+                self._progress.update(self._tasks[run_id], completed=round, note=_note(event))
+            case StatusEvent(run_id=str(run_id), status=Status.SUCCEEDED):
+                # One that diverged has fewer rounds than were asked for.
+                self._progress.update(self._tasks[run_id], completed=event.rounds_done, total=event.rounds_done)
+            case StatusEvent(run_id=str(run_id), status=Status.PAUSED | Status.FAILED | Status.CANCELLED):
+                self._progress.update(self._tasks[run_id], note=event.status)
+
+
+class _Bar:
+    """One bar for all runs. Changes in place."""
+
+    def __init__(self, runs: Sequence[Run], progress: Progress) -> None:
+        self._progress, self._ended, self._runs = progress, 0, len(runs)
+        self._task = progress.add_task(f"{len(runs)} runs", total=sum(run.rounds_total for run in runs), note="")
+
+    def tell(self, event: Event) -> None:
+        if isinstance(event, RoundEvent):
+            self._progress.advance(self._task)
+        elif event.run_id is not None and event.status in ENDED:
+            self._ended += 1
+            self._progress.update(self._task, note=f"{self._ended} of {self._runs} runs ended")
+
+
+class _Lines:
+    """A line per run that ends. Changes in place."""
+
+    def __init__(self, runs: Sequence[Run], console: Console) -> None:
+        self._console = console
+        self._names = {run.id: _name(run) for run in runs}
+        self._notes: dict[str, str] = {}
+
+    def tell(self, event: Event) -> None:
+        if isinstance(event, RoundEvent):
+            self._notes[event.run_id] = f", {_note(event)}"
+        elif event.run_id is not None and event.status in ENDED:
+            note = self._notes.get(event.run_id, "")
+            self._console.print(f"{self._names[event.run_id]}: {event.status} after {event.rounds_done} rounds{note}", highlight=False)
+
+
+def _name(run: Run) -> str:
+    return f"{run.arm_name}, seed {run.seed}"
+
+
+def _note(row: RoundEvent) -> str:
+    measured = {**row.extra, "test_accuracy": row.test_accuracy, "train_loss": row.train_loss}
+    name = next((name for name in SHOWN if measured.get(name) is not None), None)
+    return "" if name is None else f"{name.replace('_', ' ')} {measured[name]:.4g}"

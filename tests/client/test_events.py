@@ -1,0 +1,84 @@
+"""Following an experiment, over connections that hold and over those that do not."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from api.client import Client, NotFoundError
+from api.client.events import Event
+from api.schemas import RoundEvent, StatusEvent
+from fedcore.status import ENDED, Status
+from tests.api.histories import TINY, TWO_ARMS, carry_out
+from tests.support.proxy import Fault, proxied
+from tests.support.service import Service
+
+
+def test_every_round_is_told_once_and_in_order_and_the_end_last(service: Service, client: Client) -> None:
+    id = client.submit(TWO_ARMS).id
+    with _worked_on(service, runs=6):
+        events = list(client.events(id))
+    assert_all_told(client, id, events)
+
+
+@pytest.mark.parametrize("faults", [[Fault.CUT], [Fault.REFUSED, Fault.CUT, Fault.CUT]])
+def test_a_stream_that_breaks_is_picked_up_where_it_broke(service: Service, client: Client, faults: list[Fault]) -> None:
+    id = client.submit({**TWO_ARMS, "rounds": 30}).id
+    carry_out(service.database, service.storage, 6)
+    with proxied(service.url, *faults) as proxy, Client(proxy.url) as behind:
+        events = list(behind.events(id))
+        assert proxy.connections == len(faults) + 1
+    assert_all_told(client, id, events)
+
+
+@pytest.mark.slow
+def test_an_experiment_is_polled_where_streams_bring_nothing(service: Service, client: Client) -> None:
+    id = client.submit(TWO_ARMS).id
+    carry_out(service.database, service.storage, 6)
+    with proxied(service.url, *[Fault.CUT] * 3) as proxy, Client(proxy.url) as behind:
+        proxy.cut_after = 0
+        events = list(behind.events(id))
+    assert_all_told(client, id, events)
+
+
+def test_a_deleted_experiment_is_not_waited_for(client: Client) -> None:
+    id = client.submit(TINY).id
+    events = client.events(id)
+    assert next(events) == StatusEvent(experiment_id=id, run_id=client.runs(id)[0].id, status=Status.QUEUED, rounds_done=0)
+    client.delete(id)
+    with pytest.raises(NotFoundError):
+        list(events)
+
+
+def test_waiting_returns_the_experiment_as_it_ended(service: Service, client: Client) -> None:
+    id = client.submit(TINY).id
+    with _worked_on(service, runs=1):
+        assert client.wait(id).status is Status.SUCCEEDED
+    assert client.wait(id).status is Status.SUCCEEDED
+
+
+def test_waiting_ends_in_time(client: Client) -> None:
+    id = client.submit(TINY).id
+    with pytest.raises(TimeoutError, match=r"has not ended after 0\.3 seconds"):
+        client.wait(id, timeout_s=0.3)
+
+
+def assert_all_told(client: Client, id: str, events: list[Event]) -> None:
+    """`events` hold every row of the experiment, those of a run in order, and its end."""
+    for run in client.runs(id):
+        told = [event for event in events if isinstance(event, RoundEvent) and event.run_id == run.id]
+        assert [event.model_dump(exclude={"run_id"}) for event in told] == [row.model_dump() for row in client.rounds(run.id)]
+        assert len(told) == run.rounds_done > 0
+    assert isinstance(events[-1], StatusEvent)
+    assert events[-1].run_id is None
+    assert events[-1].status in ENDED
+
+
+@contextmanager
+def _worked_on(service: Service, runs: int) -> Iterator[None]:
+    """A worker beside the test plays `runs` runs."""
+    worker = threading.Thread(target=carry_out, args=(service.database, service.storage, runs))
+    worker.start()
+    yield
+    worker.join()

@@ -1,0 +1,39 @@
+"""Results and rows as data frames."""
+
+import numpy as np
+import pytest
+
+from api.client import Client
+from tests.api.histories import TWO_ARMS, carry_out
+from tests.support.service import Service
+
+
+def test_the_summary_is_the_same_in_pandas_polars_and_the_csv_of_the_service(service: Service, client: Client) -> None:
+    id = client.submit(TWO_ARMS).id
+    carry_out(service.database, service.storage, 6)
+    results = client.results(id)
+    pandas, polars = results.to_pandas(), results.to_polars()
+    assert list(pandas.columns) == polars.columns == list(results.summary.columns)
+    assert list(pandas["mean"]) == polars["mean"].to_list() == [line["mean"] for line in results.summary]
+    differences = pandas[(pandas.metric == "objective") & (pandas.figure == "final_difference")]
+    assert list(differences["name"]) == ["lr=0.05"]
+
+
+def test_the_rows_give_the_figures_of_the_results(service: Service, client: Client) -> None:
+    id = client.submit(TWO_ARMS).id
+    carry_out(service.database, service.storage, 6)
+    rows = client.metrics(id).to_pandas()
+    assert len(rows) == 18
+    last = rows[rows["round"] == 3].groupby("arm")["objective"].mean()
+    finals = [arm.metrics["objective"].final for arm in client.results(id).arms]
+    np.testing.assert_allclose(last, [final.mean for final in finals if final is not None], rtol=1e-12)
+    assert client.metrics(id).to_polars().shape == rows.shape
+
+
+@pytest.mark.parametrize("kind", ["to_pandas", "to_polars"])
+def test_an_experiment_without_rows_gives_empty_frames(client: Client, kind: str) -> None:
+    id = client.submit(TWO_ARMS).id
+    results = client.results(id)
+    for frame in (results.summary, results.curves, client.metrics(id)):
+        made = getattr(frame, kind)()
+        assert (len(made), len(made.columns)) == (0, len(frame.columns))

@@ -1,0 +1,74 @@
+"""Patience with a connection that fails, on real sockets."""
+
+import http.server
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from api.client import Client, ServiceError, ServiceUnreachableError
+from tests.api.histories import TINY
+from tests.support.proxy import Fault, proxied
+from tests.support.service import Service
+
+
+@pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.ANSWER_LOST])
+def test_a_broken_connection_submits_once(service: Service, fault: Fault) -> None:
+    with proxied(service.url, fault) as proxy, Client(proxy.url) as client:
+        submitted = client.submit(TINY)
+        assert proxy.connections == 2
+        assert [experiment.id for experiment in client.experiments()] == [submitted.id]
+
+
+def test_a_service_that_is_away_for_a_moment_is_asked_again() -> None:
+    with _answering(away=2) as (url, asked), Client(url) as client:
+        assert client.presets() == []
+        assert len(asked) == 3
+
+
+def test_a_service_that_stays_away_is_unreachable() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with Client(f"http://127.0.0.1:{port}", retries=1) as client, pytest.raises(ServiceUnreachableError, match="fedq up"):
+        client.presets()
+
+
+def test_what_is_no_address_is_said_to_be_none() -> None:
+    with pytest.raises(ServiceUnreachableError, match="not the address of a service"):
+        Client("http://:port")
+
+
+def test_an_answer_of_another_server_is_an_error_that_says_so() -> None:
+    with _answering(b"<h1>no</h1>", status=500) as (url, _), Client(url) as client, pytest.raises(ServiceError, match="not as FedQ does"):
+        client.presets()
+
+
+def test_the_key_is_sent_as_a_bearer_token() -> None:
+    with _answering() as (url, asked), Client(url, api_key="fq_1_secret") as client:
+        client.presets()
+    assert asked == ["Bearer fq_1_secret"]
+
+
+@contextmanager
+def _answering(body: bytes = b'{"items": []}', *, status: int = 200, away: int = 0) -> Iterator[tuple[str, list[str | None]]]:
+    """A server that answers 503 the first `away` times, then as given; its address, and the keys it was asked with."""
+    asked: list[str | None] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.headers["Authorization"])
+            answer = (503, b"") if len(asked) <= away else (status, body)
+            self.send_response(answer[0])
+            self.send_header("Content-Length", str(len(answer[1])))
+            self.end_headers()
+            self.wfile.write(answer[1])
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}", asked
+        server.shutdown()

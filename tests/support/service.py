@@ -1,0 +1,48 @@
+"""The HTTP service as its users have it: a process of its own, behind a real socket."""
+
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from fedcore.storage import Storage, open_storage
+from fedcore.store import Database, experiments, open_database
+from tests.support.polling import eventually
+from tests.support.processes import served
+
+
+@dataclass(frozen=True)
+class Service:
+    """A running service and what lies behind it; no worker takes its runs but the tests themselves."""
+
+    url: str
+    database: Database
+    storage: Storage
+
+    def clear(self) -> None:
+        """Remove all experiments."""
+        with self.database.transaction() as session:
+            for record in experiments.page(session, limit=1_000).items:
+                experiments.delete(session, record.id)
+
+
+@contextmanager
+def running_service(database_file: Path) -> Iterator[Service]:
+    """A service on a migrated SQLite file, all its state beside it; its broker is not there."""
+    home, database_url = database_file.parent, f"sqlite:///{database_file}"
+    own = {"FEDQ_HOME": str(home), "FEDQ_DATABASE_URL": database_url, "FEDQ_BROKER_URL": f"redis+socket://{home / 'nowhere'}"}
+    own["FEDQ_STORAGE_URL"] = str(home / "storage")
+    command = [sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app", "--no-access-log", "--fd"]
+    database = open_database(database_url)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        descriptor, url = listener.fileno(), f"http://127.0.0.1:{listener.getsockname()[1]}"
+        environment = os.environ | own | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        with served([*command, str(descriptor)], home / "api.log", env=environment, cwd=home, pass_fds=(descriptor,)):
+            eventually(lambda: httpx.get(f"{url}/healthz", timeout=30, trust_env=False).is_success)
+            yield Service(url, database, open_storage(own["FEDQ_STORAGE_URL"]))
+    database.close()
