@@ -22,7 +22,6 @@ from fedcore.problems import load_problem
 from fedcore.settings import settings
 from fedcore.spec import ExperimentSpec
 
-AUTO = "vectorised"
 COLUMNS = ("train_loss", "test_loss", "test_accuracy")
 
 
@@ -78,9 +77,9 @@ class Simulation:
         Raises DataUnavailableError when the data set is not on this machine, SpecificationError when it cannot be divided as asked.
         """
         self.arm, self.seed, self.spec = arm, seed, spec
-        self.engine = AUTO if spec.execution.engine == "auto" else spec.execution.engine
         dtype = getattr(torch, spec.precision)
         problem = load_problem(spec.problem, seed, device=device, dtype=dtype, data_dir=data_dir or settings().data_dir.expanduser())
+        self.engine = problem.engine if spec.execution.engine == "auto" else spec.execution.engine
         self._setting = Setting(spec, seed, spec.build(), problem, ENGINES[self.engine])
         self._server = start(self._setting)
         population, word = len(problem.share), self._server.x.element_size()

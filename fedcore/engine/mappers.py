@@ -17,9 +17,6 @@ from fedcore.data.plan import PADDING
 from fedcore.engine.assignment import Assignment, Ids
 from fedcore.problems import Problem
 
-CHUNK_BYTES = 64 << 20
-"""Mini-batches of about this many bytes are gathered at a time."""
-
 
 class Mapper(Protocol):
     """Trains a cohort; returns its uploads with a leading axis [M], in the order of the assignment."""
@@ -64,13 +61,23 @@ def _stack(rows: list[Vectors]) -> Vectors:
 
 
 def vectorised(algorithm: Algorithm, problem: Problem, assignment: Assignment) -> Upload:
-    """All clients at once, longest first; step k works on the clients that have more than k steps."""
+    """All clients at once, or as many as the problem has capacity for; longest first, so that those who are done fall away."""
     order = np.argsort(-assignment.steps, kind="stable")
+    together = max(1, problem.capacity // _widest(assignment.batches))
+    groups = np.split(order, range(together, len(order), together))
+    uploads = [_train_together(algorithm, problem, assignment, group) for group in groups]
+    back = torch.from_numpy(np.argsort(order, kind="stable")).to(assignment.x.device)
+    return Upload(
+        delta=torch.cat([upload.delta for upload in uploads])[back],
+        memory=_take(_join([upload.memory for upload in uploads]), back),
+        shared=_take(_join([upload.shared for upload in uploads]), back),
+    )
+
+
+def _train_together(algorithm: Algorithm, problem: Problem, assignment: Assignment, order: Ids) -> Upload:
+    """Step k works on the clients of `order` that have more than k steps; they come by descending steps."""
     local = _sorted_local(algorithm, problem, assignment, order)
-    y = _advance(algorithm, problem, assignment, order, local)
-    upload = algorithm.rule.finish(y, local)
-    back = torch.from_numpy(np.argsort(order, kind="stable")).to(y.device)
-    return Upload(upload.delta[back], _take(upload.memory, back), _take(upload.shared, back))
+    return algorithm.rule.finish(_advance(algorithm, problem, assignment, order, local), local)
 
 
 def _sorted_local(algorithm: Algorithm, problem: Problem, assignment: Assignment, order: Ids) -> Local:
@@ -92,7 +99,7 @@ def _advance(algorithm: Algorithm, problem: Problem, assignment: Assignment, ord
     velocity: Tensor | None = None
     finished: list[Tensor] = []
     solver, rule, sizes = algorithm.solver, algorithm.rule, assignment.sizes
-    for stretch in _stretches(assignment.steps[order], _bytes_per_sample(problem), _widest(assignment.batches)):
+    for stretch in _stretches(assignment.steps[order], _room(problem, [assignment.batches[row] for row in order])):
         active = stretch.active
         if active < len(y):
             finished.append(y[active:])
@@ -118,20 +125,25 @@ class _Stretch(NamedTuple):
     active: int
 
 
-def _stretches(steps: Ids, sample_bytes: int, widest: int) -> Iterator[_Stretch]:
-    """Cut the round where clients finish (`steps` descending), and where a stretch's batches would outgrow the budget."""
+def _stretches(steps: Ids, batches: int) -> Iterator[_Stretch]:
+    """Cut the round where clients finish (`steps` descending), and where a stretch would hold more than so many batches."""
     ends = [0, *np.unique(steps).tolist()]
     for start, stop in pairwise(ends):
         active = int((steps > start).sum())
-        length = max(1, CHUNK_BYTES // (active * widest * sample_bytes))
+        length = max(1, batches // active)
         for first in range(start, stop, length):
             yield _Stretch(first, min(first + length, stop), active)
+
+
+def _room(problem: Problem, batches: list[Ids]) -> int:
+    """How many batches a stretch may hold; where all repeat, each is held once, however long the stretch."""
+    return sum(map(len, batches)) if _repeat(batches) else problem.capacity // _widest(batches)
 
 
 def _batches(assignment: Assignment, rows: Ids, stretch: _Stretch) -> Tensor:
     """Sample indices [m, S, B] of a stretch; when every client repeats one batch, a view that repeats it."""
     chosen = [assignment.batches[row] for row in rows]
-    repeated = all(batch.strides[0] == 0 for batch in chosen)
+    repeated = _repeat(chosen)
     length = stretch.stop - stretch.start
     stacked = np.full((len(rows), 1 if repeated else length, _widest(chosen)), PADDING, np.int64)
     for target, batch in zip(stacked, chosen, strict=True):
@@ -157,16 +169,21 @@ def _first(local: Local, active: int) -> Local:
     )
 
 
+def _join(parts: list[Vectors]) -> Vectors:
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
 def _take(vectors: Vectors, rows: Tensor) -> Vectors:
     return {name: vector[rows] for name, vector in vectors.items()}
 
 
+def _repeat(batches: list[Ids]) -> bool:
+    """Whether every client sees one batch in all its steps."""
+    return all(batch.strides[0] == 0 for batch in batches)
+
+
 def _widest(batches: tuple[Ids, ...] | list[Ids]) -> int:
     return max(int(batch.shape[1]) for batch in batches)
-
-
-def _bytes_per_sample(problem: Problem) -> int:
-    return max(1, problem.sample_bytes)
 
 
 ENGINES: Mapping[str, Mapper] = {"reference": reference, "vectorised": vectorised}

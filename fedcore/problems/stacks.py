@@ -1,6 +1,7 @@
-"""Gradients of several clients' models in one go: batched products for dense layers, `vmap` for the rest."""
+"""Gradients of several clients' models in one go: batched products for dense layers, automatic differentiation for the rest."""
 
 from collections.abc import Callable
+from functools import reduce
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +23,7 @@ class Gathered:
         real = local != PADDING
         samples = data.dataset.train.take(data.order[local.clamp(min=0) + starts[:, None]])
         self.features, self.labels = samples.features, samples.labels
-        self.weights = (real / real.sum(-1, keepdim=True)).to(self.features.dtype)
+        self.weights = real.to(self.features.dtype) / real.sum(-1, keepdim=True)
 
     def by_step(self, part: Tensor) -> tuple[Tensor, ...]:
         """`part` [S, ...], or [1, ...] where one batch repeats, cut into what each step sees."""
@@ -79,26 +80,19 @@ def _backward(layers: list[Tensor], hidden: list[Tensor], error: Tensor) -> Tens
     return torch.cat(pieces[::-1], 1)
 
 
-class VmapStack:
-    """Gradients of any module by `torch.func.vmap` over clients."""
+class ModuleStack:
+    """Gradients of any module by automatic differentiation, `torch.func.vmap` over clients."""
 
-    def __init__(self, gathered: Gathered, loss: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> None:
-        """`loss(theta [D], features [B, ...], labels [B], weights [B])` is one client's weighted loss."""
+    def __init__(self, gathered: Gathered, loss: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor], l2: float, capacity: int) -> None:
+        """`loss(theta [D], features [B, ...], labels [B], weights [B])` is one client's; a batch above `capacity` goes in parts."""
         parts = (gathered.features, gathered.labels, gathered.weights)
         self._batches = list(zip(*(gathered.by_step(part) for part in parts), strict=True))
-        self._gradients = vmap(grad(loss))
+        self._gradients, self._l2, self._capacity = vmap(grad(loss)), l2, capacity
 
     def gradient(self, theta: Tensor, k: int) -> Tensor:
-        gradients: Tensor = self._gradients(theta, *self._batches[k])
-        return gradients
-
-
-def depth(module: nn.Module) -> int:
-    """How many linear layers with ReLU between them a module consists of; 0 if it is anything else."""
-    kinds = [type(layer) for layer in module.children()]
-    layers = len(kinds) // 2
-    dense = isinstance(module, nn.Sequential) and kinds == [nn.Flatten, *[nn.Linear, nn.ReLU] * layers][: len(kinds)]
-    return layers if dense and kinds[-1] is nn.Linear else 0
+        operands = (torch.split(part[: len(theta)], self._capacity, 1) for part in self._batches[k])
+        gradient: Tensor = reduce(torch.add, (self._gradients(theta, *part) for part in zip(*operands, strict=True)))
+        return gradient.add_(theta, alpha=self._l2) if self._l2 else gradient
 
 
 def _with_ones(inputs: Tensor) -> Tensor:

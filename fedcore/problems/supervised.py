@@ -1,6 +1,7 @@
 """Classification: federated data and a model."""
 
 from collections.abc import Collection, Iterable
+from functools import reduce
 
 import torch
 from torch import Tensor, nn
@@ -8,12 +9,10 @@ from torch.func import functional_call
 
 from fedcore.data.federated import FederatedData, Samples
 from fedcore.models.flat import Layout
-from fedcore.problems.base import Ids, Stacked, Values
+from fedcore.models.footprint import sample_bytes
+from fedcore.problems.base import REFERENCE, VECTORISED, Ids, Stacked, Values, capacity
 from fedcore.problems.loss import Loss
-from fedcore.problems.stacks import DenseStack, Gathered, LinearStack, VmapStack, depth
-
-EVALUATION_BYTES = 32 << 20
-"""Input bytes of one batch of an evaluation or a full gradient; activations come on top."""
+from fedcore.problems.stacks import DenseStack, Gathered, LinearStack, ModuleStack
 
 
 class SupervisedProblem:
@@ -23,10 +22,12 @@ class SupervisedProblem:
         """Take the module to the data: on their device and in their type."""
         train = data.dataset.train
         self._data, self._module, self._loss, self._l2 = data, module.to(train.features), loss, l2
-        self._layout, self._depth = Layout(module), depth(module)
+        self._layout = Layout(module)
         self.dim, self.sizes = self._layout.dim, data.sizes
         self.share = data.sizes / data.sizes.sum()
-        self.sample_bytes = train.features[0].numel() * train.features.element_size()
+        self.capacity = capacity(sample_bytes(module, train.features[:1]))
+        # Measured by `python -m bench.engines`: stacked, small matrix products are many times as fast, convolutions slower.
+        self.engine = VECTORISED if self._layout.depth else REFERENCE
         self.gradient_noise, self.data_source = 0.0, data.dataset.source
         self._starts = torch.from_numpy(data.offsets[:-1]).to(train.labels.device)
 
@@ -40,17 +41,17 @@ class SupervisedProblem:
     def gradient(self, theta: Tensor, client: int, samples: Tensor | None) -> Tensor:
         rows = self._data.rows(client)
         chosen = self._data.dataset.train.take(rows if samples is None else rows[samples])
-        total = torch.zeros_like(theta)
-        for batch in chosen.batches(self._batch_length):
-            total += self._summed_gradient(theta, batch)
-        return total / len(chosen) + self._l2 * theta
+        weights = theta.new_full((len(chosen),), 1 / len(chosen))
+        parts = zip(chosen.batches(self.capacity), torch.split(weights, self.capacity), strict=True)
+        gradient = reduce(torch.add, (self._weighted_gradient(theta, batch, weight) for batch, weight in parts))
+        return gradient.add_(theta, alpha=self._l2) if self._l2 else gradient
 
     def stack(self, clients: Ids, batches: Tensor) -> Stacked:
         starts = self._starts[torch.from_numpy(clients).to(self._starts.device)]
         gathered = Gathered(self._data, starts, batches)
-        if self._depth == 0:
-            return VmapStack(gathered, self._weighted_loss)
-        stack = LinearStack if self._depth == 1 else DenseStack
+        if self._layout.depth == 0:
+            return ModuleStack(gathered, self._weighted_loss, self._l2, self.capacity)
+        stack = LinearStack if self._layout.depth == 1 else DenseStack
         return stack(gathered, self._layout, self._loss, self._l2)
 
     def client_gradients(self, theta: Tensor, clients: Ids) -> Tensor:
@@ -61,10 +62,10 @@ class SupervisedProblem:
         """train_loss f(theta), test_loss, test_accuracy."""
         values: Values = {}
         if "train_loss" in measures:
-            loss, _ = self._mean_over(theta, self._data.held(self._batch_length))
+            loss, _ = self._mean_over(theta, self._data.held(self.capacity))
             values["train_loss"] = loss + 0.5 * self._l2 * float(theta.square().sum())
         if {"test_loss", "test_accuracy"}.intersection(measures):
-            loss, accuracy = self._mean_over(theta, self._data.dataset.test.batches(self._batch_length))
+            loss, accuracy = self._mean_over(theta, self._data.dataset.test.batches(self.capacity))
             values |= {name: value for name, value in (("test_loss", loss), ("test_accuracy", accuracy)) if name in measures}
         return values
 
@@ -76,13 +77,11 @@ class SupervisedProblem:
         return scores
 
     def _weighted_loss(self, theta: Tensor, features: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-        losses = self._loss.per_sample(self._scores(theta, features), labels)
-        return (losses * weights).sum() + 0.5 * self._l2 * theta.square().sum()
+        return self._loss.per_sample(self._scores(theta, features), labels) @ weights
 
-    def _summed_gradient(self, theta: Tensor, samples: Samples) -> Tensor:
+    def _weighted_gradient(self, theta: Tensor, samples: Samples, weights: Tensor) -> Tensor:
         theta = theta.detach().requires_grad_()
-        loss = self._loss.per_sample(self._scores(theta, samples.features), samples.labels).sum()
-        return torch.autograd.grad(loss, theta)[0]
+        return torch.autograd.grad(self._weighted_loss(theta, samples.features, samples.labels, weights), theta)[0]
 
     def _mean_over(self, theta: Tensor, batches: Iterable[Samples]) -> tuple[float, float]:
         """Mean loss and accuracy over all samples of `batches`; over all that clients hold this is f, since p_i = n_i / n."""
@@ -93,7 +92,3 @@ class SupervisedProblem:
             correct += int((scores.argmax(-1) == samples.labels).sum())
             count += len(samples)
         return loss / count, correct / count
-
-    @property
-    def _batch_length(self) -> int:
-        return max(1, EVALUATION_BYTES // self.sample_bytes)

@@ -30,6 +30,6 @@ class Execution(Block):
     priority: Annotated[int, Field(ge=0, le=9)] = 5
     """Higher goes first."""
     engine: Literal["auto", "reference", "vectorised"] = "auto"
-    """`reference` loops over clients; `vectorised` computes them together; `auto` picks."""
+    """`reference` loops over clients; `vectorised` computes them together; `auto` loops for convolutions only."""
     precision: Literal["float32", "float64"] | None = None
     """Absent: float32, and float64 for exact problems."""

@@ -1,0 +1,108 @@
+"""The engines against each other: time of a local step and peak memory by model, ten clients on one thread.
+
+Random samples in the shapes of the real data sets; each measurement is a process of its own that may take 8 GB at most.
+It is what `engine: auto` rests on, with the answer in `Problem.engine`.
+
+    python -m bench.engines [--steps 10]
+"""
+
+import argparse
+import multiprocessing
+import resource
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from fedcore import ExperimentSpec
+from fedcore.data.federated import Dataset, Samples, divide
+from fedcore.engine.clients import ClientTable
+from fedcore.engine.mappers import ENGINES
+from fedcore.engine.round import Setting, client_vectors, play, start
+from fedcore.engine.traffic import Traffic
+from fedcore.models import zoo
+from fedcore.problems.loss import loss_of
+from fedcore.problems.supervised import SupervisedProblem
+from fedcore.spec.shapes import data_shape
+
+CLIENTS = 10
+MEMORY_BYTES = 8 << 30
+CASES: list[tuple[str, dict[str, Any]]] = [
+    ("digits", {"kind": "logistic"}),
+    ("mnist", {"kind": "logistic"}),
+    ("mnist", {"kind": "mlp", "hidden": [200]}),
+    ("cifar10", {"kind": "mlp", "hidden": [512, 512]}),
+    ("mnist", {"kind": "cnn"}),
+    ("cifar10", {"kind": "cnn"}),
+]
+
+
+class Cost(NamedTuple):
+    """Of one engine on one model."""
+
+    step_ms: float
+    """Per client and local step."""
+    peak_mb: float
+    """Above what the process took before the first round."""
+
+
+def main() -> None:
+    """Print a row for each model and batch size."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=10, help="local steps of each client in the measured round")
+    steps = parser.parse_args().steps
+    print(f"{'model':34} {'batch':>5} " + " ".join(f"{name + ' ms':>14} {'peak MB':>8}" for name in ENGINES))
+    for dataset, model in CASES:
+        for batch_size in (10, 64):
+            costs = [_alone(dataset, model, batch_size, steps, engine) for engine in ENGINES]
+            row = " ".join(f"{cost.step_ms:14.3f} {cost.peak_mb:8.0f}" for cost in costs)
+            print(f"{dataset + ' ' + ' '.join(map(str, model.values())):34} {batch_size:5} {row}", flush=True)
+
+
+def _alone(*case: Any) -> Cost:
+    """`measure` in a fresh process, so that its peak memory is its own."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(measure, case)
+
+
+def measure(dataset: str, model: dict[str, Any], batch_size: int, steps: int, engine: str) -> Cost:
+    """Play two rounds; time the second."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    torch.set_num_threads(1)
+    spec = ExperimentSpec.model_validate(
+        {
+            "name": "engines",
+            "problem": {"dataset": {"kind": dataset}, "partition": {"kind": "iid", "clients": CLIENTS}, "model": model},
+            "algorithm": {"kind": "fedavg"},
+            "local": {"lr": 0.01, "steps": steps, "batch_size": batch_size},
+            "rounds": 2,
+        }
+    )
+    problem = _random(spec)
+    setting = Setting(spec, 0, spec.build(), problem, ENGINES[engine])
+    server, before = start(setting), _peak_mb()
+    table = ClientTable(client_vectors(setting.algorithm), CLIENTS, server.x)
+    traffic = Traffic(setting.algorithm, CLIENTS, problem.dim, 4)
+    server, _ = play(setting, server, table, traffic, 1)
+    began = time.perf_counter()
+    _, account = play(setting, server, table, traffic, 2)
+    return Cost(1e3 * (time.perf_counter() - began) / account.local_steps, _peak_mb() - before)
+
+
+def _random(spec: ExperimentSpec, samples: int = 1_000) -> SupervisedProblem:
+    """The problem of `spec` on random samples."""
+    assert spec.problem.model is not None
+    features, classes, _ = data_shape(spec.problem.dataset)
+    train = Samples(torch.randn(samples, *features), torch.randint(classes, (samples,)))
+    data = divide(Dataset(train, train, "random"), np.array_split(np.arange(samples), CLIENTS))
+    module = zoo.build(spec.problem.model, features, classes, seed=0)
+    return SupervisedProblem(data, module, loss_of(spec.problem.model), spec.problem.model.l2)
+
+
+def _peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""The engines on cohorts that are ragged, and larger than the memory one computation may take."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedcore import Simulation
+from fedcore.problems import base
+from tests.documents import QUADRATIC, SYNTHETIC, Document, specification
+
+DIGITS_CNN: Document = {
+    "name": "digits cnn",
+    "problem": {
+        "dataset": {"kind": "digits"},
+        "partition": {"kind": "dirichlet", "clients": 4, "alpha": 0.5},
+        "model": {"kind": "cnn", "channels": [2, 3], "hidden": 5, "l2": 0.1},
+    },
+    "algorithm": {"kind": "scaffold"},
+    "local": {"lr": 0.05, "steps": 3, "batch_size": 100},
+    "systems": {"batch_size": {"kind": "per_client", "values": [30, 7, 1000, 3]}, "steps": {"kind": "per_client", "values": [2, 4, 1, 3]}},
+    "rounds": 2,
+    "evaluation": {"measures": []},
+    "execution": {"precision": "float64"},
+}
+LEAST_SQUARES: Document = {
+    **QUADRATIC,
+    "problem": {"dataset": {"kind": "least_squares", "ridge": 0.1, "generate": {"dim": 5, "clients": 4, "samples": 20}}},
+    "local": {"lr": 0.05, "steps": 5, "batch_size": 7},
+}
+LOGISTIC = {**SYNTHETIC, "local": {"lr": 0.01, "steps": 3, "batch_size": 7}, "rounds": 2, "evaluation": {"measures": []}}
+CASES = {"logistic": LOGISTIC, "cnn": DIGITS_CNN, "quadratic": QUADRATIC, "least squares": LEAST_SQUARES}
+
+
+def trained(document: Document, engine: str) -> Tensor:
+    simulation = Simulation(specification(document, execution={"engine": engine}), seed=0)
+    while not simulation.finished:
+        simulation.advance()
+    return torch.cat([parameter.flatten() for parameter in simulation.model().values()])
+
+
+@pytest.mark.parametrize("working_bytes", [20_000, 64 << 20])
+@pytest.mark.parametrize("name", CASES)
+def test_the_engines_agree_however_little_fits_into_memory(name: str, working_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = trained(CASES[name], "reference")
+    monkeypatch.setattr(base, "WORKING_BYTES", working_bytes)
+    for engine in ("reference", "vectorised"):
+        torch.testing.assert_close(trained(CASES[name], engine), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("document", "engine"), [(SYNTHETIC, "vectorised"), (QUADRATIC, "vectorised"), (DIGITS_CNN, "reference")])
+def test_auto_stacks_small_matrices_and_loops_over_convolutions(document: Document, engine: str) -> None:
+    assert Simulation(specification(document), seed=0).engine == engine
