@@ -1,18 +1,18 @@
 """`/v1/experiments/{id}/events`: what happens, as it happens."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query
-from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from api.dependencies import ExperimentId, NewsFeed, Store
 from api.feed import Feed, News
 from api.listeners import Listener
 from api.problems import InvalidRequestError, responses
 from api.schemas import Flaw, HeartbeatEvent
+from api.streams import Event, EventStream
 from fedcore.store import experiments, progress
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
@@ -37,34 +37,40 @@ def start(experiment_id: ExperimentId, database: Store, last_event_id: LastEvent
 
 @router.get(
     "/{experiment_id}/events",
-    response_class=EventSourceResponse,
-    responses=responses(404, 422),
+    response_class=EventStream,
+    responses={
+        200: {"description": "The events.", "content": {EventStream.media_type: {"schema": {"type": "string"}}}},
+        **responses(404, 422),
+    },
     summary="Listen to an experiment",
 )
 async def listen(
     experiment_id: ExperimentId, feed: NewsFeed, listener: Annotated[Listener, Depends(start)], heartbeat: Heartbeat = 15
-) -> AsyncIterator[ServerSentEvent]:
+) -> EventStream:
     """Server-sent events: `round` for each row of each run, `status` for each change of a run's or the experiment's status, `heartbeat`.
 
-    The first call starts from the first round; `Last-Event-ID` resumes without loss or repetition. The rounds of a run
-    come in order. The stream ends after the experiment's final status.
+    Their data are a RoundEvent, a StatusEvent and a HeartbeatEvent. The first call starts from the first round;
+    `Last-Event-ID` resumes without loss or repetition. The rounds of a run come in order. The stream ends after the
+    experiment's final status.
     """
-    async with feed.listen(experiment_id) as mailbox:
-        while True:
+    return EventStream(_listen(experiment_id, feed, listener, heartbeat))
+
+
+async def _listen(experiment_id: str, feed: Feed, listener: Listener, heartbeat_s: float) -> AsyncGenerator[Event, None]:
+    with feed.listen(experiment_id) as mailbox:
+        while not listener.finished:
             try:
-                news = await asyncio.wait_for(mailbox.get(), heartbeat)
+                news = await asyncio.wait_for(mailbox.get(), heartbeat_s)
             except TimeoutError:
-                yield ServerSentEvent(data=HeartbeatEvent(time=datetime.now(UTC)), event="heartbeat")
+                yield Event("heartbeat", HeartbeatEvent(time=datetime.now(UTC)).model_dump_json())
                 continue
             if news is None:
                 return
             async for event in _tell(listener, news, feed):
                 yield event
-            if listener.finished:
-                return
 
 
-async def _tell(listener: Listener, news: News, feed: Feed) -> AsyncIterator[ServerSentEvent]:
+async def _tell(listener: Listener, news: News, feed: Feed) -> AsyncGenerator[Event, None]:
     """The events that `news` are to `listener`; what the news leave out is read from the database."""
     for event in listener.beginnings(news):
         yield event

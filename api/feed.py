@@ -1,8 +1,8 @@
 """News of the experiments that somebody listens to: one poller per process reads the database and tells all listeners."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -62,8 +62,13 @@ class Feed:
         self._poller: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
 
-    @asynccontextmanager
-    async def listen(self, experiment_id: str) -> AsyncIterator[Mailbox]:
+    @property
+    def listeners(self) -> int:
+        """How many listen, to all experiments."""
+        return sum(len(channel.mailboxes) for channel in self._channels.values())
+
+    @contextmanager
+    def listen(self, experiment_id: str) -> Iterator[Mailbox]:
         """A mailbox that gets how an experiment stands, at once and whenever it changes, and None when it is deleted.
 
         When the mailbox is full, the oldest news are lost.

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from fastapi.sse import ServerSentEvent
-
 from api.cursors import Position
 from api.feed import Line, News
 from api.schemas import StatusEvent
+from api.streams import Event
 from fedcore.status import ENDED, Status
 
 
@@ -19,34 +18,37 @@ class Listener:
         self._index = {run_id: index for index, run_id in enumerate(run_ids)}
         runs = len(self._index)
         self._position = Position.parse(last_event_id, runs) if last_event_id else Position.start(runs)
+        # Who resumes after an end may have missed a retry.
+        self._up_to_date = False
 
     @property
     def finished(self) -> bool:
-        """The experiment's final status was told."""
-        return self._position.experiment in ENDED
+        """The experiment's status was told, and is final."""
+        return self._up_to_date and self._position.experiment in ENDED
 
     def missing(self, news: News) -> Mapping[str, int]:
         """The runs that are further than what was told, with the last round that was."""
         told = ((run_id, self._position.rounds[index]) for run_id, index in self._index.items())
         return {run_id: round for run_id, round in told if news.runs[run_id][1] > round}
 
-    def beginnings(self, news: News) -> Iterator[ServerSentEvent]:
+    def beginnings(self, news: News) -> Iterator[Event]:
         """Changes to a status in which rounds may follow: told before the rows."""
         return self._changes(news, ended=False)
 
-    def rounds(self, lines: Sequence[Line]) -> Iterator[ServerSentEvent]:
+    def rounds(self, lines: Sequence[Line]) -> Iterator[Event]:
         """The rows, but for those told before and those behind a gap."""
         for line in lines:
             index = self._index[line.run_id]
             if line.round == self._position.rounds[index] + 1:
                 self._position.rounds[index] = line.round
-                yield ServerSentEvent(raw_data=line.row, event="round", id=str(self._position))
+                yield Event("round", line.row, str(self._position))
 
-    def endings(self, news: News) -> Iterator[ServerSentEvent]:
+    def endings(self, news: News) -> Iterator[Event]:
         """Changes to a final status, the experiment's last: told after the rows."""
-        return self._changes(news, ended=True)
+        yield from self._changes(news, ended=True)
+        self._up_to_date = True
 
-    def _changes(self, news: News, *, ended: bool) -> Iterator[ServerSentEvent]:
+    def _changes(self, news: News, *, ended: bool) -> Iterator[Event]:
         for run_id, index in self._index.items():
             status, done = news.runs[run_id]
             if status != self._position.statuses[index] and (status in ENDED) == ended:
@@ -56,6 +58,6 @@ class Listener:
             self._position.experiment = news.status
             yield self._status(None, news.status, None)
 
-    def _status(self, run_id: str | None, status: Status, done: int | None) -> ServerSentEvent:
+    def _status(self, run_id: str | None, status: Status, done: int | None) -> Event:
         data = StatusEvent(experiment_id=self._experiment_id, run_id=run_id, status=status, rounds_done=done)
-        return ServerSentEvent(data=data, event="status", id=str(self._position))
+        return Event("status", data.model_dump_json(), str(self._position))

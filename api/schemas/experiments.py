@@ -1,7 +1,7 @@
 """Experiments: as listed, as read, as planned, and what can be changed of them."""
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -135,7 +135,7 @@ class ExperimentEdit(BaseModel):
 
     name: str | None = Field(default=None, min_length=1, max_length=200)
     """For people."""
-    tags: list[str] | None = Field(default=None, max_length=32)
+    tags: list[Annotated[str, Field(min_length=1, max_length=64)]] | None = Field(default=None, max_length=32)
     """For finding it again."""
     priority: int | None = Field(default=None, ge=0, le=9)
     """Higher goes first; running runs take note at their next slice."""

@@ -1,0 +1,186 @@
+"""Server-sent events from a real server: everything is told, in order, once, whoever hangs up when."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from threading import Thread
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from httpx_sse import connect_sse
+
+from fedcore.store import Database, runs
+from tests.api.histories import TINY, TWO_ARMS, claim, commit, finish, report, submit, write
+from tests.documents import Document
+from tests.support.live import serving
+from tests.support.polling import eventually
+
+TIMEOUT_S = 20.0
+
+
+class Event(NamedTuple):
+    kind: str
+    id: str
+    data: Document
+
+
+@pytest.fixture
+def http(app: FastAPI, caplog: pytest.LogCaptureFixture) -> Iterator[httpx.Client]:
+    """A client of the application behind a real server, which must log no error."""
+    with serving(app) as url, httpx.Client(base_url=url, timeout=TIMEOUT_S) as client:
+        yield client
+    assert [entry.message for entry in caplog.get_records("call") if entry.levelname == "ERROR"] == []
+
+
+@contextmanager
+def _listening(http: httpx.Client, made: Document, last: str | None = None, **parameters: float) -> Iterator[Iterator[Event]]:
+    headers = {} if last is None else {"Last-Event-ID": last}
+    with connect_sse(http, "GET", f"/v1/experiments/{made['id']}/events", headers=headers, params=parameters) as source:
+        yield (Event(event.event, event.id, event.json()) for event in source.iter_sse())
+
+
+def _listen(http: httpx.Client, made: Document, last: str | None = None) -> list[Event]:
+    """All events until the stream ends."""
+    with _listening(http, made, last) as events:
+        return list(events)
+
+
+def _rows(events: Sequence[Event]) -> dict[str, list[int]]:
+    """The rounds told of each run, in the order they were told."""
+    told: dict[str, list[int]] = {}
+    for event in events:
+        if event.kind == "round":
+            told.setdefault(event.data["run_id"], []).append(event.data["round"])
+    return told
+
+
+def _statuses(events: Sequence[Event], run_id: str | None) -> list[str]:
+    return [event.data["status"] for event in events if event.kind == "status" and event.data["run_id"] == run_id]
+
+
+def _three_rounds(_: Any) -> list[Any]:
+    return [report(round, train_loss=1.0 / round) for round in (1, 2, 3)]
+
+
+def test_a_finished_experiment_is_told_whole_and_the_stream_ends(http: httpx.Client, rows: Database) -> None:
+    made = submit(http, TWO_ARMS)
+    claims = write(rows, _three_rounds, 6)
+    events = _listen(http, made)
+    assert _rows(events) == {held.run_id: [1, 2, 3] for held in claims}
+    assert all(_statuses(events, held.run_id) == ["succeeded"] for held in claims)
+    assert (events[-1].kind, events[-1].data) == (
+        "status",
+        {"experiment_id": made["id"], "run_id": None, "status": "succeeded", "rounds_done": None},
+    )
+    assert events[0].data["train_loss"] == 1.0
+
+
+def test_resumed_after_any_event_the_stream_tells_the_rest(http: httpx.Client, rows: Database) -> None:
+    made = submit(http, {**TWO_ARMS, "seeds": [0, 1]})
+    write(rows, _three_rounds, 4)
+    events = _listen(http, made)
+    for count, event in enumerate(events, 1):
+        assert _listen(http, made, event.id) == events[count:]
+
+
+@pytest.mark.usefixtures("database_url")
+def test_a_listener_that_hangs_up_now_and_then_misses_nothing_of_a_live_experiment(http: httpx.Client, rows: Database) -> None:
+    made = submit(http, {**TINY, "rounds": 30, "seeds": [0, 1]})
+    writer = Thread(target=write_live, args=(rows, 30, 2))
+    writer.start()
+    events: list[Event] = []
+    while not events or _statuses(events[-1:], None) != ["succeeded"]:
+        with _listening(http, made, events[-1].id if events else None) as heard:
+            events += islice(heard, 7)
+    writer.join()
+    run_ids = [run["id"] for run in http.get(f"/v1/experiments/{made['id']}/runs").json()["items"]]
+    assert _rows(events) == {run_id: list(range(1, 31)) for run_id in run_ids}
+    assert _statuses(events, None)[-1] == "succeeded"
+    assert len(events) == len({event.id for event in events})
+
+
+def write_live(database: Database, rounds: int, count: int) -> None:
+    """Take `count` runs in turn and commit their rounds one by one."""
+    for _ in range(count):
+        held = claim(database)
+        for round in range(1, rounds + 1):
+            held = commit(database, held, [report(round)])
+        finish(database, held)
+
+
+def test_many_listeners_hear_the_same(http: httpx.Client, rows: Database) -> None:
+    made = submit(http, {**TINY, "rounds": 20})
+    heard: list[list[Event]] = []
+    listeners = [Thread(target=lambda: heard.append(_listen(http, made))) for _ in range(5)]
+    for listener in listeners:
+        listener.start()
+    write_live(rows, 20, 1)
+    for listener in listeners:
+        listener.join()
+    assert len(heard) == 5
+    assert all(list(_rows(events).values()) == [list(range(1, 21))] for events in heard)
+
+
+def test_one_who_joins_while_nothing_changes_is_told_how_things_stand(http: httpx.Client, rows: Database) -> None:
+    made = submit(http)
+    with _listening(http, made) as first:
+        assert [event.data["status"] for event in islice(first, 2)] == ["queued", "queued"]
+        with _listening(http, made) as second:
+            assert [event.data["status"] for event in islice(second, 2)] == ["queued", "queued"]
+
+
+def test_nothing_is_polled_when_nobody_listens_any_more(http: httpx.Client, app: FastAPI) -> None:
+    with _listening(http, submit(http)) as events:
+        next(events)
+        assert app.state.feed.listeners == 1
+    eventually(lambda: app.state.feed.listeners == 0)
+
+
+def test_silence_is_filled_with_heartbeats(http: httpx.Client) -> None:
+    with _listening(http, submit(http), heartbeat=0.1) as events:
+        kinds = [event.kind for event in islice(events, 4)]
+    assert kinds == ["status", "status", "heartbeat", "heartbeat"]
+
+
+def test_the_stream_ends_when_the_experiment_is_deleted(http: httpx.Client) -> None:
+    made = submit(http)
+    with _listening(http, made) as events:
+        next(events)
+        http.delete(f"/v1/experiments/{made['id']}")
+        assert [event.data["run_id"] for event in events] == [None]
+
+
+def test_who_heard_of_the_end_hears_of_the_retry(http: httpx.Client, rows: Database) -> None:
+    made = submit(http)
+    http.post(f"/v1/experiments/{made['id']}/cancel")
+    (*_, end) = _listen(http, made)
+    http.post(f"/v1/experiments/{made['id']}/retry")
+    write(rows, _three_rounds, 1)
+    events = _listen(http, made, end.id)
+    assert list(_rows(events).values()) == [[1, 2, 3]]
+    assert _statuses(events, None) == ["succeeded"]
+
+
+def test_a_paused_run_is_told_before_the_stream_goes_silent(http: httpx.Client, rows: Database) -> None:
+    made = submit(http)
+    held = commit(rows, claim(rows), [report(1)])
+    with _listening(http, made) as events:
+        assert [event.kind for event in islice(events, 3)] == ["status", "status", "round"]
+        http.post(f"/v1/experiments/{made['id']}/pause")
+        with rows.transaction() as session:
+            runs.hand_back(session, held)
+        assert {event.data["status"] for event in islice(events, 2)} == {"paused"}
+
+
+@pytest.mark.parametrize("last", ["1", "s.s3", "r.q0x7", "é"])
+def test_an_id_of_no_event_of_the_experiment_is_refused(http: httpx.Client, last: str) -> None:
+    made = submit(http, TWO_ARMS)
+    answer = http.get(f"/v1/experiments/{made['id']}/events", headers=[(b"Last-Event-ID", last.encode("latin-1"))])
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["pointer"] == "Last-Event-ID"
+
+
+def test_there_is_nothing_to_hear_of_what_is_not_there(http: httpx.Client) -> None:
+    assert http.get("/v1/experiments/exp_0/events").status_code == 404

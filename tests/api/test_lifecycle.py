@@ -1,0 +1,111 @@
+"""What can be done to an experiment, on both databases."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from fedcore.settings import Settings
+from fedcore.storage import open_storage
+from fedcore.store import Database, runs
+from tests.api.histories import TINY, TWO_ARMS, carry_out, claim, commit, report, submit, write
+from tests.documents import Document
+
+pytestmark = pytest.mark.usefixtures("database_url")
+
+CALLS = ("cancel", "pause", "resume", "retry")
+
+
+def _call(http: httpx.Client, made: Document, call: str) -> httpx.Response:
+    return http.post(f"/v1/experiments/{made['id']}/{call}")
+
+
+def _status(http: httpx.Client, made: Document, call: str) -> str:
+    answer = _call(http, made, call)
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["status"])
+
+
+def test_waiting_runs_are_paused_and_queued_again_at_once(http: httpx.Client) -> None:
+    made = submit(http)
+    assert [_status(http, made, call) for call in ("pause", "pause", "resume", "resume")] == ["paused", "paused", "queued", "queued"]
+
+
+def test_waiting_runs_are_cancelled_and_retried(http: httpx.Client) -> None:
+    made = submit(http)
+    assert [_status(http, made, call) for call in ("cancel", "cancel", "retry", "retry")] == ["cancelled", "cancelled", "queued", "queued"]
+
+
+def test_a_running_run_is_cancelled_when_its_worker_gives_it_up(http: httpx.Client, rows: Database) -> None:
+    made = submit(http)
+    held = commit(rows, claim(rows), [report(1)])
+    assert _status(http, made, "cancel") == "running"
+    with rows.transaction() as session:
+        runs.hand_back(session, held)
+    assert http.get(f"/v1/experiments/{made['id']}").json()["status"] == "cancelled"
+
+
+def test_a_retried_run_keeps_its_rounds(http: httpx.Client, rows: Database) -> None:
+    made = submit(http)
+    held = commit(rows, claim(rows), [report(1)])
+    with rows.transaction() as session:
+        runs.fail(session, held, "out of memory", max_attempts=0)
+    failed = http.get(f"/v1/experiments/{made['id']}").json()
+    assert (failed["status"], failed["error"]) == ("failed", "out of memory")
+    again = _call(http, made, "retry").json()
+    assert (again["status"], again["error"], again["progress"]["rounds_done"]) == ("running", None, 1)
+
+
+@pytest.mark.parametrize("call", ["cancel", "pause", "resume", "retry"])
+def test_an_experiment_that_has_succeeded_cannot_be_changed_any_more(http: httpx.Client, rows: Database, call: str) -> None:
+    made = submit(http)
+    write(rows, lambda _: [report(1), report(2), report(3)], 1)
+    answer = _call(http, made, call)
+    assert answer.status_code == 409
+    assert answer.json()["type"] == "urn:fedq:problem:conflict"
+    assert made["id"] in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_what_is_not_there_cannot_be_changed(http: httpx.Client, call: str) -> None:
+    assert http.post(f"/v1/experiments/exp_0/{call}").status_code == 404
+
+
+def test_name_tags_and_priority_can_be_changed_one_by_one(http: httpx.Client) -> None:
+    made = submit(http)
+    place = f"/v1/experiments/{made['id']}"
+    assert http.patch(place, json={"name": "renamed"}).json()["name"] == "renamed"
+    assert http.patch(place, json={"tags": ["a", "b"]}).json()["tags"] == ["a", "b"]
+    now = http.patch(place, json={"priority": 9}).json()
+    assert (now["name"], now["tags"], now["priority"]) == ("renamed", ["a", "b"], 9)
+    assert [run["priority"] for run in http.get(f"{place}/runs").json()["items"]] == [9]
+    assert [item["id"] for item in http.get("/v1/experiments", params={"tag": "b"}).json()["items"]] == [made["id"]]
+    assert http.get("/v1/experiments", params={"tag": "small"}).json()["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer"),
+    [({"status": "paused"}, "/status"), ({"priority": 10}, "/priority"), ({"name": ""}, "/name"), ({"tags": ["x" * 65]}, "/tags/0")],
+)
+def test_a_change_that_is_not_possible_is_pointed_at(http: httpx.Client, change: Document, pointer: str) -> None:
+    answer = http.patch(f"/v1/experiments/{submit(http)['id']}", json=change)
+    assert answer.status_code == 422
+    assert [flaw["pointer"] for flaw in answer.json()["errors"]] == [pointer]
+
+
+def test_an_experiment_is_deleted_with_its_runs_rows_and_files(http: httpx.Client, rows: Database, settings: Settings) -> None:
+    other = submit(http, {**TINY, "name": "other"})
+    made = submit(http, TWO_ARMS)
+    carry_out(rows, open_storage(settings.storage), 7)
+    run_ids = [run["id"] for run in http.get(f"/v1/experiments/{made['id']}/runs").json()["items"]]
+    kept = [run["id"] for run in http.get(f"/v1/experiments/{other['id']}/runs").json()["items"]]
+    assert _folders(settings) == sorted(run_ids + kept)
+    assert http.delete(f"/v1/experiments/{made['id']}").status_code == 204
+    assert http.get(f"/v1/experiments/{made['id']}").status_code == 404
+    assert http.get(f"/v1/runs/{run_ids[0]}/metrics").status_code == 404
+    assert http.delete(f"/v1/experiments/{made['id']}").status_code == 404
+    assert _folders(settings) == kept
+
+
+def _folders(settings: Settings) -> list[str]:
+    return sorted(folder.name for folder in Path(settings.storage).iterdir())

@@ -1,0 +1,95 @@
+"""Results as JSON, CSV and Parquet, and the choice among them."""
+
+from collections.abc import Hashable
+from io import BytesIO, StringIO
+from math import isnan
+from typing import Any
+
+import httpx
+import pandas as pd
+import pytest
+from pyarrow import parquet
+
+from fedcore.store import Database
+from tests.api.histories import TWO_ARMS, report, submit, write
+from tests.documents import Document
+
+CSV, PARQUET = "text/csv", "application/vnd.apache.parquet"
+
+
+@pytest.fixture
+def place(http: httpx.Client, rows: Database) -> str:
+    """The results of six finished runs."""
+    made = submit(http, TWO_ARMS)
+    write(rows, lambda held: [report(round, train_loss=1 / (round + held.seed + held.arm)) for round in (1, 2, 3)], 6)
+    return f"/v1/experiments/{made['id']}/results"
+
+
+def _fetch(http: httpx.Client, place: str, media_type: str, table: str) -> pd.DataFrame:
+    answer = http.get(place, params={"table": table}, headers={"Accept": media_type})
+    assert answer.headers["content-type"].partition(";")[0] == media_type
+    return pd.read_csv(StringIO(answer.text)) if media_type == CSV else parquet.read_table(BytesIO(answer.content)).to_pandas()
+
+
+@pytest.mark.usefixtures("database_url")
+@pytest.mark.parametrize("media_type", [CSV, PARQUET])
+def test_the_summary_table_holds_the_figures_of_the_json(http: httpx.Client, place: str, media_type: str) -> None:
+    table = _fetch(http, place, media_type, "summary")
+    lines = {(line["arm"], line["metric"], line["figure"]): line for line in table.to_dict("records")}
+    for arm in http.get(place).json()["arms"]:
+        _same(lines[arm["index"], "train_loss", "best"], arm["metrics"]["train_loss"]["best"])
+        _same(lines[arm["index"], "megabytes_sent", "total"], arm["megabytes_sent"])
+    assert (1, "train_loss", "final_difference") in lines
+    assert (0, "train_loss", "final_difference") not in lines
+
+
+@pytest.mark.usefixtures("database_url")
+@pytest.mark.parametrize("media_type", [CSV, PARQUET])
+def test_the_curves_table_holds_the_points_of_the_json(http: httpx.Client, place: str, media_type: str) -> None:
+    table = _fetch(http, place, media_type, "curves")
+    curve = http.get(place).json()["arms"][1]["curves"]["train_loss"]
+    mine = table[(table["arm"] == 1) & (table["metric"] == "train_loss")]
+    assert mine["round"].tolist() == curve["rounds"]
+    assert mine["mean"].tolist() == pytest.approx(curve["mean"])
+    assert mine["megabytes"].tolist() == pytest.approx(curve["megabytes"])
+
+
+@pytest.mark.parametrize("media_type", [CSV, PARQUET])
+@pytest.mark.parametrize("table", ["summary", "curves"])
+def test_a_table_without_lines_has_its_columns(http: httpx.Client, media_type: str, table: str) -> None:
+    made = submit(http)
+    empty = _fetch(http, f"/v1/experiments/{made['id']}/results", media_type, table)
+    assert list(empty.columns[:3]) == ["arm", "name", "metric"]
+    assert empty.empty
+
+
+@pytest.mark.parametrize(
+    ("accept", "media_type"),
+    [
+        ("*/*", "application/json"),
+        ("text/html, application/*;q=0.8", "application/json"),
+        ("text/*", CSV),
+        ("application/json;q=0.1, text/csv;q=0.9", CSV),
+        ("application/json;q=0, */*;q=0.5", "application/json"),
+        ("APPLICATION/VND.APACHE.PARQUET", PARQUET),
+    ],
+)
+def test_the_best_of_the_accepted_media_types_is_sent(http: httpx.Client, place: str, accept: str, media_type: str) -> None:
+    assert http.get(place, headers={"Accept": accept}).headers["content-type"].partition(";")[0] == media_type
+
+
+@pytest.mark.parametrize("accept", ["text/html", "application/json;q=0", "application/json;q=x", "image/png, text/html"])
+def test_a_media_type_that_there_is_not_is_refused(http: httpx.Client, place: str, accept: str) -> None:
+    answer = http.get(place, headers={"Accept": accept})
+    assert answer.status_code == 406
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert accept in answer.json()["detail"]
+
+
+def test_results_of_what_is_not_there_are_not_found(http: httpx.Client) -> None:
+    assert http.get("/v1/experiments/exp_0/results").status_code == 404
+
+
+def _same(line: dict[Hashable, Any], estimate: Document) -> None:
+    for name, value in estimate.items():
+        assert isnan(line[name]) if value is None else line[name] == pytest.approx(value)

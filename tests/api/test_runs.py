@@ -1,0 +1,120 @@
+"""Runs, their rows and their files."""
+
+import httpx
+import pytest
+from safetensors.numpy import load
+
+from fedcore.experiment import Simulation
+from fedcore.settings import Settings
+from fedcore.spec import ExperimentSpec
+from fedcore.storage import open_storage
+from fedcore.store import Database
+from tests.api.histories import TINY, TWO_ARMS, carry_out, claim, commit, report, submit, write
+from tests.documents import Document
+
+
+def _runs(http: httpx.Client, made: Document) -> list[Document]:
+    return http.get(f"/v1/experiments/{made['id']}/runs").json()["items"]
+
+
+def test_runs_are_listed_by_arm_and_seed_a_page_at_a_time(http: httpx.Client, database_url: str) -> None:
+    made = submit(http, {**TWO_ARMS, "seeds": [9, 3]})
+    place = f"/v1/experiments/{made['id']}/runs"
+    first = http.get(place, params={"limit": 3}).json()
+    rest = http.get(place, params={"limit": 3, "cursor": first["next"]}).json()
+    assert [(run["arm"], run["seed"]) for run in first["items"] + rest["items"]] == [(0, 9), (0, 3), (1, 9), (1, 3)]
+    assert rest["next"] is None
+    assert http.get("/v1/runs/" + first["items"][2]["id"]).json() == first["items"][2]
+
+
+def test_a_run_says_who_has_it_and_how_far_it_is(http: httpx.Client, rows: Database) -> None:
+    made = submit(http)
+    commit(rows, claim(rows), [report(1)])
+    (run,) = _runs(http, made)
+    assert (run["status"], run["worker"], run["rounds_done"], run["rounds_total"]) == ("running", "worker-1", 1, 3)
+    assert (run["has_model"], run["has_checkpoint"], run["diverged"]) == (False, True, False)
+
+
+def test_a_run_that_diverged_has_succeeded_and_says_where(http: httpx.Client, rows: Database) -> None:
+    made = submit(http)
+    write(rows, lambda _: [report(1), report(2, diverged=True)], 1)
+    (run,) = _runs(http, made)
+    assert (run["status"], run["diverged"], run["diverged_round"]) == ("succeeded", True, 2)
+
+
+def test_rows_are_polled_after_a_round(http: httpx.Client, rows: Database, database_url: str) -> None:
+    submit(http, {**TINY, "rounds": 5})
+    held = commit(rows, claim(rows), [report(round, train_loss=1.0 / round, extra={"x": [1.0, 2.0]}) for round in (1, 2, 3)])
+    place = f"/v1/runs/{held.run_id}/metrics"
+    first = http.get(place, params={"limit": 2}).json()
+    assert ([row["round"] for row in first["items"]], first["next"]) == ([1, 2], 2)
+    assert (first["items"][1]["train_loss"], first["items"][1]["extra"]) == (0.5, {"x": [1.0, 2.0]})
+    rest = http.get(place, params={"after": 2}).json()
+    assert ([row["round"] for row in rest["items"]], rest["next"], rest["status"]) == ([3], 3, "running")
+    none = http.get(place, params={"after": 3}).json()
+    assert (none["items"], none["next"]) == ([], 3)
+
+
+def test_what_is_not_finite_is_absent(http: httpx.Client, rows: Database) -> None:
+    submit(http)
+    (held,) = write(rows, lambda _: [report(1, train_loss=float("inf"), test_loss=float("nan"), diverged=True)], 1)
+    (row,) = http.get(f"/v1/runs/{held.run_id}/metrics").json()["items"]
+    assert (row["train_loss"], row["test_loss"]) == (None, None)
+
+
+def test_the_final_model_is_that_of_the_library(http: httpx.Client, rows: Database, settings: Settings) -> None:
+    made = submit(http)
+    carry_out(rows, open_storage(settings.storage), 1)
+    (run,) = _runs(http, made)
+    answer = http.get(f"/v1/runs/{run['id']}/model")
+    assert answer.headers["content-disposition"] == f'attachment; filename="{run["id"]}.safetensors"'
+    simulation = _played(3)
+    assert {name: value.tolist() for name, value in load(answer.content).items()} == {
+        name: value.tolist() for name, value in simulation.model().items()
+    }
+
+
+def test_a_run_goes_on_from_the_checkpoint_that_was_fetched(http: httpx.Client, rows: Database, settings: Settings) -> None:
+    made = submit(http)
+    storage = open_storage(settings.storage)
+    held = commit(rows, claim(rows), [report(1), report(2)])
+    assert held.checkpoint is not None
+    storage.put(held.checkpoint, _played(2).checkpoint())
+    (run,) = _runs(http, made)
+    resumed = _played(0)
+    resumed.restore(http.get(f"/v1/runs/{run['id']}/checkpoint").content)
+    assert resumed.round == 2
+    assert resumed.advance().extra == _played(2).advance().extra
+
+
+@pytest.mark.parametrize("file", ["model", "checkpoint"])
+def test_a_file_that_is_not_there_yet_is_not_found(http: httpx.Client, file: str) -> None:
+    (run,) = _runs(http, submit(http))
+    answer = http.get(f"/v1/runs/{run['id']}/{file}")
+    assert answer.status_code == 404
+    assert run["id"] in answer.json()["detail"]
+
+
+def test_a_file_that_somebody_removed_is_not_found(http: httpx.Client, rows: Database) -> None:
+    submit(http)
+    (held,) = write(rows, lambda _: [report(1)], 1)
+    for file in ("model", "checkpoint"):
+        answer = http.get(f"/v1/runs/{held.run_id}/{file}")
+        assert answer.status_code == 404
+        assert "may have been removed" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("path", ["", "/metrics", "/model", "/checkpoint"])
+def test_a_run_that_is_not_there_is_not_found(http: httpx.Client, path: str) -> None:
+    assert http.get(f"/v1/runs/run_0{path}").status_code == 404
+
+
+def test_an_experiment_that_is_not_there_has_no_runs(http: httpx.Client) -> None:
+    assert http.get("/v1/experiments/exp_0/runs").status_code == 404
+
+
+def _played(rounds: int) -> Simulation:
+    simulation = Simulation(ExperimentSpec.model_validate(TINY), seed=0)
+    for _ in range(rounds):
+        simulation.advance()
+    return simulation

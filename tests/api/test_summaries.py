@@ -1,0 +1,153 @@
+"""The figures of `GET .../results` against SciPy and NumPy, from rows written by hand."""
+
+from collections.abc import Callable
+
+import httpx
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedcore.experiment import RoundReport
+from fedcore.store import Database
+from fedcore.store.claim import Claim
+from tests.api.histories import TINY, TWO_ARMS, claim, commit, report, submit, write
+from tests.documents import Document
+
+ROUNDS, SEEDS = 3, 3
+
+
+def _accuracy(held: Claim, round: int) -> float:
+    """Different in every round of every run, highest in the second."""
+    return float(np.random.default_rng([held.arm, held.seed]).uniform(0.1, 0.5, ROUNDS)[round - 1]) + (0.4 if round == 2 else 0.0)
+
+
+def _history(held: Claim) -> list[RoundReport]:
+    return [
+        report(
+            round,
+            test_accuracy=_accuracy(held, round),
+            train_loss=1 / (round + held.seed + held.arm),
+            bytes_up=1_000_000 * (held.arm + 1),
+            bytes_down=500_000 * (held.seed + 1),
+            extra={"gradient_diversity": 2.0 + held.seed},
+        )
+        for round in range(1, ROUNDS + 1)
+    ]
+
+
+@pytest.fixture
+def runs(http: httpx.Client, rows: Database) -> dict[tuple[int, int], Claim]:
+    """Two arms with three seeds, finished, by arm and seed."""
+    submit(http, TWO_ARMS)
+    return {(held.arm, held.seed): held for held in write(rows, _history, 2 * SEEDS)}
+
+
+@pytest.fixture
+def results(http: httpx.Client, runs: dict[tuple[int, int], Claim]) -> Document:
+    (held, *_) = runs.values()
+    return http.get(f"/v1/experiments/{held.experiment_id}/results").json()
+
+
+def _agrees(estimate: Document, values: list[float]) -> None:
+    low, high = stats.t.interval(0.95, len(values) - 1, loc=np.mean(values), scale=stats.sem(values))
+    expected = {"n": len(values), "mean": np.mean(values), "std": np.std(values, ddof=1), "low": low, "high": high}
+    assert estimate == pytest.approx(expected, rel=1e-9)
+
+
+def test_best_and_final_are_means_over_seeds_with_students_interval(results: Document, runs: dict[tuple[int, int], Claim]) -> None:
+    for arm in (0, 1):
+        accuracy = [[_accuracy(runs[arm, seed], round) for round in (1, 2, 3)] for seed in range(SEEDS)]
+        figures = results["arms"][arm]["metrics"]["test_accuracy"]
+        _agrees(figures["best"], [max(curve) for curve in accuracy])
+        _agrees(figures["final"], [curve[-1] for curve in accuracy])
+
+
+def test_differences_are_paired_by_seed_and_are_those_of_scipys_paired_test(results: Document, runs: dict[tuple[int, int], Claim]) -> None:
+    first, second = ([_accuracy(runs[arm, seed], 2) for seed in range(SEEDS)] for arm in (0, 1))
+    difference = results["arms"][1]["metrics"]["test_accuracy"]["best_difference"]
+    interval = stats.ttest_rel(second, first).confidence_interval(0.95)
+    assert (difference["low"], difference["high"]) == pytest.approx((interval.low, interval.high))
+    assert difference["mean"] == pytest.approx(np.mean(second) - np.mean(first))
+    assert results["arms"][0]["metrics"]["test_accuracy"]["best_difference"] is None
+
+
+def test_the_best_loss_is_the_lowest(results: Document) -> None:
+    _agrees(results["arms"][0]["metrics"]["train_loss"]["best"], [1 / 3, 1 / 4, 1 / 5])
+
+
+def test_a_measure_without_better_and_worse_has_no_best(results: Document) -> None:
+    figures = results["arms"][0]["metrics"]["gradient_diversity"]
+    assert figures["best"] is None
+    _agrees(figures["final"], [2.0, 3.0, 4.0])
+
+
+def test_the_curve_is_the_mean_and_deviation_of_each_round_over_megabytes_sent(
+    results: Document, runs: dict[tuple[int, int], Claim]
+) -> None:
+    curve = results["arms"][1]["curves"]["test_accuracy"]
+    values = np.array([[_accuracy(runs[1, seed], round) for round in (1, 2, 3)] for seed in range(SEEDS)])
+    assert curve["rounds"] == [1, 2, 3]
+    assert curve["n"] == [3, 3, 3]
+    assert curve["mean"] == pytest.approx(values.mean(0))
+    assert curve["std"] == pytest.approx(values.std(0, ddof=1))
+    # Each round 2 MB up, and 0.5, 1.0 and 1.5 MB down.
+    assert curve["megabytes"] == pytest.approx([3.0, 6.0, 9.0])
+
+
+def test_traffic_work_and_time_are_totals_of_a_run(results: Document) -> None:
+    arm = results["arms"][1]
+    _agrees(arm["megabytes_down"], [1.5, 3.0, 4.5])
+    _agrees(arm["megabytes_sent"], [7.5, 9.0, 10.5])
+    assert {name: (arm[name]["mean"], arm[name]["std"]) for name in ("megabytes_up", "local_steps", "seconds")} == {
+        "megabytes_up": (6.0, 0.0),
+        "local_steps": (18.0, 0.0),
+        "seconds": (1.5, 0.0),
+    }
+
+
+def test_one_seed_has_a_mean_and_no_interval(http: httpx.Client, rows: Database) -> None:
+    figures = _results(http, rows, TINY, lambda _: [report(1, train_loss=2.0)])["arms"][0]["metrics"]["train_loss"]
+    assert figures["final"] == {"n": 1, "mean": 2.0, "std": None, "low": None, "high": None}
+
+
+def test_a_run_that_diverged_has_no_final_figure_but_its_best(http: httpx.Client, rows: Database) -> None:
+    history = [report(1, train_loss=2.0), report(2, train_loss=float("nan"), diverged=True)]
+    arm = _results(http, rows, TINY, lambda _: history)["arms"][0]
+    assert arm["diverged"] == 1
+    assert arm["metrics"]["train_loss"]["best"]["mean"] == 2.0
+    assert arm["metrics"]["train_loss"]["final"] is None
+
+
+def test_results_of_an_unfinished_experiment_are_those_of_its_rows_so_far(http: httpx.Client, rows: Database) -> None:
+    made = submit(http, TWO_ARMS)
+    commit(rows, claim(rows), [report(1, train_loss=2.0), report(2, train_loss=1.0)])
+    results = http.get(f"/v1/experiments/{made['id']}/results").json()
+    assert results["status"] == "running"
+    assert (results["arms"][0]["seeds"], results["arms"][0]["rounds_done"], results["arms"][0]["runs"]) == (
+        [0],
+        2,
+        {"running": 1, "queued": 2},
+    )
+    second = results["arms"][1]
+    assert (second["seeds"], second["rounds_done"], second["runs"]) == ([], 0, {"queued": 3})
+    assert (second["metrics"], second["curves"], second["megabytes_sent"], second["seconds"]) == ({}, {}, None, None)
+
+
+def test_rounds_that_were_not_evaluated_leave_no_point(http: httpx.Client, rows: Database) -> None:
+    history = [report(1), report(2, train_loss=2.0), report(3, train_loss=1.0)]
+    curve = _results(http, rows, TINY, lambda _: history)["arms"][0]["curves"]["train_loss"]
+    assert curve["rounds"] == [2, 3]
+    assert curve["megabytes"] == pytest.approx([0.001, 0.0015])
+
+
+def test_a_curve_is_thinned_evenly_between_its_ends(http: httpx.Client, rows: Database) -> None:
+    made = submit(http, {**TINY, "rounds": 100})
+    write(rows, lambda _: [report(round, train_loss=1.0 / round) for round in range(1, 101)], 1)
+    results = http.get(f"/v1/experiments/{made['id']}/results", params={"points": 4}).json()
+    assert results["arms"][0]["curves"]["train_loss"]["rounds"] == [1, 34, 67, 100]
+
+
+def _results(http: httpx.Client, rows: Database, document: Document, history: Callable[[Claim], list[RoundReport]]) -> Document:
+    made = submit(http, document)
+    write(rows, history, 1)
+    return http.get(f"/v1/experiments/{made['id']}/results").json()
