@@ -24,7 +24,7 @@ _UNREADABLE = (RuntimeError, ValueError, AssertionError, OSError)
 
 @dataclass(frozen=True)
 class Recipe:
-    """How torchvision reads a data set, and the training pixels' mean and deviation by channel, to normalise with."""
+    """How torchvision reads a data set, and the mean and deviation of each channel that it is customarily normalised with."""
 
     name: str
     open: Callable[..., Any]
@@ -36,8 +36,8 @@ class Recipe:
 def images(spec: Images, data_dir: Path) -> Dataset:
     """Read the data set into float32 features [n, channels, height, width].
 
-    Digits are scaled to 0..1; all others to 0..1 and then to mean 0 and deviation 1 by channel. Raises DataUnavailableError
-    when the files are not under `data_dir` or cannot be read.
+    Digits are scaled to 0..1; all others to 0..1 and then, channel by channel, by their customary mean and deviation. Raises
+    DataUnavailableError when the files are not under `data_dir` or cannot be read.
     """
     if isinstance(spec, Digits):
         return _digits()

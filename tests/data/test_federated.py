@@ -1,0 +1,37 @@
+"""Samples divided over clients."""
+
+import numpy as np
+import torch
+
+from fedcore.data.federated import Dataset, Samples, divide
+
+TRAIN = Samples(torch.arange(20.0).view(10, 2), torch.arange(10))
+TEST = Samples(torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64))
+DATASET = Dataset(TRAIN, TEST, "ten samples")
+PARTS = [np.array([7, 1]), np.array([3]), np.array([0, 9, 2])]
+
+
+def test_clients_hold_their_parts_of_one_copy() -> None:
+    data = divide(DATASET, PARTS)
+    assert data.sizes.tolist() == [2, 1, 3]
+    assert [data.rows(client).tolist() for client in range(3)] == [part.tolist() for part in PARTS]
+    assert data.dataset.train.features.data_ptr() == TRAIN.features.data_ptr()
+
+
+def test_what_all_hold_leaves_out_what_nobody_holds() -> None:
+    batches = list(divide(DATASET, PARTS).held(4))
+    assert [len(batch) for batch in batches] == [4, 2]
+    assert sorted(torch.cat([batch.labels for batch in batches]).tolist()) == [0, 1, 2, 3, 7, 9]
+
+
+def test_when_everything_is_held_it_is_read_in_place() -> None:
+    batches = list(divide(DATASET, [np.arange(10)]).held(4))
+    assert torch.equal(torch.cat([batch.features for batch in batches]), TRAIN.features)
+    assert batches[0].features.data_ptr() == TRAIN.features.data_ptr()
+
+
+def test_taken_samples_keep_the_shape_of_their_rows() -> None:
+    taken = TRAIN.take(torch.tensor([[1, 2, 3], [4, 4, 0]]))
+    assert taken.labels.tolist() == [[1, 2, 3], [4, 4, 0]]
+    assert taken.features.shape == (2, 3, 2)
+    assert taken.features[1, 0].tolist() == [8.0, 9.0]

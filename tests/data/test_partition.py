@@ -1,0 +1,143 @@
+"""Partitions: what holds for every draw, and the distributions they are named after."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from fedcore.data.partition import Ids, partition
+from fedcore.errors import SpecificationError
+from fedcore.spec.problem import AnyPartition, ClassesPerClientPartition, DirichletPartition, IidPartition, ShardsPartition
+
+SEEDS = st.integers(0, 2**32)
+properties = settings(max_examples=60, deadline=None, derandomize=True)
+
+
+def labels_of(counts: list[int]) -> Ids:
+    """So many samples of each class, shuffled."""
+    return np.random.default_rng(0).permutation(np.repeat(np.arange(len(counts)), counts))
+
+
+def dirichlet(clients: int, alpha: float, min_samples: int = 1) -> DirichletPartition:
+    return DirichletPartition(kind="dirichlet", clients=clients, alpha=alpha, min_samples=min_samples)
+
+
+def classes_per_client(clients: int, classes: int, sigma: float, min_samples: int = 1) -> ClassesPerClientPartition:
+    return ClassesPerClientPartition(kind="classes_per_client", clients=clients, classes=classes, sigma=sigma, min_samples=min_samples)
+
+
+PARTITIONS: dict[str, AnyPartition] = {
+    "iid": IidPartition(kind="iid", clients=7),
+    "dirichlet": dirichlet(7, 0.5, min_samples=3),
+    "shards": ShardsPartition(kind="shards", clients=7, shards_per_client=2),
+    "classes per client": classes_per_client(7, 2, 1.5, min_samples=4),
+}
+LEFT_OVER = {"classes per client"}
+"""Partitions that need not hand out every sample."""
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+@given(seed=SEEDS, counts=st.lists(st.integers(30, 60), min_size=2, max_size=6))
+@properties
+def test_no_sample_goes_to_two_clients_and_no_client_goes_empty(name: str, seed: int, counts: list[int]) -> None:
+    parts = partition(PARTITIONS[name], labels_of(counts), seed)
+    held = np.concatenate(parts)
+    assert len(parts) == 7
+    assert min(map(len, parts)) >= getattr(PARTITIONS[name], "min_samples", 1)
+    assert len(np.unique(held)) == len(held)
+    assert set(held) <= set(range(sum(counts)))
+    assert name in LEFT_OVER or len(held) == sum(counts)
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_the_run_seed_draws_the_partition_unless_it_has_its_own(name: str) -> None:
+    def drawn(seed: int, own: int | None = None) -> list[list[int]]:
+        spec = PARTITIONS[name].model_copy(update={"seed": own})
+        return [part.tolist() for part in partition(spec, labels_of([50] * 4), seed)]
+
+    assert drawn(1) == drawn(1) != drawn(2)
+    assert drawn(1, own=5) == drawn(2, own=5) == drawn(5)
+
+
+@given(seed=SEEDS, clients=st.integers(1, 40), samples=st.integers(40, 300))
+@properties
+def test_iid_parts_differ_in_size_by_one_at_most(seed: int, clients: int, samples: int) -> None:
+    sizes = [len(part) for part in partition(IidPartition(kind="iid", clients=clients), labels_of([samples]), seed)]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@given(seed=SEEDS, clients=st.integers(1, 10), shards=st.integers(1, 4), shard_size=st.integers(1, 5), per_class=st.integers(1, 4))
+@properties
+def test_a_client_holds_no_more_classes_than_shards(seed: int, clients: int, shards: int, shard_size: int, per_class: int) -> None:
+    assume(clients * shards % per_class == 0)
+    labels = labels_of([shard_size * per_class] * (clients * shards // per_class))
+    parts = partition(ShardsPartition(kind="shards", clients=clients, shards_per_client=shards), labels, seed)
+    assert {len(part) for part in parts} == {shards * shard_size}
+    assert all(len(np.unique(labels[part])) <= shards for part in parts)
+
+
+@given(seed=SEEDS, alpha=st.floats(0.05, 1000), min_samples=st.integers(1, 20))
+@properties
+def test_a_client_with_its_share_gets_no_further_class(seed: int, alpha: float, min_samples: int) -> None:
+    counts = [100, 200, 50, 150]
+    sizes = [len(part) for part in partition(dirichlet(4, alpha, min_samples), labels_of(counts), seed)]
+    assert min(sizes) >= min_samples
+    assert max(sizes) <= sum(counts) / 4 + max(counts)
+
+
+@pytest.mark.parametrize("alpha", [0.2, 1.0, 10.0])
+def test_class_shares_have_the_second_moment_of_the_dirichlet(alpha: float) -> None:
+    """E sum_i q_i^2 = (alpha + 1) / (N alpha + 1) for q ~ Dirichlet(alpha, ..., alpha) in N dimensions."""
+    clients, samples, draws = 3, 20_000, 300
+    labels = np.zeros(samples, np.int64)
+    shares = np.array([[len(part) / samples for part in partition(dirichlet(clients, alpha), labels, seed)] for seed in range(draws)])
+    squares = (shares**2).sum(1)
+    assert abs(squares.mean() - (alpha + 1) / (clients * alpha + 1)) < 4 * squares.std() / np.sqrt(draws)
+
+
+def test_a_large_alpha_is_nearly_iid() -> None:
+    labels = labels_of([1_000, 2_000, 3_000])
+    for part in partition(dirichlet(5, 1e6), labels, seed=0):
+        np.testing.assert_allclose(np.bincount(labels[part], minlength=3), [200, 400, 600], rtol=0.02)
+
+
+def test_a_small_alpha_gives_each_class_to_one_client() -> None:
+    labels = labels_of([100] * 10)
+    parts = partition(dirichlet(2, 1e-6), labels, seed=0)
+    assert sorted(len(part) for part in parts) == [500, 500]
+    assert sum(len(np.unique(labels[part])) for part in parts) == 10
+
+
+def test_a_minimum_that_no_draw_reaches_is_refused_with_what_would_be_right() -> None:
+    with pytest.raises(SpecificationError, match="fewer clients, a larger alpha or a smaller min_samples") as refusal:
+        partition(dirichlet(10, 0.01, min_samples=90), labels_of([500, 500]), seed=0)
+    assert refusal.value.pointer == "/problem/partition"
+
+
+@given(seed=SEEDS, classes=st.integers(1, 5), sigma=st.floats(0, 1e4))
+@properties
+def test_client_u_holds_the_classes_from_u_on(seed: int, classes: int, sigma: float) -> None:
+    labels = labels_of([100] * 5)
+    parts = partition(classes_per_client(8, classes, sigma, min_samples=10), labels, seed)
+    for client, part in enumerate(parts):
+        assert set(labels[part]) == {(client + step) % 5 for step in range(classes)}
+        assert len(part) >= 10
+
+
+def test_without_deviation_clients_of_a_class_hold_the_same() -> None:
+    parts = partition(classes_per_client(20, 2, sigma=0.0), labels_of([400] * 10), seed=0)
+    assert {len(part) for part in parts} == {200}
+
+
+@pytest.mark.parametrize("sigma", [0.5, 2.0])
+def test_the_logarithms_of_sizes_deviate_by_sigma(sigma: float) -> None:
+    """Sizes of FedProx, Section 5.1, follow a power law: n_k is proportional to lognormal(0, sigma)."""
+    clients = 400
+    parts = partition(classes_per_client(clients, 1, sigma), np.zeros(2_000_000, np.int64), seed=0)
+    logs = np.log([len(part) for part in parts])
+    assert abs(logs.std() - sigma) < 4 * sigma / np.sqrt(2 * clients)
+
+
+def test_a_class_with_too_few_samples_is_named() -> None:
+    with pytest.raises(SpecificationError, match="class 1 has 3 samples too few for 6 clients of at least 10"):
+        partition(classes_per_client(6, 1, 2.0, min_samples=10), labels_of([100, 27]), seed=0)
