@@ -51,8 +51,9 @@ def _depth(module: nn.Module) -> int:
     """How many linear layers with ReLU between them a module consists of; 0 if it is anything else."""
     kinds = [type(layer) for layer in module.children()]
     layers = len(kinds) // 2
-    dense = isinstance(module, nn.Sequential) and kinds == [nn.Flatten, *[nn.Linear, nn.ReLU] * layers][: len(kinds)]
-    return layers if dense and kinds[-1] is nn.Linear else 0
+    dense = isinstance(module, nn.Sequential) and kinds == [nn.Flatten, *[nn.Linear, nn.ReLU] * layers][:-1]
+    biased = all(layer.bias is not None for layer in module.children() if isinstance(layer, nn.Linear))
+    return layers if dense and biased else 0
 
 
 def _joined(module: nn.Module) -> list[_Block]:

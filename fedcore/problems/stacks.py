@@ -90,7 +90,7 @@ class ModuleStack:
         self._gradients, self._l2, self._capacity = vmap(grad(loss)), l2, capacity
 
     def gradient(self, theta: Tensor, k: int) -> Tensor:
-        operands = (torch.split(part[: len(theta)], self._capacity, 1) for part in self._batches[k])
+        operands = (torch.split(part, self._capacity, 1) for part in self._batches[k])
         gradient: Tensor = reduce(torch.add, (self._gradients(theta, *part) for part in zip(*operands, strict=True)))
         return gradient.add_(theta, alpha=self._l2) if self._l2 else gradient
 

@@ -1,0 +1,83 @@
+"""How far gradients disagree: against the definitions, at common stationary points, and in chunks."""
+
+from math import inf, sqrt
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedcore.measures import dissimilarity as module
+from fedcore.measures.dissimilarity import NAMES, dissimilarity
+from fedcore.problems import Problem, load_problem
+from fedcore.spec.problem import Problem as ProblemSpec
+from tests.documents import SYNTHETIC, Document, quadratics
+
+X = torch.tensor([0.3, -1.2, 2.0], dtype=torch.float64)
+
+
+def load(document: Document) -> Problem:
+    return load_problem(ProblemSpec.model_validate(document), seed=0, dtype=torch.float64, data_dir=Path("nowhere"))
+
+
+def quadratic(clients: list[Document]) -> Problem:
+    return load({"dataset": {"kind": "quadratic", "clients": clients}})
+
+
+def springs(*optima: list[float]) -> Problem:
+    """F_i(x) = 1/2 |x - e_i|^2."""
+    dim = len(optima[0])
+    return quadratic([{"H": np.eye(dim).tolist(), "e": optimum} for optimum in optima])
+
+
+def test_they_are_what_their_papers_define() -> None:
+    clients = quadratics(count=5)
+    problem = quadratic(clients)
+    gradients = np.array([np.array(client["H"]) @ X.numpy() - client["e"] for client in clients])
+    mean = problem.share @ gradients
+    mean_square = problem.share @ (gradients**2).sum(1)
+    expected = {
+        "gradient_diversity": sqrt(mean_square / (mean**2).sum()),
+        "b_dissimilarity": sqrt(mean_square / (mean**2).sum()),
+        "gradient_variance": problem.share @ ((gradients - mean) ** 2).sum(1),
+    }
+    assert dissimilarity(problem, X, NAMES) == pytest.approx(expected, rel=1e-12)
+
+
+def test_of_a_model_on_data_they_are_those_of_its_gradients() -> None:
+    problem = load(SYNTHETIC["problem"])
+    x = problem.initial()
+    gradients = [problem.gradient(x, client, None) for client in range(8)]
+    mean = sum(share * gradient for share, gradient in zip(problem.share, gradients, strict=True))
+    variance = sum(share * float((gradient - mean).square().sum()) for share, gradient in zip(problem.share, gradients, strict=True))
+    assert dissimilarity(problem, x, ["gradient_variance"]) == {"gradient_variance": pytest.approx(variance, rel=1e-12)}
+
+
+def test_equal_clients_do_not_disagree() -> None:
+    measured = dissimilarity(springs([1, 2, 3], [1, 2, 3]), X, NAMES)
+    assert measured == pytest.approx({"gradient_diversity": 1, "b_dissimilarity": 1, "gradient_variance": 0}, abs=1e-12)
+
+
+def test_where_only_the_mean_gradient_vanishes_both_ratios_are_infinite() -> None:
+    measured = dissimilarity(springs([1, 0], [-1, 0]), torch.zeros(2, dtype=torch.float64), NAMES)
+    assert measured == {"gradient_diversity": inf, "b_dissimilarity": inf, "gradient_variance": 1.0}
+
+
+def test_where_every_gradient_vanishes_clients_are_not_dissimilar() -> None:
+    """FedProx, Definition 3: B = 1 at a common stationary point."""
+    measured = dissimilarity(springs([1, 2], [1, 2]), torch.tensor([1.0, 2.0], dtype=torch.float64), NAMES)
+    assert measured["b_dissimilarity"] == 1
+    assert measured["gradient_variance"] == 0
+
+
+def test_one_client_at_a_time_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = quadratic(quadratics(count=7))
+    expected = dissimilarity(problem, X, NAMES)
+    monkeypatch.setattr(module, "CHUNK_BYTES", 1)
+    assert dissimilarity(problem, X, NAMES) == pytest.approx(expected, rel=1e-14)
+
+
+def test_only_what_is_asked_for_is_measured() -> None:
+    problem = springs([1, 0], [0, 1])
+    assert dissimilarity(problem, torch.ones(2, dtype=torch.float64), ["train_loss"]) == {}
+    assert dissimilarity(problem, torch.ones(2, dtype=torch.float64), ["b_dissimilarity", "test_loss"]).keys() == {"b_dissimilarity"}

@@ -1,0 +1,183 @@
+"""Classification problems: losses, gradients and measures against PyTorch used plainly."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from pydantic import TypeAdapter
+from torch import Tensor, nn
+
+from fedcore.data.federated import Dataset, Samples, divide
+from fedcore.data.plan import PADDING
+from fedcore.models import zoo
+from fedcore.problems import base
+from fedcore.problems.loss import loss_of
+from fedcore.problems.supervised import SupervisedProblem
+from fedcore.spec.problem import AnyModel
+
+SIZES = (9, 4, 17, 1)
+CLASSES = 3
+FEATURES = (2, 8, 8)
+MODELS = {
+    "linear": {"kind": "linear", "l2": 0.3},
+    "logistic": {"kind": "logistic"},
+    "logistic with l2": {"kind": "logistic", "l2": 0.3},
+    "mlp": {"kind": "mlp", "hidden": [5], "l2": 0.1},
+    "deep mlp": {"kind": "mlp", "hidden": [6, 5, 4]},
+    "cnn": {"kind": "cnn", "channels": [2, 3], "hidden": 5, "l2": 0.1},
+    "cnn with group norm": {"kind": "cnn", "channels": [2, 3], "hidden": 5, "norm": "group"},
+}
+each_model = pytest.mark.parametrize("name", MODELS)
+
+
+def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(scores, labels)
+
+
+def half_squared_error(scores: Tensor, labels: Tensor) -> Tensor:
+    return (scores - torch.eye(CLASSES, dtype=scores.dtype)[labels]).pow(2).sum() / (2 * len(labels))
+
+
+def dataset() -> Dataset:
+    """Forty samples, of which thirty-one are held by clients, and eleven for testing."""
+    draw = torch.Generator().manual_seed(0)
+    features = torch.randn(51, *FEATURES, generator=draw, dtype=torch.float64)
+    labels = torch.randint(CLASSES, (51,), generator=draw)
+    return Dataset(Samples(features[:40], labels[:40]), Samples(features[40:], labels[40:]), "noise")
+
+
+class Plain:
+    """A model, its clients' samples and its loss, as one would write them without this library."""
+
+    def __init__(self, name: str) -> None:
+        self.spec: AnyModel = TypeAdapter(AnyModel).validate_python(MODELS[name])
+        self.module = zoo.build(self.spec, FEATURES, CLASSES, seed=1).double()
+        self.loss: Callable[[Tensor, Tensor], Tensor] = half_squared_error if name == "linear" else cross_entropy
+        self.data = dataset()
+        order = np.random.default_rng(0).permutation(40)[: sum(SIZES)]
+        self.parts = np.split(order, np.cumsum(SIZES)[:-1])
+
+    def objective(self, rows: Tensor) -> Tensor:
+        """Mean loss over training samples, and l2 / 2 |theta|^2."""
+        penalty = sum(parameter.pow(2).sum() for parameter in self.module.parameters())
+        train = self.data.train
+        return self.loss(self.module(train.features[rows]), train.labels[rows]) + self.spec.l2 / 2 * penalty
+
+    def gradient(self, problem: SupervisedProblem, theta: Tensor, rows: Tensor) -> dict[str, Tensor]:
+        self.load(problem, theta)
+        names, parameters = zip(*self.module.named_parameters(), strict=True)
+        return dict(zip(names, torch.autograd.grad(self.objective(rows), parameters), strict=True))
+
+    def load(self, problem: SupervisedProblem, theta: Tensor) -> None:
+        self.module.load_state_dict(problem.named(theta))
+
+    def problem(self) -> SupervisedProblem:
+        module = zoo.build(self.spec, FEATURES, CLASSES, seed=1)
+        return SupervisedProblem(divide(self.data, self.parts), module, loss_of(self.spec), self.spec.l2)
+
+
+def models_around(problem: SupervisedProblem, count: int) -> Tensor:
+    """Different models [count, D], far enough from the initial one for every ReLU to switch somewhere."""
+    noise = torch.randn(count, problem.dim, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    return problem.initial() + 0.3 * noise
+
+
+def assert_named(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(actual[name], value, rtol=0, atol=1e-12)
+
+
+@each_model
+def test_the_gradient_of_one_client_is_autograds(name: str) -> None:
+    plain = Plain(name)
+    problem = plain.problem()
+    (theta,) = models_around(problem, 1)
+    for samples in (None, torch.tensor([2]), torch.tensor([3, 0, 1])):
+        rows = torch.from_numpy(plain.parts[2])
+        expected = plain.gradient(problem, theta, rows if samples is None else rows[samples])
+        assert_named(problem.named(problem.gradient(theta, 2, samples)), expected)
+
+
+BATCHES: dict[str, list[list[list[int]]]] = {
+    "full batches": [[[0, 1, 2], [3, 4, 5]], [[3, 2, 1], [0, 1, 2]], [[16, 0, 8], [9, 10, 11]]],
+    "padded and ragged": [[[0, -1, -1], [3, 4, 5]], [[3, 2, 1], [0, -1, -1]], [[16, 0, -1], [9, 10, 11]]],
+    "padding between samples": [[[-1, 0, 8], [3, -1, 5]], [[-1, -1, 1], [0, 1, -1]], [[16, -1, -1], [-1, 10, 11]]],
+}
+
+
+@pytest.mark.parametrize("batches", BATCHES.values(), ids=BATCHES)
+@each_model
+def test_stacked_gradients_are_autograds_client_by_client(name: str, batches: list[list[list[int]]]) -> None:
+    plain, clients = Plain(name), [0, 1, 2]
+    problem = plain.problem()
+    stacked = problem.stack(np.array(clients), torch.tensor(batches))
+    for step in range(2):
+        thetas = models_around(problem, len(clients))
+        for client, theta, gradient in zip(clients, thetas, stacked.gradient(thetas, step), strict=True):
+            samples = [sample for sample in batches[client][step] if sample != PADDING]
+            rows = torch.from_numpy(plain.parts[client])[samples]
+            assert_named(problem.named(gradient), plain.gradient(problem, theta, rows))
+
+
+@each_model
+def test_one_batch_repeated_counts_in_every_step(name: str) -> None:
+    problem = Plain(name).problem()
+    clients, batch = np.array([1, 2]), torch.tensor([[[0, 1, 2, 3]], [[5, 4, 16, -1]]])
+    repeated, written_out = problem.stack(clients, batch.expand(-1, 3, -1)), problem.stack(clients, batch.repeat(1, 3, 1))
+    thetas = models_around(problem, 2)
+    for step in range(3):
+        assert torch.equal(repeated.gradient(thetas, step), written_out.gradient(thetas, step))
+
+
+@each_model
+def test_full_gradients_of_many_clients_are_those_of_each(name: str) -> None:
+    problem = Plain(name).problem()
+    (theta,) = models_around(problem, 1)
+    expected = torch.stack([problem.gradient(theta, client, None) for client in (3, 1)])
+    torch.testing.assert_close(problem.client_gradients(theta, np.array([3, 1])), expected, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("working_bytes", [1, base.WORKING_BYTES])
+@each_model
+def test_measures_are_those_of_a_plain_pass_over_all_samples(name: str, working_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "WORKING_BYTES", working_bytes)
+    plain = Plain(name)
+    problem = plain.problem()
+    (theta,) = models_around(problem, 1)
+    plain.load(problem, theta)
+    with torch.no_grad():
+        scores = plain.module(plain.data.test.features)
+        expected = {
+            "train_loss": sum(
+                share * float(plain.objective(torch.from_numpy(part))) for share, part in zip(problem.share, plain.parts, strict=True)
+            ),
+            "test_loss": float(plain.loss(scores, plain.data.test.labels)),
+            "test_accuracy": float((scores.argmax(1) == plain.data.test.labels).double().mean()),
+        }
+    assert problem.evaluate(theta, list(expected)) == pytest.approx(expected, abs=1e-12)
+
+
+def test_only_what_is_asked_for_is_measured() -> None:
+    problem = Plain("logistic").problem()
+    assert problem.evaluate(problem.initial(), ["test_accuracy", "gradient_diversity"]).keys() == {"test_accuracy"}
+
+
+def test_a_client_counts_by_its_samples() -> None:
+    problem = Plain("logistic").problem()
+    assert problem.sizes.tolist() == list(SIZES)
+    np.testing.assert_allclose(problem.share, np.array(SIZES) / sum(SIZES))
+
+
+def test_training_starts_from_the_modules_own_parameters_each_time() -> None:
+    plain = Plain("cnn")
+    problem = plain.problem()
+    assert_named(problem.named(problem.initial()), dict(plain.module.named_parameters()))
+    problem.initial().zero_()
+    assert problem.initial().abs().sum() > 0
+
+
+def test_capacity_is_the_budget_over_what_a_sample_takes() -> None:
+    """Logistic: 128 features, the same flattened, 3 scores, at 8 bytes."""
+    assert Plain("logistic").problem().capacity == (64 << 20) // (8 * (128 + 128 + 3))
