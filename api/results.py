@@ -11,19 +11,18 @@ from api.schemas import Flaw, Results
 from api.summaries import COLUMNS, results_of
 from api.tables import Table, to_csv, to_parquet
 from fedcore.store import Database, experiments, rounds, runs
+from fedcore.summary import HEADLINES, headline
 
 router = APIRouter(prefix="/v1/experiments", tags=["results"])
 
 JSON, CSV, PARQUET = "application/json", "text/csv", "application/vnd.apache.parquet"
-PREFERRED = ("test_accuracy", "suboptimality", "train_loss", "test_loss")
-"""What is drawn when nothing is asked for: the first of these that there is."""
 
 Points = Annotated[
     int, Query(ge=2, le=100_000, description="Points of a curve, at most; evenly spread, the first and the last among them.")
 ]
 TableName = Annotated[Table, Query(description="For CSV and Parquet: figures over seeds, or curves.")]
 Accept = Annotated[str | None, Header(include_in_schema=False)]
-Metric = Annotated[str | None, Query(description="What is drawn; absent, the first that there is of " + ", ".join(PREFERRED) + ".")]
+Metric = Annotated[str | None, Query(description="What is drawn; absent, the first that there is of " + ", ".join(HEADLINES) + ".")]
 X = Annotated[Horizontal, Query(description="What it is drawn over: rounds, or megabytes sent in both directions.")]
 
 
@@ -87,7 +86,7 @@ def _choose(results: Results, metric: str | None) -> str:
     """The metric to draw; of an experiment without rows yet, whatever was asked for."""
     known = {name for arm in results.arms for name in arm.curves}
     if metric is None:
-        return next((name for name in PREFERRED if name in known), PREFERRED[0])
+        return headline(known)
     if known and metric not in known:
         raise InvalidRequestError([Flaw(pointer="?metric", detail=f"must be one of {', '.join(sorted(known))}, not {metric!r}")])
     return metric

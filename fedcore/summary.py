@@ -1,6 +1,6 @@
 """The statistics of results: figures over seeds with confidence intervals, paired differences, curves. Standard library only."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import cos, isfinite, pi, sin, sqrt, tan
 from typing import NamedTuple
@@ -15,6 +15,8 @@ BETTER = {
     "distance": min,
 }
 """What the best of a metric is; a metric that is not here has no better and worse."""
+HEADLINES = ("test_accuracy", "suboptimality", "train_loss", "test_loss")
+"""What is shown when nothing is asked for: the first of these that there is."""
 
 
 class Estimate(NamedTuple):
@@ -26,6 +28,11 @@ class Estimate(NamedTuple):
     low: float | None
     """Lower end of the confidence interval of the mean."""
     high: float | None
+
+
+def headline(metrics: Container[str]) -> str:
+    """The metric among `metrics` to show when none was asked for."""
+    return next((name for name in HEADLINES if name in metrics), HEADLINES[0])
 
 
 def estimate(values: Sequence[float]) -> Estimate | None:

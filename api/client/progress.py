@@ -9,13 +9,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from api.client.events import Event
 from api.schemas import RoundEvent, Run, StatusEvent
 from fedcore.status import ENDED, Status
+from fedcore.summary import headline
 
 Tell = Callable[[Event], None]
 
 MOST_BARS = 40
 """More runs than this share one bar, for their own would not fit a screen."""
-SHOWN = ("test_accuracy", "suboptimality", "objective", "train_loss")
-"""The first of these that a row has is shown."""
 
 
 @contextmanager
@@ -25,7 +24,13 @@ def report(runs: Sequence[Run], console: Console | None = None) -> Iterator[Tell
     if not console.is_terminal:
         yield _Lines(runs, console).tell
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[note]}"))
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}", markup=False),
+    )
     with Progress(*columns, console=console) as progress:
         yield _Bars(runs, progress).tell if len(runs) <= MOST_BARS else _Bar(runs, progress).tell
 
@@ -74,10 +79,11 @@ class _Lines:
 
     def tell(self, event: Event) -> None:
         if isinstance(event, RoundEvent):
-            self._notes[event.run_id] = f", {_note(event)}"
+            self._notes[event.run_id] = _note(event)
         elif event.run_id is not None and event.status in ENDED:
-            note = self._notes.get(event.run_id, "")
-            self._console.print(f"{self._names[event.run_id]}: {event.status} after {event.rounds_done} rounds{note}", highlight=False)
+            told = f"{self._names[event.run_id]}: {event.status} after {event.rounds_done} rounds"
+            note = self._notes.get(event.run_id)
+            self._console.print(f"{told}, {note}" if note else told, highlight=False, markup=False)
 
 
 def _name(run: Run) -> str:
@@ -85,6 +91,6 @@ def _name(run: Run) -> str:
 
 
 def _note(row: RoundEvent) -> str:
-    measured = {**row.extra, "test_accuracy": row.test_accuracy, "train_loss": row.train_loss}
-    name = next((name for name in SHOWN if measured.get(name) is not None), None)
-    return "" if name is None else f"{name.replace('_', ' ')} {measured[name]:.4g}"
+    measured = {name: value for name, value in {**row.extra, **row.model_dump(exclude={"extra"})}.items() if value is not None}
+    metric = headline(measured)
+    return f"{metric.replace('_', ' ')} {measured[metric]:.4g}" if metric in measured else ""

@@ -45,9 +45,9 @@ def test_more_runs_than_a_screen_holds_share_one_bar() -> None:
 def test_a_file_gets_a_line_per_ended_run(status: Status, told: str) -> None:
     console, run = _console(terminal=False), _run(0)
     with report([run], console) as tell:
-        tell(_row(run, 3, extra={"objective": 0.5}))
+        tell(_row(run, 3, extra={"suboptimality": 0.5}))
         tell(_ended(run, status, 3))
-    assert _text(console) == f"fedavg, seed 0: {told}, objective 0.5\n"
+    assert _text(console) == f"fedavg, seed 0: {told}, suboptimality 0.5\n"
 
 
 def _console(*, terminal: bool) -> Console:

@@ -1,0 +1,5 @@
+"""`python -m api.cli` is `fedq`."""
+
+from api.cli import main
+
+main()

@@ -1,0 +1,51 @@
+"""The commands of `fedq`, put together; errors become messages on stderr and exit codes."""
+
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from api.cli import lifecycle, offers, operations, outcomes, status, submission
+from api.cli.demo import demo
+from api.cli.failures import MEANINGS, code_of, explain
+from api.cli.up import up
+from api.client import ClientError
+
+HELP = """Run federated-learning experiments with FedQ.
+
+Commands talk to the service at FEDQ_URL, with the key FEDQ_API_KEY if it wants one; `fedq up` starts a service on this machine.
+"""
+EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in MEANINGS.items()) + "."
+
+PANELS = {
+    "Experiments": (
+        submission.submit,
+        status.status,
+        status.watch,
+        lifecycle.cancel,
+        lifecycle.pause,
+        lifecycle.resume,
+        lifecycle.retry,
+        lifecycle.delete,
+    ),
+    "Results": (outcomes.results, outcomes.figure, outcomes.model),
+    "What there is": (offers.presets, offers.catalogue, operations.queue, operations.workers),
+    "Service": (up, demo),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Carry out a command, that of the process unless `arguments` are given; ends the process with its exit code."""
+    try:
+        _app()(args=arguments, prog_name="fedq")
+    except ClientError as error:
+        explain(error)
+        sys.exit(code_of(error))
+
+
+def _app() -> typer.Typer:
+    app = typer.Typer(help=HELP, epilog=EPILOG, no_args_is_help=True, add_completion=False)
+    for panel, commands in PANELS.items():
+        for command in commands:
+            app.command(rich_help_panel=panel)(command)
+    return app

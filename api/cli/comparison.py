@@ -1,0 +1,64 @@
+"""The results of an experiment as a table: its arms, compared in one metric."""
+
+from collections.abc import Callable, Iterator
+
+from rich.table import Table
+
+from api.cli.views import ABSENT, table
+from api.schemas import ArmResult, Estimate, MetricResult, Results
+from fedcore.status import Status
+from fedcore.summary import headline
+
+NOTHING = MetricResult(best=None, final=None, best_difference=None, final_difference=None)
+SMALLEST, LARGEST = 1e-3, 1e5
+"""Between these a number is written out, else with an exponent."""
+
+Format = Callable[[float, str], str]
+"""A number in words, with `+` as its second argument to show its sign always."""
+
+
+def comparison(results: Results, metric: str | None = None) -> Table:
+    """Best and final of a metric over the seeds, the paired difference to the first arm, traffic; absent, the most telling metric."""
+    metric = metric or headline({name for arm in results.arms for name in arm.metrics})
+    shares = metric.endswith("accuracy")
+    number: Format = _percent if shares else _plain
+    rows = [[*_row(arm, metric, number), _remark(arm)] for arm in results.arms]
+    columns = ("arm", "best", "final", f"final - {results.arms[0].name} [{results.confidence:.0%} CI]", "MB sent", "")
+    words, seeds = metric.replace("_", " ") + (" in %" if shares else ""), max(len(arm.seeds) for arm in results.arms)
+    return table(columns, rows, title=f"{results.name}: {words}, mean ± std over {seeds} seeds")
+
+
+def _row(arm: ArmResult, metric: str, number: Format) -> Iterator[object]:
+    figures = arm.metrics.get(metric, NOTHING)
+    yield arm.name
+    yield _spread(figures.best, number)
+    yield _spread(figures.final, number)
+    yield _difference(figures.final_difference, number)
+    yield ABSENT if arm.megabytes_sent is None else f"{arm.megabytes_sent.mean:,.1f}"
+
+
+def _spread(estimate: Estimate | None, number: Format) -> str:
+    if estimate is None:
+        return ABSENT
+    return number(estimate.mean, "") + ("" if estimate.std is None else f" ± {number(estimate.std, '')}")
+
+
+def _difference(estimate: Estimate | None, number: Format) -> str:
+    if estimate is None:
+        return ABSENT
+    interval = "" if estimate.low is None or estimate.high is None else f" [{number(estimate.low, '+')}, {number(estimate.high, '+')}]"
+    return number(estimate.mean, "+") + interval
+
+
+def _remark(arm: ArmResult) -> str:
+    unfinished = [f"{count} {status}" for status, count in arm.runs.items() if status is not Status.SUCCEEDED]
+    diverged = [f"{arm.diverged} of {sum(arm.runs.values())} diverged"] if arm.diverged else []
+    return ", ".join(unfinished + diverged)
+
+
+def _percent(value: float, sign: str) -> str:
+    return format(100 * value, f"{sign}.2f")
+
+
+def _plain(value: float, sign: str) -> str:
+    return format(value, f"{sign}.4f" if value == 0 or SMALLEST <= abs(value) < LARGEST else f"{sign}.2e")

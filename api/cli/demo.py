@@ -1,0 +1,40 @@
+"""`fedq demo`: the service from end to end, in less than a minute."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Annotated, get_args
+
+import typer
+
+from api.cli.assignments import overrides
+from api.cli.comparison import comparison
+from api.cli.following import conclude
+from api.cli.submission import Assignments
+from api.cli.terminal import stderr, stdout
+from api.client import Client
+from api.client.client import Form
+from api.embedded import embedded_service
+
+PRESET = "demo"
+MOST_WORKERS = 4
+"""More would take longer to start than they save."""
+
+Folder = Annotated[Path, typer.Option("--output", metavar="DIR", help="Where to write the pictures.")]
+
+
+def demo(output: Folder = Path("demo"), assignments: Assignments = None) -> None:
+    """Compare four algorithms on real data, on a service started for it and stopped afterwards: a table and pictures."""
+    changes = overrides(assignments or [])
+    # Ends like Ctrl-C, so that whatever was started is stopped.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    stderr().print("Starting a service in a private folder ...")
+    with embedded_service(workers=min(os.cpu_count() or 1, MOST_WORKERS)) as url, Client(url) as client:
+        experiment = client.submit(PRESET, changes)
+        stderr().print(experiment.description, markup=False)
+        ended = client.wait(experiment.id, progress=True)
+        stdout().print(comparison(client.results(experiment.id)))
+        output.mkdir(parents=True, exist_ok=True)
+        pictures = [client.save_figure(experiment.id, output / f"{PRESET}.{form}") for form in get_args(Form)]
+        typer.echo(f"The curves are in {' and '.join(map(str, pictures))}")
+    conclude(ended)

@@ -1,0 +1,37 @@
+"""Results as bytes, for files and pipes."""
+
+from enum import StrEnum
+from pathlib import Path
+
+import typer
+
+from api import tables
+from api.schemas import Results
+
+
+class Encoding(StrEnum):
+    """How results are written; in a file's name, its suffix."""
+
+    JSON = "json"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+def encode(results: Results, encoding: Encoding) -> bytes:
+    """The results; CSV and Parquet hold the summary, one figure a line."""
+    match encoding:
+        case Encoding.JSON:
+            return results.model_dump_json(indent=2).encode()
+        case Encoding.CSV:
+            return tables.to_csv(results, "summary")
+        case Encoding.PARQUET:
+            return tables.to_parquet(results, "summary")
+
+
+def encoding_of(path: Path) -> Encoding:
+    """What the suffix of `path` asks for. Raises typer.BadParameter."""
+    try:
+        return Encoding(path.suffix.lower().removeprefix("."))
+    except ValueError as error:
+        known = ", ".join(f".{encoding}" for encoding in Encoding)
+        raise typer.BadParameter(f"results are written to {known}, not to {path}", param_hint="--output") from error

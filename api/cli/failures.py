@@ -1,0 +1,64 @@
+"""Exit codes that a pipeline can use, and errors in words."""
+
+from enum import IntEnum
+
+from rich.text import Text
+
+from api.cli.terminal import stderr
+from api.client import (
+    ClientError,
+    ConflictError,
+    InvalidRequestError,
+    NotAllowedError,
+    NotFoundError,
+    ServiceError,
+    UnreadableSpecificationError,
+)
+
+
+class ExitCode(IntEnum):
+    """How a command ended; MEANINGS says it in words."""
+
+    DONE = 0
+    UNSUCCESSFUL = 1
+    REFUSED = 2
+    UNREACHABLE = 3
+    IMPOSSIBLE = 4
+    INTERRUPTED = 130
+
+
+MEANINGS = {
+    ExitCode.DONE: "done",
+    ExitCode.UNSUCCESSFUL: "the experiment that was waited for failed or was cancelled",
+    ExitCode.REFUSED: "the command or the specification is not valid",
+    ExitCode.UNREACHABLE: "the service did not answer, or failed",
+    ExitCode.IMPOSSIBLE: "there is no such thing, it makes no sense in its present state, or is not allowed",
+    ExitCode.INTERRUPTED: "interrupted",
+}
+CODES: dict[type[ClientError], ExitCode] = {
+    UnreadableSpecificationError: ExitCode.REFUSED,
+    InvalidRequestError: ExitCode.REFUSED,
+    NotFoundError: ExitCode.IMPOSSIBLE,
+    ConflictError: ExitCode.IMPOSSIBLE,
+    NotAllowedError: ExitCode.IMPOSSIBLE,
+}
+
+
+def code_of(error: ClientError) -> ExitCode:
+    """The exit code for `error`."""
+    return CODES.get(type(error), ExitCode.UNREACHABLE)
+
+
+def explain(error: ClientError) -> None:
+    """Say on stderr what went wrong: where the service found flaws, each with its place."""
+    if isinstance(error, ServiceError) and error.flaws:
+        complain(error.problem.title)
+        for flaw in error.flaws:
+            stderr().print(Text.assemble("  ", (flaw.pointer or "/", "bold"), f": {flaw.detail}"))
+    else:
+        complain(str(error))
+
+
+def complain(message: str) -> None:
+    """Say on stderr that something is wrong."""
+    stderr().print(Text.assemble(("fedq: ", "red"), message))

@@ -1,0 +1,63 @@
+"""`fedq results`, `figure`, `model`."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from api.cli.comparison import comparison
+from api.cli.encodings import Encoding, encode
+from api.cli.terminal import AsJson, ExperimentId, stdout
+from api.client import Client, Results
+from api.client.client import Horizontal
+
+
+class Format(StrEnum):
+    """How results are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+Metric = Annotated[str | None, typer.Option(help="Which metric; absent, the most telling one that there is.")]
+AsFormat = Annotated[Format, typer.Option("--format", help="A table of one metric, or all figures as JSON or CSV.")]
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as `fedq status EXPERIMENT` lists it.")]
+Picture = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write it, .svg or .png; absent, EXPERIMENT.svg here.")]
+Over = Annotated[Horizontal, typer.Option("--x", help="Draw over rounds, or over the bytes sent.")]
+ModelFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write it; absent, RUN.safetensors here.")]
+
+
+def results(experiment: ExperimentId, form: AsFormat = Format.TABLE, metric: Metric = None, as_json: AsJson = False) -> None:
+    """Print what came out of an experiment, as far as it is; --json is short for --format json."""
+    with Client() as client:
+        found = client.results(experiment)
+    match Format.JSON if as_json else form:
+        case Format.TABLE:
+            stdout().print(comparison(found, _known(found, metric)))
+        case other:
+            typer.echo(encode(found, Encoding(other)), nl=other is Format.JSON)
+
+
+def figure(experiment: ExperimentId, output: Picture = None, metric: Metric = None, x: Over = "round") -> None:
+    """Draw the curves of an experiment and print where the picture is."""
+    path = output or Path(f"{experiment}.svg")
+    with Client() as client:
+        try:
+            typer.echo(client.save_figure(experiment, path, metric=metric, x=x))
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--output") from error
+
+
+def model(run: RunId, output: ModelFile = None) -> None:
+    """Fetch the final model of a run and print where it is."""
+    with Client() as client:
+        typer.echo(client.save_model(run, output or Path(f"{run}.safetensors")))
+
+
+def _known(results: Results, metric: str | None) -> str | None:
+    known = sorted({name for arm in results.arms for name in arm.metrics})
+    if metric is not None and known and metric not in known:
+        raise typer.BadParameter(f"must be one of {', '.join(known)}, not {metric!r}", param_hint="--metric")
+    return metric

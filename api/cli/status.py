@@ -1,0 +1,50 @@
+"""`fedq status` and `fedq watch`."""
+
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from api.cli import views
+from api.cli.following import conclude, follow
+from api.cli.terminal import AsJson, ExperimentId, print_json, show, stdout
+from api.client import Client
+from fedcore.status import Status
+
+OptionalId = Annotated[str | None, typer.Argument(metavar="[EXPERIMENT]", help="The experiment's id; absent, all are listed.")]
+WithStatus = Annotated[Status | None, typer.Option("--status", help="List only those with this status.")]
+Tag = Annotated[str | None, typer.Option(help="List only those with this tag.")]
+Name = Annotated[str | None, typer.Option(help="List only those with exactly this name.")]
+Limit = Annotated[int, typer.Option(min=1, help="List at most so many, the newest.")]
+
+
+def status(
+    experiment: OptionalId = None,
+    with_status: WithStatus = None,
+    tag: Tag = None,
+    name: Name = None,
+    limit: Limit = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Show an experiment and its runs, or list experiments, newest first."""
+    with Client() as client:
+        if experiment is None:
+            items = list(islice(client.experiments(status=with_status, tag=tag, name=name), limit))
+            show(items, views.experiments, as_json=as_json)
+        elif as_json:
+            print_json(client.experiment(experiment))
+        else:
+            stdout().print(views.experiment(client.experiment(experiment), client.runs(experiment)))
+
+
+def watch(experiment: ExperimentId, as_json: AsJson = False) -> None:
+    """Follow an experiment until it has ended; with --json, print each of its events on a line."""
+    with Client() as client:
+        if as_json:
+            for event in client.events(experiment):
+                typer.echo(event.model_dump_json())
+        else:
+            follow(client, experiment)
+        conclude(client.experiment(experiment))
+    if not as_json:
+        typer.echo(f"{experiment} succeeded")

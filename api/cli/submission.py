@@ -1,0 +1,73 @@
+"""`fedq submit`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from api.cli import views
+from api.cli.assignments import overrides
+from api.cli.comparison import comparison
+from api.cli.encodings import encode, encoding_of
+from api.cli.following import conclude, follow
+from api.cli.terminal import AsJson, print_json, show, stderr
+from api.client import Client
+from api.client.specification import Specification, parse
+
+STDIN = Path("-")
+
+SpecificationFile = Annotated[
+    Path | None, typer.Argument(metavar="SPEC", help="A specification as a JSON or YAML file; - reads it from standard input.")
+]
+PresetName = Annotated[str | None, typer.Option("--preset", metavar="NAME", help="Submit a preset; `fedq presets` lists them.")]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="Change a field, as in --set rounds=20 --set local.lr=0.1; may be repeated."),
+]
+Wait = Annotated[bool, typer.Option("--wait", help="Follow the experiment until it has ended, then print its results.")]
+Output = Annotated[Path | None, typer.Option(metavar="FILE", help="Wait, and write the results here too: .json, .csv or .parquet.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what it would set in motion; submit nothing.")]
+Key = Annotated[
+    str | None, typer.Option(metavar="KEY", help="Given a second time with the same specification, nothing is submitted again.")
+]
+
+
+def submit(
+    spec: SpecificationFile = None,
+    preset: PresetName = None,
+    assignments: Assignments = None,
+    wait: Wait = False,
+    output: Output = None,
+    dry_run: DryRun = False,
+    idempotency_key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Submit an experiment and print its id; with --wait, its results."""
+    specification, changes = _specification(spec, preset), overrides(assignments or [])
+    encoding = None if output is None else encoding_of(output)
+    with Client() as client:
+        if dry_run:
+            show(client.dry_run(specification, changes), views.plan, as_json=as_json)
+            return
+        experiment = client.submit(specification, changes, idempotency_key=idempotency_key)
+        if not (wait or output):
+            print_json(experiment) if as_json else typer.echo(experiment.id)
+            return
+        stderr().print(f"{experiment.id} {experiment.name}", markup=False)
+        ended = follow(client, experiment.id)
+        results = client.results(experiment.id)
+    show(results, comparison, as_json=as_json)
+    if output is not None and encoding is not None:
+        output.write_bytes(encode(results, encoding))
+    conclude(ended)
+
+
+def _specification(spec: Path | None, preset: str | None) -> Specification:
+    match spec, preset:
+        case None, str():
+            return preset
+        case Path(), None:
+            return parse(sys.stdin.read(), "standard input") if spec == STDIN else spec
+        case _:
+            raise typer.BadParameter("give a specification file, or a preset by --preset NAME", param_hint="SPEC")

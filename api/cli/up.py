@@ -1,0 +1,20 @@
+"""`fedq up`: a service on this machine."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Home = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of all state; absent, FEDQ_HOME or .fedq.")]
+Host = Annotated[str | None, typer.Option(help="Address to listen on; absent, 127.0.0.1.")]
+Port = Annotated[int | None, typer.Option(min=0, max=65_535, help="Port to listen on, 0 for any that is free; absent, 8642.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes; absent, one per core.")]
+
+
+def up(home: Home = None, host: Host = None, port: Port = None, workers: Workers = None) -> None:
+    """Start a service on this machine: API, workers and all they need. Ctrl-C stops it; the next start goes on where it was."""
+    given = {"--home": home, "--host": host, "--port": port, "--workers": workers}
+    options = [f"{name}={value}" for name, value in given.items() if value is not None]
+    os.execv(sys.executable, [sys.executable, "-m", "workers.supervisor", *options])  # noqa: S606 - our own command

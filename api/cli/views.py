@@ -1,0 +1,99 @@
+"""Answers of the service as tables."""
+
+from collections.abc import Iterable, Sequence
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from api.schemas import CatalogBlock, Experiment, ExperimentSummary, Plan, PresetSummary, QueueDepth, Run, Worker
+from fedcore.status import Status
+
+STYLES = {Status.SUCCEEDED: "green", Status.RUNNING: "cyan", Status.FAILED: "red", Status.CANCELLED: "yellow", Status.PAUSED: "yellow"}
+ABSENT = "-"
+TIME = "%Y-%m-%d %H:%M:%S"
+
+
+def table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str | None = None) -> Table:
+    """A table of plain text; the first column is never shortened, since it names the row."""
+    made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    for number, column in enumerate(columns):
+        made.add_column(column, no_wrap=number == 0, overflow="fold")
+    for row in rows:
+        made.add_row(*map(_cell, row))
+    return made
+
+
+def experiments(items: Sequence[ExperimentSummary]) -> Table:
+    """Experiments, one a line."""
+    rows = ((item.id, item.name, item.status, _rounds(item), f"{item.created_at:{TIME}}") for item in items)
+    return table(("experiment", "name", "status", "rounds", "submitted (UTC)"), rows)
+
+
+def experiment(item: Experiment, runs: Sequence[Run]) -> RenderableType:
+    """An experiment and its runs."""
+    eta = "" if item.progress.eta_s is None else f", about {item.progress.eta_s:.0f} s to go"
+    head = Text.assemble(f"{item.name}: ", _cell(item.status), f", {_rounds(item)} rounds{eta}")
+    error = [Text(item.error, style="red")] if item.error else []
+    rows = ((run.id, run.arm_name, run.seed, run.status, f"{run.rounds_done}/{run.rounds_total}", _note(run)) for run in runs)
+    return Group(head, *error, table(("run", "arm", "seed", "status", "rounds", ""), rows))
+
+
+def plan(item: Plan) -> RenderableType:
+    """What a dry run estimates."""
+    columns = ("arm", "runs", "parameters", "local steps", "MB up", "MB down", "memory, MB")
+    sizes = ((arm.bytes_up, arm.bytes_down, arm.memory_bytes) for arm in item.arms)
+    rows = [
+        (arm.name, arm.runs, f"{arm.parameters:,}", f"{arm.local_steps:,}", *(f"{size / 1e6:,.1f}" for size in of_arm))
+        for arm, of_arm in zip(item.arms, sizes, strict=True)
+    ]
+    total = (
+        f"{item.runs} runs, {item.rounds:,} rounds, about {item.local_steps:,} local steps; the figures below are for one run of each arm"
+    )
+    return Group(Text(f"{item.name}: {total}"), table(columns, rows))
+
+
+def presets(items: Sequence[PresetSummary]) -> Table:
+    """Presets, one a line."""
+    return table(("preset", "version", "shows", "source"), ((item.name, item.version, item.title, item.source) for item in items))
+
+
+def blocks(items: Sequence[CatalogBlock]) -> Table:
+    """The blocks of a specification with a choice."""
+    return table(("block", "kinds"), ((block.path, ", ".join(kind.kind for kind in block.kinds)) for block in items))
+
+
+def kinds(block: CatalogBlock) -> Table:
+    """The choices for one block."""
+    rows = ((kind.kind, kind.description.partition("\n")[0], _fields(kind.defaults), kind.source) for kind in block.kinds)
+    return table((block.path, "what it is", "defaults", "source"), rows)
+
+
+def queues(items: Sequence[QueueDepth]) -> Table:
+    """Queues, one a line."""
+    rows = ((item.queue, item.queued, item.running, item.paused, f"{item.rounds_left:,}") for item in items)
+    return table(("queue", "queued", "running", "paused", "rounds left"), rows)
+
+
+def workers(items: Sequence[Worker]) -> Table:
+    """Workers, one a line."""
+    rows = ((item.id, item.device, ", ".join(item.queues), item.run_id, f"{item.seen_at:{TIME}}") for item in items)
+    return table(("worker", "device", "queues", "run", "seen (UTC)"), rows)
+
+
+def _cell(value: object) -> Text:
+    """As text, for what users write may look like markup."""
+    return Text(ABSENT if value is None else str(value), style=STYLES.get(value, "") if isinstance(value, Status) else "")
+
+
+def _rounds(item: ExperimentSummary) -> str:
+    return f"{item.progress.rounds_done}/{item.progress.rounds_total}"
+
+
+def _note(run: Run) -> str:
+    return f"diverged in round {run.diverged_round}" if run.diverged else run.error or ""
+
+
+def _fields(defaults: dict[str, object]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in defaults.items())
