@@ -24,33 +24,35 @@ def fingerprint(spec: ExperimentSpec, seed: int) -> str:
 
 
 def dumps(tensors: Mapping[str, Tensor], manifest: Mapping[str, Any]) -> bytes:
-    """Tensors and manifest as safetensors, with a digest over the tensors."""
+    """Tensors and manifest as safetensors, with a digest over both."""
     resident = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    note = json.dumps({**manifest, "format": FORMAT, "digest": _digest(save(resident))}, sort_keys=True)
-    return save(resident, {_MANIFEST: note})
+    content = {**manifest, "format": FORMAT}
+    return _written(resident, {**content, "digest": _digest(resident, content)})
 
 
 def loads(data: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and manifest of `dumps`; raises CheckpointError when the bytes are damaged or of another format."""
-    try:
-        tensors = load(data)
-        manifest = json.loads(_header(data)[0]["__metadata__"][_MANIFEST])
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise CheckpointError(f"not a readable checkpoint: {error}") from error
+    tensors, manifest = _read(data)
     if manifest.get("format") != FORMAT:
         raise CheckpointError(f"checkpoint of format {manifest.get('format')}; this version reads format {FORMAT}")
-    if manifest["digest"] != _digest(data):
-        raise CheckpointError("the checkpoint is damaged: its tensors do not match its digest")
+    if manifest.pop("digest", None) != _digest(tensors, manifest):
+        raise CheckpointError("the checkpoint is damaged: its content does not match its digest")
     return tensors, manifest
 
 
-def _header(data: bytes) -> tuple[dict[str, Any], bytes]:
-    """The safetensors header, and the tensors' bytes after it."""
-    end = 8 + int.from_bytes(data[:8], "little")
-    header: dict[str, Any] = json.loads(data[8:end])
-    return header, data[end:]
+def _read(data: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    try:
+        tensors = load(data)
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        manifest = dict(json.loads(header["__metadata__"][_MANIFEST]))
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"not a readable checkpoint: {error}") from error
+    return tensors, manifest
 
 
-def _digest(data: bytes) -> str:
-    """Of the tensors' bytes, whatever the header says."""
-    return hashlib.blake2b(_header(data)[1], digest_size=16).hexdigest()
+def _written(tensors: Mapping[str, Tensor], manifest: Mapping[str, Any]) -> bytes:
+    return save(dict(tensors), {_MANIFEST: json.dumps(manifest, sort_keys=True)})
+
+
+def _digest(tensors: Mapping[str, Tensor], manifest: Mapping[str, Any]) -> str:
+    return hashlib.blake2b(_written(tensors, manifest), digest_size=16).hexdigest()

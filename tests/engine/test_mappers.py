@@ -1,11 +1,15 @@
 """The engines on cohorts that are ragged, and larger than the memory one computation may take."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
 from fedcore import Simulation
-from fedcore.problems import base
+from fedcore.problems import Problem, Stacked, base
+from fedcore.problems.base import Ids
 from tests.documents import QUADRATIC, SYNTHETIC, Document, specification
 
 DIGITS_CNN: Document = {
@@ -45,6 +49,33 @@ def test_the_engines_agree_however_little_fits_into_memory(name: str, working_by
     monkeypatch.setattr(base, "WORKING_BYTES", working_bytes)
     for engine in ("reference", "vectorised"):
         torch.testing.assert_close(trained(CASES[name], engine), expected, rtol=0, atol=1e-12)
+
+
+class Noting:
+    """A problem that notes how many samples each stretch holds."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.held: list[tuple[int, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.problem, name)
+
+    def stack(self, clients: Ids, batches: Tensor) -> Stacked:
+        self.held.append(tuple(batches.shape))
+        return self.problem.stack(clients, batches)
+
+
+@pytest.mark.parametrize("working_bytes", [1, 20_000, 100_000])
+def test_a_stretch_holds_no_more_samples_than_the_problem_has_capacity_for(working_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "WORKING_BYTES", working_bytes)
+    simulation = Simulation(specification(LOGISTIC), seed=0)
+    problem = Noting(simulation._setting.problem)
+    simulation._setting = replace(simulation._setting, problem=problem)
+    simulation.advance()
+    assert problem.held
+    for clients, steps, width in problem.held:
+        assert clients * steps * width <= problem.capacity or clients == steps == 1
 
 
 @pytest.mark.parametrize(("document", "engine"), [(SYNTHETIC, "vectorised"), (QUADRATIC, "vectorised"), (DIGITS_CNN, "reference")])
