@@ -8,6 +8,7 @@ import typer
 from api.cli import lifecycle, offers, operations, outcomes, status, submission
 from api.cli.demo import demo
 from api.cli.failures import MEANINGS, code_of, explain
+from api.cli.migrate import migrate
 from api.cli.up import up
 from api.client import ClientError
 
@@ -30,7 +31,7 @@ PANELS = {
     ),
     "Results": (outcomes.results, outcomes.figure, outcomes.model),
     "What there is": (offers.presets, offers.catalogue, operations.queue, operations.workers),
-    "Service": (up, demo),
+    "Service": (up, demo, migrate),
 }
 
 

@@ -1,0 +1,1 @@
+"""What containers are made from."""

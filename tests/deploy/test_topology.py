@@ -1,0 +1,60 @@
+"""The processes of the compose file, run here on a real PostgreSQL and Redis, carry an experiment out."""
+
+import os
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from api.client import Client, ServiceUnreachableError
+from tests.documents import SYNTHETIC
+from tests.support.polling import eventually
+from tests.support.postgresql import fresh_database
+from tests.support.processes import served
+
+pytestmark = pytest.mark.slow
+
+PROGRAMS = {"python": [sys.executable], "uvicorn": [sys.executable, "-m", "uvicorn"], "fedq": [sys.executable, "-m", "api.cli"]}
+
+
+def test_the_services_of_the_compose_file_carry_an_experiment_out(
+    ours: dict[str, Any], postgresql_server: str, redis_url: str, tmp_path: Path
+) -> None:
+    port, database = str(_free_port()), f"fedq_{uuid4().hex}"
+    with ExitStack() as running, Client(f"http://127.0.0.1:{port}", retries=0) as client:
+        database_url = running.enter_context(fresh_database(postgresql_server, database))
+        here = {"FEDQ_DATABASE_URL": database_url, "FEDQ_BROKER_URL": redis_url, "FEDQ_STORAGE_URL": str(tmp_path / "storage")}
+        places = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        subprocess.run(_command(ours["migrate"], port), env=places | ours["migrate"]["environment"] | here, cwd=tmp_path, check=True)
+        for name in ("api", "reconciler", "worker"):
+            environment = places | ours[name]["environment"] | here
+            running.enter_context(served(_command(ours[name], port), tmp_path / f"{name}.log", env=environment, cwd=tmp_path))
+        eventually(lambda: _answers(client), timeout_s=30)
+        id = client.submit(SYNTHETIC).id
+        assert client.wait(id, timeout_s=60).status == "succeeded"
+        assert client.model(client.runs(id)[0].id)
+
+
+def _command(service: dict[str, Any], port: str) -> list[str]:
+    """The command of a container, for this machine: its programs, this port, loopback."""
+    program, *arguments = service["command"]
+    replaced = {"8642": port, "0.0.0.0": "127.0.0.1"}
+    return [*PROGRAMS[program], *(replaced.get(argument, argument) for argument in arguments)]
+
+
+def _answers(client: Client) -> bool:
+    try:
+        return bool(client.presets())
+    except ServiceUnreachableError:
+        return False
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
