@@ -1,9 +1,10 @@
-"""What the endpoints are handed: database, storage, settings, the feed of news; and identifiers that are fit for a query."""
+"""What the endpoints are handed: database, storage, settings, the feed of news; and parameters that are fit for a query."""
 
+import re
 from typing import Annotated
 
 from fastapi import Depends, Path, Request
-from pydantic import AfterValidator
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator
 
 from api.feed import Feed
 from fedcore.errors import NotFoundError
@@ -13,6 +14,8 @@ from fedcore.store import Database
 
 NO_NUL = r"^[^\x00]*$"
 """PostgreSQL stores no NUL, and so finds none."""
+_NUMBER = re.compile(r"[-+]?[0-9.]+")
+"""Pydantic would take one for the seconds since 1970."""
 
 
 # Declared async so that FastAPI calls them at once instead of in a thread.
@@ -42,9 +45,16 @@ def _printable(identifier: str) -> str:
     return identifier
 
 
+def _no_number(text: str) -> str:
+    if _NUMBER.fullmatch(text):
+        raise ValueError("must be a time in ISO 8601, as 2026-01-31T12:00:00Z")
+    return text
+
+
 Store = Annotated[Database, Depends(_database)]
 Files = Annotated[Storage, Depends(_storage)]
 Configuration = Annotated[Settings, Depends(_settings)]
 NewsFeed = Annotated[Feed, Depends(_feed)]
 ExperimentId = Annotated[str, Path(description="The experiment's id."), AfterValidator(_printable)]
 RunId = Annotated[str, Path(description="The run's id."), AfterValidator(_printable)]
+Moment = Annotated[AwareDatetime, BeforeValidator(_no_number)]

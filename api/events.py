@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query
+from fastapi.responses import StreamingResponse
 
 from api.dependencies import ExperimentId, NewsFeed, Store
 from api.feed import Feed, News
@@ -23,6 +24,21 @@ LastEventId = Annotated[
 ]
 Heartbeat = Annotated[float, Query(ge=0.1, le=300, description="A heartbeat is sent after so many seconds of silence.")]
 
+EVENT = {
+    "type": "object",
+    "required": ["event", "data"],
+    "properties": {
+        "event": {"enum": ["round", "status", "heartbeat"]},
+        "id": {"type": "string", "description": "What to resume after it with; a heartbeat has none."},
+        "data": {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "contentSchema": {"anyOf": [{"$ref": f"#/components/schemas/{name}Event"} for name in ("Round", "Status", "Heartbeat")]},
+        },
+    },
+}
+"""One event, for OpenAPI."""
+
 
 def start(experiment_id: ExperimentId, database: Store, last_event_id: LastEventId = None) -> Listener:
     """A listener at the place it asks for; made before the stream, so that errors are answered as such."""
@@ -37,9 +53,9 @@ def start(experiment_id: ExperimentId, database: Store, last_event_id: LastEvent
 
 @router.get(
     "/{experiment_id}/events",
-    response_class=EventStream,
+    response_class=StreamingResponse,
     responses={
-        200: {"description": "The events.", "content": {EventStream.media_type: {"schema": {"type": "string"}}}},
+        200: {"description": "The events.", "content": {EventStream.media_type: {"itemSchema": EVENT}}},
         **responses(404, 422),
     },
     summary="Listen to an experiment",

@@ -3,10 +3,9 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
-from pydantic import AwareDatetime
 
 from api.answers import experiment_answer, summary_answer
-from api.dependencies import NO_NUL, ExperimentId, Store
+from api.dependencies import NO_NUL, ExperimentId, Moment, Store
 from api.documents import Document, body_of
 from api.estimates import plan
 from api.problems import responses
@@ -31,8 +30,8 @@ DryRun = Annotated[bool, Query(description="Validate and estimate; store nothing
 StatusFilter = Annotated[Status | None, Query(description="Only with this status.")]
 TagFilter = Annotated[str | None, Query(max_length=64, pattern=NO_NUL, description="Only with this tag.")]
 NameFilter = Annotated[str | None, Query(max_length=200, pattern=NO_NUL, description="Only with exactly this name.")]
-After = Annotated[AwareDatetime | None, Query(description="Only those submitted at this time or later (ISO 8601 with time zone).")]
-Before = Annotated[AwareDatetime | None, Query(description="Only those submitted before this time (ISO 8601 with time zone).")]
+After = Annotated[Moment | None, Query(description="Only those submitted at this time or later (ISO 8601 with time zone).")]
+Before = Annotated[Moment | None, Query(description="Only those submitted before this time (ISO 8601 with time zone).")]
 Limit = Annotated[int, Query(ge=1, le=200, description="Experiments on a page, at most.")]
 Cursor = Annotated[str | None, Query(max_length=64, pattern=NO_NUL, description="The `next` of the page before.")]
 

@@ -6,10 +6,11 @@ from fastapi import APIRouter, Header, HTTPException, Query, Response
 
 from api.dependencies import ExperimentId, Store
 from api.figures import Format, Horizontal, draw
-from api.problems import InvalidRequestError, responses
-from api.schemas import Flaw, Results
-from api.summaries import COLUMNS, results_of
+from api.problems import responses
+from api.schemas import Results
+from api.summaries import COLUMNS, Metric, results_of
 from api.tables import Table, to_csv, to_parquet
+from fedcore.errors import NotFoundError
 from fedcore.store import Database, experiments, rounds, runs
 from fedcore.summary import HEADLINES, headline
 
@@ -22,7 +23,7 @@ Points = Annotated[
 ]
 TableName = Annotated[Table, Query(description="For CSV and Parquet: figures over seeds, or curves.")]
 Accept = Annotated[str | None, Header(include_in_schema=False)]
-Metric = Annotated[str | None, Query(description="What is drawn; absent, the first that there is of " + ", ".join(HEADLINES) + ".")]
+Drawn = Annotated[Metric | None, Query(description="What is drawn; absent, the first that there is of " + ", ".join(HEADLINES) + ".")]
 X = Annotated[Horizontal, Query(description="What it is drawn over: rounds, or megabytes sent in both directions.")]
 
 
@@ -66,7 +67,7 @@ def read_results(
     summary="Draw a curve",
 )
 def read_figure(
-    experiment_id: ExperimentId, form: Format, database: Store, metric: Metric = None, x: X = "round", points: Points = 1_000
+    experiment_id: ExperimentId, form: Format, database: Store, metric: Drawn = None, x: X = "round", points: Points = 1_000
 ) -> Response:
     """Mean over the seeds, one line per arm, the standard deviation around it. Equal results make equal bytes of SVG."""
     results = _read(database, experiment_id, points)
@@ -82,13 +83,13 @@ def _read(database: Database, experiment_id: str, points: int) -> Results:
     return results_of(experiment, records, series, points)
 
 
-def _choose(results: Results, metric: str | None) -> str:
-    """The metric to draw; of an experiment without rows yet, whatever was asked for."""
+def _choose(results: Results, metric: Metric | None) -> str:
+    """The metric to draw; of an experiment without rows yet, whatever was asked for. Raises NotFoundError."""
     known = {name for arm in results.arms for name in arm.curves}
     if metric is None:
         return headline(known)
     if known and metric not in known:
-        raise InvalidRequestError([Flaw(pointer="?metric", detail=f"must be one of {', '.join(sorted(known))}, not {metric!r}")])
+        raise NotFoundError(f"no row of {results.experiment_id} has {metric}; there are {', '.join(sorted(known))}")
     return metric
 
 

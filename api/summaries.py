@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
-from typing import get_args
+from typing import Literal, get_args
 
 from api.schemas import ArmResult, Curve, Estimate, MetricResult, Results
 from fedcore import summary
@@ -12,7 +12,8 @@ from fedcore.spec.evaluation import Measure
 from fedcore.store.rounds import Series
 from fedcore.store.tables import ExperimentRecord, RunRecord
 
-METRICS = (*get_args(Measure), "objective", "suboptimality", "distance")
+Metric = Literal[Measure, "objective", "suboptimality", "distance"]
+METRICS: tuple[Metric, ...] = get_args(Metric)
 COLUMNS = (*METRICS, "local_steps", "bytes_up", "bytes_down", "seconds")
 """What `results_of` wants of each round."""
 MEGABYTE = 1e6

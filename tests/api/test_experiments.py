@@ -108,6 +108,7 @@ def test_a_listed_experiment_says_all_but_specification_arms_and_provenance(http
         ({"limit": "0"}, "?limit"),
         ({"limit": "201"}, "?limit"),
         ({"created_after": "yesterday"}, "?created_after"),
+        ({"created_after": "1700000000"}, "?created_after"),
         ({"created_before": "2026-01-01T00:00:00"}, "?created_before"),
         ({"tag": "a\0b"}, "?tag"),
     ],

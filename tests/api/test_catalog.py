@@ -1,0 +1,66 @@
+"""The catalogue says everything that can be asked for."""
+
+import httpx
+import jsonschema
+import pytest
+
+from fedcore.spec import ExperimentSpec
+from tests.documents import ALGORITHMS, QUADRATIC, SYNTHETIC, Document
+
+
+@pytest.fixture
+def catalog(http: httpx.Client) -> Document:
+    return http.get("/v1/catalog").json()
+
+
+def _kinds(catalog: Document, path: str) -> dict[str, Document]:
+    (block,) = [block for block in catalog["blocks"] if block["path"] == path]
+    return {kind["kind"]: kind for kind in block["kinds"]}
+
+
+def test_every_block_with_a_choice_is_there_once(catalog: Document) -> None:
+    assert [block["path"] for block in catalog["blocks"]] == [
+        "problem.dataset",
+        "problem.partition",
+        "problem.model",
+        "algorithm",
+        "server",
+        "local.optimizer",
+        "local.lr_schedule",
+        "participation",
+        "systems.epochs",
+        "systems.steps",
+        "systems.batch_size",
+        "compression.uplink",
+        "compression.downlink",
+    ]
+
+
+def test_every_algorithm_is_there_with_its_publication(catalog: Document) -> None:
+    kinds = _kinds(catalog, "algorithm")
+    assert set(kinds) == set(ALGORITHMS)
+    assert all(kind["source"] for kind in kinds.values())
+
+
+def test_defaults_are_those_of_a_specification_that_leaves_them_out(catalog: Document) -> None:
+    for name, kind in _kinds(catalog, "algorithm").items():
+        spec = ExperimentSpec.model_validate({**SYNTHETIC, "algorithm": {"kind": name}})
+        assert kind["defaults"] | {"kind": name} == spec.algorithm.model_dump(mode="json")
+
+
+def test_a_field_without_a_default_is_required_by_the_schema(catalog: Document) -> None:
+    for block in catalog["blocks"]:
+        for kind in block["kinds"]:
+            fields = set(kind["json_schema"]["properties"]) - {"kind"}
+            assert fields - set(kind["defaults"]) == set(kind["json_schema"].get("required", [])) - {"kind"}
+
+
+@pytest.mark.parametrize("document", [QUADRATIC, SYNTHETIC])
+def test_the_schema_of_a_specification_admits_specifications_and_no_unknown_field(catalog: Document, document: Document) -> None:
+    jsonschema.validate(document, catalog["json_schema"])
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**document, "colour": "red"}, catalog["json_schema"])
+
+
+def test_every_measure_is_named(catalog: Document) -> None:
+    assert {"train_loss", "test_loss", "test_accuracy"} <= set(catalog["measures"])

@@ -1,0 +1,72 @@
+"""Requests made up from the OpenAPI document, valid and not: every answer must be one that the document describes."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, settings
+from requests import Session
+from schemathesis import Case, GenerationMode
+from schemathesis.config import SchemathesisConfig
+from schemathesis.python.asgi import get_client
+
+from api.app import create_app
+from fedcore.settings import Settings
+from fedcore.store import Database
+from tests.api.histories import TWO_ARMS, report, submit, write
+from tests.documents import Document
+
+AnyCase = Case[Any]
+EXAMPLES = 30
+CONFIG = {
+    # Of the specification's schema alone this phase would make thousands of requests.
+    "phases": {"coverage": {"enabled": False}},
+    # What a schema cannot say is refused as well: blocks that do not fit together, an id of another experiment's event, NUL.
+    "operations": [
+        {"include-name": name, "checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", 404, 422]}}}
+        for name in ("POST /v1/experiments", "PATCH /v1/experiments/{experiment_id}", "GET /v1/experiments/{experiment_id}/events")
+    ],
+}
+
+
+def _described() -> Document:
+    """The OpenAPI document, bodies as JSON only: Schemathesis writes YAML that is none."""
+    document = create_app(Settings(_env_file=None)).openapi()
+    for path in document["paths"].values():
+        for operation in path.values():
+            operation.get("requestBody", {"content": {}})["content"].pop("application/yaml", None)
+    return document
+
+
+schema = schemathesis.openapi.from_dict(_described(), config=SchemathesisConfig.from_dict(CONFIG))
+
+
+@pytest.fixture
+def known(http: httpx.Client, rows: Database) -> dict[str, str]:
+    """Path parameters that lead somewhere: to a finished experiment and one of its runs."""
+    made = submit(http, TWO_ARMS)
+    held = write(rows, lambda _: [report(round, train_loss=1.0 / round) for round in (1, 2, 3)], 6)
+    return {"experiment_id": made["id"], "run_id": held[0].run_id, "name": "demo"}
+
+
+@pytest.fixture
+def session(app: Any) -> Iterator[Session]:
+    with get_client(app) as client:
+        yield client
+
+
+@schema.parametrize()
+@settings(
+    max_examples=EXAMPLES,
+    phases=[Phase.explicit, Phase.generate],
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+def test_every_answer_is_as_described(case: AnyCase, known: dict[str, str], session: Session) -> None:
+    assert case.meta is not None
+    if case.meta.generation.mode is GenerationMode.POSITIVE:
+        case.path_parameters.update({name: value for name, value in known.items() if name in case.path_parameters})
+    case.call_and_validate(session=session)

@@ -1,0 +1,42 @@
+"""What waits, what runs, where; on both databases."""
+
+import httpx
+import pytest
+
+from fedcore.store import Database, workers
+from tests.api.histories import TINY, claim, commit, report, submit, write
+
+pytestmark = pytest.mark.usefixtures("database_url")
+
+
+def test_queues_hold_what_is_not_finished(http: httpx.Client, rows: Database) -> None:
+    submit(http)
+    write(rows, lambda _: [report(1), report(2), report(3)], 1)
+    submit(http, {**TINY, "seeds": [0, 1]})
+    commit(rows, claim(rows), [report(1)])
+    paused = submit(http, {**TINY, "execution": {"queue": "gpu"}})
+    http.post(f"/v1/experiments/{paused['id']}/pause")
+    assert http.get("/v1/queue").json()["items"] == [
+        {"queue": "default", "queued": 1, "running": 1, "paused": 0, "rounds_left": 5},
+        {"queue": "gpu", "queued": 0, "running": 0, "paused": 1, "rounds_left": 0},
+    ]
+
+
+def test_a_worker_is_listed_while_it_reports(http: httpx.Client, rows: Database) -> None:
+    submit(http)
+    held = claim(rows)
+    with rows.transaction() as session:
+        workers.seen(session, "worker-1", host="here", pid=7, queues=["default"], device="cpu", run_id=held.run_id)
+        workers.seen(session, "worker-2", host="there", pid=8, queues=["gpu"], device="cuda:0", run_id=None)
+    first, second = http.get("/v1/workers").json()["items"]
+    assert (first["id"], first["host"], first["queues"], first["device"], first["run_id"]) == (
+        "worker-1",
+        "here",
+        ["default"],
+        "cpu",
+        held.run_id,
+    )
+    assert second["run_id"] is None
+    with rows.transaction() as session:
+        workers.gone(session, "worker-1")
+    assert [worker["id"] for worker in http.get("/v1/workers").json()["items"]] == ["worker-2"]
