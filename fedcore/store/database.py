@@ -7,14 +7,15 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
 BUSY_TIMEOUT_MS = 10_000
 LOCK_TIMEOUT_MS = 10_000
 IDLE_TIMEOUT_MS = 60_000
-UNAVAILABLE = (InterfaceError, OperationalError)
-"""What is raised while the database is away, or keeps a lock for too long: the same may work later."""
+UNAVAILABLE = (InterfaceError, InternalError, OperationalError, PoolTimeoutError)
+"""What is raised while the database is away, keeps a lock for too long, or has given up a frozen process: the same may work later."""
 
 
 class Database:
@@ -84,6 +85,7 @@ def _postgresql(url: URL) -> Engine:
         "keepalives_idle": 15,
         "keepalives_interval": 5,
         "keepalives_count": 3,
+        "tcp_user_timeout": 30_000,  # keepalives are not sent while an answer is awaited
         "options": " ".join(f"-c {name}={value}" for name, value in options.items()),
     }
     return create_engine(url, pool_pre_ping=True, connect_args=arguments)

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session, defer
 
 from fedcore.errors import IdempotencyError, NotFoundError
 from fedcore.spec import ExperimentSpec
-from fedcore.status import ENDED, Request, Status
+from fedcore.status import Request, Status
 from fedcore.store.clock import now
 from fedcore.store.identifier import floor, identifiers
 from fedcore.store.lifecycle import cancel, lock_runs, pause, resume, retry
@@ -95,11 +95,10 @@ def page(
 def edit(
     session: Session, experiment_id: str, *, name: str | None = None, tags: Sequence[str] | None = None, priority: int | None = None
 ) -> ExperimentRecord:
-    """Change what is given; a new priority holds for the runs that have not ended. Raises NotFoundError."""
+    """Change what is given; a new priority holds for its runs, too. Raises NotFoundError."""
     if priority is not None:
         lock_runs(session, experiment_id)
-        live = RunRecord.experiment_id == experiment_id, RunRecord.status.not_in(ENDED)
-        session.execute(update(RunRecord).where(*live).values(priority=priority))
+        session.execute(update(RunRecord).where(RunRecord.experiment_id == experiment_id).values(priority=priority))
     given = {"name": name, "tags": None if tags is None else list(tags), "priority": priority}
     changes = {field: value for field, value in given.items() if value is not None}
     session.execute(update(ExperimentRecord).where(ExperimentRecord.id == experiment_id).values(updated_at=now(), **changes))
@@ -125,15 +124,18 @@ def _claim_key(session: Session, principal: str, key: str, request_hash: str, ex
     """Take `key` for `experiment_id`; the id of the experiment that has it already, if one has."""
     dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
     values = {"principal": principal, "key": key, "request_hash": request_hash, "experiment_id": experiment_id, "created_at": now()}
-    # Of two requests at once the second waits here until the first has committed.
-    taken = session.execute(dialect.insert(IdempotencyRecord).values(values).on_conflict_do_nothing().returning(IdempotencyRecord.key))
-    if taken.first() is not None:
-        return None
-    earlier = session.get_one(IdempotencyRecord, (principal, key))
-    if earlier.request_hash != request_hash:
-        made = earlier.experiment_id
-        raise IdempotencyError(f"the idempotency key {key!r} was used for another request, which made {made}; use a new key")
-    return earlier.experiment_id
+    # Of two requests at once the second waits here until the first has committed. The update that changes nothing locks the
+    # key that is there, so that its experiment cannot be deleted before it is answered with.
+    upsert = (
+        dialect.insert(IdempotencyRecord)
+        .values(values)
+        .on_conflict_do_update(index_elements=["principal", "key"], set_={"key": key})
+        .returning(IdempotencyRecord.request_hash, IdempotencyRecord.experiment_id)
+    )
+    known_hash, known_id = session.execute(upsert).one()
+    if known_hash != request_hash:
+        raise IdempotencyError(f"the idempotency key {key!r} was used for another request, which made {known_id}; use a new key")
+    return None if known_id == experiment_id else known_id
 
 
 def _experiment(spec: ExperimentSpec, experiment_id: str, owner: str, moment: datetime) -> Document:

@@ -1,10 +1,15 @@
 """Bringing a database to the present schema; several processes may try at once."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, event, text
+from sqlalchemy.engine.interfaces import DBAPIConnection
 
 from fedcore.store.database import canonical, engine
 
@@ -14,22 +19,38 @@ _ADVISORY_LOCK = 4_632_541
 
 def upgrade(url: str) -> None:
     """Bring the database at `url` to the newest revision; does nothing when it is there."""
+    with migrating(url) as connection, as_file(files("migrations")) as folder:
+        config = configuration(folder)
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+@contextmanager
+def migrating(url: str) -> Iterator[Connection]:
+    """A connection in a transaction that no other process migrates beside."""
     made = engine(canonical(url))
+    if made.dialect.name == "sqlite":
+        event.listen(made, "connect", _let_tables_be_replaced)
     try:
         # On SQLite the transaction itself is the lock, since it begins immediate.
         with made.begin() as connection:
             if connection.dialect.name == "postgresql":
                 connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
-            with as_file(files("migrations")) as folder:
-                command.upgrade(configuration(str(folder), connection), "head")
+            yield connection
     finally:
         made.dispose()
 
 
-def configuration(folder: str, connection: Connection) -> Config:
-    """Alembic's configuration for the revisions in `folder`, run on `connection`."""
+def configuration(folder: Path) -> Config:
+    """Alembic's configuration for the revisions in `folder`."""
     config = Config()
-    config.set_main_option("script_location", folder.replace("%", "%%"))
+    config.set_main_option("script_location", str(folder).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
-    config.attributes["connection"] = connection
     return config
+
+
+def _let_tables_be_replaced(connection: DBAPIConnection, _record: Any) -> None:
+    # To change a table SQLite copies it and drops the old one, and with that, were keys enforced, all rows that refer to it.
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA foreign_keys = OFF")
+    cursor.close()

@@ -7,9 +7,10 @@ import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import DBAPIError
 
-from fedcore.store import Database, open_database, workers
+from fedcore.store import UNAVAILABLE, Database, open_database, workers
 from fedcore.store.clock import now
 from fedcore.store.database import canonical
+from tests.support.polling import eventually
 
 
 def report(database: Database, worker_id: str) -> None:
@@ -67,6 +68,42 @@ def test_sqlite_waits_for_others_and_loses_nothing_that_was_committed(tmp_path: 
         found = {name: session.scalar(text(f"PRAGMA {name}")) for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")}
     database.close()
     assert found == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 10_000}
+
+
+def test_postgresql_waits_neither_for_locks_nor_for_frozen_processes_without_end(postgresql_url: str) -> None:
+    database = open_database(postgresql_url)
+    with database.transaction() as session:
+        found = {name: session.scalar(text(f"SHOW {name}")) for name in ("lock_timeout", "idle_in_transaction_session_timeout", "timezone")}
+    database.close()
+    assert found == {"lock_timeout": "10s", "idle_in_transaction_session_timeout": "1min", "timezone": "UTC"}
+
+
+def test_a_connection_that_the_server_has_closed_is_replaced(postgresql_url: str) -> None:
+    database, other = open_database(postgresql_url), open_database(postgresql_url)
+    report(database, "w1")
+    with other.transaction() as session:
+        session.execute(
+            text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+        )
+    report(database, "w2")
+    assert present(database) == ["w1", "w2"]
+    for one in (database, other):
+        one.close()
+
+
+def test_a_process_that_froze_within_a_transaction_finds_the_database_away(postgresql_url: str) -> None:
+    database, other = open_database(postgresql_url), open_database(postgresql_url)
+
+    def given_up(pid: int) -> bool:
+        with other.reading() as session:
+            return not session.scalar(text("SELECT count(*) FROM pg_stat_activity WHERE pid = :pid"), {"pid": pid})
+
+    with pytest.raises(UNAVAILABLE), database.transaction() as session:  # noqa: PT012 - the commit raises too
+        pid = session.scalars(text("SELECT pg_backend_pid()")).one()
+        session.execute(text("SET idle_in_transaction_session_timeout = 20"))
+        eventually(lambda: given_up(pid))
+    for one in (database, other):
+        one.close()
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])

@@ -1,0 +1,26 @@
+"""What pytest-alembic's own tests ask for, on each kind of database."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pytest_alembic import Config
+from sqlalchemy import Engine
+
+import migrations
+from fedcore.store.database import canonical, engine
+from fedcore.store.migration import configuration
+from fedcore.store.tables import Base
+
+
+@pytest.fixture
+def alembic_config() -> Config:
+    (folder,) = migrations.__path__
+    return Config(alembic_config=configuration(Path(folder)), config_options={"target_metadata": Base.metadata})
+
+
+@pytest.fixture
+def alembic_engine(empty_url: str) -> Iterator[Engine]:
+    made = engine(canonical(empty_url))
+    yield made
+    made.dispose()

@@ -1,0 +1,92 @@
+"""The revisions lead from nothing to the tables of the store and back, and leave the rows alone."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import pytest
+from alembic.operations import Operations
+from alembic.runtime import migration
+from pytest_alembic import MigrationContext
+from pytest_alembic.tests import (
+    test_model_definitions_match_ddl,
+    test_single_head_revision,
+    test_up_down_consistency,
+    test_upgrade,
+)
+from pytest_alembic.tests.experimental import test_downgrade_leaves_no_trace
+from sqlalchemy import Column, Connection, Integer, inspect
+
+from fedcore.store import Database, open_database, upgrade
+from fedcore.store.database import canonical, engine
+from fedcore.store.migration import migrating
+from tests.store.acts import claim, commit, submit, the_run
+
+__all__ = [
+    "test_downgrade_leaves_no_trace",
+    "test_model_definitions_match_ddl",
+    "test_single_head_revision",
+    "test_up_down_consistency",
+    "test_upgrade",
+]
+
+
+@pytest.fixture
+def database_at(empty_url: str) -> Iterator[Database]:
+    """The database that the test migrates itself."""
+    opened = open_database(empty_url)
+    yield opened
+    opened.close()
+
+
+def tables(url: str) -> set[str]:
+    made = engine(canonical(url))
+    try:
+        return set(inspect(made).get_table_names())
+    finally:
+        made.dispose()
+
+
+def operations(connection: Connection) -> Operations:
+    return Operations(migration.MigrationContext.configure(connection))
+
+
+def test_upgrading_again_changes_nothing(database: Database, database_url: str) -> None:
+    experiment = submit(database)
+    commit(database, claim(database), 2)
+    upgrade(database_url)
+    assert the_run(database, experiment).done == 2
+
+
+def test_several_processes_may_upgrade_at_once(empty_url: str) -> None:
+    with ThreadPoolExecutor(4) as starting:
+        list(starting.map(upgrade, [empty_url] * 4))
+    assert {"experiment", "run", "round", "alembic_version"} <= tables(empty_url)
+
+
+def test_a_revision_that_fails_leaves_the_database_as_it_was(empty_url: str) -> None:
+    upgrade(empty_url)
+    before = tables(empty_url)
+    with suppress(ConnectionError), migrating(empty_url) as connection:
+        operations(connection).drop_table("round")
+        raise ConnectionError
+    assert tables(empty_url) == before
+
+
+def test_a_table_that_sqlite_must_replace_keeps_the_rows_that_refer_to_it(sqlite_url: str) -> None:
+    database = open_database(sqlite_url)
+    experiment = submit(database)
+    commit(database, claim(database), 2)
+    with migrating(sqlite_url) as connection, operations(connection).batch_alter_table("experiment", recreate="always") as table:
+        table.add_column(Column("stars", Integer))
+    assert the_run(database, experiment).done == 2
+    database.close()
+
+
+def test_a_filled_database_can_be_taken_all_the_way_down_and_up_again(alembic_runner: MigrationContext, database_at: Database) -> None:
+    alembic_runner.migrate_up_to("heads")
+    submit(database_at)
+    commit(database_at, claim(database_at), 2)
+    alembic_runner.migrate_down_to("base")
+    alembic_runner.migrate_up_to("heads")
+    assert the_run(database_at, submit(database_at)).done == 0

@@ -1,0 +1,345 @@
+"""Runs in the hands of workers: whose turn it is, one claim at a time, and what a stale claim may still do: nothing."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from fedcore.errors import NotFoundError, StaleLeaseError
+from fedcore.store import Control, Database, Status, experiments, rounds, runs
+from fedcore.store.claim import Claim
+from fedcore.store.tables import RunRecord
+from tests.store.acts import (
+    LEASE_S,
+    QUEUE,
+    WORKER,
+    claim,
+    commit,
+    fail,
+    finish,
+    lose,
+    play,
+    read,
+    status_of,
+    submit,
+    the_run,
+    the_runs,
+    write,
+)
+
+STALE: dict[str, Callable[[Database, Claim], Any]] = {
+    "commit": play,
+    "renew": lambda database, held: write(database, runs.renew, held, LEASE_S),
+    "hand back": lambda database, held: write(database, runs.hand_back, held),
+    "fail": fail,
+    "finish": lambda database, held: write(database, runs.finish, held, model="model", provenance={}),
+}
+"""Everything that a worker writes about its run."""
+
+
+def take_all(database: Database, worker: str) -> list[Claim]:
+    """Claim until nothing waits."""
+    taken = []
+    while held := write(database, runs.claim, worker, [QUEUE], LEASE_S):
+        taken.append(held)
+    return taken
+
+
+def order(database: Database, *queues: str) -> list[str]:
+    """The names of the experiments whose runs are taken, one after another, by workers that keep them."""
+    found = []
+    while held := write(database, runs.claim, WORKER, queues or [QUEUE], LEASE_S):
+        found.append(read(database, experiments.find, held.experiment_id).name)
+    return found
+
+
+def overtake(database: Database, held: Claim, since: str) -> None:
+    """What happens while the worker of `held` is frozen."""
+    match since:
+        case "ended":
+            finish(database, held)
+        case "paused" | "cancelled":
+            write(database, {"paused": experiments.pause, "cancelled": experiments.cancel}[since], held.experiment_id)
+            lose(database)
+        case _:
+            lose(database)
+    if since == "claimed again":
+        claim(database, "worker-2")
+
+
+def columns(run: RunRecord) -> dict[str, Any]:
+    """A run as its row has it."""
+    return {column.key: getattr(run, column.key) for column in RunRecord.__mapper__.column_attrs}
+
+
+def test_a_claim_has_what_the_work_needs(database: Database) -> None:
+    experiment = submit(database, seeds=[3], sweep={"local.lr": [0.1, 0.05]})
+    held = claim(database)
+    assert (held.experiment_id, held.arm, held.arm_name, held.seed) == (experiment.id, 0, "lr=0.1", 3)
+    assert (held.worker, held.fence, held.done, held.rounds, held.checkpoint) == (WORKER, 1, 0, 4, None)
+    assert held.spec == experiment.spec
+
+
+def test_a_claim_is_written_to_the_run(database: Database) -> None:
+    experiment = submit(database)
+    before = datetime.now(UTC)
+    claim(database)
+    run = the_run(database, experiment)
+    assert (run.status, run.worker, run.fence, run.attempts) == (Status.RUNNING, WORKER, 1, 1)
+    assert run.lease_until is not None
+    assert 50 < (run.lease_until - before).total_seconds() < 70
+    assert status_of(database, experiment) is Status.RUNNING
+
+
+def test_nothing_is_claimed_where_nothing_waits(database: Database) -> None:
+    experiment = submit(database)
+    write(database, experiments.pause, experiment.id)
+    assert take_all(database, WORKER) == []
+
+
+def test_workers_that_claim_at_once_take_each_run_once(database: Database) -> None:
+    experiment = submit(database, seeds=list(range(24)))
+    with ThreadPoolExecutor(8) as workers:
+        hands = list(workers.map(lambda number: take_all(database, f"worker-{number}"), range(8)))
+    taken = sorted(held.run_id for hand in hands for held in hand)
+    assert taken == [run.id for run in the_runs(database, experiment)]
+    assert {run.fence for run in the_runs(database, experiment)} == {1}
+
+
+def test_a_higher_priority_goes_first_whatever_its_age(database: Database) -> None:
+    for priority in (3, 9, 5):
+        submit(database, name=f"priority {priority}", execution={"priority": priority})
+    assert order(database) == ["priority 9", "priority 5", "priority 3"]
+
+
+def test_owners_have_fair_shares(database: Database) -> None:
+    submit(database, owner="ann", name="ann", seeds=[0, 1, 2])
+    submit(database, owner="bob", name="bob", seeds=[0, 1])
+    assert order(database) == ["ann", "bob", "ann", "bob", "ann"]
+
+
+def test_experiments_of_one_owner_have_fair_shares(database: Database) -> None:
+    submit(database, name="first", seeds=[0, 1, 2])
+    submit(database, name="second", seeds=[0, 1])
+    assert order(database) == ["first", "second", "first", "second", "first"]
+
+
+def test_among_equals_the_longest_waiting_goes_first(database: Database) -> None:
+    for name in ("first", "second"):
+        submit(database, name=name)
+    held = claim(database)
+    write(database, runs.hand_back, held)
+    assert order(database) == ["second", "first"]
+
+
+def test_runs_are_taken_from_the_given_queues_only(database: Database) -> None:
+    for queue in ("cpu", "gpu", "large"):
+        submit(database, name=queue, execution={"queue": queue})
+    assert order(database, "gpu", "large") == ["gpu", "large"]
+    assert order(database, "none") == []
+
+
+@pytest.mark.parametrize("given_up", ["hand back", "fail", "lost"])
+def test_each_claim_of_a_run_has_a_higher_fence(database: Database, given_up: str) -> None:
+    submit(database)
+    for fence in (1, 2, 3):
+        held = claim(database, lease_s=-1)
+        assert held.fence == fence
+        match given_up:
+            case "hand back":
+                write(database, runs.hand_back, held)
+            case "fail":
+                write(database, runs.fail, held, "ValueError: no", 9)
+            case "lost":
+                lose(database)
+
+
+@pytest.mark.parametrize("since", ["lost", "claimed again", "paused", "cancelled", "ended"])
+def test_a_stale_claim_is_refused_and_changes_nothing(database: Database, since: str) -> None:
+    experiment = submit(database)
+    held = commit(database, claim(database), lease_s=-1)
+    overtake(database, held, since)
+    before = columns(the_run(database, experiment))
+    for act in STALE.values():
+        with pytest.raises(StaleLeaseError, match=rf"run {held.run_id} is no longer held by {WORKER} \(claim 1, round 1\)"):
+            act(database, held)
+    assert columns(the_run(database, experiment)) == before
+    assert len(read(database, rounds.after, held.run_id)) == before["done"]
+
+
+def test_the_claim_on_a_run_that_was_deleted_is_refused(database: Database) -> None:
+    experiment = submit(database)
+    held = claim(database)
+    write(database, experiments.delete, experiment.id)
+    for act in STALE.values():
+        with pytest.raises(StaleLeaseError):
+            act(database, held)
+
+
+def test_a_claim_whose_lease_ran_out_is_good_until_another_takes_it(database: Database) -> None:
+    experiment = submit(database)
+    held = claim(database, lease_s=-1)
+    assert play(database, held) is Control.CONTINUE
+    assert lose(database) == []
+    assert the_run(database, experiment).done == 1
+
+
+def test_a_commit_stores_its_rounds_and_moves_the_run_on(database: Database) -> None:
+    experiment = submit(database)
+    held = claim(database, lease_s=1)
+    write(database, runs.fail, held, "ValueError: once", 3)
+    held = claim(database, lease_s=1)
+    before = the_run(database, experiment)
+    held = commit(database, held, 2)
+    run = the_run(database, experiment)
+    assert (run.done, run.checkpoint, run.seconds, run.attempts, run.error) == (2, held.checkpoint, 1.0, 0, None)
+    assert (before.attempts, before.error) == (2, "ValueError: once")
+    assert run.lease_until is not None
+    assert before.lease_until is not None
+    assert run.lease_until > before.lease_until
+    assert [row.round for row in read(database, rounds.after, run.id)] == [1, 2]
+
+
+def test_a_commit_that_does_not_follow_what_is_done_is_refused(database: Database) -> None:
+    submit(database)
+    held = claim(database)
+    commit(database, held)
+    with pytest.raises(StaleLeaseError):
+        play(database, held)
+
+
+def test_a_commit_is_recognised_when_the_connection_broke_during_it(database: Database) -> None:
+    submit(database)
+    held = claim(database)
+    assert not write(database, runs.committed, held, 2)
+    commit(database, held, 2)
+    assert write(database, runs.committed, held, 2)
+
+
+def test_the_commit_of_another_claim_is_not_taken_for_ones_own(database: Database) -> None:
+    submit(database)
+    held = claim(database, lease_s=-1)
+    lose(database)
+    commit(database, claim(database, "worker-2"), 2)
+    assert not write(database, runs.committed, held, 2)
+
+
+def test_of_two_commits_at_once_under_one_claim_one_goes_through(database: Database) -> None:
+    experiment = submit(database)
+    held = claim(database)
+
+    def try_to(_: int) -> bool:
+        try:
+            play(database, held)
+        except StaleLeaseError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(4) as twins:
+        assert sum(twins.map(try_to, range(4))) == 1
+    assert [row.round for row in read(database, rounds.after, the_run(database, experiment).id)] == [1]
+
+
+def test_a_heartbeat_lets_the_lease_run_on(database: Database) -> None:
+    experiment = submit(database)
+    held = claim(database, lease_s=-1)
+    assert write(database, runs.renew, held, LEASE_S) is Control.CONTINUE
+    assert lose(database) == []
+    assert the_run(database, experiment).status is Status.RUNNING
+
+
+def test_a_run_handed_back_joins_the_end_of_the_queue_and_is_announced_anew(database: Database) -> None:
+    experiment = submit(database)
+    before = the_run(database, experiment)
+    held = commit(database, claim(database))
+    write(database, runs.hand_back, held)
+    run = the_run(database, experiment)
+    assert (run.status, run.done, run.checkpoint, run.lease_until, run.woken_at) == (Status.QUEUED, 1, held.checkpoint, None, None)
+    assert run.queued_at > before.queued_at
+    assert claim(database).checkpoint == held.checkpoint
+
+
+def test_to_hand_a_run_back_is_no_failed_attempt(database: Database) -> None:
+    experiment = submit(database)
+    for _ in range(5):
+        write(database, runs.hand_back, claim(database))
+    assert the_run(database, experiment).attempts == 0
+
+
+@pytest.mark.parametrize(
+    ("priority", "turn_over", "control"),
+    [(4, False, "continue"), (4, True, "continue"), (5, False, "continue"), (5, True, "yield"), (6, False, "yield"), (6, True, "yield")],
+)
+def test_a_run_yields_to_a_higher_priority_at_once_and_to_an_equal_one_when_its_turn_is_over(
+    database: Database, priority: int, turn_over: bool, control: str
+) -> None:
+    submit(database, execution={"priority": 5})
+    held = claim(database)
+    submit(database, execution={"priority": 9, "queue": "other"})
+    assert play(database, held, turn_over=turn_over) == "continue"
+    submit(database, execution={"priority": priority})
+    assert play(database, held.at(1, "key"), turn_over=turn_over) == control
+
+
+def test_a_priority_lowered_while_a_run_is_played_counts_at_its_next_commit(database: Database) -> None:
+    first = submit(database)
+    held = claim(database)
+    submit(database)
+    write(database, experiments.edit, first.id, priority=1)
+    assert play(database, held) is Control.YIELD
+
+
+def test_a_finished_run_says_what_came_of_it(database: Database) -> None:
+    experiment = submit(database)
+    held = commit(database, claim(database), 3)
+    write(database, runs.finish, held, model="model", provenance={"engine": "vectorised"}, diverged_round=3)
+    run = the_run(database, experiment)
+    assert (run.status, run.model, run.provenance, run.diverged_round) == (Status.SUCCEEDED, "model", {"engine": "vectorised"}, 3)
+    assert (run.lease_until, run.worker) == (None, WORKER)
+    assert run.started_at is not None
+    assert run.finished_at is not None
+    assert run.started_at <= run.finished_at
+
+
+def test_errors_are_forgiven_while_attempts_are_left(database: Database) -> None:
+    experiment = submit(database)
+    outcomes = [write(database, runs.fail, claim(database), f"ValueError: {number}", 3) for number in (1, 2, 3)]
+    assert outcomes == [Status.QUEUED, Status.QUEUED, Status.FAILED]
+    run = the_run(database, experiment)
+    assert (run.error, run.attempts, status_of(database, experiment)) == ("ValueError: 3", 3, Status.FAILED)
+    assert run.finished_at is not None
+
+
+def test_a_committed_round_buys_new_attempts(database: Database) -> None:
+    submit(database)
+    for _ in range(2):
+        write(database, runs.fail, claim(database), "ValueError: no", 3)
+    commit(database, claim(database), lease_s=-1)
+    lose(database)
+    outcomes = [write(database, runs.fail, claim(database), "ValueError: no", 3) for _ in range(3)]
+    assert outcomes == [Status.QUEUED, Status.QUEUED, Status.FAILED]
+
+
+@pytest.mark.parametrize(("wish", "status"), [(experiments.pause, Status.PAUSED), (experiments.cancel, Status.CANCELLED)])
+def test_an_error_does_not_keep_a_request_from_being_applied(database: Database, wish: Callable[..., Any], status: Status) -> None:
+    experiment = submit(database)
+    held = claim(database)
+    write(database, wish, experiment.id)
+    assert write(database, runs.fail, held, "ValueError: no", 1) is status
+
+
+def test_the_runs_of_an_experiment_come_in_order_and_in_parts(database: Database) -> None:
+    experiment = submit(database, seeds=[5, 1, 3])
+    everything = the_runs(database, experiment)
+    assert [run.seed for run in everything] == [5, 1, 3]
+    rest = read(database, runs.of_experiment, experiment.id, after=everything[0].id, limit=1)
+    assert [run.id for run in rest] == [everything[1].id]
+
+
+def test_a_run_is_found_by_its_id(database: Database) -> None:
+    run = the_run(database, submit(database))
+    assert read(database, runs.find, run.id).id == run.id
+    with pytest.raises(NotFoundError, match="there is no run 'run_none'"):
+        read(database, runs.find, "run_none")
