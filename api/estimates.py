@@ -1,7 +1,7 @@
 """What a specification would cost, estimated without loading anything: every client is taken to hold the mean number of samples."""
 
 from dataclasses import dataclass
-from math import ceil, prod
+from math import ceil, pow, prod
 from statistics import fmean
 
 from api.schemas import ArmPlan, Plan
@@ -138,22 +138,27 @@ def _bytes_up(spec: ExperimentSpec, algorithm: Algorithm, word: int) -> int:
 
 def _bytes_down(spec: ExperimentSpec, algorithm: Algorithm, cohort: _Cohort, word: int) -> float:
     """Of a run: a client's first download is dense, a later one makes up for the rounds it missed."""
-    clients, dim = population(spec.problem), dimension(spec.problem)
-    dense = Compressor().message_bytes(dim, word)
-    downloads = spec.rounds * cohort.drawn
+    dim, downloads, share = dimension(spec.problem), spec.rounds * cohort.drawn, cohort.drawn / population(spec.problem)
     if not downloads:
         return 0.0
-    first = min(clients, downloads)
-    later = min(dense, algorithm.downlink.message_bytes(dim, word) * clients / cohort.drawn)
+    dense, message = Compressor().message_bytes(dim, word), algorithm.downlink.message_bytes(dim, word)
+    # The mean of min(gap message, dense) over the geometric distribution of the gap between a client's rounds.
+    later = message * (1 - pow(1 - share, dense / message)) / share
+    first = _reached(spec, cohort)
     return first * dense + (downloads - first) * later + downloads * len(algorithm.rule.shared()) * dense
 
 
+def _reached(spec: ExperimentSpec, cohort: _Cohort) -> float:
+    """Clients that take part in some round of a run."""
+    clients = population(spec.problem)
+    return clients * (1 - pow(1 - cohort.drawn / clients, spec.rounds))
+
+
 def _memory(spec: ExperimentSpec, algorithm: Algorithm, cohort: _Cohort, word: int) -> int:
-    clients, vector = population(spec.problem), dimension(spec.problem) * word
+    vector = dimension(spec.problem) * word
     server = SERVER_VECTORS + len(algorithm.server.start()) + len(algorithm.rule.shared())
     kept = len(algorithm.rule.memory()) + algorithm.uplink.error_feedback
-    known = min(clients, spec.rounds * cohort.drawn)
-    return round(_data_bytes(spec.problem, word) + vector * (server + kept * known + COHORT_VECTORS * cohort.drawn))
+    return round(_data_bytes(spec.problem, word) + vector * (server + kept * _reached(spec, cohort) + COHORT_VECTORS * cohort.drawn))
 
 
 def _data_bytes(problem: Problem, word: int) -> int:

@@ -3,26 +3,36 @@
 from collections.abc import Callable
 from typing import Annotated
 
-from anyio import CapacityLimiter, to_thread
+from anyio import Semaphore, to_thread
 from fastapi import BackgroundTasks, Depends, Request
 
-from api.dependencies import Configuration
 from workers.app import wake
 
 MAX_AT_ONCE = 4
-"""Threads of their own: a broker that hangs must not take up those that serve requests."""
-
-Waker = Callable[[str], None]
 
 
-async def _waker(request: Request, tasks: BackgroundTasks, settings: Configuration) -> Waker:
+class Waker:
+    """Nudges workers, on a few threads: a broker that hangs must not take up all those that serve requests."""
+
+    def __init__(self, broker: str) -> None:
+        self._broker = broker
+        self._turns = Semaphore(MAX_AT_ONCE)
+        self._waiting: set[str] = set()
+
+    async def wake(self, queue: str) -> None:
+        """Nudge a worker of `queue`; never raises. One nudge that waits for its turn does for all that would wait behind it."""
+        if queue in self._waiting:
+            return
+        self._waiting.add(queue)
+        async with self._turns:
+            self._waiting.discard(queue)
+            await to_thread.run_sync(wake, queue, self._broker)
+
+
+async def _wake_later(request: Request, tasks: BackgroundTasks) -> Callable[[str], None]:
     """Call it with a queue after the commit; a broker that is away holds nothing up, since the reconciler nudges too."""
-    limiter: CapacityLimiter = request.app.state.wakers
-    return lambda queue: tasks.add_task(_publish, queue, settings.broker, limiter)
+    waker: Waker = request.app.state.waker
+    return lambda queue: tasks.add_task(waker.wake, queue)
 
 
-async def _publish(queue: str, broker: str, limiter: CapacityLimiter) -> None:
-    await to_thread.run_sync(wake, queue, broker, limiter=limiter)
-
-
-Wake = Annotated[Waker, Depends(_waker)]
+Wake = Annotated[Callable[[str], None], Depends(_wake_later)]

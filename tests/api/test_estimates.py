@@ -1,0 +1,89 @@
+"""What a dry run foretells against what a run then does."""
+
+import pytest
+
+from api.estimates import plan
+from api.schemas import ArmPlan
+from fedcore.experiment import Simulation
+from tests.documents import QUADRATIC, SYNTHETIC, Document, specification
+
+TOP_K: Document = {"compression": {"uplink": {"kind": "top_k", "k": 1, "error_feedback": True}}}
+DIGITS: Document = {
+    "name": "digits",
+    "problem": {
+        "dataset": {"kind": "digits"},
+        "partition": {"kind": "iid", "clients": 20},
+        "model": {"kind": "mlp", "hidden": [16]},
+    },
+    "algorithm": {"kind": "fedavg"},
+    "local": {"lr": 0.1, "epochs": 2, "batch_size": 16},
+    "participation": {"kind": "uniform", "clients_per_round": 5},
+    "rounds": 20,
+    "evaluation": {"every": 20},
+}
+
+
+def _foretold(document: Document, changes: Document) -> ArmPlan:
+    (arm,) = plan(specification(document, **changes)).arms
+    return arm
+
+
+def _done(document: Document, changes: Document) -> dict[str, int]:
+    """Steps and bytes of a run, from its reports."""
+    simulation = Simulation(specification(document, **changes), seed=0)
+    reports = []
+    while not simulation.finished:
+        reports.append(simulation.advance())
+    return {name: sum(getattr(report, name) for report in reports) for name in ("local_steps", "bytes_up", "bytes_down")}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"algorithm": {"kind": "scaffold"}},
+        TOP_K,
+        {"compression": {"downlink": {"kind": "top_k", "k": 1}}},
+        {"participation": {"kind": "trace", "rounds": [[0, 1]] * 8}, "systems": {"steps": {"kind": "constant", "value": 3}}},
+    ],
+)
+def test_where_nothing_is_drawn_steps_and_bytes_are_exact(changes: Document) -> None:
+    foretold = _foretold(QUADRATIC, changes)
+    assert {name: getattr(foretold, name) for name in ("local_steps", "bytes_up", "bytes_down")} == _done(QUADRATIC, changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"systems": {"stragglers": {"fraction": 0.4, "policy": "drop"}}},
+        {"systems": {"stragglers": {"fraction": 0.4, "policy": "accept_partial"}}},
+        {"systems": {"epochs": {"kind": "uniform", "low": 1, "high": 3}}},
+        {"participation": {"kind": "with_replacement", "clients_per_round": 5}},
+        {"compression": {"uplink": {"kind": "top_k", "ratio": 0.1}, "downlink": {"kind": "top_k", "ratio": 0.1}}},
+    ],
+)
+def test_where_something_is_drawn_steps_and_bytes_are_close(changes: Document) -> None:
+    foretold = _foretold(DIGITS, changes)
+    for name, value in _done(DIGITS, changes).items():
+        assert getattr(foretold, name) == pytest.approx(value, rel=0.1), name
+
+
+def test_the_parameters_are_those_of_the_model() -> None:
+    simulation = Simulation(specification(DIGITS), seed=0)
+    assert _foretold(DIGITS, {}).parameters == sum(tensor.numel() for tensor in simulation.model().values())
+
+
+def test_memory_grows_with_what_clients_keep() -> None:
+    dense = _foretold(SYNTHETIC, {}).memory_bytes
+    assert _foretold(SYNTHETIC, {"algorithm": {"kind": "scaffold"}}).memory_bytes > dense
+    assert _foretold(SYNTHETIC, {"compression": {"uplink": {"kind": "top_k", "k": 5, "error_feedback": True}}}).memory_bytes > dense
+
+
+def test_the_whole_is_the_sum_over_arms_and_seeds() -> None:
+    whole = plan(specification(DIGITS, seeds=[0, 1, 2], sweep={"local.epochs": [1, 2]}))
+    first, second = whole.arms
+    assert (whole.runs, whole.rounds) == (6, 120)
+    assert whole.local_steps == 3 * (first.local_steps + second.local_steps)
+    assert whole.bytes_up == 3 * (first.bytes_up + second.bytes_up)
+    assert second.local_steps == 2 * first.local_steps

@@ -1,0 +1,62 @@
+"""A worker is told that something waits; nobody waits for that."""
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from api.app import create_app
+from fedcore.settings import Settings
+from tests.api.histories import TINY, submit
+from tests.support.asgi import calling
+from tests.support.brokers import connect
+from tests.support.live import serving
+from workers.app import WAKE
+
+
+@pytest.fixture
+def silent_broker() -> Iterator[str]:
+    """The URL of a broker that takes connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as listening:
+        yield f"redis://127.0.0.1:{listening.getsockname()[1]}/0"
+
+
+@pytest.fixture
+def migrated(sqlite_template: Path, tmp_path: Path) -> str:
+    """A database of its own."""
+    copy = tmp_path / "fedq.db"
+    copy.write_bytes(sqlite_template.read_bytes())
+    return f"sqlite:///{copy}"
+
+
+def test_whatever_puts_runs_into_a_queue_nudges_its_workers(tmp_path: Path, migrated: str, broker_url: str) -> None:
+    settings = Settings(_env_file=None, home=tmp_path, database_url=migrated, broker_url=broker_url)
+    with calling(create_app(settings)) as http, connect(broker_url) as broker:
+        made = submit(http, {**TINY, "execution": {"queue": "gpu"}})
+        for count, call in enumerate(("pause", "resume", "cancel", "retry")):
+            assert http.post(f"/v1/experiments/{made['id']}/{call}").status_code == 200
+            assert broker.llen("fedq.gpu") == (1, 2, 2, 3)[count]
+        message = json.loads(broker.lindex("fedq.gpu", 0) or "")
+    assert message["headers"]["task"] == WAKE
+
+
+def test_a_dry_run_nudges_nobody(tmp_path: Path, migrated: str, broker_url: str) -> None:
+    settings = Settings(_env_file=None, home=tmp_path, database_url=migrated, broker_url=broker_url)
+    with calling(create_app(settings)) as http, connect(broker_url) as broker:
+        http.post("/v1/experiments?dry_run=true", json=TINY)
+        assert broker.dbsize() == 0
+
+
+@pytest.mark.slow
+def test_a_broker_that_hangs_holds_up_neither_a_submission_nor_anything_else(tmp_path: Path, migrated: str, silent_broker: str) -> None:
+    settings = Settings(_env_file=None, home=tmp_path, database_url=migrated, broker_url=silent_broker)
+    with serving(create_app(settings)) as url, httpx.Client(base_url=url) as http:
+        for _ in range(60):
+            began = time.monotonic()
+            submit(http)
+            assert time.monotonic() - began < 1.5, "publishing gives up after 2 s"
+        assert len(http.get("/v1/experiments", params={"limit": 100}).json()["items"]) == 60
