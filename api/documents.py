@@ -86,7 +86,7 @@ def validate(model: type[Model], value: Any, at: str = "") -> Model:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise InvalidRequestError(flaws_of(error.errors()[:MAX_FLAWS], value, at)) from error
+        raise InvalidRequestError(flaws_of(error.errors()[:MAX_FLAWS], model, value, at)) from error
     except SpecificationError as error:
         raise SpecificationError(at + error.pointer, error.detail) from error
 

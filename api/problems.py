@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from api.pointers import locate
 from api.schemas import Flaw, ProblemDetails
+from api.spelling import suggestion
 from fedcore.errors import (
     ConflictError,
     DataUnavailableError,
@@ -60,9 +62,9 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: schema}} for status in statuses}
 
 
-def flaws_of(errors: Sequence[Any], document: Any, at: str = "") -> list[Flaw]:
-    """Pydantic's errors about `document`, which stands at `at` in the body."""
-    return [Flaw(pointer=at + _place(error, document), detail=_detail(error)) for error in errors]
+def flaws_of(errors: Sequence[Any], model: type[BaseModel], document: Any, at: str = "") -> list[Flaw]:
+    """Pydantic's errors about `document`, which stands at `at` in the body and was to be a `model`."""
+    return [Flaw(pointer=at + _place(error, document), detail=_advice(error, model)) for error in errors]
 
 
 def install(app: FastAPI) -> None:
@@ -148,12 +150,16 @@ def _place(error: Any, document: Any) -> str:
     return f"{pointer}/kind" if error["type"].startswith("union_tag") else pointer
 
 
+def _advice(error: Any, model: type[BaseModel]) -> str:
+    if error["type"] == "extra_forbidden":
+        return f"unknown field; {suggestion(model, error['loc'])}"
+    return _detail(error)
+
+
 def _detail(error: Any) -> str:
     match error["type"]:
         case "missing":
             return "required"
-        case "extra_forbidden":
-            return "unknown field"
         case "union_tag_invalid":
             return f"must be one of {error['ctx']['expected_tags']}, not {error['ctx']['tag']!r}"
         case "union_tag_not_found":

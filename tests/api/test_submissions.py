@@ -68,8 +68,13 @@ def test_a_flaw_in_the_overrides_is_pointed_at_there(http: httpx.Client, overrid
 
 
 def test_an_unknown_field_is_named_wherever_it_stands(http: httpx.Client) -> None:
-    document = merged(TINY, {"colour": "red", "local": {"learning_rate": 0.1}})
-    assert _refusal(http, document) == {"/colour": "unknown field", "/local/learning_rate": "unknown field"}
+    document = merged(TINY, {"colour": "red", "local": {"batchsize": 3}, "algorithm": {"kind": "fedprox", "muu": 0.1}})
+    refusal = _refusal(http, document)
+    assert refusal.pop("/colour").startswith("unknown field; there are algorithm, compression, description, ")
+    assert refusal == {
+        "/local/batchsize": "unknown field; did you mean batch_size?",
+        "/algorithm/muu": "unknown field; did you mean mu?",
+    }
 
 
 def test_every_missing_field_is_named(http: httpx.Client) -> None:

@@ -1,0 +1,58 @@
+"""The table in which arms are compared."""
+
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from api.cli.comparison import comparison
+from api.schemas import ArmResult, Estimate, MetricResult, Results
+from fedcore.status import Status
+
+SCORE = Estimate(n=3, mean=0.9194, std=0.0289, low=0.8477, high=0.9912)
+BETTER = Estimate(n=3, mean=0.0343, std=0.0116, low=0.0055, high=0.063)
+
+
+def test_accuracies_are_compared_in_percent() -> None:
+    first, second = _lines(_results("test_accuracy", SCORE, BETTER))
+    assert first == "fedavg 91.94 ± 2.89 91.94 ± 2.89 - 23.1"
+    assert second == "scaffold 91.94 ± 2.89 91.94 ± 2.89 +3.43 [+0.55, +6.30] 23.1"
+
+
+@pytest.mark.parametrize(("value", "told"), [(0.0, "0.0000"), (1.5e-9, "1.50e-09"), (-2.5, "-2.5000"), (1e7, "1.00e+07")])
+def test_other_figures_are_written_so_that_they_can_be_read(value: float, told: str) -> None:
+    single = Estimate(n=1, mean=value, std=None, low=None, high=None)
+    first, _ = _lines(_results("suboptimality", single, single))
+    assert first == f"fedavg {told} {told} - 23.1"
+
+
+def test_arms_that_diverged_or_are_not_done_say_so() -> None:
+    arm = {"diverged": 1, "runs": {Status.SUCCEEDED: 1, Status.FAILED: 2}}
+    first, _ = _lines(_results("test_accuracy", SCORE, BETTER, **arm))
+    assert first.endswith("23.1 2 failed, 1 of 3 diverged")
+
+
+def test_a_metric_that_an_arm_lacks_is_left_open() -> None:
+    first, _ = _lines(_results("test_accuracy", SCORE, BETTER), "train_loss")
+    assert first == "fedavg - - - 23.1"
+
+
+def _lines(results: Results, metric: str | None = None) -> list[str]:
+    """The lines of the arms, as words."""
+    console = Console(width=120)
+    with console.capture() as capture:
+        console.print(comparison(results, metric))
+    return [" ".join(line.split()) for line in capture.get().splitlines() if "23.1" in line]
+
+
+def _results(metric: str, figure: Estimate, difference: Estimate, **arm: Any) -> Results:
+    arms = [_arm(0, "fedavg", metric, figure, None, **arm), _arm(1, "scaffold", metric, figure, difference, **arm)]
+    return Results(experiment_id="exp_1", name="demo", status=Status.SUCCEEDED, confidence=0.95, arms=arms)
+
+
+def _arm(index: int, name: str, metric: str, figure: Estimate, difference: Estimate | None, **values: Any) -> ArmResult:
+    sent = Estimate(n=3, mean=23.088, std=0.0, low=23.088, high=23.088)
+    totals = dict.fromkeys(("local_steps", "megabytes_up", "megabytes_down", "seconds"))
+    metrics = {metric: MetricResult(best=figure, final=figure, best_difference=difference, final_difference=difference)}
+    given = {"runs": {Status.SUCCEEDED: 3}, "diverged": 0, "rounds_done": 9, "settings": {}, "seeds": [0, 1, 2], "curves": {}}
+    return ArmResult(index=index, name=name, metrics=metrics, megabytes_sent=sent, **(totals | given | values))
