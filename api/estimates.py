@@ -1,7 +1,8 @@
 """What a specification would cost, estimated without loading anything: every client is taken to hold the mean number of samples."""
 
+import math
 from dataclasses import dataclass
-from math import ceil, pow, prod
+from math import ceil, prod
 from statistics import fmean
 
 from api.schemas import ArmPlan, Plan
@@ -143,7 +144,7 @@ def _bytes_down(spec: ExperimentSpec, algorithm: Algorithm, cohort: _Cohort, wor
         return 0.0
     dense, message = Compressor().message_bytes(dim, word), algorithm.downlink.message_bytes(dim, word)
     # The mean of min(gap message, dense) over the geometric distribution of the gap between a client's rounds.
-    later = message * (1 - pow(1 - share, dense / message)) / share
+    later = message * (1 - math.pow(1 - share, dense / message)) / share
     first = _reached(spec, cohort)
     return first * dense + (downloads - first) * later + downloads * len(algorithm.rule.shared()) * dense
 
@@ -151,7 +152,7 @@ def _bytes_down(spec: ExperimentSpec, algorithm: Algorithm, cohort: _Cohort, wor
 def _reached(spec: ExperimentSpec, cohort: _Cohort) -> float:
     """Clients that take part in some round of a run."""
     clients = population(spec.problem)
-    return clients * (1 - pow(1 - cohort.drawn / clients, spec.rounds))
+    return clients * (1 - math.pow(1 - cohort.drawn / clients, spec.rounds))
 
 
 def _memory(spec: ExperimentSpec, algorithm: Algorithm, cohort: _Cohort, word: int) -> int:
