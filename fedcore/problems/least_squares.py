@@ -7,16 +7,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcore.data.plan import PADDING
 from fedcore.data.random import generator
 from fedcore.problems.base import VECTORISED, Ids, Values, capacity
+from fedcore.problems.batches import locate
 from fedcore.problems.quadratic import Floats, QuadraticProblem, spd
 from fedcore.spec.dataset import GeneratedProblem, LeastSquares
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Gathered rows [S, m, B, D] and targets [S, m, B], each weighing 1/(its batch's size); padding weighs 0."""
+    """Gathered rows [S, m, B, D], targets and weights [S, m, B]; S is 1 where every step sees the same."""
 
     rows: Tensor
     targets: Tensor
@@ -24,8 +24,8 @@ class _Rows:
     ridge: float
 
     def gradient(self, theta: Tensor, k: int) -> Tensor:
-        rows = self.rows[k]
-        error = (torch.bmm(rows, theta[:, :, None]).squeeze(-1) - self.targets[k]) * self.weights[k]
+        rows, targets, weights = (part[k % len(part)] for part in (self.rows, self.targets, self.weights))
+        error = (torch.bmm(rows, theta[:, :, None]).squeeze(-1) - targets) * weights
         return torch.bmm(error[:, None], rows).squeeze(1) + self.ridge * theta
 
 
@@ -54,11 +54,8 @@ class LeastSquaresProblem:
         return rows.T @ (rows @ theta - targets) / len(chosen) + self._ridge * theta
 
     def stack(self, clients: Ids, batches: Tensor) -> _Rows:
-        steps_first = batches.to(self._rows.device).transpose(0, 1)
-        real = steps_first != PADDING
-        index = steps_first.clamp(min=0) + self._offsets[torch.from_numpy(clients).to(self._rows.device)][:, None]
-        weights = real.to(self._rows.dtype) / real.sum(-1, keepdim=True)
-        return _Rows(self._rows[index], self._targets[index], weights, self._ridge)
+        rows, weights = locate(batches, self._offsets[torch.from_numpy(clients).to(self._rows.device)], self._rows.dtype)
+        return _Rows(self._rows[rows], self._targets[rows], weights, self._ridge)
 
     def client_gradients(self, theta: Tensor, clients: Ids) -> Tensor:
         return self._exact.client_gradients(theta, clients)

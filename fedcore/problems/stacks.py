@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 
 from fedcore.data.federated import FederatedData
-from fedcore.data.plan import PADDING
 from fedcore.models.flat import Layout
+from fedcore.problems.batches import locate
 from fedcore.problems.loss import Loss
 
 
@@ -18,12 +18,11 @@ class Gathered:
 
     def __init__(self, data: FederatedData, starts: Tensor, batches: Tensor) -> None:
         """Gather `batches` [m, S, B] of the clients whose samples begin at `starts` [m] of the order; a repeated batch is gathered once."""
-        self._repeats = batches.shape[1] if batches.stride(1) == 0 else 1
-        local = (batches[:, :1] if self._repeats > 1 else batches).to(starts.device).transpose(0, 1)
-        real = local != PADDING
-        samples = data.dataset.train.take(data.order[local.clamp(min=0) + starts[:, None]])
+        train = data.dataset.train
+        rows, self.weights = locate(batches, starts, train.features.dtype)
+        samples = train.take(data.order[rows])
         self.features, self.labels = samples.features, samples.labels
-        self.weights = real.to(self.features.dtype) / real.sum(-1, keepdim=True)
+        self._repeats = batches.shape[1] // len(rows)
 
     def by_step(self, part: Tensor) -> tuple[Tensor, ...]:
         """`part` [S, ...], or [1, ...] where one batch repeats, cut into what each step sees."""

@@ -62,6 +62,16 @@ def test_stacked_gradients_leave_out_padding() -> None:
         torch.testing.assert_close(stacked.gradient(thetas, step), expected, rtol=0, atol=1e-13)
 
 
+def test_one_batch_repeated_is_held_once_however_many_steps() -> None:
+    stacked = load({"clients": CLIENTS, "ridge": RIDGE}).stack(
+        np.array([0, 1]), torch.tensor([[[0, 1, 2]], [[1, 0, -1]]]).expand(-1, 10**9, -1)
+    )
+    thetas = torch.stack([X, -X])
+    for step in (0, 10**9 - 1):
+        expected = torch.stack([slope(0, X, [0, 1, 2]), slope(1, -X)])
+        torch.testing.assert_close(stacked.gradient(thetas, step), expected, rtol=0, atol=1e-13)
+
+
 def test_full_gradients_are_those_over_all_rows() -> None:
     gradients = load({"clients": CLIENTS, "ridge": RIDGE}).client_gradients(X, np.array([1, 0]))
     torch.testing.assert_close(gradients, torch.stack([slope(1, X), slope(0, X)]), rtol=0, atol=1e-13)
