@@ -36,8 +36,8 @@ def write_idx(path: Path, array: Pixels) -> None:
     path.write_bytes(bytes([0, 0, 8, array.ndim]) + sizes + array.tobytes())
 
 
-def write_mnist(root: Path, folder: str = "MNIST") -> None:
-    for part, count, seed in (("train", TRAIN, 0), ("t10k", TEST, 1)):
+def write_mnist(root: Path, folder: str = "MNIST", train: int = TRAIN) -> None:
+    for part, count, seed in (("train", train, 0), ("t10k", TEST, 1)):
         write_idx(root / folder / "raw" / f"{part}-images-idx3-ubyte", grey(count, seed))
         write_idx(root / folder / "raw" / f"{part}-labels-idx1-ubyte", labels(count, 10))
 
