@@ -4,13 +4,15 @@ import sys
 from collections.abc import Sequence
 
 import typer
+from pydantic import ValidationError
 
 from api.cli import lifecycle, offers, operations, outcomes, status, submission
 from api.cli.demo import demo
-from api.cli.failures import MEANINGS, code_of, explain
+from api.cli.failures import MEANINGS, ExitCode, code_of, complain, explain
 from api.cli.migrate import migrate
 from api.cli.up import up
 from api.client import ClientError
+from fedcore.settings import settings
 
 HELP = """Run federated-learning experiments with FedQ.
 
@@ -37,11 +39,21 @@ PANELS = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Carry out a command, that of the process unless `arguments` are given; ends the process with its exit code."""
+    _check_settings()
     try:
         _app()(args=arguments, prog_name="fedq")
     except ClientError as error:
         explain(error)
         sys.exit(code_of(error))
+
+
+def _check_settings() -> None:
+    try:
+        settings()
+    except ValidationError as error:
+        for flaw in error.errors():
+            complain(f"FEDQ_{str(flaw['loc'][0]).upper()}: {flaw['msg']}, not {flaw['input']!r}")
+        sys.exit(ExitCode.REFUSED)
 
 
 def _app() -> typer.Typer:

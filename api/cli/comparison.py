@@ -22,10 +22,14 @@ def comparison(results: Results, metric: str | None = None) -> Table:
     metric = metric or headline({name for arm in results.arms for name in arm.metrics})
     shares = metric.endswith("accuracy")
     number: Format = _percent if shares else _plain
-    rows = [[*_row(arm, metric, number), _remark(arm)] for arm in results.arms]
-    columns = ("arm", "best", "final", f"final - {results.arms[0].name} [{results.confidence:.0%} CI]", "MB sent", "")
+    rows = [list(_row(arm, metric, number)) for arm in results.arms]
+    columns = ["arm", "best", "final", f"final - {results.arms[0].name} [{results.confidence:.0%} CI]", "MB sent"]
+    remarks = [_remark(arm) for arm in results.arms]
+    if any(remarks):
+        columns.append("")
+        rows = [[*row, remark] for row, remark in zip(rows, remarks, strict=True)]
     words, seeds = metric.replace("_", " ") + (" in %" if shares else ""), max(len(arm.seeds) for arm in results.arms)
-    return table(columns, rows, title=f"{results.name}: {words}, mean ± std over {seeds} seeds")
+    return table(columns, rows, title=f"{results.name}: {words}, mean ± std over {seeds} seed{'s' * (seeds != 1)}")
 
 
 def _row(arm: ArmResult, metric: str, number: Format) -> Iterator[object]:

@@ -29,7 +29,7 @@ class ExitCode(IntEnum):
 
 MEANINGS = {
     ExitCode.DONE: "done",
-    ExitCode.UNSUCCESSFUL: "the experiment that was waited for failed or was cancelled",
+    ExitCode.UNSUCCESSFUL: "the experiment that was waited for failed or was cancelled, or `fedq up` could not start",
     ExitCode.REFUSED: "the command or the specification is not valid",
     ExitCode.UNREACHABLE: "the service did not answer, or failed",
     ExitCode.IMPOSSIBLE: "there is no such thing, it makes no sense in its present state, or is not allowed",

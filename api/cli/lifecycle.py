@@ -5,18 +5,19 @@ from rich.text import Text
 from api.cli.terminal import AsJson, ExperimentId, show
 from api.client import Client
 from api.schemas import Experiment
+from fedcore.status import Status
 
 
 def cancel(experiment: ExperimentId, as_json: AsJson = False) -> None:
     """End an experiment at the next round boundary; what it has done stays."""
     with Client() as client:
-        show(client.cancel(experiment), _status, as_json=as_json)
+        show(client.cancel(experiment), _stopping, as_json=as_json)
 
 
 def pause(experiment: ExperimentId, as_json: AsJson = False) -> None:
     """Stop an experiment at the next round boundary, until `fedq resume`."""
     with Client() as client:
-        show(client.pause(experiment), _status, as_json=as_json)
+        show(client.pause(experiment), _stopping, as_json=as_json)
 
 
 def resume(experiment: ExperimentId, as_json: AsJson = False) -> None:
@@ -38,5 +39,9 @@ def delete(experiment: ExperimentId) -> None:
 
 
 def _status(experiment: Experiment) -> Text:
-    """Runs that a worker has at the moment change at their next round boundary."""
     return Text(f"{experiment.id} {experiment.status}")
+
+
+def _stopping(experiment: Experiment) -> Text:
+    running = experiment.progress.runs.get(Status.RUNNING, 0)
+    return _status(experiment).append(f"; runs that stop at their next round boundary: {running}" if running else "")

@@ -17,7 +17,7 @@ TIME = "%Y-%m-%d %H:%M:%S"
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str | None = None) -> Table:
     """A table of plain text; the first column is never shortened, since it names the row."""
-    made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, collapse_padding=True)
     for number, column in enumerate(columns):
         made.add_column(column, no_wrap=number == 0, overflow="fold")
     for row in rows:

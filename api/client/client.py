@@ -1,7 +1,7 @@
 """The client: a method per thing that a service can be asked."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime
 from math import inf
@@ -170,8 +170,9 @@ class Client:
         """Queue the failed and cancelled runs of an experiment again; they go on from their last checkpoint."""
         return self._act(id, "retry")
 
-    def edit(self, id: str, **changes: Any) -> Experiment:
-        """Change the `name`, `tags` or `priority` of an experiment."""
+    def edit(self, id: str, *, name: str | None = None, tags: Sequence[str] | None = None, priority: int | None = None) -> Experiment:
+        """Change what is given and leave the rest."""
+        changes = given(name=name, tags=tags, priority=priority)
         return self._transport.send(Experiment, "PATCH", f"{EXPERIMENTS}/{id}", json=changes)
 
     def delete(self, id: str) -> None:

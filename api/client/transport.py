@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import httpx
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from api.client.errors import ServiceUnreachableError, error_of
 
@@ -59,7 +59,11 @@ class Transport:
 
     def send(self, model: type[Model], method: str, path: str, **options: Any) -> Model:
         """The service's answer, parsed."""
-        return model.model_validate_json(self.request(method, path, **options).content)
+        response = self.request(method, path, **options)
+        try:
+            return model.model_validate_json(response.content)
+        except ValidationError as error:
+            raise error_of(response) from error
 
     def read(self, model: type[Model], path: str, **params: Any) -> Model:
         """What stands at `path`; a parameter that is None is left out."""

@@ -14,7 +14,7 @@ import yaml
 
 from api.client import Client
 from fedcore.settings import settings
-from tests.api.histories import TINY, TWO_ARMS, carry_out
+from tests.api.histories import TINY, TWO_ARMS, carry_out, claim
 from tests.cli.conftest import Fedq
 from tests.support.service import Service
 
@@ -54,6 +54,12 @@ def test_an_experiment_is_steered(fedq: Fedq, client: Client) -> None:
     assert fedq("status", id).code == 4
 
 
+def test_runs_that_a_worker_has_stop_later(fedq: Fedq, service: Service, client: Client) -> None:
+    id = client.submit(TWO_ARMS).id
+    claim(service.database)
+    assert fedq("cancel", id).out == f"{id} running; runs that stop at their next round boundary: 1\n"
+
+
 def test_watching_tells_events_as_lines_of_json_and_ends_with_the_experiment(fedq: Fedq, service: Service, client: Client) -> None:
     id = client.submit(TINY).id
     carry_out(service.database, service.storage, 1)
@@ -76,7 +82,7 @@ def test_watching_a_cancelled_experiment_is_unsuccessful(fedq: Fedq, client: Cli
 
 def test_results_come_as_table_json_and_csv(fedq: Fedq, experiment: str) -> None:
     table = fedq("results", experiment, "--metric", "distance").out
-    assert "distance, mean ± std over 1 seeds" in table
+    assert "distance, mean ± std over 1 seed" in table
     assert "2 queued" in table
     document = json.loads(fedq("results", experiment, "--format", "json").out)
     assert json.loads(fedq("results", experiment, "--json").out) == document
@@ -127,6 +133,14 @@ def test_a_service_that_is_not_there_has_an_exit_code_of_its_own(fedq: Fedq, mon
     ended = fedq("status")
     assert ended.code == 3
     assert "http://:port" in ended.err
+
+
+def test_a_bad_setting_is_named(fedq: Fedq, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDQ_SLICE_SECONDS", "short")
+    settings.cache_clear()
+    ended = fedq("status")
+    assert ended.code == 2
+    assert "FEDQ_SLICE_SECONDS: Input should be a valid number" in ended.err
 
 
 def test_help_tells_the_exit_codes(fedq: Fedq) -> None:

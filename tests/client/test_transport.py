@@ -40,8 +40,13 @@ def test_what_is_no_address_is_said_to_be_none() -> None:
         Client("http://:port")
 
 
-def test_an_answer_of_another_server_is_an_error_that_says_so() -> None:
-    with _answering(b"<h1>no</h1>", status=500) as (url, _), Client(url) as client, pytest.raises(ServiceError, match="not as FedQ does"):
+@pytest.mark.parametrize("status", [200, 500])
+def test_an_answer_of_another_server_is_an_error_that_says_so(status: int) -> None:
+    with (
+        _answering(b"<h1>no</h1>", status=status) as (url, _),
+        Client(url) as client,
+        pytest.raises(ServiceError, match="not as FedQ does"),
+    ):
         client.presets()
 
 
