@@ -3,7 +3,7 @@
 from typing import Any
 
 from api.schemas import ArmSummary, Experiment, ExperimentSummary, Progress, Run
-from fedcore.store import Session, progress, runs
+from fedcore.store import Session, Status, progress, runs
 from fedcore.store.progress import Progress as Rounds
 from fedcore.store.tables import ExperimentRecord, RunRecord
 
@@ -51,7 +51,7 @@ def run_answer(record: RunRecord) -> Run:
         rounds_total=record.rounds,
         queue=record.queue,
         priority=record.priority,
-        worker=record.worker,
+        worker=record.worker if record.status is Status.RUNNING else None,
         attempts=record.attempts,
         error=record.error,
         created_at=record.created_at,

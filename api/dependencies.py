@@ -55,6 +55,8 @@ Store = Annotated[Database, Depends(_database)]
 Files = Annotated[Storage, Depends(_storage)]
 Configuration = Annotated[Settings, Depends(_settings)]
 NewsFeed = Annotated[Feed, Depends(_feed)]
-ExperimentId = Annotated[str, Path(description="The experiment's id."), AfterValidator(_printable)]
-RunId = Annotated[str, Path(description="The run's id."), AfterValidator(_printable)]
+ExperimentId = Annotated[
+    str, Path(description="The experiment's id.", examples=["exp_01k9x3zq7rh2v8m4t6w0ybe5nc"]), AfterValidator(_printable)
+]
+RunId = Annotated[str, Path(description="The run's id.", examples=["run_01k9x3zq7rh2v8m4t6w0ybe5p0"]), AfterValidator(_printable)]
 Moment = Annotated[AwareDatetime, BeforeValidator(_no_number)]

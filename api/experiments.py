@@ -23,13 +23,16 @@ IdempotencyKey = Annotated[
         min_length=1,
         max_length=200,
         pattern=r"^[\x20-\x7e]+$",
+        examples=["7f3c9a52-thesis-figure-4"],
         description="A repeat with the same key and body returns the experiment that the first made; with another body it is refused.",
     ),
 ]
 DryRun = Annotated[bool, Query(description="Validate and estimate; store nothing.")]
 StatusFilter = Annotated[Status | None, Query(description="Only with this status.")]
-TagFilter = Annotated[str | None, Query(max_length=64, pattern=NO_NUL, description="Only with this tag.")]
-NameFilter = Annotated[str | None, Query(max_length=200, pattern=NO_NUL, description="Only with exactly this name.")]
+TagFilter = Annotated[str | None, Query(max_length=64, pattern=NO_NUL, description="Only with this tag.", examples=["digits"])]
+NameFilter = Annotated[
+    str | None, Query(max_length=200, pattern=NO_NUL, description="Only with exactly this name.", examples=["momentum on digits"])
+]
 After = Annotated[Moment | None, Query(description="Only those submitted at this time or later (ISO 8601 with time zone).")]
 Before = Annotated[Moment | None, Query(description="Only those submitted before this time (ISO 8601 with time zone).")]
 Limit = Annotated[int, Query(ge=1, le=200, description="Experiments on a page, at most.")]

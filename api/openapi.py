@@ -1,36 +1,69 @@
-"""The OpenAPI document: FastAPI's, with the models of the bodies that are read by hand."""
+"""The OpenAPI document: FastAPI's, with the models of the bodies that are read by hand, and with examples."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
+from api.examples import examples
 from api.schemas import ExperimentEdit, HeartbeatEvent, ProblemDetails, RoundEvent, StatusEvent
 from api.submissions import PresetSubmission
 from fedcore.spec import ExperimentSpec
 
 BODIES = (ExperimentSpec, PresetSubmission, ExperimentEdit)
 ANSWERS = (ProblemDetails, RoundEvent, StatusEvent, HeartbeatEvent)
+FOREIGN = ("HTTPValidationError", "ValidationError")
+"""FastAPI's own shapes of errors, which nothing here answers with."""
+
+Object = dict[str, Any]
 
 
 def install(app: FastAPI) -> None:
     """Make `app` describe itself in full."""
     describe = app.openapi
 
-    def openapi() -> dict[str, Any]:
+    def openapi() -> Object:
         if app.openapi_schema is None:
-            schemas = describe()["components"]["schemas"]
+            document = describe()
+            schemas = document["components"]["schemas"]
             schemas.update(_schemas() | schemas)
-            # FastAPI's own shapes of errors, which nothing here answers with.
-            for name in ("HTTPValidationError", "ValidationError"):
+            for name in FOREIGN:
                 schemas.pop(name, None)
+            _illustrate(document)
         return describe()
 
     app.openapi = openapi  # type: ignore[method-assign]
 
 
-def _schemas() -> dict[str, Any]:
+def _schemas() -> Object:
     wanted: list[Any] = [*((model, "validation") for model in BODIES), *((model, "serialization") for model in ANSWERS)]
     _, document = models_json_schema(wanted, ref_template="#/components/schemas/{model}")
-    definitions: dict[str, Any] = document["$defs"]
+    definitions: Object = document["$defs"]
     return definitions
+
+
+def _illustrate(document: Object) -> None:
+    """Give each schema, each of its fields, and each JSON body its example."""
+    known = examples()
+    for name, schema in document["components"]["schemas"].items():
+        if name in known:
+            schema["examples"] = [known[name]]
+        for field, described in schema.get("properties", {}).items():
+            if field in known[name]:
+                described["examples"] = [known[name][field]]
+    for body in _bodies(document):
+        names = [_name(choice) for choice in body["schema"].get("anyOf", [body["schema"]])]
+        body["examples"] = {name: {"value": known[name]} for name in names if name in known}
+
+
+def _bodies(document: Object) -> Iterator[Object]:
+    """The JSON and YAML bodies of all operations, of requests and responses."""
+    for path in document["paths"].values():
+        for operation in path.values():
+            for message in (operation.get("requestBody", {}), *operation["responses"].values()):
+                yield from (body for body in message.get("content", {}).values() if "schema" in body)
+
+
+def _name(schema: Object) -> str:
+    return str(schema.get("$ref", "")).rpartition("/")[2]

@@ -10,7 +10,7 @@ from fedcore import presets
 
 router = APIRouter(prefix="/v1/presets", tags=["catalogue"])
 
-Name = Annotated[str, Path(description="The preset's name.")]
+Name = Annotated[str, Path(description="The preset's name.", examples=["demo"])]
 
 
 @router.get("", summary="List presets")

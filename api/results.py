@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, HTTPException, Query, Response
+from fastapi import APIRouter, Header, HTTPException, Path, Query, Response
 
 from api.dependencies import ExperimentId, Store
 from api.figures import Format, Horizontal, draw
@@ -24,6 +24,7 @@ Points = Annotated[
 TableName = Annotated[Table, Query(description="For CSV and Parquet: figures over seeds, or curves.")]
 Accept = Annotated[str | None, Header(include_in_schema=False)]
 Drawn = Annotated[Metric | None, Query(description="What is drawn; absent, the first that there is of " + ", ".join(HEADLINES) + ".")]
+Form = Annotated[Format, Path(description="The file format.")]
 X = Annotated[Horizontal, Query(description="What it is drawn over: rounds, or megabytes sent in both directions.")]
 
 
@@ -67,7 +68,7 @@ def read_results(
     summary="Draw a curve",
 )
 def read_figure(
-    experiment_id: ExperimentId, form: Format, database: Store, metric: Drawn = None, x: X = "round", points: Points = 1_000
+    experiment_id: ExperimentId, form: Form, database: Store, metric: Drawn = None, x: X = "round", points: Points = 1_000
 ) -> Response:
     """Mean over the seeds, one line per arm, the standard deviation around it. Equal results make equal bytes of SVG."""
     results = _read(database, experiment_id, points)

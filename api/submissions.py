@@ -1,5 +1,6 @@
 """What `POST /v1/experiments` takes: a specification, or a preset with overrides."""
 
+from importlib.metadata import version
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -30,11 +31,11 @@ def specification(document: Any) -> tuple[ExperimentSpec, dict[str, Any]]:
     Raises InvalidRequestError or SpecificationError with pointers into `document`.
     """
     if not (isinstance(document, dict) and "preset" in document):
-        return validate(ExperimentSpec, document), {}
+        return validate(ExperimentSpec, document), {"fedq": version("fedq")}
     submission = validate(PresetSubmission, document)
     try:
         preset = presets.load(submission.preset)
     except PresetNotFoundError as error:
         raise InvalidRequestError([Flaw(pointer="/preset", detail=str(error))]) from error
     spec = validate(ExperimentSpec, presets.override(preset.spec, submission.overrides), at="/overrides")
-    return spec, {"preset": preset.name, "preset_version": preset.version, "overrides": submission.overrides}
+    return spec, {"fedq": version("fedq"), "preset": preset.name, "preset_version": preset.version, "overrides": submission.overrides}

@@ -74,7 +74,7 @@ class Experiment(ExperimentSummary):
     specification: dict[str, Any]
     """The specification as validated, every default written out; it can be submitted again."""
     provenance: dict[str, Any]
-    """What made it: versions of FedQ and of its libraries, and the preset it came from."""
+    """What it was made from: the version of FedQ that took it, and the preset with its overrides. Its runs say what carried them out."""
 
 
 class ExperimentPage(Answer):

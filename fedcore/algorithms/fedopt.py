@@ -17,7 +17,9 @@ class FedAdagrad(AdaptiveParameters, AlgorithmSpec):
 
     kind: Literal["fedadagrad"] = "fedadagrad"
     server_lr: PositiveRate = 0.1
+    """The server's step size; short for `server: {lr: ...}`."""
     beta1: Decay = 0.0
+    """Decay of the first moment; Adagrad as printed has none."""
 
     def server(self, lr: float) -> ServerOptimiser:
         return Adagrad(lr, **self.moments())
@@ -30,6 +32,7 @@ class FedAdam(AdaptiveParameters, AlgorithmSpec):
 
     kind: Literal["fedadam"] = "fedadam"
     server_lr: PositiveRate = 0.1
+    """The server's step size; short for `server: {lr: ...}`."""
 
     def server(self, lr: float) -> ServerOptimiser:
         return Adaptive(lr, **self.moments())
@@ -42,6 +45,7 @@ class FedYogi(AdaptiveParameters, AlgorithmSpec):
 
     kind: Literal["fedyogi"] = "fedyogi"
     server_lr: PositiveRate = 0.1
+    """The server's step size; short for `server: {lr: ...}`."""
 
     def server(self, lr: float) -> ServerOptimiser:
         return Yogi(lr, **self.moments())

@@ -101,6 +101,7 @@ class OwnServer(Block):
     """The algorithm's own optimiser with another step size."""
 
     lr: PositiveRate
+    """The step size that takes the place of the algorithm's own."""
 
     def build(self) -> ServerOptimiser | None:
         """None: the algorithm says."""
@@ -112,6 +113,7 @@ class SgdServer(Block):
 
     kind: Literal["sgd"]
     lr: PositiveRate = 1.0
+    """The step size."""
 
     def build(self) -> ServerOptimiser:
         """The optimiser."""
@@ -123,8 +125,11 @@ class MomentumServer(Block):
 
     kind: Literal["momentum"]
     lr: PositiveRate = 1.0
+    """The step size."""
     beta: Decay = 0.9
+    """Decay of the velocity."""
     nesterov: bool = False
+    """Look ahead: x <- x + lr (d + beta v)."""
 
     def build(self) -> ServerOptimiser:
         """The optimiser."""
@@ -136,7 +141,9 @@ class AdagradServer(AdaptiveParameters):
 
     kind: Literal["adagrad"]
     lr: PositiveRate = 0.1
+    """The step size."""
     beta1: Decay = 0.0
+    """Decay of the first moment; Adagrad as printed has none."""
 
     def build(self) -> ServerOptimiser:
         """The optimiser."""
@@ -148,6 +155,7 @@ class AdamServer(AdaptiveParameters):
 
     kind: Literal["adam"]
     lr: PositiveRate = 0.1
+    """The step size."""
 
     def build(self) -> ServerOptimiser:
         """The optimiser."""
@@ -159,6 +167,7 @@ class YogiServer(AdaptiveParameters):
 
     kind: Literal["yogi"]
     lr: PositiveRate = 0.1
+    """The step size."""
 
     def build(self) -> ServerOptimiser:
         """The optimiser."""

@@ -1,6 +1,6 @@
 """What every block of a specification has in common."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -15,7 +15,14 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
 
+def _describe_kind(schema: dict[str, Any]) -> None:
+    """Say what `kind` is in the same words everywhere."""
+    kind = schema.get("properties", {}).get("kind")
+    if kind is not None:
+        kind.setdefault("description", "Which of the choices this block is.")
+
+
 class Block(BaseModel):
     """One block of a specification: immutable, and a field it does not know is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, json_schema_extra=_describe_kind)

@@ -22,6 +22,7 @@ class Synthetic(Block):
     iid: bool = False
     """One model and one input distribution for every client; alpha and beta then play no part."""
     clients: ClientCount = 30
+    """Number of clients N."""
     seed: Seed | None = None
     """Fixes the data over all runs; absent, each run draws its own from its seed."""
 
@@ -49,6 +50,7 @@ class Emnist(Block):
 
     kind: Literal["emnist"]
     split: Literal["balanced", "byclass", "bymerge", "digits", "letters", "mnist"] = "balanced"
+    """Which of the published splits: `balanced`, `bymerge` and `byclass` of all characters, or one of its parts."""
 
 
 class Cifar10(Block):
@@ -61,8 +63,11 @@ class QuadraticClient(Block):
     """One client's F(x) = 1/2 x' H x - e' x + c."""
 
     H: Matrix
+    """The Hessian, symmetric, row by row."""
     e: Vector
+    """The linear term."""
     c: Finite = 0.0
+    """The constant."""
     weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     """Its share p_i is weight over the sum of weights."""
 
@@ -80,7 +85,9 @@ class LeastSquaresClient(Block):
     """One client's F(x) = 1/(2 n) |A x - b|^2, n the number of rows of A."""
 
     A: Matrix
+    """The features, a row per sample."""
     b: Vector
+    """The target of each row."""
     weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Its share p_i is weight over the sum of weights; absent, the number of its rows."""
 
@@ -97,7 +104,9 @@ class GeneratedProblem(Block):
     """How to draw an exact problem: client optima spread by `heterogeneity`, curvatures by `condition_number`."""
 
     dim: Annotated[int, Field(ge=1, le=10_000)] = 10
+    """Length of x."""
     clients: ClientCount = 10
+    """Number of clients N."""
     heterogeneity: NonNegative = 1.0
     """Deviation of the clients' optima around the common one; 0 makes all optima equal."""
     condition_number: Annotated[float, Field(ge=1, le=1e12)] = 10.0
@@ -105,6 +114,7 @@ class GeneratedProblem(Block):
     samples: Annotated[int, Field(ge=1, le=100_000)] = 100
     """Rows of each A_i (least squares only)."""
     seed: Seed = 0
+    """Fixes the problem over all runs."""
 
 
 class _ExactProblem(Block):
@@ -113,6 +123,7 @@ class _ExactProblem(Block):
     gradient_noise: NonNegative = 0.0
     """Deviation of the Gaussian noise on each coordinate of each local gradient; 0 leaves it exact."""
     generate: GeneratedProblem | None = None
+    """Draw the clients like this, instead of giving them inline."""
 
 
 class Quadratic(_ExactProblem):
@@ -120,6 +131,7 @@ class Quadratic(_ExactProblem):
 
     kind: Literal["quadratic"]
     clients: Annotated[tuple[QuadraticClient, ...], Field(min_length=1, max_length=10_000)] | None = None
+    """The clients, given inline."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -137,7 +149,9 @@ class LeastSquares(_ExactProblem):
 
     kind: Literal["least_squares"]
     clients: Annotated[tuple[LeastSquaresClient, ...], Field(min_length=1, max_length=10_000)] | None = None
+    """The clients, given inline."""
     ridge: NonNegative = 0.0
+    """Adds ridge |x|^2 / 2 to every client's loss."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:

@@ -34,21 +34,29 @@ class ExperimentSpec(Block):
     tags: Annotated[tuple[Tag, ...], Field(max_length=32)] = ()
     """For finding it again."""
     problem: Problem
+    """Data, who holds what, and model."""
     algorithm: AnyAlgorithm
+    """The algorithm, with its parameters."""
     server: AnyServer | None = None
     """The server optimiser; absent, the algorithm's own."""
     local: LocalSolver
+    """What a client does in one round."""
     participation: AnyParticipation = Full(kind="full")
+    """Which clients take part in a round, and how they are weighed."""
     systems: Systems = Systems()
+    """Systems heterogeneity: stragglers, and unequal work."""
     compression: Compression = Compression()
+    """Compression of what is sent, by direction."""
     rounds: Annotated[int, Field(ge=1, le=MAX_ROUNDS)]
     """Communication rounds T of each run."""
     evaluation: Evaluation = Evaluation()
+    """What is measured, and when."""
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1, max_length=1_000)] = (0,)
     """One run per seed and arm; arms that share a seed see the same cohorts, stragglers and mini-batches."""
     sweep: Annotated[dict[str, Annotated[list[Any], Field(min_length=1)]], Field(max_length=16, default_factory=dict)]
     """A dotted path (`local.optimizer.momentum`) or a block (`algorithm`) to the values it takes; the arms are the product."""
     execution: Execution = Execution()
+    """How the runs are carried out."""
 
     @model_validator(mode="after")
     def _holds_together(self) -> Self:

@@ -38,6 +38,7 @@ class StepLr(Block):
     at: Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(min_length=1, max_length=100)]
     """Fractions of the number of rounds T; from round ceil(fraction T) + 1 on, the factor holds."""
     factor: Fraction
+    """What the step size is multiplied by each time."""
 
 
 class ExponentialLr(Block):
@@ -45,6 +46,7 @@ class ExponentialLr(Block):
 
     kind: Literal["exponential"]
     gamma: Fraction
+    """What the step size is multiplied by after each local step."""
 
 
 class InverseTimeLr(Block):
@@ -64,9 +66,11 @@ class LocalSolver(Block):
     """What a client does in one round: solver, step size, and how long."""
 
     optimizer: Sgd = Sgd()
+    """The optimiser, with its own terms."""
     lr: PositiveRate | None = None
     """The step size eta; short for `optimizer.lr`."""
     lr_schedule: AnyLrSchedule = ConstantLr(kind="constant")
+    """How the step size changes."""
     epochs: Count | None = None
     """Passes over the client's data; the short last batch counts as a step: tau_i = epochs * ceil(n_i / batch_size)."""
     steps: Count | None = None

@@ -12,6 +12,7 @@ Width = Annotated[int, Field(ge=1, le=65_536)]
 
 class _Partition(Block):
     clients: ClientCount
+    """Number of clients N."""
     seed: Seed | None = None
     """Fixes the partition over all runs; absent, each run draws its own from its seed."""
 
@@ -40,6 +41,7 @@ class ShardsPartition(_Partition):
 
     kind: Literal["shards"]
     shards_per_client: Annotated[int, Field(ge=1, le=10_000)] = 2
+    """Shards that each client is dealt."""
 
 
 class ClassesPerClientPartition(_Partition):
@@ -47,6 +49,7 @@ class ClassesPerClientPartition(_Partition):
 
     kind: Literal["classes_per_client"]
     classes: Annotated[int, Field(ge=1, le=1_000)] = 2
+    """Classes that each client holds."""
     min_samples: Annotated[int, Field(ge=1, le=1_000_000)] = 10
     """The fewest samples any client may hold."""
     sigma: NonNegative = 2.0
@@ -110,8 +113,11 @@ class Problem(Block):
     """The data set, its partition over clients and the model; an exact problem is all three at once."""
 
     dataset: AnyDataset
+    """The data."""
     partition: AnyPartition | None = None
+    """Who holds what; for data that come in one piece, and only for those."""
     model: AnyModel | None = None
+    """What is trained; an exact problem has none."""
 
     @model_validator(mode="after")
     def _blocks_fit(self) -> Self:

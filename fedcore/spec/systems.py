@@ -13,6 +13,7 @@ class Constant(Block):
 
     kind: Literal["constant"]
     value: Count
+    """The number."""
 
 
 class PerClient(Block):
@@ -20,6 +21,7 @@ class PerClient(Block):
 
     kind: Literal["per_client"]
     values: Annotated[tuple[Count, ...], Field(min_length=1, max_length=1_000_000)]
+    """The number of each client, by client id."""
 
 
 class UniformDraw(Block):
@@ -27,7 +29,9 @@ class UniformDraw(Block):
 
     kind: Literal["uniform"]
     low: Count
+    """The least that is drawn."""
     high: Count
+    """The most that is drawn."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -41,9 +45,13 @@ class NormalDraw(Block):
 
     kind: Literal["normal"]
     mean: Annotated[float, Field(gt=0, le=1e6)]
+    """Mean before rounding and clipping."""
     std: NonNegative
+    """Deviation before rounding and clipping."""
     low: Count = 1
+    """What is drawn below becomes this."""
     high: Count = 1_000_000
+    """What is drawn above becomes this."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -57,6 +65,7 @@ class WorkTrace(Block):
 
     kind: Literal["trace"]
     rounds: Annotated[tuple[tuple[Count, ...], ...], Field(min_length=1, max_length=100_000)]
+    """The number of each client, a row for each round."""
 
 
 AnyWork = Annotated[Constant | PerClient | UniformDraw | NormalDraw | WorkTrace, Field(discriminator="kind")]
@@ -75,9 +84,13 @@ class Systems(Block):
     """Systems heterogeneity; each of `epochs`, `steps` and `batch_size` overrides the same field of `local`."""
 
     stragglers: Stragglers | None = None
+    """Clients that cannot finish; absent, there are none."""
     epochs: AnyWork | None = None
+    """Passes over a client's data."""
     steps: AnyWork | None = None
+    """Local steps of a client."""
     batch_size: AnyWork | None = None
+    """Samples per step of a client."""
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:

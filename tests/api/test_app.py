@@ -8,16 +8,17 @@ import pytest
 
 WEIGH = """
 import sys, time
-began = time.perf_counter()
 import api.app
 app = api.app.create_app()
-seconds = time.perf_counter() - began
+# Its own time, whatever else this machine does.
+seconds = time.process_time()
 heavy = {"torch", "torchvision", "sklearn", "scipy", "numpy", "matplotlib", "pandas", "polars", "pyarrow"} & set(sys.modules)
 import psutil
 print(seconds, psutil.Process().memory_info().rss / 2**20, *sorted(heavy))
 """
 
 
+@pytest.mark.slow
 def test_the_process_starts_within_its_limits_and_without_tensors_arrays_and_frames() -> None:
     answer = subprocess.run([sys.executable, "-c", WEIGH], capture_output=True, text=True, check=True)
     seconds, megabytes, *heavy = answer.stdout.split()

@@ -57,6 +57,7 @@ def session(app: Any) -> Iterator[Session]:
         yield client
 
 
+@pytest.mark.slow
 @schema.parametrize()
 @settings(
     max_examples=EXAMPLES,

@@ -39,7 +39,7 @@ def test_a_run_that_diverged_has_succeeded_and_says_where(http: httpx.Client, ro
     made = submit(http)
     write(rows, lambda _: [report(1), report(2, diverged=True)], 1)
     (run,) = _runs(http, made)
-    assert (run["status"], run["diverged"], run["diverged_round"]) == ("succeeded", True, 2)
+    assert (run["status"], run["diverged"], run["diverged_round"], run["worker"]) == ("succeeded", True, 2, None)
 
 
 def test_rows_are_polled_after_a_round(http: httpx.Client, rows: Database, database_url: str) -> None:

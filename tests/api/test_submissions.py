@@ -1,6 +1,7 @@
 """What `POST /v1/experiments` takes and refuses."""
 
 import json
+from importlib.metadata import version
 
 import httpx
 import pytest
@@ -52,7 +53,7 @@ def test_a_preset_is_submitted_by_name_with_overrides(http: httpx.Client) -> Non
     assert specification["algorithm"]["mu"] == 1.0
     assert specification["problem"]["model"] == {"kind": "logistic", "l2": 0.0}
     assert specification["local"]["epochs"] == presets.load("demo").spec["local"]["epochs"]
-    assert made["provenance"] == {"preset": "demo", "preset_version": 1, "overrides": changes}
+    assert made["provenance"] == {"fedq": version("fedq"), "preset": "demo", "preset_version": 1, "overrides": changes}
 
 
 def test_a_preset_that_is_not_there_is_pointed_at_with_those_that_are(http: httpx.Client) -> None:
