@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from celery.platforms import set_pdeathsig
+
 from api.client import ServiceUnreachableError
 
 LOOK_S = 0.05
@@ -31,8 +33,6 @@ def embedded_service(workers: int) -> Iterator[str]:
 @contextmanager
 def _supervisor(home: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     """The supervisor, in a session of its own, so that Ctrl-C reaches it through us only."""
-    from celery.platforms import set_pdeathsig
-
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FEDQ_") or name in KEPT}
     with _log(home).open("wb") as log:
         supervisor = subprocess.Popen(  # noqa: S603 - our own command
@@ -43,13 +43,17 @@ def _supervisor(home: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=lambda: set_pdeathsig("TERM"),  # noqa: PLW1509 - it makes one system call
+            preexec_fn=_end_with_us if sys.platform == "linux" else None,  # noqa: PLW1509 - it makes one system call
         )
     try:
         yield supervisor
     finally:
         supervisor.terminate()
         supervisor.wait(GRACE_S)
+
+
+def _end_with_us() -> None:
+    set_pdeathsig("TERM")
 
 
 def _await(supervisor: subprocess.Popen[bytes], ready: Path) -> str:

@@ -14,7 +14,6 @@ from api.cli.submission import Assignments
 from api.cli.terminal import stderr, stdout
 from api.client import Client
 from api.client.client import Form
-from api.embedded import embedded_service
 
 PRESET = "demo"
 MOST_WORKERS = 4
@@ -25,6 +24,8 @@ Folder = Annotated[Path, typer.Option("--output", metavar="DIR", help="Where to 
 
 def demo(output: Folder = Path("demo"), assignments: Assignments = None) -> None:
     """Compare four algorithms on real data, on a service started for it and stopped afterwards: a table and pictures."""
+    from api.embedded import embedded_service
+
     changes = overrides(assignments or [])
     # Ends like Ctrl-C, so that whatever was started is stopped.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -142,8 +142,9 @@ def test_address_and_key_come_from_the_settings(monkeypatch: pytest.MonkeyPatch)
     settings.cache_clear()
 
 
-def test_importing_the_client_loads_nothing_of_the_service_and_no_arrays() -> None:
-    code = f"import sys, api.client; print(sorted(set({FOREIGN!r}) & set(sys.modules)))"
+@pytest.mark.parametrize("module", ["api.client", "api.cli"])
+def test_importing_client_and_command_line_loads_nothing_of_the_service_and_no_arrays(module: str) -> None:
+    code = f"import sys, {module}; print(sorted(set({FOREIGN!r}) & set(sys.modules)))"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     answer = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"
