@@ -10,16 +10,15 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 from fastapi import Depends, HTTPException, Request
 from pydantic import BaseModel, ValidationError
 
-from api import yamls
 from api.pointers import join
 from api.problems import InvalidRequestError, flaws_of
 from api.schemas import Flaw
+from fedcore import yamls
 from fedcore.errors import SpecificationError
 
 MAX_JSON_BYTES = 16 * 2**20
 MAX_YAML_BYTES = 2**20
 """YAML is some fifty times slower to read; a larger document can be sent as JSON."""
-MAX_DEPTH = 32
 MAX_FLAWS = 100
 MAX_VALUES = 4_000_000
 """Counted with every use of a YAML alias, which else could unfold without end."""
@@ -102,7 +101,7 @@ def body_of(*schemas: str) -> dict[str, Any]:
 def _load(body: bytes, media_type: str) -> Any:
     try:
         text = body.decode()
-        return yamls.load(text, MAX_DEPTH) if media_type == YAML else json.loads(text)
+        return yamls.load(text) if media_type == YAML else json.loads(text)
     except (ValueError, RecursionError) as error:
         raise HTTPException(400, f"The body is not {media_type}: {error}") from error
 
@@ -116,7 +115,7 @@ def _foreign_values(document: Any) -> Iterator[Flaw]:
         seen += 1
         if seen > MAX_VALUES:
             raise HTTPException(413, f"The body holds more than {MAX_VALUES} values.")
-        flaw = _foreign(value) if len(path) <= MAX_DEPTH else f"must not lie deeper than {MAX_DEPTH} levels"
+        flaw = _foreign(value) if len(path) <= yamls.MAX_DEPTH else f"must not lie deeper than {yamls.MAX_DEPTH} levels"
         if flaw:
             yield Flaw(pointer=join(path), detail=flaw)
         elif isinstance(value, dict):

@@ -6,17 +6,16 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from api import schemas, yamls
+from api import schemas
 from api.submissions import PresetSubmission
+from fedcore import yamls
 from fedcore.spec import ExperimentSpec
-
-_NESTED = 32
 
 
 def documents() -> Mapping[str, Any]:
     """What `examples.yaml` says, by name of a schema."""
     text = resources.files("api").joinpath("examples.yaml").read_text(encoding="utf-8")
-    loaded: Mapping[str, Any] = yamls.load(text, _NESTED)
+    loaded: Mapping[str, Any] = yamls.load(text)
     return loaded
 
 

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import typer
-import yaml
+
+from fedcore import yamls
 
 SWEEP = "sweep"
 
@@ -37,6 +38,6 @@ def _keys(path: str) -> list[str]:
 
 def _value(assignment: str, text: str) -> Any:
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        return yamls.load(text)
+    except ValueError as error:
         raise typer.BadParameter(f"the value of {assignment!r} is not YAML: {error}", param_hint="--set") from error

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json
 
 from api.client.errors import UnreadableSpecificationError
+from fedcore import yamls
 from fedcore.presets import override
 
 SUFFIXES = frozenset({".json", ".yaml", ".yml"})
@@ -31,8 +31,8 @@ def parse(text: str, origin: str) -> dict[str, Any]:
     """The document that `text` is, JSON or YAML; `origin` is for the message of UnreadableSpecificationError."""
     try:
         # JSON is YAML, so one reader does.
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        document = yamls.load(text)
+    except ValueError as error:
         raise UnreadableSpecificationError(f"{origin} is neither JSON nor YAML: {error}") from error
     if not isinstance(document, dict):
         raise UnreadableSpecificationError(f"{origin} holds {type(document).__name__}, not a document of fields")

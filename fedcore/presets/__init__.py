@@ -3,8 +3,7 @@
 from importlib import resources
 from typing import Any
 
-import yaml
-
+from fedcore import yamls
 from fedcore.errors import PresetNotFoundError
 from fedcore.spec.base import Block
 
@@ -38,7 +37,7 @@ def load(name: str) -> Preset:
     if name not in names():
         raise PresetNotFoundError(f"there is no preset {name!r}; there are {', '.join(names())}")
     text = resources.files(__name__).joinpath(name + SUFFIX).read_text(encoding="utf-8")
-    return Preset.model_validate({"name": name, **yaml.safe_load(text)})
+    return Preset.model_validate({"name": name, **yamls.load(text)})
 
 
 def override(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

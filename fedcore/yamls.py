@@ -11,6 +11,7 @@ import yaml
 from yaml.constructor import SafeConstructor
 from yaml.events import CollectionEndEvent, CollectionStartEvent
 
+MAX_DEPTH = 32
 _TAG = "tag:yaml.org,2002:"
 
 
@@ -37,18 +38,18 @@ class _Loader(yaml.CSafeLoader):
     }
 
 
-def load(text: str, max_depth: int) -> Any:
-    """The document in `text`; raises ValueError, also when it nests deeper than `max_depth`."""
+def load(text: str) -> Any:
+    """The document in `text`; raises ValueError, also when it nests deeper than `MAX_DEPTH`."""
     try:
-        _check_depth(text, max_depth)
+        _check_depth(text)
         return yaml.load(text, _Loader)  # noqa: S506 - it makes nothing but JSON's values
     except (yaml.YAMLError, KeyError) as error:
         raise ValueError(str(error)) from error
 
 
-def _check_depth(text: str, max_depth: int) -> None:
+def _check_depth(text: str) -> None:
     depth = 0
     for event in yaml.parse(text, _Loader):
         depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
-        if depth > max_depth:
-            raise ValueError(f"nested deeper than {max_depth} levels")
+        if depth > MAX_DEPTH:
+            raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
