@@ -1,4 +1,4 @@
-"""`/v1/experiments`: submitted, listed, read, changed, deleted."""
+"""`/v1/experiments`: submitted, listed, read."""
 
 from typing import Annotated
 

@@ -20,6 +20,7 @@ from fedcore.spec.shapes import data_shape, dimension, population
 from fedcore.spec.systems import AnyWork, PerClient, Systems, WorkTrace
 
 MAX_RUNS = 10_000
+MAX_PARAMETERS = 1_000_000_000
 MAX_RECORDED_PARAMETERS = 1_000
 Tag = Annotated[str, Field(pattern=r"^[\w][\w .:/-]{0,63}$")]
 
@@ -124,7 +125,9 @@ def _arm_spec(point: sweep.Point) -> ExperimentSpec:
 
 def _check(spec: ExperimentSpec) -> None:
     """Refuse combinations that no single block can see; raises SpecificationError."""
-    clients = population(spec.problem)
+    clients, dim = population(spec.problem), dimension(spec.problem)
+    if dim > MAX_PARAMETERS:
+        raise SpecificationError("/problem/model", f"a model may have at most {MAX_PARAMETERS} parameters, this one has {dim}")
     _check_length(spec)
     _check_partition(spec, clients)
     _check_participation(spec, clients)
@@ -134,10 +137,9 @@ def _check(spec: ExperimentSpec) -> None:
     _check_exact(spec)
     if spec.server is not None and spec.algorithm.server_lr != type(spec.algorithm).model_fields["server_lr"].default:
         raise SpecificationError("/server", "give the server's step size once: `server` or `algorithm.server_lr`")
-    if spec.evaluation.record_parameters and dimension(spec.problem) > MAX_RECORDED_PARAMETERS:
+    if spec.evaluation.record_parameters and dim > MAX_RECORDED_PARAMETERS:
         raise SpecificationError(
-            "/evaluation/record_parameters",
-            f"at most {MAX_RECORDED_PARAMETERS} parameters can be recorded, the model has {dimension(spec.problem)}",
+            "/evaluation/record_parameters", f"at most {MAX_RECORDED_PARAMETERS} parameters can be recorded, the model has {dim}"
         )
 
 

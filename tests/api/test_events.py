@@ -1,7 +1,8 @@
 """Server-sent events from a real server: everything is told, in order, once, whoever hangs up when."""
 
+import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import islice
 from threading import Thread
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ import pytest
 from fastapi import FastAPI
 from httpx_sse import connect_sse
 
+from fedcore.settings import Settings
 from fedcore.store import Database, runs
 from tests.api.histories import TINY, TWO_ARMS, claim, commit, finish, report, submit, write
 from tests.documents import Document
@@ -142,6 +144,28 @@ def test_silence_is_filled_with_heartbeats(http: httpx.Client) -> None:
     with _listening(http, submit(http), heartbeat=0.1) as events:
         kinds = [event.kind for event in islice(events, 4)]
     assert kinds == ["status", "status", "heartbeat", "heartbeat"]
+
+
+def test_a_stream_outlives_a_database_that_is_away_for_a_while(
+    http: httpx.Client, settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = submit(http)
+    with _listening(http, made, heartbeat=0.1) as events:
+        assert [event.kind for event in islice(events, 2)] == ["status", "status"]
+        with _without_runs(settings):
+            assert [event.kind for event in islice(events, 6)] == ["heartbeat"] * 6
+        assert "event poll failed" in capsys.readouterr().out
+        http.post(f"/v1/experiments/{made['id']}/cancel")
+        assert [event.data["status"] for event in events if event.kind == "status"] == ["cancelled", "cancelled"]
+
+
+@contextmanager
+def _without_runs(settings: Settings) -> Iterator[None]:
+    """A time in which every query for runs fails."""
+    with closing(sqlite3.connect(settings.home / "fedq.db", isolation_level=None)) as connection:
+        connection.execute("ALTER TABLE run RENAME TO run_away")
+        yield
+        connection.execute("ALTER TABLE run_away RENAME TO run")
 
 
 def test_the_stream_ends_when_the_experiment_is_deleted(http: httpx.Client) -> None:

@@ -1,6 +1,7 @@
 """What `POST /v1/experiments` takes and refuses."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 
 import httpx
@@ -139,6 +140,14 @@ def test_a_repeat_with_the_same_key_and_document_returns_the_first_experiment(ht
     assert (first.status_code, again.status_code) == (201, 201)
     assert first.json()["id"] == again.json()["id"]
     assert first.headers["location"] == again.headers["location"]
+    assert len(http.get("/v1/experiments").json()["items"]) == 1
+
+
+def test_of_many_repeats_at_once_one_makes_the_experiment(http: httpx.Client, database_url: str) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(lambda _: http.post("/v1/experiments", json=TINY, headers={"Idempotency-Key": "k-1"}), range(8)))
+    assert {answer.status_code for answer in answers} == {201}
+    assert len({answer.json()["id"] for answer in answers}) == 1
     assert len(http.get("/v1/experiments").json()["items"]) == 1
 
 

@@ -56,6 +56,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "at most 8",
     ),
     "a top-k beyond the dimension": ({"compression": {"uplink": {"kind": "top_k", "k": 611}}}, "/compression/uplink", "at most 610"),
+    "a model beyond all memory": (
+        {"problem": {"model": {"kind": "mlp", "hidden": [65_536] * 3}}},
+        "/problem/model",
+        "at most 1000000000 parameters",
+    ),
     "a seed twice": ({"seeds": [1, 1]}, "/seeds", "once"),
     "too many runs": ({"sweep": {"local.lr": [0.1] * 10_001}}, "/sweep", "10000"),
     "a sweep over what is not computed": ({"sweep": {"seeds": [[1], [2]]}}, "/sweep/seeds", "only what a run computes"),
