@@ -1,8 +1,9 @@
 """Where a listener of an experiment's events stands, and that as text: the `id:` of every event."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice, repeat
 from typing import Self
 
 from fedcore.status import Status
@@ -31,7 +32,8 @@ class Position:
     def parse(cls, text: str, runs: int) -> Self:
         """What `str` wrote, for an experiment of `runs` runs; raises ValueError."""
         first, *groups = text.split(".")
-        told = [entry for group in groups for entry in _parse_group(group, runs)]
+        # No more than it takes to see that there are too many: a few characters may claim millions.
+        told = list(islice((entry for group in groups for entry in _parse_group(group)), runs + 1))
         if first not in {*_STATUSES, _UNTOLD} or len(told) != runs:
             raise ValueError(f"{text!r} is not the id of an event of this experiment")
         return cls(_STATUSES.get(first), [status for status, _ in told], [round for _, round in told])
@@ -42,12 +44,12 @@ class Position:
         return ".".join([_initial(self.experiment), *(_format_group(*run, len(list(same))) for run, same in runs)])
 
 
-def _parse_group(group: str, limit: int) -> list[tuple[Status | None, int]]:
+def _parse_group(group: str) -> Iterator[tuple[Status | None, int]]:
     match = _GROUP.fullmatch(group)
     if match is None:
         raise ValueError(f"{group!r} is not part of the id of an event")
     initial, round, count = match.groups(default="1")
-    return [(_STATUSES.get(initial), int(round))] * min(int(count), limit + 1)
+    return repeat((_STATUSES.get(initial), int(round)), int(count))
 
 
 def _format_group(status: Status | None, round: int, count: int) -> str:

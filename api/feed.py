@@ -62,11 +62,6 @@ class Feed:
         self._poller: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
 
-    @property
-    def listeners(self) -> int:
-        """How many listen, to all experiments."""
-        return sum(len(channel.mailboxes) for channel in self._channels.values())
-
     @contextmanager
     def listen(self, experiment_id: str) -> Iterator[Mailbox]:
         """A mailbox that gets how an experiment stands, at once and whenever it changes, and None when it is deleted.

@@ -136,8 +136,8 @@ def test_one_who_joins_while_nothing_changes_is_told_how_things_stand(http: http
 def test_nothing_is_polled_when_nobody_listens_any_more(http: httpx.Client, app: FastAPI) -> None:
     with _listening(http, submit(http)) as events:
         next(events)
-        assert app.state.feed.listeners == 1
-    eventually(lambda: app.state.feed.listeners == 0)
+        assert app.state.feed._poller
+    eventually(app.state.feed._poller.done)
 
 
 def test_silence_is_filled_with_heartbeats(http: httpx.Client) -> None:
