@@ -51,9 +51,9 @@ def positions(session: Session, experiment_id: str) -> dict[str, Position]:
 
 def depths(session: Session) -> Sequence[Depth]:
     """What waits, runs or is paused, by queue and status."""
-    left = func.sum(RunRecord.rounds - RunRecord.done)
-    query = select(RunRecord.queue, RunRecord.status, func.count(), left).where(RunRecord.status.not_in(ENDED))
-    return [Depth(*row) for row in session.execute(query.group_by(RunRecord.queue, RunRecord.status).order_by(RunRecord.queue))]
+    place, left = (RunRecord.queue, RunRecord.status), func.sum(RunRecord.rounds - RunRecord.done)
+    query = select(*place, func.count(), left).where(RunRecord.status.not_in(ENDED)).group_by(*place).order_by(*place)
+    return [Depth(*row) for row in session.execute(query)]
 
 
 def progress(session: Session, experiment_id: str) -> Progress:

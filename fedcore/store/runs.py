@@ -74,7 +74,9 @@ def commit_slice(
     Says what comes next; after CONTINUE go on with `claim.at(done)`. `turn_over` lets runs of the same priority come first.
     Raises StaleLeaseError when the run is no longer this claim's.
     """
-    done = reports[-1].round
+    played = [report.round for report in reports]
+    done = claim.done + len(played)
+    assert played == list(range(claim.done + 1, done + 1)), f"rounds {played} do not follow round {claim.done}"
     values = {
         "done": done,
         "checkpoint": checkpoint,
