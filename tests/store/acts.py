@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+import pytest
+
 from fedcore.experiment import RoundReport
 from fedcore.store import Control, Database, Request, Session, Status, experiments, recovery, runs
 from fedcore.store.claim import Claim
@@ -14,6 +16,9 @@ WORKER, QUEUE, LEASE_S, ATTEMPTS = "worker-1", "default", 60.0, 3
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 Query = Callable[Concatenate[Session, Given], Result]
+
+on_postgresql = pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+"""For what concerns locks of rows, which SQLite does not have: there one transaction writes at a time."""
 
 ONE_RUN: Document = {
     "name": "one run",

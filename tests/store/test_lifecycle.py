@@ -153,9 +153,12 @@ def test_a_run_that_ends_before_a_request_is_applied_has_simply_ended(database: 
     assert state_of(the_run(database, experiment)) == "succeeded"
 
 
-def test_a_run_that_goes_on_keeps_its_rounds_and_its_checkpoint(database: Database) -> None:
-    experiment = bring(database, "failed")
+def test_a_run_that_is_retried_keeps_its_rounds_and_has_all_its_attempts_again(database: Database) -> None:
+    experiment = submit(database)
+    write(database, runs.hand_back, commit(database, claim(database)))
+    fail(database, claim(database))
     before = the_run(database, experiment)
+    assert (before.status, before.attempts) == (Status.FAILED, 1)
     act(database, "retry", experiment)
     run = the_run(database, experiment)
     assert (run.done, run.checkpoint, run.fence) == (1, before.checkpoint, before.fence)
@@ -238,3 +241,14 @@ def test_users_and_workers_at_once_do_not_lock_each_other_out(database: Database
             step.result()
     act(database, "resume", experiment)
     assert {state_of(run) for run in the_runs(database, experiment)} == {"queued"}
+
+
+def test_a_pause_at_the_moment_at_which_a_worker_lets_go_is_not_lost(database: Database) -> None:
+    experiment = submit(database)
+    with ThreadPoolExecutor(2) as people:
+        for _ in range(15):
+            letting_go = people.submit(write, database, runs.hand_back, claim(database))
+            people.submit(act, database, "pause", experiment).result()
+            letting_go.result()
+            assert state_of(the_run(database, experiment)) == "paused"
+            act(database, "resume", experiment)

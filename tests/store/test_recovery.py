@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from fedcore.store import Database, Request, Status, experiments, recovery, runs
-from tests.store.acts import ATTEMPTS, claim, commit, lose, read, status_of, submit, the_run, the_runs, write
+from tests.store.acts import ATTEMPTS, claim, commit, lose, on_postgresql, read, status_of, submit, the_run, the_runs, write
 
 
 def wake(database: Database, older_than_s: float = 60.0, limit: int = 100) -> list[str]:
@@ -138,3 +138,11 @@ def test_reconcilers_at_once_announce_each_run_once(database: Database) -> None:
         woken = [run_id for part in reconcilers.map(lambda _: wake(database, limit=5), range(8)) for run_id in part]
     assert sorted(set(woken)) == sorted(woken)
     assert set(woken) <= {run.id for run in the_runs(database, experiment)}
+
+
+@on_postgresql
+def test_reconcilers_do_not_wait_for_each_other(database: Database) -> None:
+    first, second = (the_run(database, submit(database)).id for _ in range(2))
+    with database.transaction() as session:
+        assert [run.run_id for run in recovery.wakeable(session, 60.0, 1)] == [first]
+        assert wake(database) == [second]

@@ -20,6 +20,7 @@ from tests.store.acts import (
     fail,
     finish,
     lose,
+    on_postgresql,
     play,
     read,
     status_of,
@@ -108,6 +109,16 @@ def test_workers_that_claim_at_once_take_each_run_once(database: Database) -> No
     assert {run.fence for run in the_runs(database, experiment)} == {1}
 
 
+@on_postgresql
+def test_a_claim_does_not_wait_for_one_that_is_just_being_made(database: Database) -> None:
+    first, second = (submit(database) for _ in range(2))
+    with database.transaction() as session:
+        held = runs.claim(session, WORKER, [QUEUE], LEASE_S)
+        assert claim(database, "worker-2").experiment_id == second.id
+    assert held is not None
+    assert held.experiment_id == first.id
+
+
 def test_a_higher_priority_goes_first_whatever_its_age(database: Database) -> None:
     for priority in (3, 9, 5):
         submit(database, name=f"priority {priority}", execution={"priority": priority})
@@ -115,7 +126,8 @@ def test_a_higher_priority_goes_first_whatever_its_age(database: Database) -> No
 
 
 def test_owners_have_fair_shares(database: Database) -> None:
-    submit(database, owner="ann", name="ann", seeds=[0, 1, 2])
+    for _ in range(3):
+        submit(database, owner="ann", name="ann")
     submit(database, owner="bob", name="bob", seeds=[0, 1])
     assert order(database) == ["ann", "bob", "ann", "bob", "ann"]
 
