@@ -88,7 +88,8 @@ def _postgresql(url: URL) -> Engine:
         "tcp_user_timeout": 30_000,  # keepalives are not sent while an answer is awaited
         "options": " ".join(f"-c {name}={value}" for name, value in options.items()),
     }
-    return create_engine(url, pool_pre_ping=True, connect_args=arguments)
+    # Said outright: whoever waited for a lock must then see what was committed meanwhile, whatever the server's default.
+    return create_engine(url, pool_pre_ping=True, isolation_level="READ COMMITTED", connect_args=arguments)
 
 
 def _sqlite(url: URL) -> Engine:

@@ -1,9 +1,10 @@
 """Identifiers that sort by age: 26 base-32 characters, 48 bits of milliseconds before 80 random ones (as ULID has it)."""
 
 import secrets
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LENGTH = 26
 _RANDOM_BITS = 80
 
@@ -21,7 +22,7 @@ def floor(prefix: str, moment: datetime) -> str:
 
 
 def _milliseconds(moment: datetime) -> int:
-    return round(moment.timestamp() * 1000)
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 def _encode(number: int) -> str:

@@ -126,7 +126,7 @@ def fail(session: Session, claim: Claim, error: str, max_attempts: int) -> Statu
     query = select(RunRecord.request, RunRecord.attempts).where(*_held(claim)).with_for_update()
     request, attempts = _one(session, query, claim)
     status = after_loss(request, attempts, max_attempts)
-    _release(session, claim, status, error=error, woken_at=None)
+    _release(session, claim, status, error=_storable(error), woken_at=None)
     return status
 
 
@@ -155,6 +155,11 @@ def _release(session: Session, claim: Claim, status: Status, **values: Any) -> N
     _one(session, release.returning(RunRecord.id), claim)
     if status is not Status.QUEUED:
         settle(session, [claim.experiment_id])
+
+
+def _storable(error: str) -> str:
+    """An error's text without what PostgreSQL cannot store: libraries put anything into theirs."""
+    return error.encode(errors="replace").decode().replace("\0", "?")
 
 
 def _begin_experiment(session: Session, experiment_id: str) -> None:

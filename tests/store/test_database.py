@@ -4,7 +4,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import make_url, select, text
 from sqlalchemy.exc import DBAPIError
 
 from fedcore.store import UNAVAILABLE, Database, open_database, workers
@@ -76,6 +76,17 @@ def test_postgresql_waits_neither_for_locks_nor_for_frozen_processes_without_end
         found = {name: session.scalar(text(f"SHOW {name}")) for name in ("lock_timeout", "idle_in_transaction_session_timeout", "timezone")}
     database.close()
     assert found == {"lock_timeout": "10s", "idle_in_transaction_session_timeout": "1min", "timezone": "UTC"}
+
+
+def test_whoever_waited_for_a_lock_on_postgresql_sees_what_was_committed_meanwhile(postgresql_url: str) -> None:
+    database = open_database(postgresql_url)
+    name, stricter = make_url(postgresql_url).database, "SET default_transaction_isolation = 'repeatable read'"
+    with database.transaction() as session:
+        session.execute(text(f'ALTER DATABASE "{name}" {stricter}'))
+    database.close()
+    with database.transaction() as session:
+        assert session.scalar(text("SHOW transaction_isolation")) == "read committed"
+    database.close()
 
 
 def test_a_connection_that_the_server_has_closed_is_replaced(postgresql_url: str) -> None:

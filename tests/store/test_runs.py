@@ -324,6 +324,12 @@ def test_errors_are_forgiven_while_attempts_are_left(database: Database) -> None
     assert run.finished_at is not None
 
 
+def test_an_error_is_stored_whatever_characters_it_has(database: Database) -> None:
+    experiment = submit(database)
+    fail(database, claim(database), "ValueError: \0 or \ud800 or é")
+    assert the_run(database, experiment).error == "ValueError: ? or ? or é"
+
+
 def test_a_committed_round_buys_new_attempts(database: Database) -> None:
     submit(database)
     for _ in range(2):
