@@ -26,7 +26,7 @@ Change = Callable[[Session, str], ExperimentRecord]
     summary="Change name, tags or priority",
 )
 def edit(experiment_id: ExperimentId, document: Document, database: Store) -> Experiment:
-    """Change what is given and leave the rest; a new priority holds for the runs that have not ended."""
+    """Change what is given and leave the rest; a new priority holds for its runs, those retried later too."""
     changes = validate(ExperimentEdit, document.value)
     return _change(
         database,
@@ -43,13 +43,13 @@ def cancel(experiment_id: ExperimentId, database: Store) -> Experiment:
 
 @router.post("/{experiment_id}/pause", responses=responses(404, 409, 422), summary="Pause")
 def pause(experiment_id: ExperimentId, database: Store) -> Experiment:
-    """Stop until `resume`; a running run stops at its next round boundary. Safe to repeat; 409 when all runs have ended."""
+    """Stop until `resume`; a running run stops at its next round boundary. Safe to repeat; 409 when all runs have ended or are about to."""
     return _change(database, experiment_id, experiments.pause)
 
 
 @router.post("/{experiment_id}/resume", responses=responses(404, 409, 422), summary="Resume")
 def resume(experiment_id: ExperimentId, database: Store, wake: Wake) -> Experiment:
-    """Queue the paused runs again; each goes on exactly where it stopped. Safe to repeat; 409 when all runs have ended."""
+    """Queue the paused runs again; each goes on exactly where it stopped. Safe to repeat; 409 when all runs have ended or are about to."""
     answer = _change(database, experiment_id, experiments.resume)
     wake(answer.specification["execution"]["queue"])
     return answer

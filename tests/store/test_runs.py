@@ -1,8 +1,7 @@
-"""Runs in the hands of workers: whose turn it is, one claim at a time, and what a stale claim may still do: nothing."""
+"""Runs in the hands of workers: committed, handed back, ended; and what a stale claim may still do: nothing."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,14 +12,12 @@ from fedcore.store.claim import Claim
 from fedcore.store.tables import RunRecord
 from tests.store.acts import (
     LEASE_S,
-    QUEUE,
     WORKER,
     claim,
     commit,
     fail,
     finish,
     lose,
-    on_postgresql,
     play,
     read,
     status_of,
@@ -40,22 +37,6 @@ STALE: dict[str, Callable[[Database, Claim], Any]] = {
 """Everything that a worker writes about its run."""
 
 
-def take_all(database: Database, worker: str) -> list[Claim]:
-    """Claim until nothing waits."""
-    taken = []
-    while held := write(database, runs.claim, worker, [QUEUE], LEASE_S):
-        taken.append(held)
-    return taken
-
-
-def order(database: Database, *queues: str) -> list[str]:
-    """The names of the experiments whose runs are taken, one after another, by workers that keep them."""
-    found = []
-    while held := write(database, runs.claim, WORKER, queues or [QUEUE], LEASE_S):
-        found.append(read(database, experiments.find, held.experiment_id).name)
-    return found
-
-
 def overtake(database: Database, held: Claim, since: str) -> None:
     """What happens while the worker of `held` is frozen."""
     match since:
@@ -73,99 +54,6 @@ def overtake(database: Database, held: Claim, since: str) -> None:
 def columns(run: RunRecord) -> dict[str, Any]:
     """A run as its row has it."""
     return {column.key: getattr(run, column.key) for column in RunRecord.__mapper__.column_attrs}
-
-
-def test_a_claim_has_what_the_work_needs(database: Database) -> None:
-    experiment = submit(database, seeds=[3], sweep={"local.lr": [0.1, 0.05]})
-    held = claim(database)
-    assert (held.experiment_id, held.arm, held.arm_name, held.seed) == (experiment.id, 0, "lr=0.1", 3)
-    assert (held.worker, held.fence, held.done, held.rounds, held.checkpoint) == (WORKER, 1, 0, 4, None)
-    assert held.spec == experiment.spec
-
-
-def test_a_claim_is_written_to_the_run(database: Database) -> None:
-    experiment = submit(database)
-    before = datetime.now(UTC)
-    claim(database)
-    run = the_run(database, experiment)
-    assert (run.status, run.worker, run.fence, run.attempts) == (Status.RUNNING, WORKER, 1, 1)
-    assert run.lease_until is not None
-    assert 50 < (run.lease_until - before).total_seconds() < 70
-    assert status_of(database, experiment) is Status.RUNNING
-
-
-def test_nothing_is_claimed_where_nothing_waits(database: Database) -> None:
-    experiment = submit(database)
-    write(database, experiments.pause, experiment.id)
-    assert take_all(database, WORKER) == []
-
-
-def test_workers_that_claim_at_once_take_each_run_once(database: Database) -> None:
-    experiment = submit(database, seeds=list(range(24)))
-    with ThreadPoolExecutor(8) as workers:
-        hands = list(workers.map(lambda number: take_all(database, f"worker-{number}"), range(8)))
-    taken = sorted(held.run_id for hand in hands for held in hand)
-    assert taken == [run.id for run in the_runs(database, experiment)]
-    assert {run.fence for run in the_runs(database, experiment)} == {1}
-
-
-@on_postgresql
-def test_a_claim_does_not_wait_for_one_that_is_just_being_made(database: Database) -> None:
-    first, second = (submit(database) for _ in range(2))
-    with database.transaction() as session:
-        held = runs.claim(session, WORKER, [QUEUE], LEASE_S)
-        assert claim(database, "worker-2").experiment_id == second.id
-    assert held is not None
-    assert held.experiment_id == first.id
-
-
-def test_a_higher_priority_goes_first_whatever_its_age(database: Database) -> None:
-    for priority in (3, 9, 5):
-        submit(database, name=f"priority {priority}", execution={"priority": priority})
-    assert order(database) == ["priority 9", "priority 5", "priority 3"]
-
-
-def test_owners_have_fair_shares(database: Database) -> None:
-    for _ in range(3):
-        submit(database, owner="ann", name="ann")
-    submit(database, owner="bob", name="bob", seeds=[0, 1])
-    assert order(database) == ["ann", "bob", "ann", "bob", "ann"]
-
-
-def test_experiments_of_one_owner_have_fair_shares(database: Database) -> None:
-    submit(database, name="first", seeds=[0, 1, 2])
-    submit(database, name="second", seeds=[0, 1])
-    assert order(database) == ["first", "second", "first", "second", "first"]
-
-
-def test_among_equals_the_longest_waiting_goes_first(database: Database) -> None:
-    for name in ("first", "second"):
-        submit(database, name=name)
-    held = claim(database)
-    write(database, runs.hand_back, held)
-    assert order(database) == ["second", "first"]
-
-
-def test_runs_are_taken_from_the_given_queues_only(database: Database) -> None:
-    for queue in ("cpu", "gpu", "large"):
-        submit(database, name=queue, execution={"queue": queue})
-    assert order(database, "gpu", "large") == ["gpu", "large"]
-    assert order(database, "none") == []
-
-
-@pytest.mark.parametrize("given_up", ["hand back", "fail", "lost"])
-def test_each_claim_of_a_run_has_a_higher_fence(database: Database, given_up: str) -> None:
-    submit(database)
-    for fence in (1, 2, 3):
-        held = claim(database, lease_s=-1)
-        assert held.fence == fence
-        match given_up:
-            case "hand back":
-                write(database, runs.hand_back, held)
-            case "fail":
-                write(database, runs.fail, held, "ValueError: no", 9)
-            case "lost":
-                lose(database)
 
 
 @pytest.mark.parametrize("since", ["lost", "claimed again", "paused", "cancelled", "ended"])
@@ -278,29 +166,6 @@ def test_to_hand_a_run_back_is_no_failed_attempt(database: Database) -> None:
     for _ in range(5):
         write(database, runs.hand_back, claim(database))
     assert the_run(database, experiment).attempts == 0
-
-
-@pytest.mark.parametrize(
-    ("priority", "turn_over", "control"),
-    [(4, False, "continue"), (4, True, "continue"), (5, False, "continue"), (5, True, "yield"), (6, False, "yield"), (6, True, "yield")],
-)
-def test_a_run_yields_to_a_higher_priority_at_once_and_to_an_equal_one_when_its_turn_is_over(
-    database: Database, priority: int, turn_over: bool, control: str
-) -> None:
-    submit(database, execution={"priority": 5})
-    held = claim(database)
-    submit(database, execution={"priority": 9, "queue": "other"})
-    assert play(database, held, turn_over=turn_over) == "continue"
-    submit(database, execution={"priority": priority})
-    assert play(database, held.at(1, "key"), turn_over=turn_over) == control
-
-
-def test_a_priority_lowered_while_a_run_is_played_counts_at_its_next_commit(database: Database) -> None:
-    first = submit(database)
-    held = claim(database)
-    submit(database)
-    write(database, experiments.edit, first.id, priority=1)
-    assert play(database, held) is Control.YIELD
 
 
 def test_a_finished_run_says_what_came_of_it(database: Database) -> None:
