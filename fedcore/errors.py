@@ -14,6 +14,10 @@ class SpecificationError(FedcoreError):
         self.detail = detail
 
 
+class SettingsError(FedcoreError):
+    """Settings that make no sense; each line of the message names one."""
+
+
 class DataUnavailableError(FedcoreError):
     """A data set that is not on this machine; the message says where to put its files."""
 

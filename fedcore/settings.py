@@ -4,8 +4,10 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from fedcore.errors import SettingsError
 
 
 def _split(value: object) -> object:
@@ -70,5 +72,9 @@ class Settings(BaseSettings):
 
 @cache
 def settings() -> Settings:
-    """The settings of this process."""
-    return Settings()
+    """The settings of this process; raises SettingsError."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        flaws = (f"FEDQ_{str(flaw['loc'][0]).upper()}: {flaw['msg']}, not {flaw['input']!r}" for flaw in error.errors())
+        raise SettingsError("\n".join(flaws)) from error

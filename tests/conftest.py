@@ -6,6 +6,7 @@ flushed) are used instead of our own when given. A server that cannot be had fai
 
 import os
 import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -14,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from fedcore.store import Database, open_database, upgrade
+from tests.support import commands
 from tests.support.brokers import broker, connect
+from tests.support.polling import eventually
 from tests.support.postgresql import fresh_database, postgresql
 from tests.support.service import Service, running_service
 
@@ -131,6 +134,14 @@ def service(running: Service) -> Iterator[Service]:
     """A running HTTP service without experiments."""
     yield running
     running.clear()
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder with a path short enough for sockets; no process is left that was started there (see `tests.support.commands`)."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+        eventually(lambda: not commands.running_in(Path(folder)))
 
 
 def _flushed(url: str) -> str:

@@ -12,8 +12,6 @@ from urllib.parse import unquote, urlparse
 
 from celery import Celery
 
-from fedcore.settings import settings
-
 WAKE = "fedq.wake"
 """The one task: see what waits, and carry it out."""
 STINT_S = 3_600.0
@@ -28,12 +26,12 @@ _BROKER_TIMEOUT_S = 2.0
 log = logging.getLogger(__name__)
 
 
-def wake(queue: str, broker: str | None = None) -> bool:
-    """Nudge a worker of `queue`; False when the broker cannot be reached, in which case the reconciler nudges later.
+def wake(queue: str, broker: str) -> bool:
+    """Nudge a worker of `queue` through `broker`, a URL; False when it cannot be reached: the reconciler will nudge later.
 
-    Never raises and never waits for long. `broker` is a URL; absent, the one of the settings.
+    Never raises and never waits for long.
     """
-    app = celery_app(broker or settings().broker)
+    app = celery_app(broker)
     try:
         app.send_task(WAKE, queue=queue_name(queue), retry=False, ignore_result=True, expires=_NUDGE_EXPIRES_S)
     except Exception as error:

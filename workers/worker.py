@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import mmap
 import os
+import signal
 import socket
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -17,6 +18,7 @@ from uuid import uuid4
 from celery import Celery, signals
 
 from fedcore.settings import Settings, settings
+from fedcore.storage import open_storage
 from workers.app import WAKE, celery_app, queue_name
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ log = logging.getLogger(__name__)
 def main() -> None:
     """Serve the queues of the settings until SIGTERM; then finish the round at hand, commit it, and exit 0."""
     configured = settings()
+    # Here too, so that a URL that leads nowhere ends the worker before it reports for duty.
+    open_storage(configured.storage)
     worker = Worker(configured)
     app = celery_app(configured.broker)
     worker.attach(app)
@@ -61,7 +65,13 @@ class Worker:
         from workers.run import open_runner
 
         identity = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
-        self._runner = open_runner(self._settings, identity, stopping=lambda: self._stop_flag[0] == 1)
+        try:
+            self._runner = open_runner(self._settings, identity, stopping=lambda: self._stop_flag[0] == 1)
+        except Exception:
+            # Celery would log it and give this child work all the same.
+            log.exception("this worker cannot play rounds")
+            os.kill(os.getppid(), signal.SIGTERM)
+            os._exit(1)
 
     def _work(self) -> None:
         assert self._runner is not None

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Sequence
 
 import typer
-from pydantic import ValidationError
 
 from api.cli import lifecycle, offers, operations, outcomes, status, submission
 from api.cli.demo import demo
@@ -12,6 +11,7 @@ from api.cli.failures import MEANINGS, ExitCode, code_of, complain, explain
 from api.cli.migrate import migrate
 from api.cli.up import up
 from api.client import ClientError
+from fedcore.errors import SettingsError
 from fedcore.settings import settings
 
 HELP = """Run federated-learning experiments with FedQ.
@@ -50,9 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _check_settings() -> None:
     try:
         settings()
-    except ValidationError as error:
-        for flaw in error.errors():
-            complain(f"FEDQ_{str(flaw['loc'][0]).upper()}: {flaw['msg']}, not {flaw['input']!r}")
+    except SettingsError as error:
+        for flaw in str(error).splitlines():
+            complain(flaw)
         sys.exit(ExitCode.REFUSED)
 
 

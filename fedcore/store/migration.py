@@ -4,14 +4,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from alembic import command
-from alembic.config import Config
 from sqlalchemy import Connection, event, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
 
 from fedcore.store.database import canonical, engine
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 _ADVISORY_LOCK = 4_632_541
 """Any number, the same in every FedQ process."""
@@ -19,6 +20,8 @@ _ADVISORY_LOCK = 4_632_541
 
 def upgrade(url: str) -> None:
     """Bring the database at `url` to the newest revision; does nothing when it is there."""
+    from alembic import command
+
     with migrating(url) as connection, as_file(files("migrations")) as folder:
         config = configuration(folder)
         config.attributes["connection"] = connection
@@ -41,8 +44,10 @@ def migrating(url: str) -> Iterator[Connection]:
         made.dispose()
 
 
-def configuration(folder: Path) -> Config:
+def configuration(folder: Path) -> "Config":
     """Alembic's configuration for the revisions in `folder`."""
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", str(folder).replace("%", "%%"))
     config.set_main_option("path_separator", "os")

@@ -1,7 +1,6 @@
 """Experiments as workers would leave them: written through the store, or carried out on tiny problems."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import httpx
 
@@ -11,18 +10,11 @@ from fedcore.storage import Storage
 from fedcore.store import Database, runs
 from fedcore.store.claim import Claim
 from tests.documents import Document
+from tests.store import acts
+from tests.store.acts import ONE_RUN, claim
 from workers.outcome import model_bytes, model_key
 
-WORKER, QUEUES, LEASE_S = "worker-1", ("default",), 60.0
-
-TINY: Document = {
-    "name": "tiny",
-    "tags": ["small"],
-    "problem": {"dataset": {"kind": "quadratic", "generate": {"dim": 2, "clients": 3}}},
-    "algorithm": {"kind": "fedavg"},
-    "local": {"lr": 0.1, "steps": 2},
-    "rounds": 3,
-}
+TINY: Document = {**ONE_RUN, "name": "tiny", "tags": ["small"], "rounds": 3}
 """One run of three rounds."""
 
 TWO_ARMS: Document = {**TINY, "name": "two arms", "seeds": [0, 1, 2], "sweep": {"local.lr": [0.1, 0.05]}}
@@ -36,32 +28,16 @@ def submit(http: httpx.Client, document: Document = TINY) -> Document:
     return answer.json()
 
 
-def report(round: int, **values: Any) -> RoundReport:
-    """A round's report with `values`, and plausible others."""
-    given: dict[str, Any] = {"arm": 0, "seed": 0, "local_steps": 6, "bytes_up": 300, "bytes_down": 200, "seconds": 0.5}
-    return RoundReport(round=round, **(given | values))
-
-
-def claim(database: Database) -> Claim:
-    """Take the next run, as a worker does."""
-    with database.transaction() as session:
-        taken = runs.claim(session, WORKER, QUEUES, LEASE_S)
-    assert taken is not None, "no run waits"
-    return taken
-
-
 def commit(database: Database, held: Claim, reports: Sequence[RoundReport]) -> Claim:
     """Commit a slice; the claim after it."""
-    key = f"{held.run_id}/{reports[-1].round}-{held.fence}.safetensors"
-    with database.transaction() as session:
-        runs.commit_slice(session, held, reports, checkpoint=key, lease_s=LEASE_S)
-    return held.at(reports[-1].round, key)
+    acts.record(database, held, reports)
+    return held.at(reports[-1].round, acts.key(held, len(reports)))
 
 
 def finish(database: Database, held: Claim, *, diverged_round: int | None = None) -> None:
     """End a run well."""
-    with database.transaction() as session:
-        runs.finish(session, held, model=model_key(held), provenance={"engine": "vectorised"}, diverged_round=diverged_round)
+    made_with = {"engine": "vectorised"}
+    acts.write(database, runs.finish, held, model=model_key(held), provenance=made_with, diverged_round=diverged_round)
 
 
 def write(database: Database, history: Callable[[Claim], Sequence[RoundReport]], count: int) -> list[Claim]:

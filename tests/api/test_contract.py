@@ -15,8 +15,9 @@ from schemathesis.python.asgi import get_client
 from api.app import create_app
 from fedcore.settings import Settings
 from fedcore.store import Database
-from tests.api.histories import TWO_ARMS, report, submit, write
+from tests.api.histories import TWO_ARMS, submit, write
 from tests.documents import Document
+from tests.store.acts import report
 
 AnyCase = Case[Any]
 EXAMPLES = 30

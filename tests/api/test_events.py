@@ -14,8 +14,9 @@ from httpx_sse import connect_sse
 
 from fedcore.settings import Settings
 from fedcore.store import Database, runs
-from tests.api.histories import TINY, TWO_ARMS, claim, commit, finish, report, submit, write
+from tests.api.histories import TINY, TWO_ARMS, commit, finish, submit, write
 from tests.documents import Document
+from tests.store.acts import claim, report
 from tests.support.live import serving
 from tests.support.polling import eventually
 

@@ -6,8 +6,9 @@ import httpx
 import pytest
 
 from fedcore.store import Database
-from tests.api.histories import TINY, TWO_ARMS, claim, commit, report, submit, write
+from tests.api.histories import TINY, TWO_ARMS, commit, submit, write
 from tests.documents import Document
+from tests.store.acts import claim, report
 
 pytestmark = pytest.mark.usefixtures("database_url")
 

@@ -11,7 +11,8 @@ from matplotlib.colors import to_rgb
 
 from api.figures import COLOURS
 from fedcore.store import Database
-from tests.api.histories import TINY, TWO_ARMS, report, submit, write
+from tests.api.histories import TINY, TWO_ARMS, submit, write
+from tests.store.acts import report
 
 SVG = {"svg": "http://www.w3.org/2000/svg"}
 

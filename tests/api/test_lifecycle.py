@@ -8,8 +8,9 @@ import pytest
 from fedcore.settings import Settings
 from fedcore.storage import open_storage
 from fedcore.store import Database, runs
-from tests.api.histories import TINY, TWO_ARMS, carry_out, claim, commit, report, submit, write
+from tests.api.histories import TINY, TWO_ARMS, carry_out, commit, submit, write
 from tests.documents import Document
+from tests.store.acts import claim, report
 
 pytestmark = pytest.mark.usefixtures("database_url")
 

@@ -4,7 +4,8 @@ import httpx
 import pytest
 
 from fedcore.store import Database, workers
-from tests.api.histories import TINY, claim, commit, report, submit, write
+from tests.api.histories import TINY, commit, submit, write
+from tests.store.acts import claim, report
 
 pytestmark = pytest.mark.usefixtures("database_url")
 

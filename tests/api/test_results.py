@@ -11,8 +11,9 @@ import pytest
 from pyarrow import parquet
 
 from fedcore.store import Database
-from tests.api.histories import TWO_ARMS, report, submit, write
+from tests.api.histories import TWO_ARMS, submit, write
 from tests.documents import Document
+from tests.store.acts import report
 
 CSV, PARQUET = "text/csv", "application/vnd.apache.parquet"
 

@@ -9,8 +9,9 @@ from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec
 from fedcore.storage import open_storage
 from fedcore.store import Database
-from tests.api.histories import TINY, TWO_ARMS, carry_out, claim, commit, report, submit, write
+from tests.api.histories import TINY, TWO_ARMS, carry_out, commit, submit, write
 from tests.documents import Document
+from tests.store.acts import claim, report
 
 
 def _runs(http: httpx.Client, made: Document) -> list[Document]:

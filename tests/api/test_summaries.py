@@ -10,8 +10,9 @@ from scipy import stats
 from fedcore.experiment import RoundReport
 from fedcore.store import Database
 from fedcore.store.claim import Claim
-from tests.api.histories import TINY, TWO_ARMS, claim, commit, report, submit, write
+from tests.api.histories import TINY, TWO_ARMS, commit, submit, write
 from tests.documents import Document
+from tests.store.acts import claim, report
 
 ROUNDS, SEEDS = 3, 3
 

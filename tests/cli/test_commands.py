@@ -14,8 +14,9 @@ import yaml
 
 from api.client import Client
 from fedcore.settings import settings
-from tests.api.histories import TINY, TWO_ARMS, carry_out, claim
+from tests.api.histories import TINY, TWO_ARMS, carry_out
 from tests.cli.conftest import Fedq
+from tests.store.acts import claim
 from tests.support.service import Service
 
 

@@ -1,6 +1,6 @@
 """What users and workers do to a store: one call, one transaction."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pytest
@@ -68,8 +68,12 @@ def commit(database: Database, held: Claim, count: int = 1, *, lease_s: float = 
 
 def play(database: Database, held: Claim, count: int = 1, **options: Any) -> Control:
     """Commit a slice of `count` rounds; what comes next."""
-    reports = [report(held.done + step) for step in range(1, count + 1)]
-    return write(database, runs.commit_slice, held, reports, checkpoint=key(held, count), **({"lease_s": LEASE_S} | options))
+    return record(database, held, [report(held.done + step) for step in range(1, count + 1)], **options)
+
+
+def record(database: Database, held: Claim, reports: Sequence[RoundReport], **options: Any) -> Control:
+    """Commit a slice of these rounds; what comes next."""
+    return write(database, runs.commit_slice, held, reports, checkpoint=key(held, len(reports)), **({"lease_s": LEASE_S} | options))
 
 
 def key(held: Claim, count: int) -> str:

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fedcore import ExperimentSpec
 from fedcore.experiment import RoundReport, Simulation
+from fedcore.settings import Settings
 from fedcore.storage import Storage, open_storage
 from fedcore.store import ENDED, Database, Status, experiments, rounds, runs, workers
 from fedcore.store.tables import RoundRecord, RunRecord
@@ -24,6 +25,7 @@ from tests.documents import SYNTHETIC, merged
 from tests.support.polling import eventually
 from tests.support.processes import served
 from workers.app import wake
+from workers.run import Runner, open_runner
 
 EXPERIMENT = merged(SYNTHETIC, {"name": "a second or two of work", "rounds": 250, "algorithm": {"kind": "scaffold"}})
 """Long enough to be disturbed in the middle; its clients and its server remember from round to round."""
@@ -107,6 +109,17 @@ class Site:
         """Send a signal to the process that plays `run`."""
         assert run.worker is not None
         os.kill(self.workers()[run.worker], signum)
+
+    @contextmanager
+    def runner(self, stopping: Callable[[], bool] = lambda: False) -> Iterator[Runner]:
+        """A worker's runner in this process."""
+        prefix = "FEDQ_"
+        given: dict[str, Any] = {
+            name.removeprefix(prefix).lower(): value for name, value in self.environment.items() if name.startswith(prefix)
+        }
+        opened = open_runner(Settings(_env_file=None, **given), "in this process", stopping)
+        yield opened
+        opened.close()
 
     @contextmanager
     def _process(self, module: str, log: str) -> Iterator[subprocess.Popen[bytes]]:

@@ -58,12 +58,3 @@ def test_a_run_of_higher_priority_comes_first_and_the_other_then_goes_on(embedde
         assert embedded.run(patient).done < EXPERIMENT["rounds"]
         (run,) = embedded.ended(patient)
     assert_undisturbed(embedded, run)
-
-
-def test_all_arms_and_seeds_are_carried_out_and_paired(embedded: Site) -> None:
-    document = merged(EXPERIMENT, {"rounds": 3, "seeds": [0, 1], "sweep": {"algorithm.kind": ["fedavg", "scaffold"]}})
-    with embedded.running(count=2):
-        runs = embedded.ended(embedded.submit(document))
-    assert {(run.arm, run.seed, run.status) for run in runs} == {(arm, seed, Status.SUCCEEDED) for arm in (0, 1) for seed in (0, 1)}
-    steps = {(run.arm, run.seed): [row.local_steps for row in embedded.rows(run.id)] for run in runs}
-    assert steps[0, 0] == steps[1, 0] != steps[0, 1] == steps[1, 1]

@@ -5,12 +5,11 @@ import time
 
 import pytest
 
-from fedcore.store import Status, runs
-from tests.documents import merged
+from fedcore.store import Status
 from tests.support.brokers import connect
 from tests.support.polling import eventually
 from tests.workers.conftest import LEASE_S
-from tests.workers.site import EXPERIMENT, Site, assert_undisturbed
+from tests.workers.site import Site, assert_undisturbed
 from workers.app import wake
 
 pytestmark = pytest.mark.slow
@@ -120,42 +119,3 @@ def test_a_worker_asked_to_end_commits_its_round_and_hands_the_run_back(site: Si
     with site.running():
         (run,) = site.ended(experiment)
     assert_undisturbed(site, run)
-
-
-@pytest.mark.parametrize("damage", [b"", b"\0" * 100], ids=["empty", "zeros"])
-def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(embedded: Site, damage: bytes) -> None:
-    with embedded.running() as (worker,):
-        experiment = embedded.submit()
-        embedded.in_the_middle(experiment)
-        worker.terminate()
-        worker.wait(30)
-    stopped = embedded.run(experiment)
-    assert stopped.checkpoint is not None
-    embedded.storage.put(stopped.checkpoint, damage)
-    with embedded.running():
-        (run,) = embedded.ended(experiment)
-    assert_undisturbed(embedded, run)
-
-
-def test_a_run_with_no_readable_checkpoint_is_played_again_from_the_start_to_the_same_bits(embedded: Site) -> None:
-    with embedded.running() as (worker,):
-        experiment = embedded.submit()
-        stopped = embedded.in_the_middle(experiment)
-        worker.terminate()
-        worker.wait(30)
-    embedded.storage.delete_prefix(stopped.id)
-    with embedded.running():
-        (run,) = embedded.ended(experiment)
-    assert_undisturbed(embedded, run)
-
-
-def test_a_run_that_nobody_can_carry_out_fails_at_once_and_says_what_is_missing(embedded: Site) -> None:
-    document = merged(EXPERIMENT, {"problem": {"dataset": {"kind": "mnist"}, "partition": {"kind": "iid", "clients": 10}}})
-    site = embedded.with_settings(data_dir=embedded.folder / "nothing")
-    with site.running():
-        (run,) = site.ended(site.submit(document))
-    assert (run.status, run.fence) == (Status.FAILED, 1)
-    assert run.error is not None
-    assert "FEDQ_DATA_DIR" in run.error
-    with site.database.reading() as session:
-        assert runs.find(session, run.id).attempts == 1

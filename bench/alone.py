@@ -1,0 +1,27 @@
+"""The runs of a specification (JSON on standard input) by `fedcore` alone in this process; prints the seconds they took.
+
+What a warm worker has behind it, imports and the first use of the tensor library, lies before the clock starts.
+"""
+
+import sys
+import time
+
+import torch
+
+from fedcore import ExperimentSpec
+from fedcore.experiment import Simulation, run
+
+
+def main() -> None:
+    """Play a first round untimed, then everything."""
+    torch.set_num_threads(1)
+    spec = ExperimentSpec.model_validate_json(sys.stdin.read())
+    Simulation(spec.arms()[0].spec, spec.seeds[0]).advance()
+    began = time.perf_counter()
+    for _ in run(spec):
+        pass
+    print(time.perf_counter() - began)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""The service: what it adds to a run, how soon the first round can be read, and what its API process takes.
+
+- Overhead: a run of half a minute on an embedded stack with one worker, from before its POST until its end can be read, over
+  the same run by `fedcore` alone in one process; in turn (A B A B ...), a ratio for each pair.
+- First row: from the answer to a POST until the row of round 1 can be read, on a stack that is idle.
+- API process: from its start until it answers, and its resident memory then.
+
+    python -m bench.service [--pairs 3] [--rounds 1000] [--posts 20] [--starts 5]
+"""
+
+import argparse
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import httpx
+import psutil
+
+from api.client import Client
+from api.embedded import embedded_service
+from fedcore import ExperimentSpec
+from fedcore.presets import load
+from fedcore.store import upgrade
+
+LOOK_S = 0.005
+START_S = 30.0
+
+
+def main() -> None:
+    """Measure all three and print them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=3, help="pairs of one run through the service and one without")
+    parser.add_argument("--rounds", type=int, default=1_000, help="rounds of such a run")
+    parser.add_argument("--posts", type=int, default=20, help="experiments whose first row is waited for")
+    parser.add_argument("--starts", type=int, default=5, help="starts of the API process")
+    options = parser.parse_args()
+    with embedded_service(workers=1) as url, Client(url) as client:
+        _print_first_row([_first_row_s(client) for _ in range(options.posts)])
+        _print_overhead([_pair(client, _one_run(options.rounds)) for _ in range(options.pairs)])
+    _print_api([_api_start() for _ in range(options.starts)])
+
+
+def _one_run(rounds: int) -> ExperimentSpec:
+    """FedAvg of the preset `demo` with a single seed."""
+    return ExperimentSpec.model_validate(load("demo").spec | {"name": "bench", "rounds": rounds, "seeds": [0], "sweep": {}})
+
+
+def _pair(client: Client, spec: ExperimentSpec) -> tuple[float, float]:
+    """Seconds through the service, and alone."""
+    began = time.perf_counter()
+    ended = client.wait(client.submit(spec).id)
+    through = time.perf_counter() - began
+    assert ended.status == "succeeded", ended
+    return through, _alone(spec)
+
+
+def _alone(spec: ExperimentSpec) -> float:
+    """The same run by the library, in a process that has loaded it and played a first round, as a warm worker has."""
+    program = (sys.executable, "-m", "bench.alone")
+    done = subprocess.run(program, input=spec.model_dump_json(), capture_output=True, check=True, text=True)  # noqa: S603 - our own
+    return float(done.stdout)
+
+
+def _first_row_s(client: Client) -> float:
+    """From the answer to a POST until the first row can be read."""
+    experiment = client.submit(_one_run(rounds=3))
+    began = time.perf_counter()
+    (run,) = client.runs(experiment.id)
+    while not list(client.rounds(run.id)):
+        time.sleep(LOOK_S)
+    seconds = time.perf_counter() - began
+    client.wait(experiment.id)
+    return seconds
+
+
+def _api_start() -> tuple[float, float]:
+    """Seconds from the start of an API process until it answers, and its resident memory in MB."""
+    with tempfile.TemporaryDirectory() as home, socket.create_server(("127.0.0.1", 0)) as listener:
+        upgrade(f"sqlite:///{Path(home, 'fedq.db')}")
+        command = (sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app", "--log-level=warning", f"--fd={listener.fileno()}")
+        began = time.perf_counter()
+        process = subprocess.Popen(command, env=os.environ | {"FEDQ_HOME": home}, pass_fds=(listener.fileno(),))  # noqa: S603 - our own
+        try:
+            # The listener is open already: the request waits until the process answers.
+            httpx.get(f"http://127.0.0.1:{listener.getsockname()[1]}/v1/experiments", timeout=START_S, trust_env=False).raise_for_status()
+            return time.perf_counter() - began, psutil.Process(process.pid).memory_info().rss / 1e6
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _print_first_row(seconds: Sequence[float]) -> None:
+    first, *warm = seconds
+    print(f"first row after a POST, s: {_median(warm, '.2f')}; in the first run of the stack {first:.2f}")
+
+
+def _print_overhead(pairs: Sequence[tuple[float, float]]) -> None:
+    alone = [alone for _, alone in pairs]
+    print(f"a run alone, s: {_median(alone, '.1f')}")
+    print(f"through the service, times as long: {_median([through / alone for through, alone in pairs], '.3f')}")
+
+
+def _print_api(starts: Sequence[tuple[float, float]]) -> None:
+    seconds, megabytes = zip(*starts, strict=True)
+    print(f"API process answers after, s: {_median(seconds, '.2f')}")
+    print(f"API process, resident MB: {_median(megabytes, '.0f')}")
+
+
+def _median(values: Sequence[float], form: str) -> str:
+    return f"median {statistics.median(values):{form}} (min {min(values):{form}}, max {max(values):{form}}, {len(values)} times)"
+
+
+if __name__ == "__main__":
+    main()

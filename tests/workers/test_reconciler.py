@@ -1,0 +1,66 @@
+"""The reconciler: every run that waits is announced, sparingly, and none stays with a worker that is gone."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedcore.settings import Settings
+from fedcore.store import Database, Status
+from tests.store.acts import claim, submit, the_run
+from tests.support.brokers import connect
+from workers.app import queue_name
+from workers.reconciler import reconcile
+
+
+@pytest.fixture
+def configured(broker_url: str, tmp_path: Path) -> Settings:
+    return _settings(tmp_path, broker_url)
+
+
+def test_a_queue_with_runs_that_wait_is_nudged_once_whatever_their_number(database: Database, configured: Settings) -> None:
+    for _ in range(5):
+        submit(database)
+    submit(database, execution={"queue": "gpu"})
+    reconcile(database, configured)
+    assert (_messages(configured, "default"), _messages(configured, "gpu")) == (1, 1)
+
+
+def test_what_was_announced_just_now_is_not_announced_again(database: Database, configured: Settings) -> None:
+    submit(database)
+    for _ in range(3):
+        reconcile(database, configured)
+    assert _messages(configured, "default") == 1
+
+
+def test_a_run_in_the_hands_of_a_worker_is_left_alone(database: Database, configured: Settings) -> None:
+    experiment = submit(database)
+    claim(database)
+    reconcile(database, configured)
+    assert the_run(database, experiment).status is Status.RUNNING
+    assert _messages(configured, "default") == 0
+
+
+def test_a_run_whose_lease_has_expired_waits_again_and_is_announced(database: Database, configured: Settings) -> None:
+    experiment = submit(database)
+    claim(database, lease_s=-1.0)
+    reconcile(database, configured)
+    assert the_run(database, experiment).status is Status.QUEUED
+    assert _messages(configured, "default") == 1
+
+
+def test_without_a_broker_runs_are_still_taken_from_workers_that_are_gone(database: Database, tmp_path: Path) -> None:
+    experiment = submit(database)
+    claim(database, lease_s=-1.0)
+    reconcile(database, _settings(tmp_path, f"redis+socket://{tmp_path}/nobody.sock"))
+    assert the_run(database, experiment).status is Status.QUEUED
+
+
+def _settings(home: Path, broker_url: str) -> Settings:
+    given: dict[str, Any] = {"home": home, "broker_url": broker_url}
+    return Settings(_env_file=None, **given)
+
+
+def _messages(configured: Settings, queue: str) -> int:
+    with connect(configured.broker) as client:
+        return int(client.llen(queue_name(queue)))

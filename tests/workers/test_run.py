@@ -1,0 +1,101 @@
+"""A worker's turns with its runs, in this process: no fork, no message, a stop after exactly so many rounds."""
+
+import pytest
+
+from fedcore.store import Status
+from tests.documents import merged
+from tests.workers.site import EXPERIMENT, Site, assert_undisturbed
+
+ROUNDS = EXPERIMENT["rounds"]
+
+
+def test_a_run_that_is_handed_back_after_any_round_goes_on_there(site: Site) -> None:
+    experiment = site.submit(nudge=False)
+    for stop in (1, 2, 100, ROUNDS - 1):
+        _work_until(site, experiment, stop)
+        handed_back = site.run(experiment)
+        assert (handed_back.status, handed_back.done, len(site.rows(handed_back.id))) == (Status.QUEUED, stop, stop)
+    with site.runner() as runner:
+        runner.work()
+    assert_undisturbed(site, site.run(experiment))
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0" * 100, None], ids=["empty", "zeros", "missing"])
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(embedded: Site, damage: bytes | None) -> None:
+    experiment = embedded.submit(nudge=False)
+    _work_until(embedded, experiment, 3)
+    stopped = embedded.run(experiment)
+    assert stopped.checkpoint is not None
+    if damage is None:
+        embedded.storage.delete(stopped.checkpoint)
+    else:
+        embedded.storage.put(stopped.checkpoint, damage)
+    with embedded.runner() as runner:
+        runner.work()
+    assert_undisturbed(embedded, embedded.run(experiment))
+
+
+def test_a_run_with_no_readable_checkpoint_is_played_again_from_the_start_to_the_same_bits(embedded: Site) -> None:
+    experiment = embedded.submit(nudge=False)
+    _work_until(embedded, experiment, 50)
+    embedded.storage.delete_prefix(embedded.run(experiment).id)
+    with embedded.runner() as runner:
+        runner.work()
+    assert_undisturbed(embedded, embedded.run(experiment))
+
+
+def test_two_checkpoints_of_a_run_are_kept(embedded: Site) -> None:
+    experiment = embedded.submit(nudge=False)
+    _work_until(embedded, experiment, 5)
+    run = embedded.run(experiment)
+    assert embedded.storage.keys(run.id) == [f"{run.id}/{round}-{run.fence}.safetensors" for round in (4, 5)]
+
+
+def test_all_arms_and_seeds_are_carried_out_and_paired(embedded: Site) -> None:
+    document = merged(EXPERIMENT, {"rounds": 3, "seeds": [0, 1], "sweep": {"algorithm.kind": ["fedavg", "scaffold"]}})
+    experiment = embedded.submit(document, nudge=False)
+    with embedded.runner() as runner:
+        runner.work()
+    runs = embedded.runs(experiment)
+    assert {(run.arm, run.seed, run.status) for run in runs} == {(arm, seed, Status.SUCCEEDED) for arm in (0, 1) for seed in (0, 1)}
+    steps = {(run.arm, run.seed): [row.local_steps for row in embedded.rows(run.id)] for run in runs}
+    assert steps[0, 0] == steps[1, 0] != steps[0, 1] == steps[1, 1]
+
+
+def test_a_diverged_run_is_a_result_and_says_in_which_round(embedded: Site) -> None:
+    experiment = embedded.submit(merged(EXPERIMENT, {"local": {"lr": 1e200}}), nudge=False)
+    with embedded.runner() as runner:
+        runner.work()
+    run = embedded.run(experiment)
+    assert (run.status, run.diverged_round) == (Status.SUCCEEDED, run.done)
+    assert len(embedded.rows(run.id)) == run.done < ROUNDS
+
+
+def test_a_run_that_nobody_can_carry_out_fails_at_once_and_says_what_is_missing(embedded: Site) -> None:
+    document = merged(EXPERIMENT, {"problem": {"dataset": {"kind": "mnist"}, "partition": {"kind": "iid", "clients": 10}}})
+    experiment = embedded.submit(document, nudge=False)
+    with embedded.with_settings(data_dir=embedded.folder / "nothing").runner() as runner:
+        runner.work()
+    run = embedded.run(experiment)
+    assert (run.status, run.fence, run.attempts) == (Status.FAILED, 1, 1)
+    assert run.error is not None
+    assert "FEDQ_DATA_DIR" in run.error
+
+
+def test_a_fault_that_passes_costs_an_attempt_and_one_that_stays_fails_the_run(embedded: Site) -> None:
+    experiment = embedded.submit(nudge=False)
+    _work_until(embedded, experiment, 3)
+    (embedded.folder / "storage").rename(embedded.folder / "elsewhere")
+    (embedded.folder / "storage").write_text("a file where a folder should be")
+    with embedded.with_settings(attempts=2).runner() as runner:
+        runner.work()
+    run = embedded.run(experiment)
+    assert (run.status, run.attempts, run.done) == (Status.FAILED, 2, 3)
+    assert run.error is not None
+    assert "NotADirectoryError" in run.error
+
+
+def _work_until(site: Site, experiment: str, done: int) -> None:
+    """Play until `done` rounds are committed, a round a slice."""
+    with site.with_settings(slice_seconds=1e-9).runner(stopping=lambda: site.run(experiment).done >= done) as runner:
+        runner.work()
