@@ -1,0 +1,126 @@
+"""What no single block of a specification can see: combinations that are refused, with the reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedcore.compression import TopK
+from fedcore.errors import SpecificationError
+from fedcore.spec.dataset import Quadratic
+from fedcore.spec.participation import Full, Trace, WithoutReplacement
+from fedcore.spec.problem import ShardsPartition
+from fedcore.spec.shapes import data_shape, dimension, population
+from fedcore.spec.systems import AnyWork, PerClient, WorkTrace
+
+if TYPE_CHECKING:
+    from fedcore.spec.experiment import ExperimentSpec
+
+MAX_PARAMETERS = 1_000_000_000
+MAX_RECORDED_PARAMETERS = 1_000
+
+
+def check(spec: ExperimentSpec) -> None:
+    """Refuse combinations that no single block can see; raises SpecificationError."""
+    clients, dim = population(spec.problem), dimension(spec.problem)
+    if dim > MAX_PARAMETERS:
+        raise SpecificationError("/problem/model", f"a model may have at most {MAX_PARAMETERS} parameters, this one has {dim}")
+    _check_length(spec)
+    _check_partition(spec, clients)
+    _check_participation(spec, clients)
+    for field, work in (("epochs", spec.systems.epochs), ("steps", spec.systems.steps), ("batch_size", spec.systems.batch_size)):
+        _check_work(work, f"/systems/{field}", clients, spec.rounds)
+    _check_compression(spec)
+    _check_exact(spec)
+    if spec.server is not None and spec.algorithm.server_lr != type(spec.algorithm).model_fields["server_lr"].default:
+        raise SpecificationError("/server", "give the server's step size once: `server` or `algorithm.server_lr`")
+    if spec.evaluation.record_parameters and dim > MAX_RECORDED_PARAMETERS:
+        raise SpecificationError(
+            "/evaluation/record_parameters", f"at most {MAX_RECORDED_PARAMETERS} parameters can be recorded, the model has {dim}"
+        )
+
+
+def _check_length(spec: ExperimentSpec) -> None:
+    given = [spec.local.epochs, spec.local.steps, spec.systems.epochs, spec.systems.steps]
+    if all(length is None for length in given):
+        raise SpecificationError("/local", "say how long a client trains: `epochs` or `steps`, here or in `systems`")
+    if (spec.local.epochs and spec.systems.steps) or (spec.local.steps and spec.systems.epochs):
+        raise SpecificationError("/systems", "`local` and `systems` must both speak of epochs or both of steps")
+
+
+def _check_partition(spec: ExperimentSpec, clients: int) -> None:
+    partition = spec.problem.partition
+    if partition is None:
+        return
+    shape = data_shape(spec.problem.dataset)
+    if isinstance(partition, ShardsPartition):
+        clients *= partition.shards_per_client
+    least = getattr(partition, "min_samples", 1)
+    if clients * least > shape.train_samples:
+        raise SpecificationError(
+            "/problem/partition", f"{clients} parts of at least {least} samples need more than the {shape.train_samples} there are"
+        )
+    classes = getattr(partition, "classes", 1)
+    if classes > shape.classes:
+        raise SpecificationError(
+            "/problem/partition/classes",
+            f"{spec.problem.dataset.kind} has {shape.classes} classes, so at most that many per client, not {classes}",
+        )
+
+
+def _check_participation(spec: ExperimentSpec, clients: int) -> None:
+    scheme = spec.participation
+    if isinstance(scheme, Trace):
+        if len(scheme.rounds) < spec.rounds:
+            raise SpecificationError(
+                "/participation/rounds", f"a row for each of the {spec.rounds} rounds is needed, there are {len(scheme.rounds)}"
+            )
+        strangers = [client for row in scheme.rounds for client in row if client >= clients]
+        if strangers:
+            raise SpecificationError(
+                "/participation/rounds", f"client {strangers[0]} does not exist; the {clients} clients are numbered from 0"
+            )
+        if scheme.weighting == "unbiased":
+            raise SpecificationError("/participation/weighting", "a given trace has no sampling probabilities; use `samples` or `uniform`")
+    elif not isinstance(scheme, Full):
+        size = scheme.cohort_size(clients)
+        with_repeats = scheme.kind == "with_replacement"
+        if size > clients and not with_repeats:
+            raise SpecificationError(
+                "/participation/clients_per_round",
+                f"{size} clients cannot be drawn from {clients} without replacement; use at most {clients}",
+            )
+    if isinstance(scheme, WithoutReplacement) and scheme.weighting is None and spec.algorithm.kind not in ("fedavg", "fedprox"):
+        raise SpecificationError(
+            "/participation", f"S2 averages models; {spec.algorithm.kind} averages changes: add `weighting: unbiased`, or use `uniform`"
+        )
+
+
+def _check_work(work: AnyWork | None, pointer: str, clients: int, rounds: int) -> None:
+    if isinstance(work, PerClient) and len(work.values) != clients:
+        raise SpecificationError(f"{pointer}/values", f"one value for each of the {clients} clients, not {len(work.values)}")
+    if isinstance(work, WorkTrace):
+        if len(work.rounds) < rounds:
+            raise SpecificationError(f"{pointer}/rounds", f"a row for each of the {rounds} rounds is needed, there are {len(work.rounds)}")
+        wrong = next((row for row in work.rounds if len(row) != clients), None)
+        if wrong is not None:
+            raise SpecificationError(
+                f"{pointer}/rounds", f"each row needs an entry for each of the {clients} clients, one has {len(wrong)}"
+            )
+
+
+def _check_compression(spec: ExperimentSpec) -> None:
+    dim = dimension(spec.problem)
+    for link in ("uplink", "downlink"):
+        compression = getattr(spec.compression, link)
+        if isinstance(compression, TopK) and compression.kept(dim) > dim:
+            raise SpecificationError(
+                f"/compression/{link}", f"top_k cannot keep {compression.kept(dim)} of {dim} parameters; use at most {dim}"
+            )
+
+
+def _check_exact(spec: ExperimentSpec) -> None:
+    dataset = spec.problem.dataset
+    if isinstance(dataset, Quadratic) and (spec.local.batch_size != "full" or spec.systems.batch_size):
+        raise SpecificationError(
+            "/local/batch_size", "a quadratic has no samples to draw from: use `full`, and `gradient_noise` for stochastic gradients"
+        )
