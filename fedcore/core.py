@@ -133,9 +133,13 @@ class Solver:
 class Aggregator:
     """Cohort deltas to one direction; as it stands, the weighted mean of FedAvg."""
 
+    def coefficients(self, deltas: Tensor, cohort: Cohort) -> Tensor:
+        """c_i [M]: what each of the deltas [M, D] counts in the direction."""
+        return cohort.weights
+
     def combine(self, deltas: Tensor, cohort: Cohort) -> Tensor:
-        """Deltas [M, D] to a direction [D]: x + direction is where plain averaging would put the server."""
-        return cohort.weights @ deltas
+        """Deltas [M, D] to a direction [D], sum_i c_i delta_i: x + direction is where plain averaging would put the server."""
+        return self.coefficients(deltas, cohort) @ deltas
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ class NormalisedAveraging(Aggregator):
 
     tau_eff: TauEff = "steps"
 
-    def combine(self, deltas: Tensor, cohort: Cohort) -> Tensor:
-        normalised = (cohort.weights / cohort.effort) @ deltas
+    def coefficients(self, deltas: Tensor, cohort: Cohort) -> Tensor:
+        normalised = cohort.weights / cohort.effort
         if self.tau_eff == "steps":
             return normalised * (cohort.weights @ cohort.steps)
         if self.tau_eff == "normaliser":

@@ -34,17 +34,23 @@ def reference(algorithm: Algorithm, problem: Problem, assignment: Assignment) ->
     )
 
 
-def _train_one(algorithm: Algorithm, problem: Problem, assignment: Assignment, row: int) -> Upload:
-    client, x = int(assignment.clients[row]), assignment.x
-    local = Local(
+def local_of(algorithm: Algorithm, problem: Problem, assignment: Assignment, row: int) -> Local:
+    """What the client in one row of the assignment knows while it trains."""
+    x = assignment.x
+    return Local(
         x=x,
         shared=assignment.shared,
         memory={name: vectors[row] for name, vectors in assignment.memory.items()},
-        anchor=problem.gradient(x, client, None) if algorithm.rule.needs_anchor() else None,
+        anchor=problem.gradient(x, int(assignment.clients[row]), None) if algorithm.rule.needs_anchor() else None,
         steps=x.new_full((1,), int(assignment.steps[row])),
         effort=x.new_full((1,), float(assignment.effort[row])),
         lr=assignment.sizes.first,
     )
+
+
+def _train_one(algorithm: Algorithm, problem: Problem, assignment: Assignment, row: int) -> Upload:
+    client, x = int(assignment.clients[row]), assignment.x
+    local = local_of(algorithm, problem, assignment, row)
     y, velocity = x, None
     for k, batch in enumerate(assignment.batches[row]):
         samples = torch.from_numpy(batch[batch != PADDING]).to(x.device)

@@ -11,11 +11,12 @@ from fedcore.data.plan import Work, gradient_noise, mini_batches
 from fedcore.engine.assignment import Assignment, Ids
 from fedcore.engine.clients import ClientTable
 from fedcore.engine.mappers import Mapper
+from fedcore.engine.observation import Observation
 from fedcore.engine.schedule import effort, step_sizes
 from fedcore.engine.traffic import Traffic
 from fedcore.problems import Problem
 from fedcore.spec import ExperimentSpec
-from fedcore.systems.participation import Drawn, draw, iterate_factor, weights
+from fedcore.systems.participation import Drawn, Floats, draw, iterate_factor, weights
 from fedcore.systems.work import plan_work
 
 RESIDUAL = "uplink residual"
@@ -60,6 +61,8 @@ class Account:
     local_steps: int
     bytes_up: int
     bytes_down: int
+    observation: Observation | None = None
+    """What may be measured of it; None where no client's work arrived."""
 
 
 def start(setting: Setting) -> Server:
@@ -93,8 +96,13 @@ def play(setting: Setting, server: Server, table: ClientTable, traffic: Traffic,
     upload = setting.mapper(setting.algorithm, setting.problem, assignment)
     deltas, residual = _send_up(setting.algorithm, upload.delta, memory)
     table.scatter(arrived.clients, {**upload.memory, **residual})
-    server = _aggregate(setting, server, arrived, assignment, replace(upload, delta=deltas))
-    return server, Account(int(assignment.steps.sum()), traffic.up(len(arrived.clients)), bytes_down)
+    scheme = spec.participation
+    weight = weights(scheme, arrived, share, spec.algorithm.weighting)
+    cohort = _cohort(arrived, assignment, weight, share)
+    coefficients = setting.algorithm.aggregator.coefficients(deltas, cohort)
+    observed = Observation(setting.algorithm, assignment, upload.delta, cohort, coefficients)
+    server = _aggregate(setting.algorithm, server, cohort, iterate_factor(scheme, weight), replace(upload, delta=deltas))
+    return server, Account(int(assignment.steps.sum()), traffic.up(len(arrived.clients)), bytes_down, observed)
 
 
 def _assign(setting: Setting, server: Server, clients: Ids, work: list[Work], memory: Vectors, round: int) -> Assignment:
@@ -125,19 +133,20 @@ def _send_up(algorithm: Algorithm, deltas: Tensor, memory: Vectors) -> tuple[Ten
     return received, {RESIDUAL: message - received}
 
 
-def _aggregate(setting: Setting, server: Server, arrived: Drawn, assignment: Assignment, upload: Upload) -> Server:
-    algorithm, scheme, share = setting.algorithm, setting.spec.participation, setting.problem.share
-    weight = weights(scheme, arrived, share, setting.spec.algorithm.weighting)
-    like = server.broadcast
-    cohort = Cohort(
+def _cohort(arrived: Drawn, assignment: Assignment, weight: Floats, share: Floats) -> Cohort:
+    like = assignment.x
+    return Cohort(
         weights=torch.from_numpy(weight).to(like),
         share=torch.from_numpy(share[arrived.clients]).to(like),
         population=len(share),
         steps=torch.from_numpy(assignment.steps).to(like),
         effort=torch.from_numpy(assignment.effort).to(like),
     )
+
+
+def _aggregate(algorithm: Algorithm, server: Server, cohort: Cohort, factor: float, upload: Upload) -> Server:
+    """`factor` is what x itself is multiplied by before the direction is added."""
     direction = algorithm.aggregator.combine(upload.delta, cohort)
-    factor = iterate_factor(scheme, weight)
     if factor != 1.0:
         direction = direction + (factor - 1.0) * server.broadcast
     move, optimiser = algorithm.server.step(direction, server.optimiser)
@@ -147,7 +156,7 @@ def _aggregate(setting: Setting, server: Server, arrived: Drawn, assignment: Ass
         residual=residual,
         optimiser=optimiser,
         shared=algorithm.rule.absorb(server.shared, upload.shared, cohort),
-        clock=server.clock + int(assignment.steps.max()),
+        clock=server.clock + int(cohort.steps.max()),
     )
 
 

@@ -1,0 +1,22 @@
+"""What one round leaves for those who measure it."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedcore.core import Algorithm, Cohort
+from fedcore.engine.assignment import Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A round as played, seen from above: what no server could know, too."""
+
+    algorithm: Algorithm
+    assignment: Assignment
+    """The work of the M clients that reached the server, and the model x [D] they started from."""
+    deltas: Tensor
+    """[M, D] y_i - x as the clients computed it, before compression."""
+    cohort: Cohort
+    coefficients: Tensor
+    """[M] what each client's delta counts in the server's direction."""
