@@ -18,9 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from numpy.random import Generator
+    from numpy.typing import NDArray
     from torch import Tensor
 
 Vectors = Mapping[str, "Tensor"]
@@ -163,8 +165,12 @@ class Compressor:
 
     error_feedback: bool = False
 
-    def compress(self, message: Tensor) -> Tensor:
-        """The message as the receiver decodes it, [..., D]."""
+    def draw(self, lot: Generator, dim: int) -> NDArray[Any] | None:
+        """The random numbers one message of D = `dim` numbers is compressed with, from its own stream; None: nothing is left to chance."""
+        return None
+
+    def compress(self, message: Tensor, drawn: Tensor | None = None) -> Tensor:
+        """The message as the receiver decodes it, [..., D]; `drawn` [..., *] holds what `draw` gave for each message."""
         return message
 
     def message_bytes(self, dim: int, word: int) -> int:

@@ -10,6 +10,9 @@ Document = dict[str, Any]
 
 ALGORITHMS = ("fedavg", "fedprox", "fednova", "scaffold", "fedavgm", "fedadagrad", "fedadam", "fedyogi")
 
+COMPRESSORS: Document = {"top_k": {"ratio": 0.1}, "rand_k": {"ratio": 0.1}}
+"""Each with a level."""
+
 
 def merged(base: Document, changes: Document) -> Document:
     """`base` with `changes` laid over it; a block is merged, unless the change gives it another `kind`."""

@@ -4,22 +4,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from fedcore.compression.base import CompressorSpec, Sparsifier
+from fedcore.compression.rand_k import RandK
 from fedcore.compression.top_k import TopK
-from fedcore.core import Compressor
 from fedcore.spec.base import Block
 
 
-class NoCompression(Block):
+class NoCompression(CompressorSpec):
     """Send every number."""
 
     kind: Literal["none"] = "none"
 
-    def build(self, dim: int) -> Compressor:
-        """The identity."""
-        return Compressor()
 
-
-AnyCompression = Annotated[NoCompression | TopK, Field(discriminator="kind")]
+AnyCompression = Annotated[NoCompression | TopK | RandK, Field(discriminator="kind")]
 
 
 class Compression(Block):
@@ -31,4 +28,4 @@ class Compression(Block):
     """Server to clients: the change of x; clients train from the model they have put together from those."""
 
 
-__all__ = ["AnyCompression", "Compression", "NoCompression", "TopK"]
+__all__ = ["AnyCompression", "Compression", "NoCompression", "RandK", "Sparsifier", "TopK"]

@@ -11,6 +11,7 @@ from fedcore.data.plan import Work, gradient_noise, mini_batches
 from fedcore.engine.assignment import Assignment, Ids
 from fedcore.engine.clients import ClientTable
 from fedcore.engine.mappers import Mapper
+from fedcore.engine.messages import lots, send
 from fedcore.engine.observation import Observation
 from fedcore.engine.schedule import effort, step_sizes
 from fedcore.engine.traffic import Traffic
@@ -20,6 +21,10 @@ from fedcore.systems.participation import Drawn, Floats, draw, iterate_factor, w
 from fedcore.systems.work import plan_work
 
 RESIDUAL = "uplink residual"
+UPLINK, DOWNLINK = "uplink compression", "downlink compression"
+"""Purposes of randomness."""
+SERVER = np.array([0])
+"""Who draws for a message of the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +99,14 @@ def play(setting: Setting, server: Server, table: ClientTable, traffic: Traffic,
     chosen = [item for item, kept in zip(work, arrives, strict=True) if kept]
     assignment = _assign(setting, server, arrived.clients, chosen, memory, round)
     upload = setting.mapper(setting.algorithm, setting.problem, assignment)
-    deltas, residual = _send_up(setting.algorithm, upload.delta, memory)
+    deltas, residual = _send_up(setting, arrived.clients, upload.delta, memory, round)
     table.scatter(arrived.clients, {**upload.memory, **residual})
     scheme = spec.participation
     weight = weights(scheme, arrived, share, spec.algorithm.weighting)
     cohort = _cohort(arrived, assignment, weight, share)
     coefficients = setting.algorithm.aggregator.coefficients(deltas, cohort)
     observed = Observation(setting.algorithm, assignment, upload.delta, cohort, coefficients)
-    server = _aggregate(setting.algorithm, server, cohort, iterate_factor(scheme, weight), replace(upload, delta=deltas))
+    server = _aggregate(setting, server, cohort, iterate_factor(scheme, weight), replace(upload, delta=deltas), round)
     return server, Account(int(assignment.steps.sum()), traffic.up(len(arrived.clients)), bytes_down, observed)
 
 
@@ -124,13 +129,10 @@ def _assign(setting: Setting, server: Server, clients: Ids, work: list[Work], me
     )
 
 
-def _send_up(algorithm: Algorithm, deltas: Tensor, memory: Vectors) -> tuple[Tensor, Vectors]:
+def _send_up(setting: Setting, clients: Ids, deltas: Tensor, memory: Vectors, round: int) -> tuple[Tensor, Vectors]:
     """The deltas [M, D] as the server decodes them, and what error feedback keeps for the next message."""
-    if not algorithm.uplink.error_feedback:
-        return algorithm.uplink.compress(deltas), {}
-    message = deltas + memory[RESIDUAL]
-    received = algorithm.uplink.compress(message)
-    return received, {RESIDUAL: message - received}
+    sent = send(setting.algorithm.uplink, deltas, memory.get(RESIDUAL), lots(setting.seed, UPLINK, round, clients))
+    return sent.received, {} if sent.residual is None else {RESIDUAL: sent.residual}
 
 
 def _cohort(arrived: Drawn, assignment: Assignment, weight: Floats, share: Floats) -> Cohort:
@@ -144,13 +146,14 @@ def _cohort(arrived: Drawn, assignment: Assignment, weight: Floats, share: Float
     )
 
 
-def _aggregate(algorithm: Algorithm, server: Server, cohort: Cohort, factor: float, upload: Upload) -> Server:
+def _aggregate(setting: Setting, server: Server, cohort: Cohort, factor: float, upload: Upload, round: int) -> Server:
     """`factor` is what x itself is multiplied by before the direction is added."""
+    algorithm = setting.algorithm
     direction = algorithm.aggregator.combine(upload.delta, cohort)
     if factor != 1.0:
         direction = direction + (factor - 1.0) * server.broadcast
     move, optimiser = algorithm.server.step(direction, server.optimiser)
-    sent, residual = _send_down(algorithm, move, server.residual)
+    sent, residual = _send_down(setting, move, server.residual, round)
     return Server(
         broadcast=server.broadcast + sent,
         residual=residual,
@@ -160,10 +163,7 @@ def _aggregate(algorithm: Algorithm, server: Server, cohort: Cohort, factor: flo
     )
 
 
-def _send_down(algorithm: Algorithm, move: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+def _send_down(setting: Setting, move: Tensor, residual: Tensor, round: int) -> tuple[Tensor, Tensor]:
     """The change of x [D] as the clients decode it, and what error feedback keeps for the next message."""
-    if not algorithm.downlink.error_feedback:
-        return algorithm.downlink.compress(move), residual
-    message = move + residual
-    sent = algorithm.downlink.compress(message)
-    return sent, message - sent
+    sent = send(setting.algorithm.downlink, move, residual, lots(setting.seed, DOWNLINK, round, SERVER))
+    return sent.received, residual if sent.residual is None else sent.residual

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedcore.compression import TopK
+from fedcore.compression import Sparsifier
 from fedcore.errors import SpecificationError
 from fedcore.spec.dataset import Quadratic
 from fedcore.spec.participation import Full, Trace, WithoutReplacement
@@ -112,9 +112,9 @@ def _check_compression(spec: ExperimentSpec) -> None:
     dim = dimension(spec.problem)
     for link in ("uplink", "downlink"):
         compression = getattr(spec.compression, link)
-        if isinstance(compression, TopK) and compression.kept(dim) > dim:
+        if isinstance(compression, Sparsifier) and compression.kept(dim) > dim:
             raise SpecificationError(
-                f"/compression/{link}", f"top_k cannot keep {compression.kept(dim)} of {dim} parameters; use at most {dim}"
+                f"/compression/{link}", f"{compression.kind} cannot keep {compression.kept(dim)} of {dim} parameters; use at most {dim}"
             )
 
 

@@ -14,13 +14,21 @@ from fedcore.algorithms.base import AlgorithmSpec
 from tests.documents import ALGORITHMS, SYNTHETIC, specification
 
 SPARSE = {"kind": "top_k", "ratio": 0.1}
+RANDOM = {"kind": "rand_k", "ratio": 0.1}
+
+
+def both_ways(compressor: dict[str, Any], *, error_feedback: bool) -> dict[str, Any]:
+    """`compressor` on both links."""
+    block = {**compressor, "error_feedback": error_feedback}
+    return {"compression": {"uplink": block, "downlink": block}}
+
+
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "momentum, proximal": {"local": {"optimizer": {"momentum": 0.9, "prox_mu": 0.1, "weight_decay": 1e-3}}},
-    "compressed": {"compression": {"uplink": SPARSE, "downlink": SPARSE}},
-    "compressed without feedback": {
-        "compression": {"uplink": {**SPARSE, "error_feedback": False}, "downlink": {**SPARSE, "error_feedback": False}}
-    },
+    "compressed": both_ways(SPARSE, error_feedback=True),
+    "compressed without feedback": both_ways(SPARSE, error_feedback=False),
+    "compressed at random": both_ways(RANDOM, error_feedback=True),
 }
 
 

@@ -1,0 +1,47 @@
+"""What the specifications of all compressors have in common."""
+
+from typing import Annotated, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from fedcore.core import Compressor
+from fedcore.spec.base import Block, Fraction
+
+INDEX_BYTES = 4
+
+
+class CompressorSpec(Block):
+    """A compressor and its parameters."""
+
+    source: ClassVar[str | None] = None
+    """The publication."""
+
+    kind: str
+
+    def build(self, dim: int) -> Compressor:
+        """The compressor for messages of D = `dim` numbers."""
+        return Compressor()
+
+
+class Sparsifier(CompressorSpec):
+    """A compressor that sends k of the D entries, with the level as k, as a share of D, or as FedLin's delta."""
+
+    k: Annotated[int, Field(ge=1)] | None = None
+    """Entries kept."""
+    ratio: Fraction | None = None
+    """k as a share of D: k = max(1, round(ratio D))."""
+    delta: Annotated[float, Field(ge=1, le=1e12)] | None = None
+    """k as D / delta, rounded, at least 1: FedLin's compression level."""
+
+    @model_validator(mode="after")
+    def _one_level(self) -> Self:
+        if sum(level is not None for level in (self.k, self.ratio, self.delta)) != 1:
+            raise ValueError("give the level as one of `k`, `ratio` or `delta`")
+        return self
+
+    def kept(self, dim: int) -> int:
+        """k for D = `dim`."""
+        if self.k is not None:
+            return self.k
+        share = self.ratio if self.ratio is not None else 1 / (self.delta or 1)
+        return max(1, round(share * dim))

@@ -1,0 +1,52 @@
+"""Messages: compressed as they are sent, with what error feedback keeps back for the next."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.random import Generator
+from torch import Tensor
+
+from fedcore.core import Compressor
+from fedcore.data.random import generator
+from fedcore.engine.assignment import Ids
+
+
+class Sent(NamedTuple):
+    """What became of messages [..., D]."""
+
+    received: Tensor
+    """[..., D] as the receiver decodes them."""
+    residual: Tensor | None
+    """[..., D] what error feedback adds to the next ones; None without it."""
+
+
+def lots(seed: int, purpose: str, round: int, clients: Ids) -> Iterator[Generator]:
+    """The stream of each client's message, in the order of `clients`."""
+    return (generator(seed, purpose, round, client) for client in clients.tolist())
+
+
+def send(compressor: Compressor, message: Tensor, residual: Tensor | None, streams: Iterable[Generator]) -> Sent:
+    """Send messages [..., D], `residual` added first under error feedback: h = C(rho + m), rho <- rho + m - h.
+
+    `streams` has a generator for each message, in the order of the rows; a single message [D] has one. They are drawn from
+    only if the compressor leaves something to chance.
+    """
+    if not compressor.error_feedback:
+        return Sent(compressor.compress(message, _draws(compressor, message, streams)), None)
+    assert residual is not None
+    message = message + residual
+    received = compressor.compress(message, _draws(compressor, message, streams))
+    return Sent(received, message - received)
+
+
+def _draws(compressor: Compressor, message: Tensor, streams: Iterable[Generator]) -> Tensor | None:
+    """What each message is compressed with, [..., *]; None where nothing is left to chance."""
+    drawn = []
+    for stream in streams:
+        row = compressor.draw(stream, message.shape[-1])
+        if row is None:
+            return None
+        drawn.append(row)
+    return torch.from_numpy(np.stack(drawn)).reshape(*message.shape[:-1], -1).to(message.device)

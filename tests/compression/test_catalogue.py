@@ -1,0 +1,116 @@
+"""What holds for every compressor, whatever it does."""
+
+import pkgutil
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import fedcore.compression
+from fedcore.compression import AnyCompression
+from fedcore.compression.base import CompressorSpec
+from fedcore.core import Compressor
+from fedcore.engine.messages import lots, send
+from tests.documents import COMPRESSORS
+
+DIM, CLIENTS = 20, np.array([3, 7, 11, 19, 40])
+BOTH = [(kind, feedback) for kind in COMPRESSORS for feedback in (False, True)]
+every_compressor = pytest.mark.parametrize(("kind", "feedback"), BOTH)
+every_precision = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+
+
+def build(kind: str, *, feedback: bool, dim: int = DIM) -> Compressor:
+    member = next(member for member in members() if get_args(member.model_fields["kind"].annotation) == (kind,))
+    level: dict[str, Any] = COMPRESSORS[kind] | {"error_feedback": feedback}
+    return member.model_validate({"kind": kind, **level}).build(dim)
+
+
+def members() -> tuple[type[CompressorSpec], ...]:
+    return get_args(get_args(AnyCompression)[0])
+
+
+def normal(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=dtype)
+
+
+def received(compressor: Compressor, message: Tensor, clients: np.ndarray = CLIENTS, round: int = 1, seed: int = 0) -> Tensor:
+    residual = torch.zeros_like(message)
+    return send(compressor, message, residual, lots(seed, "test", round, clients)).received
+
+
+def test_every_module_of_the_package_is_in_the_catalogue_and_tested() -> None:
+    modules = {f"fedcore.compression.{module.name}" for module in pkgutil.iter_modules(fedcore.compression.__path__)}
+    own = [member for member in members() if member.__module__ != "fedcore.compression"]
+    assert {member.__module__ for member in own} == modules - {"fedcore.compression.base"}
+    assert {get_args(member.model_fields["kind"].annotation)[0] for member in own} == set(COMPRESSORS)
+    assert all(member.source for member in own)
+
+
+@every_precision
+@every_compressor
+def test_a_client_of_a_cohort_sends_what_it_would_send_alone(kind: str, feedback: bool, dtype: torch.dtype) -> None:
+    compressor, cohort = build(kind, feedback=feedback), normal(len(CLIENTS), DIM, dtype=dtype)
+    alone = [received(compressor, row, CLIENTS[i : i + 1]) for i, row in enumerate(cohort)]
+    torch.testing.assert_close(received(compressor, cohort), torch.stack(alone))
+    assert received(compressor, cohort).dtype == dtype
+
+
+@every_compressor
+def test_the_order_of_the_cohort_changes_nothing(kind: str, feedback: bool) -> None:
+    compressor, cohort, order = build(kind, feedback=feedback), normal(len(CLIENTS), DIM), np.array([4, 0, 3, 1, 2])
+    assert torch.equal(received(compressor, cohort[order], CLIENTS[order]), received(compressor, cohort)[order])
+
+
+@every_compressor
+def test_what_is_left_to_chance_is_drawn_anew_by_client_round_and_seed_and_the_same_again(kind: str, feedback: bool) -> None:
+    compressor, cohort = build(kind, feedback=feedback), normal(1, DIM).expand(len(CLIENTS), DIM)
+    chance = compressor.draw(np.random.default_rng(0), DIM) is not None
+    first = received(compressor, cohort)
+    assert torch.equal(received(compressor, cohort), first)
+    assert all(torch.equal(row, first[0]) for row in first) is not chance
+    assert torch.equal(received(compressor, cohort, round=2), first) is not chance
+    assert torch.equal(received(compressor, cohort, seed=1), first) is not chance
+
+
+@every_precision
+@every_compressor
+def test_nothing_is_sent_as_nothing(kind: str, feedback: bool, dtype: torch.dtype) -> None:
+    message = torch.zeros(len(CLIENTS), DIM, dtype=dtype)
+    assert torch.equal(received(build(kind, feedback=feedback), message), message)
+
+
+@every_precision
+@every_compressor
+def test_a_single_number_arrives_as_it_is(kind: str, feedback: bool, dtype: torch.dtype) -> None:
+    message = torch.tensor([[0.3], [-2.0], [0.0], [1e-30], [7e18]], dtype=dtype)
+    torch.testing.assert_close(received(build(kind, feedback=feedback, dim=1), message), message)
+
+
+@every_compressor
+def test_a_message_that_is_no_number_does_not_arrive_as_one(kind: str, feedback: bool) -> None:
+    message = torch.full((len(CLIENTS), DIM), float("nan"))
+    assert received(build(kind, feedback=feedback), message).isnan().any(-1).all()
+
+
+@every_compressor
+def test_what_was_received_and_what_is_kept_back_add_up_to_what_was_meant(kind: str, feedback: bool) -> None:
+    """Error feedback telescopes: sum_t h_t + rho_T = sum_t m_t."""
+    compressor = build(kind, feedback=True)
+    meant, arrived = (torch.zeros(len(CLIENTS), DIM, dtype=torch.float64) for _ in range(2))
+    residual: Tensor | None = torch.zeros_like(meant)
+    for round, message in enumerate(normal(50, len(CLIENTS), DIM), start=1):
+        sent = send(compressor, message, residual, lots(0, "test", round, CLIENTS))
+        meant, arrived, residual = meant + message, arrived + sent.received, sent.residual
+        assert residual is not None
+        torch.testing.assert_close(arrived + residual, meant, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("word", [4, 8])
+@pytest.mark.parametrize("dim", [1, 2, 3, 7, 8, 9, 1_000])
+@pytest.mark.parametrize("kind", COMPRESSORS)
+def test_a_message_takes_whole_bytes_and_never_more_than_the_dense_one(kind: str, dim: int, word: int) -> None:
+    taken = build(kind, feedback=False, dim=dim).message_bytes(dim, word)
+    assert isinstance(taken, int)
+    assert 0 < taken <= dim * word
