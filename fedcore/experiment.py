@@ -14,10 +14,11 @@ from torch import Tensor
 from fedcore import checkpoint
 from fedcore.engine.clients import ClientTable
 from fedcore.engine.mappers import ENGINES
+from fedcore.engine.observation import Observation
 from fedcore.engine.round import Account, Server, Setting, client_vectors, play, start
 from fedcore.engine.traffic import Traffic
 from fedcore.errors import CheckpointError, SpecificationError
-from fedcore.measures.dissimilarity import dissimilarity
+from fedcore.measures.selection import of_population, of_round
 from fedcore.problems import load_problem
 from fedcore.settings import settings
 from fedcore.spec import ExperimentSpec
@@ -102,7 +103,7 @@ class Simulation:
         began = time.perf_counter()
         self.round += 1
         self._server, account = play(self._setting, self._server, self._clients, self._traffic, self.round)
-        measured = self._measure()
+        measured = self._measure(account.observation)
         finite = bool(torch.isfinite(self._server.x).all())
         self.diverged = not finite or not isfinite(measured.get("train_loss", 0.0))  # type: ignore[arg-type]
         return self._report(account, measured, time.perf_counter() - began)
@@ -143,11 +144,15 @@ class Simulation:
     def _fingerprint(self) -> str:
         return checkpoint.fingerprint(self.spec, self.seed)
 
-    def _measure(self) -> dict[str, float | list[float]]:
+    def _measure(self, observed: Observation | None) -> dict[str, float | list[float]]:
         evaluation, problem, x = self.spec.evaluation, self._setting.problem, self._server.x
         measured: dict[str, float | list[float]] = {}
-        if self.round % evaluation.every == 0 or self.round == self.spec.rounds:
-            measured |= problem.evaluate(x, evaluation.measures) | dissimilarity(problem, x, evaluation.measures)
+        if evaluation.due(self.round, self.spec.rounds):
+            measured |= problem.evaluate(x, evaluation.measures)
+            if observed is not None:
+                measured |= of_round(problem, observed, evaluation.measures)
+        if evaluation.population_due(self.round, self.spec.rounds):
+            measured |= of_population(problem, x, observed, evaluation.measures)
         if evaluation.record_parameters:
             measured["x"] = x.tolist()
         return measured

@@ -13,6 +13,8 @@ BETTER = {
     "objective": min,
     "suboptimality": min,
     "distance": min,
+    "client_accuracy_std": min,
+    "client_accuracy_worst_decile": max,
 }
 """What the best of a metric is; a metric that is not here has no better and worse."""
 HEADLINES = ("test_accuracy", "suboptimality", "train_loss", "test_loss")

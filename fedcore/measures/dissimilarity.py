@@ -1,49 +1,66 @@
-"""How far the clients' gradients disagree at one model: gradient diversity, B-dissimilarity, gradient variance."""
+"""How far the clients' gradients disagree at one model: gradient and surrogate diversity, B-dissimilarity, gradient variance."""
 
-from collections.abc import Collection
 from math import inf, sqrt
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from fedcore.measures.base import Measured
 from fedcore.problems import Problem
 
-NAMES = frozenset({"gradient_diversity", "b_dissimilarity", "gradient_variance"})
+Floats = NDArray[np.float64]
 CHUNK_BYTES = 256 << 20
 
 
-def dissimilarity(problem: Problem, x: Tensor, measures: Collection[str]) -> dict[str, float]:
-    """The asked-for of the three at x [D], over all clients weighted by p_i.
+def dissimilarity(problem: Problem, x: Tensor, surrogate: Floats | None = None) -> Measured:
+    """The four at x [D], over all clients.
 
     With g_i = grad F_i(x) and g = sum_i p_i g_i:
 
-        gradient_diversity  sqrt(sum_i p_i |g_i|^2 / |g|^2)       FedAWARE, Section III; inf where g = 0
-        b_dissimilarity     the same, but 1 where every g_i = 0   FedProx, Definition 3
-        gradient_variance   sum_i p_i |g_i - g|^2                 FedProx, Section 5.3.3
+        gradient_diversity   sqrt(sum_i p_i |g_i|^2 / |g|^2)                FedAWARE, Definition 3.1
+        surrogate_diversity  sqrt(sum_i p_i |g_i|^2 / |sum_i w_i g_i|^2)    FedAWARE, Definition 3.2
+        b_dissimilarity      as the first, but 1 where every g_i = 0        FedProx, Definition 3
+        gradient_variance    sum_i p_i |g_i - g|^2                          FedProx, Section 5.3.3
+
+    w [N] is `surrogate`, what each client's gradients counted in the round that led to x, 0 for those who did not reach
+    the server; without such a round there is no surrogate_diversity. A ratio is inf where what it divides by is 0.
     """
-    wanted = NAMES.intersection(measures)
-    if not wanted:
-        return {}
-    mean_square, square = _moments(problem, x)
-    ratio = sqrt(mean_square / square) if square > 0 else inf
+    found = _moments(problem, x, np.zeros(len(problem.share)) if surrogate is None else surrogate)
+    ratio = _ratio(found.mean_square, found.square)
     values = {
         "gradient_diversity": ratio,
-        "b_dissimilarity": 1.0 if mean_square == 0 else ratio,
-        "gradient_variance": max(mean_square - square, 0.0),
+        "b_dissimilarity": 1.0 if found.mean_square == 0 else ratio,
+        "gradient_variance": max(found.mean_square - found.square, 0.0),
     }
-    return {name: values[name] for name in sorted(wanted)}
+    return values if surrogate is None else values | {"surrogate_diversity": _ratio(found.mean_square, found.surrogate_square)}
 
 
-def _moments(problem: Problem, x: Tensor) -> tuple[float, float]:
-    """sum_i p_i |g_i|^2 and |g|^2, accumulated in float64 over chunks of clients."""
-    mean = torch.zeros_like(x, dtype=torch.float64)
+class _Moments(NamedTuple):
+    mean_square: float
+    """sum_i p_i |g_i|^2."""
+    square: float
+    """|g|^2."""
+    surrogate_square: float
+    """|sum_i w_i g_i|^2."""
+
+
+def _moments(problem: Problem, x: Tensor, surrogate: Floats) -> _Moments:
+    """Accumulated in float64 over chunks of clients."""
+    means = torch.zeros(2, problem.dim, dtype=torch.float64, device=x.device)
     mean_square = 0.0
     length = max(1, CHUNK_BYTES // (8 * problem.dim))
     for start in range(0, len(problem.share), length):
         clients = np.arange(start, min(start + length, len(problem.share)))
         gradients = problem.client_gradients(x, clients).double()
-        share = torch.from_numpy(problem.share[clients]).to(gradients)
-        mean += share @ gradients
-        mean_square += float(share @ gradients.square().sum(1))
-    return mean_square, float(mean.square().sum())
+        weights = torch.from_numpy(np.stack([problem.share[clients], surrogate[clients]])).to(gradients)
+        means += weights @ gradients
+        mean_square += float(weights[0] @ gradients.square().sum(1))
+    square, surrogate_square = means.square().sum(1).tolist()
+    return _Moments(mean_square, square, surrogate_square)
+
+
+def _ratio(mean_square: float, square: float) -> float:
+    return sqrt(mean_square / square) if square > 0 else inf

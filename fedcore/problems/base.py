@@ -62,6 +62,10 @@ class Problem(Protocol):
         """Those of the asked-for losses and accuracies that have a meaning here, at `theta` [D]."""
         ...
 
+    def client_accuracies(self, theta: Tensor) -> NDArray[np.float64] | None:
+        """[N] share of each client's training samples that `theta` [D] classifies right, NaN of none; None without classes."""
+        ...
+
     def named(self, theta: Tensor) -> dict[str, Tensor]:
         """The parameters by name."""
         ...

@@ -62,6 +62,9 @@ class QuadraticProblem:
         exact: Values = {"objective": objective, "suboptimality": float(0.5 * gap @ self._mean[0] @ gap), "distance": float(gap.norm())}
         return exact | ({"train_loss": objective} if "train_loss" in measures else {})
 
+    def client_accuracies(self, theta: Tensor) -> None:
+        return None
+
     def named(self, theta: Tensor) -> dict[str, Tensor]:
         return {"x": theta}
 

@@ -3,7 +3,9 @@
 from collections.abc import Collection, Iterable
 from functools import reduce
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -68,6 +70,15 @@ class SupervisedProblem:
             loss, accuracy = self._mean_over(theta, self._data.dataset.test.batches(self.capacity))
             values |= {name: value for name, value in (("test_loss", loss), ("test_accuracy", accuracy)) if name in measures}
         return values
+
+    @torch.no_grad()
+    def client_accuracies(self, theta: Tensor) -> NDArray[np.float64]:
+        train = self._data.dataset.train
+        held = (train.take(rows) for rows in torch.split(self._data.order, self.capacity))
+        correct = [self._scores(theta, samples.features).argmax(-1) == samples.labels for samples in held]
+        # The entry appended is where an empty last client would begin; of an empty client reduceat gives its neighbour's entry.
+        totals = np.add.reduceat(np.append(torch.cat(correct).numpy(force=True), 0), self._data.offsets[:-1])
+        return np.where(self.sizes > 0, totals / np.maximum(self.sizes, 1), np.nan)
 
     def named(self, theta: Tensor) -> dict[str, Tensor]:
         return {name: view.contiguous() for name, view in self._layout.named(theta).items()}

@@ -6,7 +6,20 @@ from pydantic import Field
 
 from fedcore.spec.base import Block
 
-Measure = Literal["train_loss", "test_loss", "test_accuracy", "gradient_diversity", "b_dissimilarity", "gradient_variance"]
+ModelMeasure = Literal["train_loss", "test_loss", "test_accuracy"]
+"""Of the model after the round."""
+PopulationMeasure = Literal[
+    "gradient_diversity",
+    "surrogate_diversity",
+    "b_dissimilarity",
+    "gradient_variance",
+    "client_accuracy_std",
+    "client_accuracy_worst_decile",
+]
+"""Of the model after the round, client by client over the whole population."""
+RoundMeasure = Literal["weight_bias", "tau_eff", "slowdown", "client_drift", "gamma_inexactness", "mean_gamma_inexactness"]
+"""Of the clients whose work reached the server in the round."""
+Measure = Literal[ModelMeasure, PopulationMeasure, RoundMeasure]
 """Measures that cost an evaluation; local steps, bytes and seconds are always reported."""
 
 
@@ -15,11 +28,22 @@ class Evaluation(Block):
 
     every: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     """Evaluate after every so many rounds; the last round is always evaluated."""
+    population_every: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """The same for the measures that go over all clients one by one (gradient_diversity, surrogate_diversity,
+    b_dissimilarity, gradient_variance, client_accuracy_std, client_accuracy_worst_decile); absent, as `every`."""
     measures: tuple[Measure, ...] = ("train_loss", "test_loss", "test_accuracy")
     """train_loss is f(w) over the training data of all clients, weighted by p_i; those without a meaning for the
     problem (accuracy of a quadratic) are left out of its rows."""
     record_parameters: bool = False
     """Put the global iterate x itself into every row (at most 1,000 parameters)."""
+
+    def due(self, round: int, last: int) -> bool:
+        """Whether the model is evaluated after `round` of `last`."""
+        return round % self.every == 0 or round == last
+
+    def population_due(self, round: int, last: int) -> bool:
+        """Whether the measures over the whole population are taken after `round` of `last`."""
+        return round % (self.population_every or self.every) == 0 or round == last
 
 
 class Execution(Block):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedcore.measures import dissimilarity as module
-from fedcore.measures.dissimilarity import NAMES, dissimilarity
+from fedcore.measures.dissimilarity import dissimilarity
+from fedcore.measures.selection import of_population
 from fedcore.problems import Problem, load_problem
 from fedcore.spec.problem import Problem as ProblemSpec
 from tests.documents import SYNTHETIC, Document, quadratics
@@ -41,7 +41,7 @@ def test_they_are_what_their_papers_define() -> None:
         "b_dissimilarity": sqrt(mean_square / (mean**2).sum()),
         "gradient_variance": problem.share @ ((gradients - mean) ** 2).sum(1),
     }
-    assert dissimilarity(problem, X, NAMES) == pytest.approx(expected, rel=1e-12)
+    assert dissimilarity(problem, X) == pytest.approx(expected, rel=1e-12)
 
 
 def test_of_a_model_on_data_they_are_those_of_its_gradients() -> None:
@@ -50,34 +50,51 @@ def test_of_a_model_on_data_they_are_those_of_its_gradients() -> None:
     gradients = [problem.gradient(x, client, None) for client in range(8)]
     mean = sum(share * gradient for share, gradient in zip(problem.share, gradients, strict=True))
     variance = sum(share * float((gradient - mean).square().sum()) for share, gradient in zip(problem.share, gradients, strict=True))
-    assert dissimilarity(problem, x, ["gradient_variance"]) == {"gradient_variance": pytest.approx(variance, rel=1e-12)}
+    assert dissimilarity(problem, x)["gradient_variance"] == pytest.approx(variance, rel=1e-12)
 
 
 def test_equal_clients_do_not_disagree() -> None:
-    measured = dissimilarity(springs([1, 2, 3], [1, 2, 3]), X, NAMES)
+    measured = dissimilarity(springs([1, 2, 3], [1, 2, 3]), X)
     assert measured == pytest.approx({"gradient_diversity": 1, "b_dissimilarity": 1, "gradient_variance": 0}, abs=1e-12)
 
 
 def test_where_only_the_mean_gradient_vanishes_both_ratios_are_infinite() -> None:
-    measured = dissimilarity(springs([1, 0], [-1, 0]), torch.zeros(2, dtype=torch.float64), NAMES)
+    measured = dissimilarity(springs([1, 0], [-1, 0]), torch.zeros(2, dtype=torch.float64))
     assert measured == {"gradient_diversity": inf, "b_dissimilarity": inf, "gradient_variance": 1.0}
 
 
 def test_where_every_gradient_vanishes_clients_are_not_dissimilar() -> None:
     """FedProx, Definition 3: B = 1 at a common stationary point."""
-    measured = dissimilarity(springs([1, 2], [1, 2]), torch.tensor([1.0, 2.0], dtype=torch.float64), NAMES)
+    measured = dissimilarity(springs([1, 2], [1, 2]), torch.tensor([1.0, 2.0], dtype=torch.float64))
     assert measured["b_dissimilarity"] == 1
     assert measured["gradient_variance"] == 0
 
 
 def test_one_client_at_a_time_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = quadratic(quadratics(count=7))
-    expected = dissimilarity(problem, X, NAMES)
-    monkeypatch.setattr(module, "CHUNK_BYTES", 1)
-    assert dissimilarity(problem, X, NAMES) == pytest.approx(expected, rel=1e-14)
+    expected = dissimilarity(problem, X)
+    monkeypatch.setattr("fedcore.measures.dissimilarity.CHUNK_BYTES", 1)
+    assert dissimilarity(problem, X) == pytest.approx(expected, rel=1e-14)
+
+
+def test_surrogate_diversity_weighs_the_mean_gradient_by_what_counted() -> None:
+    """FedAWARE, equation (7), by hand: g = (-2, 0), (0, -1) at 0 and w = (1/4, 3/4) make |sum w g|^2 = 1/4 + 9/16."""
+    problem, x = springs([2, 0], [0, 1]), torch.zeros(2, dtype=torch.float64)
+    measured = dissimilarity(problem, x, np.array([0.25, 0.75]))
+    assert measured["surrogate_diversity"] == pytest.approx(sqrt(2.5 / (13 / 16)), rel=1e-14)
+    assert measured["gradient_diversity"] == pytest.approx(sqrt(2.5 / 1.25), rel=1e-14)
+
+
+def test_surrogate_diversity_is_infinite_where_what_counted_vanishes() -> None:
+    problem, x = springs([2, 0], [0, 0]), torch.zeros(2, dtype=torch.float64)
+    assert dissimilarity(problem, x, np.array([0.0, 1.0]))["surrogate_diversity"] == inf
 
 
 def test_only_what_is_asked_for_is_measured() -> None:
-    problem = springs([1, 0], [0, 1])
-    assert dissimilarity(problem, torch.ones(2, dtype=torch.float64), ["train_loss"]) == {}
-    assert dissimilarity(problem, torch.ones(2, dtype=torch.float64), ["b_dissimilarity", "test_loss"]).keys() == {"b_dissimilarity"}
+    problem, x = springs([1, 0], [0, 1]), torch.ones(2, dtype=torch.float64)
+    assert of_population(problem, x, None, ["train_loss"]) == {}
+    assert of_population(problem, x, None, ["b_dissimilarity", "test_loss"]).keys() == {"b_dissimilarity"}
+
+
+def test_without_a_round_there_is_no_surrogate() -> None:
+    assert of_population(springs([1, 0], [0, 1]), torch.ones(2, dtype=torch.float64), None, ["surrogate_diversity"]) == {}

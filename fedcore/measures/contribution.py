@@ -1,0 +1,65 @@
+"""What each client counts in a round: FedNova's implied weights, their bias, effective steps and slowdown."""
+
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedcore.engine.observation import Observation
+from fedcore.measures.base import Measured
+
+Floats = NDArray[np.float64]
+
+
+def implied_weights(observed: Observation) -> tuple[Floats, float]:
+    """w [M] and tau_eff, by which every round is x <- x - tau_eff sum_i w_i eta d_i (FedNova, eqs. (8) to (10)).
+
+    With c_i what Delta_i counts in the server's direction and ||a_i||_1 the client's effort:
+
+        tau_eff = sum_i c_i ||a_i||_1,   w_i = c_i ||a_i||_1 / tau_eff
+
+    For FedAvg c_i = p_i, for FedNova c_i = p_i tau_eff / ||a_i||_1. The server's own step size is left out.
+    """
+    travelled = _array(observed.coefficients) * observed.assignment.effort
+    tau_eff = float(travelled.sum())
+    return travelled / tau_eff, tau_eff
+
+
+def surrogate_weights(observed: Observation, population: int) -> Floats:
+    """w [N] over all clients: the implied weights of those of the round, 0 elsewhere."""
+    weights = np.zeros(population)
+    weights[observed.assignment.clients], _ = implied_weights(observed)
+    return weights
+
+
+def contribution(observed: Observation) -> Measured:
+    """Weight bias, effective steps and slowdown of a round.
+
+    Of its M clients, p are the aggregation weights, made to sum to 1, and w and tau_eff those of `implied_weights`:
+
+        weight_bias  sum_i (p_i - w_i)^2 / w_i       FedNova, chi^2_{p||w} of Theorem 2; inf where only w_i is 0
+        tau_eff      sum_i c_i ||a_i||_1             FedNova, eq. (9)
+        slowdown     (1/M) sum_i tau_i / tau_eff     FedNova, Section V
+
+    weight_bias is what unequal local work adds to the sampling scheme: 0 for FedNova, and for FedAvg with equal work.
+    """
+    weights, tau_eff = implied_weights(observed)
+    given = _array(observed.cohort.weights)
+    return {
+        "weight_bias": chi_square(given / given.sum(), weights),
+        "tau_eff": tau_eff,
+        "slowdown": float(observed.assignment.steps.mean()) / tau_eff,
+    }
+
+
+def chi_square(p: Floats, w: Floats) -> float:
+    """sum_i (p_i - w_i)^2 / w_i; a term of 0/0 is 0, one over 0 makes it inf."""
+    gap = (p - w) ** 2
+    if (gap[w == 0] > 0).any():
+        return inf
+    return float((gap[w != 0] / w[w != 0]).sum())
+
+
+def _array(weights: Tensor) -> Floats:
+    return np.asarray(weights.numpy(force=True), np.float64)

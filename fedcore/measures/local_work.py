@@ -1,0 +1,48 @@
+"""How the clients of a round worked: how exactly they solved their subproblems, and how far they drifted."""
+
+from math import inf
+
+import numpy as np
+from torch import Tensor
+
+from fedcore.core import Local
+from fedcore.engine.mappers import local_of
+from fedcore.engine.observation import Observation
+from fedcore.measures.base import Measured
+from fedcore.problems import Problem
+
+
+def drift(observed: Observation) -> Measured:
+    """client_drift, (1/M) sum_i |y_i - x|^2: Karimireddy et al., SCAFFOLD, Section 5, at the last local step."""
+    return {"client_drift": float(observed.deltas.double().square().sum(1).mean())}
+
+
+def inexactness(problem: Problem, observed: Observation) -> Measured:
+    """The largest and the mean gamma_i of the M clients of a round (FedProx, Definition 2), by full gradients of F_i.
+
+        gamma_i = |grad h_i(y_i; x)| / |grad h_i(x; x)|,   h_i(y; x) = F_i(y) + mu/2 |y - x|^2
+        gamma_inexactness        max_i gamma_i, which the convergence theorem takes
+        mean_gamma_inexactness   (1/M) sum_i gamma_i
+
+    It may exceed 1: the client diverges. Of 0/0 it is 0, over 0 inf. For other algorithms grad h_i is what their local
+    steps descend along: the gradient with weight decay, the proximal term and the rule's own correction, without momentum.
+    """
+    gammas = np.array([_gamma(problem, observed, row) for row in range(len(observed.assignment.clients))])
+    return {"gamma_inexactness": float(gammas.max()), "mean_gamma_inexactness": float(gammas.mean())}
+
+
+def _gamma(problem: Problem, observed: Observation, row: int) -> float:
+    client, x = int(observed.assignment.clients[row]), observed.assignment.x
+    local = local_of(observed.algorithm, problem, observed.assignment, row)
+
+    def slope(y: Tensor) -> float:
+        """|grad h_i(y; x)|."""
+        return float(_descent(observed, problem.gradient(y, client, None), y, local).double().norm())
+
+    end, start = slope(x + observed.deltas[row]), slope(x)
+    return end / start if start else (inf if end else 0.0)
+
+
+def _descent(observed: Observation, grad: Tensor, y: Tensor, local: Local) -> Tensor:
+    direction, _ = observed.algorithm.solver.direction(observed.algorithm.rule, grad, y, None, local)
+    return direction

@@ -1,0 +1,40 @@
+"""The measures a specification asks for, by name."""
+
+from collections.abc import Collection
+
+from torch import Tensor
+
+from fedcore.engine.observation import Observation
+from fedcore.measures.base import Measured
+from fedcore.measures.contribution import contribution, surrogate_weights
+from fedcore.measures.dissimilarity import dissimilarity
+from fedcore.measures.fairness import fairness
+from fedcore.measures.local_work import drift, inexactness
+from fedcore.problems import Problem
+
+_GRADIENTS = frozenset({"gradient_diversity", "surrogate_diversity", "b_dissimilarity", "gradient_variance"})
+_ACCURACIES = frozenset({"client_accuracy_std", "client_accuracy_worst_decile"})
+_INEXACTNESS = frozenset({"gamma_inexactness", "mean_gamma_inexactness"})
+
+
+def of_population(problem: Problem, x: Tensor, observed: Observation | None, names: Collection[str]) -> Measured:
+    """The asked-for measures that go over all clients, at x [D]; `observed` is the round that led there."""
+    measured: Measured = {}
+    if not _GRADIENTS.isdisjoint(names):
+        surrogate = None if observed is None else surrogate_weights(observed, len(problem.share))
+        measured |= dissimilarity(problem, x, surrogate)
+    if not _ACCURACIES.isdisjoint(names):
+        measured |= fairness(problem, x)
+    return _chosen(measured, names)
+
+
+def of_round(problem: Problem, observed: Observation, names: Collection[str]) -> Measured:
+    """The asked-for measures of the clients of one round."""
+    measured = contribution(observed) | drift(observed)
+    if not _INEXACTNESS.isdisjoint(names):
+        measured |= inexactness(problem, observed)
+    return _chosen(measured, names)
+
+
+def _chosen(measured: Measured, names: Collection[str]) -> Measured:
+    return {name: value for name, value in measured.items() if name in names}

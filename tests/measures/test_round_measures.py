@@ -1,0 +1,151 @@
+"""Measures of a round: against values worked out by hand, in limit cases, and in both engines."""
+
+from math import inf
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedcore import ExperimentSpec, run
+from fedcore.measures.contribution import chi_square
+from tests.documents import QUADRATIC, SYNTHETIC, Document, specification
+
+ETA = 0.1
+CONTRIBUTION = ["weight_bias", "tau_eff", "slowdown"]
+INEXACTNESS = ["gamma_inexactness", "mean_gamma_inexactness"]
+EVERYTHING = [
+    *("surrogate_diversity", "client_accuracy_std", "client_accuracy_worst_decile"),
+    *(*CONTRIBUTION, "client_drift", *INEXACTNESS),
+]
+SPRINGS: Document = {
+    "name": "springs",
+    "problem": {
+        "dataset": {
+            "kind": "quadratic",
+            "clients": [{"H": [[1.0]], "e": [4.0], "weight": 3.0}, {"H": [[1.0]], "e": [-2.0], "weight": 1.0}],
+            "x0": [0.0],
+        }
+    },
+    "algorithm": {"kind": "fedavg"},
+    "local": {"lr": ETA, "steps": 1},
+    "systems": {"steps": {"kind": "per_client", "values": [2, 6]}},
+    "rounds": 1,
+    "evaluation": {"measures": EVERYTHING},
+}
+"""1/2 (x - 4)^2 with p = 3/4 and two steps, 1/2 (x + 2)^2 with p = 1/4 and six."""
+
+
+def spec(**changes: Any) -> ExperimentSpec:
+    return specification(SPRINGS, **changes)
+
+
+def first(**changes: Any) -> Document:
+    return dict(next(run(spec(**changes))).extra)
+
+
+def test_fedavg_weighs_clients_by_their_steps() -> None:
+    """tau_eff = 3/4 2 + 1/4 6 = 3, so w = (1/2, 1/2), and chi^2 = 2 (1/4)^2 / (1/2) = 1/4; mean steps are 4."""
+    measured = first()
+    assert [measured[name] for name in CONTRIBUTION] == pytest.approx([1 / 4, 3, 4 / 3], rel=1e-14)
+
+
+def test_fednova_weighs_clients_as_the_objective_does() -> None:
+    measured = first(algorithm={"kind": "fednova"})
+    assert [measured[name] for name in CONTRIBUTION] == pytest.approx([0, 3, 4 / 3], abs=1e-14)
+    assert first(algorithm={"kind": "fednova", "tau_eff": 8.0})["slowdown"] == pytest.approx(1 / 2, rel=1e-14)
+
+
+def test_fedavg_with_equal_steps_has_no_bias_and_no_slowdown() -> None:
+    measured = first(systems={"steps": {"kind": "constant", "value": 5}})
+    assert [measured[name] for name in CONTRIBUTION] == pytest.approx([0, 5, 1], abs=1e-14)
+
+
+def test_a_proximal_solver_counts_by_its_normaliser() -> None:
+    """alpha = eta mu = 0.05: ||a||_1 = (1 - (1 - alpha)^tau) / alpha."""
+    efforts = (1 - 0.95 ** np.array([2, 6])) / 0.05
+    tau_eff = np.array([0.75, 0.25]) @ efforts
+    assert first(algorithm={"kind": "fedprox", "mu": 0.5})["tau_eff"] == pytest.approx(tau_eff, rel=1e-12)
+
+
+def test_a_client_that_counts_nothing_makes_the_bias_infinite() -> None:
+    assert chi_square(np.array([0.5, 0.5]), np.array([1.0, 0.0])) == inf
+    assert chi_square(np.array([1.0, 0.0]), np.array([1.0, 0.0])) == 0
+
+
+def test_repeated_draws_are_no_bias() -> None:
+    """S1 with equal steps: a client drawn twice weighs twice, as it should."""
+    measured = first(
+        participation={"kind": "trace", "rounds": [[0, 0, 1]], "weighting": "uniform"}, systems={"steps": {"kind": "constant", "value": 2}}
+    )
+    assert measured["weight_bias"] == pytest.approx(0, abs=1e-15)
+
+
+def test_drift_is_the_mean_square_of_what_training_changed() -> None:
+    """y_i - x = (1 - (1 - eta)^tau) (c_i - x)."""
+    moved = (1 - 0.9 ** np.array([2, 6])) * [4, -2]
+    assert first()["client_drift"] == pytest.approx((moved**2).mean(), rel=1e-14)
+
+
+def test_drift_is_of_what_clients_computed_not_of_what_was_sent() -> None:
+    compressed = first(compression={"uplink": {"kind": "top_k", "ratio": 0.5, "error_feedback": False}})
+    assert compressed["client_drift"] == first()["client_drift"]
+
+
+def test_inexactness_falls_with_each_step() -> None:
+    """On 1/2 (x - c)^2 a step multiplies the gradient by 1 - eta, so gamma_i = 0.9^tau_i."""
+    gammas = 0.9 ** np.array([2, 6])
+    measured = first()
+    assert [measured[name] for name in INEXACTNESS] == pytest.approx([gammas.max(), gammas.mean()], rel=1e-13)
+
+
+@pytest.mark.parametrize("prox", [{"algorithm": {"kind": "fedprox", "mu": 2.0}}, {"local": {"optimizer": {"prox_mu": 2.0}}}])
+def test_inexactness_is_that_of_the_proximal_subproblem(prox: Document) -> None:
+    """h(y) = 1/2 (y - c)^2 + (y - x)^2 has curvature 3, so gamma_i = (1 - 3 eta)^tau_i."""
+    gammas = 0.7 ** np.array([2, 6])
+    measured = first(**prox)
+    assert [measured[name] for name in INEXACTNESS] == pytest.approx([gammas.max(), gammas.mean()], rel=1e-12)
+
+
+def test_inexactness_above_one_says_that_a_client_diverges() -> None:
+    assert first(local={"lr": 3.0})["gamma_inexactness"] == pytest.approx(2.0**6, rel=1e-13)
+
+
+def test_a_client_that_starts_at_its_optimum_and_stays_is_exact() -> None:
+    """gamma of 0/0 is 0; the other's stays 0.9^2."""
+    clients = [{"H": [[1.0]], "e": [4.0]}, {"H": [[1.0]], "e": [0.0]}]
+    measured = first(problem={"dataset": {"clients": clients}})
+    assert [measured[name] for name in INEXACTNESS] == pytest.approx([0.81, 0.405], rel=1e-13)
+
+
+def test_the_surrogate_is_what_the_round_counted() -> None:
+    """FedAvg's w is (1/2, 1/2) here: the numerator keeps p."""
+    spec_ = spec(evaluation={"record_parameters": True})
+    report = next(run(spec_))
+    gradients = np.array(report.extra["x"]) - [4.0, -2.0]
+    expected = np.sqrt(np.array([0.75, 0.25]) @ gradients**2) / abs(gradients.mean())
+    assert report.extra["surrogate_diversity"] == pytest.approx(expected, rel=1e-13)
+
+
+def test_a_round_nobody_reaches_has_no_measures_of_it() -> None:
+    measured = first(
+        systems={"stragglers": {"fraction": 1.0, "policy": "drop"}}, evaluation={"measures": [*EVERYTHING, "gradient_variance"]}
+    )
+    assert measured.keys() == {"objective", "suboptimality", "distance", "gradient_variance"}
+
+
+@pytest.mark.parametrize("kind", ["fedavg", "fedprox", "scaffold", "fednova"])
+def test_the_engines_agree(kind: str) -> None:
+    def measured(engine: str) -> list[dict[str, Any]]:
+        spec = specification(SYNTHETIC, algorithm={"kind": kind}, evaluation={"measures": EVERYTHING}, execution={"engine": engine})
+        return [dict(report.extra) for report in run(spec)]
+
+    for reference, vectorised in zip(measured("reference"), measured("vectorised"), strict=True):
+        assert reference.keys() == set(EVERYTHING)
+        assert vectorised == pytest.approx(reference, rel=1e-9)
+
+
+def test_measures_over_the_population_have_an_interval_of_their_own() -> None:
+    evaluation = {"every": 2, "population_every": 3, "measures": ["tau_eff", "gradient_variance"]}
+    reports = list(run(specification(QUADRATIC, evaluation=evaluation, rounds=7)))
+    assert [report.round for report in reports if "tau_eff" in report.extra] == [2, 4, 6, 7]
+    assert [report.round for report in reports if "gradient_variance" in report.extra] == [3, 6, 7]
