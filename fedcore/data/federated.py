@@ -15,7 +15,7 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Features [n, ...] and class labels [n]."""
+    """Features [n, ...] and labels [n]: classes, or real numbers in the type of the features."""
 
     features: Tensor
     labels: Tensor
@@ -24,8 +24,9 @@ class Samples:
         return len(self.labels)
 
     def to(self, device: str, dtype: torch.dtype) -> Samples:
-        """The same on another device, the features in another type."""
-        return Samples(self.features.to(device, dtype), self.labels.to(device))
+        """The same on another device, all real numbers in another type."""
+        real = self.labels.is_floating_point()
+        return Samples(self.features.to(device, dtype), self.labels.to(device, dtype if real else None))
 
     def take(self, rows: Tensor) -> Samples:
         """A copy of the samples `rows` [...]: features [..., *shape] and labels [...]."""

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from fedcore.spec.base import MAX_CLIENTS, Block, Finite, NonNegative, Seed
+from fedcore.spec.uploaded import Uploaded
 
 Vector = Annotated[tuple[Finite, ...], Field(min_length=1, max_length=10_000)]
 Matrix = Annotated[tuple[Vector, ...], Field(min_length=1, max_length=100_000)]
@@ -167,11 +168,19 @@ class LeastSquares(_ExactProblem):
 FederatedDataset = Synthetic | Quadratic | LeastSquares
 """Data sets that come divided into clients; a partition for them is refused."""
 
+
+def comes_divided(dataset: "AnyDataset") -> bool:
+    """Whether a data set comes divided into clients; uploaded data do when they say who holds what."""
+    if isinstance(dataset, Uploaded):
+        return dataset.known.clients is not None
+    return isinstance(dataset, FederatedDataset)
+
+
 ExactProblem = Quadratic | LeastSquares
 """Problems with a known minimiser and no model of their own."""
 
 AnyDataset = Annotated[
-    Synthetic | Digits | Mnist | FashionMnist | Emnist | Cifar10 | Quadratic | LeastSquares,
+    Synthetic | Digits | Mnist | FashionMnist | Emnist | Cifar10 | Uploaded | Quadratic | LeastSquares,
     Field(discriminator="kind"),
 ]
 

@@ -5,8 +5,11 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from fedcore.spec.base import Block, NonNegative, Seed
-from fedcore.spec.dataset import AnyDataset, ClientCount, ExactProblem, FederatedDataset
+from fedcore.spec.dataset import AnyDataset, ClientCount, ExactProblem, comes_divided
+from fedcore.spec.uploaded import Content, Uploaded
 
+SMALLEST_IMAGE = 4
+"""Side of an image that two poolings leave something of."""
 Width = Annotated[int, Field(ge=1, le=65_536)]
 
 
@@ -68,7 +71,7 @@ class _Regularised(Block):
 
 
 class Linear(_Regularised):
-    """Affine map with squared error 1/2 |W z + b - t|^2, t the one-hot label."""
+    """Affine map with squared error 1/2 |W z + b - t|^2; t is the one-hot label, or the label itself where it is a real number."""
 
     kind: Literal["linear"]
 
@@ -121,10 +124,10 @@ class Problem(Block):
 
     @model_validator(mode="after")
     def _blocks_fit(self) -> Self:
-        federated = isinstance(self.dataset, FederatedDataset)
-        if federated and self.partition is not None:
+        divided = comes_divided(self.dataset)
+        if divided and self.partition is not None:
             raise ValueError(f"{self.dataset.kind} comes divided into clients; leave `partition` out")
-        if not federated and self.partition is None:
+        if not divided and self.partition is None:
             raise ValueError(f"{self.dataset.kind} comes in one piece; give a `partition` to divide it over clients")
         exact = isinstance(self.dataset, ExactProblem)
         if exact and self.model is not None:
@@ -133,4 +136,21 @@ class Problem(Block):
             raise ValueError(f"give a `model` to train on {self.dataset.kind}")
         if isinstance(self.model, Cnn) and self.dataset.kind == "synthetic":
             raise ValueError("cnn needs images; synthetic features are vectors of 60: use logistic or mlp")
+        if isinstance(self.dataset, Uploaded):
+            _check_uploaded(self.dataset.known, self.model, self.partition)
         return self
+
+
+def _check_uploaded(content: Content, model: AnyModel | None, partition: AnyPartition | None) -> None:
+    """What is certain by the kind for other data: that features are images, and that labels are classes."""
+    if isinstance(model, Cnn) and (len(content.features) != 3 or min(content.features[1:]) < SMALLEST_IMAGE):
+        raise ValueError(
+            f"cnn needs images [channels, height, width] of at least {SMALLEST_IMAGE} x {SMALLEST_IMAGE}; "
+            f"the uploaded samples have shape {list(content.features)}"
+        )
+    if content.classes:
+        return
+    if model is not None and model.kind != "linear":
+        raise ValueError("the uploaded labels are real numbers: use the model `linear`, or upload integers 0..C-1 to classify")
+    if partition is not None and partition.kind in ("dirichlet", "classes_per_client"):
+        raise ValueError(f"{partition.kind} divides classes, and the uploaded labels are real numbers: use `iid` or `shards`")

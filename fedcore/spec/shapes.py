@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from fedcore.spec.dataset import AnyDataset, Emnist, ExactProblem, Synthetic
 from fedcore.spec.problem import AnyModel, Cnn, Linear, Logistic, Mlp, Problem
+from fedcore.spec.uploaded import Uploaded
 
 
 class DataShape(NamedTuple):
@@ -13,7 +14,13 @@ class DataShape(NamedTuple):
 
     features: tuple[int, ...]
     classes: int
+    """0 where labels are real numbers."""
     train_samples: int
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that a model gives for one sample: a score per class, or the one that is regressed."""
+        return self.classes or 1
 
 
 _SHAPES = {
@@ -41,6 +48,8 @@ def data_shape(dataset: AnyDataset) -> DataShape:
         return DataShape((SYNTHETIC_FEATURES,), SYNTHETIC_CLASSES, _SYNTHETIC_MEAN_SAMPLES * dataset.clients)
     if isinstance(dataset, Emnist):
         return DataShape((1, 28, 28), *_EMNIST[dataset.split])
+    if isinstance(dataset, Uploaded):
+        return DataShape(dataset.known.features, dataset.known.classes, dataset.known.train_samples)
     if isinstance(dataset, ExactProblem):
         return DataShape((dataset.dim,), 0, population(Problem(dataset=dataset)))
     return _SHAPES[dataset.kind]
@@ -53,6 +62,9 @@ def population(problem: Problem) -> int:
     dataset = problem.dataset
     if isinstance(dataset, Synthetic):
         return dataset.clients
+    if isinstance(dataset, Uploaded):
+        assert dataset.known.clients is not None
+        return dataset.known.clients
     assert isinstance(dataset, ExactProblem)
     if dataset.clients:
         return len(dataset.clients)
@@ -65,8 +77,8 @@ def dimension(problem: Problem) -> int:
     if isinstance(problem.dataset, ExactProblem):
         return problem.dataset.dim
     assert problem.model is not None
-    features, classes, _ = data_shape(problem.dataset)
-    return _parameters(problem.model, features, classes)
+    shape = data_shape(problem.dataset)
+    return _parameters(problem.model, shape.features, shape.outputs)
 
 
 def _parameters(model: AnyModel, features: tuple[int, ...], classes: int) -> int:
