@@ -8,7 +8,7 @@ from statistics import fmean
 from api.schemas import ArmPlan, Plan
 from fedcore.core import Algorithm, Compressor
 from fedcore.spec import Arm, ExperimentSpec
-from fedcore.spec.dataset import LeastSquares, Quadratic
+from fedcore.spec.exact import LeastSquares, Quadratic
 from fedcore.spec.local import BatchSize
 from fedcore.spec.participation import Full, Trace, WithReplacement
 from fedcore.spec.problem import Problem
@@ -164,5 +164,7 @@ def _memory(spec: ExperimentSpec, algorithm: Algorithm, cohort: _Cohort, word: i
 
 def _data_bytes(problem: Problem, word: int) -> int:
     shape, samples = data_shape(problem.dataset), _samples(problem)
+    if shape.symbols:
+        return samples * prod(shape.features) * (1 if shape.symbols <= 256 else 4) + shape.symbols * shape.embedding * word
     numbers = problem.dataset.dim**2 if isinstance(problem.dataset, Quadratic) else prod(shape.features)
     return samples * numbers * word

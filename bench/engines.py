@@ -93,7 +93,7 @@ def measure(dataset: str, model: dict[str, Any], batch_size: int, steps: int, en
 def _random(spec: ExperimentSpec, samples: int = 1_000) -> SupervisedProblem:
     """The problem of `spec` on random samples."""
     assert spec.problem.model is not None
-    features, classes, _ = data_shape(spec.problem.dataset)
+    features, classes, *_ = data_shape(spec.problem.dataset)
     train = Samples(torch.randn(samples, *features), torch.randint(classes, (samples,)))
     data = divide(Dataset(train, train, "random"), np.array_split(np.arange(samples), CLIENTS))
     module = zoo.build(spec.problem.model, features, classes, seed=0)

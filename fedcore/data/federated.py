@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Features [n, ...] and labels [n]: classes, or real numbers in the type of the features."""
+    """Features [n, ...], numbers or (whole) symbols, and class labels [n]."""
 
     features: Tensor
     labels: Tensor
@@ -24,9 +24,9 @@ class Samples:
         return len(self.labels)
 
     def to(self, device: str, dtype: torch.dtype) -> Samples:
-        """The same on another device, all real numbers in another type."""
-        real = self.labels.is_floating_point()
-        return Samples(self.features.to(device, dtype), self.labels.to(device, dtype if real else None))
+        """The same on another device, numbers in another type; symbols stay whole."""
+        features = self.features.to(device, dtype if self.features.is_floating_point() else None)
+        return Samples(features, self.labels.to(device))
 
     def take(self, rows: Tensor) -> Samples:
         """A copy of the samples `rows` [...]: features [..., *shape] and labels [...]."""
@@ -41,6 +41,16 @@ class Samples:
 
 
 @dataclass(frozen=True, slots=True)
+class Keys:
+    """Whose each sample is: writers, speaking roles or accounts, numbered from 0 in the order of their training samples."""
+
+    train: Ids
+    """[n]."""
+    test: Ids
+    """[m]; -1 for those who have no training samples."""
+
+
+@dataclass(frozen=True, slots=True)
 class Dataset:
     """A data set in one piece."""
 
@@ -48,10 +58,23 @@ class Dataset:
     test: Samples
     source: str
     """What the data really are."""
+    keys: Keys | None = None
+    """Whose each sample is, where the data say so."""
+    vectors: Tensor | None = None
+    """[V, E] the fixed vector of each symbol, where symbols have such."""
 
     def to(self, device: str, dtype: torch.dtype) -> Dataset:
-        """The same on another device, the features in another type."""
-        return Dataset(self.train.to(device, dtype), self.test.to(device, dtype), self.source)
+        """The same on another device, numbers in another type."""
+        vectors = None if self.vectors is None else self.vectors.to(device, dtype)
+        return replace(self, train=self.train.to(device, dtype), test=self.test.to(device, dtype), vectors=vectors)
+
+
+def with_tests_of(dataset: Dataset, keys: Ids) -> Dataset:
+    """The data set with the test samples of those `keys` only, and of those who have no training samples."""
+    assert dataset.keys is not None
+    chosen = np.flatnonzero(np.isin(dataset.keys.test, [-1, *keys]))
+    test = dataset.test.take(torch.from_numpy(chosen).to(dataset.test.labels.device))
+    return replace(dataset, test=test, keys=replace(dataset.keys, test=dataset.keys.test[chosen]))
 
 
 @dataclass(frozen=True)
@@ -70,7 +93,7 @@ class FederatedData:
         return np.diff(self.offsets)
 
     def to(self, device: str, dtype: torch.dtype) -> FederatedData:
-        """The same on another device, the features in another type."""
+        """The same on another device, numbers in another type."""
         return FederatedData(self.dataset.to(device, dtype), self.order.to(device), self.offsets)
 
     def rows(self, client: int) -> Tensor:

@@ -5,15 +5,24 @@ from numpy.typing import NDArray
 
 from fedcore.data.random import generator
 from fedcore.errors import SpecificationError
-from fedcore.spec.problem import AnyPartition, ClassesPerClientPartition, DirichletPartition, IidPartition, ShardsPartition
+from fedcore.spec.partition import (
+    AnyPartition,
+    ByKeyPartition,
+    ClassesPerClientPartition,
+    DirichletPartition,
+    IidPartition,
+    ShardsPartition,
+)
 
 Ids = NDArray[np.int64]
 ATTEMPTS = 1_000
 """Draws of a Dirichlet partition before its minimum size is given up."""
+_MAX_LOG = 40.0
+"""More than any data set holds, and still a whole number."""
 
 
-def partition(spec: AnyPartition, labels: Ids, seed: int) -> list[Ids]:
-    """Each client's sample indices into `labels` [n]; no sample twice, no client empty.
+def partition(spec: AnyPartition, labels: Ids, seed: int, keys: Ids | None = None) -> list[Ids]:
+    """Each client's sample indices into `labels` [n]; no sample twice, no client empty. `keys` [n] say whose each sample is.
 
     Raises SpecificationError when the data cannot be divided as asked.
     """
@@ -27,6 +36,9 @@ def partition(spec: AnyPartition, labels: Ids, seed: int) -> list[Ids]:
             return _shards(spec, labels, draw)
         case ClassesPerClientPartition():
             return _classes_per_client(spec, labels, draw)
+        case ByKeyPartition():
+            assert keys is not None
+            return _by_key(spec, keys, draw)
 
 
 def _dirichlet(spec: DirichletPartition, labels: Ids, draw: np.random.Generator) -> list[Ids]:
@@ -68,15 +80,38 @@ def _classes_per_client(spec: ClassesPerClientPartition, labels: Ids, draw: np.r
     wanted = (np.arange(spec.clients)[:, None] + np.arange(spec.classes)) % len(pools)
     sizes = np.zeros((spec.clients, len(pools)), np.int64)
     np.put_along_axis(sizes, wanted, _spread(spec.min_samples, spec.classes), axis=1)
-    spare = np.array([len(pool) for pool in pools]) - sizes.sum(0)
-    if spare.min() < 0:
-        detail = f"class {spare.argmin()} has {-spare.min()} samples too few for {spec.clients} clients of at least {spec.min_samples}"
-        raise SpecificationError("/problem/partition", f"{detail}; use fewer clients, fewer classes each or a smaller min_samples")
+    spare = _spare(spec, pools, sizes)
+    if spec.mean is not None:
+        drawn = spec.min_samples + np.exp(np.minimum(draw.normal(spec.mean, spec.sigma, spec.clients), _MAX_LOG)).astype(np.int64)
+        np.put_along_axis(sizes, wanted, np.maximum(1, drawn // spec.classes)[:, None].repeat(spec.classes, 1), axis=1)
+        _spare(spec, pools, sizes)
+        return _deal(pools, sizes)
     logs = np.where(sizes > 0, draw.normal(0.0, spec.sigma, sizes.shape), -np.inf)
     # Relative to the largest, so that no sigma overflows; a class that nobody holds has only zeros.
     shares = np.exp(logs - logs.max(0, initial=np.finfo(float).min))
     sizes += (spare * shares / np.maximum(shares.sum(0), 1)).astype(np.int64)
     return _deal(pools, sizes)
+
+
+def _spare(spec: ClassesPerClientPartition, pools: list[Ids], sizes: Ids) -> Ids:
+    """[C] what is left of each class."""
+    spare: Ids = np.array([len(pool) for pool in pools]) - sizes.sum(0)
+    if spare.min() < 0:
+        detail = f"class {spare.argmin()} has {-spare.min()} samples too few for {spec.clients} clients of at least {spec.min_samples}"
+        raise SpecificationError("/problem/partition", f"{detail}; use fewer clients, fewer classes each, a smaller min_samples or mean")
+    return spare
+
+
+def _by_key(spec: ByKeyPartition, keys: Ids, draw: np.random.Generator) -> list[Ids]:
+    sizes = np.bincount(keys)
+    enough = np.flatnonzero(sizes >= spec.min_samples)
+    if len(enough) < spec.clients:
+        raise SpecificationError(
+            "/problem/partition/clients", f"{len(enough)} have at least {spec.min_samples} training samples: use at most that many clients"
+        )
+    chosen = np.sort(draw.choice(enough, spec.clients, replace=False))
+    held = np.split(np.argsort(keys, kind="stable"), np.cumsum(sizes)[:-1])
+    return [held[key] for key in chosen]
 
 
 def _pools(labels: Ids, draw: np.random.Generator) -> list[Ids]:

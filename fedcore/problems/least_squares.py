@@ -11,7 +11,7 @@ from fedcore.data.random import generator
 from fedcore.problems.base import VECTORISED, Ids, Values, capacity
 from fedcore.problems.batches import locate
 from fedcore.problems.quadratic import Floats, QuadraticProblem, spd
-from fedcore.spec.dataset import GeneratedProblem, LeastSquares
+from fedcore.spec.exact import GeneratedProblem, LeastSquares
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedcore.data.random import generator
 from fedcore.problems.base import VECTORISED, Ids, Values, capacity
-from fedcore.spec.dataset import GeneratedProblem, Quadratic
+from fedcore.spec.exact import GeneratedProblem, Quadratic
 
 Floats = NDArray[np.float64]
 Coefficients = tuple[Floats, Floats, Floats]

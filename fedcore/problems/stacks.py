@@ -9,17 +9,21 @@ from torch.func import grad, vmap
 
 from fedcore.data.federated import FederatedData
 from fedcore.models.flat import Layout
+from fedcore.models.recurrent import step_by_step
 from fedcore.problems.batches import locate
-from fedcore.problems.loss import Loss, targets
+from fedcore.problems.loss import Loss
 
 
 class Gathered:
     """The samples of a stretch of steps: features [S, m, B, ...], labels and weights [S, m, B]; padding weighs 0."""
 
-    def __init__(self, data: FederatedData, starts: Tensor, batches: Tensor) -> None:
-        """Gather `batches` [m, S, B] of the clients whose samples begin at `starts` [m] of the order; a repeated batch is gathered once."""
+    def __init__(self, data: FederatedData, starts: Tensor, batches: Tensor, dtype: torch.dtype) -> None:
+        """Gather `batches` [m, S, B] of the clients whose samples begin at `starts` [m] of the order; a repeated batch is gathered once.
+
+        The weights are of type `dtype`.
+        """
         train = data.dataset.train
-        rows, self.weights = locate(batches, starts, train.features.dtype)
+        rows, self.weights = locate(batches, starts, dtype)
         samples = train.take(data.order[rows])
         self.features, self.labels = samples.features, samples.labels
         self._repeats = batches.shape[1] // len(rows)
@@ -30,15 +34,15 @@ class Gathered:
 
 
 class LinearStack:
-    """Gradients of one linear layer under a loss whose gradient over the scores is prediction - target."""
+    """Gradients of one linear layer under a loss whose gradient over the scores is prediction - onehot."""
 
     def __init__(self, gathered: Gathered, layout: Layout, loss: Loss, l2: float) -> None:
-        """Per step: inputs with a column of ones [m, B, d + 1], the same weighted, and targets [m, B, C]."""
+        """Per step: inputs with a column of ones [m, B, d + 1], the same weighted, and one-hot labels [m, B, C]."""
         (self._shape,) = layout.shapes
         inputs = _with_ones(gathered.features.flatten(3))
         self._inputs = gathered.by_step(inputs)
         self._weighted = gathered.by_step(inputs * gathered.weights[..., None])
-        self._targets = gathered.by_step(targets(gathered.labels, self._shape[0]).to(inputs.dtype))
+        self._targets = gathered.by_step(nn.functional.one_hot(gathered.labels, self._shape[0]).to(inputs.dtype))
         self._predict, self._l2 = loss.predict, l2
 
     def gradient(self, theta: Tensor, k: int) -> Tensor:
@@ -49,15 +53,15 @@ class LinearStack:
 
 
 class DenseStack:
-    """Gradients of fully connected ReLU layers under a loss whose gradient over the scores is prediction - target."""
+    """Gradients of fully connected ReLU layers under a loss whose gradient over the scores is prediction - onehot."""
 
     def __init__(self, gathered: Gathered, layout: Layout, loss: Loss, l2: float) -> None:
-        """Per step: inputs with a column of ones [m, B, d + 1], the weights [m, B, 1] and the weighted targets [m, B, C]."""
+        """Per step: inputs with a column of ones [m, B, d + 1], the weights [m, B, 1] and the weighted one-hot labels [m, B, C]."""
         self._layout, self._predict, self._l2 = layout, loss.predict, l2
         weights = gathered.weights[..., None]
-        weighted = targets(gathered.labels, layout.shapes[-1][0]) * weights
+        targets = nn.functional.one_hot(gathered.labels, layout.shapes[-1][0]) * weights
         self._inputs = gathered.by_step(_with_ones(gathered.features.flatten(3)))
-        self._weights, self._targets = gathered.by_step(weights), gathered.by_step(weighted)
+        self._weights, self._targets = gathered.by_step(weights), gathered.by_step(targets)
 
     def gradient(self, theta: Tensor, k: int) -> Tensor:
         layers = [part.view(-1, *shape) for part, shape in zip(torch.split(theta, self._layout.sizes, 1), self._layout.shapes, strict=True)]
@@ -92,6 +96,17 @@ class ModuleStack:
         operands = (torch.split(part, self._capacity, 1) for part in self._batches[k])
         gradient: Tensor = reduce(torch.add, (self._gradients(theta, *part) for part in zip(*operands, strict=True)))
         return gradient.add_(theta, alpha=self._l2) if self._l2 else gradient
+
+
+class Recurrent:
+    """Another stack's gradients, PyTorch's recurrent layers taking one step after another."""
+
+    def __init__(self, stacked: ModuleStack) -> None:
+        self._stacked = stacked
+
+    def gradient(self, theta: Tensor, k: int) -> Tensor:
+        with step_by_step():
+            return self._stacked.gradient(theta, k)
 
 
 def _with_ones(inputs: Tensor) -> Tensor:

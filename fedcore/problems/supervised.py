@@ -1,4 +1,4 @@
-"""Classification or regression: federated data and a model."""
+"""Classification: federated data and a model."""
 
 from collections.abc import Collection, Iterable
 from functools import reduce
@@ -12,19 +12,22 @@ from torch.func import functional_call
 from fedcore.data.federated import FederatedData, Samples
 from fedcore.models.flat import Layout
 from fedcore.models.footprint import sample_bytes
+from fedcore.models.recurrent import is_recurrent
 from fedcore.problems.base import REFERENCE, VECTORISED, Ids, Stacked, Values, capacity
 from fedcore.problems.loss import Loss
-from fedcore.problems.stacks import DenseStack, Gathered, LinearStack, ModuleStack
+from fedcore.problems.stacks import DenseStack, Gathered, LinearStack, ModuleStack, Recurrent
 
 
 class SupervisedProblem:
     """F_i is the mean loss of client i's samples plus l2/2 |theta|^2; p_i is its share of all samples."""
 
     def __init__(self, data: FederatedData, module: nn.Module, loss: Loss, l2: float) -> None:
-        """Take the module to the data: on their device and in their type."""
+        """Take the module to the data: on their device and, where they are numbers, in their type."""
         train = data.dataset.train
-        self._data, self._module, self._loss, self._l2 = data, module.to(train.features), loss, l2
-        self._layout = Layout(module)
+        dtype = train.features.dtype if train.features.is_floating_point() else None
+        self._data, self._module, self._loss, self._l2 = data, module.to(train.features.device, dtype), loss, l2
+        self._layout, self._recurrent = Layout(module), is_recurrent(module)
+        self._dtype = next(module.parameters()).dtype
         self.dim, self.sizes = self._layout.dim, data.sizes
         self.share = data.sizes / data.sizes.sum()
         self.capacity = capacity(sample_bytes(module, train.features[:1]))
@@ -50,9 +53,10 @@ class SupervisedProblem:
 
     def stack(self, clients: Ids, batches: Tensor) -> Stacked:
         starts = self._starts[torch.from_numpy(clients).to(self._starts.device)]
-        gathered = Gathered(self._data, starts, batches)
+        gathered = Gathered(self._data, starts, batches, self._dtype)
         if self._layout.depth == 0:
-            return ModuleStack(gathered, self._weighted_loss, self._l2, self.capacity)
+            stacked = ModuleStack(gathered, self._weighted_loss, self._l2, self.capacity)
+            return Recurrent(stacked) if self._recurrent else stacked
         stack = LinearStack if self._layout.depth == 1 else DenseStack
         return stack(gathered, self._layout, self._loss, self._l2)
 
@@ -66,13 +70,9 @@ class SupervisedProblem:
         if "train_loss" in measures:
             loss, _ = self._mean_over(theta, self._data.held(self.capacity))
             values["train_loss"] = loss + 0.5 * self._l2 * float(theta.square().sum())
-        test = self._data.dataset.test
-        # Real labels are never met exactly, so their accuracy means nothing.
-        meaningful = ("test_loss",) if test.labels.is_floating_point() else ("test_loss", "test_accuracy")
-        wanted = [name for name in meaningful if name in measures]
-        if len(test) and wanted:
-            measured = dict(zip(("test_loss", "test_accuracy"), self._mean_over(theta, test.batches(self.capacity)), strict=True))
-            values |= {name: measured[name] for name in wanted}
+        if {"test_loss", "test_accuracy"}.intersection(measures) and len(self._data.dataset.test):
+            loss, accuracy = self._mean_over(theta, self._data.dataset.test.batches(self.capacity))
+            values |= {name: value for name, value in (("test_loss", loss), ("test_accuracy", accuracy)) if name in measures}
         return values
 
     @torch.no_grad()

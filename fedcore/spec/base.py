@@ -12,6 +12,7 @@ NonNegative = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 Decay = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+ClientCount = Annotated[int, Field(ge=1, le=MAX_CLIENTS)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
 

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 from fedcore.compression import Sparsifier
 from fedcore.errors import SpecificationError
-from fedcore.spec.dataset import Quadratic
+from fedcore.spec.dataset import KeyedDataset
+from fedcore.spec.exact import Quadratic
+from fedcore.spec.parameters import misfit
 from fedcore.spec.participation import Full, Trace, WithoutReplacement
-from fedcore.spec.problem import ShardsPartition
+from fedcore.spec.partition import ShardsPartition
 from fedcore.spec.shapes import data_shape, dimension, population
 from fedcore.spec.systems import AnyWork, PerClient, WorkTrace
 
@@ -21,6 +23,7 @@ MAX_RECORDED_PARAMETERS = 1_000
 
 def check(spec: ExperimentSpec) -> None:
     """Refuse combinations that no single block can see; raises SpecificationError."""
+    _check_model(spec)
     clients, dim = population(spec.problem), dimension(spec.problem)
     if dim > MAX_PARAMETERS:
         raise SpecificationError("/problem/model", f"a model may have at most {MAX_PARAMETERS} parameters, this one has {dim}")
@@ -39,6 +42,13 @@ def check(spec: ExperimentSpec) -> None:
         )
 
 
+def _check_model(spec: ExperimentSpec) -> None:
+    model = spec.problem.model
+    reason = misfit(model, data_shape(spec.problem.dataset)) if model else None
+    if reason:
+        raise SpecificationError("/problem/model", reason)
+
+
 def _check_length(spec: ExperimentSpec) -> None:
     given = [spec.local.epochs, spec.local.steps, spec.systems.epochs, spec.systems.steps]
     if all(length is None for length in given):
@@ -51,15 +61,16 @@ def _check_partition(spec: ExperimentSpec, clients: int) -> None:
     partition = spec.problem.partition
     if partition is None:
         return
+    known = not isinstance(spec.problem.dataset, KeyedDataset)
     shape = data_shape(spec.problem.dataset)
     if isinstance(partition, ShardsPartition):
         clients *= partition.shards_per_client
     least = getattr(partition, "min_samples", 1)
-    if clients * least > shape.train_samples:
+    if known and clients * least > shape.train_samples:
         raise SpecificationError(
             "/problem/partition", f"{clients} parts of at least {least} samples need more than the {shape.train_samples} there are"
         )
-    classes = getattr(partition, "classes", 0)
+    classes = getattr(partition, "classes", 1)
     if classes > shape.classes:
         raise SpecificationError(
             "/problem/partition/classes",

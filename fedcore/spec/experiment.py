@@ -11,8 +11,8 @@ from fedcore.core import Algorithm, Solver
 from fedcore.errors import SpecificationError
 from fedcore.spec import checks, sweep
 from fedcore.spec.base import MAX_ROUNDS, Block, Seed
-from fedcore.spec.dataset import ExactProblem
 from fedcore.spec.evaluation import Evaluation, Execution
+from fedcore.spec.exact import ExactProblem
 from fedcore.spec.local import LocalSolver
 from fedcore.spec.participation import AnyParticipation, Full
 from fedcore.spec.problem import Problem

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from fedcore.data.federated import Dataset, Samples, divide
+from fedcore.data.federated import Dataset, Keys, Samples, divide, with_tests_of
 
 TRAIN = Samples(torch.arange(20.0).view(10, 2), torch.arange(10))
 TEST = Samples(torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64))
@@ -35,3 +35,20 @@ def test_taken_samples_keep_the_shape_of_their_rows() -> None:
     assert taken.labels.tolist() == [[1, 2, 3], [4, 4, 0]]
     assert taken.features.shape == (2, 3, 2)
     assert taken.features[1, 0].tolist() == [8.0, 9.0]
+
+
+def test_testing_is_on_the_samples_of_the_chosen_and_of_those_who_do_not_train() -> None:
+    test = Samples(torch.arange(5.0)[:, None], torch.arange(5))
+    dataset = Dataset(TRAIN, test, "keyed", Keys(np.zeros(10, np.int64), np.array([0, 1, -1, 2, 1])))
+    chosen = with_tests_of(dataset, np.array([1]))
+    assert chosen.test.labels.tolist() == [1, 2, 4]
+    assert chosen.keys is not None
+    assert chosen.keys.test.tolist() == [1, -1, 1]
+
+
+def test_symbols_stay_whole_numbers_in_any_precision() -> None:
+    symbols = Samples(torch.arange(4, dtype=torch.uint8)[:, None], torch.zeros(4, dtype=torch.int64))
+    moved = Dataset(symbols, symbols, "symbols", vectors=torch.zeros(4, 2)).to("cpu", torch.float64)
+    assert moved.train.features.dtype == torch.uint8
+    assert moved.vectors is not None
+    assert moved.vectors.dtype == torch.float64

@@ -2,12 +2,20 @@
 
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fedcore.data.partition import Ids, partition
 from fedcore.errors import SpecificationError
-from fedcore.spec.problem import AnyPartition, ClassesPerClientPartition, DirichletPartition, IidPartition, ShardsPartition
+from fedcore.spec.partition import (
+    AnyPartition,
+    ByKeyPartition,
+    ClassesPerClientPartition,
+    DirichletPartition,
+    IidPartition,
+    ShardsPartition,
+)
 
 SEEDS = st.integers(0, 2**32)
 properties = settings(max_examples=60, deadline=None, derandomize=True)
@@ -31,8 +39,9 @@ PARTITIONS: dict[str, AnyPartition] = {
     "dirichlet": dirichlet(7, 0.5, min_samples=3),
     "shards": ShardsPartition(kind="shards", clients=7, shards_per_client=2),
     "classes per client": classes_per_client(7, 2, 1.5, min_samples=4),
+    "classes per client with a mean": classes_per_client(7, 2, 0.2, min_samples=4).model_copy(update={"mean": 1.0}),
 }
-LEFT_OVER = {"classes per client"}
+LEFT_OVER = {"classes per client", "classes per client with a mean"}
 """Partitions that need not hand out every sample."""
 
 
@@ -141,3 +150,77 @@ def test_the_logarithms_of_sizes_deviate_by_sigma(sigma: float) -> None:
 def test_a_class_with_too_few_samples_is_named() -> None:
     with pytest.raises(SpecificationError, match="class 1 has 3 samples too few for 6 clients of at least 10"):
         partition(classes_per_client(6, 1, 2.0, min_samples=10), labels_of([100, 27]), seed=0)
+
+
+MNIST_DIGITS = [6903, 7877, 6990, 7141, 6824, 6313, 6876, 7293, 6825, 6958]
+"""How often each digit occurs in MNIST, training and test images together."""
+
+
+def fedprox_mnist_sizes(seed: int) -> Ids:
+    """How many images FedProx's `generate_niid.py` gives each of its 1,000 devices."""
+    draw = np.random.default_rng(seed)
+    props = draw.lognormal(0, 2.0, (10, 100, 2))
+    props = np.array([[[count - 1000]] for count in MNIST_DIGITS]) * props / np.sum(props, (1, 2), keepdims=True)
+    return np.array([10 + sum(int(props[(user + j) % 10, user // 10, j]) for j in range(2)) for user in range(1000)])
+
+
+def test_mnist_on_1000_devices_has_the_sizes_of_fedprox() -> None:
+    """Two digits each, by power law: 69,035 of the 70,000 images (FedProx, Table 1)."""
+    labels = np.repeat(np.arange(10), MNIST_DIGITS)
+    drawn = [partition(classes_per_client(1_000, 2, 2.0, min_samples=10), labels, seed) for seed in range(5)]
+    sizes = np.array([[len(part) for part in parts] for parts in drawn])
+    assert np.all(np.abs(sizes.sum(1) - 69_035) < 100)
+    official = np.concatenate([fedprox_mnist_sizes(seed) for seed in range(5)])
+    assert scipy.stats.ks_2samp(sizes.flatten(), official).pvalue > 0.01
+
+
+def test_femnist_on_200_devices_has_the_sizes_of_fedprox() -> None:
+    """5 + lognormal(4, 1) of five letters each: 18,345 images, 92 a device with a deviation of 159 (FedProx, Table 1)."""
+    labels = np.repeat(np.arange(10), 4_000)
+    spec = classes_per_client(200, 5, 1.0, min_samples=5).model_copy(update={"mean": 4.0})
+    drawn = [partition(spec, labels, seed) for seed in range(5)]
+    logs = np.log([len(part) for parts in drawn for part in parts])
+    totals = [sum(map(len, parts)) for parts in drawn]
+    assert min(totals) < 18_345 < max(totals)
+    assert abs(np.median(np.exp(logs)) - (5 + np.exp(4))) < 6
+    for parts in drawn:
+        for client, part in enumerate(parts):
+            counts = np.bincount(labels[part], minlength=10)
+            assert set(counts[(client + np.arange(5)) % 10]) == {len(part) // 5}
+
+
+def test_sizes_that_the_data_do_not_hold_are_refused() -> None:
+    spec = classes_per_client(6, 1, 0.0).model_copy(update={"mean": 10.0})
+    with pytest.raises(SpecificationError, match=r"samples too few .* a smaller min_samples or mean"):
+        partition(spec, labels_of([100, 100]), seed=0)
+
+
+KEYS = st.lists(st.integers(0, 8), min_size=1, max_size=60).map(lambda keys: np.unique(keys, return_inverse=True)[1].astype(np.int64))
+
+
+@given(seed=SEEDS, keys=KEYS, least=st.integers(1, 4), data=st.data())
+@properties
+def test_by_key_a_client_holds_all_that_one_key_made(seed: int, keys: Ids, least: int, data: st.DataObject) -> None:
+    enough = [key for key in range(keys.max() + 1) if (keys == key).sum() >= least]
+    assume(enough)
+    clients = data.draw(st.integers(1, len(enough)))
+    spec = ByKeyPartition(kind="by_key", clients=clients, min_samples=least)
+    parts = partition(spec, np.zeros_like(keys), seed, keys)
+    whose = [int(keys[part[0]]) for part in parts]
+    assert whose == sorted(set(whose))
+    assert set(whose) <= set(enough)
+    assert [part.tolist() for part in parts] == [np.flatnonzero(keys == key).tolist() for key in whose]
+
+
+def test_by_key_draws_its_clients_by_seed() -> None:
+    keys = np.arange(50)
+    spec = ByKeyPartition(kind="by_key", clients=10)
+    first, second, again = (np.concatenate(partition(spec, keys, seed, keys)).tolist() for seed in (1, 2, 1))
+    assert first == again != second
+
+
+def test_more_clients_than_keys_are_refused_with_how_many_there_are() -> None:
+    spec = ByKeyPartition(kind="by_key", clients=3, min_samples=2)
+    with pytest.raises(SpecificationError, match="2 have at least 2 training samples") as refusal:
+        partition(spec, np.zeros(5, np.int64), 0, np.array([0, 0, 1, 2, 2]))
+    assert refusal.value.pointer == "/problem/partition/clients"

@@ -15,7 +15,7 @@ from fedcore.models import zoo
 from fedcore.problems import Problem, load_problem
 from fedcore.problems.loss import CrossEntropy
 from fedcore.problems.supervised import SupervisedProblem
-from fedcore.spec.problem import Logistic
+from fedcore.spec.model import Logistic
 from fedcore.spec.problem import Problem as ProblemSpec
 from tests.documents import QUADRATIC, SYNTHETIC
 

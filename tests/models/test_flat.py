@@ -5,12 +5,12 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from fedcore.models import zoo
+from fedcore.models.dense import dense
 from fedcore.models.flat import Layout
 
 MODULES = {
-    "one linear layer": zoo.dense(6, 3),
-    "deep": zoo.dense(6, 5, 4, 3),
+    "one linear layer": dense(6, 3),
+    "deep": dense(6, 5, 4, 3),
     "without bias": nn.Sequential(nn.Flatten(), nn.Linear(6, 3, bias=False)),
     "convolution": nn.Sequential(nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3)),
     "nested": nn.Sequential(nn.Sequential(nn.Linear(6, 4), nn.Tanh()), nn.Linear(4, 3)),
@@ -42,7 +42,7 @@ def test_many_vectors_are_named_at_once() -> None:
 
 
 def test_a_copy_of_the_parameters_does_not_follow_them() -> None:
-    module = zoo.dense(2, 2)
+    module = dense(2, 2)
     theta = Layout(module).flat(module)
     before = theta.clone()
     with torch.no_grad():

@@ -3,13 +3,14 @@
 import torch
 
 from fedcore.models import zoo
+from fedcore.models.dense import dense
 from fedcore.models.footprint import sample_bytes
-from fedcore.spec.problem import Cnn
+from fedcore.spec.model import CharLstm, Cnn
 
 
 def test_features_and_the_output_of_every_layer_count() -> None:
     """The sample, flattened, 5, 5 after ReLU, 3: 4 bytes each."""
-    assert sample_bytes(zoo.dense(6, 5, 3), torch.zeros(1, 6)) == 4 * (6 + 6 + 5 + 5 + 3)
+    assert sample_bytes(dense(6, 5, 3), torch.zeros(1, 6)) == 4 * (6 + 6 + 5 + 5 + 3)
 
 
 def test_convolutions_count_with_all_their_channels() -> None:
@@ -19,7 +20,13 @@ def test_convolutions_count_with_all_their_channels() -> None:
     assert sample_bytes(module, torch.zeros(1, 1, 28, 28)) == 4 * (28**2 + maps + 2 * 512 + 10)
 
 
+def test_an_lstm_counts_with_the_gates_and_the_cell_of_every_step() -> None:
+    """Six symbols of a byte; their embeddings of 3 numbers; in each of 2 layers 6 times 4 numbers a step; 11 scores."""
+    module = zoo.build(CharLstm(kind="char_lstm", embedding=3, hidden=4), (6,), 11, seed=0)
+    assert sample_bytes(module, torch.zeros(1, 6, dtype=torch.uint8)) == 6 + 4 * (6 * 3 + 2 * 6 * 6 * 4 + 11)
+
+
 def test_counting_leaves_the_module_as_it_was() -> None:
-    module = zoo.dense(2, 2)
+    module = dense(2, 2)
     sample_bytes(module, torch.zeros(1, 2))
     assert not module[1]._forward_hooks

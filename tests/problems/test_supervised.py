@@ -14,7 +14,7 @@ from fedcore.models import zoo
 from fedcore.problems import base
 from fedcore.problems.loss import loss_of
 from fedcore.problems.supervised import SupervisedProblem
-from fedcore.spec.problem import AnyModel
+from fedcore.spec.model import AnyModel
 
 SIZES = (9, 4, 17, 1)
 CLASSES = 3

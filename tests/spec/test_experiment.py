@@ -61,6 +61,20 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "/problem/model",
         "at most 1000000000 parameters",
     ),
+    "vectors for a cnn": ({"problem": {"model": {"kind": "cnn"}}}, "/problem/model", "needs images"),
+    "images too small for vgg11": (
+        {
+            "problem": {
+                "dataset": {"kind": "digits"},
+                "partition": {"kind": "iid", "clients": 8},
+                "model": {"kind": "vgg11"},
+            }
+        },
+        "/problem/model",
+        "at least 32 x 32, these are 8 x 8",
+    ),
+    "numbers for a character model": ({"problem": {"model": {"kind": "char_lstm"}}}, "/problem/model", "sequences of characters"),
+    "numbers for a model of words": ({"problem": {"model": {"kind": "sent_lstm"}}}, "/problem/model", "sequences of words"),
     "a seed twice": ({"seeds": [1, 1]}, "/seeds", "once"),
     "too many runs": ({"sweep": {"local.lr": [0.1] * 10_001}}, "/sweep", "10000"),
     "a sweep over what is not computed": ({"sweep": {"seeds": [[1], [2]]}}, "/sweep/seeds", "only what a run computes"),
@@ -95,7 +109,6 @@ INVALID: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown field": ({"algorithm": {"kind": "fedavg", "mu": 0.1}}, "Extra inputs are not permitted"),
     "an unknown kind": ({"algorithm": {"kind": "fedsgd"}}, "fedprox"),
     "a partition for federated data": ({"problem": {"partition": {"kind": "iid", "clients": 5}}}, "comes divided"),
-    "images for a cnn": ({"problem": {"model": {"kind": "cnn"}}}, "needs images"),
     "batch norm": ({"problem": {"model": {"kind": "cnn", "norm": "batch"}}}, "use 'group'"),
     "epochs and steps": ({"local": {"steps": 3}}, "not both"),
     "two step sizes": ({"local": {"optimizer": {"lr": 0.1}}}, "not both"),

@@ -1,0 +1,134 @@
+"""`problem.dataset`: small problems with a known minimiser, given inline or drawn."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from fedcore.spec.base import Block, ClientCount, Finite, NonNegative, Seed
+
+Vector = Annotated[tuple[Finite, ...], Field(min_length=1, max_length=10_000)]
+Matrix = Annotated[tuple[Vector, ...], Field(min_length=1, max_length=100_000)]
+
+
+class QuadraticClient(Block):
+    """One client's F(x) = 1/2 x' H x - e' x + c."""
+
+    H: Matrix
+    """The Hessian, symmetric, row by row."""
+    e: Vector
+    """The linear term."""
+    c: Finite = 0.0
+    """The constant."""
+    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    """Its share p_i is weight over the sum of weights."""
+
+    @model_validator(mode="after")
+    def _shapes_agree(self) -> Self:
+        dim = len(self.e)
+        if len(self.H) != dim or any(len(row) != dim for row in self.H):
+            raise ValueError(f"H must be {dim} x {dim}, since e has {dim} entries")
+        if any(abs(self.H[i][j] - self.H[j][i]) > 1e-9 for i in range(dim) for j in range(i)):
+            raise ValueError("H must be symmetric")
+        return self
+
+
+class LeastSquaresClient(Block):
+    """One client's F(x) = 1/(2 n) |A x - b|^2, n the number of rows of A."""
+
+    A: Matrix
+    """The features, a row per sample."""
+    b: Vector
+    """The target of each row."""
+    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Its share p_i is weight over the sum of weights; absent, the number of its rows."""
+
+    @model_validator(mode="after")
+    def _shapes_agree(self) -> Self:
+        if len(self.A) != len(self.b):
+            raise ValueError(f"A has {len(self.A)} rows but b has {len(self.b)} entries")
+        if any(len(row) != len(self.A[0]) for row in self.A):
+            raise ValueError("the rows of A must have one length")
+        return self
+
+
+class GeneratedProblem(Block):
+    """How to draw an exact problem: client optima spread by `heterogeneity`, curvatures by `condition_number`."""
+
+    dim: Annotated[int, Field(ge=1, le=10_000)] = 10
+    """Length of x."""
+    clients: ClientCount = 10
+    """Number of clients N."""
+    heterogeneity: NonNegative = 1.0
+    """Deviation of the clients' optima around the common one; 0 makes all optima equal."""
+    condition_number: Annotated[float, Field(ge=1, le=1e12)] = 10.0
+    """Largest over smallest eigenvalue of each H_i (quadratic); of each A_i' A_i / n_i (least squares)."""
+    samples: Annotated[int, Field(ge=1, le=100_000)] = 100
+    """Rows of each A_i (least squares only)."""
+    seed: Seed = 0
+    """Fixes the problem over all runs."""
+
+
+class _ExactProblem(Block):
+    x0: Vector | None = None
+    """Where the global iterate starts; absent, at zero."""
+    gradient_noise: NonNegative = 0.0
+    """Deviation of the Gaussian noise on each coordinate of each local gradient; 0 leaves it exact."""
+    generate: GeneratedProblem | None = None
+    """Draw the clients like this, instead of giving them inline."""
+
+
+class Quadratic(_ExactProblem):
+    """Client i holds F_i(x) = 1/2 x' H_i x - e_i' x + c_i; given inline (`clients`) or drawn (`generate`)."""
+
+    kind: Literal["quadratic"]
+    clients: Annotated[tuple[QuadraticClient, ...], Field(min_length=1, max_length=10_000)] | None = None
+    """The clients, given inline."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        _check_exact(self, [len(c.e) for c in self.clients] if self.clients else None)
+        return self
+
+    @property
+    def dim(self) -> int:
+        """Length of x."""
+        return len(self.clients[0].e) if self.clients else _generated(self).dim
+
+
+class LeastSquares(_ExactProblem):
+    """Client i holds F_i(x) = 1/(2 n_i) |A_i x - b_i|^2 + ridge |x|^2 / 2; given inline or drawn."""
+
+    kind: Literal["least_squares"]
+    clients: Annotated[tuple[LeastSquaresClient, ...], Field(min_length=1, max_length=10_000)] | None = None
+    """The clients, given inline."""
+    ridge: NonNegative = 0.0
+    """Adds ridge |x|^2 / 2 to every client's loss."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        _check_exact(self, [len(c.A[0]) for c in self.clients] if self.clients else None)
+        return self
+
+    @property
+    def dim(self) -> int:
+        """Length of x."""
+        return len(self.clients[0].A[0]) if self.clients else _generated(self).dim
+
+
+ExactProblem = Quadratic | LeastSquares
+"""Problems with a known minimiser and no model of their own."""
+
+
+def _generated(problem: _ExactProblem) -> GeneratedProblem:
+    assert problem.generate is not None
+    return problem.generate
+
+
+def _check_exact(problem: "Quadratic | LeastSquares", dims: list[int] | None) -> None:
+    if (dims is None) == (problem.generate is None):
+        raise ValueError("give the clients inline (`clients`) or say how to draw them (`generate`), one of the two")
+    if dims and len(set(dims)) > 1:
+        raise ValueError(f"all clients must have one dimension, not {sorted(set(dims))}")
+    dim = dims[0] if dims else _generated(problem).dim
+    if problem.x0 is not None and len(problem.x0) != dim:
+        raise ValueError(f"x0 must have {dim} entries, not {len(problem.x0)}")

@@ -1,0 +1,79 @@
+"""`problem.partition`: who holds which samples of a data set that comes in one piece."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from fedcore.spec.base import Block, ClientCount, NonNegative, Seed
+
+
+class _Partition(Block):
+    clients: ClientCount
+    """Number of clients N."""
+    seed: Seed | None = None
+    """Fixes the partition over all runs; absent, each run draws its own from its seed."""
+
+
+class IidPartition(_Partition):
+    """Samples shuffled and dealt out evenly."""
+
+    kind: Literal["iid"]
+
+
+class DirichletPartition(_Partition):
+    """Each class divided over the clients by one draw of Dirichlet(alpha, ..., alpha); redrawn until no client is too small.
+
+    The per-class form of Yurochkin et al. and FedNova, Section V: a client that already holds n / N samples gets no more.
+    """
+
+    kind: Literal["dirichlet"]
+    alpha: Annotated[float, Field(gt=0, le=1e6)]
+    """Concentration: small is heterogeneous (0.1), large is nearly iid (100)."""
+    min_samples: Annotated[int, Field(ge=1, le=1_000_000)] = 10
+    """The fewest samples any client may hold."""
+
+
+class ShardsPartition(_Partition):
+    """Samples sorted by label and cut into equal shards, each client dealt some (McMahan et al., 2017)."""
+
+    kind: Literal["shards"]
+    shards_per_client: Annotated[int, Field(ge=1, le=10_000)] = 2
+    """Shards that each client is dealt."""
+
+
+class ClassesPerClientPartition(_Partition):
+    """Each client holds a fixed number of classes, with power-law (lognormal) sizes, as FedProx, Section 5.1.
+
+    Client u holds the classes u, u + 1, ... modulo their number. As it stands all data are shared out: a client's part of each of its
+    classes is proportional to lognormal(0, sigma), as in FedProx's code for MNIST on 1,000 devices. With `mean`, a client holds
+    min_samples + lognormal(mean, sigma) samples, the same of each of its classes, as in its code for FEMNIST on 200 devices
+    (`min_samples: 5, mean: 4, sigma: 1`).
+    """
+
+    kind: Literal["classes_per_client"]
+    classes: Annotated[int, Field(ge=1, le=1_000)] = 2
+    """Classes that each client holds."""
+    min_samples: Annotated[int, Field(ge=1, le=1_000_000)] = 10
+    """The fewest samples any client may hold."""
+    sigma: NonNegative = 2.0
+    """Deviation of the logarithm of the sizes; 0 makes them equal."""
+    mean: Annotated[float, Field(ge=0, le=20)] | None = None
+    """Mean of the logarithm of the sizes; what the clients then do not hold is left out. Absent, all data are shared out."""
+
+
+class ByKeyPartition(_Partition):
+    """Each client holds what one writer, speaking role or account made; for data that say whose each sample is.
+
+    Clients are drawn at random among those with enough samples, or are all of them where there are just so many. Only what they
+    made is tested on.
+    """
+
+    kind: Literal["by_key"]
+    min_samples: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    """The fewest training samples any client may hold."""
+
+
+AnyPartition = Annotated[
+    IidPartition | DirichletPartition | ShardsPartition | ClassesPerClientPartition | ByKeyPartition,
+    Field(discriminator="kind"),
+]
