@@ -1,6 +1,7 @@
 """What a specification would cost, estimated without loading anything: every client is taken to hold the mean number of samples."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, prod
 from statistics import fmean
@@ -138,21 +139,48 @@ def _bytes_up(spec: ExperimentSpec, algorithm: Algorithm, word: int) -> int:
 
 
 def _bytes_down(spec: ExperimentSpec, algorithm: Algorithm, cohort: _Cohort, word: int) -> float:
-    """Of a run: a client's first download is dense, a later one makes up for the rounds it missed."""
-    dim, downloads, share = dimension(spec.problem), spec.rounds * cohort.drawn, cohort.drawn / population(spec.problem)
-    if not downloads:
-        return 0.0
+    """Of a run: a client's first download is dense, a later one makes up for the rounds it missed, or is dense where that is shorter."""
+    dim = dimension(spec.problem)
     dense, message = Compressor().message_bytes(dim, word), algorithm.downlink.message_bytes(dim, word)
-    # The mean of min(gap message, dense) over the geometric distribution of the gap between a client's rounds.
-    later = message * (1 - math.pow(1 - share, dense / message)) / share
-    first = _reached(spec, cohort)
-    return first * dense + (downloads - first) * later + downloads * len(algorithm.rule.shared()) * dense
+    shared = spec.rounds * cohort.drawn * len(algorithm.rule.shared())
+    return (_reached(spec, cohort) + shared) * dense + _made_up(spec, cohort, dense / message) * message
 
 
 def _reached(spec: ExperimentSpec, cohort: _Cohort) -> float:
     """Clients that take part in some round of a run."""
+    if isinstance(spec.participation, Trace):
+        return len({client for row in spec.participation.rounds[: spec.rounds] for client in row})
     clients = population(spec.problem)
     return clients * (1 - math.pow(1 - cohort.drawn / clients, spec.rounds))
+
+
+def _made_up(spec: ExperimentSpec, cohort: _Cohort, most: float) -> float:
+    """The sum of min(gap, `most`) over the gaps between the rounds of each client."""
+    if isinstance(spec.participation, Trace):
+        return _made_up_in(spec.participation.rounds[: spec.rounds], most)
+    clients = population(spec.problem)
+    return clients * _mean_made_up(spec.rounds, cohort.drawn / clients, most)
+
+
+def _made_up_in(rows: Sequence[Sequence[int]], most: float) -> float:
+    last: dict[int, int] = {}
+    total = 0.0
+    for round, row in enumerate(rows):
+        total += sum(min(round - last.get(client, round), most) for client in set(row))
+        last |= dict.fromkeys(row, round)
+    return total
+
+
+def _mean_made_up(rounds: int, share: float, most: float) -> float:
+    """Of one client that takes part in each of T = `rounds` rounds with odds s = `share`.
+
+    With q = 1 - s it has A_j = s (T - j) q^(j-1) - q^j + q^T gaps of j rounds or more; the sum is A_1 + ... + A_most.
+    """
+    q, whole = 1 - share, min(int(most), rounds)
+    beyond, end = q**whole, q**rounds
+    counted = rounds * (1 - beyond) - (1 - (whole + 1) * beyond + whole * q * beyond) / share - q * (1 - beyond) / share + whole * end
+    part = share * (rounds - whole - 1) * beyond - q * beyond + end if whole < rounds else 0.0
+    return counted + (most - whole) * part
 
 
 def _memory(spec: ExperimentSpec, algorithm: Algorithm, cohort: _Cohort, word: int) -> int:

@@ -10,8 +10,8 @@ Document = dict[str, Any]
 
 ALGORITHMS = ("fedavg", "fedprox", "fednova", "scaffold", "fedavgm", "fedadagrad", "fedadam", "fedyogi")
 
-COMPRESSORS: Document = {"top_k": {"ratio": 0.1}, "rand_k": {"ratio": 0.1}}
-"""Each with a level."""
+COMPRESSORS: Document = {"top_k": {"ratio": 0.1}, "rand_k": {"ratio": 0.1}, "qsgd": {"levels": 5}, "sign": {}}
+"""Each compressor, with a level where it has one."""
 
 
 def merged(base: Document, changes: Document) -> Document:

@@ -167,7 +167,7 @@ ARMS: dict[str, Document] = {
     "another algorithm": {"algorithm": {"kind": "scaffold"}},
     "another server": {"server": {"kind": "adam", "lr": 0.1}},
     "another step size": {"local": {"lr": 0.5, "optimizer": {"momentum": 0.9}}},
-    "compression": {"compression": {"uplink": {"kind": "top_k", "ratio": 0.1}}},
+    "compression": {"compression": {"uplink": {"kind": "rand_k", "ratio": 0.1}, "downlink": {"kind": "qsgd"}}},
     "other measures": {"evaluation": {"every": 4, "measures": ["gradient_variance"]}},
     "more rounds to come": {"rounds": 6},
     "another model": {"problem": {"model": {"kind": "mlp", "hidden": [3]}}},

@@ -5,7 +5,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from fedcore.compression.base import CompressorSpec, Sparsifier
+from fedcore.compression.qsgd import QSGD
 from fedcore.compression.rand_k import RandK
+from fedcore.compression.sign import Sign
 from fedcore.compression.top_k import TopK
 from fedcore.spec.base import Block
 
@@ -16,7 +18,7 @@ class NoCompression(CompressorSpec):
     kind: Literal["none"] = "none"
 
 
-AnyCompression = Annotated[NoCompression | TopK | RandK, Field(discriminator="kind")]
+AnyCompression = Annotated[NoCompression | TopK | RandK | QSGD | Sign, Field(discriminator="kind")]
 
 
 class Compression(Block):
@@ -28,4 +30,4 @@ class Compression(Block):
     """Server to clients: the change of x; clients train from the model they have put together from those."""
 
 
-__all__ = ["AnyCompression", "Compression", "NoCompression", "RandK", "Sparsifier", "TopK"]
+__all__ = ["QSGD", "AnyCompression", "Compression", "NoCompression", "RandK", "Sign", "Sparsifier", "TopK"]

@@ -11,24 +11,24 @@ import fedcore.algorithms
 from fedcore import ExperimentSpec, Simulation, run
 from fedcore.algorithms import AnyAlgorithm
 from fedcore.algorithms.base import AlgorithmSpec
-from tests.documents import ALGORITHMS, SYNTHETIC, specification
-
-SPARSE = {"kind": "top_k", "ratio": 0.1}
-RANDOM = {"kind": "rand_k", "ratio": 0.1}
+from tests.documents import ALGORITHMS, COMPRESSORS, SYNTHETIC, Document, specification
 
 
-def both_ways(compressor: dict[str, Any], *, error_feedback: bool) -> dict[str, Any]:
-    """`compressor` on both links."""
-    block = {**compressor, "error_feedback": error_feedback}
-    return {"compression": {"uplink": block, "downlink": block}}
+def compressed(up: str, down: str, **options: Any) -> Document:
+    """One compressor on the uplink, one on the downlink."""
+    return {
+        "compression": {"uplink": {"kind": up, **COMPRESSORS[up], **options}, "downlink": {"kind": down, **COMPRESSORS[down], **options}}
+    }
 
 
-VARIANTS: dict[str, dict[str, Any]] = {
+VARIANTS: dict[str, Document] = {
     "plain": {},
     "momentum, proximal": {"local": {"optimizer": {"momentum": 0.9, "prox_mu": 0.1, "weight_decay": 1e-3}}},
-    "compressed": both_ways(SPARSE, error_feedback=True),
-    "compressed without feedback": both_ways(SPARSE, error_feedback=False),
-    "compressed at random": both_ways(RANDOM, error_feedback=True),
+    "compressed": compressed("top_k", "sign", error_feedback=True),
+    "compressed without feedback": compressed("top_k", "top_k", error_feedback=False),
+    "compressed at random": compressed("rand_k", "qsgd", error_feedback=True),
+    "quantised": compressed("qsgd", "rand_k", error_feedback=False),
+    "signs": compressed("sign", "top_k", error_feedback=True),
 }
 
 

@@ -5,7 +5,7 @@ import jsonschema
 import pytest
 
 from fedcore.spec import ExperimentSpec
-from tests.documents import ALGORITHMS, QUADRATIC, SYNTHETIC, Document
+from tests.documents import ALGORITHMS, COMPRESSORS, QUADRATIC, SYNTHETIC, Document
 
 
 @pytest.fixture
@@ -40,6 +40,17 @@ def test_every_algorithm_is_there_with_its_publication(catalog: Document) -> Non
     kinds = _kinds(catalog, "algorithm")
     assert set(kinds) == set(ALGORITHMS)
     assert all(kind["source"] for kind in kinds.values())
+
+
+@pytest.mark.parametrize("link", ["uplink", "downlink"])
+def test_every_compressor_is_there_with_its_publication(catalog: Document, link: str) -> None:
+    kinds = _kinds(catalog, f"compression.{link}")
+    assert set(kinds) == {"none", *COMPRESSORS}
+    assert all(kinds[name]["source"] for name in COMPRESSORS)
+    assert {name: kinds[name]["defaults"] for name in ("qsgd", "sign")} == {
+        "qsgd": {"levels": 127, "error_feedback": False},
+        "sign": {"error_feedback": True},
+    }
 
 
 def test_defaults_are_those_of_a_specification_that_leaves_them_out(catalog: Document) -> None:

@@ -1,13 +1,14 @@
 """What a dry run foretells against what a run then does."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from api.estimates import plan
+from api.estimates import _mean_made_up, plan
 from api.schemas import ArmPlan
 from fedcore.experiment import Simulation
-from tests.documents import QUADRATIC, SYNTHETIC, Document, specification
+from tests.documents import COMPRESSORS, QUADRATIC, SYNTHETIC, Document, specification
 
-TOP_K: Document = {"compression": {"uplink": {"kind": "top_k", "k": 1, "error_feedback": True}}}
 DIGITS: Document = {
     "name": "digits",
     "problem": {
@@ -42,8 +43,13 @@ def _done(document: Document, changes: Document) -> dict[str, int]:
     [
         {},
         {"algorithm": {"kind": "scaffold"}},
-        TOP_K,
-        {"compression": {"downlink": {"kind": "top_k", "k": 1}}},
+        *({"compression": {"uplink": {"kind": kind, **level}}} for kind, level in COMPRESSORS.items()),
+        *({"compression": {"downlink": {"kind": kind, **level}}} for kind, level in COMPRESSORS.items()),
+        {
+            "participation": {"kind": "trace", "rounds": [[0, 1], [1], [3, 3], [1, 2], [0, 3], [1, 0], [0], [3]]},
+            "systems": {"steps": {"kind": "constant", "value": 3}},
+            "compression": {"downlink": {"kind": "rand_k", "k": 1}},
+        },
         {"participation": {"kind": "trace", "rounds": [[0, 1]] * 8}, "systems": {"steps": {"kind": "constant", "value": 3}}},
     ],
 )
@@ -60,13 +66,20 @@ def test_where_nothing_is_drawn_steps_and_bytes_are_exact(changes: Document) -> 
         {"systems": {"stragglers": {"fraction": 0.4, "policy": "accept_partial"}}},
         {"systems": {"epochs": {"kind": "uniform", "low": 1, "high": 3}}},
         {"participation": {"kind": "with_replacement", "clients_per_round": 5}},
-        {"compression": {"uplink": {"kind": "top_k", "ratio": 0.1}, "downlink": {"kind": "top_k", "ratio": 0.1}}},
+        *({"compression": {"uplink": {"kind": kind, **level}, "downlink": {"kind": kind, **level}}} for kind, level in COMPRESSORS.items()),
     ],
 )
 def test_where_something_is_drawn_steps_and_bytes_are_close(changes: Document) -> None:
     foretold = _foretold(DIGITS, changes)
     for name, value in _done(DIGITS, changes).items():
         assert getattr(foretold, name) == pytest.approx(value, rel=0.1), name
+
+
+@given(st.integers(1, 40), st.floats(0.01, 1), st.floats(1, 50))
+def test_the_mean_of_what_a_client_makes_up_is_that_over_all_gaps(rounds: int, share: float, most: float) -> None:
+    """T - g of the pairs of rounds are g apart, each the ends of a gap with odds s^2 q^(g-1)."""
+    longhand = sum((rounds - gap) * share**2 * (1 - share) ** (gap - 1) * min(gap, most) for gap in range(1, rounds))
+    assert _mean_made_up(rounds, share, most) == pytest.approx(longhand, rel=1e-9, abs=1e-9)
 
 
 def test_the_parameters_are_those_of_the_model() -> None:

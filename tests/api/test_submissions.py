@@ -101,6 +101,13 @@ def test_an_unknown_kind_is_answered_with_those_that_are_known(http: httpx.Clien
         (IMAGES, {"participation": {"clients_per_round": 101}}, "/participation/clients_per_round", "use at most 100"),
         (IMAGES, {"problem": {"dataset": SYNTHETIC}}, "/problem", "leave `partition` out"),
         (IMAGES, {"compression": {"uplink": {"kind": "top_k", "k": 7_851}}}, "/compression/uplink", "use at most 7850"),
+        (
+            IMAGES,
+            {"compression": {"downlink": {"kind": "rand_k", "k": 1, "ratio": 0.5}}},
+            "/compression/downlink",
+            "give the level as one of",
+        ),
+        (IMAGES, {"compression": {"uplink": {"kind": "qsgd", "levels": 2.5}}}, "/compression/uplink/levels", "2.5"),
         (IMAGES, {"problem": {"model": {"kind": "cnn", "norm": "batch"}}}, "/problem/model/norm", "batch norm is refused"),
         (
             IMAGES,

@@ -82,10 +82,10 @@ def test_nothing_is_sent_as_nothing(kind: str, feedback: bool, dtype: torch.dtyp
 
 
 @every_precision
-@every_compressor
-def test_a_single_number_arrives_as_it_is(kind: str, feedback: bool, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("kind", COMPRESSORS)
+def test_a_single_number_arrives_as_it_is(kind: str, dtype: torch.dtype) -> None:
     message = torch.tensor([[0.3], [-2.0], [0.0], [1e-30], [7e18]], dtype=dtype)
-    torch.testing.assert_close(received(build(kind, feedback=feedback, dim=1), message), message)
+    torch.testing.assert_close(received(build(kind, feedback=False, dim=1), message), message, rtol=1e-15, atol=0)
 
 
 @every_compressor

@@ -38,6 +38,12 @@ def test_levels(level: dict[str, float], kept: int) -> None:
     assert TopK.model_validate({"kind": "top_k", **level}).kept(1_000) == kept
 
 
+def test_what_is_not_finite_is_kept_first() -> None:
+    message = torch.tensor([[1.0, float("inf"), 2.0, float("nan")], [5.0, -2.0, float("-inf"), 1.0]])
+    received = keep(2).compress(message)
+    assert str(received.tolist()) == "[[0.0, inf, 0.0, nan], [5.0, 0.0, -inf, 0.0]]"
+
+
 def test_a_message_costs_values_and_indices_and_never_more_than_the_dense_one() -> None:
     assert keep(10).message_bytes(1_000, 4) == 10 * (4 + 4)
     assert keep(900).message_bytes(1_000, 4) == 4_000

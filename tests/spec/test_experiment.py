@@ -56,6 +56,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "at most 8",
     ),
     "a top-k beyond the dimension": ({"compression": {"uplink": {"kind": "top_k", "k": 611}}}, "/compression/uplink", "at most 610"),
+    "a rand-k beyond the dimension": (
+        {"compression": {"downlink": {"kind": "rand_k", "k": 611}}},
+        "/compression/downlink",
+        "rand_k cannot keep 611 of 610 parameters; use at most 610",
+    ),
     "a model beyond all memory": (
         {"problem": {"model": {"kind": "mlp", "hidden": [65_536] * 3}}},
         "/problem/model",
@@ -115,6 +120,11 @@ INVALID: dict[str, tuple[dict[str, Any], str]] = {
     "a step size under 1/t": ({"local": {"lr_schedule": {"kind": "inverse_time", "mu": 1, "gamma": 8}}}, "leave `lr` out"),
     "an infinite step size": ({"local": {"lr": float("inf")}}, "finite"),
     "not a number": ({"local": {"lr": float("nan")}}, "finite"),
+    "a rand-k without a level": ({"compression": {"uplink": {"kind": "rand_k"}}}, "one of `k`, `ratio` or `delta`"),
+    "a top-k with two levels": ({"compression": {"uplink": {"kind": "top_k", "k": 1, "delta": 2}}}, "one of `k`, `ratio` or `delta`"),
+    "no levels": ({"compression": {"uplink": {"kind": "qsgd", "levels": 0}}}, "greater than or equal to 1"),
+    "levels beyond 16 bits": ({"compression": {"uplink": {"kind": "qsgd", "levels": 32_768}}}, "less than or equal to 32767"),
+    "a level of a sign": ({"compression": {"uplink": {"kind": "sign", "k": 3}}}, "Extra inputs are not permitted"),
     "an absurd number of rounds": ({"rounds": 10**9}, "1000000"),
 }
 

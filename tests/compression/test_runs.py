@@ -1,0 +1,65 @@
+"""Whole runs with every compressor, on both links."""
+
+import numpy as np
+import pytest
+import torch
+
+from fedcore import ExperimentSpec, Simulation, run
+from tests.documents import COMPRESSORS, QUADRATIC, SYNTHETIC, Document, specification
+
+every_compressor = pytest.mark.parametrize(("kind", "feedback"), [(kind, feedback) for kind in COMPRESSORS for feedback in (False, True)])
+
+
+def both_ways(kind: str, *, feedback: bool) -> Document:
+    block = {"kind": kind, **COMPRESSORS[kind], "error_feedback": feedback}
+    return {"compression": {"uplink": block, "downlink": block}}
+
+
+def finished(spec: ExperimentSpec, seed: int = 0) -> Simulation:
+    simulation = Simulation(spec, seed)
+    while not simulation.finished:
+        simulation.advance()
+    return simulation
+
+
+@every_compressor
+def test_the_engines_agree(kind: str, feedback: bool) -> None:
+    models = [
+        finished(specification(SYNTHETIC, execution={"engine": engine}, **both_ways(kind, feedback=feedback))).model()
+        for engine in ("reference", "vectorised")
+    ]
+    torch.testing.assert_close(models[1], models[0], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@every_compressor
+def test_a_run_resumed_at_any_round_ends_bit_identical(kind: str, feedback: bool, precision: str) -> None:
+    spec = specification(SYNTHETIC, execution={"precision": precision}, **both_ways(kind, feedback=feedback))
+    undisturbed, saved = Simulation(spec, seed=1), []
+    while not undisturbed.finished:
+        saved.append(undisturbed.checkpoint())
+        undisturbed.advance()
+    for state in saved:
+        resumed = Simulation(spec, seed=1)
+        resumed.restore(state)
+        while not resumed.finished:
+            resumed.advance()
+        assert resumed.checkpoint() == undisturbed.checkpoint()
+
+
+@pytest.mark.parametrize("kind", COMPRESSORS)
+@pytest.mark.parametrize("link", ["uplink", "downlink"])
+def test_error_feedback_leads_one_client_to_the_optimum(kind: str, link: str) -> None:
+    """Gradient descent on (1/2) y'Hy - e'y, compressed: the residual is sent sooner or later, so the fixed point is H^-1 e."""
+    client = QUADRATIC["problem"]["dataset"]["clients"][0]
+    document: Document = {
+        "name": "one client",
+        "problem": {"dataset": {"kind": "quadratic", "clients": [client], "x0": [1.0, -2.0, 0.5]}},
+        "algorithm": {"kind": "fedavg"},
+        "local": {"lr": 0.3, "steps": 1},
+        "compression": {link: {"kind": kind, **COMPRESSORS[kind], "error_feedback": True}},
+        "rounds": 500,
+        "evaluation": {"every": 500, "record_parameters": True},
+    }
+    *_, last = run(specification(document))
+    np.testing.assert_allclose(last.extra["x"], np.linalg.solve(client["H"], client["e"]), atol=1e-8)
