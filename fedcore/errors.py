@@ -22,6 +22,15 @@ class DataUnavailableError(FedcoreError):
     """A data set that is not on this machine; the message says where to put its files."""
 
 
+class UploadError(FedcoreError):
+    """A user's data set that cannot be trained on; `name` is the array or column at fault, empty for the file as a whole."""
+
+    def __init__(self, name: str, detail: str) -> None:
+        super().__init__(f"{name or 'file'}: {detail}")
+        self.name = name
+        self.detail = detail
+
+
 class CheckpointError(FedcoreError):
     """A checkpoint that cannot be read, or that belongs to another run."""
 

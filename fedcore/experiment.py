@@ -22,6 +22,7 @@ from fedcore.measures.selection import of_population, of_round
 from fedcore.problems import load_problem
 from fedcore.settings import settings
 from fedcore.spec import ExperimentSpec
+from fedcore.uploads.shelves import Shelf
 
 COLUMNS = ("train_loss", "test_loss", "test_accuracy")
 
@@ -72,14 +73,24 @@ def run(spec: ExperimentSpec, resume: Path | None = None) -> Iterator[RoundRepor
 class Simulation:
     """One run: a specification without a sweep, and one seed. Holds the run's state; `advance` plays a round."""
 
-    def __init__(self, spec: ExperimentSpec, seed: int, *, arm: int = 0, device: str = "cpu", data_dir: Path | None = None) -> None:
-        """Load the problem and stand before the first round.
+    def __init__(
+        self,
+        spec: ExperimentSpec,
+        seed: int,
+        *,
+        arm: int = 0,
+        device: str = "cpu",
+        data_dir: Path | None = None,
+        shelf: Shelf | None = None,
+    ) -> None:
+        """Load the problem, users' own data from `shelf` or else from a folder of `data_dir`, and stand before the first round.
 
         Raises DataUnavailableError when the data set is not on this machine, SpecificationError when it cannot be divided as asked.
         """
         self.arm, self.seed, self.spec = arm, seed, spec
         dtype = getattr(torch, spec.precision)
-        problem = load_problem(spec.problem, seed, device=device, dtype=dtype, data_dir=data_dir or settings().data_dir.expanduser())
+        folder = data_dir or settings().data_dir.expanduser()
+        problem = load_problem(spec.problem, seed, device=device, dtype=dtype, data_dir=folder, shelf=shelf)
         self.engine = problem.engine if spec.execution.engine == "auto" else spec.execution.engine
         self._setting = Setting(spec, seed, spec.build(), problem, ENGINES[self.engine])
         self._server = start(self._setting)

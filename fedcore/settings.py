@@ -49,6 +49,14 @@ class Settings(BaseSettings):
     """Threads of one worker's tensor library; one worker per core is faster than one worker on all."""
     redis_bin: Path | None = None
     """A redis-server or valkey-server for the embedded stack; absent, the wheel's or the one on PATH."""
+    upload_max_bytes: Annotated[int, Field(ge=1)] = 1 << 30
+    """An uploaded data set may have this many bytes, as a file and unpacked."""
+    upload_max_samples: Annotated[int, Field(ge=1)] = 10_000_000
+    """Samples that an uploaded data set may have."""
+    upload_max_features: Annotated[int, Field(ge=1)] = 1_000_000
+    """Numbers that each of its samples may have."""
+    upload_dir: Path | None = None
+    """Where uploads wait on disk while they are checked; absent, the system's folder for temporary files."""
     url: str = "http://127.0.0.1:8642"
     """The service that the client and the command line talk to."""
     api_key: str | None = None

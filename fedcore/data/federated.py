@@ -15,7 +15,7 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Features [n, ...], numbers or (whole) symbols, and class labels [n]."""
+    """Features [n, ...], numbers or (whole) symbols, and labels [n]: classes, or real numbers in the type of the features."""
 
     features: Tensor
     labels: Tensor
@@ -24,9 +24,9 @@ class Samples:
         return len(self.labels)
 
     def to(self, device: str, dtype: torch.dtype) -> Samples:
-        """The same on another device, numbers in another type; symbols stay whole."""
-        features = self.features.to(device, dtype if self.features.is_floating_point() else None)
-        return Samples(features, self.labels.to(device))
+        """The same on another device, all real numbers in another type; symbols and classes stay whole."""
+        features, labels = (part.to(device, dtype if part.is_floating_point() else None) for part in (self.features, self.labels))
+        return Samples(features, labels)
 
     def take(self, rows: Tensor) -> Samples:
         """A copy of the samples `rows` [...]: features [..., *shape] and labels [...]."""

@@ -14,24 +14,28 @@ class CrossEntropy:
         return nn.functional.cross_entropy(scores, labels, reduction="none")
 
     def predict(self, scores: Tensor) -> Tensor:
-        """What one-hot labels are subtracted from in the gradient over the scores, [..., C]."""
+        """What `targets` are subtracted from in the gradient over the scores, [..., C]."""
         return torch.softmax(scores, -1)
 
 
 class SquaredError:
-    """1/2 |scores - onehot(label)|^2."""
+    """1/2 |scores - t|^2, t the one-hot label, or the label itself where it is a real number."""
 
     def per_sample(self, scores: Tensor, labels: Tensor) -> Tensor:
         """[B] for scores [B, C] and labels [B]."""
-        targets = nn.functional.one_hot(labels, scores.shape[-1])
-        return 0.5 * (scores - targets).square().sum(-1)
+        return 0.5 * (scores - targets(labels, scores.shape[-1])).square().sum(-1)
 
     def predict(self, scores: Tensor) -> Tensor:
-        """What one-hot labels are subtracted from in the gradient over the scores, [..., C]."""
+        """What `targets` are subtracted from in the gradient over the scores, [..., C]."""
         return scores
 
 
 Loss = CrossEntropy | SquaredError
+
+
+def targets(labels: Tensor, outputs: int) -> Tensor:
+    """What is subtracted from the prediction, [..., C]: one-hot labels, or real labels as [..., 1]."""
+    return labels[..., None] if labels.is_floating_point() else nn.functional.one_hot(labels, outputs)
 
 
 def loss_of(spec: AnyModel) -> Loss:

@@ -11,7 +11,7 @@ from fedcore.data.federated import FederatedData
 from fedcore.models.flat import Layout
 from fedcore.models.recurrent import step_by_step
 from fedcore.problems.batches import locate
-from fedcore.problems.loss import Loss
+from fedcore.problems.loss import Loss, targets
 
 
 class Gathered:
@@ -34,15 +34,15 @@ class Gathered:
 
 
 class LinearStack:
-    """Gradients of one linear layer under a loss whose gradient over the scores is prediction - onehot."""
+    """Gradients of one linear layer under a loss whose gradient over the scores is prediction - target."""
 
     def __init__(self, gathered: Gathered, layout: Layout, loss: Loss, l2: float) -> None:
-        """Per step: inputs with a column of ones [m, B, d + 1], the same weighted, and one-hot labels [m, B, C]."""
+        """Per step: inputs with a column of ones [m, B, d + 1], the same weighted, and targets [m, B, C]."""
         (self._shape,) = layout.shapes
         inputs = _with_ones(gathered.features.flatten(3))
         self._inputs = gathered.by_step(inputs)
         self._weighted = gathered.by_step(inputs * gathered.weights[..., None])
-        self._targets = gathered.by_step(nn.functional.one_hot(gathered.labels, self._shape[0]).to(inputs.dtype))
+        self._targets = gathered.by_step(targets(gathered.labels, self._shape[0]).to(inputs.dtype))
         self._predict, self._l2 = loss.predict, l2
 
     def gradient(self, theta: Tensor, k: int) -> Tensor:
@@ -53,15 +53,15 @@ class LinearStack:
 
 
 class DenseStack:
-    """Gradients of fully connected ReLU layers under a loss whose gradient over the scores is prediction - onehot."""
+    """Gradients of fully connected ReLU layers under a loss whose gradient over the scores is prediction - target."""
 
     def __init__(self, gathered: Gathered, layout: Layout, loss: Loss, l2: float) -> None:
-        """Per step: inputs with a column of ones [m, B, d + 1], the weights [m, B, 1] and the weighted one-hot labels [m, B, C]."""
+        """Per step: inputs with a column of ones [m, B, d + 1], the weights [m, B, 1] and the weighted targets [m, B, C]."""
         self._layout, self._predict, self._l2 = layout, loss.predict, l2
         weights = gathered.weights[..., None]
-        targets = nn.functional.one_hot(gathered.labels, layout.shapes[-1][0]) * weights
+        weighted = targets(gathered.labels, layout.shapes[-1][0]) * weights
         self._inputs = gathered.by_step(_with_ones(gathered.features.flatten(3)))
-        self._weights, self._targets = gathered.by_step(weights), gathered.by_step(targets)
+        self._weights, self._targets = gathered.by_step(weights), gathered.by_step(weighted)
 
     def gradient(self, theta: Tensor, k: int) -> Tensor:
         layers = [part.view(-1, *shape) for part, shape in zip(torch.split(theta, self._layout.sizes, 1), self._layout.shapes, strict=True)]

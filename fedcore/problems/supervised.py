@@ -1,4 +1,4 @@
-"""Classification: federated data and a model."""
+"""Classification or regression: federated data and a model."""
 
 from collections.abc import Collection, Iterable
 from functools import reduce
@@ -70,9 +70,13 @@ class SupervisedProblem:
         if "train_loss" in measures:
             loss, _ = self._mean_over(theta, self._data.held(self.capacity))
             values["train_loss"] = loss + 0.5 * self._l2 * float(theta.square().sum())
-        if {"test_loss", "test_accuracy"}.intersection(measures) and len(self._data.dataset.test):
-            loss, accuracy = self._mean_over(theta, self._data.dataset.test.batches(self.capacity))
-            values |= {name: value for name, value in (("test_loss", loss), ("test_accuracy", accuracy)) if name in measures}
+        test = self._data.dataset.test
+        # Real labels are never met exactly, so their accuracy means nothing.
+        meaningful = ("test_loss",) if test.labels.is_floating_point() else ("test_loss", "test_accuracy")
+        wanted = [name for name in meaningful if name in measures]
+        if len(test) and wanted:
+            measured = dict(zip(("test_loss", "test_accuracy"), self._mean_over(theta, test.batches(self.capacity)), strict=True))
+            values |= {name: measured[name] for name in wanted}
         return values
 
     @torch.no_grad()

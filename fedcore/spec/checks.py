@@ -70,7 +70,7 @@ def _check_partition(spec: ExperimentSpec, clients: int) -> None:
         raise SpecificationError(
             "/problem/partition", f"{clients} parts of at least {least} samples need more than the {shape.train_samples} there are"
         )
-    classes = getattr(partition, "classes", 1)
+    classes = getattr(partition, "classes", 0)
     if classes > shape.classes:
         raise SpecificationError(
             "/problem/partition/classes",

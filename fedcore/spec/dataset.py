@@ -6,6 +6,7 @@ from pydantic import Field
 
 from fedcore.spec.base import Block, ClientCount, NonNegative, Seed
 from fedcore.spec.exact import LeastSquares, Quadratic
+from fedcore.spec.uploaded import Uploaded
 
 
 class Synthetic(Block):
@@ -84,7 +85,15 @@ FederatedDataset = Synthetic | Quadratic | LeastSquares
 KeyedDataset = Femnist | Shakespeare | Sent140
 """Data sets that say whose each sample is: for `by_key`."""
 
+
+def comes_divided(dataset: "AnyDataset") -> bool:
+    """Whether a data set comes divided into clients; uploaded data do when they say who holds what."""
+    if isinstance(dataset, Uploaded):
+        return dataset.known.clients is not None
+    return isinstance(dataset, FederatedDataset)
+
+
 AnyDataset = Annotated[
-    Synthetic | Digits | Mnist | FashionMnist | Emnist | Cifar10 | Femnist | Shakespeare | Sent140 | Quadratic | LeastSquares,
+    Synthetic | Digits | Mnist | FashionMnist | Emnist | Cifar10 | Femnist | Shakespeare | Sent140 | Uploaded | Quadratic | LeastSquares,
     Field(discriminator="kind"),
 ]

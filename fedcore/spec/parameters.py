@@ -20,11 +20,17 @@ class DataShape(NamedTuple):
 
     features: tuple[int, ...]
     classes: int
+    """0 where labels are real numbers."""
     train_samples: int
     symbols: int = 0
     """Features are whole numbers below it: characters or words; 0 where they are real numbers."""
     embedding: int = 0
     """Length of the fixed vector that stands for each symbol; 0 where there is none."""
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that a model gives for one sample: a score per class, or the one that is regressed."""
+        return self.classes or 1
 
 
 def misfit(model: AnyModel, shape: DataShape) -> str | None:
@@ -53,7 +59,7 @@ def _sequence_misfit(model: CharLstm | SentLstm, shape: DataShape) -> str | None
 
 def parameters(model: AnyModel, shape: DataShape) -> int:
     """Number of parameters D of a model that fits the data."""
-    features, classes = shape.features, shape.classes
+    features, classes = shape.features, shape.outputs
     match model:
         case Linear() | Logistic():
             return _dense(prod(features), classes)

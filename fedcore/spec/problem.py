@@ -5,10 +5,11 @@ from typing import Self
 from pydantic import model_validator
 
 from fedcore.spec.base import Block
-from fedcore.spec.dataset import AnyDataset, FederatedDataset, KeyedDataset
+from fedcore.spec.dataset import AnyDataset, KeyedDataset, comes_divided
 from fedcore.spec.exact import ExactProblem
 from fedcore.spec.model import AnyModel
 from fedcore.spec.partition import AnyPartition, ByKeyPartition
+from fedcore.spec.uploaded import Content, Uploaded
 
 
 class Problem(Block):
@@ -23,10 +24,10 @@ class Problem(Block):
 
     @model_validator(mode="after")
     def _blocks_fit(self) -> Self:
-        federated = isinstance(self.dataset, FederatedDataset)
-        if federated and self.partition is not None:
+        divided = comes_divided(self.dataset)
+        if divided and self.partition is not None:
             raise ValueError(f"{self.dataset.kind} comes divided into clients; leave `partition` out")
-        if not federated and self.partition is None:
+        if not divided and self.partition is None:
             raise ValueError(f"{self.dataset.kind} comes in one piece; give a `partition` to divide it over clients")
         keyed = isinstance(self.dataset, KeyedDataset)
         if isinstance(self.partition, ByKeyPartition) and not keyed:
@@ -36,4 +37,16 @@ class Problem(Block):
             raise ValueError(f"{self.dataset.kind} is its own model; leave `model` out")
         if not exact and self.model is None:
             raise ValueError(f"give a `model` to train on {self.dataset.kind}")
+        if isinstance(self.dataset, Uploaded):
+            _check_uploaded(self.dataset.known, self.model, self.partition)
         return self
+
+
+def _check_uploaded(content: Content, model: AnyModel | None, partition: AnyPartition | None) -> None:
+    """What is certain by the kind for other data: that labels are classes."""
+    if content.classes:
+        return
+    if model is not None and model.kind != "linear":
+        raise ValueError("the uploaded labels are real numbers: use the model `linear`, or upload integers 0..C-1 to classify")
+    if partition is not None and partition.kind in ("dirichlet", "classes_per_client"):
+        raise ValueError(f"{partition.kind} divides classes, and the uploaded labels are real numbers: use `iid` or `shards`")

@@ -4,6 +4,7 @@ from fedcore.spec.dataset import AnyDataset, Emnist, Femnist, Synthetic
 from fedcore.spec.exact import ExactProblem
 from fedcore.spec.parameters import DataShape, parameters
 from fedcore.spec.problem import Problem
+from fedcore.spec.uploaded import Uploaded
 
 _SHAPES = {
     "digits": DataShape((1, 8, 8), 10, 1_437),
@@ -36,6 +37,8 @@ def data_shape(dataset: AnyDataset) -> DataShape:
         return DataShape((1, 28, 28), *_EMNIST[dataset.split])
     if isinstance(dataset, Femnist) and dataset.classes != "all":
         return _SHAPES["femnist"]._replace(classes=10)
+    if isinstance(dataset, Uploaded):
+        return DataShape(dataset.known.features, dataset.known.classes, dataset.known.train_samples)
     if isinstance(dataset, ExactProblem):
         return DataShape((dataset.dim,), 0, population(Problem(dataset=dataset)))
     return _SHAPES[dataset.kind]
@@ -48,6 +51,9 @@ def population(problem: Problem) -> int:
     dataset = problem.dataset
     if isinstance(dataset, Synthetic):
         return dataset.clients
+    if isinstance(dataset, Uploaded):
+        assert dataset.known.clients is not None
+        return dataset.known.clients
     assert isinstance(dataset, ExactProblem)
     if dataset.clients:
         return len(dataset.clients)

@@ -14,6 +14,9 @@ from fedcore.errors import SpecificationError
 Document = dict[str, Any]
 NOT_SWEPT = frozenset({"name", "description", "tags", "seeds", "sweep", "execution"})
 
+UNNAMED = frozenset({"kind", "content"})
+"""What says nothing more in the name of an arm: the kind stands before, and what is in uploaded data follows from their id."""
+
 
 def size(sweep: Mapping[str, list[Any]]) -> int:
     """Number of arms."""
@@ -84,7 +87,7 @@ def _label(leaf: str, value: Any) -> str:
     if leaf == "kind":
         return str(value)
     if isinstance(value, dict) and "kind" in value:
-        return " ".join([value["kind"], *(f"{key}={_show(item)}" for key, item in value.items() if key != "kind")])
+        return " ".join([value["kind"], *(f"{key}={_show(item)}" for key, item in value.items() if key not in UNNAMED)])
     return f"{leaf}={_show(value)}"
 
 

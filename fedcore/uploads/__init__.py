@@ -1,0 +1,1 @@
+"""Users' own data sets: read from NPZ or Parquet, checked, and kept in one form; no tensor library."""

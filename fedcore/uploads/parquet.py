@@ -1,0 +1,155 @@
+"""Parquet: a column for each number of a sample, or one column `features` of lists of one length; and label, client, test."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from fedcore.errors import UploadError
+from fedcore.uploads.arrays import CLIENT, FEATURES, LABEL, NAMES, TEST, Arrays, Clients, Declared, check_declared
+from fedcore.uploads.canonical import MAX_ID_LENGTH
+from fedcore.uploads.limits import Limits
+
+MAGIC = b"PAR1"
+MAX_FOOTER_BYTES = 16 << 20
+_BATCH_NUMBERS = 1 << 20
+"""Numbers that are unpacked at a time."""
+
+
+def read_parquet(file: BinaryIO, limits: Limits) -> Arrays:
+    """The samples in the order of the rows, their numbers in the order of the columns. Raises UploadError."""
+    _check_footer(file)
+    with _readable():
+        parquet = pq.ParquetFile(file)
+        if CLIENT in parquet.schema_arrow.names:
+            # As a dictionary, so that a long id that recurs is held once.
+            parquet = pq.ParquetFile(file, metadata=parquet.metadata, read_dictionary=[CLIENT])
+        columns = _feature_columns(parquet.schema_arrow)
+        check_declared(_declared(parquet, columns), limits)
+        _check_unpacked(parquet.metadata, limits)
+        names = parquet.schema_arrow.names
+        return Arrays(
+            features=_features(parquet, columns),
+            label=_numbers(LABEL, _column(parquet, LABEL)),
+            clients=_clients(_column(parquet, CLIENT)) if CLIENT in names else None,
+            test=_numbers(TEST, _column(parquet, TEST)) if TEST in names else None,
+        )
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise UploadError("", f"it is not a readable Parquet file: {error}") from error
+
+
+def _check_footer(file: BinaryIO) -> None:
+    file.seek(0, 2)
+    size = file.tell()
+    file.seek(max(0, size - 8))
+    length, magic = int.from_bytes(file.read(4), "little"), file.read(4)
+    if magic != MAGIC or length + 12 > size:
+        raise UploadError("", "it begins like a Parquet file but does not end like one; was it sent whole?")
+    if length > MAX_FOOTER_BYTES:
+        raise UploadError("", f"its description takes {length} bytes; it may take {MAX_FOOTER_BYTES}: use one list column `{FEATURES}`")
+
+
+def _feature_columns(schema: Any) -> list[str]:
+    repeated = [name for name in schema.names if schema.names.count(name) > 1] if len(set(schema.names)) < len(schema.names) else []
+    if repeated:
+        raise UploadError(repeated[0], "is in the file twice; each column may be there once")
+    others = [name for name in schema.names if name not in NAMES]
+    if FEATURES not in schema.names:
+        return others
+    if others:
+        raise UploadError(others[0], f"unknown column; beside a column `{FEATURES}` there may be {', '.join(NAMES[1:])}")
+    return [FEATURES]
+
+
+def _declared(parquet: Any, columns: Sequence[str]) -> dict[str, Declared]:
+    schema, samples = parquet.schema_arrow, parquet.metadata.num_rows
+    declared = {name: Declared((samples,), _dtype(name, schema.field(name).type)) for name in NAMES[1:] if name in schema.names}
+    if columns == [FEATURES]:
+        kind = schema.field(FEATURES).type
+        if not pa.types.is_fixed_size_list(kind):
+            raise UploadError(FEATURES, f"holds {kind}; it must hold lists of one length (pyarrow.list_(pyarrow.float32(), length))")
+        return {FEATURES: Declared((samples, kind.list_size), _dtype(FEATURES, kind.value_type)), **declared}
+    if not columns:
+        return declared
+    kinds = [_dtype(name, schema.field(name).type) for name in columns]
+    return {FEATURES: Declared((samples, len(columns)), np.result_type(*kinds)), **declared}
+
+
+def _dtype(name: str, kind: Any) -> np.dtype[Any]:
+    """The type in NumPy of what a column holds."""
+    if name == CLIENT:
+        inner = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if pa.types.is_string(inner) or pa.types.is_large_string(inner):
+            return np.dtype(np.int64)  # what is held for each sample: the number of its client
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        right = "integers or text" if name == CLIENT else "booleans" if name == TEST else "numbers"
+        raise UploadError(name, f"holds {kind}; it must hold {right}")
+    dtype: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
+    return dtype
+
+
+def _check_unpacked(metadata: Any, limits: Limits) -> None:
+    groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
+    size = sum(group.column(index).total_uncompressed_size for group in groups for index in range(metadata.num_columns))
+    if size > limits.bytes:
+        raise UploadError("", f"it unpacks to {size} bytes; an upload may take {limits.bytes}")
+
+
+def _features(parquet: Any, columns: Sequence[str]) -> NDArray[Any]:
+    """[n, d], filled a batch of rows at a time."""
+    declared = _declared(parquet, columns)[FEATURES]
+    features, row = np.empty(declared.shape, declared.dtype), 0
+    rows = max(1, _BATCH_NUMBERS // declared.shape[1])
+    for batch in parquet.iter_batches(rows, columns=list(columns), use_threads=False):
+        part = features[row : row + len(batch)]
+        if columns == [FEATURES]:
+            part[:] = _lists(batch.column(0), declared.shape[1])
+        else:
+            for index, name in enumerate(columns):
+                part[:, index] = _numbers(name, batch.column(index))
+        row += len(batch)
+    if row != len(features):
+        raise UploadError("", f"it holds {row} rows, but its description says {len(features)}")
+    return features
+
+
+def _lists(column: Any, length: int) -> NDArray[Any]:
+    if column.null_count:
+        raise UploadError(FEATURES, f"has {column.null_count} nulls; every sample needs all its numbers")
+    return _numbers(FEATURES, column.flatten()).reshape(-1, length)
+
+
+def _column(parquet: Any, name: str) -> Any:
+    return parquet.read([name], use_threads=False).column(0)
+
+
+def _numbers(name: str, column: Any) -> NDArray[Any]:
+    if column.null_count:
+        raise UploadError(name, f"has {column.null_count} nulls; leave those samples out or fill them in")
+    return np.asarray(column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy())
+
+
+def _clients(column: Any) -> Clients:
+    if not pa.types.is_dictionary(column.type) and not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
+        return Clients.of(_numbers(CLIENT, column))
+    if column.null_count:
+        raise UploadError(CLIENT, f"has {column.null_count} nulls; every sample needs its client")
+    coded = pc.dictionary_encode(column).unify_dictionaries().combine_chunks()
+    longest = pc.max(pc.utf8_length(coded.dictionary)).as_py() or 0
+    if longest > MAX_ID_LENGTH:
+        raise UploadError(CLIENT, f"has an id of {longest} characters; it may have {MAX_ID_LENGTH}")
+    # Numbered again: the dictionary may hold an id twice, or one that no sample uses.
+    used, inverse = np.unique(coded.indices.to_numpy(zero_copy_only=False), return_inverse=True)
+    names, codes = np.unique(np.asarray(coded.dictionary.take(pa.array(used)).to_pylist(), dtype=str), return_inverse=True)
+    return Clients(names, codes[inverse])

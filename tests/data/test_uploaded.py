@@ -1,0 +1,158 @@
+"""Users' own data give what the same data give when they are built in, or worked out by hand."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedcore.data.federated import Dataset, FederatedData, Samples
+from fedcore.data.images import images
+from fedcore.data.synthetic import synthetic
+from fedcore.data.uploaded import uploaded
+from fedcore.errors import DataUnavailableError, UploadError
+from fedcore.experiment import Simulation
+from fedcore.spec.dataset import Digits, Synthetic
+from fedcore.spec.uploaded import Uploaded
+from fedcore.uploads.local import keep, shelf
+from tests.documents import SYNTHETIC, Document, merged, specification
+from tests.uploads.files import Arrays, arrays, npz, parquet
+
+OF_DIGITS: Document = {
+    "name": "digits",
+    "problem": {
+        "dataset": {"kind": "digits"},
+        "partition": {"kind": "dirichlet", "clients": 9, "alpha": 0.5, "min_samples": 5},
+        "model": {"kind": "cnn", "channels": [2, 3], "hidden": 5},
+    },
+    "algorithm": {"kind": "fedavg"},
+    "local": {"lr": 0.1, "steps": 2, "batch_size": 16},
+    "participation": {"kind": "uniform", "clients_per_round": 3},
+    "rounds": 2,
+}
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Any:
+    """Keeps arrays as a user would, and gives their block of a specification."""
+
+    def keep_arrays(held: Arrays) -> Document:
+        file = tmp_path / "mine.npz"
+        file.write_bytes(npz(held))
+        return keep(file, tmp_path)
+
+    return keep_arrays
+
+
+def _rows(document: Document, folder: Path) -> list[tuple[Any, ...]]:
+    simulation = Simulation(specification(document), 0, data_dir=folder)
+    reports = [simulation.advance() for _ in range(simulation.spec.rounds)]
+    return [(row.train_loss, row.test_loss, row.test_accuracy, row.local_steps, row.bytes_up, row.bytes_down) for row in reports]
+
+
+def _together(train: Samples, test: Samples) -> Arrays:
+    features, label = (np.concatenate([a.numpy(), b.numpy()]) for a, b in ((train.features, test.features), (train.labels, test.labels)))
+    return {"features": features, "label": label, "test": np.arange(len(label)) >= len(train)}
+
+
+def test_the_digits_uploaded_in_one_piece_train_as_the_built_in_ones(kept: Any, tmp_path: Path) -> None:
+    digits = images(Digits(kind="digits"), tmp_path)
+    own = merged(OF_DIGITS, {"problem": {"dataset": kept(_together(digits.train, digits.test))}})
+    assert _rows(own, tmp_path) == _rows(OF_DIGITS, tmp_path)
+
+
+def test_synthetic_clients_uploaded_train_as_the_drawn_ones(kept: Any, tmp_path: Path) -> None:
+    drawn = synthetic(Synthetic.model_validate(SYNTHETIC["problem"]["dataset"]), 0)
+    held = _together(drawn.dataset.train, drawn.dataset.test)
+    owner = np.full(len(held["label"]), 0)
+    owner[: drawn.sizes.sum()] = np.repeat(np.arange(8), drawn.sizes)
+    own = merged(SYNTHETIC, {"problem": {"dataset": kept({**held, "client": owner})}})
+    assert _rows(own, tmp_path) == _rows(SYNTHETIC, tmp_path)
+
+
+@pytest.mark.parametrize("engine", ["reference", "vectorised"])
+def test_federated_regression_is_the_recursion_worked_out_by_hand(kept: Any, tmp_path: Path, engine: str) -> None:
+    """FedAvg with K full gradient steps: theta_i <- theta_i - lr (1/n_i sum (w z + b - t) [z, 1]), theta = sum_i n_i / n theta_i."""
+    lr, steps, rounds = 0.1, 3, 4
+    held = arrays(label=np.random.default_rng(1).normal(size=60))
+    document = {
+        "name": "regression",
+        "problem": {"dataset": kept(held), "model": {"kind": "linear", "l2": 0.01}},
+        "algorithm": {"kind": "fedavg"},
+        "local": {"lr": lr, "steps": steps, "batch_size": "full"},
+        "rounds": rounds,
+        "execution": {"precision": "float64", "engine": engine},
+    }
+    simulation = Simulation(specification(document), 0, data_dir=tmp_path)
+    theta = simulation._server.x.numpy().copy()
+    inputs = np.column_stack([held["features"], np.ones(60)])
+    train = ~held["test"]
+    members = [np.flatnonzero(train & (held["client"] == name)) for name in np.unique(held["client"])]
+    for _ in range(rounds):
+        average = np.zeros_like(theta)
+        for rows in members:
+            own = theta.copy()
+            for _ in range(steps):
+                own -= lr * (inputs[rows].T @ (inputs[rows] @ own - held["label"][rows]) / len(rows) + 0.01 * own)
+            average += own * len(rows) / train.sum()
+        theta = average
+    *_, report = [simulation.advance() for _ in range(rounds)]
+    np.testing.assert_allclose(simulation._server.x.numpy(), theta, rtol=0, atol=1e-10)
+    losses = 0.5 * (inputs @ theta - held["label"]) ** 2
+    assert report.train_loss == pytest.approx(losses[train].mean() + 0.005 * theta @ theta, abs=1e-10)
+    assert report.test_loss == pytest.approx(losses[~train].mean(), abs=1e-10)
+    assert report.test_accuracy is None
+
+
+def test_each_client_holds_its_training_samples_in_the_order_of_the_file(kept: Any, tmp_path: Path) -> None:
+    held = arrays()
+    spec = Uploaded.model_validate(kept(held))
+    data = uploaded(spec, shelf(tmp_path))
+    assert isinstance(data, FederatedData)
+    for number, name in enumerate(np.unique(held["client"])):
+        own = (held["client"] == name) & ~held["test"]
+        mine = data.dataset.train.take(data.rows(number))
+        np.testing.assert_array_equal(mine.features.numpy(), held["features"][own])
+        np.testing.assert_array_equal(mine.labels.numpy(), held["label"][own])
+    assert torch.equal(data.dataset.test.features, torch.from_numpy(held["features"][held["test"]]))
+    assert spec.known.digest in data.dataset.source
+
+
+def test_data_without_test_samples_and_of_one_sample_clients_are_trained_on(kept: Any, tmp_path: Path) -> None:
+    held = arrays(test=None, client=np.arange(60))
+    document = merged(SYNTHETIC, {"problem": {"dataset": kept(held)}})
+    for train_loss, test_loss, test_accuracy, *_ in _rows(document, tmp_path):
+        assert np.isfinite(train_loss)
+        assert (test_loss, test_accuracy) == (None, None)
+
+
+def test_data_in_one_piece_have_no_clients_yet(kept: Any, tmp_path: Path) -> None:
+    spec = Uploaded.model_validate(kept(arrays(client=None)))
+    assert isinstance(uploaded(spec, shelf(tmp_path)), Dataset)
+    assert spec.known.clients is None
+
+
+def test_the_same_content_in_another_file_is_kept_once(kept: Any, tmp_path: Path) -> None:
+    block = kept(arrays())
+    other = tmp_path / "mine.parquet"
+    other.write_bytes(parquet(arrays()))
+    assert keep(str(other), tmp_path) == block
+    assert len(list((tmp_path / "uploaded").iterdir())) == 1
+
+
+def test_what_is_not_there_or_damaged_is_said_to_be(kept: Any, tmp_path: Path) -> None:
+    spec = Uploaded.model_validate(kept(arrays()))
+    path = shelf(tmp_path).path(spec.known.digest)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(DataUnavailableError, match="upload it again"):
+        uploaded(spec, shelf(tmp_path))
+    path.unlink()
+    with pytest.raises(DataUnavailableError, match=r"keep the data set here by fedcore\.uploads\.local\.keep"):
+        uploaded(spec, shelf(tmp_path))
+
+
+def test_what_cannot_be_trained_on_is_not_kept(kept: Any, tmp_path: Path) -> None:
+    with pytest.raises(UploadError, match="label"):
+        kept(arrays(label=np.ones(60, int)))
+    assert not (tmp_path / "uploaded").exists()

@@ -1,0 +1,79 @@
+"""What an uploaded data set asks of the rest of a specification."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from fedcore.errors import SpecificationError
+from fedcore.spec.shapes import data_shape, dimension, population
+from tests.documents import Document, specification
+
+CONTENT: Document = {
+    "digest": "0" * 64,
+    "features": [1, 8, 8],
+    "classes": 10,
+    "clients": 5,
+    "train_samples": 50,
+    "test_samples": 0,
+}
+IID: Document = {"kind": "iid", "clients": 4}
+BASE: Document = {
+    "name": "own",
+    "problem": {"dataset": {"kind": "uploaded", "id": "set_1", "content": CONTENT}, "model": {"kind": "logistic"}},
+    "algorithm": {"kind": "fedavg"},
+    "local": {"lr": 0.1, "epochs": 1},
+    "rounds": 1,
+}
+
+
+def _own(model: str = "logistic", partition: Document | None = None, **content: Any) -> Document:
+    problem = {"dataset": {**BASE["problem"]["dataset"], "content": CONTENT | content}, "model": {"kind": model}}
+    return BASE | {"problem": problem | ({"partition": partition} if partition else {})}
+
+
+def test_sizes_follow_from_the_content() -> None:
+    problem = specification(BASE).problem
+    assert (population(problem), dimension(problem), data_shape(problem.dataset).train_samples) == (5, 650, 50)
+    pieces = specification(_own(clients=None, partition=IID)).problem
+    assert population(pieces) == 4
+    real = specification(_own("linear", classes=0)).problem
+    assert dimension(real) == 65
+
+
+@pytest.mark.parametrize(
+    ("document", "told"),
+    [
+        (_own(partition=IID), "uploaded comes divided into clients; leave `partition` out"),
+        (_own(clients=None), "uploaded comes in one piece; give a `partition`"),
+        (_own(classes=0), "real numbers: use the model `linear`, or upload integers 0..C-1"),
+        (_own("linear", {**IID, "kind": "dirichlet", "alpha": 1.0}, classes=0, clients=None), "dirichlet divides classes"),
+        (BASE | {"problem": {**BASE["problem"], "dataset": {"kind": "uploaded", "id": "set_1"}}}, "must be known"),
+        (BASE | {"problem": {**BASE["problem"], "dataset": {"kind": "uploaded", "id": "../x", "content": CONTENT}}}, "pattern"),
+    ],
+)
+def test_what_does_not_fit_is_refused(document: Document, told: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        specification(document)
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize(("features", "told"), [([8, 8], r"\[8, 8\]: use logistic or mlp"), ([1, 3, 8], "at least 4 x 4, these are 3 x 8")])
+def test_models_of_images_need_images(features: list[int], told: str) -> None:
+    with pytest.raises(SpecificationError, match=told) as refused:
+        specification(_own("cnn", features=features))
+    assert refused.value.pointer == "/problem/model"
+
+
+def test_cross_checks_count_its_clients_and_samples() -> None:
+    with pytest.raises(SpecificationError, match="6 clients cannot be drawn from 5"):
+        specification(BASE, participation={"kind": "uniform", "clients_per_round": 6})
+    with pytest.raises(SpecificationError, match="need more than the 50 there are"):
+        specification(_own(clients=None, partition={"kind": "iid", "clients": 51}))
+
+
+def test_a_sweep_may_change_the_whole_data_set_but_not_what_describes_it() -> None:
+    other = {"kind": "uploaded", "id": "set_2", "content": CONTENT | {"clients": 7}}
+    arms = specification(BASE, sweep={"problem.dataset": [BASE["problem"]["dataset"], other]}).arms()
+    assert [population(arm.spec.problem) for arm in arms] == [5, 7]
+    assert [arm.name for arm in arms] == ["uploaded id=set_1", "uploaded id=set_2"]
