@@ -82,7 +82,7 @@ def measure(dataset: str, model: dict[str, Any], batch_size: int, steps: int, en
     problem = _random(spec)
     setting = Setting(spec, 0, spec.build(), problem, ENGINES[engine])
     server, before = start(setting), _peak_mb()
-    table = ClientTable(client_vectors(setting.algorithm), CLIENTS, server.x)
+    table = ClientTable(client_vectors(setting.algorithm, server.x), CLIENTS)
     traffic = Traffic(setting.algorithm, CLIENTS, problem.dim, 4)
     server, _ = play(setting, server, table, traffic, 1)
     began = time.perf_counter()

@@ -8,7 +8,9 @@ Glossary. One word for one thing, here and everywhere else:
 - *direction*: in a rule, what a local step descends along; in an aggregator, what the server moves along.
 - *effort* ||a_i||_1: how far the local solver travels, over lr, when every gradient is 1 (FedNova, Section III);
   tau_i for plain SGD.
+- *anchor*: a client's full gradient at x, before it trains. *gathered*: the cohort's mean anchor, as the server sends it back.
 - *memory*: vectors a client keeps between rounds. *shared*: vectors the server broadcasts beside x.
+- *book*: what the server's aggregator keeps between rounds, tensors of any shape by name.
 
 Every tensor's last axis is the parameters, D; any axes before it are clients. So a rule is written for one client and
 serves a cohort, and nothing here imports a tensor library: the operations are those of the tensors handed in.
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Vectors = Mapping[str, "Tensor"]
+Opening = Literal["compressed", "exact", "zero"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,8 @@ class Local:
     """[..., D] each."""
     anchor: Tensor | None
     """[..., D] the client's full gradient at x, if the rule asks for it."""
+    gathered: Tensor | None
+    """[D] the weighted mean of the cohort's anchors, if the rule gathers them; compression may have changed it."""
     steps: Tensor
     """[..., 1] tau_i."""
     effort: Tensor
@@ -64,6 +69,8 @@ class Upload:
 class Cohort:
     """The clients whose uploads reach the server in one round."""
 
+    clients: Tensor
+    """[M] ids, ascending."""
     weights: Tensor
     """[M] aggregation weights w_i."""
     share: Tensor
@@ -81,8 +88,12 @@ class Rule:
     """The client's half of an algorithm and the server's answer to it; as it stands, FedAvg's."""
 
     def memory(self) -> tuple[str, ...]:
-        """Names of the vectors each client keeps; they start at zero."""
+        """Names of the vectors each client keeps; they start at zero, unless `start` says otherwise."""
         return ()
+
+    def start(self, x: Tensor) -> Vectors:
+        """Where those of the memory that do not start at zero start, [D] each, given the first model x [D]."""
+        return {}
 
     def shared(self) -> tuple[str, ...]:
         """Names of the vectors the server broadcasts beside x; they start at zero."""
@@ -92,6 +103,25 @@ class Rule:
         """Whether each client computes its full gradient at x before it trains."""
         return False
 
+    def gathers(self) -> bool:
+        """Whether each round begins with an exchange, anchors up and their weighted mean down.
+
+        Compression then acts on those, and the models go exactly.
+        """
+        return False
+
+    def opening(self) -> Opening:
+        """The exchange of the first round: compressed as any, exact, or none and a gathered gradient of zero."""
+        return "compressed"
+
+    def compares(self) -> bool:
+        """Whether the gradient a step hands to `direction` is that at y less that at x, over the same mini-batch."""
+        return False
+
+    def pace(self, steps: Tensor) -> Tensor | float:
+        """What multiplies the step size of a client that takes `steps` local steps, [..., 1]."""
+        return 1.0
+
     def direction(self, grad: Tensor, y: Tensor, local: Local) -> Tensor:
         """What a local step descends along, [..., D]."""
         return grad
@@ -99,6 +129,10 @@ class Rule:
     def finish(self, y: Tensor, local: Local) -> Upload:
         """What the client sends and keeps after its last step."""
         return Upload(delta=y - local.x)
+
+    def settle(self, upload: Upload, x: Tensor, local: Local) -> Vectors:
+        """The client's memory once it has heard the next model x [D]; `local` and `upload` are the round's."""
+        return upload.memory
 
     def absorb(self, shared: Vectors, sent: Vectors, cohort: Cohort) -> Vectors:
         """The shared vectors [D] after the server has received `sent` [M, D]."""
@@ -131,17 +165,34 @@ class Solver:
         return direction, direction
 
 
+@dataclass(frozen=True, slots=True)
+class Combined:
+    """What an aggregator makes of a round."""
+
+    direction: Tensor
+    """[D] x + direction is where plain averaging would put the server."""
+    coefficients: Tensor
+    """[M] what each client's delta counts in the direction."""
+    book: Vectors
+    """The aggregator's new book."""
+
+
 @dataclass(frozen=True)
 class Aggregator:
     """Cohort deltas to one direction; as it stands, the weighted mean of FedAvg."""
+
+    def start(self, x: Tensor) -> Vectors:
+        """The book before the first round, of the type and on the device of x [D]."""
+        return {}
 
     def coefficients(self, deltas: Tensor, cohort: Cohort) -> Tensor:
         """c_i [M]: what each of the deltas [M, D] counts in the direction."""
         return cohort.weights
 
-    def combine(self, deltas: Tensor, cohort: Cohort) -> Tensor:
-        """Deltas [M, D] to a direction [D], sum_i c_i delta_i: x + direction is where plain averaging would put the server."""
-        return self.coefficients(deltas, cohort) @ deltas
+    def combine(self, deltas: Tensor, cohort: Cohort, book: Vectors) -> Combined:
+        """Deltas [M, D] to a direction; as it stands sum_i c_i delta_i."""
+        coefficients = self.coefficients(deltas, cohort)
+        return Combined(coefficients @ deltas, coefficients, book)
 
 
 @dataclass(frozen=True)

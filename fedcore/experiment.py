@@ -95,7 +95,7 @@ class Simulation:
         self._setting = Setting(spec, seed, spec.build(), problem, ENGINES[self.engine])
         self._server = start(self._setting)
         population, word = len(problem.share), self._server.x.element_size()
-        self._clients = ClientTable(client_vectors(self._setting.algorithm), population, self._server.x)
+        self._clients = ClientTable(client_vectors(self._setting.algorithm, self._server.x), population)
         self._traffic = Traffic(self._setting.algorithm, population, problem.dim, word)
         self.round, self.diverged = 0, False
 
@@ -129,6 +129,7 @@ class Simulation:
         tensors = {"broadcast": server.broadcast, "residual": server.residual}
         tensors |= {f"optimiser.{name}": value for name, value in server.optimiser.items()}
         tensors |= {f"shared.{name}": value for name, value in server.shared.items()}
+        tensors |= {f"book.{name}": value for name, value in server.book.items()}
         tensors |= {f"clients.{name}": value for name, value in self._clients.state().items()}
         tensors["last_heard"] = torch.from_numpy(self._traffic.last_heard)
         manifest = {"run": self._fingerprint, "round": self.round, "clock": server.clock, "diverged": self.diverged}
@@ -145,6 +146,8 @@ class Simulation:
             residual=tensors["residual"].to(like),
             optimiser={name: value.to(like) for name, value in _under("optimiser.", tensors).items()},
             shared={name: value.to(like) for name, value in _under("shared.", tensors).items()},
+            book={name: value.to(like.device) for name, value in _under("book.", tensors).items()},
+            models_compressed=self._server.models_compressed,
             clock=manifest["clock"],
         )
         self._clients.load(_under("clients.", tensors))

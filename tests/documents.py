@@ -8,7 +8,19 @@ from fedcore import ExperimentSpec
 
 Document = dict[str, Any]
 
-ALGORITHMS = ("fedavg", "fedprox", "fednova", "scaffold", "fedavgm", "fedadagrad", "fedadam", "fedyogi")
+ALGORITHMS = (
+    "fedavg",
+    "fedprox",
+    "fednova",
+    "scaffold",
+    "vrlsgd",
+    "fedavgm",
+    "fedadagrad",
+    "fedadam",
+    "fedyogi",
+    "feddyn",
+    "fedsplit",
+)
 
 COMPRESSORS: Document = {"top_k": {"ratio": 0.1}, "rand_k": {"ratio": 0.1}, "qsgd": {"levels": 5}, "sign": {}}
 """Each compressor, with a level where it has one."""

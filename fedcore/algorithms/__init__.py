@@ -6,14 +6,30 @@ from pydantic import Field
 
 from fedcore.algorithms.fedavg import FedAvg
 from fedcore.algorithms.fedavgm import FedAvgM
+from fedcore.algorithms.feddyn import FedDyn
 from fedcore.algorithms.fednova import FedNova
 from fedcore.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
 from fedcore.algorithms.fedprox import FedProx
+from fedcore.algorithms.fedsplit import FedSplit
 from fedcore.algorithms.scaffold import Scaffold
+from fedcore.algorithms.vrlsgd import VrlSgd
 
 AnyAlgorithm = Annotated[
-    FedAvg | FedProx | FedNova | Scaffold | FedAvgM | FedAdagrad | FedAdam | FedYogi,
+    FedAvg | FedProx | FedNova | Scaffold | VrlSgd | FedAvgM | FedAdagrad | FedAdam | FedYogi | FedDyn | FedSplit,
     Field(discriminator="kind"),
 ]
 
-__all__ = ["AnyAlgorithm", "FedAdagrad", "FedAdam", "FedAvg", "FedAvgM", "FedNova", "FedProx", "FedYogi", "Scaffold"]
+__all__ = [
+    "AnyAlgorithm",
+    "FedAdagrad",
+    "FedAdam",
+    "FedAvg",
+    "FedAvgM",
+    "FedDyn",
+    "FedNova",
+    "FedProx",
+    "FedSplit",
+    "FedYogi",
+    "Scaffold",
+    "VrlSgd",
+]

@@ -1,12 +1,12 @@
 """What the server hands a cohort at the start of a round: model, work, mini-batches, step sizes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcore.core import Vectors
+from fedcore.core import Local
 from fedcore.engine.schedule import StepSizes
 
 Ids = NDArray[np.int64]
@@ -25,11 +25,16 @@ class Assignment:
     noise: tuple[NDArray[np.float64], ...] | None
     """M arrays [tau_i, D] added to the gradients, if the problem asks for noise."""
     sizes: StepSizes
-    effort: NDArray[np.float64]
-    """[M] ||a_i||_1."""
-    x: Tensor
-    """[D] the model as broadcast."""
-    shared: Vectors
-    """[D] each."""
-    memory: Vectors
-    """[M, D] each."""
+    local: Local
+    """What the clients know, each in its row."""
+
+
+def select(local: Local, rows: Tensor | slice | int) -> Local:
+    """What some of the clients, or one of them, know."""
+    return replace(
+        local,
+        memory={name: vectors[rows] for name, vectors in local.memory.items()},
+        anchor=None if local.anchor is None else local.anchor[rows],
+        steps=local.steps[rows],
+        effort=local.effort[rows],
+    )

@@ -1,6 +1,6 @@
 """What clients keep between rounds, as tables of rows; a client that never took part costs nothing."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -12,22 +12,23 @@ _ABSENT = -1
 
 
 class ClientTable:
-    """Named vectors [D] per client; those of a client never written are zero. Changes in place.
+    """Named vectors [D] per client. Changes in place.
 
     Rows are stored in the order in which clients first took part, in blocks that double when full.
     """
 
-    def __init__(self, names: Iterable[str], population: int, like: Tensor) -> None:
-        """Keep `names` for each of `population` clients, each vector of the shape, type and device of `like` [D]."""
+    def __init__(self, start: Mapping[str, Tensor], population: int) -> None:
+        """Keep vectors by name for each of `population` clients; `start` [D] each is what they are for a client never written."""
         self._slots = np.full(population, _ABSENT, np.int64)
         self._ids = np.empty(0, np.int64)
-        self._rows = {name: like.new_zeros((0, like.shape[-1])) for name in names}
+        self._start = dict(start)
+        self._rows = {name: vector.new_zeros((0, len(vector))) for name, vector in start.items()}
 
     def gather(self, clients: Ids) -> Mapping[str, Tensor]:
         """The vectors [M, D] of `clients` [M], by name."""
         known = torch.from_numpy(self._slots[clients] != _ABSENT)
         slots = torch.from_numpy(np.maximum(self._slots[clients], 0))
-        return {name: self._gather_one(rows, slots.to(rows.device), known.to(rows.device)) for name, rows in self._rows.items()}
+        return {name: self._gather_one(name, rows, slots.to(rows.device), known.to(rows.device)) for name, rows in self._rows.items()}
 
     def scatter(self, clients: Ids, vectors: Mapping[str, Tensor]) -> None:
         """Store `vectors` [M, D] of distinct `clients` [M]; every name of the table must be given."""
@@ -50,10 +51,11 @@ class ClientTable:
         self._slots[self._ids] = np.arange(len(self._ids))
         self._rows = {name: state[f"rows.{name}"].to(rows) for name, rows in self._rows.items()}
 
-    def _gather_one(self, rows: Tensor, slots: Tensor, known: Tensor) -> Tensor:
+    def _gather_one(self, name: str, rows: Tensor, slots: Tensor, known: Tensor) -> Tensor:
+        start = self._start[name]
         if not len(rows):
-            return rows.new_zeros((len(slots), rows.shape[1]))
-        return rows[slots].masked_fill(~known[:, None], 0.0)
+            return start.repeat(len(slots), 1)
+        return torch.where(known[:, None], rows[slots], start)
 
     def _admit(self, clients: Ids) -> None:
         new = clients[self._slots[clients] == _ABSENT]

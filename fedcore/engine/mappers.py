@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedcore.core import Algorithm, Local, Upload, Vectors
 from fedcore.data.plan import PADDING
-from fedcore.engine.assignment import Assignment, Ids
+from fedcore.engine.assignment import Assignment, Ids, select
 from fedcore.problems import Problem
 
 
@@ -34,31 +34,18 @@ def reference(algorithm: Algorithm, problem: Problem, assignment: Assignment) ->
     )
 
 
-def local_of(algorithm: Algorithm, problem: Problem, assignment: Assignment, row: int) -> Local:
-    """What the client in one row of the assignment knows while it trains."""
-    x = assignment.x
-    return Local(
-        x=x,
-        shared=assignment.shared,
-        memory={name: vectors[row] for name, vectors in assignment.memory.items()},
-        anchor=problem.gradient(x, int(assignment.clients[row]), None) if algorithm.rule.needs_anchor() else None,
-        steps=x.new_full((1,), int(assignment.steps[row])),
-        effort=x.new_full((1,), float(assignment.effort[row])),
-        lr=assignment.sizes.first,
-    )
-
-
 def _train_one(algorithm: Algorithm, problem: Problem, assignment: Assignment, row: int) -> Upload:
-    client, x = int(assignment.clients[row]), assignment.x
-    local = local_of(algorithm, problem, assignment, row)
-    y, velocity = x, None
+    client, local = int(assignment.clients[row]), select(assignment.local, row)
+    y, velocity = local.x, None
     for k, batch in enumerate(assignment.batches[row]):
-        samples = torch.from_numpy(batch[batch != PADDING]).to(x.device)
+        samples = torch.from_numpy(batch[batch != PADDING]).to(y.device)
         grad = problem.gradient(y, client, samples)
-        if assignment.noise is not None:
-            grad = grad + torch.from_numpy(assignment.noise[row][k]).to(x)
+        if algorithm.rule.compares():
+            grad = grad - problem.gradient(local.x, client, samples)
+        elif assignment.noise is not None:
+            grad = grad + torch.from_numpy(assignment.noise[row][k]).to(y)
         direction, velocity = algorithm.solver.direction(algorithm.rule, grad, y, velocity, local)
-        y = y - assignment.sizes[k] * direction
+        y = y - assignment.sizes[k] * algorithm.rule.pace(local.steps) * direction
     return algorithm.rule.finish(y, local)
 
 
@@ -72,7 +59,7 @@ def vectorised(algorithm: Algorithm, problem: Problem, assignment: Assignment) -
     together = max(1, problem.capacity // _widest(assignment.batches))
     groups = np.split(order, range(together, len(order), together))
     uploads = [_train_together(algorithm, problem, assignment, group) for group in groups]
-    back = torch.from_numpy(np.argsort(order, kind="stable")).to(assignment.x.device)
+    back = torch.from_numpy(np.argsort(order, kind="stable")).to(assignment.local.x.device)
     return Upload(
         delta=torch.cat([upload.delta for upload in uploads])[back],
         memory=_take(_join([upload.memory for upload in uploads]), back),
@@ -82,21 +69,8 @@ def vectorised(algorithm: Algorithm, problem: Problem, assignment: Assignment) -
 
 def _train_together(algorithm: Algorithm, problem: Problem, assignment: Assignment, order: Ids) -> Upload:
     """Step k works on the clients of `order` that have more than k steps; they come by descending steps."""
-    local = _sorted_local(algorithm, problem, assignment, order)
+    local = select(assignment.local, torch.from_numpy(order).to(assignment.local.x.device))
     return algorithm.rule.finish(_advance(algorithm, problem, assignment, order, local), local)
-
-
-def _sorted_local(algorithm: Algorithm, problem: Problem, assignment: Assignment, order: Ids) -> Local:
-    x = assignment.x
-    return Local(
-        x=x,
-        shared=assignment.shared,
-        memory=_take(assignment.memory, torch.from_numpy(order).to(x.device)),
-        anchor=problem.client_gradients(x, assignment.clients[order]) if algorithm.rule.needs_anchor() else None,
-        steps=torch.from_numpy(assignment.steps[order, None]).to(x),
-        effort=torch.from_numpy(assignment.effort[order, None]).to(x),
-        lr=assignment.sizes.first,
-    )
 
 
 def _advance(algorithm: Algorithm, problem: Problem, assignment: Assignment, order: Ids, local: Local) -> Tensor:
@@ -110,16 +84,18 @@ def _advance(algorithm: Algorithm, problem: Problem, assignment: Assignment, ord
         if active < len(y):
             finished.append(y[active:])
             y, velocity = y[:active], None if velocity is None else velocity[:active]
-            local = _first(local, active)
+            local = select(local, slice(active))
         rows = order[:active]
         stacked = problem.stack(assignment.clients[rows], _batches(assignment, rows, stretch))
-        noise = _noise(assignment, rows, stretch, y)
+        noise, pace = _noise(assignment, rows, stretch, y), rule.pace(local.steps)
         for k in range(stretch.stop - stretch.start):
             grad = stacked.gradient(y, k)
-            if noise is not None:
+            if rule.compares():
+                grad = grad - stacked.gradient(local.x.expand(active, -1), k)
+            elif noise is not None:
                 grad = grad + noise[:, k]
             direction, velocity = solver.direction(rule, grad, y, velocity, local)
-            y = y.sub(direction, alpha=sizes[stretch.start + k])
+            y = y.sub(direction if isinstance(pace, float) else pace * direction, alpha=sizes[stretch.start + k])
     return torch.cat([y, *reversed(finished)])
 
 
@@ -161,18 +137,6 @@ def _noise(assignment: Assignment, rows: Ids, stretch: _Stretch, like: Tensor) -
     if assignment.noise is None:
         return None
     return torch.from_numpy(np.stack([assignment.noise[row][stretch.start : stretch.stop] for row in rows])).to(like)
-
-
-def _first(local: Local, active: int) -> Local:
-    return Local(
-        x=local.x,
-        shared=local.shared,
-        memory={name: vectors[:active] for name, vectors in local.memory.items()},
-        anchor=None if local.anchor is None else local.anchor[:active],
-        steps=local.steps[:active],
-        effort=local.effort[:active],
-        lr=local.lr,
-    )
 
 
 def _join(parts: list[Vectors]) -> Vectors:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedcore.core import Algorithm, Cohort
+from fedcore.core import Algorithm, Cohort, Combined
 from fedcore.engine.assignment import Assignment
 
 
@@ -18,5 +18,5 @@ class Observation:
     deltas: Tensor
     """[M, D] y_i - x as the clients computed it, before compression."""
     cohort: Cohort
-    coefficients: Tensor
-    """[M] what each client's delta counts in the server's direction."""
+    combined: Combined
+    """The server's direction, what each client's delta counted in it, and the aggregator's book."""

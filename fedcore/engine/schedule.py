@@ -54,14 +54,15 @@ def effort(rule: Rule, solver: Solver, sizes: StepSizes, steps: NDArray[np.int64
         return np.zeros(0)
     # Powers of two, so that draws of tau_i that vary from round to round share a table.
     longest = 1 << int(steps.max() - 1).bit_length()
-    return _travel(rule, replace(solver, weight_decay=0.0), sizes, longest)[steps - 1]
+    travelled = _travel(rule, replace(solver, weight_decay=0.0), sizes, longest)[steps - 1]
+    return np.asarray(travelled * rule.pace(cast("Any", steps)))
 
 
 @lru_cache(maxsize=64)
 def _travel(rule: Rule, solver: Solver, sizes: StepSizes, steps: int) -> NDArray[np.float64]:
     zeros = cast("Any", dict.fromkeys({*rule.memory(), *rule.shared()}, 0.0))
     scalar = cast("Any", 0.0)
-    local = Local(x=scalar, shared=zeros, memory=zeros, anchor=None, steps=scalar, effort=scalar, lr=sizes.first)
+    local = Local(x=scalar, shared=zeros, memory=zeros, anchor=None, gathered=scalar, steps=scalar, effort=scalar, lr=sizes.first)
 
     y, velocity, travelled = cast("Any", 0.0), None, []
     for k in range(steps):

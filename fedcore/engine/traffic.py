@@ -18,10 +18,12 @@ class Traffic:
 
     def __init__(self, algorithm: Algorithm, population: int, dim: int, word: int) -> None:
         """For messages of D = `dim` numbers of `word` bytes."""
+        up, down = (compressor.message_bytes(dim, word) for compressor in (algorithm.uplink, algorithm.downlink))
         self._dense = Compressor().message_bytes(dim, word)
         self._extra = len(algorithm.rule.shared()) * self._dense
-        self._up = algorithm.uplink.message_bytes(dim, word)
-        self._down = algorithm.downlink.message_bytes(dim, word)
+        self._gathers, self._opening = algorithm.rule.gathers(), algorithm.rule.opening()
+        self._up, self._down = (self._dense, self._dense) if self._gathers else (up, down)
+        self._gathering = (up, down) if self._gathers else (0, 0)
         self.last_heard = np.full(population, NEVER, np.int64)
 
     def up(self, clients: int) -> int:
@@ -34,3 +36,10 @@ class Traffic:
         missed = np.minimum((round - last) * self._down, self._dense)
         self.last_heard[clients] = round
         return int(np.where(last == NEVER, self._dense, missed).sum()) + len(clients) * self._extra
+
+    def exchange(self, clients: int, round: int) -> tuple[int, int]:
+        """Bytes up and down of the exchange of gradients that `clients` begin `round` with: one message each in either direction."""
+        up, down = self._gathering
+        if self._gathers and round == 1 and self._opening != "compressed":
+            up = down = self._dense if self._opening == "exact" else 0
+        return clients * up, clients * down

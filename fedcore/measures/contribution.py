@@ -21,7 +21,7 @@ def implied_weights(observed: Observation) -> tuple[Floats, float]:
 
     For FedAvg c_i = p_i, for FedNova c_i = p_i tau_eff / ||a_i||_1. The server's own step size is left out.
     """
-    travelled = _array(observed.coefficients) * observed.assignment.effort
+    travelled = _array(observed.combined.coefficients) * _array(observed.cohort.effort)
     tau_eff = float(travelled.sum())
     return travelled / tau_eff, tau_eff
 

@@ -6,7 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from fedcore.core import Local
-from fedcore.engine.mappers import local_of
+from fedcore.engine.assignment import select
 from fedcore.engine.observation import Observation
 from fedcore.measures.base import Measured
 from fedcore.problems import Problem
@@ -32,8 +32,8 @@ def inexactness(problem: Problem, observed: Observation) -> Measured:
 
 
 def _gamma(problem: Problem, observed: Observation, row: int) -> float:
-    client, x = int(observed.assignment.clients[row]), observed.assignment.x
-    local = local_of(observed.algorithm, problem, observed.assignment, row)
+    client, x = int(observed.assignment.clients[row]), observed.assignment.local.x
+    local = select(observed.assignment.local, row)
 
     def slope(y: Tensor) -> float:
         """|grad h_i(y; x)|."""

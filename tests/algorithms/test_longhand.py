@@ -87,6 +87,47 @@ def scaffold(option: int) -> Callable[[Vector, list[int]], Vector]:
     return round_of
 
 
+def vrlsgd() -> Callable[[Vector, list[int]], Vector]:
+    drift = np.zeros((4, 3))
+
+    def round_of(x: Vector, cohort: list[int]) -> Vector:
+        models = {i: sgd(i, x, -drift[i]) for i in cohort}
+        mean = np.mean(list(models.values()), axis=0)
+        for i in cohort:
+            drift[i] += (mean - models[i]) / (STEPS[i] * ETA)
+        return mean
+
+    return round_of
+
+
+def feddyn(alpha: float) -> Callable[[Vector, list[int]], Vector]:
+    g, h = np.zeros((4, 3)), np.zeros(3)
+
+    def round_of(x: Vector, cohort: list[int]) -> Vector:
+        nonlocal h
+        theta = {k: sgd(k, x, -g[k], mu=alpha) for k in cohort}
+        for k in cohort:
+            g[k] -= alpha * (theta[k] - x)
+        h = h - alpha / 4 * sum(theta[k] - x for k in cohort)
+        return np.mean(list(theta.values()), axis=0) - h / alpha
+
+    return round_of
+
+
+def fedsplit(s: float) -> Callable[[Vector, list[int]], Vector]:
+    z = np.array([X0] * 4)
+
+    def round_of(x: Vector, cohort: list[int]) -> Vector:
+        for i in cohort:
+            u = x.copy()
+            for _ in range(STEPS[i]):
+                u = u - ETA * (gradient(i, u) + (u - (2 * x - z[i])) / s)
+            z[i] += 2 * (u - x)
+        return z.mean(0)
+
+    return round_of
+
+
 def variance_reduced_fednova() -> Callable[[Vector, list[int]], Vector]:
     d = np.zeros((4, 3))
 
@@ -142,6 +183,9 @@ CASES: dict[str, tuple[Document, Document, Callable[[], Callable[[Vector, list[i
     "fednova variance-reduced": ({"kind": "fednova", "variance_reduction": True}, {}, variance_reduced_fednova),
     "scaffold option 1": ({"kind": "scaffold", "option": 1}, {}, lambda: scaffold(1)),
     "scaffold option 2": ({"kind": "scaffold"}, {}, lambda: scaffold(2)),
+    "vrlsgd": ({"kind": "vrlsgd"}, {}, vrlsgd),
+    "feddyn": ({"kind": "feddyn", "alpha": 0.6}, {}, lambda: feddyn(0.6)),
+    "fedsplit": ({"kind": "fedsplit", "s": 0.4}, {}, lambda: fedsplit(0.4)),
     "fedavgm": ({"kind": "fedavgm", "beta": 0.8, "server_lr": 0.5}, {}, lambda: momentum_server(0.8, nesterov=False)),
     "fedavgm nesterov": (
         {"kind": "fedavgm", "beta": 0.8, "nesterov": True, "server_lr": 0.5},

@@ -1,0 +1,69 @@
+"""FedDyn: dynamic regularisation, which makes the clients' optima agree with the server's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from fedcore.algorithms.base import AlgorithmSpec
+from fedcore.core import Aggregator, Cohort, Combined, Local, Rule, Upload, Vectors
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class DynamicRegulariser(Rule):
+    """The gradient of F_k(y) - <g_k, y> + alpha/2 |y - x|^2, with g_k <- g_k - alpha (y - x) after the last step."""
+
+    alpha: float = 0.1
+
+    def memory(self) -> tuple[str, ...]:
+        return ("gradient",)
+
+    def direction(self, grad: Tensor, y: Tensor, local: Local) -> Tensor:
+        return grad - local.memory["gradient"] + self.alpha * (y - local.x)
+
+    def finish(self, y: Tensor, local: Local) -> Upload:
+        delta = y - local.x
+        return Upload(delta, memory={"gradient": local.memory["gradient"] - self.alpha * delta})
+
+
+@dataclass(frozen=True)
+class DynamicAveraging(Aggregator):
+    """h <- h - (alpha/N) sum_S delta_k, and x moves by mean_S delta_k - h/alpha."""
+
+    alpha: float = 0.1
+
+    def start(self, x: Tensor) -> Vectors:
+        return {"h": x.new_zeros(x.shape)}
+
+    def combine(self, deltas: Tensor, cohort: Cohort, book: Vectors) -> Combined:
+        h = book["h"] - self.alpha / cohort.population * deltas.sum(0)
+        return Combined(cohort.weights @ deltas - h / self.alpha, cohort.weights + 1 / cohort.population, {"h": h})
+
+
+class FedDyn(AlgorithmSpec):
+    """Each client minimises F_k less a linear term that it learns, near x; the server leans the mean against their drift.
+
+        th_k ~ argmin F_k(th) - <g_k, th> + alpha/2 |th - x|^2,   g_k <- g_k - alpha (th_k - x)
+        h <- h - (alpha/N) sum_S (th_k - x),                      x <- mean_S th_k - h/alpha
+
+    The minimisation is tau_k local SGD steps from x, as everywhere; any number of them has the minimiser of the uniform
+    sum as its fixed point. g_k and h start at zero; clients outside the cohort keep their g_k.
+    """
+
+    source = "Acar et al., Federated Learning Based on Dynamic Regularization, ICLR 2021, Algorithm 1"
+    weighting = "uniform"
+
+    kind: Literal["feddyn"] = "feddyn"
+    alpha: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 0.1
+    """Strength of the regulariser."""
+
+    def rule(self) -> Rule:
+        return DynamicRegulariser(self.alpha)
+
+    def aggregator(self) -> Aggregator:
+        return DynamicAveraging(self.alpha)

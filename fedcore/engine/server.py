@@ -1,0 +1,72 @@
+"""What a run is, and the server's state between its rounds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcore.core import Algorithm, Vectors
+from fedcore.engine.mappers import Mapper
+from fedcore.problems import Problem
+from fedcore.spec import ExperimentSpec
+
+RESIDUAL = "uplink residual"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What stays the same over the rounds of a run."""
+
+    spec: ExperimentSpec
+    seed: int
+    algorithm: Algorithm
+    problem: Problem
+    mapper: Mapper
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The server's state between rounds."""
+
+    broadcast: Tensor
+    """[D] the model as the clients know it."""
+    residual: Tensor
+    """[D] what a compressed downlink with error feedback has yet to send."""
+    optimiser: Vectors
+    """[D] each: the server optimiser's state."""
+    shared: Vectors
+    """[D] each: what the rule broadcasts beside x."""
+    book: Vectors
+    """What the aggregator keeps, of any shape."""
+    models_compressed: bool
+    """Whether the residual is of models: then broadcast + residual is x; else it is of gathered gradients."""
+    clock: int = 0
+    """Local steps of all rounds so far, each round as long as its longest client."""
+
+    @property
+    def x(self) -> Tensor:
+        """[D] the server's own model."""
+        return self.broadcast + self.residual if self.models_compressed else self.broadcast
+
+
+def start(setting: Setting) -> Server:
+    """The server before the first round."""
+    x, algorithm = setting.problem.initial(), setting.algorithm
+    return Server(
+        broadcast=x,
+        residual=torch.zeros_like(x),
+        optimiser={name: torch.full_like(x, value) for name, value in algorithm.server.start().items()},
+        shared={name: torch.zeros_like(x) for name in algorithm.rule.shared()},
+        book=algorithm.aggregator.start(x),
+        models_compressed=not algorithm.rule.gathers(),
+    )
+
+
+def client_vectors(algorithm: Algorithm, x: Tensor) -> Mapping[str, Tensor]:
+    """What is kept per client, [D] each, as it starts from the first model x [D].
+
+    That is the rule's memory, and the residual of a compressed uplink.
+    """
+    names = (*algorithm.rule.memory(), *((RESIDUAL,) if algorithm.uplink.error_feedback else ()))
+    return {name: torch.zeros_like(x) for name in names} | dict(algorithm.rule.start(x))
