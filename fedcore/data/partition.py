@@ -1,8 +1,9 @@
 """Partitions: which client holds which samples of a data set that comes in one piece."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedcore.data.dirichlet import dirichlet
+from fedcore.data.pools import Ids, deal, pools_of
 from fedcore.data.random import generator
 from fedcore.errors import SpecificationError
 from fedcore.spec.partition import (
@@ -14,9 +15,6 @@ from fedcore.spec.partition import (
     ShardsPartition,
 )
 
-Ids = NDArray[np.int64]
-ATTEMPTS = 1_000
-"""Draws of a Dirichlet partition before its minimum size is given up."""
 _MAX_LOG = 40.0
 """More than any data set holds, and still a whole number."""
 
@@ -26,12 +24,20 @@ def partition(spec: AnyPartition, labels: Ids, seed: int, keys: Ids | None = Non
 
     Raises SpecificationError when the data cannot be divided as asked.
     """
-    draw = generator(seed if spec.seed is None else spec.seed, "partition")
+    parts = _parts(spec, labels, generator(seed if spec.seed is None else spec.seed, "partition"), keys)
+    fewest, least = min(map(len, parts)), getattr(spec, "min_samples", 1)
+    if fewest < least:
+        detail = f"one client would hold {fewest} of the {len(labels)} samples, fewer than {least}; use fewer clients"
+        raise SpecificationError("/problem/partition/clients", detail)
+    return parts
+
+
+def _parts(spec: AnyPartition, labels: Ids, draw: np.random.Generator, keys: Ids | None) -> list[Ids]:
     match spec:
         case IidPartition():
             return list(np.array_split(draw.permutation(len(labels)), spec.clients))
         case DirichletPartition():
-            return _dirichlet(spec, labels, draw)
+            return dirichlet(spec, labels, draw)
         case ShardsPartition():
             return _shards(spec, labels, draw)
         case ClassesPerClientPartition():
@@ -39,32 +45,6 @@ def partition(spec: AnyPartition, labels: Ids, seed: int, keys: Ids | None = Non
         case ByKeyPartition():
             assert keys is not None
             return _by_key(spec, keys, draw)
-
-
-def _dirichlet(spec: DirichletPartition, labels: Ids, draw: np.random.Generator) -> list[Ids]:
-    pools = _pools(labels, draw)
-    for _ in range(ATTEMPTS):
-        sizes = _dirichlet_sizes(spec, [len(pool) for pool in pools], draw)
-        if sizes.sum(1).min() >= spec.min_samples:
-            return _deal(pools, sizes)
-    raise SpecificationError(
-        "/problem/partition",
-        f"in {ATTEMPTS} draws of Dirichlet({spec.alpha:g}) over {spec.clients} clients one always held fewer than {spec.min_samples} "
-        "samples; use fewer clients, a larger alpha or a smaller min_samples",
-    )
-
-
-def _dirichlet_sizes(spec: DirichletPartition, counts: list[int], draw: np.random.Generator) -> Ids:
-    """How many samples of each class each client gets, [N, C]; who holds n / N samples gets no more."""
-    sizes = np.zeros((spec.clients, len(counts)), np.int64)
-    for label, count in enumerate(counts):
-        has_room = sizes.sum(1) < sum(counts) / spec.clients
-        shares = draw.dirichlet(np.full(spec.clients, spec.alpha)) * has_room
-        # Underflow at a tiny alpha can leave nothing to divide by: one client with room then takes the class.
-        shares = shares / shares.sum() if shares.sum() > 0 else np.eye(spec.clients)[draw.choice(np.flatnonzero(has_room))]
-        cuts = (np.cumsum(shares)[:-1] * count).astype(np.int64)
-        sizes[:, label] = np.diff(cuts, prepend=0, append=count)
-    return sizes
 
 
 def _shards(spec: ShardsPartition, labels: Ids, draw: np.random.Generator) -> list[Ids]:
@@ -76,21 +56,22 @@ def _shards(spec: ShardsPartition, labels: Ids, draw: np.random.Generator) -> li
 
 def _classes_per_client(spec: ClassesPerClientPartition, labels: Ids, draw: np.random.Generator) -> list[Ids]:
     """Client u holds classes u, u + 1, ... (modulo their number): the same few of each, then a lognormal share of what is left."""
-    pools = _pools(labels, draw)
+    pools = pools_of(labels, draw)
     wanted = (np.arange(spec.clients)[:, None] + np.arange(spec.classes)) % len(pools)
     sizes = np.zeros((spec.clients, len(pools)), np.int64)
     np.put_along_axis(sizes, wanted, _spread(spec.min_samples, spec.classes), axis=1)
     spare = _spare(spec, pools, sizes)
     if spec.mean is not None:
         drawn = spec.min_samples + np.exp(np.minimum(draw.normal(spec.mean, spec.sigma, spec.clients), _MAX_LOG)).astype(np.int64)
-        np.put_along_axis(sizes, wanted, np.maximum(1, drawn // spec.classes)[:, None].repeat(spec.classes, 1), axis=1)
+        each = (drawn[:, None] + np.arange(spec.classes)[::-1]) // spec.classes
+        np.put_along_axis(sizes, wanted, np.maximum(1, each), axis=1)
         _spare(spec, pools, sizes)
-        return _deal(pools, sizes)
+        return deal(pools, sizes)
     logs = np.where(sizes > 0, draw.normal(0.0, spec.sigma, sizes.shape), -np.inf)
     # Relative to the largest, so that no sigma overflows; a class that nobody holds has only zeros.
     shares = np.exp(logs - logs.max(0, initial=np.finfo(float).min))
     sizes += (spare * shares / np.maximum(shares.sum(0), 1)).astype(np.int64)
-    return _deal(pools, sizes)
+    return deal(pools, sizes)
 
 
 def _spare(spec: ClassesPerClientPartition, pools: list[Ids], sizes: Ids) -> Ids:
@@ -114,18 +95,6 @@ def _by_key(spec: ByKeyPartition, keys: Ids, draw: np.random.Generator) -> list[
     return [held[key] for key in chosen]
 
 
-def _pools(labels: Ids, draw: np.random.Generator) -> list[Ids]:
-    """The samples of each class, shuffled."""
-    return [draw.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
-
-
 def _spread(total: int, parts: int) -> Ids:
     """`total` as `parts` nearly equal whole numbers, at least one each."""
     return np.maximum(1, np.diff(np.linspace(0, total, parts + 1).astype(np.int64)))
-
-
-def _deal(pools: list[Ids], sizes: Ids) -> list[Ids]:
-    """Hand out sizes[i, c] samples of pool c to client i, in order."""
-    ends = np.cumsum(sizes, axis=0)
-    rows = zip(sizes, ends, strict=True)
-    return [np.concatenate([pool[end - size : end] for pool, size, end in zip(pools, *row, strict=True)]) for row in rows]

@@ -6,7 +6,8 @@ import scipy.stats
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedcore.data.partition import Ids, partition
+from fedcore.data.partition import partition
+from fedcore.data.pools import Ids
 from fedcore.errors import SpecificationError
 from fedcore.spec.partition import (
     AnyPartition,
@@ -37,6 +38,8 @@ def classes_per_client(clients: int, classes: int, sigma: float, min_samples: in
 PARTITIONS: dict[str, AnyPartition] = {
     "iid": IidPartition(kind="iid", clients=7),
     "dirichlet": dirichlet(7, 0.5, min_samples=3),
+    "dirichlet per client": dirichlet(7, 0.5, min_samples=3).model_copy(update={"variant": "per_client"}),
+    "dirichlet of feddyn": dirichlet(7, 0.1, min_samples=3).model_copy(update={"variant": "feddyn"}),
     "shards": ShardsPartition(kind="shards", clients=7, shards_per_client=2),
     "classes per client": classes_per_client(7, 2, 1.5, min_samples=4),
     "classes per client with a mean": classes_per_client(7, 2, 0.2, min_samples=4).model_copy(update={"mean": 1.0}),
@@ -83,6 +86,57 @@ def test_a_client_holds_no_more_classes_than_shards(seed: int, clients: int, sha
     parts = partition(ShardsPartition(kind="shards", clients=clients, shards_per_client=shards), labels, seed)
     assert {len(part) for part in parts} == {shards * shard_size}
     assert all(len(np.unique(labels[part])) <= shards for part in parts)
+
+
+@pytest.mark.parametrize("variant", ["per_client", "feddyn"])
+@given(seed=SEEDS, clients=st.integers(1, 30), alpha=st.floats(1e-6, 1e6), counts=st.lists(st.integers(1, 60), min_size=1, max_size=5))
+@properties
+def test_clients_that_draw_have_equal_sizes(variant: str, seed: int, clients: int, alpha: float, counts: list[int]) -> None:
+    assume(clients <= sum(counts))
+    spec = dirichlet(clients, alpha).model_copy(update={"variant": variant})
+    parts = partition(spec, labels_of(counts), seed)
+    assert sorted(np.concatenate(parts)) == [*range(sum(counts))]
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def drawn_one_by_one(variant: str, alpha: float, clients: int, counts: list[int], draw: np.random.Generator) -> Ids:
+    """Classes held [N, C], as the published codes draw them: one sample after another, again where a class is exhausted."""
+    left, size = np.array(counts), sum(counts) // clients
+    concentration = alpha * left / left.sum() if variant == "per_client" else np.full(len(left), alpha)
+    shares, held = draw.dirichlet(concentration, clients), np.zeros((clients, len(counts)), np.int64)
+    queue = np.repeat(draw.permutation(clients), size).tolist() if variant == "per_client" else None
+    while held.sum() < size * clients:
+        client = queue[held.sum()] if queue is not None else draw.integers(clients)
+        if held[client].sum() == size:
+            continue
+        label = draw.choice(len(counts), p=shares[client])
+        if left[label] == 0:
+            open_shares = shares[client] * (left > 0)
+            if open_shares.sum() < 1e-9:
+                open_shares = left
+            label = draw.choice(len(counts), p=open_shares / open_shares.sum())
+        left[label] -= 1
+        held[client, label] += 1
+    return held
+
+
+@pytest.mark.parametrize(("variant", "alpha"), [("per_client", 1.0), ("feddyn", 0.3)])
+def test_drawn_classes_are_as_uneven_as_in_the_published_codes(variant: str, alpha: float) -> None:
+    """The mean over clients of sum_c (share of class c)^2."""
+    counts, clients, draws = [40, 60, 50], 5, 150
+    labels, draw = labels_of(counts), np.random.default_rng(1)
+    spec = dirichlet(clients, alpha).model_copy(update={"variant": variant})
+
+    def held(seed: int) -> Ids:
+        return np.array([np.bincount(labels[part], minlength=3) for part in partition(spec, labels, seed)])
+
+    def unevenness(held: Ids) -> float:
+        return float(np.square(held / 30).sum(1).mean())
+
+    ours = [unevenness(held(seed)) for seed in range(draws)]
+    theirs = [unevenness(drawn_one_by_one(variant, alpha, clients, counts, draw)) for _ in range(draws)]
+    error = np.sqrt((np.var(ours) + np.var(theirs)) / draws)
+    assert abs(np.mean(ours) - np.mean(theirs)) < 4 * error
 
 
 @given(seed=SEEDS, alpha=st.floats(0.05, 1000), min_samples=st.integers(1, 20))
@@ -186,7 +240,9 @@ def test_femnist_on_200_devices_has_the_sizes_of_fedprox() -> None:
     for parts in drawn:
         for client, part in enumerate(parts):
             counts = np.bincount(labels[part], minlength=10)
-            assert set(counts[(client + np.arange(5)) % 10]) == {len(part) // 5}
+            mine = counts[(client + np.arange(5)) % 10]
+            assert mine.sum() == len(part)
+            assert mine.max() - mine.min() <= 1
 
 
 def test_sizes_that_the_data_do_not_hold_are_refused() -> None:
@@ -223,4 +279,12 @@ def test_more_clients_than_keys_are_refused_with_how_many_there_are() -> None:
     spec = ByKeyPartition(kind="by_key", clients=3, min_samples=2)
     with pytest.raises(SpecificationError, match="2 have at least 2 training samples") as refusal:
         partition(spec, np.zeros(5, np.int64), 0, np.array([0, 0, 1, 2, 2]))
+    assert refusal.value.pointer == "/problem/partition/clients"
+
+
+@pytest.mark.parametrize("name", ["iid", "shards", "dirichlet per client", "dirichlet of feddyn"])
+def test_more_clients_than_samples_are_refused(name: str) -> None:
+    spec = PARTITIONS[name].model_copy(update={"min_samples": 1} if "dirichlet" in name else {})
+    with pytest.raises(SpecificationError, match="one client would hold 0 of the 5 samples") as refusal:
+        partition(spec, labels_of([2, 3]), seed=0)
     assert refusal.value.pointer == "/problem/partition/clients"
