@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from math import ceil, prod
 from statistics import fmean
 
+from api.cohorts import drawn_clients
 from api.schemas import ArmPlan, Plan
 from fedcore.core import Algorithm, Compressor
 from fedcore.spec import Arm, ExperimentSpec
 from fedcore.spec.exact import LeastSquares, Quadratic
 from fedcore.spec.local import BatchSize
-from fedcore.spec.participation import Full, Trace, WithReplacement
+from fedcore.spec.participation import Trace
 from fedcore.spec.problem import Problem
 from fedcore.spec.shapes import data_shape, dimension, population
 from fedcore.spec.systems import AnyWork, Constant, NormalDraw, PerClient, UniformDraw
@@ -70,27 +71,13 @@ class _Cohort:
 
 
 def _cohort(spec: ExperimentSpec) -> _Cohort:
-    drawn = _drawn(spec)
+    drawn = drawn_clients(spec)
     stragglers = spec.systems.stragglers
     slow = drawn * stragglers.fraction if stragglers else 0.0
     steps = (drawn - slow) * _steps(spec, partial=False)
     if stragglers and stragglers.policy == "drop":
         return _Cohort(drawn, drawn - slow, steps)
     return _Cohort(drawn, drawn, steps + slow * _steps(spec, partial=True))
-
-
-def _drawn(spec: ExperimentSpec) -> float:
-    """Distinct clients of a round."""
-    clients, scheme = population(spec.problem), spec.participation
-    match scheme:
-        case Full():
-            return clients
-        case Trace(rounds=rounds):
-            return fmean(len(set(row)) for row in rounds[: spec.rounds])
-        case WithReplacement():
-            return clients * (1 - (1 - 1 / clients) ** scheme.cohort_size(clients))
-        case _:
-            return scheme.cohort_size(clients)
 
 
 def _steps(spec: ExperimentSpec, *, partial: bool) -> float:

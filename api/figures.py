@@ -1,4 +1,4 @@
-"""Curves as a picture: a metric over rounds or bytes, one line per arm, the spread over seeds around it."""
+"""Curves as a picture: a metric over rounds, bytes or simulated time, one line per arm, the spread over seeds around it."""
 
 from collections.abc import Mapping
 from io import BytesIO
@@ -11,7 +11,13 @@ from api.schemas import ArmResult, Curve, Results
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Horizontal = Literal["round", "bytes"]
+Horizontal = Literal["round", "bytes", "time"]
+AXES: Mapping[Horizontal, tuple[str, str]] = {
+    "round": ("rounds", "round"),
+    "bytes": ("megabytes", "megabytes sent"),
+    "time": ("simulated_seconds", "simulated seconds"),
+}
+"""The list of a curve that is drawn across, and what the axis says."""
 Format = Literal["svg", "png"]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
@@ -31,6 +37,11 @@ _drawing = Lock()
 """Matplotlib's settings belong to the process, so one picture is drawn at a time."""
 
 
+def measured(curve: Curve, horizontal: Horizontal) -> bool:
+    """Whether the runs behind a curve have what it shall be drawn over; all have rounds and bytes, not all a simulated clock."""
+    return None not in getattr(curve, AXES[horizontal][0])
+
+
 def draw(results: Results, metric: str, horizontal: Horizontal, form: Format) -> bytes:
     """The picture; equal results make equal bytes."""
     with _drawing:
@@ -46,11 +57,11 @@ def draw(results: Results, metric: str, horizontal: Horizontal, form: Format) ->
 
 
 def _fill(axes: "Axes", results: Results, metric: str, horizontal: Horizontal) -> None:
-    arms = [arm for arm in results.arms if metric in arm.curves]
+    arms = [arm for arm in results.arms if metric in arm.curves and measured(arm.curves[metric], horizontal)]
     for arm, (colour, dashes) in zip(arms, cycle((colour, dashes) for dashes in DASHES for colour in COLOURS), strict=False):
         _line(axes, arm, arm.curves[metric], horizontal, colour, dashes)
     axes.set_title(results.name)
-    axes.set_xlabel("round" if horizontal == "round" else "megabytes sent")
+    axes.set_xlabel(AXES[horizontal][1])
     axes.set_ylabel(metric.replace("_", " "))
     if metric in LOGARITHMIC:
         axes.set_yscale("log")
@@ -59,7 +70,7 @@ def _fill(axes: "Axes", results: Results, metric: str, horizontal: Horizontal) -
 
 
 def _line(axes: "Axes", arm: ArmResult, curve: Curve, horizontal: Horizontal, colour: str, dashes: str) -> None:
-    across = curve.rounds if horizontal == "round" else curve.megabytes
+    across = getattr(curve, AXES[horizontal][0])
     low = [mean - (std or 0.0) for mean, std in zip(curve.mean, curve.std, strict=True)]
     high = [mean + (std or 0.0) for mean, std in zip(curve.mean, curve.std, strict=True)]
     axes.plot(across, curve.mean, color=colour, linestyle=dashes, label=arm.name)

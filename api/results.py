@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, HTTPException, Path, Query, Response
 
 from api.dependencies import ExperimentId, Store
-from api.figures import Format, Horizontal, draw
+from api.figures import Format, Horizontal, draw, measured
 from api.problems import responses
 from api.schemas import Results
 from api.summaries import COLUMNS, Metric, results_of
@@ -25,7 +25,9 @@ TableName = Annotated[Table, Query(description="For CSV and Parquet: figures ove
 Accept = Annotated[str | None, Header(include_in_schema=False)]
 Drawn = Annotated[Metric | None, Query(description="What is drawn; absent, the first that there is of " + ", ".join(HEADLINES) + ".")]
 Form = Annotated[Format, Path(description="The file format.")]
-X = Annotated[Horizontal, Query(description="What it is drawn over: rounds, or megabytes sent in both directions.")]
+X = Annotated[
+    Horizontal, Query(description="What it is drawn over: rounds, megabytes sent in both directions, or seconds on the simulated clock.")
+]
 
 
 @router.get(
@@ -72,7 +74,9 @@ def read_figure(
 ) -> Response:
     """Mean over the seeds, one line per arm, the standard deviation around it. Equal results make equal bytes of SVG."""
     results = _read(database, experiment_id, points)
-    picture = draw(results, _choose(results, metric), x, form)
+    chosen = _choose(results, metric)
+    _check_axis(results, chosen, x)
+    picture = draw(results, chosen, x, form)
     return Response(picture, media_type="image/svg+xml" if form == "svg" else "image/png")
 
 
@@ -92,6 +96,13 @@ def _choose(results: Results, metric: Metric | None) -> str:
     if known and metric not in known:
         raise NotFoundError(f"no row of {results.experiment_id} has {metric}; there are {', '.join(sorted(known))}")
     return metric
+
+
+def _check_axis(results: Results, metric: str, x: Horizontal) -> None:
+    """Raises NotFoundError where there are curves, but none can be drawn over x."""
+    curves = [arm.curves[metric] for arm in results.arms if metric in arm.curves]
+    if curves and not any(measured(curve, x) for curve in curves):
+        raise NotFoundError(f"no run of {results.experiment_id} has a simulated clock; a specification with `systems.devices` has")
 
 
 def _acceptable(accept: str) -> str:

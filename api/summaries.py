@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from api.schemas import ArmResult, Curve, Estimate, MetricResult, Results
 from fedcore import summary
@@ -14,7 +14,7 @@ from fedcore.store.tables import ExperimentRecord, RunRecord
 
 Metric = Literal[Measure, "objective", "suboptimality", "distance"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
-COLUMNS = (*METRICS, "local_steps", "bytes_up", "bytes_down", "seconds")
+COLUMNS = (*METRICS, "local_steps", "bytes_up", "bytes_down", "seconds", "simulated_seconds")
 """What `results_of` wants of each round."""
 MEGABYTE = 1e6
 
@@ -48,6 +48,10 @@ class _Run:
     def total(self, column: str) -> float:
         return sum(value or 0 for value in self.series.values[column])
 
+    def simulated_seconds(self) -> float | None:
+        """The last that is known of the simulated clock."""
+        return summary.final(self.series.values["simulated_seconds"], diverged=False)
+
     def megabytes(self) -> list[float]:
         """Megabytes sent up to each round."""
         up, down = self.series.values["bytes_up"], self.series.values["bytes_down"]
@@ -74,6 +78,7 @@ def _arm(arm: Sequence[_Run], baseline: Sequence[_Run], points: int) -> ArmResul
         megabytes_down=_estimate(started, lambda run: run.total("bytes_down") / MEGABYTE),
         megabytes_sent=_estimate(started, lambda run: run.megabytes()[-1]),
         seconds=_estimate(started, lambda run: run.total("seconds")),
+        simulated_seconds=_estimate(started, _Run.simulated_seconds),
         metrics={metric: _metric(arm, baseline, metric) for metric in measured},
         curves=measured,
     )
@@ -106,21 +111,34 @@ def _answer(estimate: summary.Estimate | None) -> Estimate | None:
 
 
 def _curve(runs: Iterable[_Run], metric: str, points: int) -> Curve:
-    """The mean over the runs that have a value, with the megabytes those runs had sent."""
-    entries: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    """The mean over the runs that have a value, with the megabytes those runs had sent and where their clocks stood."""
+    entries: dict[int, list[_Point]] = defaultdict(list)
     for run in runs:
-        for round, value, megabytes in zip(run.series.rounds, run.series.values[metric], run.megabytes(), strict=True):
+        values, clock = run.series.values[metric], run.series.values["simulated_seconds"]
+        for round, value, megabytes, simulated in zip(run.series.rounds, values, run.megabytes(), clock, strict=True):
             if value is not None:
-                entries[round].append((value, megabytes))
+                entries[round].append(_Point(value, megabytes, simulated))
     rounds = _thinned(sorted(entries), points)
-    moments = [summary.moments([value for value, _ in entries[round]]) for round in rounds]
+    moments = [summary.moments([point.value for point in entries[round]]) for round in rounds]
     return Curve(
         rounds=rounds,
-        megabytes=[summary.moments([megabytes for _, megabytes in entries[round]])[0] for round in rounds],
+        megabytes=[summary.moments([point.megabytes for point in entries[round]])[0] for round in rounds],
+        simulated_seconds=[_mean(point.simulated_seconds for point in entries[round]) for round in rounds],
         mean=[mean for mean, _ in moments],
         std=[std for _, std in moments],
         n=[len(entries[round]) for round in rounds],
     )
+
+
+class _Point(NamedTuple):
+    value: float
+    megabytes: float
+    simulated_seconds: float | None
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return summary.moments(known)[0] if known else None
 
 
 def _thinned(rounds: list[int], points: int) -> list[int]:

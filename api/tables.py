@@ -12,10 +12,10 @@ Line = dict[str, Any]
 
 COLUMNS: dict[Table, tuple[str, ...]] = {
     "summary": ("arm", "name", "metric", "figure", "n", "mean", "std", "low", "high"),
-    "curves": ("arm", "name", "metric", "round", "megabytes", "n", "mean", "std"),
+    "curves": ("arm", "name", "metric", "round", "megabytes", "simulated_seconds", "n", "mean", "std"),
 }
 FIGURES = ("best", "final", "best_difference", "final_difference")
-TOTALS = ("local_steps", "megabytes_up", "megabytes_down", "megabytes_sent", "seconds")
+TOTALS = ("local_steps", "megabytes_up", "megabytes_down", "megabytes_sent", "seconds", "simulated_seconds")
 
 
 def lines(results: Results, table: Table) -> list[Line]:
@@ -60,6 +60,7 @@ def _line(metric: str, figure: str, estimate: Estimate | None) -> Iterator[Line]
 
 def _curves(arm: ArmResult) -> Iterator[Line]:
     for metric, curve in arm.curves.items():
-        entries = zip(curve.rounds, curve.megabytes, curve.n, curve.mean, curve.std, strict=True)
-        for round, megabytes, n, mean, std in entries:
-            yield {"metric": metric, "round": round, "megabytes": megabytes, "n": n, "mean": mean, "std": std}
+        points = curve.model_dump()
+        points["round"] = points.pop("rounds")
+        for values in zip(*points.values(), strict=True):
+            yield {"metric": metric, **dict(zip(points, values, strict=True))}

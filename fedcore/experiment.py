@@ -97,7 +97,7 @@ class Simulation:
         population, word = len(problem.share), self._server.x.element_size()
         self._clients = ClientTable(client_vectors(self._setting.algorithm, self._server.x), population)
         self._traffic = Traffic(self._setting.algorithm, population, problem.dim, word)
-        self.round, self.diverged = 0, False
+        self.round, self.diverged, self._simulated_seconds = 0, False, 0.0
 
     @property
     def finished(self) -> bool:
@@ -115,6 +115,9 @@ class Simulation:
         self.round += 1
         self._server, account = play(self._setting, self._server, self._clients, self._traffic, self.round)
         measured = self._measure(account.observation)
+        if account.simulated_seconds is not None:
+            self._simulated_seconds += account.simulated_seconds
+            measured["simulated_seconds"] = self._simulated_seconds
         finite = bool(torch.isfinite(self._server.x).all())
         self.diverged = not finite or not isfinite(measured.get("train_loss", 0.0))  # type: ignore[arg-type]
         return self._report(account, measured, time.perf_counter() - began)
@@ -133,6 +136,7 @@ class Simulation:
         tensors |= {f"clients.{name}": value for name, value in self._clients.state().items()}
         tensors["last_heard"] = torch.from_numpy(self._traffic.last_heard)
         manifest = {"run": self._fingerprint, "round": self.round, "clock": server.clock, "diverged": self.diverged}
+        manifest["simulated_seconds"] = self._simulated_seconds
         return checkpoint.dumps(tensors, manifest)
 
     def restore(self, data: bytes) -> None:
@@ -153,6 +157,7 @@ class Simulation:
         self._clients.load(_under("clients.", tensors))
         self._traffic.last_heard = tensors["last_heard"].numpy().copy()
         self.round, self.diverged = manifest["round"], manifest["diverged"]
+        self._simulated_seconds = manifest["simulated_seconds"]
 
     @property
     def _fingerprint(self) -> str:

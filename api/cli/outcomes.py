@@ -25,7 +25,7 @@ Metric = Annotated[str | None, typer.Option(help="Which metric; absent, the most
 AsFormat = Annotated[Format, typer.Option("--format", help="A table of one metric, or all figures as JSON or CSV.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as `fedq status EXPERIMENT` lists it.")]
 Picture = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write it, .svg or .png; absent, EXPERIMENT.svg here.")]
-Over = Annotated[Horizontal, typer.Option("--x", help="Draw over rounds, or over the bytes sent.")]
+Over = Annotated[Horizontal, typer.Option("--x", help="Draw over rounds, the bytes sent, or the simulated time.")]
 ModelFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write it; absent, RUN.safetensors here.")]
 
 

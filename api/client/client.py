@@ -40,7 +40,7 @@ JSON = {"Content-Type": "application/json"}
 RETRIES = 3
 
 Form = Literal["svg", "png"]
-Horizontal = Literal["round", "bytes"]
+Horizontal = Literal["round", "bytes", "time"]
 
 
 class Client:

@@ -49,7 +49,7 @@ class Results(schemas.Results):
 
     @property
     def curves(self) -> Frame:
-        """One point a line: arm, metric, round, megabytes sent until then, mean and std over the seeds."""
+        """One point a line: arm, metric, round, megabytes sent and simulated seconds passed until then, mean and std over the seeds."""
         return Frame(tables.COLUMNS["curves"], tables.lines(self, "curves"))
 
     def to_pandas(self) -> pd.DataFrame:

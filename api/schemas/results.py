@@ -41,6 +41,8 @@ class Curve(Answer):
     """Rounds that at least one run evaluated; thinned to the number of points asked for."""
     megabytes: list[float]
     """Megabytes (10^6 bytes) sent in both directions until then, mean over the runs in `n`."""
+    simulated_seconds: list[float | None]
+    """Seconds passed on the simulated clock until then, mean over the runs in `n`; null without `systems.devices`."""
     mean: list[float]
     """Mean over the runs."""
     std: list[float | None]
@@ -76,6 +78,8 @@ class ArmResult(Answer):
     """Both together."""
     seconds: Estimate | None
     """Wall-clock seconds a run's rounds have taken."""
+    simulated_seconds: Estimate | None
+    """Seconds they have taken on the simulated clock; null without `systems.devices`."""
     metrics: dict[str, MetricResult]
     """By metric."""
     curves: dict[str, Curve]

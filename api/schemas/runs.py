@@ -85,7 +85,7 @@ class RoundRow(Answer):
     seconds: float
     """Wall-clock time of the round on its worker."""
     extra: dict[str, Any]
-    """Other measures by name: objective, suboptimality, distance, x, gradient_diversity and so on."""
+    """Other measures by name: objective, suboptimality, distance, x, gradient_diversity, simulated_seconds and so on."""
     committed_at: datetime
     """When the row was stored."""
 

@@ -10,12 +10,12 @@ from fedcore.data.plan import Work, gradient_noise, mini_batches
 from fedcore.engine.assignment import Assignment, Ids
 from fedcore.engine.clients import ClientTable
 from fedcore.engine.links import Links, gather
+from fedcore.engine.muster import muster
 from fedcore.engine.observation import Observation
 from fedcore.engine.schedule import StepSizes, effort, step_sizes
 from fedcore.engine.server import Server, Setting, client_vectors, start
 from fedcore.engine.traffic import Traffic
-from fedcore.systems.participation import Drawn, Floats, draw, iterate_factor, weights
-from fedcore.systems.work import plan_work
+from fedcore.systems.participation import Drawn, Floats, iterate_factor, weights
 
 __all__ = ["Account", "Server", "Setting", "client_vectors", "play", "start"]
 
@@ -27,27 +27,26 @@ class Account:
     local_steps: int
     bytes_up: int
     bytes_down: int
+    simulated_seconds: float | None = None
+    """What it took on the simulated clock, if there is one."""
     observation: Observation | None = None
     """What may be measured of it; None where no client's work arrived."""
 
 
 def play(setting: Setting, server: Server, table: ClientTable, traffic: Traffic, round: int) -> tuple[Server, Account]:
-    """Round `round`, counted from 1; `table` and `traffic` change in place."""
-    spec, share = setting.spec, setting.problem.share
-    drawn = draw(spec.participation, share, setting.seed, round)
-    work, arrives = plan_work(spec.local, spec.systems, setting.problem.sizes, drawn.clients, setting.seed, round)
-    bytes_down = traffic.down(drawn.clients, round)
-    arrived = drawn[arrives]
-    if not len(arrived.clients):
-        return server, Account(0, 0, bytes_down)
-    chosen = [item for item, kept in zip(work, arrives, strict=True) if kept]
-    weight = weights(spec.participation, arrived, share, spec.algorithm.weighting)
-    server, observed = _train(setting, server, table, _Cast(arrived, chosen, weight, round))
-    exchange_up, exchange_down = traffic.exchange(len(arrived.clients), round)
+    """Round `round`, counted from 1; `table` and `traffic` change in place. One that nobody reaches leaves the server as it is."""
+    mustered = muster(setting, traffic, round)
+    count = len(mustered.arrived.clients)
+    if not count:
+        return server, Account(0, 0, mustered.bytes_down, mustered.seconds)
+    weight = weights(setting.spec.participation, mustered.arrived, setting.problem.share, setting.spec.algorithm.weighting)
+    server, observed = _train(setting, server, table, _Cast(mustered.arrived, mustered.work, weight, round))
+    exchange_up, exchange_down = traffic.exchange(count, round)
     return server, Account(
         local_steps=int(observed.assignment.steps.sum()),
-        bytes_up=traffic.up(len(arrived.clients)) + exchange_up,
-        bytes_down=bytes_down + exchange_down,
+        bytes_up=traffic.up(count) + exchange_up,
+        bytes_down=mustered.bytes_down + exchange_down,
+        simulated_seconds=mustered.seconds,
         observation=observed,
     )
 

@@ -30,12 +30,12 @@ class Traffic:
         """Bytes that `clients` uploads take: the change of the model, and the rule's own vectors uncompressed."""
         return clients * (self._up + self._extra)
 
-    def down(self, clients: Ids, round: int) -> int:
-        """Bytes that reach `clients` at the start of `round`; they have then heard."""
+    def down(self, clients: Ids, round: int) -> Ids:
+        """[M] bytes that reach each of `clients` at the start of `round`; they have then heard."""
         last = self.last_heard[clients]
         missed = np.minimum((round - last) * self._down, self._dense)
         self.last_heard[clients] = round
-        return int(np.where(last == NEVER, self._dense, missed).sum()) + len(clients) * self._extra
+        return np.where(last == NEVER, self._dense, missed) + self._extra
 
     def exchange(self, clients: int, round: int) -> tuple[int, int]:
         """Bytes up and down of the exchange of gradients that `clients` begin `round` with: one message each in either direction."""

@@ -9,9 +9,10 @@ from fedcore.errors import SpecificationError
 from fedcore.spec.dataset import KeyedDataset
 from fedcore.spec.exact import Quadratic
 from fedcore.spec.parameters import misfit
-from fedcore.spec.participation import Full, Trace, WithoutReplacement
+from fedcore.spec.participation import Bernoulli, Full, Trace, WithoutReplacement
 from fedcore.spec.partition import ShardsPartition
 from fedcore.spec.shapes import data_shape, dimension, population
+from fedcore.spec.system_checks import check_systems
 from fedcore.spec.systems import AnyWork, PerClient, WorkTrace
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def check(spec: ExperimentSpec) -> None:
     _check_participation(spec, clients)
     for field, work in (("epochs", spec.systems.epochs), ("steps", spec.systems.steps), ("batch_size", spec.systems.batch_size)):
         _check_work(work, f"/systems/{field}", clients, spec.rounds)
+    check_systems(spec.systems, spec.participation, clients)
     _check_compression(spec)
     _check_exact(spec)
     if spec.server is not None and spec.algorithm.server_lr != type(spec.algorithm).model_fields["server_lr"].default:
@@ -92,7 +94,7 @@ def _check_participation(spec: ExperimentSpec, clients: int) -> None:
             )
         if scheme.weighting == "unbiased":
             raise SpecificationError("/participation/weighting", "a given trace has no sampling probabilities; use `samples` or `uniform`")
-    elif not isinstance(scheme, Full):
+    elif not isinstance(scheme, Full | Bernoulli):
         size = scheme.cohort_size(clients)
         with_repeats = scheme.kind == "with_replacement"
         if size > clients and not with_repeats:

@@ -4,10 +4,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from fedcore.spec.availability import ClientId, Probability
 from fedcore.spec.base import MAX_CLIENTS, Block, Fraction
 
 Weighting = Literal["samples", "uniform", "unbiased"]
-ClientId = Annotated[int, Field(ge=0, lt=MAX_CLIENTS)]
 
 
 class _Participation(Block):
@@ -65,6 +65,14 @@ class WithoutReplacement(_Sampled):
     kind: Literal["without_replacement"]
 
 
+class Bernoulli(_Participation):
+    """Each client with its probability, independently, as FedDyn's code selects; a cohort may have any size, none included."""
+
+    kind: Literal["bernoulli"]
+    probability: Probability
+    """One for all clients, or one for each by client id."""
+
+
 class Trace(_Participation):
     """The cohort of every round, given; a client named twice was drawn twice."""
 
@@ -73,4 +81,4 @@ class Trace(_Participation):
     """A list of client ids per round."""
 
 
-AnyParticipation = Annotated[Full | Uniform | WithReplacement | WithoutReplacement | Trace, Field(discriminator="kind")]
+AnyParticipation = Annotated[Full | Uniform | WithReplacement | WithoutReplacement | Bernoulli | Trace, Field(discriminator="kind")]

@@ -4,7 +4,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from fedcore.spec.availability import AnyAvailability
 from fedcore.spec.base import Block, NonNegative
+from fedcore.spec.devices import Deadline, Devices
 from fedcore.spec.local import BatchSize, Count
 
 
@@ -91,6 +93,13 @@ class Systems(Block):
     """Local steps of a client."""
     batch_size: AnyWork | None = None
     """Samples per step of a client."""
+    availability: AnyAvailability | None = None
+    """The clients among whom `participation` draws in each round, fewer where there are not enough; absent, all. A round
+    that reaches nobody leaves the model as it is."""
+    devices: Devices | None = None
+    """How fast the clients' devices are, for the simulated clock; absent, there is none."""
+    deadline: Deadline | None = None
+    """How long the server waits for them; absent, for all it drew."""
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcore.data.random import generator
-from fedcore.spec.participation import AnyParticipation, Full, Trace, Uniform, Weighting, WithoutReplacement, WithReplacement
+from fedcore.spec.participation import AnyParticipation, Bernoulli, Full, Trace, Uniform, Weighting, WithoutReplacement, WithReplacement
 
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
@@ -23,23 +23,33 @@ class Drawn:
         return Drawn(self.clients[kept], self.times[kept])
 
 
-def draw(scheme: AnyParticipation, share: Floats, seed: int, round: int) -> Drawn:
-    """The clients of one round (counted from 1); `share` [N] is p."""
-    clients, times = np.unique(_draws(scheme, share, generator(seed, "cohort", round), round), return_counts=True)
+def draw(scheme: AnyParticipation, share: Floats, seed: int, round: int, reachable: Ids | None = None) -> Drawn:
+    """The clients of one round (counted from 1) out of those `reachable`, None meaning all; `share` [N] is p.
+
+    There may be none, and fewer than the scheme asks for where fewer can be reached.
+    """
+    among = np.arange(len(share)) if reachable is None else reachable
+    clients, times = np.unique(_draws(scheme, share, among, generator(seed, "cohort", round), round), return_counts=True)
     return Drawn(clients.astype(np.int64), times.astype(np.int64))
 
 
-def _draws(scheme: AnyParticipation, share: Floats, lot: np.random.Generator, round: int) -> Ids:
+def _draws(scheme: AnyParticipation, share: Floats, among: Ids, lot: np.random.Generator, round: int) -> Ids:
     population = len(share)
     match scheme:
         case Full():
-            return np.arange(population)
+            return among
         case Trace():
-            return np.array(scheme.rounds[round - 1], np.int64)
+            given = np.array(scheme.rounds[round - 1], np.int64)
+            return given[np.isin(given, among)]
+        case Bernoulli():
+            chosen = np.flatnonzero(lot.random(population) < np.array(scheme.probability))
+            return chosen[np.isin(chosen, among)]
         case WithReplacement():
-            return lot.choice(population, scheme.cohort_size(population), replace=True, p=share)
+            held = share[among]
+            draws = scheme.cohort_size(population) if held.any() else 0
+            return lot.choice(among, draws, replace=True, p=held / held.sum()) if draws else among[:0]
         case Uniform() | WithoutReplacement():
-            return lot.choice(population, scheme.cohort_size(population), replace=False)
+            return lot.choice(among, min(scheme.cohort_size(population), len(among)), replace=False)
 
 
 def weights(scheme: AnyParticipation, drawn: Drawn, share: Floats, preferred: Weighting | None) -> Floats:
@@ -84,6 +94,8 @@ def _expected_draws(scheme: AnyParticipation, share: Floats, drawn: Drawn) -> Fl
             return expected
         case Uniform() | WithoutReplacement():
             return np.full(len(drawn.clients), draws / len(share))
+        case Bernoulli():
+            return np.broadcast_to(np.array(scheme.probability), len(share))[drawn.clients]
         case _:
             return np.ones(len(drawn.clients))
 

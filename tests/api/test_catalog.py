@@ -31,6 +31,11 @@ def test_every_block_with_a_choice_is_there_once(catalog: Document) -> None:
         "systems.epochs",
         "systems.steps",
         "systems.batch_size",
+        "systems.availability",
+        "systems.devices.steps_per_second",
+        "systems.devices.download_bytes_per_second",
+        "systems.devices.upload_bytes_per_second",
+        "systems.devices.latency_seconds",
         "compression.uplink",
         "compression.downlink",
     ]

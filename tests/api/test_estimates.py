@@ -50,6 +50,7 @@ def _done(document: Document, changes: Document) -> dict[str, int]:
             "systems": {"steps": {"kind": "constant", "value": 3}},
             "compression": {"downlink": {"kind": "rand_k", "k": 1}},
         },
+        {"systems": {"availability": {"kind": "trace", "rounds": [[0, 1, 3], []]}, "steps": {"kind": "constant", "value": 3}}},
         {"participation": {"kind": "trace", "rounds": [[0, 1]] * 8}, "systems": {"steps": {"kind": "constant", "value": 3}}},
     ],
 )
@@ -67,6 +68,9 @@ def test_where_nothing_is_drawn_steps_and_bytes_are_exact(changes: Document) -> 
         {"systems": {"epochs": {"kind": "uniform", "low": 1, "high": 3}}},
         {"participation": {"kind": "with_replacement", "clients_per_round": 5}},
         *({"compression": {"uplink": {"kind": kind, **level}, "downlink": {"kind": kind, **level}}} for kind, level in COMPRESSORS.items()),
+        {"participation": {"kind": "bernoulli", "probability": 0.5}},
+        {"systems": {"availability": {"kind": "bernoulli", "probability": [0.9] * 10 + [0.6] * 10}}, "participation": {"kind": "full"}},
+        {"systems": {"availability": {"kind": "trace", "rounds": [[0, 1, 2], [*range(20)]]}}},
     ],
 )
 def test_where_something_is_drawn_steps_and_bytes_are_close(changes: Document) -> None:

@@ -10,7 +10,9 @@ from matplotlib import image
 from matplotlib.colors import to_rgb
 
 from api.figures import COLOURS
+from api.summaries import METRICS
 from fedcore.store import Database
+from fedcore.store.rounds import COLUMNS
 from tests.api.histories import TINY, TWO_ARMS, submit, write
 from tests.store.acts import report
 
@@ -58,6 +60,32 @@ def test_the_horizontal_axis_may_be_the_megabytes_sent(http: httpx.Client, place
     svg = http.get(f"{place}.svg", params={"x": "bytes"}).text
     assert "<!-- megabytes sent -->" in svg
     assert "<!-- round -->" not in svg
+
+
+def test_the_horizontal_axis_may_be_the_simulated_time(http: httpx.Client, rows: Database) -> None:
+    made = submit(http, TWO_ARMS)
+    history = {1: 1.0, 2: 2.0, 3: 9.0}
+    write(rows, lambda _: [report(round, train_loss=5.0 - round, extra={"simulated_seconds": history[round]}) for round in history], 6)
+    answer = http.get(f"/v1/experiments/{made['id']}/figure.svg", params={"metric": "train_loss", "x": "time"})
+    assert "<!-- simulated seconds -->" in answer.text
+    steps = np.diff(_curves(answer.content)[COLOURS[0]][:, 0])
+    assert steps[1] == pytest.approx(7 * steps[0], rel=1e-3)
+
+
+def test_without_a_clock_there_is_no_time_to_draw_over(http: httpx.Client, place: str) -> None:
+    answer = http.get(f"{place}.svg", params={"x": "time"})
+    assert answer.status_code == 404
+    assert "has a simulated clock" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_any_measure_can_be_drawn(http: httpx.Client, rows: Database, metric: str) -> None:
+    made = submit(http)
+    own = metric in COLUMNS
+    write(rows, lambda _: [report(round, **({metric: 1 / round} if own else {"extra": {metric: 1 / round}})) for round in (1, 2, 3)], 1)
+    answer = http.get(f"/v1/experiments/{made['id']}/figure.svg", params={"metric": metric})
+    assert answer.status_code == 200
+    assert len(_curves(answer.content)) == 1
 
 
 def test_the_arms_and_the_experiment_are_named(http: httpx.Client, place: str) -> None:

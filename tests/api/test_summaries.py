@@ -152,3 +152,29 @@ def _results(http: httpx.Client, rows: Database, document: Document, history: Ca
     made = submit(http, document)
     write(rows, history, 1)
     return http.get(f"/v1/experiments/{made['id']}/results").json()
+
+
+def test_the_simulated_clock_is_read_beside_each_curve(http: httpx.Client, rows: Database) -> None:
+    made = submit(http, TINY | {"seeds": [0, 1]})
+    write(
+        rows,
+        lambda held: [report(round, test_accuracy=0.5, extra={"simulated_seconds": 10.0 * round + held.seed}) for round in (1, 2, 3)],
+        2,
+    )
+    arm = http.get(f"/v1/experiments/{made['id']}/results").json()["arms"][0]
+    assert arm["curves"]["test_accuracy"]["simulated_seconds"] == pytest.approx([10.5, 20.5, 30.5])
+    assert (arm["simulated_seconds"]["n"], arm["simulated_seconds"]["mean"]) == (2, 30.5)
+
+
+def test_without_a_clock_no_time_is_simulated(results: Document) -> None:
+    for arm in results["arms"]:
+        assert arm["simulated_seconds"] is None
+        assert arm["curves"]["test_accuracy"]["simulated_seconds"] == [None] * ROUNDS
+
+
+def test_an_undefined_measure_is_absent(http: httpx.Client, rows: Database) -> None:
+    made = submit(http)
+    write(rows, lambda _: [report(round, extra={"gradient_diversity": 2.0 if round < 3 else float("inf")}) for round in (1, 2, 3)], 1)
+    arm = http.get(f"/v1/experiments/{made['id']}/results").json()["arms"][0]
+    assert arm["curves"]["gradient_diversity"]["rounds"] == [1, 2]
+    assert arm["metrics"]["gradient_diversity"]["final"]["mean"] == 2.0

@@ -32,8 +32,10 @@ def mean_aggregate(chosen: AnyParticipation, rounds: int = 20_000) -> float:
         scheme("with_replacement", clients_per_round=2),
         scheme("without_replacement", clients_per_round=2),
         scheme("uniform", clients_per_round=2, weighting="unbiased"),
+        scheme("bernoulli", probability=0.5, weighting="unbiased"),
+        scheme("bernoulli", probability=[0.9, 0.3, 0.5, 0.2], weighting="unbiased"),
     ],
-    ids=["S1", "S2", "unbiased"],
+    ids=["S1", "S2", "unbiased", "bernoulli", "bernoulli per client"],
 )
 def test_the_expected_aggregate_is_that_of_full_participation(chosen: AnyParticipation) -> None:
     assert mean_aggregate(chosen) == pytest.approx(SHARE @ VALUES, abs=0.05)
@@ -78,3 +80,55 @@ def test_cohorts_differ_between_rounds_and_seeds_and_repeat_for_the_same() -> No
     cohorts = {(seed, round): tuple(draw(chosen, share, seed, round).clients) for seed in (0, 1) for round in (1, 2)}
     assert len(set(cohorts.values())) == 4
     assert tuple(draw(chosen, share, 1, 2).clients) == cohorts[1, 2]
+
+
+def test_bernoulli_takes_each_client_with_its_probability_whatever_the_others_do() -> None:
+    chosen = scheme("bernoulli", probability=[1.0, 0.5, 0.25, 0.01])
+    present = np.zeros((4_000, 4), bool)
+    for round, row in enumerate(present, 1):
+        row[draw(chosen, SHARE, seed=3, round=round).clients] = True
+    np.testing.assert_allclose(present.mean(0), [1.0, 0.5, 0.25, 0.01], atol=0.03)
+    assert (present[:, 1] & present[:, 2]).mean() == pytest.approx(0.125, abs=0.02)
+
+
+def test_bernoulli_may_draw_nobody() -> None:
+    sizes = {len(draw(scheme("bernoulli", probability=0.1), SHARE, seed=0, round=round).clients) for round in range(1, 50)}
+    assert 0 in sizes
+
+
+@pytest.mark.parametrize(
+    ("chosen", "most"),
+    [
+        (scheme("full"), 3),
+        (scheme("uniform", clients_per_round=2), 2),
+        (scheme("uniform", clients_per_round=4), 3),
+        (scheme("with_replacement", clients_per_round=9), 3),
+        (scheme("without_replacement", clients_per_round=2, weighting="uniform"), 2),
+        (scheme("bernoulli", probability=1.0), 3),
+        (scheme("trace", rounds=[[0, 2, 2, 3]] * 30), 2),
+    ],
+    ids=lambda value: getattr(value, "kind", ""),
+)
+def test_only_those_who_can_be_reached_are_drawn(chosen: AnyParticipation, most: int) -> None:
+    reachable = np.array([0, 1, 3])
+    cohorts = [draw(chosen, SHARE, seed=1, round=round, reachable=reachable) for round in range(1, 31)]
+    assert max(len(drawn.clients) for drawn in cohorts) == most
+    assert {int(client) for drawn in cohorts for client in drawn.clients} <= {0, 1, 3}
+    assert not len(draw(chosen, SHARE, seed=1, round=1, reachable=np.array([], np.int64)).clients)
+
+
+def test_s1_draws_from_the_reachable_by_their_shares() -> None:
+    chosen = scheme("with_replacement", clients_per_round=4_000)
+    drawn = draw(chosen, SHARE, seed=0, round=1, reachable=np.array([0, 3]))
+    np.testing.assert_allclose(drawn.times / 4_000, [0.8, 0.2], atol=0.03)
+
+
+def test_s1_draws_nobody_from_those_who_hold_nothing() -> None:
+    share = np.array([1.0, 0.0])
+    assert not len(draw(scheme("with_replacement", clients_per_round=3), share, seed=0, round=1, reachable=np.array([1])).clients)
+
+
+def test_reaching_everybody_is_having_no_availability() -> None:
+    for chosen in (scheme("uniform", clients_per_round=2), scheme("with_replacement", clients_per_round=3)):
+        everybody = draw(chosen, SHARE, seed=1, round=4, reachable=np.arange(4))
+        assert everybody.clients.tolist() == draw(chosen, SHARE, seed=1, round=4).clients.tolist()

@@ -1,0 +1,108 @@
+"""The simulated clock: how long a round takes, and who is on time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcore.data.plan import Work
+from fedcore.data.random import generator
+from fedcore.spec.devices import AnyRate, ConstantRate, Deadline, Devices, LogNormalRate, PerClientRate, UniformRate
+
+Floats = NDArray[np.float64]
+Ids = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast the M clients of a cohort are in one round."""
+
+    sending: Floats
+    """[M] seconds on the way in both directions."""
+    step: Floats
+    """[M] seconds a local step takes."""
+
+    def seconds(self, steps: Ids) -> Floats:
+        """[M] until the server has heard from each, after `steps` [M]."""
+        return self.sending + steps * self.step
+
+
+class Turnout(NamedTuple):
+    """What becomes of a round on the clock."""
+
+    work: list[Work]
+    """M: what each client does until the deadline."""
+    arrives: Mask
+    """[M] whether it reaches the server."""
+    seconds: float
+    """Simulated length of the round."""
+
+
+def pace(devices: Devices, clients: Ids, bytes_down: Ids, bytes_up: int, trips: int, seed: int) -> Pace:
+    """The pace of `clients` [M] that receive `bytes_down` [M] and send `bytes_up` each, in `trips` messages each way."""
+    latency, download, upload, speed = (
+        _rates(getattr(devices, field), field, clients, seed, absent)
+        for field, absent in (
+            ("latency_seconds", 0.0),
+            ("download_bytes_per_second", np.inf),
+            ("upload_bytes_per_second", np.inf),
+            ("steps_per_second", np.inf),
+        )
+    )
+    return Pace(2 * trips * latency + bytes_down / download + bytes_up / upload, 1 / speed)
+
+
+def turn_out(deadline: Deadline | None, pace: Pace, work: Sequence[Work], arrives: Mask) -> Turnout:
+    """Hold the work [M] of those who would arrive [M] to the deadline.
+
+    The round lasts until the server has heard from all who arrive; where somebody it drew is missing, or it drew nobody,
+    until the deadline. Without a deadline nobody is waited for in vain, and a round in which nobody arrives takes no time.
+    """
+    if deadline is not None:
+        work, arrives = _held(deadline, pace, work, arrives)
+    seconds = pace.seconds(np.array([item.steps for item in work], np.int64))[arrives]
+    if deadline is not None and (not len(seconds) or not arrives.all()):
+        return Turnout(list(work), arrives, deadline.seconds)
+    return Turnout(list(work), arrives, float(seconds.max(initial=0.0)))
+
+
+def _held(deadline: Deadline, pace: Pace, work: Sequence[Work], arrives: Mask) -> tuple[list[Work], Mask]:
+    steps = np.array([item.steps for item in work], np.int64)
+    fitting = np.where(pace.seconds(steps) <= deadline.seconds, steps, _fitting(deadline, pace, steps))
+    if deadline.policy == "drop":
+        return list(work), arrives & (fitting == steps)
+    cut = [replace(item, steps=max(1, int(most))) for item, most in zip(work, fitting, strict=True)]
+    return cut, arrives & (fitting > 0)
+
+
+def _fitting(deadline: Deadline, pace: Pace, steps: Ids) -> Ids:
+    """[M] the most steps, of those planned, that let each client be on time."""
+    left = np.maximum(deadline.seconds - pace.sending, 0.0)
+    most = np.divide(left, pace.step, out=np.where(left > 0, np.inf, 0.0), where=pace.step > 0)
+    return np.minimum(np.floor(most), steps).astype(np.int64)
+
+
+def _rates(rate: AnyRate | None, purpose: str, clients: Ids, seed: int, absent: float) -> Floats:
+    """[M] the figures of `clients` [M]."""
+    match rate:
+        case None:
+            return np.full(len(clients), absent)
+        case ConstantRate(value=value):
+            return np.full(len(clients), value)
+        case PerClientRate(values=values):
+            return np.array([values[client] for client in clients], np.float64)
+        case _:
+            return np.array([_drawn(rate, purpose, seed, int(client)) for client in clients], np.float64)
+
+
+# A client has the same device in every round: making its generator costs more than remembering the figure.
+@lru_cache(maxsize=100_000)
+def _drawn(rate: UniformRate | LogNormalRate, purpose: str, seed: int, client: int) -> float:
+    lot = generator(seed, f"device {purpose}", client=client)
+    if isinstance(rate, UniformRate):
+        return float(lot.uniform(rate.low, rate.high))
+    return float(rate.median * np.exp(rate.sigma * lot.standard_normal()))
