@@ -172,8 +172,9 @@ def _mean_made_up(rounds: int, share: float, most: float) -> float:
 
 def _memory(spec: ExperimentSpec, algorithm: Algorithm, cohort: _Cohort, word: int) -> int:
     vector = dimension(spec.problem) * word
-    server = SERVER_VECTORS + len(algorithm.server.start()) + len(algorithm.rule.shared())
-    kept = len(algorithm.rule.memory()) + algorithm.uplink.error_feedback
+    booked, booked_per_client = algorithm.aggregator.size()
+    server = SERVER_VECTORS + len(algorithm.server.start()) + len(algorithm.rule.shared()) + booked
+    kept = len(algorithm.rule.memory()) + algorithm.uplink.error_feedback + booked_per_client
     return round(_data_bytes(spec.problem, word) + vector * (server + kept * _reached(spec, cohort) + COHORT_VECTORS * cohort.drawn))
 
 

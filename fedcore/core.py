@@ -185,6 +185,10 @@ class Aggregator:
         """The book before the first round, of the type and on the device of x [D]."""
         return {}
 
+    def size(self) -> tuple[int, int]:
+        """How many vectors [D] the book holds: for the server itself, and for each client that has taken part."""
+        return 0, 0
+
     def coefficients(self, deltas: Tensor, cohort: Cohort) -> Tensor:
         """c_i [M]: what each of the deltas [M, D] counts in the direction."""
         return cohort.weights

@@ -19,6 +19,8 @@ ALGORITHMS = (
     "fedadam",
     "fedyogi",
     "feddyn",
+    "fedaware",
+    "fedmgda",
     "fedsplit",
 )
 

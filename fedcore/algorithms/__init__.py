@@ -6,7 +6,9 @@ from pydantic import Field
 
 from fedcore.algorithms.fedavg import FedAvg
 from fedcore.algorithms.fedavgm import FedAvgM
+from fedcore.algorithms.fedaware import FedAware
 from fedcore.algorithms.feddyn import FedDyn
+from fedcore.algorithms.fedmgda import FedMgda
 from fedcore.algorithms.fednova import FedNova
 from fedcore.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
 from fedcore.algorithms.fedprox import FedProx
@@ -15,7 +17,7 @@ from fedcore.algorithms.scaffold import Scaffold
 from fedcore.algorithms.vrlsgd import VrlSgd
 
 AnyAlgorithm = Annotated[
-    FedAvg | FedProx | FedNova | Scaffold | VrlSgd | FedAvgM | FedAdagrad | FedAdam | FedYogi | FedDyn | FedSplit,
+    FedAvg | FedProx | FedNova | Scaffold | VrlSgd | FedAvgM | FedAdagrad | FedAdam | FedYogi | FedDyn | FedAware | FedMgda | FedSplit,
     Field(discriminator="kind"),
 ]
 
@@ -25,7 +27,9 @@ __all__ = [
     "FedAdam",
     "FedAvg",
     "FedAvgM",
+    "FedAware",
     "FedDyn",
+    "FedMgda",
     "FedNova",
     "FedProx",
     "FedSplit",

@@ -13,6 +13,8 @@ class AlgorithmSpec(Block):
     """The publication, with the algorithm or equation number."""
     weighting: ClassVar[Literal["uniform"] | None] = None
     """How the algorithm weighs its cohort when the specification does not say; None leaves it to the scheme."""
+    own_weights: ClassVar[bool] = False
+    """Whether the algorithm finds its weights itself and leaves those of the scheme unused."""
 
     kind: str
     server_lr: PositiveRate = 1.0

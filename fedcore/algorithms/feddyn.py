@@ -40,6 +40,9 @@ class DynamicAveraging(Aggregator):
     def start(self, x: Tensor) -> Vectors:
         return {"h": x.new_zeros(x.shape)}
 
+    def size(self) -> tuple[int, int]:
+        return 1, 0
+
     def combine(self, deltas: Tensor, cohort: Cohort, book: Vectors) -> Combined:
         h = book["h"] - self.alpha / cohort.population * deltas.sum(0)
         return Combined(cohort.weights @ deltas - h / self.alpha, cohort.weights + 1 / cohort.population, {"h": h})

@@ -1,6 +1,6 @@
 """What each client counts in a round: FedNova's implied weights, their bias, effective steps and slowdown."""
 
-from math import inf
+from math import inf, nan
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +19,12 @@ def implied_weights(observed: Observation) -> tuple[Floats, float]:
 
         tau_eff = sum_i c_i ||a_i||_1,   w_i = c_i ||a_i||_1 / tau_eff
 
-    For FedAvg c_i = p_i, for FedNova c_i = p_i tau_eff / ||a_i||_1. The server's own step size is left out.
+    For FedAvg c_i = p_i, for FedNova c_i = p_i tau_eff / ||a_i||_1. The server's own step size is left out. A round in which
+    no client counted (FedAWARE may follow others' momenta alone) has no weights: NaN, and tau_eff 0.
     """
     travelled = _array(observed.combined.coefficients) * _array(observed.cohort.effort)
     tau_eff = float(travelled.sum())
-    return travelled / tau_eff, tau_eff
+    return travelled / (tau_eff or nan), tau_eff
 
 
 def surrogate_weights(observed: Observation, population: int) -> Floats:
@@ -49,7 +50,7 @@ def contribution(observed: Observation) -> Measured:
     return {
         "weight_bias": chi_square(given / given.sum(), weights),
         "tau_eff": tau_eff,
-        "slowdown": float(observed.assignment.steps.mean()) / tau_eff,
+        "slowdown": float(observed.assignment.steps.mean()) / (tau_eff or nan),
     }
 
 

@@ -31,6 +31,7 @@ def check(spec: ExperimentSpec) -> None:
     _check_length(spec)
     _check_partition(spec, clients)
     _check_participation(spec, clients)
+    _check_weighting(spec)
     for field, work in (("epochs", spec.systems.epochs), ("steps", spec.systems.steps), ("batch_size", spec.systems.batch_size)):
         _check_work(work, f"/systems/{field}", clients, spec.rounds)
     check_systems(spec.systems, spec.participation, clients)
@@ -105,6 +106,13 @@ def _check_participation(spec: ExperimentSpec, clients: int) -> None:
     if isinstance(scheme, WithoutReplacement) and scheme.weighting is None and spec.algorithm.kind not in ("fedavg", "fedprox"):
         raise SpecificationError(
             "/participation", f"S2 averages models; {spec.algorithm.kind} averages changes: add `weighting: unbiased`, or use `uniform`"
+        )
+
+
+def _check_weighting(spec: ExperimentSpec) -> None:
+    if spec.algorithm.own_weights and spec.participation.weighting is not None:
+        raise SpecificationError(
+            "/participation/weighting", f"{spec.algorithm.kind} finds its own weights and would leave these unused: leave `weighting` out"
         )
 
 

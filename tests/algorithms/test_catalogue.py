@@ -11,7 +11,7 @@ import fedcore.algorithms
 from fedcore import ExperimentSpec, Simulation, run
 from fedcore.algorithms import AnyAlgorithm
 from fedcore.algorithms.base import AlgorithmSpec
-from tests.documents import ALGORITHMS, COMPRESSORS, SYNTHETIC, Document, specification
+from tests.documents import ALGORITHMS, COMPRESSORS, QUADRATIC, SYNTHETIC, Document, specification
 
 
 def compressed(up: str, down: str, **options: Any) -> Document:
@@ -38,7 +38,7 @@ def members() -> tuple[type[AlgorithmSpec], ...]:
 
 def test_every_module_of_the_package_is_in_the_catalogue() -> None:
     listed = {member.__module__ for member in members()}
-    shared = {"base", "control", "server"}
+    shared = {"base", "control", "min_norm", "server"}
     modules = {
         f"fedcore.algorithms.{module.name}" for module in pkgutil.iter_modules(fedcore.algorithms.__path__) if module.name not in shared
     }
@@ -47,6 +47,15 @@ def test_every_module_of_the_package_is_in_the_catalogue() -> None:
 
 def test_the_catalogue_is_what_the_tests_run() -> None:
     assert {member.model_fields["kind"].default for member in members()} == set(ALGORITHMS)
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
+def test_an_aggregators_book_is_of_the_size_it_says(kind: str) -> None:
+    simulation = Simulation(specification(QUADRATIC, algorithm={"kind": kind}, rounds=2), seed=0)
+    simulation.advance()
+    own, per_client = simulation._setting.algorithm.aggregator.size()
+    shapes = [vector.shape for vector in simulation._server.book.values()]
+    assert (shapes.count((3,)), shapes.count((4, 3))) == (own, per_client)
 
 
 def reports(spec: ExperimentSpec) -> list[tuple[Any, ...]]:

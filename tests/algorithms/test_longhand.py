@@ -1,6 +1,7 @@
 """Every algorithm against its paper's loop, written out in float64 NumPy on heterogeneous quadratics with unequal steps."""
 
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import pytest
@@ -128,6 +129,43 @@ def fedsplit(s: float) -> Callable[[Vector, list[int]], Vector]:
     return round_of
 
 
+def shortest(vectors: list[Vector], centre: Vector, epsilon: float = 1.0) -> Vector:
+    """The min-norm point of the boxed hull, by trying which weights are at their lower bound, at their upper bound, or free."""
+    gram, low, high = np.array(vectors) @ np.array(vectors).T, np.maximum(centre - epsilon, 0), np.minimum(centre + epsilon, 1)
+    points = []
+    for state in product((0, 1, 2), repeat=len(centre)):
+        free = np.array(state) == 1
+        weights = np.where(free, 0, np.where(np.array(state) == 0, low, high))
+        ones = np.ones(free.sum())
+        system = np.block([[gram[free][:, free], -ones[:, None]], [ones, np.zeros(1)]])
+        given_up = np.append(-gram[free] @ weights, 1 - weights.sum())
+        weights[free] = np.linalg.lstsq(system, given_up, rcond=None)[0][:-1]
+        if abs(weights.sum() - 1) < 1e-12 and (weights >= low - 1e-12).all() and (weights <= high + 1e-12).all():
+            points.append(weights @ np.array(vectors))
+    return min(points, key=lambda point: float(np.linalg.norm(point)))
+
+
+def fedaware(alpha: float, *, normalise: bool = False, first: str = "gradient") -> Callable[[Vector, list[int]], Vector]:
+    m: dict[int, Vector] = {}
+
+    def round_of(x: Vector, cohort: list[int]) -> Vector:
+        for i in cohort:
+            g = x - sgd(i, x)
+            m[i] = alpha * m[i] + (1 - alpha) * g if i in m else (g if first == "gradient" else (1 - alpha) * g)
+        hull = [v / np.linalg.norm(v) if normalise else v for v in m.values()]
+        return x - 0.5 * shortest(hull, np.ones(len(hull)) / len(hull))
+
+    return round_of
+
+
+def fedmgda(epsilon: float) -> Callable[[Vector, list[int]], Vector]:
+    def round_of(x: Vector, cohort: list[int]) -> Vector:
+        g = [x - sgd(i, x) for i in cohort]
+        return x - 0.5 * shortest([v / np.linalg.norm(v) for v in g], over(cohort), epsilon)
+
+    return round_of
+
+
 def variance_reduced_fednova() -> Callable[[Vector, list[int]], Vector]:
     d = np.zeros((4, 3))
 
@@ -186,6 +224,19 @@ CASES: dict[str, tuple[Document, Document, Callable[[], Callable[[Vector, list[i
     "vrlsgd": ({"kind": "vrlsgd"}, {}, vrlsgd),
     "feddyn": ({"kind": "feddyn", "alpha": 0.6}, {}, lambda: feddyn(0.6)),
     "fedsplit": ({"kind": "fedsplit", "s": 0.4}, {}, lambda: fedsplit(0.4)),
+    "fedaware": ({"kind": "fedaware", "alpha": 0.3, "server_lr": 0.5}, {}, lambda: fedaware(0.3)),
+    "fedaware of unit length": (
+        {"kind": "fedaware", "alpha": 0.3, "normalise": True, "server_lr": 0.5},
+        {},
+        lambda: fedaware(0.3, normalise=True),
+    ),
+    "fedaware from zero": (
+        {"kind": "fedaware", "alpha": 0.3, "first": "zero", "server_lr": 0.5},
+        {},
+        lambda: fedaware(0.3, first="zero"),
+    ),
+    "fedmgda": ({"kind": "fedmgda", "server_lr": 0.5}, {}, lambda: fedmgda(1.0)),
+    "fedmgda in a box": ({"kind": "fedmgda", "epsilon": 0.1, "server_lr": 0.5}, {}, lambda: fedmgda(0.1)),
     "fedavgm": ({"kind": "fedavgm", "beta": 0.8, "server_lr": 0.5}, {}, lambda: momentum_server(0.8, nesterov=False)),
     "fedavgm nesterov": (
         {"kind": "fedavgm", "beta": 0.8, "nesterov": True, "server_lr": 0.5},

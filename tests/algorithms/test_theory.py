@@ -4,8 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from fedcore import run
+from fedcore.algorithms.min_norm import min_norm
 from tests.documents import QUADRATIC, specification
 
 CLIENTS = QUADRATIC["problem"]["dataset"]["clients"]
@@ -116,6 +118,26 @@ EXACT: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("case", EXACT)
 def test_the_optimum_of_the_uniform_sum_is_reached(case: str) -> None:
     np.testing.assert_allclose(limit(**EXACT[case]), UNIFORM_OPTIMUM, rtol=0, atol=1e-12)
+
+
+def test_fedmgda_with_no_room_is_fedavg_of_unit_changes() -> None:
+    x = np.array(QUADRATIC["problem"]["dataset"]["x0"])
+    changes = [reach(0.05, tau, i=i) @ (E[i] - H[i] @ x) for i, tau in enumerate(TAU)]
+    expected = x + sum(p * change / np.linalg.norm(change) for p, change in zip(P, changes, strict=True))
+    np.testing.assert_allclose(final(algorithm={"kind": "fedmgda", "epsilon": 0.0}, rounds=1), expected, rtol=1e-12)
+
+
+def test_fedaware_of_one_client_without_memory_is_gradient_descent() -> None:
+    one = {"participation": {"kind": "trace", "rounds": [[2]] * 8}}
+    np.testing.assert_allclose(final(algorithm={"kind": "fedaware", "alpha": 0.0}, **one), final(**one), rtol=1e-12)
+
+
+def test_fedaware_comes_to_rest_at_a_point_no_step_from_which_serves_all() -> None:
+    """Pareto stationary: the convex hull of the clients' changes holds zero, and server_lr may stay as it is."""
+    x = limit(algorithm={"kind": "fedaware", "server_lr": 0.5})
+    changes = np.array([reach(0.05, tau, i=i) @ (E[i] - H[i] @ x) for i, tau in enumerate(TAU)])
+    weights = min_norm(torch.from_numpy(changes @ changes.T), torch.full((4,), 0.25, dtype=torch.float64)).numpy()
+    assert np.linalg.norm(weights @ changes) < 1e-7
 
 
 def test_the_first_round_of_vrlsgd_is_fedavg() -> None:

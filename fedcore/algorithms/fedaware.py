@@ -1,0 +1,87 @@
+"""FedAWARE: the server follows the min-norm point of the clients' momenta, which maximises gradient diversity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from fedcore.algorithms.base import AlgorithmSpec
+from fedcore.algorithms.min_norm import gram_matrix, min_norm, unit_lengths
+from fedcore.core import Aggregator, Cohort, Combined, Vectors
+from fedcore.spec.base import Decay
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+First = Literal["gradient", "zero"]
+
+
+@dataclass(frozen=True)
+class MinNormMomentum(Aggregator):
+    """m_i <- alpha m_i + (1 - alpha) delta_i for the cohort; the direction is the min-norm point of all m_i there are.
+
+    The book holds, of the V clients that have taken part in the order in which they first did: `clients` [V],
+    `momenta` [V, D], and `weights` [V], the last round's lambda.
+    """
+
+    alpha: float = 0.5
+    normalise: bool = False
+    first: First = "gradient"
+
+    def start(self, x: Tensor) -> Vectors:
+        return {"clients": x.new_zeros(0).long(), "momenta": x.new_zeros((0, len(x))), "weights": x.new_zeros(0).double()}
+
+    def size(self) -> tuple[int, int]:
+        return 0, 1
+
+    def combine(self, deltas: Tensor, cohort: Cohort, book: Vectors) -> Combined:
+        new = ~(cohort.clients[:, None] == book["clients"]).any(1)
+        clients = _longer(book["clients"], cohort.clients[new])
+        momenta = _longer(book["momenta"], 0 * deltas[new])
+        rows = (cohort.clients[:, None] == clients).long().argmax(1)
+        fresh = (1 - self.alpha) + (self.alpha * new.to(deltas) if self.first == "gradient" else 0 * new.to(deltas))
+        momenta[rows] = self.alpha * momenta[rows] + fresh[:, None] * deltas
+        weights, counts = self._weigh(momenta)
+        return Combined(counts @ momenta, counts[rows] * fresh, {"clients": clients, "momenta": momenta, "weights": weights})
+
+    def _weigh(self, momenta: Tensor) -> tuple[Tensor, Tensor]:
+        """lambda [V], and what each of the momenta [V, D] counts in the direction, [V]."""
+        gram = gram_matrix(momenta)
+        lengths = unit_lengths(gram) if self.normalise else gram.new_ones(len(gram))
+        uniform = gram.new_ones(len(gram)) / len(gram)
+        weights = min_norm(gram * lengths * lengths[:, None], uniform).to(gram.device)
+        return weights, (weights * lengths).to(momenta)
+
+
+def _longer(old: Tensor, new: Tensor) -> Tensor:
+    """A new tensor: the rows of `old`, then those of `new`."""
+    joined = old.new_zeros((len(old) + len(new), *old.shape[1:]))
+    joined[: len(old)], joined[len(old) :] = old, new
+    return joined
+
+
+class FedAware(AlgorithmSpec):
+    """The server keeps a momentum m_i per client and moves along the shortest vector of their convex hull.
+
+        m_i <- alpha m_i + (1 - alpha) g_i,   g_i = x - y_i, for sampled clients; the others keep theirs
+        lambda = argmin over the simplex of |sum_i lambda_i m_i|^2,   x <- x - server_lr sum_i lambda_i m_i
+
+    The hull holds the clients that have taken part: with an m_i never set, its shortest vector would be zero and the model
+    never move. The weights of the participation scheme play no part.
+    """
+
+    source = (
+        "Zeng et al., Tackling Hybrid Heterogeneity on Federated Optimization via Gradient Diversity Maximization (FedAWARE), Algorithm 1"
+    )
+    own_weights = True
+
+    kind: Literal["fedaware"] = "fedaware"
+    alpha: Decay = 0.5
+    """How much of the old momentum is kept (the official code calls this 1 - alpha)."""
+    normalise: bool = False
+    """Scale every m_i to length 1 first, as the official code does; a zero stays zero."""
+    first: First = "gradient"
+    """What m_i is after a client's first round: `gradient` g_i; `zero` (1 - alpha) g_i, as if it had been zero before."""
+
+    def aggregator(self) -> Aggregator:
+        return MinNormMomentum(self.alpha, self.normalise, self.first)

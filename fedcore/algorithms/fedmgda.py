@@ -1,0 +1,50 @@
+"""FedMGDA+: the server follows the min-norm point of the clients' normalised changes, near their usual weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from fedcore.algorithms.base import AlgorithmSpec
+from fedcore.algorithms.min_norm import gram_matrix, min_norm, unit_lengths
+from fedcore.core import Aggregator, Cohort
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class CommonDescent(Aggregator):
+    """sum_i lambda_i delta_i / |delta_i|, the shortest with |lambda_i - w_i| <= epsilon."""
+
+    epsilon: float = 1.0
+
+    def coefficients(self, deltas: Tensor, cohort: Cohort) -> Tensor:
+        gram = gram_matrix(deltas)
+        lengths = unit_lengths(gram)
+        centre = cohort.weights.double()
+        weights = min_norm(gram * lengths * lengths[:, None], centre / centre.sum(), self.epsilon)
+        return (weights.to(lengths) * lengths).to(deltas)
+
+
+class FedMgda(AlgorithmSpec):
+    """The cohort's changes are scaled to length 1 and combined to the shortest vector: a direction of descent for all of them.
+
+        g_i = (x - y_i) / |x - y_i|
+        lambda = argmin |sum_i lambda_i g_i|^2 over the simplex with |lambda_i - w_i| <= epsilon for all i
+        x <- x - server_lr sum_i lambda_i g_i
+
+    w are the weights of the participation scheme, made to sum to 1. A change of zero stays zero: its client is at an
+    optimum of its own, so no direction serves all, and if lambda may reach 1 there the model stays.
+    """
+
+    source = "Hu et al., Federated Learning Meets Multi-Objective Optimization, IEEE TNSE 2022, Algorithm 1 (FedMGDA+)"
+
+    kind: Literal["fedmgda"] = "fedmgda"
+    epsilon: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """How far lambda may be from w: 1 anywhere in the simplex (MGDA), 0 nowhere (normalised FedAvg)."""
+
+    def aggregator(self) -> Aggregator:
+        return CommonDescent(self.epsilon)
