@@ -20,8 +20,8 @@ demo: $(INSTALLED) ## Run a federated experiment on real data through the whole 
 up: $(INSTALLED) ## Start the embedded stack and keep it running
 	@$(BIN)/fedq up $(ARGS)
 
-test: $(INSTALLED) ## Run the whole suite (ARGS="-m 'not slow'" for a part of it)
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(INSTALLED) ## Run the whole suite, on all cores (ARGS="-m 'not slow'" for a part of it)
+	@$(BIN)/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal $(ARGS)
 
 check: $(INSTALLED) ## Format, lint, types, import contracts
 	@$(BIN)/ruff format --check .

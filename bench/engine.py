@@ -3,7 +3,7 @@
 30 clients, 10 a round, E = 20, batch 10, the work of FedProx, Figure 1. Both do the same mini-batch steps in float32; they are
 timed in turn (A B A B ...), and the ratio of each pair is reported.
 
-    python -m bench.engine [--pairs 5] [--rounds 2]
+    python -m bench.engine [--pairs 9] [--rounds 2]
 """
 
 import argparse
@@ -71,7 +71,7 @@ class PlainLoop:
 def main() -> None:
     """Time both in turn and print the ratio."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--pairs", type=int, default=9)
     parser.add_argument("--rounds", type=int, default=2, help="rounds in each timing")
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -5,7 +5,7 @@
 - First row: from the answer to a POST until the row of round 1 can be read, on a stack that is idle.
 - API process: from its start until it answers, and its resident memory then.
 
-    python -m bench.service [--pairs 3] [--rounds 1000] [--posts 20] [--starts 5]
+    python -m bench.service [--pairs 3] [--rounds 2400] [--posts 20] [--starts 5]
 """
 
 import argparse
@@ -36,7 +36,7 @@ def main() -> None:
     """Measure all three and print them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=3, help="pairs of one run through the service and one without")
-    parser.add_argument("--rounds", type=int, default=1_000, help="rounds of such a run")
+    parser.add_argument("--rounds", type=int, default=2_400, help="rounds of such a run")
     parser.add_argument("--posts", type=int, default=20, help="experiments whose first row is waited for")
     parser.add_argument("--starts", type=int, default=5, help="starts of the API process")
     options = parser.parse_args()
@@ -85,7 +85,9 @@ def _api_start() -> tuple[float, float]:
         upgrade(f"sqlite:///{Path(home, 'fedq.db')}")
         command = (sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app", "--log-level=warning", f"--fd={listener.fileno()}")
         began = time.perf_counter()
-        process = subprocess.Popen(command, env=os.environ | {"FEDQ_HOME": home}, pass_fds=(listener.fileno(),))  # noqa: S603 - our own
+        process = subprocess.Popen(  # noqa: S603 - our own
+            command, env=os.environ | {"FEDQ_HOME": home}, pass_fds=(listener.fileno(),), stdout=subprocess.DEVNULL
+        )
         try:
             # The listener is open already: the request waits until the process answers.
             httpx.get(f"http://127.0.0.1:{listener.getsockname()[1]}/v1/experiments", timeout=START_S, trust_env=False).raise_for_status()

@@ -1,7 +1,7 @@
 """Real servers for the whole run, and fresh databases and brokers for each test.
 
-`TEST_DATABASE_URL` (a PostgreSQL user who may create databases) and `TEST_REDIS_URL` (a Redis whose database may be
-flushed) are used instead of our own when given. A server that cannot be had fails the tests that need it.
+`TEST_DATABASE_URL` (a PostgreSQL user who may create databases) and `TEST_REDIS_URL` (a Redis at `redis://host:port`, whose
+databases 0 to 7 may be flushed) are used instead of our own when given. A server that cannot be had fails the tests that need it.
 """
 
 import os
@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -34,11 +35,11 @@ def postgresql_server() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def redis_server() -> Iterator[str]:
+def redis_server(worker_id: str) -> Iterator[str]:
     """The Celery URL of a Redis server."""
     given = os.environ.get("TEST_REDIS_URL")
     with ExitStack() as stack:
-        yield given or stack.enter_context(broker("redis"))
+        yield _own_database(given, worker_id) if given else stack.enter_context(broker("redis"))
 
 
 @pytest.fixture(scope="session")
@@ -142,6 +143,12 @@ def place() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
         eventually(lambda: not commands.running_in(Path(folder)))
+
+
+def _own_database(url: str, worker_id: str) -> str:
+    """The Redis database of one of the processes that share the tests: `gw0`, `gw1` ..., or `master` where there is only one."""
+    number = worker_id.removeprefix("gw") if worker_id.startswith("gw") else "0"
+    return urlsplit(url)._replace(path=f"/{number}").geturl()
 
 
 def _flushed(url: str) -> str:

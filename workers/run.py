@@ -46,8 +46,9 @@ class Runner:
         heartbeat.start()
 
     def close(self) -> None:
-        """Take the worker off the list of those that are there."""
+        """Take the worker off the list of those that are there, and close its connections."""
         self._heartbeat.stop()
+        self._resources.database.close()
 
     def work(self) -> None:
         """Turn after turn, until nothing waits or the stint is over."""

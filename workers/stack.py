@@ -26,8 +26,8 @@ START_S = 60.0
 GRACE_S = 30.0
 """What children get to end by themselves: a worker finishes and commits its round."""
 WATCH_S = 0.2
-TRIES = 5
-"""A child that ends this often in a row soon after its start will not do better the next time."""
+TRIES, FIRST_TRIES = 5, 2
+"""A child that ends this often in a row soon after its start will not do better the next time; at first it is a wrong setting."""
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +45,7 @@ class Stack:
         self._open = ExitStack()
         self._children: list[Child] = []
         self._environment: dict[str, str] = {}
+        self._ready = False
         self.url = ""
 
     def __enter__(self) -> Self:
@@ -64,15 +65,15 @@ class Stack:
 
     def run(self, ended: threading.Event, when_ready: Callable[[], None]) -> None:
         """Keep the children alive until `ended`; calls `when_ready` once the API answers. Raises StackError."""
-        ready, deadline = False, time.monotonic() + START_S
+        deadline = time.monotonic() + START_S
         while not ended.wait(WATCH_S):
             for child in self._children:
                 child.keep_alive()
                 self._check(child)
-            if not ready and self._answers():
-                ready = True
+            if not self._ready and self._answers():
+                self._ready = True
                 when_ready()
-            if not ready and time.monotonic() > deadline:
+            if not self._ready and time.monotonic() > deadline:
                 raise StackError(f"the API did not answer within {START_S:.0f} s; see {self._logs / 'api.log'}")
 
     def _start(self, listener: socket.socket) -> None:
@@ -131,9 +132,9 @@ class Stack:
             return False
 
     def _check(self, child: Child) -> None:
-        if child.ended_early >= TRIES:
+        if child.ended_early >= (TRIES if self._ready else FIRST_TRIES):
             last = "\n".join(child.log_file.read_text(errors="replace").splitlines()[-10:])
-            raise StackError(f"{child.name} ended {TRIES} times in a row; the end of {child.log_file}:\n{last}")
+            raise StackError(f"{child.name} ended {child.ended_early} times in a row; the end of {child.log_file}:\n{last}")
 
     def _end(self) -> None:
         """Ask all to end at once, except the broker, which outlives those that talk to it."""

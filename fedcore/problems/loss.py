@@ -14,8 +14,8 @@ class CrossEntropy:
         return nn.functional.cross_entropy(scores, labels, reduction="none")
 
     def predict(self, scores: Tensor) -> Tensor:
-        """What `targets` are subtracted from in the gradient over the scores, [..., C]."""
-        return torch.softmax(scores, -1)
+        """What `targets` are subtracted from in the gradient over the scores, samples last: [..., C, B]."""
+        return torch.softmax(scores, -2)
 
 
 class SquaredError:
@@ -26,7 +26,7 @@ class SquaredError:
         return 0.5 * (scores - targets(labels, scores.shape[-1])).square().sum(-1)
 
     def predict(self, scores: Tensor) -> Tensor:
-        """What `targets` are subtracted from in the gradient over the scores, [..., C]."""
+        """What `targets` are subtracted from in the gradient over the scores, samples last: [..., C, B]."""
         return scores
 
 

@@ -118,8 +118,10 @@ class Site:
             name.removeprefix(prefix).lower(): value for name, value in self.environment.items() if name.startswith(prefix)
         }
         opened = open_runner(Settings(_env_file=None, **given), "in this process", stopping)
-        yield opened
-        opened.close()
+        try:
+            yield opened
+        finally:
+            opened.close()
 
     @contextmanager
     def _process(self, module: str, log: str) -> Iterator[subprocess.Popen[bytes]]:

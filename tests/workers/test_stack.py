@@ -106,6 +106,12 @@ def _stack(place: Path, *options: str, **settings: Any) -> AbstractContextManage
 def _children(supervisor: Popen[bytes]) -> dict[str, int]:
     """The process ids of a stack's own children, by what they run."""
     names = ("uvicorn", "workers.worker", "workers.reconciler", "valkey-server")
-    found = psutil.Process(supervisor.pid).children()
-    lines = {child.pid: " ".join(child.cmdline()) for child in found}
+    lines = {child.pid: _command_line(child) for child in psutil.Process(supervisor.pid).children()}
     return {name: pid for name in names for pid, line in lines.items() if name in line}
+
+
+def _command_line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return "gone"
