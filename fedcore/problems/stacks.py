@@ -102,6 +102,17 @@ class ModuleStack:
         return gradient.add_(theta, alpha=self._l2) if self._l2 else gradient
 
 
+class Recurrent:
+    """Another stack's gradients, PyTorch's recurrent layers taking one step after another."""
+
+    def __init__(self, stacked: ModuleStack) -> None:
+        self._stacked = stacked
+
+    def gradient(self, theta: Tensor, k: int) -> Tensor:
+        with step_by_step():
+            return self._stacked.gradient(theta, k)
+
+
 def _targets(labels: Tensor, outputs: int) -> Tensor:
     """`targets`, laid out as the scores are: [..., C, B] for labels [..., B]."""
     return targets(labels, outputs).mT.contiguous()
