@@ -54,7 +54,7 @@ def test_an_aggregators_book_is_of_the_size_it_says(kind: str) -> None:
     simulation = Simulation(specification(QUADRATIC, algorithm={"kind": kind}, rounds=2), seed=0)
     simulation.advance()
     own, per_client = simulation._setting.algorithm.aggregator.size()
-    shapes = [vector.shape for vector in simulation._server.book.values()]
+    shapes = [tuple(vector.shape) for vector in simulation._server.book.values()]
     assert (shapes.count((3,)), shapes.count((4, 3))) == (own, per_client)
 
 
