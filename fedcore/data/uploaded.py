@@ -26,7 +26,9 @@ def uploaded(spec: Uploaded, shelf: Shelf) -> Dataset | FederatedData:
 def _part(samples: canonical.Samples, rows: NDArray[np.bool_]) -> Samples:
     whole = bool(rows.all())
     features, labels = (array if whole else array[rows] for array in (samples.features, samples.label))
-    return Samples(torch.from_numpy(features), torch.from_numpy(labels))
+    numbers = torch.from_numpy(features)
+    # Bytes save space in the file; here whole numbers would be symbols.
+    return Samples(numbers if numbers.is_floating_point() else numbers.float(), torch.from_numpy(labels))
 
 
 def _source(spec: Uploaded) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor
 from fedcore.data.random import generator
 from fedcore.problems.base import VECTORISED, Ids, Values, capacity
 from fedcore.problems.batches import locate
-from fedcore.problems.quadratic import Floats, QuadraticProblem, spd
+from fedcore.problems.quadratic import Floats, QuadraticProblem, drawn_optimum, spd
 from fedcore.spec.exact import GeneratedProblem, LeastSquares
 
 
@@ -96,13 +96,14 @@ def load_least_squares(spec: LeastSquares, device: str, dtype: torch.dtype) -> L
 
 
 def _draw(spec: GeneratedProblem) -> tuple[list[Floats], list[Floats]]:
-    """Rows of A_i ~ N(0, S_i) with S_i of the given condition number, b_i = A_i c_i, c_i ~ N(c, heterogeneity^2)."""
+    """Rows of A_i ~ N(0, S_i) with S_i of the given condition number, b_i = A_i c_i + noise, c_i the client's optimum."""
     rows, targets = [], []
-    centre = generator(spec.seed, "least-squares centre").normal(size=spec.dim)
+    centre = generator(spec.seed, "least-squares centre").normal(scale=spec.centre, size=spec.dim)
     for client in range(spec.clients):
         draw = generator(spec.seed, "least-squares client", client=client)
         root = np.linalg.cholesky(spd(draw, spec.dim, spec.condition_number))
         a = draw.normal(size=(spec.samples, spec.dim)) @ root.T
         rows.append(a)
-        targets.append(a @ (centre + draw.normal(scale=spec.heterogeneity, size=spec.dim)))
+        optimum = drawn_optimum(spec, centre, draw)
+        targets.append(a @ optimum + draw.normal(scale=spec.noise, size=spec.samples))
     return rows, targets

@@ -86,17 +86,23 @@ def load_quadratic(spec: Quadratic, device: str, dtype: torch.dtype) -> Quadrati
 
 
 def _draw(spec: GeneratedProblem) -> Coefficients:
-    """H_i with eigenvalues log-uniform in [1/condition_number, 1] (both ends taken), optima c_i ~ N(c, heterogeneity^2), F_i(c_i) = 0."""
+    """H_i with eigenvalues log-uniform in [1/condition_number, 1] (both ends taken), optima c_i, F_i(c_i) = 0."""
     hessians, linear, constants = [], [], []
-    centre = generator(spec.seed, "quadratic centre").normal(size=spec.dim)
+    centre = generator(spec.seed, "quadratic centre").normal(scale=spec.centre, size=spec.dim)
     for client in range(spec.clients):
         draw = generator(spec.seed, "quadratic client", client=client)
         hessian = spd(draw, spec.dim, spec.condition_number)
-        optimum = centre + draw.normal(scale=spec.heterogeneity, size=spec.dim)
+        optimum = drawn_optimum(spec, centre, draw)
         hessians.append(hessian)
         linear.append(hessian @ optimum)
         constants.append(0.5 * optimum @ hessian @ optimum)
     return np.array(hessians), np.array(linear), np.array(constants)
+
+
+def drawn_optimum(spec: GeneratedProblem, centre: Floats, draw: np.random.Generator) -> Floats:
+    """One client's optimum [D]: around the centre, and moved along all coordinates at once."""
+    spread = draw.normal(scale=spec.heterogeneity, size=spec.dim)
+    return centre + spread + draw.normal(scale=spec.shift)
 
 
 def spd(draw: np.random.Generator, dim: int, condition_number: float) -> Floats:

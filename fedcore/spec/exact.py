@@ -52,18 +52,30 @@ class LeastSquaresClient(Block):
 
 
 class GeneratedProblem(Block):
-    """How to draw an exact problem: client optima spread by `heterogeneity`, curvatures by `condition_number`."""
+    """How to draw an exact problem: client optima spread by `heterogeneity`, curvatures by `condition_number`.
+
+    Client i's optimum is c_i = centre c + heterogeneity z_i + shift u_i 1, with c and z_i standard normal vectors and u_i a standard normal
+    number; F_i(c_i) = 0 for quadratics and, without noise, for least squares. FedNova, Fig. 2: `dim` at will, `clients: 30, centre: 0,
+    heterogeneity: 0.1, condition_number: 1`. FedLin's linear regression: `dim: 100, clients: 20, samples: 500, centre: 0,
+    heterogeneity: 1, shift: 3.1623, condition_number: 1`, and `noise` at will.
+    """
 
     dim: Annotated[int, Field(ge=1, le=10_000)] = 10
     """Length of x."""
     clients: ClientCount = 10
     """Number of clients N."""
     heterogeneity: NonNegative = 1.0
-    """Deviation of the clients' optima around the common one; 0 makes all optima equal."""
+    """Deviation of each coordinate of the clients' optima around the common centre; with no `shift`, 0 makes all optima equal."""
+    centre: NonNegative = 1.0
+    """Deviation of each coordinate of the common centre from zero."""
+    shift: NonNegative = 0.0
+    """Deviation of the number of each client's own that is added to every coordinate of its optimum."""
     condition_number: Annotated[float, Field(ge=1, le=1e12)] = 10.0
     """Largest over smallest eigenvalue of each H_i (quadratic); of each A_i' A_i / n_i (least squares)."""
     samples: Annotated[int, Field(ge=1, le=100_000)] = 100
     """Rows of each A_i (least squares only)."""
+    noise: NonNegative = 0.0
+    """Deviation of what is added to each entry of b_i = A_i c_i (least squares only)."""
     seed: Seed = 0
     """Fixes the problem over all runs."""
 

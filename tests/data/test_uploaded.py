@@ -62,6 +62,17 @@ def test_the_digits_uploaded_in_one_piece_train_as_the_built_in_ones(kept: Any, 
     assert _rows(own, tmp_path) == _rows(OF_DIGITS, tmp_path)
 
 
+def test_pixels_uploaded_as_bytes_are_trained_on_as_numbers(kept: Any, tmp_path: Path) -> None:
+    digits = images(Digits(kind="digits"), tmp_path)
+    held = _together(digits.train, digits.test)
+    pixels = np.rint(held["features"] * 16)
+    as_bytes, as_numbers = (
+        merged(OF_DIGITS, {"problem": {"dataset": kept({**held, "features": pixels.astype(kind)})}, "local": {"lr": 0.001}})
+        for kind in (np.uint8, np.float32)
+    )
+    assert _rows(as_bytes, tmp_path) == _rows(as_numbers, tmp_path)
+
+
 def test_synthetic_clients_uploaded_train_as_the_drawn_ones(kept: Any, tmp_path: Path) -> None:
     drawn = synthetic(Synthetic.model_validate(SYNTHETIC["problem"]["dataset"]), 0)
     held = _together(drawn.dataset.train, drawn.dataset.test)
