@@ -52,8 +52,8 @@ def _plan_arm(arm: Arm) -> ArmPlan:
         runs=len(spec.seeds),
         parameters=dimension(spec.problem),
         local_steps=round(spec.rounds * cohort.steps),
-        bytes_up=round(spec.rounds * cohort.arrived * _bytes_up(spec, algorithm, word)),
-        bytes_down=round(_bytes_down(spec, algorithm, cohort, word)),
+        bytes_up=round(spec.rounds * cohort.arrived * _bytes_up(spec, algorithm, word) + _gathered(spec, algorithm, cohort, word).up),
+        bytes_down=round(_bytes_down(spec, algorithm, cohort, word) + _gathered(spec, algorithm, cohort, word).down),
         memory_bytes=_memory(spec, algorithm, cohort, word),
     )
 
@@ -119,16 +119,40 @@ def _samples(problem: Problem) -> int:
     return dataset.generate.samples * dataset.generate.clients
 
 
+@dataclass(frozen=True, slots=True)
+class _Exchanged:
+    """Bytes of a run."""
+
+    up: float
+    down: float
+
+
+def _gathered(spec: ExperimentSpec, algorithm: Algorithm, cohort: _Cohort, word: int) -> _Exchanged:
+    """Of the exchanges of gradients before training; the first may be exact or left out."""
+    if not algorithm.rule.gathers():
+        return _Exchanged(0, 0)
+    dim, opening = dimension(spec.problem), algorithm.rule.opening()
+    first = Compressor().message_bytes(dim, word) if opening == "exact" else 0
+    compressed = spec.rounds - (opening != "compressed")
+    up, down = (first + compressed * link.message_bytes(dim, word) for link in (algorithm.uplink, algorithm.downlink))
+    return _Exchanged(cohort.arrived * up, cohort.arrived * down)
+
+
+def _models(algorithm: Algorithm) -> tuple[Compressor, Compressor]:
+    """What models travel under, up and down: whole where gradients are exchanged instead."""
+    return (Compressor(), Compressor()) if algorithm.rule.gathers() else (algorithm.uplink, algorithm.downlink)
+
+
 def _bytes_up(spec: ExperimentSpec, algorithm: Algorithm, word: int) -> int:
     """Of one client in one round."""
     dim = dimension(spec.problem)
-    return algorithm.uplink.message_bytes(dim, word) + len(algorithm.rule.shared()) * dim * word
+    return _models(algorithm)[0].message_bytes(dim, word) + len(algorithm.rule.shared()) * dim * word
 
 
 def _bytes_down(spec: ExperimentSpec, algorithm: Algorithm, cohort: _Cohort, word: int) -> float:
     """Of a run: a client's first download is dense, a later one makes up for the rounds it missed, or is dense where that is shorter."""
     dim = dimension(spec.problem)
-    dense, message = Compressor().message_bytes(dim, word), algorithm.downlink.message_bytes(dim, word)
+    dense, message = Compressor().message_bytes(dim, word), _models(algorithm)[1].message_bytes(dim, word)
     shared = spec.rounds * cohort.drawn * len(algorithm.rule.shared())
     return (_reached(spec, cohort) + shared) * dense + _made_up(spec, cohort, dense / message) * message
 

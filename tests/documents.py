@@ -21,7 +21,9 @@ ALGORITHMS = (
     "feddyn",
     "fedaware",
     "fedmgda",
+    "fedlin",
     "fedsplit",
+    "fedsvrg",
 )
 
 COMPRESSORS: Document = {"top_k": {"ratio": 0.1}, "rand_k": {"ratio": 0.1}, "qsgd": {"levels": 5}, "sign": {}}

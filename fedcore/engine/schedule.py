@@ -62,7 +62,7 @@ def effort(rule: Rule, solver: Solver, sizes: StepSizes, steps: NDArray[np.int64
 def _travel(rule: Rule, solver: Solver, sizes: StepSizes, steps: int) -> NDArray[np.float64]:
     zeros = cast("Any", dict.fromkeys({*rule.memory(), *rule.shared()}, 0.0))
     scalar = cast("Any", 0.0)
-    local = Local(x=scalar, shared=zeros, memory=zeros, anchor=None, gathered=scalar, steps=scalar, effort=scalar, lr=sizes.first)
+    local = Local(x=scalar, shared=zeros, memory=zeros, anchor=scalar, gathered=scalar, steps=scalar, effort=scalar, lr=sizes.first)
 
     y, velocity, travelled = cast("Any", 0.0), None, []
     for k in range(steps):

@@ -37,7 +37,10 @@ def _gamma(problem: Problem, observed: Observation, row: int) -> float:
 
     def slope(y: Tensor) -> float:
         """|grad h_i(y; x)|."""
-        return float(_descent(observed, problem.gradient(y, client, None), y, local).double().norm())
+        grad = problem.gradient(y, client, None)
+        if observed.algorithm.rule.compares():
+            grad = grad - problem.gradient(x, client, None)
+        return float(_descent(observed, grad, y, local).double().norm())
 
     end, start = slope(x + observed.deltas[row]), slope(x)
     return end / start if start else (inf if end else 0.0)

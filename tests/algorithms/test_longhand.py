@@ -129,6 +129,47 @@ def fedsplit(s: float) -> Callable[[Vector, list[int]], Vector]:
     return round_of
 
 
+def top(entries: int | None, vector: Vector) -> Vector:
+    """Its largest entries, all of them where `entries` is None."""
+    kept = np.argsort(-np.abs(vector), kind="stable")[:entries]
+    return np.where(np.isin(np.arange(len(vector)), kept), vector, 0.0)
+
+
+def fedlin(
+    initial: str = "exact", up: int | None = None, down: int | None = None, *, feedback: bool = True, weighted: bool = False
+) -> Callable[[Vector, list[int]], Vector]:
+    rho, e = np.zeros((4, 3)), np.zeros(3)
+    g: Vector | None = None
+
+    def exchange(x: Vector, cohort: list[int], weights: Vector) -> Vector:
+        nonlocal e
+        h = {}
+        for i in cohort:
+            message = gradient(i, x) + (rho[i] if feedback else 0)
+            h[i] = top(up, message)
+            rho[i] = message - h[i]
+        mean = sum(w * h[i] for w, i in zip(weights, cohort, strict=True)) + (e if feedback else 0)
+        e = mean - top(down, mean)
+        return top(down, mean)
+
+    def round_of(x: Vector, cohort: list[int]) -> Vector:
+        nonlocal g
+        weights = over(cohort) if weighted else np.full(len(cohort), 1 / len(cohort))
+        if g is None and initial != "compressed":
+            g = sum(w * gradient(i, x) for w, i in zip(weights, cohort, strict=True)) if initial == "exact" else np.zeros(3)
+        else:
+            g = exchange(x, cohort, weights)
+        result = np.zeros(3)
+        for w, i in zip(weights, cohort, strict=True):
+            y = x.copy()
+            for _ in range(STEPS[i]):
+                y = y - ETA / STEPS[i] * (gradient(i, y) - gradient(i, x) + g)
+            result += w * y
+        return result
+
+    return round_of
+
+
 def shortest(vectors: list[Vector], centre: Vector, epsilon: float = 1.0) -> Vector:
     """The min-norm point of the boxed hull, by trying which weights are at their lower bound, at their upper bound, or free."""
     gram, low, high = np.array(vectors) @ np.array(vectors).T, np.maximum(centre - epsilon, 0), np.minimum(centre + epsilon, 1)
@@ -237,6 +278,9 @@ CASES: dict[str, tuple[Document, Document, Callable[[], Callable[[Vector, list[i
     ),
     "fedmgda": ({"kind": "fedmgda", "server_lr": 0.5}, {}, lambda: fedmgda(1.0)),
     "fedmgda in a box": ({"kind": "fedmgda", "epsilon": 0.1, "server_lr": 0.5}, {}, lambda: fedmgda(0.1)),
+    "fedlin": ({"kind": "fedlin"}, {}, fedlin),
+    "fedlin from zero": ({"kind": "fedlin", "initial_gradient": "zero"}, {}, lambda: fedlin("zero")),
+    "fedsvrg": ({"kind": "fedsvrg"}, {}, lambda: fedlin("compressed", weighted=True)),
     "fedavgm": ({"kind": "fedavgm", "beta": 0.8, "server_lr": 0.5}, {}, lambda: momentum_server(0.8, nesterov=False)),
     "fedavgm nesterov": (
         {"kind": "fedavgm", "beta": 0.8, "nesterov": True, "server_lr": 0.5},
@@ -263,3 +307,26 @@ def test_the_iterates_are_those_of_the_papers_loop(case: str, cohorts: list[list
     )
     iterates = np.array([report.extra["x"] for report in run(spec)])
     np.testing.assert_allclose(iterates, trajectory(longhand(), cohorts), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("engine", ["reference", "vectorised"])
+@pytest.mark.parametrize("cohorts", [[[0, 1, 2, 3]] * ROUNDS, COHORTS], ids=["full", "partial"])
+@pytest.mark.parametrize(("up", "down"), [(1, 3), (3, 2), (2, 1)])
+@pytest.mark.parametrize("feedback", [True, False])
+def test_fedlin_exchanges_sparse_gradients_and_exact_models(
+    up: int, down: int, feedback: bool, cohorts: list[list[int]], engine: str
+) -> None:
+    def top_k(k: int) -> Document:
+        return {"kind": "top_k", "k": k, "error_feedback": feedback}
+
+    spec = specification(
+        QUADRATIC,
+        algorithm={"kind": "fedlin"},
+        local={"lr": ETA},
+        compression={"uplink": top_k(up), "downlink": top_k(down)},
+        participation={"kind": "trace", "rounds": cohorts},
+        execution={"engine": engine},
+    )
+    iterates = np.array([report.extra["x"] for report in run(spec)])
+    expected = trajectory(fedlin(up=up, down=down, feedback=feedback), cohorts)
+    np.testing.assert_allclose(iterates, expected, rtol=0, atol=1e-10)

@@ -107,6 +107,12 @@ EXACT: dict[str, dict[str, Any]] = {
         "local": {"lr": 0.2},
         "participation": {"kind": "uniform", "clients_per_round": 2},
     },
+    "fedlin with unequal steps": {"algorithm": {"kind": "fedlin"}, "local": {"lr": 0.4}},
+    "fedlin compressed at the server": {
+        "algorithm": {"kind": "fedlin"},
+        "local": {"lr": 0.2},
+        "compression": {"downlink": {"kind": "top_k", "k": 1}},
+    },
     "fedsplit with unequal steps": {"algorithm": {"kind": "fedsplit", "s": 0.5}},
     "fedsplit with some clients at a time": {
         "algorithm": {"kind": "fedsplit", "s": 0.5},
@@ -138,6 +144,31 @@ def test_fedaware_comes_to_rest_at_a_point_no_step_from_which_serves_all() -> No
     changes = np.array([reach(0.05, tau, i=i) @ (E[i] - H[i] @ x) for i, tau in enumerate(TAU)])
     weights = min_norm(torch.from_numpy(changes @ changes.T), torch.full((4,), 0.25, dtype=torch.float64)).numpy()
     assert np.linalg.norm(weights @ changes) < 1e-7
+
+
+def test_fedsvrg_reaches_the_optimum_of_the_weighted_sum() -> None:
+    np.testing.assert_allclose(limit(algorithm={"kind": "fedsvrg"}, local={"lr": 0.4}), OPTIMUM, rtol=0, atol=1e-12)
+
+
+def test_fedsvrg_reaches_it_under_gradient_noise_too() -> None:
+    """The noise is the same at y and at x, so it cancels."""
+    noisy: dict[str, Any] = {"problem": {"dataset": {"gradient_noise": 1.0}}}
+    np.testing.assert_allclose(limit(algorithm={"kind": "fedsvrg"}, local={"lr": 0.4}, **noisy), OPTIMUM, rtol=0, atol=1e-12)
+
+
+def test_fedlin_with_one_step_is_gradient_descent_on_the_uniform_sum() -> None:
+    one = {"systems": {"steps": {"kind": "constant", "value": 1}}}
+    uniform = {"participation": {"kind": "full", "weighting": "uniform"}}
+    np.testing.assert_allclose(final(algorithm={"kind": "fedlin"}, **one), final(**one, **uniform), rtol=1e-12)
+
+
+def test_fedlin_compressed_at_the_clients_stops_at_a_distance_that_falls_with_the_step_size() -> None:
+    sparse = {"compression": {"uplink": {"kind": "top_k", "k": 1}}}
+    gaps = [
+        np.linalg.norm(limit(algorithm={"kind": "fedlin"}, local={"lr": lr}, rounds=rounds, **sparse) - UNIFORM_OPTIMUM)
+        for lr, rounds in ((0.2, 300), (0.02, 1_500))
+    ]
+    assert 1e-6 < gaps[1] < gaps[0] / 2
 
 
 def test_the_first_round_of_vrlsgd_is_fedavg() -> None:

@@ -23,6 +23,8 @@ DIGITS: Document = {
     "evaluation": {"every": 20},
 }
 
+SPARSE_LINKS: Document = {"uplink": {"kind": "top_k", "k": 1}, "downlink": {"kind": "qsgd", "levels": 1}}
+
 
 def _foretold(document: Document, changes: Document) -> ArmPlan:
     (arm,) = plan(specification(document, **changes)).arms
@@ -43,6 +45,8 @@ def _done(document: Document, changes: Document) -> dict[str, int]:
     [
         {},
         {"algorithm": {"kind": "scaffold"}},
+        *({"algorithm": {"kind": "fedlin", "initial_gradient": first}, "compression": SPARSE_LINKS} for first in ("exact", "zero")),
+        {"algorithm": {"kind": "fedsvrg"}, "compression": SPARSE_LINKS},
         *({"compression": {"uplink": {"kind": kind, **level}}} for kind, level in COMPRESSORS.items()),
         *({"compression": {"downlink": {"kind": kind, **level}}} for kind, level in COMPRESSORS.items()),
         {

@@ -1,10 +1,12 @@
 """Bytes: every message counted, dense, sparse and missed."""
 
 import numpy as np
+import pytest
 
 from fedcore.algorithms.control import ControlVariates
+from fedcore.algorithms.fedlin import GlobalGradient
 from fedcore.compression.top_k import KeepLargest
-from fedcore.core import Algorithm
+from fedcore.core import Algorithm, Opening
 from fedcore.engine.traffic import Traffic
 
 DIM, WORD = 1_000, 4
@@ -21,6 +23,23 @@ def test_what_a_rule_shares_travels_uncompressed() -> None:
     traffic = Traffic(Algorithm(rule=ControlVariates(), uplink=SPARSE), 5, DIM, WORD)
     assert traffic.up(1) == 10 * (4 + 4) + DIM * WORD
     assert traffic.down(np.array([0]), 1).sum() == 2 * DIM * WORD
+
+
+def test_a_rule_that_gathers_gradients_sends_those_compressed_and_models_whole() -> None:
+    traffic = Traffic(Algorithm(rule=GlobalGradient(), uplink=SPARSE, downlink=KeepLargest(k=20)), 5, DIM, WORD)
+    assert traffic.up(3) == 3 * DIM * WORD
+    assert [traffic.down(np.array([0, 1]), round).sum() for round in (1, 2)] == [2 * DIM * WORD] * 2
+    assert traffic.exchange(3, 2) == (3 * 80, 3 * 160)
+
+
+@pytest.mark.parametrize(("opening", "expected"), [("exact", DIM * WORD), ("zero", 0), ("compressed", 80)])
+def test_the_first_exchange_is_counted_as_it_is_made(opening: Opening, expected: int) -> None:
+    traffic = Traffic(Algorithm(rule=GlobalGradient(opening), uplink=SPARSE, downlink=SPARSE), 5, DIM, WORD)
+    assert traffic.exchange(1, 1) == (expected, expected)
+
+
+def test_a_rule_that_gathers_nothing_makes_no_exchange() -> None:
+    assert Traffic(Algorithm(uplink=SPARSE), 5, DIM, WORD).exchange(3, 1) == (0, 0)
 
 
 def test_a_client_that_returns_catches_up_on_what_it_missed() -> None:
