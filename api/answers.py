@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from api.schemas import ArmSummary, Experiment, ExperimentSummary, Progress, Run
+from api.schemas import ArmSummary, ClientSizes, Dataset, Experiment, ExperimentSummary, Progress, Run
+from fedcore.spec.uploaded import Content
 from fedcore.store import Session, Status, progress, runs
 from fedcore.store.progress import Progress as Rounds
-from fedcore.store.tables import ExperimentRecord, RunRecord
+from fedcore.store.tables import DatasetRecord, ExperimentRecord, RunRecord
 
 
 def experiment_answer(session: Session, record: ExperimentRecord) -> Experiment:
@@ -60,6 +61,19 @@ def run_answer(record: RunRecord) -> Run:
         has_model=record.model is not None,
         has_checkpoint=record.checkpoint is not None,
         provenance=record.provenance,
+    )
+
+
+def dataset_answer(record: DatasetRecord) -> Dataset:
+    """A data set."""
+    return Dataset(
+        id=record.id,
+        name=record.name,
+        owner=record.owner,
+        client_sizes=ClientSizes(**record.client_sizes) if record.client_sizes else None,
+        size_bytes=record.size_bytes,
+        created_at=record.created_at,
+        **Content.model_validate(record.content).model_dump(mode="json"),
     )
 
 

@@ -4,9 +4,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
+from anyio import CapacityLimiter
 from fastapi import FastAPI
 
-from api import catalog, events, experiments, health, lifecycle, logs, openapi, operations, presets, problems, results, runs
+from api import catalog, datasets, events, experiments, health, lifecycle, logs, openapi, operations, presets, problems, results, runs
 from api.feed import Feed
 from api.wakeups import Waker
 from fedcore.settings import Settings
@@ -38,8 +39,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.database = open_database(settings.database)
     app.state.storage = open_storage(settings.storage)
     app.state.feed = Feed(app.state.database)
+    app.state.upload_gate = CapacityLimiter(1)
     app.state.waker = Waker(settings.broker)
-    for module in (experiments, lifecycle, runs, results, events, presets, catalog, operations, health):
+    for module in (experiments, lifecycle, runs, results, events, datasets, presets, catalog, operations, health):
         app.include_router(module.router, responses=problems.responses(500, 503))
     problems.install(app)
     openapi.install(app)

@@ -3,7 +3,7 @@
 import re
 from typing import Annotated
 
-from fastapi import Depends, Path, Request
+from fastapi import Depends, Header, Path, Request
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator
 
 from api.feed import Feed
@@ -59,4 +59,16 @@ ExperimentId = Annotated[
     str, Path(description="The experiment's id.", examples=["exp_01k9x3zq7rh2v8m4t6w0ybe5nc"]), AfterValidator(_printable)
 ]
 RunId = Annotated[str, Path(description="The run's id.", examples=["run_01k9x3zq7rh2v8m4t6w0ybe5p0"]), AfterValidator(_printable)]
+DatasetId = Annotated[str, Path(description="The data set's id.", examples=["set_01k9x3zq7rh2v8m4t6w0ybe5m2"]), AfterValidator(_printable)]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=200,
+        pattern=r"^[\x20-\x7e]+$",
+        examples=["7f3c9a52-thesis-figure-4"],
+        description="A repeat with the same key and body returns what the first made; with another body it is refused.",
+    ),
+]
 Moment = Annotated[AwareDatetime, BeforeValidator(_no_number)]

@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Query, Response
 
 from api.answers import experiment_answer, summary_answer
-from api.dependencies import NO_NUL, ExperimentId, Moment, Store
+from api.dependencies import NO_NUL, ExperimentId, IdempotencyKey, Moment, Store
 from api.documents import Document, body_of
 from api.estimates import plan
 from api.problems import responses
@@ -16,17 +16,6 @@ from fedcore.store import Status, experiments, progress
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key",
-        min_length=1,
-        max_length=200,
-        pattern=r"^[\x20-\x7e]+$",
-        examples=["7f3c9a52-thesis-figure-4"],
-        description="A repeat with the same key and body returns the experiment that the first made; with another body it is refused.",
-    ),
-]
 DryRun = Annotated[bool, Query(description="Validate and estimate; store nothing.")]
 StatusFilter = Annotated[Status | None, Query(description="Only with this status.")]
 TagFilter = Annotated[str | None, Query(max_length=64, pattern=NO_NUL, description="Only with this tag.", examples=["digits"])]
@@ -59,7 +48,7 @@ def submit(
     dry_run: DryRun = False,
 ) -> Experiment | Plan:
     """Validate a specification, or a preset with overrides, store it, and queue its runs: every arm of its sweep with every seed."""
-    spec, provenance = specification(document.value)
+    spec, provenance = specification(document.value, database)
     if dry_run:
         response.status_code = 200
         return plan(spec)

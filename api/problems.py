@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from api.pointers import locate
+from api.pointers import join, locate
 from api.schemas import Flaw, ProblemDetails
 from api.spelling import suggestion
 from fedcore.errors import (
@@ -22,6 +22,7 @@ from fedcore.errors import (
     NotFoundError,
     PresetNotFoundError,
     SpecificationError,
+    UploadError,
 )
 from fedcore.store import UNAVAILABLE
 
@@ -40,6 +41,7 @@ class Answer(NamedTuple):
 
 ANSWERS: dict[type[FedcoreError], Answer] = {
     SpecificationError: Answer(422, "specification", "The specification cannot be run"),
+    UploadError: Answer(422, "upload", "The data set cannot be trained on"),
     DataUnavailableError: Answer(422, "data-unavailable", "The data set is not on this machine"),
     IdempotencyError: Answer(422, "idempotency", "The idempotency key was used for another request"),
     PresetNotFoundError: Answer(404, "not-found", "There is no such preset"),
@@ -130,6 +132,8 @@ def _fedcore(request: Request, error: Exception) -> Response:
         return _unexpected(request, error)
     if isinstance(error, SpecificationError):
         return _problem(request, answer, str(error), [Flaw(pointer=error.pointer, detail=error.detail)])
+    if isinstance(error, UploadError):
+        return _problem(request, answer, str(error), [Flaw(pointer=join([error.name] if error.name else []), detail=error.detail)])
     return _problem(request, answer, str(error))
 
 

@@ -5,12 +5,14 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from api.descriptions import describe
 from api.documents import validate
 from api.problems import InvalidRequestError
 from api.schemas import Flaw
 from fedcore import presets
 from fedcore.errors import PresetNotFoundError
 from fedcore.spec import ExperimentSpec
+from fedcore.store import Database
 
 
 class PresetSubmission(BaseModel):
@@ -25,17 +27,18 @@ class PresetSubmission(BaseModel):
     changes is replaced whole."""
 
 
-def specification(document: Any) -> tuple[ExperimentSpec, dict[str, Any]]:
-    """The specification that `document` submits, and where it came from, for the provenance.
+def specification(document: Any, database: Database) -> tuple[ExperimentSpec, dict[str, Any]]:
+    """The specification that `document` submits, its uploaded data sets described, and where it came from, for the provenance.
 
     Raises InvalidRequestError or SpecificationError with pointers into `document`.
     """
     if not (isinstance(document, dict) and "preset" in document):
-        return validate(ExperimentSpec, document), {"fedq": version("fedq")}
+        return validate(ExperimentSpec, describe(document, database)), {"fedq": version("fedq")}
     submission = validate(PresetSubmission, document)
     try:
         preset = presets.load(submission.preset)
     except PresetNotFoundError as error:
         raise InvalidRequestError([Flaw(pointer="/preset", detail=str(error))]) from error
-    spec = validate(ExperimentSpec, presets.override(preset.spec, submission.overrides), at="/overrides")
+    described = describe(presets.override(preset.spec, submission.overrides), database, at="/overrides")
+    spec = validate(ExperimentSpec, described, at="/overrides")
     return spec, {"fedq": version("fedq"), "preset": preset.name, "preset_version": preset.version, "overrides": submission.overrides}

@@ -32,7 +32,7 @@ class Settings(BaseSettings):
     broker_url: str | None = None
     """Celery broker URL; absent, the embedded stack's own Valkey in `home`."""
     storage_url: str | None = None
-    """Where checkpoints and models go: a folder or an fsspec URL; absent, a folder in `home`."""
+    """Where checkpoints, models and uploaded data sets go: a folder or an fsspec URL; absent, a folder in `home`."""
     slice_seconds: Seconds = 2.0
     """Rounds are committed together about this often."""
     lease_seconds: Seconds = 10.0

@@ -1,5 +1,6 @@
-"""Storage: checkpoints and models, in a folder or wherever an fsspec URL leads."""
+"""Storage: checkpoints, models and users' data, in a folder or wherever an fsspec URL leads."""
 
+import io
 import os
 import shutil
 from pathlib import Path
@@ -8,12 +9,18 @@ from urllib.parse import unquote, urlparse
 
 from fedcore.errors import NotFoundError
 
+_PIECE_BYTES = 1 << 20
+
 
 class Storage(Protocol):
     """Named bytes. A key is a path with slashes; what is read is what some `put` wrote whole."""
 
     def put(self, key: str, data: bytes) -> None:
         """Store `data` under `key`, in place of what was there; it outlives a crash from here on."""
+        ...
+
+    def put_file(self, key: str, file: Path) -> None:
+        """Store the content of `file` under `key`, piece by piece; otherwise as `put`."""
         ...
 
     def open(self, key: str) -> BinaryIO:
@@ -48,15 +55,11 @@ class FolderStorage:
         self._folder = folder
 
     def put(self, key: str, data: bytes) -> None:
-        path = self._folder / key
-        self._make_folder(path.parent)
-        partial = path.with_name(f".{path.name}.partial")
-        with partial.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-        _sync_folder(path.parent)
+        self._put(key, io.BytesIO(data))
+
+    def put_file(self, key: str, file: Path) -> None:
+        with file.open("rb") as source:
+            self._put(key, source)
 
     def open(self, key: str) -> BinaryIO:
         try:
@@ -75,6 +78,17 @@ class FolderStorage:
 
     def delete_prefix(self, prefix: str) -> None:
         shutil.rmtree(self._folder / prefix, ignore_errors=True)
+
+    def _put(self, key: str, source: BinaryIO) -> None:
+        path = self._folder / key
+        self._make_folder(path.parent)
+        partial = path.with_name(f".{path.name}.partial")
+        with partial.open("wb") as file:
+            shutil.copyfileobj(source, file, _PIECE_BYTES)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+        _sync_folder(path.parent)
 
     def _make_folder(self, folder: Path) -> None:
         if folder.is_dir():
@@ -96,6 +110,11 @@ class RemoteStorage:
         path = self._path(key)
         self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
         self._files.pipe_file(path, data)
+
+    def put_file(self, key: str, file: Path) -> None:
+        path = self._path(key)
+        self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
+        self._files.put_file(str(file), path)
 
     def open(self, key: str) -> BinaryIO:
         try:

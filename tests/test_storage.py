@@ -42,6 +42,15 @@ def test_what_was_put_last_is_read_back(storage: Storage) -> None:
         assert _read(storage, KEY) == data
 
 
+def test_a_file_is_stored_as_its_content_is(storage: Storage, tmp_path: Path) -> None:
+    file = tmp_path / "upload"
+    for data in (b"a first state, longer than the second", b"", b"0123456789" * 300_000):
+        file.write_bytes(data)
+        storage.put_file(KEY, file)
+        assert _read(storage, KEY) == data
+    assert storage.keys("run-1") == [KEY]
+
+
 def test_it_can_be_read_in_pieces(storage: Storage) -> None:
     storage.put(KEY, b"0123456789")
     with storage.open(KEY) as file:

@@ -17,6 +17,7 @@ from fedcore.settings import Settings
 from fedcore.storage import open_storage
 from fedcore.store import UNAVAILABLE, open_database, runs
 from fedcore.store.claim import Claim
+from fedcore.uploads.shelves import StoredShelf
 from workers.app import STINT_S, wake
 from workers.heartbeat import Heartbeat, Identity
 from workers.simulations import Simulations
@@ -34,7 +35,9 @@ def open_runner(configured: Settings, worker_id: str, stopping: Callable[[], boo
     torch.empty((), device=device)  # raises now, not in every run, where there is no such device
     database = open_database(configured.database)
     identity = Identity(worker_id, socket.gethostname(), os.getpid(), configured.queues, device)
-    resources = Resources(configured, database, open_storage(configured.storage), Simulations(device), device, stopping)
+    storage = open_storage(configured.storage)
+    simulations = Simulations(device, StoredShelf(storage))
+    resources = Resources(configured, database, storage, simulations, device, stopping)
     return Runner(resources, Heartbeat(database, identity, configured.lease_seconds))
 
 

@@ -5,14 +5,16 @@ from fedcore.experiment import Simulation
 from fedcore.spec.experiment import Arm
 from fedcore.store.claim import Claim
 from fedcore.store.tables import Document
+from fedcore.uploads.shelves import Shelf
 from workers.checkpoints import Checkpoints
 
 
 class Simulations:
     """The simulation of the run at hand; holds one, and the arms of its experiment."""
 
-    def __init__(self, device: str) -> None:
-        self._device = device
+    def __init__(self, device: str, shelf: Shelf) -> None:
+        """Compute on `device`; users' own data are on `shelf`."""
+        self._device, self._shelf = device, shelf
         self._document: Document = {}
         self._arms: list[Arm] = []
         self._run_id: str | None = None
@@ -27,7 +29,7 @@ class Simulations:
         held = self._simulation if self._run_id == claim.run_id else None
         self.forget()
         if held is None or held.round != claim.done or held.spec != arm.spec:
-            held = Simulation(arm.spec, claim.seed, arm=claim.arm, device=self._device)
+            held = Simulation(arm.spec, claim.seed, arm=claim.arm, device=self._device, shelf=self._shelf)
             checkpoints.restore(held)
         self._run_id, self._simulation = claim.run_id, held
         return held

@@ -2,6 +2,7 @@
 
 from api.schemas.base import Answer
 from api.schemas.catalog import Catalog, CatalogBlock, Kind, Preset, PresetList, PresetSummary
+from api.schemas.datasets import ClientSizes, Dataset, DatasetPage
 from api.schemas.events import HeartbeatEvent, RoundEvent, StatusEvent
 from api.schemas.experiments import ArmPlan, ArmSummary, Experiment, ExperimentEdit, ExperimentPage, ExperimentSummary, Plan, Progress
 from api.schemas.operations import Check, Health, QueueDepth, Queues, Readiness, Worker, Workers
@@ -17,7 +18,10 @@ __all__ = [
     "Catalog",
     "CatalogBlock",
     "Check",
+    "ClientSizes",
     "Curve",
+    "Dataset",
+    "DatasetPage",
     "Estimate",
     "Experiment",
     "ExperimentEdit",

@@ -7,7 +7,8 @@ class Flaw(Answer):
     """One thing that is wrong with a request."""
 
     pointer: str
-    """JSON pointer (RFC 6901) into the request's body; for a parameter, `?name`, and for a header, its name."""
+    """JSON pointer (RFC 6901) into the request's body; for a parameter, `?name`, for a header, its name, and in an uploaded file, the
+    array or column."""
     detail: str
     """What is wrong there, and what would be right."""
 

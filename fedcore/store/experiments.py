@@ -12,8 +12,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session, defer
 
 from fedcore.errors import IdempotencyError, NotFoundError
-from fedcore.spec import ExperimentSpec
+from fedcore.spec import Arm, ExperimentSpec
 from fedcore.status import Request, Status
+from fedcore.store import datasets
 from fedcore.store.clock import now
 from fedcore.store.identifier import floor, identifiers
 from fedcore.store.lifecycle import cancel, lock_runs, pause, resume, retry
@@ -43,7 +44,7 @@ def create(
     """Store `spec` and queue its runs: all arms, each with all seeds.
 
     With an `idempotency_key` that `owner` has used before, the experiment of that time is returned instead;
-    raises IdempotencyError when the request was another one.
+    raises IdempotencyError when the request was another one, and SpecificationError for uploaded data that are not there.
     """
     moment = session.scalars(select(now())).one()
     (experiment_id,) = identifiers("exp", moment, 1)
@@ -53,10 +54,11 @@ def create(
         earlier = _claim_key(session, owner, idempotency_key, request_hash, experiment_id)
         if earlier is not None:
             return find(session, earlier)
-    experiment = _experiment(spec, experiment_id, owner, moment)
+    experiment, arms = _experiment(spec, experiment_id, owner, moment), spec.arms()
     session.execute(insert(ExperimentRecord).values(spec=document, provenance=dict(provenance or {}), **experiment))
     _set_tags(session, experiment_id, spec.tags)
-    session.execute(insert(RunRecord), _runs(spec, experiment_id, owner, moment))
+    session.execute(insert(RunRecord), _runs(spec, arms, experiment_id, owner, moment))
+    datasets.use(session, experiment_id, arms)
     return find(session, experiment_id)
 
 
@@ -152,8 +154,8 @@ def _experiment(spec: ExperimentSpec, experiment_id: str, owner: str, moment: da
     }
 
 
-def _runs(spec: ExperimentSpec, experiment_id: str, owner: str, moment: datetime) -> list[Document]:
-    points = [(arm, seed) for arm in spec.arms() for seed in spec.seeds]
+def _runs(spec: ExperimentSpec, arms: Sequence[Arm], experiment_id: str, owner: str, moment: datetime) -> list[Document]:
+    points = [(arm, seed) for arm in arms for seed in spec.seeds]
     return [
         {
             "id": run_id,

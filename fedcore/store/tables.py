@@ -4,7 +4,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from sqlalchemy import JSON, BigInteger, Enum, ForeignKey, Index, String, Text
+from sqlalchemy import JSON, BigInteger, Enum, ForeignKey, Index, String, Text, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from fedcore.status import Request, Status
@@ -175,3 +175,49 @@ class WorkerRecord(Base):
     seen_at: Mapped[datetime]
 
     __table_args__ = (Index("worker_by_seen", "seen_at"),)
+
+
+class DatasetRecord(Base):
+    """A user's own data set; the arrays themselves are in the storage."""
+
+    __tablename__ = "dataset"
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    """Sorts by age: its first characters are `created_at`."""
+    name: Mapped[str]
+    owner: Mapped[str]
+    digest: Mapped[str] = mapped_column(String(64))
+    content: Mapped[Document]
+    """What a specification has to know of it: shape, classes, clients, counts, digest."""
+    client_sizes: Mapped[Document]
+    """The spread of the clients' training samples; empty for data in one piece."""
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    """Of its file in the storage."""
+    created_at: Mapped[datetime]
+
+    __table_args__ = (UniqueConstraint("owner", "digest", name="dataset_by_content"),)
+
+
+class DatasetUseRecord(Base):
+    """An experiment that trains on a data set in one of its arms."""
+
+    __tablename__ = "dataset_use"
+
+    dataset_id: Mapped[str] = mapped_column(ForeignKey("dataset.id", ondelete="CASCADE"), primary_key=True)
+    experiment_id: Mapped[str] = mapped_column(ForeignKey("experiment.id", ondelete="CASCADE"), primary_key=True)
+
+    __table_args__ = (Index("dataset_use_by_experiment", "experiment_id"),)
+
+
+class DatasetKeyRecord(Base):
+    """A key under which somebody uploaded a data set."""
+
+    __tablename__ = "dataset_key"
+
+    principal: Mapped[str] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    request_hash: Mapped[str] = mapped_column(String(64))
+    dataset_id: Mapped[str] = mapped_column(ForeignKey("dataset.id", ondelete="CASCADE"))
+    created_at: Mapped[datetime]
+
+    __table_args__ = (Index("dataset_key_by_dataset", "dataset_id"),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any, BinaryIO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,12 +81,12 @@ class Samples:
             return None
         return ClientSizes(int(sizes.min()), float(np.median(sizes)), float(sizes.mean()), int(sizes.max()))
 
-    def save(self, file: BinaryIO) -> None:
+    def save(self, file: IO[bytes]) -> None:
         """Write them, piece by piece."""
         np.savez(file, allow_pickle=False, **self.arrays)
 
 
-def load(file: BinaryIO, content: Content) -> Samples:
+def load(file: IO[bytes], content: Content) -> Samples:
     """What `Samples.save` wrote; raises DataUnavailableError when it is damaged or not what `content` describes."""
     try:
         with np.load(file, allow_pickle=False) as stored:

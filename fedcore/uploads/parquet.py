@@ -17,18 +17,22 @@ from fedcore.uploads.limits import Limits
 
 MAGIC = b"PAR1"
 MAX_FOOTER_BYTES = 16 << 20
-_BATCH_NUMBERS = 1 << 20
-"""Numbers that are unpacked at a time."""
+_WIDTHS = {"halffloat": "float16", "float": "float32", "double": "float64"}
+"""What Arrow calls otherwise than NumPy."""
+_AT_A_TIME = 1 << 20
+"""Numbers that are unpacked together, where the file allows it."""
+_BUFFERED = {"pre_buffer": False, "buffer_size": 1 << 18}
+"""Otherwise the whole file would be read ahead."""
 
 
 def read_parquet(file: BinaryIO, limits: Limits) -> Arrays:
     """The samples in the order of the rows, their numbers in the order of the columns. Raises UploadError."""
     _check_footer(file)
     with _readable():
-        parquet = pq.ParquetFile(file)
+        parquet = pq.ParquetFile(file, **_BUFFERED)
         if CLIENT in parquet.schema_arrow.names:
             # As a dictionary, so that a long id that recurs is held once.
-            parquet = pq.ParquetFile(file, metadata=parquet.metadata, read_dictionary=[CLIENT])
+            parquet = pq.ParquetFile(file, metadata=parquet.metadata, read_dictionary=[CLIENT], **_BUFFERED)
         columns = _feature_columns(parquet.schema_arrow)
         check_declared(_declared(parquet, columns), limits)
         _check_unpacked(parquet.metadata, limits)
@@ -95,8 +99,7 @@ def _dtype(name: str, kind: Any) -> np.dtype[Any]:
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         right = "integers or text" if name == CLIENT else "booleans" if name == TEST else "numbers"
         raise UploadError(name, f"holds {kind}; it must hold {right}")
-    dtype: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
-    return dtype
+    return np.dtype(_WIDTHS.get(str(kind), str(kind)))
 
 
 def _check_unpacked(metadata: Any, limits: Limits) -> None:
@@ -107,27 +110,40 @@ def _check_unpacked(metadata: Any, limits: Limits) -> None:
 
 
 def _features(parquet: Any, columns: Sequence[str]) -> NDArray[Any]:
-    """[n, d], filled a batch of rows at a time."""
+    """[n, d], filled bit by bit."""
     declared = _declared(parquet, columns)[FEATURES]
-    features, row = np.empty(declared.shape, declared.dtype), 0
-    rows = max(1, _BATCH_NUMBERS // declared.shape[1])
-    for batch in parquet.iter_batches(rows, columns=list(columns), use_threads=False):
-        part = features[row : row + len(batch)]
-        if columns == [FEATURES]:
-            part[:] = _lists(batch.column(0), declared.shape[1])
-        else:
-            for index, name in enumerate(columns):
-                part[:, index] = _numbers(name, batch.column(index))
-        row += len(batch)
-    if row != len(features):
-        raise UploadError("", f"it holds {row} rows, but its description says {len(features)}")
+    features = np.empty(declared.shape, declared.dtype)
+    rows = _fill_from_lists(parquet, features) if columns == [FEATURES] else _fill_from_columns(parquet, columns, features)
+    if rows != len(features):
+        raise UploadError("", f"it holds {rows} rows, but its description says {len(features)}")
     return features
 
 
-def _lists(column: Any, length: int) -> NDArray[Any]:
-    if column.null_count:
-        raise UploadError(FEATURES, f"has {column.null_count} nulls; every sample needs all its numbers")
-    return _numbers(FEATURES, column.flatten()).reshape(-1, length)
+def _fill_from_lists(parquet: Any, features: NDArray[Any]) -> int:
+    """Fill `features` a few rows at a time; says how many there were."""
+    row, length = 0, features.shape[1]
+    for batch in parquet.iter_batches(max(1, _AT_A_TIME // length), columns=[FEATURES], use_threads=False):
+        lists = batch.column(0)
+        if lists.null_count:
+            raise UploadError(FEATURES, f"has {lists.null_count} nulls; every sample needs all its numbers")
+        features[row : row + len(batch)] = _numbers(FEATURES, lists.flatten()).reshape(-1, length)
+        row += len(batch)
+    return row
+
+
+def _fill_from_columns(parquet: Any, columns: Sequence[str], features: NDArray[Any]) -> int:
+    """Fill `features` a few columns of a group of rows at a time; says how many rows there were."""
+    row = 0
+    for group in range(parquet.num_row_groups):
+        rows = parquet.metadata.row_group(group).num_rows
+        together = max(1, _AT_A_TIME // max(1, rows))
+        for first in range(0, len(columns), together):
+            names = columns[first : first + together]
+            table = parquet.read_row_group(group, list(names), use_threads=False)
+            for index, name in enumerate(names, first):
+                features[row : row + rows, index] = _numbers(name, table.column(name))
+        row += rows
+    return row
 
 
 def _column(parquet: Any, name: str) -> Any:
@@ -137,7 +153,15 @@ def _column(parquet: Any, name: str) -> Any:
 def _numbers(name: str, column: Any) -> NDArray[Any]:
     if column.null_count:
         raise UploadError(name, f"has {column.null_count} nulls; leave those samples out or fill them in")
-    return np.asarray(column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy())
+    return _values(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
+
+
+def _values(column: Any) -> NDArray[Any]:
+    """An array without nulls, in place. Arrow's own conversion would load pandas."""
+    if pa.types.is_boolean(column.type):
+        return _values(column.cast(pa.uint8())).view(np.bool_)
+    dtype = np.dtype(_WIDTHS.get(str(column.type), str(column.type)))
+    return np.frombuffer(column.buffers()[1], dtype, len(column), column.offset * dtype.itemsize)
 
 
 def _clients(column: Any) -> Clients:
@@ -150,6 +174,7 @@ def _clients(column: Any) -> Clients:
     if longest > MAX_ID_LENGTH:
         raise UploadError(CLIENT, f"has an id of {longest} characters; it may have {MAX_ID_LENGTH}")
     # Numbered again: the dictionary may hold an id twice, or one that no sample uses.
-    used, inverse = np.unique(coded.indices.to_numpy(zero_copy_only=False), return_inverse=True)
-    names, codes = np.unique(np.asarray(coded.dictionary.take(pa.array(used)).to_pylist(), dtype=str), return_inverse=True)
+    used, inverse = np.unique(_values(coded.indices), return_inverse=True)
+    ids = coded.dictionary.to_pylist()
+    names, codes = np.unique(np.asarray([ids[index] for index in used], dtype=str), return_inverse=True)
     return Clients(names, codes[inverse])

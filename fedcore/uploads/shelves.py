@@ -55,10 +55,5 @@ class StoredShelf:
 
 
 def key(dataset_id: str, digest: str) -> str:
-    """Where a data set is stored. By its id first: a new upload of the same content is none of the old one's files."""
-    return f"{folder(dataset_id)}/{digest}.npz"
-
-
-def folder(dataset_id: str) -> str:
-    """All that is stored of a data set."""
-    return f"datasets/{dataset_id}"
+    """Where a data set is stored. By its id too: what deletes the file of one never deletes that of a later upload of the same content."""
+    return f"datasets/{dataset_id}-{digest}.npz"

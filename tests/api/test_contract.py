@@ -18,6 +18,7 @@ from fedcore.store import Database
 from tests.api.histories import TWO_ARMS, submit, write
 from tests.documents import Document
 from tests.store.acts import report
+from tests.uploads.files import arrays, npz
 
 AnyCase = Case[Any]
 EXAMPLES = 30
@@ -27,7 +28,12 @@ CONFIG = {
     # What a schema cannot say is refused as well: blocks that do not fit together, an id of another experiment's event, NUL.
     "operations": [
         {"include-name": name, "checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", 404, 422]}}}
-        for name in ("POST /v1/experiments", "PATCH /v1/experiments/{experiment_id}", "GET /v1/experiments/{experiment_id}/events")
+        for name in (
+            "POST /v1/datasets",
+            "POST /v1/experiments",
+            "PATCH /v1/experiments/{experiment_id}",
+            "GET /v1/experiments/{experiment_id}/events",
+        )
     ],
 }
 
@@ -49,7 +55,8 @@ def known(http: httpx.Client, rows: Database) -> dict[str, str]:
     """Path parameters that lead somewhere: to a finished experiment and one of its runs."""
     made = submit(http, TWO_ARMS)
     held = write(rows, lambda _: [report(round, train_loss=1.0 / round) for round in (1, 2, 3)], 6)
-    return {"experiment_id": made["id"], "run_id": held[0].run_id, "name": "demo"}
+    dataset = http.post("/v1/datasets", params={"name": "mine"}, content=npz(arrays())).json()
+    return {"dataset_id": dataset["id"], "experiment_id": made["id"], "run_id": held[0].run_id, "name": "demo"}
 
 
 @pytest.fixture

@@ -1,0 +1,55 @@
+"""Uploaded data sets in a document, described by their ids: what is stored and run names the very content."""
+
+from collections.abc import Callable
+from typing import Any
+
+from fedcore.errors import NotFoundError, SpecificationError
+from fedcore.store import Database, datasets
+
+_Change = Callable[[Any, str], Any]
+
+
+def describe(document: Any, database: Database, at: str = "") -> Any:
+    """`document`, which stands at the pointer `at` of the body, with the `content` of each uploaded data set it names.
+
+    Raises SpecificationError for an id that there is not. What is wrong in other ways is left for the validation to find.
+    """
+
+    def dataset(block: Any, pointer: str) -> Any:
+        if not isinstance(block, dict) or block.get("kind") != "uploaded":
+            return block
+        if block.get("id") is None:
+            raise SpecificationError(f"{pointer}/id", "required: the id of a data set, as POST /v1/datasets answers it")
+        return {**block, "content": _content(block["id"], f"{pointer}/id", database)}
+
+    def problem(block: Any, pointer: str) -> Any:
+        return _changed(block, {"dataset": dataset}, pointer)
+
+    def sweep(block: Any, pointer: str) -> Any:
+        return _changed(block, {"problem": _each(problem), "problem.dataset": _each(dataset)}, pointer)
+
+    return _changed(document, {"problem": problem, "sweep": sweep}, at)
+
+
+def _changed(block: Any, changes: dict[str, _Change], pointer: str) -> Any:
+    """A copy of `block` with these of its fields changed, if it is a block and has them."""
+    if not isinstance(block, dict):
+        return block
+    return block | {field: change(block[field], f"{pointer}/{field}") for field, change in changes.items() if field in block}
+
+
+def _each(change: _Change) -> _Change:
+    def change_each(values: Any, pointer: str) -> Any:
+        if not isinstance(values, list):
+            return values
+        return [change(value, f"{pointer}/{index}") for index, value in enumerate(values)]
+
+    return change_each
+
+
+def _content(dataset_id: Any, pointer: str, database: Database) -> Any:
+    try:
+        with database.reading() as session:
+            return datasets.find(session, str(dataset_id)).content
+    except NotFoundError as error:
+        raise datasets.unknown(pointer, str(dataset_id)) from error

@@ -1,0 +1,84 @@
+"""An upload on its way: received on disk, checked, put into the storage, noted in the database."""
+
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+from fastapi import Depends, HTTPException, Request
+from starlette.concurrency import run_in_threadpool
+
+from api.dependencies import Configuration
+from fedcore.settings import Settings
+from fedcore.storage import Storage
+from fedcore.store import Database, datasets
+from fedcore.store.tables import DatasetRecord
+from fedcore.uploads import shelves
+from fedcore.uploads.limits import Limits
+
+_BINARY = {"type": "string", "format": "binary", "description": "An NPZ or Parquet file."}
+BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {"application/octet-stream": {"schema": _BINARY}}}}
+"""The OpenAPI text of the body."""
+
+
+async def receive(request: Request, settings: Configuration) -> AsyncIterator[BinaryIO]:
+    """The body as a file on disk, which is gone after the answer."""
+    if request.headers.get("content-type", "").startswith("multipart/"):
+        raise HTTPException(415, "The body must be the file itself (curl --data-binary @FILE), not a form with the file in it.")
+    declared, limit = request.headers.get("content-length", "0"), settings.upload_max_bytes
+    size = int(declared) if declared.isdecimal() else 0
+    with tempfile.TemporaryFile(dir=_folder(settings)) as file:
+        if size <= limit:
+            size = 0
+            async for piece in request.stream():
+                size += len(piece)
+                if size > limit:
+                    break
+                await run_in_threadpool(file.write, piece)
+        if size > limit:
+            raise HTTPException(413, f"The file is larger than the {limit} bytes that an upload may have.")
+        yield file
+
+
+Received = Annotated[BinaryIO, Depends(receive)]
+
+
+def keep(
+    file: BinaryIO, name: str, idempotency_key: str | None, database: Database, storage: Storage, settings: Settings
+) -> tuple[DatasetRecord, bool]:
+    """Check the upload in `file` and keep what it holds; says whether that is a new data set. Raises UploadError, IdempotencyError."""
+    from fedcore.uploads.reading import read  # loads NumPy, which only uploads need here
+
+    samples = read(file, Limits.of(settings))
+    content, sizes = samples.content, samples.client_sizes
+    with database.reading() as session:
+        dataset_id = datasets.new_id(session)
+    key = shelves.key(dataset_id, content.digest)
+    with tempfile.NamedTemporaryFile(dir=_folder(settings)) as kept:
+        samples.save(kept)
+        kept.flush()
+        size_bytes = kept.tell()
+        storage.put_file(key, Path(kept.name))
+    record = None
+    try:
+        with database.transaction() as session:
+            record = datasets.create(
+                session,
+                dataset_id,
+                content,
+                name=name,
+                client_sizes=sizes._asdict() if sizes else {},
+                size_bytes=size_bytes,
+                idempotency_key=idempotency_key,
+            )
+    finally:
+        if record is None or record.id != dataset_id:
+            storage.delete(key)
+    return record, record.id == dataset_id
+
+
+def _folder(settings: Settings) -> Path | None:
+    """Where files wait; None: where the system has its temporary files."""
+    if settings.upload_dir is not None:
+        settings.upload_dir.mkdir(parents=True, exist_ok=True)
+    return settings.upload_dir

@@ -1,0 +1,107 @@
+"""A user's own data, from the upload to the result, and the same without a service."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import torch
+from safetensors.torch import load
+from torch import Tensor
+
+from api.app import create_app
+from fedcore import ExperimentSpec
+from fedcore.experiment import Simulation
+from fedcore.settings import Settings
+from fedcore.store import Status
+from fedcore.store.tables import RunRecord
+from fedcore.uploads.local import keep
+from tests.documents import Document
+from tests.support.asgi import calling
+from tests.uploads.files import Arrays, arrays, npz, parquet
+from tests.workers.site import Site
+
+OWN: Document = {
+    "name": "own data",
+    "problem": {"model": {"kind": "mlp", "hidden": [5]}},
+    "algorithm": {"kind": "scaffold"},
+    "local": {"lr": 0.1, "epochs": 2, "batch_size": 3},
+    "participation": {"kind": "uniform", "clients_per_round": 4},
+    "compression": {"uplink": {"kind": "top_k", "ratio": 0.5, "error_feedback": True}},
+    "rounds": 4,
+}
+
+
+@pytest.fixture
+def http(site: Site) -> Iterator[httpx.Client]:
+    """A client of the service of the site."""
+    prefix = "FEDQ_"
+    given: dict[str, Any] = {
+        name.removeprefix(prefix).lower(): value for name, value in site.environment.items() if name.startswith(prefix)
+    }
+    with calling(create_app(Settings(_env_file=None, **given))) as client:
+        yield client
+
+
+def _submit(http: httpx.Client, data: bytes, **problem: Any) -> Document:
+    dataset = http.post("/v1/datasets", params={"name": "mine"}, content=data).json()
+    document = OWN | {"problem": {"dataset": {"kind": "uploaded", "id": dataset["id"]}, **OWN["problem"], **problem}}
+    answer = http.post("/v1/experiments", json=document)
+    assert answer.status_code == 201, answer.text
+    return {"experiment": answer.json()["id"], "dataset": dataset["id"], "digest": dataset["digest"]}
+
+
+def _work(site: Site, experiment: str) -> RunRecord:
+    with site.runner() as runner:
+        runner.work()
+    return site.run(experiment)
+
+
+def _alone(held: Arrays, folder: Path, **problem: Any) -> tuple[list[tuple[Any, ...]], dict[str, Tensor]]:
+    """Rows and model of the same data played without a service."""
+    file = folder / "mine.npz"
+    file.write_bytes(npz(held))
+    spec = ExperimentSpec.model_validate(OWN | {"problem": {"dataset": keep(file, folder), **OWN["problem"], **problem}})
+    simulation = Simulation(spec, 0, data_dir=folder)
+    return [_measures(simulation.advance()) for _ in range(spec.rounds)], simulation.model()
+
+
+def _measures(row: Any) -> tuple[Any, ...]:
+    return row.round, row.train_loss, row.test_loss, row.test_accuracy, row.local_steps, row.bytes_up, row.bytes_down
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [({}, {}), ({"client": None}, {"partition": {"kind": "dirichlet", "clients": 5, "alpha": 1.0, "min_samples": 2}})],
+    ids=["federated", "in one piece"],
+)
+def test_a_worker_computes_what_the_library_does_alone(
+    site: Site, http: httpx.Client, tmp_path: Path, changes: Document, problem: Document
+) -> None:
+    held = arrays(**changes)
+    made = _submit(http, parquet(held), **problem)
+    run = _work(site, made["experiment"])
+    assert (run.status, run.error) == (Status.SUCCEEDED, None)
+    rows, model = _alone(held, tmp_path, **problem)
+    assert [_measures(row) for row in site.rows(run.id)] == rows
+    assert run.model is not None
+    with site.storage.open(run.model) as file:
+        stored = load(file.read())
+    assert all(torch.equal(stored[name], model[name]) for name in model)
+    assert run.provenance["data_source"] == f"uploaded {made['dataset']} (sha256 {made['digest']})"
+
+
+def test_a_data_set_whose_file_is_damaged_or_gone_fails_the_run_at_once_and_is_named(site: Site, http: httpx.Client) -> None:
+    for number, told in enumerate(("upload it again", "it may have been deleted")):
+        # Contents of their own: the samples of one that was read whole stay in memory.
+        made = _submit(http, npz(arrays(features=torch.full((60, 4), float(number)).numpy())))
+        (key,) = [key for key in site.storage.keys("datasets") if made["dataset"] in key]
+        if number:
+            site.storage.delete(key)
+        else:
+            site.storage.put(key, b"PK, and no more")
+        run = _work(site, made["experiment"])
+        assert (run.status, run.attempts) == (Status.FAILED, 1)
+        assert run.error is not None
+        assert told in run.error
