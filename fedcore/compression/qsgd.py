@@ -43,13 +43,13 @@ class Quantise(Compressor):
         assert drawn is not None
         largest = message.abs().amax(-1, keepdim=True)
         largest = largest + (largest == 0)
-        unit = message / largest  # squares of very large and very small numbers are no numbers of the same precision
-        length = unit.square().sum(-1, keepdim=True).sqrt()
-        a = (unit.abs() * (self.levels / (length + (length == 0)))).clamp(max=self.levels)
+        unit = message / largest  # the squares of very small and very large entries are beyond their precision
+        length = unit.norm(dim=-1, keepdim=True)
+        norm = largest * length / self._shrinkage(message.shape[-1])
+        a = unit.abs_().mul_(self.levels / (length + (length == 0))).clamp_(max=self.levels)
         level = a.floor()
-        level = level + (drawn < a - level)
-        norm = largest * length
-        return message.sign() * (level / self.levels) * (norm / self._shrinkage(message.shape[-1]))
+        level += drawn.to(a.dtype) < a.sub_(level)
+        return level.div_(self.levels).mul_(norm).copysign_(message)
 
     def variance(self, dim: int) -> float:
         """omega for D = `dim`."""

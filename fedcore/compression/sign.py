@@ -22,7 +22,7 @@ class ScaledSign(Compressor):
 
     def compress(self, message: Tensor, drawn: Tensor | None = None) -> Tensor:
         scale = message.abs().mean(-1, keepdim=True)
-        return scale.where(message >= 0, -scale)
+        return scale.expand_as(message).copysign(message + 0.0)  # -0.0 + 0.0 = 0.0
 
     def message_bytes(self, dim: int, word: int) -> int:
         """On the wire: the scale in one word, then D bits, packed into whole bytes; the dense message where that is no longer."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.compression.base import INDEX_BYTES, Sparsifier
@@ -16,16 +17,19 @@ if TYPE_CHECKING:
 class KeepLargest(Compressor):
     """Keeps the k entries of largest magnitude and zeroes the rest; among equals the lowest index stays.
 
-    A contraction: |C(v) - v|^2 <= (1 - k/D) |v|^2 (Stich et al., 2018, Lemma A.1). Entries that are not a number count as
-    the largest, so a message that is no longer finite arrives as one.
+    A contraction: |C(v) - v|^2 <= (1 - k/D) |v|^2 (Stich et al., 2018, Lemma A.1). Entries that are not finite count as
+    the largest, all alike, so a message that is not finite does not arrive as one that is.
     """
 
     k: int = 1
 
     def compress(self, message: Tensor, drawn: Tensor | None = None) -> Tensor:
-        order = message.abs().sort(dim=-1, descending=True, stable=True).indices
-        kept = order[..., : self.k]
-        return message.new_zeros(message.shape).scatter(-1, kept, message.gather(-1, kept))
+        size = message.abs().nan_to_num_(nan=inf, posinf=inf)
+        largest = size.topk(self.k, dim=-1, sorted=False).values  # leaves open which of equals are among them
+        least = largest.amin(-1, keepdim=True)
+        ties = size == least
+        room = self.k - (largest > least).sum(-1, keepdim=True)
+        return message.where((size > least) | (ties & (ties.int().cumsum_(-1) <= room)), 0.0)
 
     def message_bytes(self, dim: int, word: int) -> int:
         """On the wire: k values, and k indices of 4 bytes; the dense message where that is no longer."""

@@ -1,11 +1,13 @@
 """Messages: compressed as they are sent, with what error feedback keeps back for the next."""
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.random import Generator
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore.core import Compressor
@@ -43,10 +45,13 @@ def send(compressor: Compressor, message: Tensor, residual: Tensor | None, strea
 
 def _draws(compressor: Compressor, message: Tensor, streams: Iterable[Generator]) -> Tensor | None:
     """What each message is compressed with, [..., *]; None where nothing is left to chance."""
-    drawn = []
-    for stream in streams:
-        row = compressor.draw(stream, message.shape[-1])
+    *leading, dim = message.shape
+    drawn: NDArray[Any] | None = None
+    for index, stream in enumerate(streams):
+        row = compressor.draw(stream, dim)
         if row is None:
             return None
-        drawn.append(row)
-    return torch.from_numpy(np.stack(drawn)).reshape(*message.shape[:-1], -1).to(message.device)
+        if drawn is None:
+            drawn = np.empty((prod(leading), *row.shape), row.dtype)
+        drawn[index] = row
+    return None if drawn is None else torch.from_numpy(drawn).reshape(*leading, -1).to(message.device)

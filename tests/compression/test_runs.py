@@ -63,3 +63,19 @@ def test_error_feedback_leads_one_client_to_the_optimum(kind: str, link: str) ->
     }
     *_, last = run(specification(document))
     np.testing.assert_allclose(last.extra["x"], np.linalg.solve(client["H"], client["e"]), atol=1e-8)
+
+
+@pytest.mark.parametrize(("kind", "message"), [("top_k", 8 + 4), ("rand_k", 8), ("qsgd", 8 + 2), ("sign", 8 + 1)])
+def test_a_run_counts_the_bytes_of_every_message(kind: str, message: int) -> None:
+    """Three numbers of eight bytes: k = 1, s = 5 in four bits an entry, signs in one; four clients, all in all eight rounds."""
+    reports = list(run(specification(QUADRATIC, **both_ways(kind, feedback=True))))
+    assert [report.bytes_up for report in reports] == [4 * message] * 8
+    assert [report.bytes_down for report in reports] == [4 * 24, *[4 * message] * 7]
+
+
+@pytest.mark.parametrize("kind", ["top_k", "rand_k"])
+@pytest.mark.parametrize("feedback", [False, True])
+def test_sending_every_entry_is_no_compression(kind: str, feedback: bool) -> None:
+    whole = {"kind": kind, "delta": 1, "error_feedback": feedback}
+    compressed = finished(specification(SYNTHETIC, compression={"uplink": whole, "downlink": whole})).model()
+    torch.testing.assert_close(compressed, finished(specification(SYNTHETIC)).model(), rtol=0, atol=1e-13)

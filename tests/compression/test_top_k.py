@@ -38,6 +38,14 @@ def test_levels(level: dict[str, float], kept: int) -> None:
     assert TopK.model_validate({"kind": "top_k", **level}).kept(1_000) == kept
 
 
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=40), st.data())
+def test_it_keeps_the_first_of_a_stable_order_by_magnitude(entries: list[int], data: st.DataObject) -> None:
+    k = data.draw(st.integers(1, len(entries)))
+    order = sorted(range(len(entries)), key=lambda index: -abs(entries[index]))
+    longhand = [float(entry) if index in order[:k] else 0.0 for index, entry in enumerate(entries)]
+    assert keep(k).compress(torch.tensor(entries, dtype=torch.float32)).tolist() == longhand
+
+
 def test_what_is_not_finite_is_kept_first() -> None:
     message = torch.tensor([[1.0, float("inf"), 2.0, float("nan")], [5.0, -2.0, float("-inf"), 1.0]])
     received = keep(2).compress(message)
