@@ -8,6 +8,7 @@ import torch
 
 from fedcore import run
 from fedcore.algorithms.min_norm import min_norm
+from fedcore.theory.quadratics import Quadratics, averaging, normalised_averaging, reach
 from tests.documents import QUADRATIC, specification
 
 CLIENTS = QUADRATIC["problem"]["dataset"]["clients"]
@@ -22,21 +23,8 @@ def final(**changes: Any) -> np.ndarray:
     return np.array(last.extra["x"])
 
 
-def reach(eta: float, tau: int, mu: float = 0.0, i: int = 0) -> np.ndarray:
-    """K_i = [I - (I - eta mu I - eta H_i)^tau] (H_i + mu I)^-1: how far tau steps go towards the local optimum."""
-    identity = np.eye(3)
-    step = np.linalg.matrix_power(identity - eta * (H[i] + mu * identity), tau)
-    return (identity - step) @ np.linalg.inv(H[i] + mu * identity)
-
-
-def surrogate(weights: np.ndarray, reaches: list[np.ndarray]) -> np.ndarray:
-    """The fixed point (sum w_i K_i H_i)^-1 sum w_i K_i e_i (FedNova, Lemma 1 and its appendix)."""
-    left = sum(w * k @ h for w, k, h in zip(weights, reaches, H, strict=True))
-    right = sum(w * k @ e for w, k, e in zip(weights, reaches, E, strict=True))
-    return np.linalg.solve(left, right)
-
-
-OPTIMUM = np.linalg.solve(np.tensordot(P, H, 1), P @ E)
+THEORY = Quadratics(H, E, P)
+OPTIMUM = THEORY.optimum()
 
 
 @pytest.mark.parametrize("other", [{"kind": "fedprox", "mu": 0.0}, {"kind": "fedavgm", "beta": 0.0}])
@@ -76,19 +64,29 @@ def limit(rounds: int = 600, **changes: Any) -> np.ndarray:
 
 
 def test_fedavg_reaches_its_surrogate_optimum_and_not_the_true_one() -> None:
-    predicted = surrogate(P, [reach(0.05, tau, i=i) for i, tau in enumerate(TAU)])
+    predicted = averaging(THEORY, 0.05, TAU).fixed_point
     np.testing.assert_allclose(limit(), predicted, rtol=0, atol=1e-8)
     assert np.linalg.norm(predicted - OPTIMUM) > 0.1
 
 
+@pytest.mark.parametrize("kind", ["fedavg", "fednova"])
+def test_every_round_is_the_predicted_one(kind: str) -> None:
+    """Theory and engine share no code: the map of a round against the rounds of a run."""
+    rounds = {"fedavg": averaging, "fednova": normalised_averaging}[kind](THEORY, 0.05, TAU)
+    predicted = rounds.iterates(QUADRATIC["problem"]["dataset"]["x0"], 8)[1:]
+    reports = list(run(specification(QUADRATIC, algorithm={"kind": kind})))
+    np.testing.assert_allclose([report.extra["x"] for report in reports], predicted, rtol=1e-12)
+    np.testing.assert_allclose([report.extra["suboptimality"] for report in reports], THEORY.suboptimality(predicted), rtol=1e-10)
+
+
 def test_fedprox_reaches_its_surrogate_optimum() -> None:
-    predicted = surrogate(P, [reach(0.05, tau, 0.7, i) for i, tau in enumerate(TAU)])
+    predicted = averaging(THEORY, 0.05, TAU, mu=0.7).fixed_point
     np.testing.assert_allclose(limit(algorithm={"kind": "fedprox", "mu": 0.7}), predicted, rtol=0, atol=1e-8)
 
 
 def test_fednova_reaches_its_own_fixed_point_which_nears_the_optimum_as_the_step_size_falls() -> None:
     def predicted(eta: float) -> np.ndarray:
-        return surrogate(P / TAU, [reach(eta, tau, i=i) for i, tau in enumerate(TAU)])
+        return normalised_averaging(THEORY, eta, TAU).fixed_point
 
     np.testing.assert_allclose(limit(algorithm={"kind": "fednova"}), predicted(0.05), rtol=0, atol=1e-8)
     gaps = [np.linalg.norm(predicted(eta) - OPTIMUM) for eta in (0.05, 0.005)]
@@ -128,7 +126,7 @@ def test_the_optimum_of_the_uniform_sum_is_reached(case: str) -> None:
 
 def test_fedmgda_with_no_room_is_fedavg_of_unit_changes() -> None:
     x = np.array(QUADRATIC["problem"]["dataset"]["x0"])
-    changes = [reach(0.05, tau, i=i) @ (E[i] - H[i] @ x) for i, tau in enumerate(TAU)]
+    changes = [reach(H[i], 0.05, tau) @ (E[i] - H[i] @ x) for i, tau in enumerate(TAU)]
     expected = x + sum(p * change / np.linalg.norm(change) for p, change in zip(P, changes, strict=True))
     np.testing.assert_allclose(final(algorithm={"kind": "fedmgda", "epsilon": 0.0}, rounds=1), expected, rtol=1e-12)
 
@@ -141,7 +139,7 @@ def test_fedaware_of_one_client_without_memory_is_gradient_descent() -> None:
 def test_fedaware_comes_to_rest_at_a_point_no_step_from_which_serves_all() -> None:
     """Pareto stationary: the convex hull of the clients' changes holds zero, and server_lr may stay as it is."""
     x = limit(algorithm={"kind": "fedaware", "server_lr": 0.5})
-    changes = np.array([reach(0.05, tau, i=i) @ (E[i] - H[i] @ x) for i, tau in enumerate(TAU)])
+    changes = np.array([reach(H[i], 0.05, tau) @ (E[i] - H[i] @ x) for i, tau in enumerate(TAU)])
     weights = min_norm(torch.from_numpy(changes @ changes.T), torch.full((4,), 0.25, dtype=torch.float64)).numpy()
     assert np.linalg.norm(weights @ changes) < 1e-7
 

@@ -1,0 +1,1 @@
+"""What the papers predict: optima, fixed points, rates and floors, to lay beside what was measured. NumPy only."""

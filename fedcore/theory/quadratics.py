@@ -1,0 +1,113 @@
+"""Quadratic clients in closed form: how a round moves the model, where it comes to rest, and how far that is from the optimum.
+
+Client i has F_i(x) = 1/2 x' H_i x - e_i' x. With full gradients and a constant step size, tau_i local steps from x end at
+x + K_i (e_i - H_i x), so a round of averaging is an affine map of x (Wang et al., FedNova, Section VIII-A).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Quadratics:
+    """F(x) = sum_i p_i F_i(x), F_i(x) = 1/2 x' H_i x - e_i' x."""
+
+    hessians: Floats
+    """[N, D, D] H_i, symmetric."""
+    linear: Floats
+    """[N, D] e_i."""
+    share: Floats
+    """[N] p_i; they sum to 1."""
+
+    def optimum(self, weights: ArrayLike | None = None) -> Floats:
+        """[D] the minimiser of sum_i w_i F_i; w is p if absent."""
+        w = self.share if weights is None else np.asarray(weights)
+        return np.asarray(np.linalg.solve(np.tensordot(w, self.hessians, 1), w @ self.linear), np.float64)
+
+    def suboptimality(self, iterates: Floats) -> Floats:
+        """F(x) - F(x*) [...] of `iterates` [..., D]."""
+        gap = iterates - self.optimum()
+        return np.asarray(0.5 * np.einsum("...d,de,...e->...", gap, np.tensordot(self.share, self.hessians, 1), gap))
+
+
+@dataclass(frozen=True)
+class RoundMap:
+    """A round, x <- x~ + M (x - x~)."""
+
+    matrix: Floats
+    """[D, D] M."""
+    fixed_point: Floats
+    """[D] x~, where rounds no longer move the model."""
+
+    @property
+    def rate(self) -> float:
+        """The spectral radius of M: below 1 rounds converge to x~, by this factor a round in the long run."""
+        return float(np.abs(np.linalg.eigvals(self.matrix)).max())
+
+    def iterates(self, x0: ArrayLike, rounds: int) -> Floats:
+        """[rounds + 1, D] the model before the first round and after each."""
+        gaps = np.empty((rounds + 1, len(self.fixed_point)))
+        gaps[0] = np.asarray(x0) - self.fixed_point
+        for round in range(rounds):
+            gaps[round + 1] = self.matrix @ gaps[round]
+        return self.fixed_point + gaps
+
+
+def reach(hessian: Floats, eta: float, steps: int, mu: float = 0.0) -> Floats:
+    """K [D, D] = [I - (I - eta (H + mu I))^tau] (H + mu I)^-1 = eta sum_{l < tau} (I - eta (H + mu I))^l.
+
+    How far tau steps of size eta, held by mu/2 |y - x|^2, go towards the client's optimum (FedNova, eq. (26)).
+    """
+    values, basis = np.linalg.eigh(hessian)
+    curvature = values + mu
+    flat = curvature == 0
+    travelled = np.where(flat, eta * steps, (1 - (1 - eta * curvature) ** steps) / np.where(flat, 1.0, curvature))
+    return np.asarray((basis * travelled) @ basis.T)
+
+
+def averaging(problem: Quadratics, eta: float, steps: ArrayLike, mu: float = 0.0) -> RoundMap:
+    """A round of FedAvg with full participation, or of FedProx with mu: M = I - sum_i p_i K_i H_i (FedNova, eqs. (28) to (31)).
+
+    `steps` [N] are tau_i. The fixed point minimises F only for equal H_i and tau_i, or one step each: FedAvg's bias at a
+    constant step size, which Li et al. bound from below by a multiple of (E - 1) eta |x*|.
+    """
+    return _averaged(problem, problem.share, eta, np.broadcast_to(steps, problem.share.shape), mu)
+
+
+def normalised_averaging(problem: Quadratics, eta: float, steps: ArrayLike, mu: float = 0.0) -> RoundMap:
+    """A round of FedNova with full participation, tau_eff = sum_i p_i tau_i: p_i K_i becomes p_i tau_eff K_i / ||a_i||_1.
+
+    ||a_i||_1 is tau_i, or (1 - (1 - eta mu)^tau_i) / (eta mu) with a proximal solver. At a finite step size the fixed point is
+    not the minimiser of F, unless all H_i and tau_i are equal; it tends there as eta -> 0.
+    """
+    tau = np.broadcast_to(steps, problem.share.shape)
+    effort = tau if mu == 0 else (1 - (1 - eta * mu) ** tau) / (eta * mu)
+    return _averaged(problem, problem.share * (problem.share @ tau) / effort, eta, tau, mu)
+
+
+def fedlin(problem: Quadratics, eta_bar: float, steps: ArrayLike) -> RoundMap:
+    """A round of FedLin without compression on (1/N) sum_i F_i, client step sizes eta_bar / tau_i.
+
+    M = I - (1/N) sum_i K_i H, H the mean of H_i: the optimum is a fixed point whatever tau_i.
+    """
+    tau, count = np.broadcast_to(steps, problem.share.shape), len(problem.share)
+    reaches = [reach(h, eta_bar / t, t) for h, t in zip(problem.hessians, tau, strict=True)]
+    uniform = np.full(count, 1 / count)
+    return RoundMap(np.eye(problem.linear.shape[1]) - np.mean(reaches, 0) @ problem.hessians.mean(0), problem.optimum(uniform))
+
+
+def averaging_limit(problem: Quadratics, steps: ArrayLike) -> Floats:
+    """[D] where FedAvg comes to rest as eta -> 0: the minimiser of sum_i p_i tau_i F_i (FedNova, Lemma 1)."""
+    return problem.optimum(problem.share * np.asarray(steps))
+
+
+def _averaged(problem: Quadratics, weights: Floats, eta: float, steps: NDArray[np.int64], mu: float) -> RoundMap:
+    """x <- x + sum_i c_i K_i (e_i - H_i x) for c = `weights` [N]."""
+    reaches = np.array([reach(h, eta, int(t), mu) for h, t in zip(problem.hessians, steps, strict=True)])
+    pull = np.einsum("i,ide,ief->df", weights, reaches, problem.hessians)
+    target = np.einsum("i,ide,ie->d", weights, reaches, problem.linear)
+    return RoundMap(np.eye(len(pull)) - pull, np.linalg.solve(pull, target))
