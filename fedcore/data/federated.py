@@ -10,6 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedcore.errors import SpecificationError
+
 Ids = NDArray[np.int64]
 
 
@@ -109,7 +111,10 @@ class FederatedData:
 
 
 def divide(dataset: Dataset, parts: Sequence[Ids]) -> FederatedData:
-    """Give client i the training samples parts[i]."""
+    """Give client i the training samples parts[i]; raises SpecificationError when one would hold none."""
+    empty = next((client for client, part in enumerate(parts) if not len(part)), None)
+    if empty is not None:
+        raise SpecificationError("/problem", f"client {empty} holds no training samples; leave it out, or use fewer clients")
     offsets = np.cumsum([0, *(len(part) for part in parts)])
     order = torch.from_numpy(np.concatenate(parts))
     return FederatedData(dataset, order.to(dataset.train.labels.device), offsets)

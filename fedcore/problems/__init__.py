@@ -12,6 +12,7 @@ from fedcore.data.images import Images, images
 from fedcore.data.partition import partition
 from fedcore.data.sent140 import sent140
 from fedcore.data.shakespeare import shakespeare
+from fedcore.data.sound import sound
 from fedcore.data.synthetic import synthetic
 from fedcore.data.uploaded import uploaded
 from fedcore.models import zoo
@@ -80,7 +81,7 @@ def _data(spec: ProblemSpec, seed: int, device: str, dtype: torch.dtype, data_di
 # One copy of the samples serves all arms of an experiment, and of files all seeds too.
 @lru_cache(maxsize=_CACHED_DATA_SETS)
 def _in_one_piece(spec: Images | KeyedDataset, device: str, dtype: torch.dtype, data_dir: Path) -> Dataset:
-    return _read(spec, data_dir).to(device, dtype)
+    return sound(_read(spec, data_dir), data_shape(spec)).to(device, dtype)
 
 
 def _read(spec: Images | KeyedDataset, data_dir: Path) -> Dataset:
