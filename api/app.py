@@ -6,6 +6,8 @@ from importlib.metadata import version
 
 from anyio import CapacityLimiter
 from fastapi import FastAPI
+from fastapi.responses import RedirectResponse
+from fastapi_offline import FastAPIOffline
 
 from api import catalog, datasets, events, experiments, health, lifecycle, logs, openapi, operations, presets, problems, results, runs
 from api.feed import Feed
@@ -28,7 +30,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     """The application, with the settings of this process unless others are given; connects to nothing until it is asked."""
     settings = settings or process_settings()
     logs.configure()
-    app = FastAPI(
+    # Its pages of documentation load nothing from other hosts.
+    app = FastAPIOffline(
         title="FedQ",
         summary="Federated-learning experiments as a service.",
         description=DESCRIPTION,
@@ -43,6 +46,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.waker = Waker(settings.broker)
     for module in (experiments, lifecycle, runs, results, events, datasets, presets, catalog, operations, health):
         app.include_router(module.router, responses=problems.responses(500, 503))
+    app.add_api_route("/", lambda: RedirectResponse("/docs"), include_in_schema=False)
     problems.install(app)
     openapi.install(app)
     app.add_middleware(logs.RequestLog)
