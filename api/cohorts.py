@@ -1,5 +1,9 @@
 """How many clients take part in a round, estimated from a specification."""
 
+from collections import Counter
+from collections.abc import Iterable
+from itertools import cycle, repeat, starmap
+from operator import mul
 from statistics import fmean
 
 from fedcore.spec import ExperimentSpec
@@ -10,7 +14,31 @@ from fedcore.spec.shapes import population
 
 def drawn_clients(spec: ExperimentSpec) -> float:
     """Distinct clients that a round draws, in the mean over rounds."""
+    given = given_cohorts(spec)
+    if given is not None:
+        return fmean(map(len, given))
     return fmean(_drawn_from(reachable, spec) for reachable in _reachable(spec.systems.availability, population(spec.problem)))
+
+
+def client_odds(spec: ExperimentSpec) -> Counter[float]:
+    """How many clients have which odds of taking part in a round, alike in every round."""
+    clients, scheme, availability = population(spec.problem), spec.participation, spec.systems.availability
+    if isinstance(availability, AvailabilityTrace) or not isinstance(scheme, Full | Bernoulli):
+        return Counter({min(drawn_clients(spec) / clients, 1.0): clients})
+    chosen = _each(scheme.probability, clients) if isinstance(scheme, Bernoulli) else repeat(1.0, clients)
+    reachable = _each(availability.probability, clients) if availability else repeat(1.0, clients)
+    return Counter(starmap(mul, zip(chosen, reachable, strict=True)))
+
+
+def given_cohorts(spec: ExperimentSpec) -> list[set[int]] | None:
+    """The cohort of every round, where the specification gives it."""
+    scheme, availability = spec.participation, spec.systems.availability
+    if not isinstance(scheme, Trace) or not isinstance(availability, AvailabilityTrace | None):
+        return None
+    rows = scheme.rounds[: spec.rounds]
+    if availability is None:
+        return [set(row) for row in rows]
+    return [reachable.intersection(row) for row, reachable in zip(rows, cycle(map(set, availability.rounds)), strict=False)]
 
 
 def _drawn_from(reachable: float, spec: ExperimentSpec) -> float:
@@ -37,6 +65,10 @@ def _reachable(availability: AnyAvailability | None, clients: int) -> list[float
             return [len(set(row)) for row in rounds]
         case _:
             return [_expected(availability.probability, clients)]
+
+
+def _each(probability: Probability, clients: int) -> Iterable[float]:
+    return probability if isinstance(probability, tuple) else repeat(probability, clients)
 
 
 def _expected(probability: Probability, clients: int) -> float:
