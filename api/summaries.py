@@ -8,11 +8,11 @@ from typing import Literal, NamedTuple, get_args
 
 from api.schemas import ArmResult, Curve, Estimate, MetricResult, Results
 from fedcore import summary
-from fedcore.spec.evaluation import Measure
+from fedcore.spec.evaluation import ScalarMeasure
 from fedcore.store.rounds import Series
 from fedcore.store.tables import ExperimentRecord, RunRecord
 
-Metric = Literal[Measure, "objective", "suboptimality", "distance"]
+Metric = Literal[ScalarMeasure, "objective", "suboptimality", "distance"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
 COLUMNS = (*METRICS, "local_steps", "bytes_up", "bytes_down", "seconds", "simulated_seconds")
 """What `results_of` wants of each round."""

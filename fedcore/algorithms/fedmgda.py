@@ -9,7 +9,7 @@ from pydantic import Field
 
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.min_norm import gram_matrix, min_norm, unit_lengths
-from fedcore.core import Aggregator, Cohort
+from fedcore.core import Aggregator, Cohort, Combined, Vectors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,16 +17,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CommonDescent(Aggregator):
-    """sum_i lambda_i delta_i / |delta_i|, the shortest with |lambda_i - w_i| <= epsilon."""
+    """sum_i lambda_i delta_i / |delta_i|, the shortest with |lambda_i - w_i| <= epsilon.
+
+    The book holds the last round's lambda: `clients` [V] and `weights` [V]; nothing is computed from it.
+    """
 
     epsilon: float = 1.0
 
-    def coefficients(self, deltas: Tensor, cohort: Cohort) -> Tensor:
+    def start(self, x: Tensor) -> Vectors:
+        return {"clients": x.new_zeros(0).long(), "weights": x.new_zeros(0).double()}
+
+    def combine(self, deltas: Tensor, cohort: Cohort, book: Vectors) -> Combined:
         gram = gram_matrix(deltas)
         lengths = unit_lengths(gram)
         centre = cohort.weights.double()
-        weights = min_norm(gram * lengths * lengths[:, None], centre / centre.sum(), self.epsilon)
-        return (weights.to(lengths) * lengths).to(deltas)
+        weights = min_norm(gram * lengths * lengths[:, None], centre / centre.sum(), self.epsilon).to(lengths)
+        coefficients = (weights * lengths).to(deltas)
+        return Combined(coefficients @ deltas, coefficients, {"clients": cohort.clients, "weights": weights})
 
 
 class FedMgda(AlgorithmSpec):

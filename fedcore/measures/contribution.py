@@ -28,10 +28,37 @@ def implied_weights(observed: Observation) -> tuple[Floats, float]:
 
 
 def surrogate_weights(observed: Observation, population: int) -> Floats:
-    """w [N] over all clients: the implied weights of those of the round, 0 elsewhere."""
-    weights = np.zeros(population)
-    weights[observed.assignment.clients], _ = implied_weights(observed)
+    """w [N] over all clients: the min-norm weights, or else the implied weights of those of the round and 0 elsewhere."""
+    weights = hull_weights(observed, population)
+    if weights is None:
+        weights = np.zeros(population)
+        weights[observed.assignment.clients], _ = implied_weights(observed)
     return weights
+
+
+def hull_weights(observed: Observation, population: int) -> Floats | None:
+    """lambda [N] of FedAWARE or FedMGDA+, 0 for clients outside the hull; None of an algorithm without a min-norm point."""
+    book = observed.combined.book
+    if "weights" not in book:
+        return None
+    weights = np.zeros(population)
+    weights[book["clients"].numpy(force=True)] = _array(book["weights"])
+    return weights
+
+
+def hull(observed: Observation, share: Floats) -> Measured:
+    """The min-norm weights lambda of FedAWARE and FedMGDA+, and how far they are from p; other algorithms have none.
+
+    min_norm_weights     lambda [N], by client id; 0 for those outside the hull
+    fedaware_chi_square  sum_i lambda_i^2 / p_i^2     FedAWARE, Theorem 4.2, not FedNova's chi^2; inf where only p_i is 0
+    """
+    weights = hull_weights(observed, len(share))
+    if weights is None:
+        return {}
+    counted = weights != 0
+    with np.errstate(divide="ignore"):
+        ratios = weights[counted] / share[counted]
+    return {"min_norm_weights": weights.tolist(), "fedaware_chi_square": float(ratios @ ratios)}
 
 
 def contribution(observed: Observation) -> Measured:

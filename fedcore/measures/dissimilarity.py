@@ -30,7 +30,7 @@ def dissimilarity(problem: Problem, x: Tensor, surrogate: Floats | None = None) 
     """
     found = _moments(problem, x, np.zeros(len(problem.share)) if surrogate is None else surrogate)
     ratio = _ratio(found.mean_square, found.square)
-    values = {
+    values: Measured = {
         "gradient_diversity": ratio,
         "b_dissimilarity": 1.0 if found.mean_square == 0 else ratio,
         "gradient_variance": max(found.mean_square - found.square, 0.0),

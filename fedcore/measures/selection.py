@@ -6,7 +6,7 @@ from torch import Tensor
 
 from fedcore.engine.observation import Observation
 from fedcore.measures.base import Measured
-from fedcore.measures.contribution import contribution, surrogate_weights
+from fedcore.measures.contribution import contribution, hull, surrogate_weights
 from fedcore.measures.dissimilarity import dissimilarity
 from fedcore.measures.fairness import fairness
 from fedcore.measures.local_work import drift, inexactness
@@ -30,7 +30,7 @@ def of_population(problem: Problem, x: Tensor, observed: Observation | None, nam
 
 def of_round(problem: Problem, observed: Observation, names: Collection[str]) -> Measured:
     """The asked-for measures of the clients of one round."""
-    measured = contribution(observed) | drift(observed)
+    measured = contribution(observed) | hull(observed, problem.share) | drift(observed)
     if not _INEXACTNESS.isdisjoint(names):
         measured |= inexactness(problem, observed)
     return _chosen(measured, names)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MAX_PARAMETERS = 1_000_000_000
 MAX_RECORDED_PARAMETERS = 1_000
+MAX_LISTED_CLIENTS = 1_000
 
 
 def check(spec: ExperimentSpec) -> None:
@@ -39,6 +40,10 @@ def check(spec: ExperimentSpec) -> None:
     _check_exact(spec)
     if spec.server is not None and spec.algorithm.server_lr != type(spec.algorithm).model_fields["server_lr"].default:
         raise SpecificationError("/server", "give the server's step size once: `server` or `algorithm.server_lr`")
+    if "min_norm_weights" in spec.evaluation.measures and clients > MAX_LISTED_CLIENTS:
+        raise SpecificationError(
+            "/evaluation/measures", f"min_norm_weights lists at most {MAX_LISTED_CLIENTS} clients in each row, there are {clients}"
+        )
     if spec.evaluation.record_parameters and dim > MAX_RECORDED_PARAMETERS:
         raise SpecificationError(
             "/evaluation/record_parameters", f"at most {MAX_RECORDED_PARAMETERS} parameters can be recorded, the model has {dim}"

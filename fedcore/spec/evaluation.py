@@ -17,9 +17,14 @@ PopulationMeasure = Literal[
     "client_accuracy_worst_decile",
 ]
 """Of the model after the round, client by client over the whole population."""
-RoundMeasure = Literal["weight_bias", "tau_eff", "slowdown", "client_drift", "gamma_inexactness", "mean_gamma_inexactness"]
+RoundMeasure = Literal[
+    "weight_bias", "tau_eff", "slowdown", "client_drift", "gamma_inexactness", "mean_gamma_inexactness", "fedaware_chi_square"
+]
 """Of the clients whose work reached the server in the round."""
-Measure = Literal[ModelMeasure, PopulationMeasure, RoundMeasure]
+ScalarMeasure = Literal[ModelMeasure, PopulationMeasure, RoundMeasure]
+ListMeasure = Literal["min_norm_weights"]
+"""Of the same, an entry for each client of the population: for rows, not for figures."""
+Measure = Literal[ScalarMeasure, ListMeasure]
 """Measures that cost an evaluation; local steps, bytes and seconds are always reported."""
 
 
@@ -33,7 +38,9 @@ class Evaluation(Block):
     b_dissimilarity, gradient_variance, client_accuracy_std, client_accuracy_worst_decile); absent, as `every`."""
     measures: tuple[Measure, ...] = ("train_loss", "test_loss", "test_accuracy")
     """train_loss is f(w) over the training data of all clients, weighted by p_i; those without a meaning for the
-    problem (accuracy of a quadratic) are left out of its rows."""
+    problem (accuracy of a quadratic), the algorithm (min_norm_weights beside FedAWARE and FedMGDA+) or a round that no
+    client's work reached are left out of its rows; those that are undefined there are null. min_norm_weights is a list
+    over at most 1,000 clients, for rows and not for figures."""
     record_parameters: bool = False
     """Put the global iterate x itself into every row (at most 1,000 parameters)."""
 

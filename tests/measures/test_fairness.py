@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedcore.data.federated import Dataset, Samples, divide
+from fedcore.measures.base import Measured
 from fedcore.measures.fairness import fairness
 from fedcore.models import zoo
 from fedcore.problems import Problem, load_problem
@@ -24,7 +25,7 @@ def load(document: dict[str, Any]) -> Problem:
     return load_problem(ProblemSpec.model_validate(document), seed=0, dtype=torch.float64, data_dir=Path("nowhere"))
 
 
-def of(accuracies: list[float]) -> dict[str, float]:
+def of(accuracies: list[float]) -> Measured:
     problem: Any = SimpleNamespace(client_accuracies=lambda _: np.array(accuracies))
     return fairness(problem, torch.zeros(1))
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from fedcore import ExperimentSpec, run
+from fedcore.errors import SpecificationError
 from fedcore.measures.contribution import chi_square
-from tests.documents import QUADRATIC, SYNTHETIC, Document, specification
+from tests.documents import ALGORITHMS, QUADRATIC, SYNTHETIC, Document, specification
 
 ETA = 0.1
 CONTRIBUTION = ["weight_bias", "tau_eff", "slowdown"]
@@ -126,6 +127,63 @@ def test_the_surrogate_is_what_the_round_counted() -> None:
     assert report.extra["surrogate_diversity"] == pytest.approx(expected, rel=1e-13)
 
 
+OPPOSED: Document = {
+    "problem": {"dataset": {"clients": [{"H": [[1.0]], "e": [4.0]}, {"H": [[1.0]], "e": [-2.0]}]}},
+    "systems": {"steps": {"kind": "constant", "value": 1}},
+}
+"""Equal weights, one step: changes 0.4 and -0.2."""
+HULL = ["min_norm_weights", "fedaware_chi_square", "surrogate_diversity"]
+
+
+def test_min_norm_weights_of_fedaware_by_hand() -> None:
+    """1/3 of 0.4 and 2/3 of -0.2 is zero; against p = 1/2, chi^2 = 4 (1/9 + 4/9)."""
+    measured = first(algorithm={"kind": "fedaware"}, evaluation={"measures": HULL}, **OPPOSED)
+    assert measured["min_norm_weights"] == pytest.approx([1 / 3, 2 / 3], rel=1e-12)
+    assert measured["fedaware_chi_square"] == pytest.approx(20 / 9, rel=1e-12)
+
+
+def test_min_norm_weights_of_fedmgda_are_of_unit_changes() -> None:
+    measured = first(algorithm={"kind": "fedmgda"}, evaluation={"measures": HULL}, **OPPOSED)
+    assert measured["min_norm_weights"] == pytest.approx([1 / 2, 1 / 2], rel=1e-12)
+    assert measured["fedaware_chi_square"] == pytest.approx(2, rel=1e-12)
+
+
+def test_the_surrogate_of_fedaware_is_that_of_its_min_norm_weights() -> None:
+    """Definition 3.2 at x = 0, where the model stays: gradients -4 and 2, weights 1/3 and 2/3."""
+    measured = first(algorithm={"kind": "fedaware"}, evaluation={"measures": HULL}, **OPPOSED)
+    assert measured["surrogate_diversity"] > 1e12
+    one_sided = {"problem": {"dataset": {"clients": [{"H": [[1.0]], "e": [4.0]}, {"H": [[1.0]], "e": [2.0]}]}}}
+    report = first(algorithm={"kind": "fedaware"}, evaluation={"measures": HULL, "record_parameters": True}, **{**OPPOSED, **one_sided})
+    slopes = np.array(report["x"]) - [4.0, 2.0]
+    assert report["min_norm_weights"] == [0, 1]
+    assert report["surrogate_diversity"] == pytest.approx(np.sqrt((slopes**2).mean()) / abs(slopes[1]), rel=1e-12)
+
+
+def test_clients_outside_the_hull_weigh_nothing() -> None:
+    spec_ = specification(
+        QUADRATIC,
+        algorithm={"kind": "fedaware"},
+        participation={"kind": "trace", "rounds": [[1], [1, 3]] * 4},
+        evaluation={"measures": HULL},
+    )
+    first_, second, *_ = run(spec_)
+    assert first_.extra["min_norm_weights"] == [0, 1, 0, 0]
+    weights = second.extra["min_norm_weights"]
+    assert isinstance(weights, list)
+    assert weights[0] == weights[2] == 0
+    assert sum(weights) == pytest.approx(1, rel=1e-12)
+
+
+def test_other_algorithms_have_no_min_norm_weights() -> None:
+    assert first(evaluation={"measures": HULL}).keys() & set(HULL) == {"surrogate_diversity"}
+
+
+def test_min_norm_weights_of_too_many_clients_are_refused() -> None:
+    many = {"name": "many", "problem": {"dataset": {"kind": "quadratic", "generate": {"dim": 1, "clients": 1_001}}}}
+    with pytest.raises(SpecificationError, match="at most 1000 clients"):
+        ExperimentSpec.model_validate({**SPRINGS, **many, "systems": {}, "evaluation": {"measures": ["min_norm_weights"]}})
+
+
 def test_a_round_nobody_reaches_has_no_measures_of_it() -> None:
     measured = first(
         systems={"stragglers": {"fraction": 1.0, "policy": "drop"}}, evaluation={"measures": [*EVERYTHING, "gradient_variance"]}
@@ -133,7 +191,7 @@ def test_a_round_nobody_reaches_has_no_measures_of_it() -> None:
     assert measured.keys() == {"objective", "suboptimality", "distance", "gradient_variance"}
 
 
-@pytest.mark.parametrize("kind", ["fedavg", "fedprox", "scaffold", "fednova"])
+@pytest.mark.parametrize("kind", ALGORITHMS)
 def test_the_engines_agree(kind: str) -> None:
     def measured(engine: str) -> list[dict[str, Any]]:
         spec = specification(SYNTHETIC, algorithm={"kind": kind}, evaluation={"measures": EVERYTHING}, execution={"engine": engine})
@@ -141,7 +199,7 @@ def test_the_engines_agree(kind: str) -> None:
 
     for reference, vectorised in zip(measured("reference"), measured("vectorised"), strict=True):
         assert reference.keys() == set(EVERYTHING)
-        assert vectorised == pytest.approx(reference, rel=1e-9)
+        assert vectorised == pytest.approx(reference, rel=1e-9, nan_ok=True)
 
 
 def test_measures_over_the_population_have_an_interval_of_their_own() -> None:
