@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import typer
 
-from api.cli import lifecycle, offers, operations, outcomes, status, submission
+from api.cli import datasets, lifecycle, offers, operations, outcomes, status, submission
 from api.cli.demo import demo
 from api.cli.failures import MEANINGS, ExitCode, code_of, complain, explain
 from api.cli.migrate import migrate
@@ -61,4 +61,5 @@ def _app() -> typer.Typer:
     for panel, commands in PANELS.items():
         for command in commands:
             app.command(rich_help_panel=panel)(command)
+    app.add_typer(datasets.app(), name="dataset", rich_help_panel="What there is")
     return app

@@ -12,6 +12,7 @@ from api.client import (
     NotAllowedError,
     NotFoundError,
     ServiceError,
+    UnreadableDataError,
     UnreadableSpecificationError,
 )
 
@@ -30,13 +31,14 @@ class ExitCode(IntEnum):
 MEANINGS = {
     ExitCode.DONE: "done",
     ExitCode.UNSUCCESSFUL: "the experiment that was waited for failed or was cancelled, or `fedq up` could not start",
-    ExitCode.REFUSED: "the command or the specification is not valid",
+    ExitCode.REFUSED: "the command or what it was given is not valid",
     ExitCode.UNREACHABLE: "the service did not answer, or failed",
     ExitCode.IMPOSSIBLE: "there is no such thing, it makes no sense in its present state, or is not allowed",
     ExitCode.INTERRUPTED: "interrupted",
 }
 CODES: dict[type[ClientError], ExitCode] = {
     UnreadableSpecificationError: ExitCode.REFUSED,
+    UnreadableDataError: ExitCode.REFUSED,
     InvalidRequestError: ExitCode.REFUSED,
     NotFoundError: ExitCode.IMPOSSIBLE,
     ConflictError: ExitCode.IMPOSSIBLE,

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from api.schemas import CatalogBlock, Experiment, ExperimentSummary, Plan, PresetSummary, QueueDepth, Run, Worker
+from api.schemas import CatalogBlock, Dataset, Experiment, ExperimentSummary, Plan, PresetSummary, QueueDepth, Run, Worker
 from fedcore.status import Status
 
 STYLES = {Status.SUCCEEDED: "green", Status.RUNNING: "cyan", Status.FAILED: "red", Status.CANCELLED: "yellow", Status.PAUSED: "yellow"}
@@ -70,6 +70,26 @@ def kinds(block: CatalogBlock) -> Table:
     return table((block.path, "what it is", "defaults", "source"), rows)
 
 
+def datasets(items: Sequence[Dataset]) -> Table:
+    """Data sets, one a line."""
+    columns = ("data set", "name", "sample", "classes", "clients", "training", "test", "uploaded (UTC)")
+    sizes = ((_shape(item), item.classes or ABSENT, item.clients, f"{item.train_samples:,}", f"{item.test_samples:,}") for item in items)
+    rows = ((item.id, item.name, *size, f"{item.created_at:{TIME}}") for item, size in zip(items, sizes, strict=True))
+    return table(columns, rows)
+
+
+def dataset(item: Dataset) -> RenderableType:
+    """What is in a data set."""
+    kind = f"{item.classes} classes" if item.classes else "real labels"
+    lines = [
+        f"{item.name}: {item.train_samples:,} training and {item.test_samples:,} test samples of shape {_shape(item)}, {kind}",
+        "in one piece" if item.client_sizes is None else _clients(item),
+        f"{item.size_bytes / 1e6:,.1f} MB, SHA-256 {item.digest}",
+        f"problem.dataset: {{kind: uploaded, id: {item.id}}}",
+    ]
+    return Text("\n".join(lines))
+
+
 def queues(items: Sequence[QueueDepth]) -> Table:
     """Queues, one a line."""
     rows = ((item.queue, item.queued, item.running, item.paused, f"{item.rounds_left:,}") for item in items)
@@ -97,3 +117,14 @@ def _note(run: Run) -> str:
 
 def _fields(defaults: dict[str, object]) -> str:
     return ", ".join(f"{name}={value}" for name, value in defaults.items())
+
+
+def _shape(item: Dataset) -> str:
+    return " x ".join(str(size) for size in item.features)
+
+
+def _clients(item: Dataset) -> str:
+    assert item.client_sizes is not None
+    sizes = item.client_sizes
+    spread = f"{sizes.smallest:,} to {sizes.largest:,} training samples, {sizes.mean:,.1f} in the mean, median {sizes.median:,g}"
+    return f"{item.clients:,} clients with {spread}"

@@ -17,6 +17,7 @@ from api.client.errors import (
     NotFoundError,
     ServiceError,
     ServiceUnreachableError,
+    UnreadableDataError,
     UnreadableSpecificationError,
 )
 from api.client.results import Frame, Results
@@ -32,5 +33,6 @@ __all__ = [
     "Results",
     "ServiceError",
     "ServiceUnreachableError",
+    "UnreadableDataError",
     "UnreadableSpecificationError",
 ]

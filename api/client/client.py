@@ -15,8 +15,12 @@ from api.client.progress import report
 from api.client.results import Frame, Results, rows_of
 from api.client.specification import Specification, body_of
 from api.client.transport import Transport, given, walk
+from api.client.uploads import TIMEOUT_S as UPLOAD_TIMEOUT_S
+from api.client.uploads import Pieces, Upload, file_of, name_of
 from api.schemas import (
     Catalog,
+    Dataset,
+    DatasetPage,
     Experiment,
     ExperimentPage,
     ExperimentSummary,
@@ -36,6 +40,7 @@ from fedcore.settings import settings
 from fedcore.status import Status
 
 EXPERIMENTS = "/v1/experiments"
+DATASETS = "/v1/datasets"
 JSON = {"Content-Type": "application/json"}
 RETRIES = 3
 
@@ -203,6 +208,32 @@ class Client:
     def save_checkpoint(self, run_id: str, path: str | Path) -> Path:
         """Write the newest checkpoint of a run to `path`; returns the path."""
         return self._transport.download(f"/v1/runs/{run_id}/checkpoint", Path(path))
+
+    # data sets
+
+    def upload(self, data: Upload, name: str | None = None, *, idempotency_key: str | None = None) -> Dataset:
+        """Upload an NPZ or Parquet file, or arrays by name; its id is what `problem.dataset: {kind: uploaded, id: ...}` names.
+
+        Absent, `name` is that of the file. The same content twice is the same data set, under its first name. Raises
+        UnreadableDataError for what cannot be sent.
+        """
+        params = {"name": name or name_of(data)}
+        with file_of(data) as file:
+            headers = given(**{"Content-Length": str(file.stat().st_size), "Idempotency-Key": idempotency_key})
+            options = {"content": Pieces(file), "headers": headers, "params": params, "timeout": UPLOAD_TIMEOUT_S}
+            return self._transport.send(Dataset, "POST", DATASETS, **options)
+
+    def dataset(self, id: str) -> Dataset:
+        """A data set with its shape, classes, clients and their sizes."""
+        return self._transport.read(Dataset, f"{DATASETS}/{id}")
+
+    def datasets(self) -> Iterator[Dataset]:
+        """The data sets, newest first, fetched page by page."""
+        return walk(lambda cursor: self._transport.read(DatasetPage, DATASETS, cursor=cursor))
+
+    def delete_dataset(self, id: str) -> None:
+        """Remove a data set; ConflictError while an unfinished experiment trains on it."""
+        self._transport.request("DELETE", f"{DATASETS}/{id}")
 
     # what there is
 

@@ -16,6 +16,10 @@ class UnreadableSpecificationError(ClientError):
     """A specification that is no document: no such file, neither JSON nor YAML, or with values that JSON cannot carry."""
 
 
+class UnreadableDataError(ClientError):
+    """A data set that cannot be sent: no such file, or arrays that no file can hold."""
+
+
 class ServiceUnreachableError(ClientError):
     """No answer came, even after trying again."""
 
@@ -42,11 +46,11 @@ class NotAllowedError(ServiceError):
 
 
 class NotFoundError(ServiceError):
-    """There is no such experiment, run, preset or file."""
+    """There is no such experiment, run, preset, data set or file."""
 
 
 class ConflictError(ServiceError):
-    """Not possible in the present state of the experiment."""
+    """Not possible in the present state of the experiment, or of those that use the data set."""
 
 
 KINDS: dict[int, type[ServiceError]] = {

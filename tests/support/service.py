@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 
 from fedcore.storage import Storage, open_storage
-from fedcore.store import Database, experiments, open_database
+from fedcore.store import Database, datasets, experiments, open_database
 from tests.support.polling import eventually
 from tests.support.processes import served
 
@@ -25,10 +25,12 @@ class Service:
     storage: Storage
 
     def clear(self) -> None:
-        """Remove all experiments."""
+        """Remove all experiments and data sets."""
         with self.database.transaction() as session:
             for record in experiments.page(session, limit=1_000).items:
                 experiments.delete(session, record.id)
+            for kept in datasets.page(session, limit=1_000).items:
+                datasets.delete(session, kept.id)
 
 
 @contextmanager
