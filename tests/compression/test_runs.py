@@ -65,6 +65,15 @@ def test_error_feedback_leads_one_client_to_the_optimum(kind: str, link: str) ->
     np.testing.assert_allclose(last.extra["x"], np.linalg.solve(client["H"], client["e"]), atol=1e-8)
 
 
+@every_compressor
+def test_arms_that_share_a_seed_are_compressed_alike(kind: str, feedback: bool) -> None:
+    """FedProx with mu = 0 is FedAvg, to the bit; a message is drawn for by seed, link, round and client alone."""
+    changes = both_ways(kind, feedback=feedback)
+    proximal = finished(specification(SYNTHETIC, algorithm={"kind": "fedprox", "mu": 0.0}, **changes), seed=2).model()
+    plain = finished(specification(SYNTHETIC, **changes), seed=2).model()
+    torch.testing.assert_close(proximal, plain, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize(("kind", "message"), [("top_k", 8 + 4), ("rand_k", 8), ("qsgd", 8 + 2), ("sign", 8 + 1)])
 def test_a_run_counts_the_bytes_of_every_message(kind: str, message: int) -> None:
     """Three numbers of eight bytes: k = 1, s = 5 in four bits an entry, signs in one; four clients, all in all eight rounds."""
