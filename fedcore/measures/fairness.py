@@ -17,14 +17,14 @@ def fairness(problem: Problem, x: Tensor) -> Measured:
         client_accuracy_std           sqrt((1/N) sum_i (a_i - a)^2), a their mean
         client_accuracy_worst_decile  mean of the ceil(N/10) smallest
 
-    as in Li et al., Fair Resource Allocation in Federated Learning, ICLR 2020, Section 4. Clients without samples do not
-    count; a problem without classes has neither.
+    as in Li et al., Fair Resource Allocation in Federated Learning, ICLR 2020, Section 4. A problem
+    without classes has neither.
     """
     accuracies = problem.client_accuracies(x)
     if accuracies is None:
         return {}
-    known = np.sort(accuracies[~np.isnan(accuracies)])
+    accuracies = np.sort(accuracies)
     return {
-        "client_accuracy_std": float(known.std()),
-        "client_accuracy_worst_decile": float(known[: ceil(len(known) / 10)].mean()),
+        "client_accuracy_std": float(accuracies.std()),
+        "client_accuracy_worst_decile": float(accuracies[: ceil(len(accuracies) / 10)].mean()),
     }

@@ -80,13 +80,14 @@ class SupervisedProblem:
         return values
 
     @torch.no_grad()
-    def client_accuracies(self, theta: Tensor) -> NDArray[np.float64]:
+    def client_accuracies(self, theta: Tensor) -> NDArray[np.float64] | None:
         train = self._data.dataset.train
+        if train.labels.is_floating_point():
+            return None
         held = (train.take(rows) for rows in torch.split(self._data.order, self.capacity))
         correct = [self._scores(theta, samples.features).argmax(-1) == samples.labels for samples in held]
-        # The entry appended is where an empty last client would begin; of an empty client reduceat gives its neighbour's entry.
-        totals = np.add.reduceat(np.append(torch.cat(correct).numpy(force=True), 0), self._data.offsets[:-1])
-        return np.where(self.sizes > 0, totals / np.maximum(self.sizes, 1), np.nan)
+        totals = np.add.reduceat(torch.cat(correct).numpy(force=True).astype(np.int64), self._data.offsets[:-1])
+        return np.asarray(totals / self.sizes)
 
     def named(self, theta: Tensor) -> dict[str, Tensor]:
         return {name: view.contiguous() for name, view in self._layout.named(theta).items()}
