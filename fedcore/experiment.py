@@ -19,7 +19,7 @@ from fedcore.engine.round import Account, Server, Setting, client_vectors, play,
 from fedcore.engine.traffic import Traffic
 from fedcore.errors import CheckpointError, SpecificationError
 from fedcore.measures.selection import of_population, of_round
-from fedcore.problems import load_problem
+from fedcore.problems import load_problem, trained_on
 from fedcore.settings import settings
 from fedcore.spec import ExperimentSpec
 from fedcore.uploads.shelves import Shelf
@@ -92,7 +92,8 @@ class Simulation:
         folder = data_dir or settings().data_dir.expanduser()
         problem = load_problem(spec.problem, seed, device=device, dtype=dtype, data_dir=folder, shelf=shelf)
         self.engine = problem.engine if spec.execution.engine == "auto" else spec.execution.engine
-        self._setting = Setting(spec, seed, spec.build(), problem, ENGINES[self.engine])
+        self._problem = problem
+        self._setting = Setting(spec, seed, spec.build(), trained_on(problem, spec.participation), ENGINES[self.engine])
         self._server = start(self._setting)
         population, word = len(problem.share), self._server.x.element_size()
         self._clients = ClientTable(client_vectors(self._setting.algorithm, self._server.x), population)
@@ -107,7 +108,7 @@ class Simulation:
     @property
     def data_source(self) -> str:
         """What the data really are, for provenance."""
-        return self._setting.problem.data_source
+        return self._problem.data_source
 
     def advance(self) -> RoundReport:
         """Play the next round and report it."""
@@ -124,7 +125,7 @@ class Simulation:
 
     def model(self) -> dict[str, Tensor]:
         """The global model's parameters, by the names of its module."""
-        return self._setting.problem.named(self._server.x)
+        return self._problem.named(self._server.x)
 
     def checkpoint(self) -> bytes:
         """The whole state of the run; what follows `restore` of it is bit-identical to what would have followed here."""
@@ -136,7 +137,7 @@ class Simulation:
         tensors |= {f"clients.{name}": value for name, value in self._clients.state().items()}
         tensors["last_heard"] = torch.from_numpy(self._traffic.last_heard)
         manifest = {"run": self._fingerprint, "round": self.round, "clock": server.clock, "diverged": self.diverged}
-        manifest["simulated_seconds"] = self._simulated_seconds
+        manifest |= {"simulated_seconds": self._simulated_seconds, "tuning": dict(server.tuning)}
         return checkpoint.dumps(tensors, manifest)
 
     def restore(self, data: bytes) -> None:
@@ -152,6 +153,7 @@ class Simulation:
             shared={name: value.to(like) for name, value in _under("shared.", tensors).items()},
             book={name: value.to(like.device) for name, value in _under("book.", tensors).items()},
             models_compressed=self._server.models_compressed,
+            tuning=manifest["tuning"],
             clock=manifest["clock"],
         )
         self._clients.load(_under("clients.", tensors))
@@ -164,7 +166,7 @@ class Simulation:
         return checkpoint.fingerprint(self.spec, self.seed)
 
     def _measure(self, observed: Observation | None) -> dict[str, float | list[float]]:
-        evaluation, problem, x = self.spec.evaluation, self._setting.problem, self._server.x
+        evaluation, problem, x = self.spec.evaluation, self._problem, self._server.x
         measured: dict[str, float | list[float]] = {}
         if evaluation.due(self.round, self.spec.rounds):
             measured |= problem.evaluate(x, evaluation.measures)

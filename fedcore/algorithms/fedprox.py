@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.algorithms.base import AlgorithmSpec
@@ -13,11 +14,31 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+STEP, PATIENCE = 0.1, 5
+"""By how much mu changes, and how many falls of the loss in a row it takes to fall."""
+
+
 @dataclass(frozen=True)
 class Proximal(Rule):
     """The gradient of h(y; x) = F(y) + mu/2 |y - x|^2."""
 
     mu: float = 0.0
+    adaptive: bool = False
+
+    def tuning(self) -> Mapping[str, float]:
+        return {"mu": self.mu, "falls": 0.0} if self.adaptive else {}
+
+    def tuned(self, tuning: Mapping[str, float]) -> Rule:
+        return replace(self, mu=tuning["mu"]) if tuning else self
+
+    def adapt(self, tuning: Mapping[str, float], loss: float) -> Mapping[str, float]:
+        previous = tuning.get("loss", loss)
+        mu, falls = tuning["mu"], tuning["falls"] + 1 if loss < previous else 0.0
+        if loss > previous:
+            mu += STEP
+        elif falls == PATIENCE:
+            mu, falls = max(0.0, mu - STEP), 0.0
+        return {"mu": mu, "falls": falls, "loss": loss}
 
     def direction(self, grad: Tensor, y: Tensor, local: Local) -> Tensor:
         return grad + self.mu * (y - local.x)
@@ -28,14 +49,17 @@ class FedProx(AlgorithmSpec):
 
         y <- y - eta (g_i(y) + mu (y - x))
 
-    Partial work of stragglers is kept with `systems.stragglers.policy: accept_partial`; mu = 0 is FedAvg.
+    Partial work of stragglers is kept with `systems.stragglers.policy: accept_partial`; mu = 0 is FedAvg. An adaptive mu
+    costs an evaluation of f over all clients in every round; the measure gamma_inexactness says how inexactly they solve.
     """
 
     source = "Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020, Algorithm 2"
 
     kind: Literal["fedprox"] = "fedprox"
     mu: NonNegative = 0.01
-    """Strength of the proximal term."""
+    """Strength of the proximal term; with `adaptive`, where it starts (the paper: 1 on IID data, 0 else)."""
+    adaptive: bool = False
+    """Add 0.1 to mu after a round in which f rose, take 0.1 after five falls in a row, never below 0 (Section 5.3.2)."""
 
     def rule(self) -> Rule:
-        return Proximal(self.mu)
+        return Proximal(self.mu, self.adaptive)

@@ -22,7 +22,7 @@ AnyCompression = Annotated[NoCompression | TopK | RandK | QSGD | Sign, Field(dis
 
 
 class Compression(Block):
-    """Compression by direction; it acts on model changes."""
+    """Compression by direction; it acts on model changes, and in FedLin and FedSVRG on the gradients they exchange instead."""
 
     uplink: AnyCompression = NoCompression()
     """Clients to server: each client's change y_i - x."""

@@ -39,8 +39,11 @@ def play(setting: Setting, server: Server, table: ClientTable, traffic: Traffic,
     count = len(mustered.arrived.clients)
     if not count:
         return server, Account(0, 0, mustered.bytes_down, mustered.seconds)
+    rule = setting.algorithm.rule.tuned(server.tuning)
+    setting = replace(setting, algorithm=replace(setting.algorithm, rule=rule))
     weight = weights(setting.spec.participation, mustered.arrived, setting.problem.share, setting.spec.algorithm.weighting)
     server, observed = _train(setting, server, table, _Cast(mustered.arrived, mustered.work, weight, round))
+    server = _adapted(setting, server)
     exchange_up, exchange_down = traffic.exchange(count, round)
     return server, Account(
         local_steps=int(observed.assignment.steps.sum()),
@@ -49,6 +52,15 @@ def play(setting: Setting, server: Server, table: ClientTable, traffic: Traffic,
         simulated_seconds=mustered.seconds,
         observation=observed,
     )
+
+
+def _adapted(setting: Setting, server: Server) -> Server:
+    """The server after the rule has looked at the training loss of its new model, if it wants to."""
+    if not server.tuning:
+        return server
+    loss = setting.problem.evaluate(server.x, {"train_loss"})["train_loss"]
+    assert isinstance(loss, float)
+    return replace(server, tuning=setting.algorithm.rule.adapt(server.tuning, loss))
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,8 @@ def step_sizes(local: LocalSolver, rounds: int, round: int, clock: int) -> StepS
             return StepSizes(_rate(local) * factor**passed)
         case ExponentialLr(gamma=gamma):
             return StepSizes(_rate(local), decay=gamma)
+        case InverseTimeLr(mu=mu, gamma=gamma, counts="rounds"):
+            return StepSizes(2 / (mu * (gamma + round - 1)))
         case InverseTimeLr(mu=mu, gamma=gamma):
             return StepSizes(2 / (mu * (gamma + clock)), offset=gamma + clock)
         case _:

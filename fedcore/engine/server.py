@@ -22,6 +22,7 @@ class Setting:
     seed: int
     algorithm: Algorithm
     problem: Problem
+    """What is trained on."""
     mapper: Mapper
 
 
@@ -41,6 +42,8 @@ class Server:
     """What the aggregator keeps, of any shape."""
     models_compressed: bool
     """Whether the residual is of models: then broadcast + residual is x; else it is of gathered gradients."""
+    tuning: Mapping[str, float]
+    """The numbers that the rule adapts between rounds."""
     clock: int = 0
     """Local steps of all rounds so far, each round as long as its longest client."""
 
@@ -59,6 +62,7 @@ def start(setting: Setting) -> Server:
         optimiser={name: torch.full_like(x, value) for name, value in algorithm.server.start().items()},
         shared={name: torch.zeros_like(x) for name in algorithm.rule.shared()},
         book=algorithm.aggregator.start(x),
+        tuning=algorithm.rule.tuning(),
         models_compressed=not algorithm.rule.gathers(),
     )
 

@@ -21,8 +21,10 @@ from fedcore.problems.least_squares import load_least_squares
 from fedcore.problems.loss import loss_of
 from fedcore.problems.quadratic import load_quadratic
 from fedcore.problems.supervised import SupervisedProblem
+from fedcore.problems.transformed import Transformed
 from fedcore.spec.dataset import Femnist, KeyedDataset, Sent140, Shakespeare, Synthetic
 from fedcore.spec.exact import ExactProblem, LeastSquares, Quadratic
+from fedcore.spec.participation import AnyParticipation, WithoutReplacement
 from fedcore.spec.partition import ByKeyPartition
 from fedcore.spec.problem import Problem as ProblemSpec
 from fedcore.spec.shapes import data_shape
@@ -30,7 +32,7 @@ from fedcore.spec.uploaded import Uploaded
 from fedcore.uploads.local import shelf as local_shelf
 from fedcore.uploads.shelves import Shelf
 
-__all__ = ["Problem", "Stacked", "load_problem"]
+__all__ = ["Problem", "Stacked", "load_problem", "trained_on"]
 
 _CACHED_DATA_SETS = 2
 
@@ -57,6 +59,12 @@ def load_problem(
     data = _data(spec, seed, device, dtype, data_dir, shelf or local_shelf(data_dir))
     module = zoo.build(spec.model, shape.features, shape.outputs, seed, data.dataset.vectors).to(dtype)
     return SupervisedProblem(data, module, loss_of(spec.model), spec.model.l2)
+
+
+def trained_on(problem: Problem, participation: AnyParticipation) -> Problem:
+    """What a run with this participation trains on: the problem, or the same objective with the p_i taken into the clients' own."""
+    transformed = isinstance(participation, WithoutReplacement) and participation.transformed
+    return Transformed(problem) if transformed else problem
 
 
 def _data(spec: ProblemSpec, seed: int, device: str, dtype: torch.dtype, data_dir: Path, shelf: Shelf) -> FederatedData:

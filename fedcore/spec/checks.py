@@ -9,7 +9,7 @@ from fedcore.errors import SpecificationError
 from fedcore.spec.dataset import KeyedDataset
 from fedcore.spec.exact import Quadratic
 from fedcore.spec.parameters import misfit
-from fedcore.spec.participation import Bernoulli, Full, Trace, WithoutReplacement
+from fedcore.spec.participation import AnyParticipation, Bernoulli, Full, Trace, WithoutReplacement, WithReplacement
 from fedcore.spec.partition import ShardsPartition
 from fedcore.spec.shapes import data_shape, dimension, population
 from fedcore.spec.system_checks import check_systems
@@ -98,8 +98,6 @@ def _check_participation(spec: ExperimentSpec, clients: int) -> None:
             raise SpecificationError(
                 "/participation/rounds", f"client {strangers[0]} does not exist; the {clients} clients are numbered from 0"
             )
-        if scheme.weighting == "unbiased":
-            raise SpecificationError("/participation/weighting", "a given trace has no sampling probabilities; use `samples` or `uniform`")
     elif not isinstance(scheme, Full | Bernoulli):
         size = scheme.cohort_size(clients)
         with_repeats = scheme.kind == "with_replacement"
@@ -108,17 +106,32 @@ def _check_participation(spec: ExperimentSpec, clients: int) -> None:
                 "/participation/clients_per_round",
                 f"{size} clients cannot be drawn from {clients} without replacement; use at most {clients}",
             )
-    if isinstance(scheme, WithoutReplacement) and scheme.weighting is None and spec.algorithm.kind not in ("fedavg", "fedprox"):
-        raise SpecificationError(
-            "/participation", f"S2 averages models; {spec.algorithm.kind} averages changes: add `weighting: unbiased`, or use `uniform`"
-        )
 
 
 def _check_weighting(spec: ExperimentSpec) -> None:
-    if spec.algorithm.own_weights and spec.participation.weighting is not None:
+    scheme, kind = spec.participation, spec.algorithm.kind
+    reason = _misweighted(scheme, own_weights=spec.algorithm.own_weights, kind=kind)
+    if reason:
+        raise SpecificationError("/participation/weighting", reason)
+    averages_models = isinstance(scheme, WithoutReplacement) and scheme.weighting is None and not scheme.transformed
+    if averages_models and kind not in ("fedavg", "fedprox"):
         raise SpecificationError(
-            "/participation/weighting", f"{spec.algorithm.kind} finds its own weights and would leave these unused: leave `weighting` out"
+            "/participation",
+            f"S2 averages models; {kind} averages changes: add `weighting: unbiased`, or `transformed: true`, or use `uniform`",
         )
+
+
+def _misweighted(scheme: AnyParticipation, kind: str, *, own_weights: bool) -> str | None:
+    """Why the given weighting cannot be."""
+    match scheme.weighting:
+        case "unbiased" if isinstance(scheme, Trace):
+            return "a given trace has no sampling probabilities; use `samples` or `uniform`"
+        case "original" if isinstance(scheme, WithReplacement):
+            return "with_replacement draws by p_i already, and weights p_i would count that twice; use `uniform`, or another scheme"
+        case str() if own_weights:
+            return f"{kind} finds its own weights and would leave these unused: leave `weighting` out"
+        case _:
+            return None
 
 
 def _check_work(work: AnyWork | None, pointer: str, clients: int, rounds: int) -> None:

@@ -57,6 +57,8 @@ class InverseTimeLr(Block):
     """Strong convexity of the objective."""
     gamma: Annotated[float, Field(gt=0, le=1e12)]
     """max(9 kappa, E) in the theorem."""
+    counts: Literal["steps", "rounds"] = "steps"
+    """What t counts; in rounds, gamma = 1 and mu = 2 / eta_0 give eta_0 / (1 + t), the decay of their experiments."""
 
 
 AnyLrSchedule = Annotated[ConstantLr | StepLr | ExponentialLr | InverseTimeLr, Field(discriminator="kind")]

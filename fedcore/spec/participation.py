@@ -7,14 +7,15 @@ from pydantic import Field, model_validator
 from fedcore.spec.availability import ClientId, Probability
 from fedcore.spec.base import MAX_CLIENTS, Block, Fraction
 
-Weighting = Literal["samples", "uniform", "unbiased"]
+Weighting = Literal["samples", "uniform", "unbiased", "original"]
 
 
 class _Participation(Block):
     weighting: Weighting | None = None
     """`samples`: n_i renormalised over the cohort; `uniform`: equal; `unbiased`: divided by the expected number of
-    times client i is drawn, so that the weighted change is unbiased for sum_i p_i Delta_i. Absent: what the algorithm
-    says, else what the scheme says."""
+    times client i is drawn, so that the weighted change is unbiased for sum_i p_i Delta_i; `original`: p_i as they are,
+    as if those who stay away had stayed at x, x <- sum_S p_i y_i + sum_not_S p_i x (the scheme that Li et al. compare
+    theirs with). Absent: what the algorithm says, else what the scheme says."""
 
 
 class Full(_Participation):
@@ -59,10 +60,13 @@ class WithoutReplacement(_Sampled):
     """S2 of Li et al.: K clients uniformly without replacement, x <- (N/K) sum_S p_i y_i.
 
     The weights sum to one only when all p_i are equal; otherwise the iterate itself is scaled, as printed.
-    `weighting: unbiased` adds the weighted changes to x instead.
+    `weighting: unbiased` adds the weighted changes to x instead; `transformed` makes all p_i equal.
     """
 
     kind: Literal["without_replacement"]
+    transformed: bool = False
+    """Scheme II for unbalanced p_i (Li et al., Section 3.3): client i trains on F~_i = p_i N F_i, and all count the same.
+    The objective stays sum_i p_i F_i; a client's smoothness grows with p_i N, so step sizes must fall."""
 
 
 class Bernoulli(_Participation):

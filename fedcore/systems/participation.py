@@ -67,6 +67,8 @@ def weights(scheme: AnyParticipation, drawn: Drawn, share: Floats, preferred: We
             return _normalised(held * times)
         case "uniform":
             return _normalised(times.astype(np.float64))
+        case "original":
+            return held * times
         case "unbiased":
             return held * times / _expected_draws(scheme, share, drawn)
 

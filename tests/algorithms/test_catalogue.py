@@ -30,6 +30,21 @@ VARIANTS: dict[str, Document] = {
     "quantised": compressed("qsgd", "rand_k", error_feedback=False),
     "signs": compressed("sign", "top_k", error_feedback=True),
 }
+OPTIONS: dict[str, Document] = {
+    "fedprox, adaptive": {"kind": "fedprox", "mu": 1.0, "adaptive": True},
+    "fednova, variance-reduced": {"kind": "fednova", "variance_reduction": True},
+    "fednova, normaliser": {"kind": "fednova", "tau_eff": "normaliser"},
+    "scaffold, option 1": {"kind": "scaffold", "option": 1},
+    "fedavgm, nesterov": {"kind": "fedavgm", "nesterov": True},
+    "fedaware, unit length": {"kind": "fedaware", "normalise": True, "first": "zero"},
+    "fedmgda, boxed": {"kind": "fedmgda", "epsilon": 0.1},
+    "fedlin, from zero": {"kind": "fedlin", "initial_gradient": "zero"},
+}
+CASES: dict[str, tuple[Document, str]] = {
+    **{f"{kind}: {name}": ({"kind": kind}, name) for kind in ALGORITHMS for name in VARIANTS},
+    **{f"{option}: {name}": (algorithm, name) for option, algorithm in OPTIONS.items() for name in ("momentum, proximal", "compressed")},
+}
+"""Every algorithm under every variant, and every option under two."""
 
 
 def members() -> tuple[type[AlgorithmSpec], ...]:
@@ -62,30 +77,29 @@ def reports(spec: ExperimentSpec) -> list[tuple[Any, ...]]:
     return [(r.round, r.train_loss, r.test_loss, r.test_accuracy, r.local_steps, r.bytes_up, r.bytes_down) for r in run(spec)]
 
 
-def variant(kind: str, name: str, **changes: Any) -> ExperimentSpec:
+def variant(case: str, **changes: Any) -> ExperimentSpec:
+    algorithm, name = CASES[case]
     return specification(
         {**SYNTHETIC, **VARIANTS[name], "local": {**SYNTHETIC["local"], **VARIANTS[name].get("local", {})}},
-        algorithm={"kind": kind},
+        algorithm=algorithm,
         **changes,
     )
 
 
-@pytest.mark.parametrize("name", VARIANTS)
-@pytest.mark.parametrize("kind", ALGORITHMS)
-def test_the_engines_agree(kind: str, name: str) -> None:
+@pytest.mark.parametrize("case", CASES)
+def test_the_engines_agree(case: str) -> None:
     models = {}
     for engine in ("reference", "vectorised"):
-        simulation = Simulation(variant(kind, name, execution={"engine": engine}), seed=3)
+        simulation = Simulation(variant(case, execution={"engine": engine}), seed=3)
         while not simulation.finished:
             simulation.advance()
         models[engine] = torch.cat([parameter.flatten() for parameter in simulation.model().values()])
     torch.testing.assert_close(models["vectorised"], models["reference"], rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", VARIANTS)
-@pytest.mark.parametrize("kind", ALGORITHMS)
-def test_a_run_resumed_at_any_round_ends_bit_identical(kind: str, name: str) -> None:
-    spec = variant(kind, name)
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_resumed_at_any_round_ends_bit_identical(case: str) -> None:
+    spec = variant(case)
     undisturbed = Simulation(spec, seed=1)
     saved = []
     while not undisturbed.finished:

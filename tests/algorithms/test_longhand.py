@@ -8,6 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedcore import run
+from fedcore.systems.participation import draw
 from tests.documents import QUADRATIC, Document, specification
 
 Vector = NDArray[np.float64]
@@ -25,10 +26,10 @@ def gradient(i: int, y: Vector) -> Vector:
     return H[i] @ y - E[i]
 
 
-def sgd(i: int, x: Vector, correction: Vector | float = 0.0, mu: float = 0.0, rho: float = 0.0) -> Vector:
+def sgd(i: int, x: Vector, correction: Vector | float = 0.0, mu: float = 0.0, rho: float = 0.0, scale: float = 1.0) -> Vector:
     y, v = x.copy(), np.zeros_like(x)
     for _ in range(STEPS[i]):
-        v = rho * v + gradient(i, y) + correction + mu * (y - x)
+        v = rho * v + scale * gradient(i, y) + correction + mu * (y - x)
         y = y - ETA * v
     return y
 
@@ -51,6 +52,29 @@ def fedavg(x: Vector, cohort: list[int]) -> Vector:
 
 def fedprox(x: Vector, cohort: list[int]) -> Vector:
     return sum(w * sgd(i, x, mu=0.7) for w, i in zip(over(cohort), cohort, strict=True))
+
+
+def objective(x: Vector) -> float:
+    return sum(p * (x @ h @ x / 2 - e @ x + client["c"]) for p, h, e, client in zip(P, H, E, CLIENTS, strict=True))
+
+
+def adaptive_fedprox(mu: float) -> Callable[[Vector, list[int]], Vector]:
+    losses: list[float] = []
+    falls = 0
+
+    def round_of(x: Vector, cohort: list[int]) -> Vector:
+        nonlocal mu, falls
+        x = sum(w * sgd(i, x, mu=mu) for w, i in zip(over(cohort), cohort, strict=True))
+        losses.append(objective(x))
+        if len(losses) > 1:
+            falls = falls + 1 if losses[-1] < losses[-2] else 0
+            if losses[-1] > losses[-2]:
+                mu += 0.1
+            if falls == 5:
+                mu, falls = max(0.0, mu - 0.1), 0
+        return x
+
+    return round_of
 
 
 def fednova(normaliser: Callable[[int], float], **solver: float) -> Callable[[Vector, list[int]], Vector]:
@@ -256,6 +280,8 @@ ADAPTIVE = {"server_lr": 0.3, "beta2": 0.9, "tau": 1e-2}
 CASES: dict[str, tuple[Document, Document, Callable[[], Callable[[Vector, list[int]], Vector]]]] = {
     "fedavg": ({"kind": "fedavg"}, {}, lambda: fedavg),
     "fedprox": ({"kind": "fedprox", "mu": 0.7}, {}, lambda: fedprox),
+    "fedprox adaptive": ({"kind": "fedprox", "mu": 0.7, "adaptive": True}, {}, lambda: adaptive_fedprox(0.7)),
+    "fedprox adaptive from zero": ({"kind": "fedprox", "mu": 0.0, "adaptive": True}, {}, lambda: adaptive_fedprox(0.0)),
     "fednova": ({"kind": "fednova"}, {}, lambda: fednova(float)),
     "fednova proximal": ({"kind": "fednova"}, {"prox_mu": 0.7}, lambda: fednova(proximal_norm(0.7), mu=0.7)),
     "fednova momentum": ({"kind": "fednova"}, {"momentum": 0.9}, lambda: fednova(momentum_norm(0.9), rho=0.9)),
@@ -330,3 +356,36 @@ def test_fedlin_exchanges_sparse_gradients_and_exact_models(
     iterates = np.array([report.extra["x"] for report in run(spec)])
     expected = trajectory(fedlin(up=up, down=down, feedback=feedback), cohorts)
     np.testing.assert_allclose(iterates, expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "longhand"),
+    [
+        (
+            {"kind": "uniform", "weighting": "original"},
+            lambda x, cohort: sum(P[i] * (sgd(i, x) if i in cohort else x) for i in range(4)),
+        ),
+        (
+            {"kind": "without_replacement"},
+            lambda x, cohort: 2 * sum(P[i] * sgd(i, x) for i in cohort),
+        ),
+        (
+            {"kind": "without_replacement", "transformed": True},
+            lambda x, cohort: sum(sgd(i, x, scale=4 * P[i]) for i in cohort) / 2,
+        ),
+        (
+            {"kind": "with_replacement"},
+            lambda x, cohort: sum(sgd(i, x) for i in cohort) / 2,
+        ),
+    ],
+    ids=["original", "S2", "S2 transformed", "S1"],
+)
+@pytest.mark.parametrize("engine", ["reference", "vectorised"])
+def test_the_schemes_of_li_et_al(scheme: Document, longhand: Callable[[Vector, list[int]], Vector], engine: str) -> None:
+    spec = specification(
+        QUADRATIC, local={"lr": ETA}, participation={**scheme, "clients_per_round": 2}, execution={"engine": engine}, seeds=[5]
+    )
+    drawn = [draw(spec.participation, P, 5, round) for round in range(1, ROUNDS + 1)]
+    cohorts = [np.repeat(row.clients, row.times).tolist() for row in drawn]
+    iterates = np.array([report.extra["x"] for report in run(spec)])
+    np.testing.assert_allclose(iterates, trajectory(longhand, cohorts), rtol=0, atol=1e-10)

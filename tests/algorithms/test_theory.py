@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedcore import run
+from fedcore import Simulation, run
 from fedcore.algorithms.min_norm import min_norm
 from fedcore.theory.quadratics import Quadratics, averaging, normalised_averaging, reach
 from tests.documents import QUADRATIC, specification
@@ -142,6 +142,23 @@ def test_fedaware_comes_to_rest_at_a_point_no_step_from_which_serves_all() -> No
     changes = np.array([reach(H[i], 0.05, tau) @ (E[i] - H[i] @ x) for i, tau in enumerate(TAU)])
     weights = min_norm(torch.from_numpy(changes @ changes.T), torch.full((4,), 0.25, dtype=torch.float64)).numpy()
     assert np.linalg.norm(weights @ changes) < 1e-7
+
+
+def test_the_transformed_objective_has_the_optimum_of_the_weighted_sum() -> None:
+    """With one step of gradient descent a round and everyone in the cohort, whatever the p_i."""
+    every = {"participation": {"kind": "without_replacement", "clients_per_round": 4, "transformed": True}}
+    one = {"systems": {"steps": {"kind": "constant", "value": 1}}}
+    np.testing.assert_allclose(final(**every, **one), final(**one), rtol=1e-12)
+    assert np.abs(final(**every) - final()).max() > 1e-3
+
+
+def test_adaptive_mu_falls_while_the_loss_does_and_never_below_zero() -> None:
+    spec = specification(QUADRATIC, algorithm={"kind": "fedprox", "mu": 0.15, "adaptive": True}, rounds=14)
+    simulation, seen = Simulation(spec, seed=0), []
+    while not simulation.finished:
+        simulation.advance()
+        seen.append(simulation._server.tuning["mu"])
+    np.testing.assert_allclose(seen, [0.15] * 5 + [0.05] * 5 + [0.0] * 4, atol=1e-12)
 
 
 def test_fedsvrg_reaches_the_optimum_of_the_weighted_sum() -> None:

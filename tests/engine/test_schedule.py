@@ -47,6 +47,11 @@ def test_exponential_decay_starts_over_in_every_round() -> None:
     np.testing.assert_allclose([sizes[k] for k in range(3)], [0.5, 0.45, 0.405])
 
 
+def test_inverse_time_may_count_rounds() -> None:
+    solver = local(kind="inverse_time", mu=2 / 0.3, gamma=1, counts="rounds")
+    np.testing.assert_allclose([step_sizes(solver, 8, round, 99)[4] for round in (1, 2, 5)], [0.3, 0.15, 0.06])
+
+
 def test_inverse_time_counts_local_steps_over_all_rounds() -> None:
     sizes = step_sizes(local(kind="inverse_time", mu=0.5, gamma=8), 8, 3, 20)
     np.testing.assert_allclose([sizes[k] for k in range(3)], [2 / (0.5 * (8 + t)) for t in (20, 21, 22)])

@@ -94,6 +94,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a trace too short": ({"participation": {"kind": "trace", "rounds": [[0]]}}, "/participation/rounds", "4 rounds"),
     "a stranger in a trace": ({"participation": {"kind": "trace", "rounds": [[8]] * 4}}, "/participation/rounds", "client 8"),
     "the server's step size twice": ({"server": {"lr": 0.5}, "algorithm": {"kind": "fedavg", "server_lr": 0.2}}, "/server", "once"),
+    "the original scheme over draws by share": (
+        {"participation": {"kind": "with_replacement", "clients_per_round": 3, "weighting": "original"}},
+        "/participation/weighting",
+        "twice",
+    ),
     "weights for an algorithm that finds its own": (
         {"algorithm": {"kind": "fedaware"}, "participation": {"weighting": "uniform"}},
         "/participation/weighting",

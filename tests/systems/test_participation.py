@@ -56,6 +56,13 @@ def test_s2_weighs_by_n_over_k_and_scales_the_iterate_by_the_sum_of_its_weights(
     assert iterate_factor(scheme("without_replacement", clients_per_round=2, weighting="unbiased"), np.array([0.8, 0.6])) == 1.0
 
 
+def test_the_original_scheme_leaves_the_absent_where_they_were() -> None:
+    chosen = scheme("uniform", clients_per_round=2, weighting="original")
+    weight = weights(chosen, Drawn(np.array([0, 3]), np.array([1, 1])), SHARE, None)
+    np.testing.assert_array_equal(weight, [0.4, 0.1])
+    assert iterate_factor(chosen, weight) == 1.0
+
+
 def test_a_trace_is_followed_and_repeats_count() -> None:
     chosen = scheme("trace", rounds=[[2, 0], [3, 3, 1]])
     drawn = draw(chosen, SHARE, seed=0, round=2)
