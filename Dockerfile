@@ -44,10 +44,11 @@ RUN pip install --no-deps /dist/*.whl
 
 FROM python AS runtime
 RUN useradd --system --uid 10001 --create-home fedq \
-    && install --directory --owner fedq /var/lib/fedq /var/lib/fedq/storage /var/lib/fedq/data
+    && install --directory --owner fedq /var/lib/fedq /var/lib/fedq/storage /var/lib/fedq/data /var/lib/fedq/uploads
 ENV FEDQ_HOME=/var/lib/fedq \
     FEDQ_STORAGE_URL=/var/lib/fedq/storage \
     FEDQ_DATA_DIR=/var/lib/fedq/data \
+    FEDQ_UPLOAD_DIR=/var/lib/fedq/uploads \
     MPLCONFIGDIR=/tmp/matplotlib
 WORKDIR /var/lib/fedq
 USER 10001

@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
 from api.pointers import join, locate
@@ -74,6 +75,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(InvalidRequestError, _invalid_request)
     app.add_exception_handler(RequestValidationError, _invalid_parameters)
     app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(ClientDisconnect, _hung_up)
     app.add_exception_handler(FedcoreError, _fedcore)
     for kind in UNAVAILABLE:
         app.add_exception_handler(kind, _unavailable)
@@ -118,6 +120,11 @@ def _http(request: Request, error: Exception) -> Response:
             return _problem(request, answer, f"{path} allows {allowed}, not {request.method}.", headers={"Allow": allowed})
         case _:
             return _problem(request, answer, error.detail, headers=error.headers)
+
+
+def _hung_up(request: Request, _error: Exception) -> Response:
+    """Whoever sent the request is gone: this is for the log alone."""
+    return _problem(request, Answer(400, BLANK, HTTPStatus.BAD_REQUEST.phrase), "The body was not sent whole.")
 
 
 def _allowed(request: Request) -> list[str]:

@@ -48,5 +48,5 @@ def _check_uploaded(content: Content, model: AnyModel | None, partition: AnyPart
         return
     if model is not None and model.kind != "linear":
         raise ValueError("the uploaded labels are real numbers: use the model `linear`, or upload integers 0..C-1 to classify")
-    if partition is not None and partition.kind in ("dirichlet", "classes_per_client"):
+    if partition is not None and partition.kind not in ("iid", "shards"):
         raise ValueError(f"{partition.kind} divides classes, and the uploaded labels are real numbers: use `iid` or `shards`")

@@ -7,9 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx
 import numpy as np
 import pytest
+from fastapi import FastAPI
 
 from api.app import create_app
 from fedcore.settings import Settings
@@ -254,7 +256,10 @@ def test_what_was_deleted_can_be_uploaded_again_under_a_new_id(http: httpx.Clien
 WEIGH = """
 import sys
 from pathlib import Path
+import anyio
 import httpx
+from fastapi import FastAPI
+
 from api.app import create_app
 from fedcore.settings import Settings
 from fedcore.store import upgrade
@@ -295,3 +300,19 @@ def test_an_upload_is_held_once_and_loads_no_tensor_library(form: Any, tmp_path:
     assert (small, large, heavy) == (201, 201, "")
     # What Arrow and NumPy unpack at a time, and what their allocators keep of it, does not grow with the file.
     assert grown < held["features"].nbytes + 110e6
+
+
+def test_an_upload_that_breaks_off_leaves_nothing_and_no_error_in_the_log(app: FastAPI, settings: Settings, capsys: Any) -> None:
+    waiting: list[Any] = [{"type": "http.request", "body": b"PK", "more_body": True}, {"type": "http.disconnect"}]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return waiting.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/datasets", "query_string": b"name=mine", "headers": []}
+    anyio.run(app, scope, receive, send)
+    assert (sent[0]["status"], "error" in capsys.readouterr().out) == (400, False)
+    assert stored(settings) == []

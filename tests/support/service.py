@@ -22,7 +22,12 @@ class Service:
 
     url: str
     database: Database
-    storage: Storage
+    storage_url: str
+
+    @property
+    def storage(self) -> Storage:
+        """Where its files are."""
+        return open_storage(self.storage_url)
 
     def clear(self) -> None:
         """Remove all experiments and data sets."""
@@ -46,5 +51,5 @@ def running_service(database_file: Path) -> Iterator[Service]:
         environment = os.environ | own | {"PYTHONPATH": os.pathsep.join(sys.path)}
         with served([*command, str(descriptor)], home / "api.log", env=environment, cwd=home, pass_fds=(descriptor,)):
             eventually(lambda: httpx.get(f"{url}/healthz", timeout=30, trust_env=False).is_success)
-            yield Service(url, database, open_storage(own["FEDQ_STORAGE_URL"]))
+            yield Service(url, database, own["FEDQ_STORAGE_URL"])
     database.close()

@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load
 from torch import Tensor
 
 from api.app import create_app
+from api.client import Client
 from fedcore import ExperimentSpec
 from fedcore.experiment import Simulation
 from fedcore.settings import Settings
@@ -19,8 +21,10 @@ from fedcore.store.tables import RunRecord
 from fedcore.uploads.local import keep
 from tests.documents import Document
 from tests.support.asgi import calling
+from tests.support.service import Service
 from tests.uploads.files import Arrays, arrays, npz, parquet
 from tests.workers.site import Site
+from workers.run import open_runner
 
 OWN: Document = {
     "name": "own data",
@@ -90,6 +94,23 @@ def test_a_worker_computes_what_the_library_does_alone(
         stored = load(file.read())
     assert all(torch.equal(stored[name], model[name]) for name in model)
     assert run.provenance["data_source"] == f"uploaded {made['dataset']} (sha256 {made['digest']})"
+
+
+def test_what_the_python_client_uploads_is_trained_on(service: Service, tmp_path: Path) -> None:
+    held = arrays(client=np.arange(60) % 4)
+    with Client(service.url) as client:
+        dataset = client.upload(held, "mine")
+        own = {"kind": "uploaded", "id": dataset.id}
+        experiment = client.submit(OWN | {"problem": {"dataset": own, **OWN["problem"]}})
+        settings = Settings(_env_file=None, home=tmp_path, database_url=str(service.database.url), storage_url=service.storage_url)
+        runner = open_runner(settings, "in this process", lambda: False)
+        runner.work()
+        runner.close()
+        (run,) = client.runs(experiment.id)
+        assert (run.status, run.error) == ("succeeded", None)
+        rows, _ = _alone(held, tmp_path)
+        assert [_measures(row) for row in client.rounds(run.id)] == rows
+        client.delete_dataset(dataset.id)
 
 
 def test_a_data_set_whose_file_is_damaged_or_gone_fails_the_run_at_once_and_is_named(site: Site, http: httpx.Client) -> None:
