@@ -1,6 +1,7 @@
 """Messages: compressed as they are sent, with what error feedback keeps back for the next."""
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from math import prod
 from typing import Any, NamedTuple
 
@@ -13,6 +14,10 @@ from torch import Tensor
 from fedcore.core import Compressor
 from fedcore.data.random import generator
 from fedcore.engine.assignment import Ids
+
+DENSE = Compressor()
+TOGETHER = 2**20
+"""Numbers compressed at a time: more no longer fit into a processor's cache, and what is computed on the way takes memory."""
 
 
 class Sent(NamedTuple):
@@ -30,11 +35,24 @@ def lots(seed: int, purpose: str, round: int, clients: Ids) -> Iterator[Generato
 
 
 def send(compressor: Compressor, message: Tensor, residual: Tensor | None, streams: Iterable[Generator]) -> Sent:
-    """Send messages [..., D], `residual` added first under error feedback: h = C(rho + m), rho <- rho + m - h.
+    """Send one message [D] or those of a cohort [M, D], `residual` added first under error feedback: h = C(rho + m), rho <- rho + m - h.
 
-    `streams` has a generator for each message, in the order of the rows; a single message [D] has one. They are drawn from
-    only if the compressor leaves something to chance.
+    `streams` has a generator for each message, in the order of the rows. They are drawn from only if the compressor leaves
+    something to chance.
     """
+    if compressor == DENSE:
+        return Sent(message, None)
+    if message.dim() == 1 or message.numel() <= TOGETHER:
+        return _send_together(compressor, message, residual, streams)
+    rows, streams = max(1, TOGETHER // message.shape[-1]), iter(streams)
+    parts = [slice(first, first + rows) for first in range(0, len(message), rows)]
+    kept = [None if residual is None else residual[part] for part in parts]
+    sent = [_send_together(compressor, message[part], held, islice(streams, rows)) for part, held in zip(parts, kept, strict=True)]
+    residuals = [part.residual for part in sent if part.residual is not None]
+    return Sent(torch.cat([part.received for part in sent]), torch.cat(residuals) if residuals else None)
+
+
+def _send_together(compressor: Compressor, message: Tensor, residual: Tensor | None, streams: Iterable[Generator]) -> Sent:
     if not compressor.error_feedback:
         return Sent(compressor.compress(message, _draws(compressor, message, streams)), None)
     assert residual is not None

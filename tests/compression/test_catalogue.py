@@ -64,6 +64,18 @@ def test_the_order_of_the_cohort_changes_nothing(kind: str, feedback: bool) -> N
 
 
 @every_compressor
+def test_how_many_are_compressed_at_a_time_changes_nothing(kind: str, feedback: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    compressor, cohort, residual = build(kind, feedback=feedback), normal(len(CLIENTS), DIM), normal(2, len(CLIENTS), DIM)[1]
+    whole = send(compressor, cohort, residual, lots(0, "test", 1, CLIENTS))
+    monkeypatch.setattr("fedcore.engine.messages.TOGETHER", 2 * DIM)
+    parts = send(compressor, cohort, residual, lots(0, "test", 1, CLIENTS))
+    assert torch.equal(parts.received, whole.received)
+    assert (parts.residual is not None) is (whole.residual is not None) is feedback
+    if parts.residual is not None and whole.residual is not None:
+        assert torch.equal(parts.residual, whole.residual)
+
+
+@every_compressor
 def test_what_is_left_to_chance_is_drawn_anew_by_client_round_and_seed_and_the_same_again(kind: str, feedback: bool) -> None:
     compressor, cohort = build(kind, feedback=feedback), normal(1, DIM).expand(len(CLIENTS), DIM)
     chance = compressor.draw(np.random.default_rng(0), DIM) is not None
