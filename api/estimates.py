@@ -13,8 +13,10 @@ from fedcore.spec.exact import LeastSquares, Quadratic
 from fedcore.spec.local import BatchSize
 from fedcore.spec.problem import Problem
 from fedcore.spec.shapes import data_shape, dimension, population
-from fedcore.spec.systems import AnyWork, Constant, NormalDraw, PerClient, UniformDraw
+from fedcore.spec.systems import AnyWork, Constant, NormalDraw, PerClient, UniformBatch, UniformDraw
 
+BATCH_SIZES = 1_000
+"""Of a distribution of batch sizes, looked at to find how many steps they make."""
 COHORT_VECTORS = 6
 """Vectors [D] held per client while it trains: start, model, gradient, direction, velocity, change."""
 SERVER_VECTORS = 3
@@ -83,12 +85,23 @@ def _steps(spec: ExperimentSpec, *, partial: bool) -> float:
     epochs = _mean(spec.systems.epochs, spec.local.epochs)
     steps = _mean(spec.systems.steps, spec.local.steps)
     samples = _samples(spec.problem) / population(spec.problem)
-    batch = _mean(spec.systems.batch_size, spec.local.batch_size) or samples
     length = epochs if epochs is not None else steps
     assert length is not None
+    batches = _batches(spec, samples) if epochs is not None else 1
+    in_steps = spec.systems.stragglers is not None and spec.systems.stragglers.unit == "steps"
     if partial:
-        length = (1 + length) / 2
-    return length * ceil(samples / min(batch, samples)) if epochs is not None else length
+        return (1 + length * batches) / 2 if in_steps else (1 + length) / 2 * batches
+    return length * batches
+
+
+def _batches(spec: ExperimentSpec, samples: float) -> float:
+    """Batches in an epoch of a client with so many samples."""
+    drawn = spec.systems.batch_size
+    if isinstance(drawn, UniformBatch):
+        most = int(samples) if drawn.high == "samples" else drawn.high
+        sizes = range(min(drawn.low, most), most + 1)
+        return fmean(ceil(samples / min(size, samples)) for size in sizes[:: 1 + len(sizes) // BATCH_SIZES])
+    return ceil(samples / min(_mean(drawn, spec.local.batch_size) or samples, samples))
 
 
 def _mean(work: AnyWork | None, fixed: BatchSize | None) -> float | None:

@@ -13,7 +13,7 @@ from fedcore.spec.participation import AnyParticipation, Bernoulli, Full, Trace,
 from fedcore.spec.partition import ShardsPartition
 from fedcore.spec.shapes import data_shape, dimension, population
 from fedcore.spec.system_checks import check_systems
-from fedcore.spec.systems import AnyWork, PerClient, WorkTrace
+from fedcore.spec.systems import AnyBatch, AnyWork, PerClient, WorkTrace
 
 if TYPE_CHECKING:
     from fedcore.spec.experiment import ExperimentSpec
@@ -63,6 +63,9 @@ def _check_length(spec: ExperimentSpec) -> None:
         raise SpecificationError("/local", "say how long a client trains: `epochs` or `steps`, here or in `systems`")
     if (spec.local.epochs and spec.systems.steps) or (spec.local.steps and spec.systems.epochs):
         raise SpecificationError("/systems", "`local` and `systems` must both speak of epochs or both of steps")
+    stragglers = spec.systems.stragglers
+    if stragglers and stragglers.unit == "epochs" and (spec.local.steps or spec.systems.steps):
+        raise SpecificationError("/systems/stragglers/unit", "the work is given in steps, so there are no epochs to draw; use `steps`")
 
 
 def _check_partition(spec: ExperimentSpec, clients: int) -> None:
@@ -134,7 +137,7 @@ def _misweighted(scheme: AnyParticipation, kind: str, *, own_weights: bool) -> s
             return None
 
 
-def _check_work(work: AnyWork | None, pointer: str, clients: int, rounds: int) -> None:
+def _check_work(work: AnyWork | AnyBatch | None, pointer: str, clients: int, rounds: int) -> None:
     if isinstance(work, PerClient) and len(work.values) != clients:
         raise SpecificationError(f"{pointer}/values", f"one value for each of the {clients} clients, not {len(work.values)}")
     if isinstance(work, WorkTrace):

@@ -42,6 +42,22 @@ class UniformDraw(Block):
         return self
 
 
+class UniformBatch(Block):
+    """Drawn anew for each client in each round, uniform on the integers low..high, both included."""
+
+    kind: Literal["uniform"]
+    low: Count
+    """The least that is drawn."""
+    high: Count | Literal["samples"]
+    """The most that is drawn, of which a client takes at most all it has; `samples` is n_i itself (FedAWARE, Hybrid+)."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.high != "samples" and self.low > self.high:
+            raise ValueError(f"low ({self.low}) must not exceed high ({self.high})")
+        return self
+
+
 class NormalDraw(Block):
     """Drawn anew for each client in each round, Gaussian, rounded and clipped to low..high."""
 
@@ -71,15 +87,19 @@ class WorkTrace(Block):
 
 
 AnyWork = Annotated[Constant | PerClient | UniformDraw | NormalDraw | WorkTrace, Field(discriminator="kind")]
+AnyBatch = Annotated[Constant | PerClient | UniformBatch | NormalDraw | WorkTrace, Field(discriminator="kind")]
 
 
 class Stragglers(Block):
-    """A fraction of each cohort that cannot finish: each does epochs (or steps) drawn from U{1..E} (FedProx, Section 5.2)."""
+    """A fraction of each cohort that cannot finish: each does epochs, or steps, drawn from U{1..E} (FedProx, Section 5.2)."""
 
     fraction: Annotated[float, Field(ge=0, le=1)]
     """Share of the cohort; the number that finish is round(K (1 - fraction))."""
     policy: Literal["drop", "accept_partial"]
     """`drop` leaves them out of the aggregate (FedAvg); `accept_partial` counts what they did (FedProx)."""
+    unit: Literal["epochs", "steps"] | None = None
+    """What is drawn: `epochs` of the E given, or `steps` of all that those make, as FedProx does where E is 1; absent, the
+    unit in which `local` or `systems` say how long a client trains."""
 
 
 class Systems(Block):
@@ -91,7 +111,7 @@ class Systems(Block):
     """Passes over a client's data."""
     steps: AnyWork | None = None
     """Local steps of a client."""
-    batch_size: AnyWork | None = None
+    batch_size: AnyBatch | None = None
     """Samples per step of a client."""
     availability: AnyAvailability | None = None
     """The clients among whom `participation` draws in each round, fewer where there are not enough; absent, all. A round
@@ -108,4 +128,16 @@ class Systems(Block):
         return self
 
 
-__all__ = ["AnyWork", "BatchSize", "Constant", "NormalDraw", "PerClient", "Stragglers", "Systems", "UniformDraw", "WorkTrace"]
+__all__ = [
+    "AnyBatch",
+    "AnyWork",
+    "BatchSize",
+    "Constant",
+    "NormalDraw",
+    "PerClient",
+    "Stragglers",
+    "Systems",
+    "UniformBatch",
+    "UniformDraw",
+    "WorkTrace",
+]

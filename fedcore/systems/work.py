@@ -8,7 +8,18 @@ from numpy.typing import NDArray
 from fedcore.data.plan import Work, steps_of
 from fedcore.data.random import generator
 from fedcore.spec.local import BatchSize, LocalSolver
-from fedcore.spec.systems import AnyWork, Constant, NormalDraw, PerClient, Stragglers, Systems, UniformDraw, WorkTrace
+from fedcore.spec.systems import (
+    AnyBatch,
+    AnyWork,
+    Constant,
+    NormalDraw,
+    PerClient,
+    Stragglers,
+    Systems,
+    UniformBatch,
+    UniformDraw,
+    WorkTrace,
+)
 
 Ids = NDArray[np.int64]
 
@@ -51,6 +62,9 @@ def _work_of(local: LocalSolver, systems: Systems, client: int, samples: int, se
     epochs = _amount(systems.epochs, local.epochs, "epochs", seed, round, client)
     steps = _amount(systems.steps, local.steps, "steps", seed, round, client)
     if slow:
+        assert systems.stragglers is not None
+        if systems.stragglers.unit == "steps" and epochs is not None:
+            steps, epochs = steps_of(epochs, samples, batch_size), None
         lot = generator(seed, "straggler work", round, client)
         epochs, steps = (None if full is None else int(lot.integers(1, full, endpoint=True)) for full in (epochs, steps))
     if epochs is not None:
@@ -59,9 +73,15 @@ def _work_of(local: LocalSolver, systems: Systems, client: int, samples: int, se
     return Work(steps, batch_size)
 
 
-def _batch_size(fixed: BatchSize, drawn: AnyWork | None, samples: int, seed: int, round: int, client: int) -> int:
-    if drawn is not None:
-        fixed = _draw(drawn, "batch size", seed, round, client)
+def _batch_size(fixed: BatchSize, drawn: AnyBatch | None, samples: int, seed: int, round: int, client: int) -> int:
+    match drawn:
+        case None:
+            pass
+        case UniformBatch(low=low, high=high):
+            most = samples if high == "samples" else high
+            fixed = int(generator(seed, "batch size", round, client).integers(min(low, most), most, endpoint=True))
+        case _:
+            fixed = _draw(drawn, "batch size", seed, round, client)
     return samples if fixed == "full" else min(fixed, samples)
 
 

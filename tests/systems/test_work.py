@@ -4,11 +4,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from fedcore.data.plan import Work
+from fedcore.errors import SpecificationError
 from fedcore.spec.local import LocalSolver
 from fedcore.spec.systems import Systems
 from fedcore.systems.work import plan_work
+from tests.documents import QUADRATIC, specification
 
 SIZES = np.array([25, 7, 100, 3])
 ALL = np.arange(4)
@@ -85,3 +88,93 @@ def test_a_clients_draw_does_not_depend_on_the_rest_of_the_cohort() -> None:
     systems = {"epochs": {"kind": "uniform", "low": 1, "high": 1_000}}
     together, alone = plan({}, systems)[0], plan({}, systems, np.array([2]))[0]
     assert together[2] == alone[0]
+
+
+# What the papers draw, against the distributions they name.
+
+
+def fits(drawn: list[int], values: range) -> bool:
+    """Whether counts are those of a uniform distribution on exactly `values`, by a chi-square test at one in 1,000."""
+    counts = [drawn.count(value) for value in values]
+    return sum(counts) == len(drawn) and float(stats.chisquare(counts).pvalue) > 1e-3
+
+
+def drawn_steps(local: dict[str, Any], systems: dict[str, Any], rounds: int = 1_500) -> list[int]:
+    """Of client 2, alone, in each of so many rounds."""
+    return [plan(local, systems, np.array([2]), round)[0][0].steps for round in range(1, rounds + 1)]
+
+
+@pytest.mark.parametrize(("low", "high"), [(1, 20), (2, 5)])
+def test_epochs_are_uniform_with_both_ends(low: int, high: int) -> None:
+    """FedProx's U(1, E) for all, and the U(2, 5) of FedNova and FedAWARE."""
+    assert fits(drawn_steps({}, {"epochs": {"kind": "uniform", "low": low, "high": high}}), range(low, high + 1))
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.5, 0.9])
+def test_a_fraction_of_the_cohort_straggles_with_epochs_from_one_to_all(fraction: float) -> None:
+    """FedProx, Section 5.2: of K = 10, E = 20, round(K s) do U{1..E} epochs, whoever they are, and the others E."""
+    clients, sizes = np.arange(10), np.full(10, 10)
+    local = LocalSolver.model_validate({"lr": 0.1, "epochs": 20, "batch_size": 10})
+    full, partial, slow = [], [], np.zeros(10)
+    for round in range(1, 201):
+        systems = {
+            policy: Systems.model_validate({"stragglers": {"fraction": fraction, "policy": policy}})
+            for policy in ("drop", "accept_partial")
+        }
+        work, kept = plan_work(local, systems["accept_partial"], sizes, clients, 0, round)
+        _, arrives = plan_work(local, systems["drop"], sizes, clients, 0, round)
+        assert kept.all()
+        assert (~arrives).sum() == np.rint(10 * fraction)
+        slow += ~arrives
+        full += [item.steps for item, fast in zip(work, arrives, strict=True) if fast]
+        partial += [item.steps for item, fast in zip(work, arrives, strict=True) if not fast]
+    assert set(full) == {20}
+    if fraction:
+        assert fits(partial, range(1, 21))
+        np.testing.assert_allclose(slow / 200, fraction, atol=0.12)
+
+
+def test_with_a_single_epoch_stragglers_do_a_part_of_its_steps() -> None:
+    """FedProx with E = 1: ten batches, of which a straggler does U{1..10}."""
+    stragglers = {"stragglers": {"fraction": 1.0, "policy": "accept_partial", "unit": "steps"}}
+    assert fits(drawn_steps({"epochs": 1, "batch_size": 10}, stragglers), range(1, 11))
+
+
+def test_stragglers_of_work_in_steps_draw_steps() -> None:
+    for unit in ({}, {"unit": "steps"}):
+        stragglers = {"stragglers": {"fraction": 1.0, "policy": "accept_partial", **unit}}
+        assert fits(drawn_steps({"steps": 7}, stragglers), range(1, 8))
+
+
+def test_epochs_cannot_be_drawn_where_work_is_in_steps() -> None:
+    with pytest.raises(SpecificationError, match="/systems/stragglers/unit"):
+        specification(QUADRATIC, systems={"stragglers": {"fraction": 0.5, "policy": "drop", "unit": "epochs"}})
+
+
+def test_a_batch_is_uniform_up_to_what_the_client_holds() -> None:
+    """FedAWARE, Hybrid+: B ~ U(10, n_i), n = 100 here; a client with seven samples takes them all."""
+    batch = {"batch_size": {"kind": "uniform", "low": 10, "high": "samples"}}
+    sizes = [plan({"steps": 1}, batch, np.array([2]), round)[0][0].batch_size for round in range(1, 4_001)]
+    assert fits(sizes, range(10, 101))
+    assert {plan({"steps": 1}, batch, np.array([1]), round)[0][0].batch_size for round in range(1, 50)} == {7}
+
+
+def test_a_batch_above_what_the_client_holds_is_all_of_it() -> None:
+    batch = {"batch_size": {"kind": "uniform", "low": 50, "high": 149}}
+    sizes = [plan({"steps": 1}, batch, np.array([2]), round)[0][0].batch_size for round in range(1, 1_001)]
+    assert min(sizes) < 60
+    assert max(sizes) == 100
+    assert np.mean(np.array(sizes) == 100) == pytest.approx(0.5, abs=0.06)
+
+
+def test_gaussian_steps_are_rounded_and_clipped() -> None:
+    """FedNova, Fig. 2 (b): mean 30, clipped to [1, 96], anew in each round."""
+    mean, std, low, high = 30, 20, 1, 96
+    steps = drawn_steps({"steps": 1}, {"steps": {"kind": "normal", "mean": mean, "std": std, "low": low, "high": high}}, rounds=4_000)
+    assert min(steps) == low
+    assert max(steps) <= high
+    edges = np.array([-np.inf, *np.arange(low + 9.5, high - 1, 10), np.inf])
+    expected = np.diff(stats.norm(mean, std).cdf(edges)) * len(steps)
+    counts = np.histogram(steps, np.array([low, *edges[1:-1], high]))[0]
+    assert float(stats.chisquare(counts, expected).pvalue) > 1e-3
+    assert steps.count(low) / len(steps) == pytest.approx(stats.norm(mean, std).cdf(low + 0.5), abs=0.015)
