@@ -36,8 +36,8 @@ class Recipe:
 def images(spec: Images, data_dir: Path) -> Dataset:
     """Read the data set into float32 features [n, channels, height, width].
 
-    Digits are scaled to 0..1; all others to 0..1 and then, channel by channel, by their customary mean and deviation. Raises
-    DataUnavailableError when the files are not under `data_dir` or cannot be read.
+    Digits are scaled to 0..1; all others to 0..1 and then, channel by channel, by their customary mean and deviation, unless the
+    specification says otherwise. Raises DataUnavailableError when the files are not under `data_dir` or cannot be read.
     """
     if isinstance(spec, Digits):
         return _digits()
@@ -51,7 +51,9 @@ def images(spec: Images, data_dir: Path) -> Dataset:
             f"{recipe.name} cannot be read from {data_dir} ({error}); put its files there as torchvision lays them out, set "
             f"FEDQ_DATA_DIR to where they are, or download them with `python -m fedcore.data.download {spec.kind}`"
         ) from error
-    return Dataset(train, test, recipe.name)
+    by_pixel = isinstance(spec, Mnist) and spec.standardise == "pixel"
+    pixels = _by_pixel(train[0], test[0]) if by_pixel else [_normalise(part[0], recipe) for part in (train, test)]
+    return Dataset(Samples(pixels[0], train[1]), Samples(pixels[1], test[1]), recipe.name)
 
 
 def recipes(spec: Images | None = None) -> Mapping[str, Recipe]:
@@ -71,12 +73,20 @@ def recipes(spec: Images | None = None) -> Mapping[str, Recipe]:
     }
 
 
-def _read(dataset: Any, recipe: Recipe) -> Samples:
+def _read(dataset: Any, recipe: Recipe) -> tuple[Tensor, Tensor]:
+    """Bytes [n, channels, height, width] and labels [n]."""
     pixels, labels = torch.as_tensor(dataset.data), torch.as_tensor(dataset.targets)
     if len(pixels) != len(labels):
         raise ValueError(f"{len(pixels)} images but {len(labels)} labels")
     channels_first = pixels[:, None] if pixels.ndim == 3 else pixels.permute(0, 3, 1, 2)
-    return Samples(_normalise(channels_first, recipe), labels - recipe.first_label)
+    return channels_first, labels - recipe.first_label
+
+
+def _by_pixel(train: Tensor, test: Tensor) -> list[Tensor]:
+    """(x - mean) / (deviation + 0.001), x from 0 to 255, each pixel by its own mean and deviation over all images."""
+    pixels = torch.cat([train, test]).float()
+    pixels = pixels.sub_(pixels.mean(0)).div_(pixels.std(0, correction=0) + 0.001)
+    return [part.contiguous() for part in torch.split(pixels, [len(train), len(test)])]
 
 
 def _normalise(pixels: Tensor, recipe: Recipe) -> Tensor:

@@ -35,6 +35,8 @@ class Mnist(Block):
     """MNIST: 60,000 training and 10,000 test images of handwritten digits, 28 x 28."""
 
     kind: Literal["mnist"]
+    standardise: Literal["whole", "pixel"] = "whole"
+    """By mean and deviation of all pixels together, or (as FedProx's code) each pixel by its own, over training and test images."""
 
 
 class FashionMnist(Block):

@@ -14,13 +14,19 @@ class _Partition(Block):
     """Fixes the partition over all runs; absent, each run draws its own from its seed."""
 
 
-class IidPartition(_Partition):
+class _Divided(_Partition):
+    hold_out: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """The share of each client's samples to test on, drawn at random: published training and test samples are then divided together, as
+    in FedProx's code (0.1). Absent, the published test samples are tested on."""
+
+
+class IidPartition(_Divided):
     """Samples shuffled and dealt out evenly."""
 
     kind: Literal["iid"]
 
 
-class DirichletPartition(_Partition):
+class DirichletPartition(_Divided):
     """Classes divided unevenly over clients by draws of a Dirichlet distribution; `alpha` means something else in each variant.
 
     - `per_class` (Yurochkin et al.; FedNova, Section V; FedAWARE; NIID-Bench): each class is divided over the clients by one draw of
@@ -40,7 +46,7 @@ class DirichletPartition(_Partition):
     """The fewest samples any client may hold."""
 
 
-class ShardsPartition(_Partition):
+class ShardsPartition(_Divided):
     """Samples sorted by label and cut into equal shards, each client dealt some (McMahan et al., 2017)."""
 
     kind: Literal["shards"]
@@ -48,7 +54,7 @@ class ShardsPartition(_Partition):
     """Shards that each client is dealt."""
 
 
-class ClassesPerClientPartition(_Partition):
+class ClassesPerClientPartition(_Divided):
     """Each client holds a fixed number of classes, with power-law (lognormal) sizes, as FedProx, Section 5.1.
 
     Client u holds the classes u, u + 1, ... modulo their number. As it stands all data are shared out: a client's part of each of its

@@ -51,6 +51,14 @@ def test_mnist_and_fashion_mnist_are_read_from_idx_files(spec: Mnist | FashionMn
     assert data.test.labels.tolist() == image_files.labels(TEST, 10).tolist()
 
 
+def test_mnist_may_be_standardised_pixel_by_pixel_as_in_fedproxs_code(tmp_path: Path) -> None:
+    image_files.write_mnist(tmp_path)
+    data = images(Mnist(kind="mnist", standardise="pixel"), tmp_path)
+    pixels = np.concatenate([image_files.grey(TRAIN, 0), image_files.grey(TEST, 1)]).astype(float)
+    expected = (pixels - pixels.mean(0)) / (pixels.std(0) + 0.001)
+    np.testing.assert_allclose(torch.cat([data.train.features, data.test.features])[:, 0], expected, atol=1e-5)
+
+
 @pytest.mark.parametrize(("split", "first"), [("balanced", 0), ("letters", 1), ("digits", 0)])
 def test_emnist_classes_are_numbered_from_0_in_every_split(split: str, first: int, tmp_path: Path) -> None:
     spec = Emnist.model_validate({"kind": "emnist", "split": split})

@@ -1,5 +1,7 @@
 """The models: as many parameters as their specification says, initialised from the seed and nothing else."""
 
+from typing import Any
+
 import pytest
 import torch
 from pydantic import TypeAdapter
@@ -79,9 +81,13 @@ def test_the_cnn_has_the_parameters_its_paper_counts() -> None:
         ({"kind": "resnet18"}, DataShape((3, 32, 32), 10, 0), 11_173_962),
         ({"kind": "vgg11"}, DataShape((3, 32, 32), 10, 0), 9_750_922),
         ({"kind": "fedaware_cnn"}, DataShape((3, 32, 32), 10, 0), 122_570),
+        # Of PyTorch's two biases per gate, the networks of McMahan et al. and FedProx have one.
+        ({"kind": "char_lstm"}, DataShape((80,), 80, 0, symbols=80), 132_720 + 800),
+        ({"kind": "char_lstm", "hidden": 256}, DataShape((80,), 80, 0, symbols=80), 817_872 + 2_048),
+        ({"kind": "sent_lstm"}, DataShape((25,), 2, 0, symbols=9, embedding=300), 1_103_421 + 2_048),
     ],
 )
-def test_models_have_the_parameters_that_are_known_of_them(model: dict[str, str], shape: DataShape, published: int) -> None:
+def test_models_have_the_parameters_that_are_known_of_them(model: dict[str, Any], shape: DataShape, published: int) -> None:
     assert parameters_of(TypeAdapter(AnyModel).validate_python(model), shape) == published
 
 

@@ -84,3 +84,11 @@ def test_more_clients_than_the_files_hold_are_refused(files: Path) -> None:
 def test_by_key_needs_data_that_say_whose_they_are() -> None:
     with pytest.raises(ValueError, match="by_key needs femnist, shakespeare or sent140"):
         ExperimentSpec.model_validate(merged(FEMNIST, {"problem": {"dataset": {"kind": "mnist"}}}))
+
+
+def test_a_share_of_every_clients_samples_may_be_tested_on(files: Path) -> None:
+    """Twelve images of all writers on two clients: int(0.75 * 6) of each train."""
+    shared = simulation("femnist", files, problem={"partition": {"kind": "iid", "clients": 2, "hold_out": 0.25}})
+    assert shared._setting.problem.sizes.tolist() == [4, 4]
+    assert len(shared._setting.problem._data.dataset.test) == 4  # type: ignore[attr-defined]
+    assert shared.advance().test_accuracy is not None

@@ -1,0 +1,88 @@
+"""From data sets and partitions to who holds what in a run."""
+
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedcore.data.federated import Dataset, FederatedData, divide, with_tests_of
+from fedcore.data.femnist import femnist
+from fedcore.data.hold_out import hold_out, pooled
+from fedcore.data.images import Images, images
+from fedcore.data.partition import partition
+from fedcore.data.sent140 import sent140
+from fedcore.data.shakespeare import shakespeare
+from fedcore.data.sound import sound
+from fedcore.data.synthetic import synthetic
+from fedcore.data.uploaded import uploaded
+from fedcore.spec.dataset import Femnist, KeyedDataset, Sent140, Shakespeare, Synthetic
+from fedcore.spec.exact import ExactProblem
+from fedcore.spec.partition import AnyPartition, ByKeyPartition
+from fedcore.spec.problem import Problem as ProblemSpec
+from fedcore.spec.shapes import data_shape
+from fedcore.spec.uploaded import Uploaded
+from fedcore.uploads.shelves import Shelf
+
+_CACHED_DATA_SETS = 2
+
+
+def divided(spec: ProblemSpec, seed: int, device: str, dtype: torch.dtype, data_dir: Path, shelf: Shelf) -> FederatedData:
+    """Who holds what in a run, on `device` and in `dtype`; users' own data from `shelf`.
+
+    Raises DataUnavailableError when the data set is not under `data_dir`, SpecificationError when it cannot be divided as asked.
+    """
+    if isinstance(spec.dataset, Synthetic):
+        return _synthetic(spec.dataset, seed if spec.dataset.seed is None else spec.dataset.seed, device, dtype)
+    assert not isinstance(spec.dataset, ExactProblem)
+    dataset = (
+        _uploaded(spec.dataset, device, dtype, shelf)
+        if isinstance(spec.dataset, Uploaded)
+        else _in_one_piece(spec.dataset, device, dtype, data_dir)
+    )
+    if isinstance(dataset, FederatedData):
+        return dataset
+    assert spec.partition is not None
+    return _shared_out(dataset, spec.partition, seed)
+
+
+def _shared_out(dataset: Dataset, spec: AnyPartition, seed: int) -> FederatedData:
+    labels = dataset.train.labels.numpy(force=True)
+    if isinstance(spec, ByKeyPartition):
+        assert dataset.keys is not None
+        keys = dataset.keys.train
+        parts = partition(spec, labels, seed, keys)
+        return divide(with_tests_of(dataset, np.array([keys[part[0]] for part in parts])), parts)
+    if spec.hold_out is None:
+        return divide(dataset, partition(spec, labels, seed))
+    whole = pooled(dataset)
+    parts = partition(spec, whole.train.labels.numpy(force=True), seed)
+    return hold_out(whole, parts, spec.hold_out, seed if spec.seed is None else spec.seed)
+
+
+# One copy of the samples serves all arms of an experiment, and of files all seeds too.
+@lru_cache(maxsize=_CACHED_DATA_SETS)
+def _in_one_piece(spec: Images | KeyedDataset, device: str, dtype: torch.dtype, data_dir: Path) -> Dataset:
+    return sound(_read(spec, data_dir), data_shape(spec)).to(device, dtype)
+
+
+def _read(spec: Images | KeyedDataset, data_dir: Path) -> Dataset:
+    match spec:
+        case Femnist():
+            return femnist(spec, data_dir)
+        case Shakespeare():
+            return shakespeare(spec, data_dir)
+        case Sent140():
+            return sent140(data_dir)
+        case _:
+            return images(spec, data_dir)
+
+
+@lru_cache(maxsize=_CACHED_DATA_SETS)
+def _synthetic(spec: Synthetic, seed: int, device: str, dtype: torch.dtype) -> FederatedData:
+    return synthetic(spec, seed).to(device, dtype)
+
+
+@lru_cache(maxsize=_CACHED_DATA_SETS)
+def _uploaded(spec: Uploaded, device: str, dtype: torch.dtype, shelf: Shelf) -> Dataset | FederatedData:
+    return uploaded(spec, shelf).to(device, dtype)
