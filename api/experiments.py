@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from api.answers import experiment_answer, summary_answer
-from api.dependencies import NO_NUL, ExperimentId, IdempotencyKey, Moment, Store
+from api.dependencies import NO_NUL, Configuration, ExperimentId, IdempotencyKey, Moment, Store
 from api.documents import Document, body_of
 from api.estimates import plan
 from api.problems import responses
@@ -42,13 +42,14 @@ Cursor = Annotated[str | None, Query(max_length=64, pattern=NO_NUL, description=
 def submit(
     document: Document,
     database: Store,
+    settings: Configuration,
     response: Response,
     wake: Wake,
     idempotency_key: IdempotencyKey = None,
     dry_run: DryRun = False,
 ) -> Experiment | Plan:
     """Validate a specification, or a preset with overrides, store it, and queue its runs: every arm of its sweep with every seed."""
-    spec, provenance = specification(document.value, database)
+    spec, provenance = specification(document.value, database, settings.models_allowed)
     if dry_run:
         response.status_code = 200
         return plan(spec)

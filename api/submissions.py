@@ -1,5 +1,6 @@
 """What `POST /v1/experiments` takes: a specification, or a preset with overrides."""
 
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -10,8 +11,9 @@ from api.documents import validate
 from api.problems import InvalidRequestError
 from api.schemas import Flaw
 from fedcore import presets
-from fedcore.errors import PresetNotFoundError
+from fedcore.errors import PresetNotFoundError, SpecificationError
 from fedcore.spec import ExperimentSpec
+from fedcore.spec.allowance import refuse_foreign_models
 from fedcore.store import Database
 
 
@@ -27,18 +29,27 @@ class PresetSubmission(BaseModel):
     changes is replaced whole."""
 
 
-def specification(document: Any, database: Database) -> tuple[ExperimentSpec, dict[str, Any]]:
+def specification(document: Any, database: Database, models_allowed: Sequence[str]) -> tuple[ExperimentSpec, dict[str, Any]]:
     """The specification that `document` submits, its uploaded data sets described, and where it came from, for the provenance.
 
-    Raises InvalidRequestError or SpecificationError with pointers into `document`.
+    Raises InvalidRequestError or SpecificationError with pointers into `document`, also for a model by an import path that none of
+    the patterns `models_allowed` covers: it would run on a worker, and is not imported here.
     """
     if not (isinstance(document, dict) and "preset" in document):
-        return validate(ExperimentSpec, describe(document, database)), {"fedq": version("fedq")}
+        return _validated(document, database, models_allowed), {"fedq": version("fedq")}
     submission = validate(PresetSubmission, document)
     try:
         preset = presets.load(submission.preset)
     except PresetNotFoundError as error:
         raise InvalidRequestError([Flaw(pointer="/preset", detail=str(error))]) from error
-    described = describe(presets.override(preset.spec, submission.overrides), database, at="/overrides")
-    spec = validate(ExperimentSpec, described, at="/overrides")
+    spec = _validated(presets.override(preset.spec, submission.overrides), database, models_allowed, at="/overrides")
     return spec, {"fedq": version("fedq"), "preset": preset.name, "preset_version": preset.version, "overrides": submission.overrides}
+
+
+def _validated(document: Any, database: Database, models_allowed: Sequence[str], at: str = "") -> ExperimentSpec:
+    spec = validate(ExperimentSpec, describe(document, database, at), at)
+    try:
+        refuse_foreign_models(spec, models_allowed)
+    except SpecificationError as error:
+        raise SpecificationError(at + error.pointer, error.detail) from error
+    return spec

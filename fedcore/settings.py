@@ -15,7 +15,8 @@ def _split(value: object) -> object:
 
 
 Seconds = Annotated[float, Field(gt=0)]
-Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), Field(min_length=1)]
+_Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+Words = Annotated[_Words, Field(min_length=1)]
 
 
 class Settings(BaseSettings):
@@ -49,6 +50,8 @@ class Settings(BaseSettings):
     """Threads of one worker's tensor library; one worker per core is faster than one worker on all."""
     redis_bin: Path | None = None
     """A redis-server or valkey-server for the embedded stack; absent, the wheel's or the one on PATH."""
+    models_allowed: _Words = ()
+    """Import paths of models that workers may run, as patterns separated by commas: `mylab.models:*`. Absent: none."""
     upload_max_bytes: Annotated[int, Field(ge=1)] = 1 << 30
     """An uploaded data set may have this many bytes, as a file and unpacked."""
     upload_max_samples: Annotated[int, Field(ge=1)] = 10_000_000

@@ -24,4 +24,6 @@ def sample_bytes(module: nn.Module, sample: Tensor) -> int:
 def _kept(layer: nn.Module, output: Any) -> int:
     if isinstance(layer, nn.RNNBase):
         return LSTM_KEEPS * layer.num_layers * int(output[0].nbytes)
-    return int(output.nbytes)
+    if isinstance(output, tuple | list):
+        return sum(_kept(layer, part) for part in output)
+    return output.nbytes if isinstance(output, Tensor) else 0

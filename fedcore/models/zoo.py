@@ -8,9 +8,10 @@ from fedcore.data.random import generator
 from fedcore.errors import SpecificationError
 from fedcore.models.convolutional import convolutional
 from fedcore.models.dense import dense
+from fedcore.models.imported import imported
 from fedcore.models.initial import seeded
 from fedcore.models.recurrent import CharacterLstm, SentimentLstm
-from fedcore.spec.model import AnyModel, CharLstm, Linear, Logistic, Mlp, SentLstm
+from fedcore.spec.model import AnyModel, CharLstm, Imported, Linear, Logistic, Mlp, SentLstm
 
 
 def build(spec: AnyModel, features: tuple[int, ...], classes: int, seed: int, vectors: Tensor | None = None) -> nn.Module:
@@ -40,6 +41,8 @@ def _module(spec: AnyModel, features: tuple[int, ...], classes: int, vectors: Te
             return dense(prod(features), classes)
         case Mlp(hidden=hidden):
             return dense(prod(features), *hidden, classes)
+        case Imported():
+            return imported(spec, features, classes)
         case CharLstm():
             return CharacterLstm(spec, classes)
         case SentLstm():

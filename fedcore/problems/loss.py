@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from fedcore.spec.model import AnyModel, Linear
+from fedcore.spec.model import AnyModel, Imported, Linear
 
 
 class CrossEntropy:
@@ -40,4 +40,5 @@ def targets(labels: Tensor, outputs: int) -> Tensor:
 
 def loss_of(spec: AnyModel) -> Loss:
     """The loss a model is trained with."""
-    return SquaredError() if isinstance(spec, Linear) else CrossEntropy()
+    squared = isinstance(spec, Linear) or (isinstance(spec, Imported) and spec.loss == "squared_error")
+    return SquaredError() if squared else CrossEntropy()

@@ -16,7 +16,7 @@ class _Regularised(Block):
 
 
 class Linear(_Regularised):
-    """Affine map with squared error 1/2 |W z + b - t|^2, t the one-hot label."""
+    """Affine map with squared error 1/2 |W z + b - t|^2; t is the one-hot label, or the label itself where it is a real number."""
 
     kind: Literal["linear"]
 
@@ -106,10 +106,26 @@ class SentLstm(_Regularised):
     """Width of the linear layer."""
 
 
+class Imported(_Regularised):
+    """A model of one's own: `factory(shape, outputs)` at an import path that the operator allows (FEDQ_MODELS_ALLOWED).
+
+    It returns an `nn.Module` without running statistics that maps samples [B, *shape] to scores [B, outputs], one for each class,
+    the same whenever it is called. Its initial parameters are those it has then; PyTorch's random generator is seeded by the run.
+    """
+
+    kind: Literal["import"]
+    path: Annotated[str, Field(max_length=200, pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")]
+    """`package.module:factory`; the module itself must define the factory."""
+    parameters: Annotated[int, Field(ge=1, le=2**53)]
+    """D, the number of its parameters; the worker holds the model to it."""
+    loss: Literal["cross_entropy", "squared_error"] = "cross_entropy"
+    """Cross-entropy of the scores, or 1/2 |scores - t|^2, t the one-hot label, or the label itself where it is a real number."""
+
+
 Convolutional = Cnn | FedawareCnn | Vgg11 | Resnet18
 """Models of images."""
 
 AnyModel = Annotated[
-    Linear | Logistic | Mlp | Cnn | FedawareCnn | Vgg11 | Resnet18 | CharLstm | SentLstm,
+    Linear | Logistic | Mlp | Cnn | FedawareCnn | Vgg11 | Resnet18 | CharLstm | SentLstm | Imported,
     Field(discriminator="kind"),
 ]

@@ -4,7 +4,20 @@ from itertools import pairwise
 from math import prod
 from typing import NamedTuple
 
-from fedcore.spec.model import AnyModel, CharLstm, Cnn, Convolutional, FedawareCnn, Linear, Logistic, Mlp, Resnet18, SentLstm, Vgg11
+from fedcore.spec.model import (
+    AnyModel,
+    CharLstm,
+    Cnn,
+    Convolutional,
+    FedawareCnn,
+    Imported,
+    Linear,
+    Logistic,
+    Mlp,
+    Resnet18,
+    SentLstm,
+    Vgg11,
+)
 
 VGG11_CHANNELS = ((64,), (128,), (256, 256), (512, 512), (512, 512))
 """Output channels of the convolutions of VGG-11; 2 x 2 max-pooling ends each group."""
@@ -65,6 +78,8 @@ def parameters(model: AnyModel, shape: DataShape) -> int:
             return _dense(prod(features), classes)
         case Mlp(hidden=hidden):
             return _dense(prod(features), *hidden, classes)
+        case Imported():
+            return model.parameters
         case CharLstm():
             return shape.symbols * model.embedding + _lstm(model.embedding, model.hidden, model.layers) + _dense(model.hidden, classes)
         case SentLstm():

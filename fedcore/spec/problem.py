@@ -46,7 +46,8 @@ def _check_uploaded(content: Content, model: AnyModel | None, partition: AnyPart
     """What is certain by the kind for other data: that labels are classes."""
     if content.classes:
         return
-    if model is not None and model.kind != "linear":
+    regresses = model is None or model.kind == "linear" or (model.kind == "import" and model.loss == "squared_error")
+    if not regresses:
         raise ValueError("the uploaded labels are real numbers: use the model `linear`, or upload integers 0..C-1 to classify")
     if partition is not None and partition.kind not in ("iid", "shards"):
         raise ValueError(f"{partition.kind} divides classes, and the uploaded labels are real numbers: use `iid` or `shards`")

@@ -1,0 +1,28 @@
+"""Models by import path run code on a worker, so only those that the operator allows are taken."""
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from fedcore.errors import SpecificationError
+from fedcore.spec.experiment import ExperimentSpec
+from fedcore.spec.model import Imported
+
+POINTER = "/problem/model/path"
+
+
+def refuse_foreign_models(spec: ExperimentSpec, allowed: Sequence[str]) -> None:
+    """Raise SpecificationError if the model of some arm has an import path that none of the patterns `allowed` covers."""
+    model = spec.problem.model
+    if not isinstance(model, Imported) and not any(path.partition(".")[0] == "problem" for path in spec.sweep):
+        return
+    for model in {arm.spec.problem.model for arm in spec.arms()}:
+        if isinstance(model, Imported):
+            refuse_foreign_model(model, allowed)
+
+
+def refuse_foreign_model(model: Imported, allowed: Sequence[str]) -> None:
+    """Raise SpecificationError if none of the patterns `allowed` covers the import path of `model`."""
+    if not allowed:
+        raise SpecificationError(POINTER, "models by import path are not allowed here; the operator allows some by FEDQ_MODELS_ALLOWED")
+    if not any(fnmatchcase(model.path, pattern) for pattern in allowed):
+        raise SpecificationError(POINTER, f"{model.path} is not among the models that FEDQ_MODELS_ALLOWED allows: {', '.join(allowed)}")
