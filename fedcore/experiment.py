@@ -171,7 +171,7 @@ class Simulation:
         if evaluation.due(self.round, self.spec.rounds):
             measured |= problem.evaluate(x, evaluation.measures)
             if observed is not None:
-                measured |= of_round(problem, observed, evaluation.measures)
+                measured |= of_round(self._setting.problem, observed, evaluation.measures)
         if evaluation.population_due(self.round, self.spec.rounds):
             measured |= of_population(problem, x, observed, evaluation.measures)
         if evaluation.record_parameters:

@@ -14,6 +14,9 @@ from fedcore.problems import Problem
 
 _GRADIENTS = frozenset({"gradient_diversity", "surrogate_diversity", "b_dissimilarity", "gradient_variance"})
 _ACCURACIES = frozenset({"client_accuracy_std", "client_accuracy_worst_decile"})
+_CONTRIBUTION = frozenset({"weight_bias", "tau_eff", "slowdown"})
+_HULL = frozenset({"min_norm_weights", "fedaware_chi_square"})
+_DRIFT = frozenset({"client_drift"})
 _INEXACTNESS = frozenset({"gamma_inexactness", "mean_gamma_inexactness"})
 
 
@@ -30,7 +33,13 @@ def of_population(problem: Problem, x: Tensor, observed: Observation | None, nam
 
 def of_round(problem: Problem, observed: Observation, names: Collection[str]) -> Measured:
     """The asked-for measures of the clients of one round."""
-    measured = contribution(observed) | hull(observed, problem.share) | drift(observed)
+    measured: Measured = {}
+    if not _CONTRIBUTION.isdisjoint(names):
+        measured |= contribution(observed)
+    if not _HULL.isdisjoint(names):
+        measured |= hull(observed, problem.share)
+    if not _DRIFT.isdisjoint(names):
+        measured |= drift(observed)
     if not _INEXACTNESS.isdisjoint(names):
         measured |= inexactness(problem, observed)
     return _chosen(measured, names)

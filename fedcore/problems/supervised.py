@@ -1,6 +1,6 @@
 """Classification or regression: federated data and a model."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from functools import reduce
 
 import numpy as np
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedcore.data.federated import FederatedData, Samples
+from fedcore.data.plan import PADDING
 from fedcore.models.flat import Layout
 from fedcore.models.footprint import sample_bytes
 from fedcore.models.recurrent import is_recurrent
@@ -61,7 +62,21 @@ class SupervisedProblem:
         return stack(gathered, self._layout, self._loss, self._l2)
 
     def client_gradients(self, theta: Tensor, clients: Ids) -> Tensor:
-        return torch.stack([self.gradient(theta, int(client), None) for client in clients])
+        if not self._layout.depth:
+            return torch.stack([self.gradient(theta, int(client), None) for client in clients])
+        # Clients of like size together, so that there is little padding.
+        order = np.argsort(-self.sizes[clients], kind="stable")
+        gradients = [self._gradients_of(theta, clients[group]) for group in _groups(order, self.sizes[clients[order]], self.capacity)]
+        return torch.cat(gradients)[torch.from_numpy(np.argsort(order, kind="stable")).to(theta.device)]
+
+    def _gradients_of(self, theta: Tensor, clients: Ids) -> Tensor:
+        """Full gradients [m, D] of `clients` [m], by descending size; what is beyond the capacity comes alone, and in parts."""
+        sizes = self.sizes[clients]
+        if sizes[0] > self.capacity:
+            return self.gradient(theta, int(clients[0]), None)[None]
+        samples = np.arange(sizes[0])
+        batches = torch.from_numpy(np.where(samples < sizes[:, None], samples, PADDING)[:, None])
+        return self.stack(clients, batches).gradient(theta.expand(len(clients), -1), 0)
 
     @torch.no_grad()
     def evaluate(self, theta: Tensor, measures: Collection[str]) -> Values:
@@ -112,3 +127,12 @@ class SupervisedProblem:
             correct += int((scores.argmax(-1) == samples.labels).sum())
             count += len(samples)
         return loss / count, correct / count
+
+
+def _groups(order: Ids, sizes: Ids, capacity: int) -> Iterator[Ids]:
+    """Cut `order` [m] where padding to the largest of a group would hold more than `capacity` samples; `sizes` [m] descend."""
+    start = 0
+    while start < len(order):
+        length = max(1, capacity // int(sizes[start]))
+        yield order[start : start + length]
+        start += length
