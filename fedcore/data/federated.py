@@ -79,6 +79,13 @@ def with_tests_of(dataset: Dataset, keys: Ids) -> Dataset:
     return replace(dataset, test=test, keys=replace(dataset.keys, test=dataset.keys.test[chosen]))
 
 
+def owners_of(keys: Ids, chosen: Ids) -> Ids:
+    """[m] the position in `chosen` [N] of each of `keys` [m], -1 of those that are not in it."""
+    order = np.argsort(chosen)
+    nearest = np.minimum(np.searchsorted(chosen, keys, sorter=order), len(chosen) - 1)
+    return np.where(chosen[order[nearest]] == keys, order[nearest], -1)
+
+
 @dataclass(frozen=True)
 class FederatedData:
     """A data set divided over clients; the samples themselves may be shared with other divisions."""
@@ -88,6 +95,8 @@ class FederatedData:
     """[n] the training samples that clients hold, client by client."""
     offsets: Ids
     """[N + 1]: client i holds the samples order[offsets[i] : offsets[i + 1]]."""
+    owners: Ids | None = None
+    """[m] whose each test sample is, -1 of those who are no client; None where they are nobody's in particular."""
 
     @property
     def sizes(self) -> Ids:
@@ -96,7 +105,7 @@ class FederatedData:
 
     def to(self, device: str, dtype: torch.dtype) -> FederatedData:
         """The same on another device, numbers in another type."""
-        return FederatedData(self.dataset.to(device, dtype), self.order.to(device), self.offsets)
+        return replace(self, dataset=self.dataset.to(device, dtype), order=self.order.to(device))
 
     def rows(self, client: int) -> Tensor:
         """[n_i] which training samples a client holds."""
@@ -110,11 +119,11 @@ class FederatedData:
         return (train.take(rows) for rows in torch.split(self.order, length))
 
 
-def divide(dataset: Dataset, parts: Sequence[Ids]) -> FederatedData:
-    """Give client i the training samples parts[i]; raises SpecificationError when one would hold none."""
+def divide(dataset: Dataset, parts: Sequence[Ids], owners: Ids | None = None) -> FederatedData:
+    """Give client i the training samples parts[i]; raises SpecificationError when one would hold none. `owners` [m] as above."""
     empty = next((client for client, part in enumerate(parts) if not len(part)), None)
     if empty is not None:
         raise SpecificationError("/problem", f"client {empty} holds no training samples; leave it out, or use fewer clients")
     offsets = np.cumsum([0, *(len(part) for part in parts)])
     order = torch.from_numpy(np.concatenate(parts))
-    return FederatedData(dataset, order.to(dataset.train.labels.device), offsets)
+    return FederatedData(dataset, order.to(dataset.train.labels.device), offsets, owners)

@@ -25,4 +25,5 @@ def hold_out(dataset: Dataset, parts: Sequence[Ids], share: float, seed: int) ->
     cuts = [max(1, int((1 - share) * len(part))) for part in parts]
     rows = np.concatenate([part[cut:] for part, cut in zip(shuffled, cuts, strict=True)])
     test = dataset.train.take(torch.from_numpy(rows).to(dataset.train.labels.device))
-    return divide(replace(dataset, test=test), [part[:cut] for part, cut in zip(shuffled, cuts, strict=True)])
+    owners = np.repeat(np.arange(len(parts)), [len(part) - cut for part, cut in zip(shuffled, cuts, strict=True)])
+    return divide(replace(dataset, test=test), [part[:cut] for part, cut in zip(shuffled, cuts, strict=True)], owners)

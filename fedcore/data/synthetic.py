@@ -37,7 +37,8 @@ def synthetic(spec: Synthetic, seed: int) -> FederatedData:
     train = _together([_Drawn(z[:cut], labels[:cut]) for (z, labels), cut in zip(clients, cuts, strict=True)])
     test = _together([_Drawn(z[cut:], labels[cut:]) for (z, labels), cut in zip(clients, cuts, strict=True)])
     parts = np.split(np.arange(len(train)), np.cumsum(cuts)[:-1])
-    return divide(Dataset(train, test, _name(spec)), parts)
+    owners = np.repeat(np.arange(spec.clients), [len(client.labels) - cut for client, cut in zip(clients, cuts, strict=True)])
+    return divide(Dataset(train, test, _name(spec)), parts, owners)
 
 
 def _draw(spec: Synthetic, draw: np.random.Generator) -> Iterator[_Drawn]:

@@ -12,19 +12,20 @@ from fedcore.problems import Problem
 def fairness(problem: Problem, x: Tensor) -> Measured:
     """Spread and worst decile over clients of the accuracy at x [D].
 
-    a_i is measured on client i's own training samples, and every client counts the same:
+    a_i is measured on client i's own test samples, or on its training samples where test samples are nobody's in
+    particular, and every client counts the same:
 
         client_accuracy_std           sqrt((1/N) sum_i (a_i - a)^2), a their mean
         client_accuracy_worst_decile  mean of the ceil(N/10) smallest
 
-    as in Li et al., Fair Resource Allocation in Federated Learning, ICLR 2020, Section 4. A problem
-    without classes has neither.
+    as in Li et al., Fair Resource Allocation in Federated Learning, ICLR 2020, Section 4. Clients without test samples do
+    not count; a problem without classes, or with no client that counts, has neither.
     """
     accuracies = problem.client_accuracies(x)
-    if accuracies is None:
+    known = None if accuracies is None else np.sort(accuracies[~np.isnan(accuracies)])
+    if known is None or not len(known):
         return {}
-    accuracies = np.sort(accuracies)
     return {
-        "client_accuracy_std": float(accuracies.std()),
-        "client_accuracy_worst_decile": float(accuracies[: ceil(len(accuracies) / 10)].mean()),
+        "client_accuracy_std": float(known.std()),
+        "client_accuracy_worst_decile": float(known[: ceil(len(known) / 10)].mean()),
     }

@@ -63,7 +63,10 @@ class Problem(Protocol):
         ...
 
     def client_accuracies(self, theta: Tensor) -> NDArray[np.float64] | None:
-        """[N] share of each client's training samples that `theta` [D] classifies right; None without classes."""
+        """[N] share of each client's samples that `theta` [D] classifies right, NaN of none; None without classes.
+
+        They are its test samples where the data say whose those are, else its training samples.
+        """
         ...
 
     def named(self, theta: Tensor) -> dict[str, Tensor]:

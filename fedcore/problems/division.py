@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedcore.data.federated import Dataset, FederatedData, divide, with_tests_of
+from fedcore.data.federated import Dataset, FederatedData, divide, owners_of, with_tests_of
 from fedcore.data.femnist import femnist
 from fedcore.data.hold_out import hold_out, pooled
 from fedcore.data.images import Images, images
@@ -52,7 +52,10 @@ def _shared_out(dataset: Dataset, spec: AnyPartition, seed: int) -> FederatedDat
         assert dataset.keys is not None
         keys = dataset.keys.train
         parts = partition(spec, labels, seed, keys)
-        return divide(with_tests_of(dataset, np.array([keys[part[0]] for part in parts])), parts)
+        chosen = np.array([keys[part[0]] for part in parts])
+        tested = with_tests_of(dataset, chosen)
+        assert tested.keys is not None
+        return divide(tested, parts, owners_of(tested.keys.test, chosen))
     if spec.hold_out is None:
         return divide(dataset, partition(spec, labels, seed))
     whole = pooled(dataset)

@@ -96,13 +96,13 @@ class SupervisedProblem:
 
     @torch.no_grad()
     def client_accuracies(self, theta: Tensor) -> NDArray[np.float64] | None:
-        train = self._data.dataset.train
-        if train.labels.is_floating_point():
+        if self._data.dataset.train.labels.is_floating_point():
             return None
-        held = (train.take(rows) for rows in torch.split(self._data.order, self.capacity))
-        correct = [self._scores(theta, samples.features).argmax(-1) == samples.labels for samples in held]
-        totals = np.add.reduceat(torch.cat(correct).numpy(force=True).astype(np.int64), self._data.offsets[:-1])
-        return np.asarray(totals / self.sizes)
+        if self._data.owners is not None:
+            correct = self._correct(theta, self._data.dataset.test.batches(self.capacity))
+            return _means(correct, self._data.owners, len(self.sizes))
+        held = (self._data.dataset.train.take(rows) for rows in torch.split(self._data.order, self.capacity))
+        return _means(self._correct(theta, held), np.repeat(np.arange(len(self.sizes)), self.sizes), len(self.sizes))
 
     def named(self, theta: Tensor) -> dict[str, Tensor]:
         return {name: view.contiguous() for name, view in self._layout.named(theta).items()}
@@ -118,6 +118,11 @@ class SupervisedProblem:
         theta = theta.detach().requires_grad_()
         return torch.autograd.grad(self._weighted_loss(theta, samples.features, samples.labels, weights), theta)[0]
 
+    def _correct(self, theta: Tensor, batches: Iterable[Samples]) -> NDArray[np.bool_]:
+        """Whether each sample of `batches` is classified right."""
+        right = [self._scores(theta, samples.features).argmax(-1) == samples.labels for samples in batches]
+        return torch.cat(right).numpy(force=True) if right else np.zeros(0, bool)
+
     def _mean_over(self, theta: Tensor, batches: Iterable[Samples]) -> tuple[float, float]:
         """Mean loss and accuracy over all samples of `batches`; over all that clients hold this is f, since p_i = n_i / n."""
         loss, correct, count = 0.0, 0, 0
@@ -127,6 +132,14 @@ class SupervisedProblem:
             correct += int((scores.argmax(-1) == samples.labels).sum())
             count += len(samples)
         return loss / count, correct / count
+
+
+def _means(values: NDArray[np.bool_], owners: Ids, population: int) -> NDArray[np.float64]:
+    """[N] the mean of the `values` [m] of each of N owners, -1 being none of them; NaN of those who own nothing."""
+    known = owners >= 0
+    counts = np.bincount(owners[known], minlength=population)
+    totals = np.bincount(owners[known], values[known], minlength=population)
+    return np.where(counts > 0, totals / np.maximum(counts, 1), np.nan)
 
 
 def _groups(order: Ids, sizes: Ids, capacity: int) -> Iterator[Ids]:

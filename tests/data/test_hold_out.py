@@ -31,6 +31,8 @@ def test_every_sample_is_trained_or_tested_on_once(seed: int, clients: int, samp
     data = hold_out(dataset, parts, share, seed)
     trained = [set(data.dataset.train.take(data.rows(client)).labels.tolist()) for client in range(clients)]
     tested = data.dataset.test.labels.tolist()
+    assert data.owners is not None
+    assert all(label in parts[owner] for label, owner in zip(tested, data.owners, strict=True))
     assert sorted([*tested, *(label for held in trained for label in held)]) == [*range(samples)]
     for part, held in zip(parts, trained, strict=True):
         assert held < set(part.tolist()) or held == set(part.tolist())

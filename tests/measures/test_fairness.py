@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedcore.data.federated import Dataset, Samples, divide
+from fedcore.data.federated import Dataset, Samples, divide, owners_of
 from fedcore.measures.base import Measured
 from fedcore.measures.fairness import fairness
 from fedcore.models import zoo
@@ -19,6 +19,8 @@ from fedcore.problems.supervised import SupervisedProblem
 from fedcore.spec.model import Linear
 from fedcore.spec.problem import Problem as ProblemSpec
 from tests.documents import QUADRATIC, SYNTHETIC
+
+DIGITS: dict[str, Any] = {"dataset": {"kind": "digits"}, "partition": {"kind": "iid", "clients": 20}, "model": {"kind": "logistic"}}
 
 
 def load(document: dict[str, Any]) -> Problem:
@@ -41,17 +43,49 @@ def test_one_client_is_its_own_worst_decile() -> None:
     assert of([0.75]) == {"client_accuracy_std": 0.0, "client_accuracy_worst_decile": 0.75}
 
 
-def test_accuracies_are_those_of_each_clients_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = load(SYNTHETIC["problem"])
+def test_a_client_without_test_samples_does_not_count() -> None:
+    assert of([np.nan, 0.5, 0.5]) == {"client_accuracy_std": 0.0, "client_accuracy_worst_decile": 0.5}
+    assert of([np.nan, np.nan]) == {}
+
+
+def classified(problem: Any, theta: Tensor, samples: Samples) -> float:
+    scores: Tensor = problem._scores(theta, samples.features)
+    return float((scores.argmax(1) == samples.labels).double().mean())
+
+
+@pytest.mark.parametrize("capacity", [7, 1_000])
+def test_accuracies_are_those_of_each_clients_test_samples(capacity: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last tenth of each client's samples, client by client."""
+    problem: Any = load(SYNTHETIC["problem"])
     theta = torch.randn(problem.dim, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    expected = []
-    for client in range(8):
-        samples: Samples = problem.samples(client)  # type: ignore[attr-defined]
-        scores: Tensor = problem._scores(theta, samples.features)  # type: ignore[attr-defined]
-        expected.append(float((scores.argmax(1) == samples.labels).double().mean()))
+    tests = problem._data.dataset.test
+    counts = np.bincount(problem._data.owners).tolist()
+    assert (np.diff(problem._data.owners) >= 0).all()
+    assert [int(0.9 * (size + count)) for size, count in zip(problem.sizes, counts, strict=True)] == problem.sizes.tolist()
+    pieces = zip(tests.features.split(counts), tests.labels.split(counts), strict=True)
+    expected = [classified(problem, theta, Samples(*piece)) for piece in pieces]
+    monkeypatch.setattr(problem, "capacity", capacity)
     assert problem.client_accuracies(theta) == pytest.approx(expected, rel=1e-15)
-    monkeypatch.setattr(problem, "capacity", 7)
+
+
+@pytest.mark.parametrize("capacity", [7, 1_000])
+def test_where_tests_are_nobodys_they_are_those_of_its_training_samples(capacity: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem: Any = load(DIGITS)
+    theta = problem.initial()
+    expected = [classified(problem, theta, problem.samples(client)) for client in range(20)]
+    monkeypatch.setattr(problem, "capacity", capacity)
     assert problem.client_accuracies(theta) == pytest.approx(expected, rel=1e-15)
+
+
+def test_held_out_samples_are_their_clients() -> None:
+    problem: Any = load({**DIGITS, "partition": {**DIGITS["partition"], "hold_out": 0.2}})
+    theta, data = problem.initial(), problem._data
+    own = [data.dataset.test.take(torch.from_numpy(np.flatnonzero(data.owners == client))) for client in range(20)]
+    assert problem.client_accuracies(theta) == pytest.approx([classified(problem, theta, samples) for samples in own], rel=1e-15)
+
+
+def test_owners_are_found_by_their_keys() -> None:
+    assert owners_of(np.array([7, 3, 3, 5, -1, 9]), np.array([5, 9, 3])).tolist() == [-1, 2, 2, 0, -1, 1]
 
 
 def test_accuracies_of_real_labels_mean_nothing() -> None:
