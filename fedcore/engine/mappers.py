@@ -1,10 +1,10 @@
-"""Engines: two ways to map one client's local training over a cohort.
+"""Two engines: ways to map one client's local training over a cohort.
 
 `reference` is a loop over clients and steps without padding: the definition of right. `vectorised` advances all clients
 together, sorted by local steps, so that those who are done fall away. They agree to rounding.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
@@ -154,6 +154,3 @@ def _repeat(batches: list[Ids]) -> bool:
 
 def _widest(batches: tuple[Ids, ...] | list[Ids]) -> int:
     return max(int(batch.shape[1]) for batch in batches)
-
-
-ENGINES: Mapping[str, Mapper] = {"reference": reference, "vectorised": vectorised}

@@ -24,6 +24,10 @@ class StepSizes:
     decay: float = 1.0
     offset: float | None = None
 
+    def first_of(self, steps: int) -> NDArray[np.float64]:
+        """eta_k [steps] for k = 0 ... steps - 1."""
+        return np.array([self[k] for k in range(steps)]) if self.offset or self.decay != 1.0 else np.full(steps, self.first)
+
     def __getitem__(self, k: int) -> float:
         if self.offset is not None:
             return self.first * self.offset / (self.offset + k)

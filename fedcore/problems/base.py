@@ -7,6 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedcore.problems.softmax import SoftmaxRegression
+
 Ids = NDArray[np.int64]
 Values = dict[str, float | list[float]]
 WORKING_BYTES = 64 << 20
@@ -36,11 +38,16 @@ class Problem(Protocol):
     capacity: int
     """How many samples to work on at a time: with all that is computed from them they take about WORKING_BYTES."""
     engine: Engine
-    """The faster engine for it."""
+    """The faster of these engines for it."""
     gradient_noise: float
     """Deviation of the Gaussian noise that the engine adds to every local gradient."""
     data_source: str
     """What the data really are."""
+
+    @property
+    def softmax(self) -> SoftmaxRegression | None:
+        """Its arrays, if it is softmax regression on this machine's CPU."""
+        ...
 
     def initial(self) -> Tensor:
         """Where training starts, [D]."""

@@ -16,6 +16,7 @@ from fedcore.models.footprint import sample_bytes
 from fedcore.models.recurrent import is_recurrent
 from fedcore.problems.base import REFERENCE, VECTORISED, Ids, Stacked, Values, capacity
 from fedcore.problems.loss import Loss
+from fedcore.problems.softmax import softmax_regression
 from fedcore.problems.stacks import DenseStack, Gathered, LinearStack, ModuleStack, Recurrent
 
 
@@ -34,6 +35,7 @@ class SupervisedProblem:
         self.capacity = capacity(sample_bytes(module, train.features[:1]))
         # Measured by `python -m bench.engines`: stacked, small matrix products are many times as fast, convolutions slower.
         self.engine = VECTORISED if self._layout.depth else REFERENCE
+        self.softmax = softmax_regression(data, self._layout, loss, l2)
         self.gradient_noise, self.data_source = 0.0, data.dataset.source
         self._starts = torch.from_numpy(data.offsets[:-1]).to(train.labels.device)
 

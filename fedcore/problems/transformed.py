@@ -1,7 +1,7 @@
 """Li et al.'s transformation of an objective with unequal p_i into one with equal ones."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore.problems.base import Ids, Problem, Stacked, Values
+from fedcore.problems.softmax import SoftmaxRegression
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,11 @@ class Transformed:
         self.dim, self.sizes, self.share = problem.dim, problem.sizes, np.full(population, 1 / population)
         self.capacity, self.engine = problem.capacity, problem.engine
         self.gradient_noise, self.data_source = problem.gradient_noise, problem.data_source
+
+    @property
+    def softmax(self) -> SoftmaxRegression | None:
+        given = self._problem.softmax
+        return given and replace(given, scale=self._factors.double().numpy(force=True))
 
     def initial(self) -> Tensor:
         return self._problem.initial()

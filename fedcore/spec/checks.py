@@ -8,6 +8,7 @@ from fedcore.compression import Sparsifier
 from fedcore.errors import SpecificationError
 from fedcore.spec.dataset import KeyedDataset
 from fedcore.spec.exact import Quadratic
+from fedcore.spec.model import Logistic
 from fedcore.spec.parameters import misfit
 from fedcore.spec.participation import AnyParticipation, Bernoulli, Full, Trace, WithoutReplacement, WithReplacement
 from fedcore.spec.partition import ShardsPartition
@@ -26,6 +27,7 @@ MAX_LISTED_CLIENTS = 1_000
 def check(spec: ExperimentSpec) -> None:
     """Refuse combinations that no single block can see; raises SpecificationError."""
     _check_model(spec)
+    _check_engine(spec)
     clients, dim = population(spec.problem), dimension(spec.problem)
     if dim > MAX_PARAMETERS:
         raise SpecificationError("/problem/model", f"a model may have at most {MAX_PARAMETERS} parameters, this one has {dim}")
@@ -48,6 +50,11 @@ def check(spec: ExperimentSpec) -> None:
         raise SpecificationError(
             "/evaluation/record_parameters", f"at most {MAX_RECORDED_PARAMETERS} parameters can be recorded, the model has {dim}"
         )
+
+
+def _check_engine(spec: ExperimentSpec) -> None:
+    if spec.execution.engine == "compiled" and not isinstance(spec.problem.model, Logistic):
+        raise SpecificationError("/execution/engine", "`compiled` is made for softmax regression (the model `logistic`); use `auto`")
 
 
 def _check_model(spec: ExperimentSpec) -> None:

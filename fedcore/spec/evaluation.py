@@ -60,7 +60,8 @@ class Execution(Block):
     """Only workers that serve this queue take the runs."""
     priority: Annotated[int, Field(ge=0, le=9)] = 5
     """Higher goes first."""
-    engine: Literal["auto", "reference", "vectorised"] = "auto"
-    """`reference` loops over clients; `vectorised` computes them together; `auto` loops for convolutions only."""
+    engine: Literal["auto", "reference", "vectorised", "compiled"] = "auto"
+    """`reference` loops over clients; `vectorised` computes them together; `compiled` trains softmax regression in machine code, on
+    CPUs; `auto` is the fastest: compiled where it can, a loop for convolutions, otherwise vectorised."""
     precision: Literal["float32", "float64"] | None = None
     """Absent: float32, and float64 for exact problems."""

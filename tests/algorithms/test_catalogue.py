@@ -11,6 +11,7 @@ import fedcore.algorithms
 from fedcore import ExperimentSpec, Simulation, run
 from fedcore.algorithms import AnyAlgorithm
 from fedcore.algorithms.base import AlgorithmSpec
+from fedcore.engine.engines import ENGINES
 from tests.documents import ALGORITHMS, COMPRESSORS, QUADRATIC, SYNTHETIC, Document, specification
 
 
@@ -89,12 +90,13 @@ def variant(case: str, **changes: Any) -> ExperimentSpec:
 @pytest.mark.parametrize("case", CASES)
 def test_the_engines_agree(case: str) -> None:
     models = {}
-    for engine in ("reference", "vectorised"):
+    for engine in ENGINES:
         simulation = Simulation(variant(case, execution={"engine": engine}), seed=3)
         while not simulation.finished:
             simulation.advance()
         models[engine] = torch.cat([parameter.flatten() for parameter in simulation.model().values()])
-    torch.testing.assert_close(models["vectorised"], models["reference"], rtol=0, atol=1e-9)
+    for engine in ENGINES:
+        torch.testing.assert_close(models[engine], models["reference"], rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fedcore import Simulation
 from fedcore.data.federated import Dataset, Samples, divide
 from fedcore.data.plan import Work, mini_batches, steps_of
-from fedcore.engine.mappers import ENGINES
+from fedcore.engine.engines import ENGINES
 from fedcore.errors import SpecificationError
 from fedcore.uploads.local import keep
 from tests.documents import Document, specification

@@ -1,0 +1,26 @@
+"""The engines by name, and which of them carries a run out."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from fedcore.core import Algorithm
+from fedcore.engine.compiled import compiled, suits
+from fedcore.engine.mappers import Mapper, reference, vectorised
+from fedcore.errors import SpecificationError
+from fedcore.problems import Problem
+
+Engine = Literal["reference", "vectorised", "compiled"]
+
+ENGINES: Mapping[Engine, Mapper] = {"reference": reference, "vectorised": vectorised, "compiled": compiled}
+
+
+def pick(wanted: Literal["auto"] | Engine, algorithm: Algorithm, problem: Problem) -> Engine:
+    """The engine that was asked for, or the fastest; raises SpecificationError where it is not made for the problem.
+
+    As measured by `python -m bench.engines`: machine code where there is any, else the problem's own choice.
+    """
+    if wanted == "auto":
+        return "compiled" if suits(algorithm, problem) else problem.engine
+    if wanted == "compiled" and not suits(algorithm, problem):
+        raise SpecificationError("/execution/engine", "`compiled` is made for softmax regression on a CPU; use `auto`")
+    return wanted
