@@ -1,13 +1,15 @@
-"""What a round may take of the machine's memory: the activations of a convolutional model once took all of it."""
+"""What a run may take of the machine's memory: activations of convolutional models, and what many clients keep."""
 
 import multiprocessing
 import resource
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from fedcore import Simulation
+from fedcore.uploads.local import keep
 from tests.data import image_files
 from tests.documents import Document, specification
 
@@ -37,3 +39,36 @@ def test_full_batches_of_a_cnn_take_little_memory(engine: str, tmp_path: Path) -
     image_files.write_mnist(tmp_path, train=IMAGES)
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.apply(growth_mb, (engine, tmp_path)) < 300
+
+
+POPULATION = 100_000
+
+
+def resident_mb(file: Path, folder: Path) -> float:
+    """This process's peak memory after thirty rounds of a hundred among as many clients as there are in `file`."""
+    torch.set_num_threads(1)
+    document: Document = {
+        "name": "a hundred thousand clients",
+        "problem": {"dataset": keep(file, folder), "model": {"kind": "logistic"}},
+        "algorithm": {"kind": "scaffold"},
+        "local": {"lr": 0.01, "epochs": 2, "batch_size": 10},
+        "participation": {"kind": "uniform", "clients_per_round": 100},
+        "rounds": 30,
+        "evaluation": {"every": 30},
+    }
+    simulation = Simulation(specification(document), seed=0, data_dir=folder)
+    while not simulation.finished:
+        simulation.advance()
+    assert len(simulation._clients.state()["ids"]) <= 3_000
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+@pytest.mark.slow
+def test_clients_that_never_took_part_cost_nothing(tmp_path: Path) -> None:
+    """All of the population's memory for logistic regression on 60 features and 10 classes would be 244 MB a vector."""
+    draw = np.random.default_rng(0)
+    clients = np.arange(2 * POPULATION) % POPULATION
+    features = draw.normal(size=(len(clients), 60)).astype(np.float32)
+    np.savez(tmp_path / "many.npz", features=features, label=draw.integers(10, size=len(clients)), client=clients)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(resident_mb, (tmp_path / "many.npz", tmp_path)) < 2_000
