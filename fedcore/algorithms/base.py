@@ -13,6 +13,8 @@ class AlgorithmSpec(Block):
     """The publication, with the algorithm or equation number."""
     weighting: ClassVar[Literal["uniform"] | None] = None
     """How the algorithm weighs its cohort when the specification does not say; None leaves it to the scheme."""
+    averages_exactly: ClassVar[bool] = False
+    """Whether the server's model must be the clients' average itself, with no other step of the server."""
     own_weights: ClassVar[bool] = False
     """Whether the algorithm finds its weights itself and leaves those of the scheme unused."""
 

@@ -56,6 +56,7 @@ class FedSplit(AlgorithmSpec):
 
     source = "Pathak and Wainwright, FedSplit: An Algorithmic Framework for Fast Federated Optimization, NeurIPS 2020, Algorithm 1"
     weighting = "uniform"
+    averages_exactly = True
 
     kind: Literal["fedsplit"] = "fedsplit"
     s: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1.0

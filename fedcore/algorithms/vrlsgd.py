@@ -39,6 +39,7 @@ class VrlSgd(AlgorithmSpec):
 
     source = "Liang et al., Variance Reduced Local SGD with Lower Communication Complexity, 2019, Algorithm 1"
     weighting = "uniform"
+    averages_exactly = True
 
     kind: Literal["vrlsgd"] = "vrlsgd"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fedcore.algorithms.server import OwnServer, SgdServer
 from fedcore.compression import Sparsifier
 from fedcore.errors import SpecificationError
 from fedcore.spec.dataset import KeyedDataset
@@ -40,8 +41,11 @@ def check(spec: ExperimentSpec) -> None:
     check_systems(spec.systems, spec.participation, clients)
     _check_compression(spec)
     _check_exact(spec)
-    if spec.server is not None and spec.algorithm.server_lr != type(spec.algorithm).model_fields["server_lr"].default:
-        raise SpecificationError("/server", "give the server's step size once: `server` or `algorithm.server_lr`")
+    _check_server(spec)
+    _check_evaluation(spec, clients, dim)
+
+
+def _check_evaluation(spec: ExperimentSpec, clients: int, dim: int) -> None:
     if "min_norm_weights" in spec.evaluation.measures and clients > MAX_LISTED_CLIENTS:
         raise SpecificationError(
             "/evaluation/measures", f"min_norm_weights lists at most {MAX_LISTED_CLIENTS} clients in each row, there are {clients}"
@@ -55,6 +59,19 @@ def check(spec: ExperimentSpec) -> None:
 def _check_engine(spec: ExperimentSpec) -> None:
     if spec.execution.engine == "compiled" and not isinstance(spec.problem.model, Logistic):
         raise SpecificationError("/execution/engine", "`compiled` is made for softmax regression (the model `logistic`); use `auto`")
+
+
+def _check_server(spec: ExperimentSpec) -> None:
+    algorithm, server = spec.algorithm, spec.server
+    if server is not None and algorithm.server_lr != type(algorithm).model_fields["server_lr"].default:
+        raise SpecificationError("/server", "give the server's step size once: `server` or `algorithm.server_lr`")
+    given = algorithm.server_lr if server is None else server.lr
+    plain = server is None or isinstance(server, OwnServer | SgdServer)
+    if algorithm.averages_exactly and not (plain and given == 1.0):
+        pointer = "/algorithm/server_lr" if server is None else "/server"
+        raise SpecificationError(
+            pointer, f"{algorithm.kind} needs x to be the clients' average, or its fixed point is no optimum: leave this out"
+        )
 
 
 def _check_model(spec: ExperimentSpec) -> None:
@@ -138,6 +155,8 @@ def _misweighted(scheme: AnyParticipation, kind: str, *, own_weights: bool) -> s
             return "a given trace has no sampling probabilities; use `samples` or `uniform`"
         case "original" if isinstance(scheme, WithReplacement):
             return "with_replacement draws by p_i already, and weights p_i would count that twice; use `uniform`, or another scheme"
+        case "original" if kind == "fedsplit":
+            return "fedsplit leaves the clients that stay away where they were in any case; use `uniform`"
         case str() if own_weights:
             return f"{kind} finds its own weights and would leave these unused: leave `weighting` out"
         case _:

@@ -33,6 +33,7 @@ VARIANTS: dict[str, Document] = {
 }
 OPTIONS: dict[str, Document] = {
     "fedprox, adaptive": {"kind": "fedprox", "mu": 1.0, "adaptive": True},
+    "fedavg, variance-reduced": {"kind": "fedavg", "variance_reduction": True},
     "fednova, variance-reduced": {"kind": "fednova", "variance_reduction": True},
     "fednova, normaliser": {"kind": "fednova", "tau_eff": "normaliser"},
     "scaffold, option 1": {"kind": "scaffold", "option": 1},

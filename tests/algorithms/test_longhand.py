@@ -231,6 +231,19 @@ def fedmgda(epsilon: float) -> Callable[[Vector, list[int]], Vector]:
     return round_of
 
 
+def variance_reduced_fedavg() -> Callable[[Vector, list[int]], Vector]:
+    d = np.zeros((4, 3))
+
+    def round_of(x: Vector, cohort: list[int]) -> Vector:
+        mean = P @ d
+        models = {i: sgd(i, x, mean - d[i]) for i in cohort}
+        for i in cohort:
+            d[i] = (x - models[i]) / (ETA * STEPS[i]) - (mean - d[i])
+        return sum(w * models[i] for w, i in zip(over(cohort), cohort, strict=True))
+
+    return round_of
+
+
 def variance_reduced_fednova() -> Callable[[Vector, list[int]], Vector]:
     d = np.zeros((4, 3))
 
@@ -279,6 +292,7 @@ def adaptive_server(kind: str, beta1: float) -> Callable[[Vector, list[int]], Ve
 ADAPTIVE = {"server_lr": 0.3, "beta2": 0.9, "tau": 1e-2}
 CASES: dict[str, tuple[Document, Document, Callable[[], Callable[[Vector, list[int]], Vector]]]] = {
     "fedavg": ({"kind": "fedavg"}, {}, lambda: fedavg),
+    "fedavg variance-reduced": ({"kind": "fedavg", "variance_reduction": True}, {}, variance_reduced_fedavg),
     "fedprox": ({"kind": "fedprox", "mu": 0.7}, {}, lambda: fedprox),
     "fedprox adaptive": ({"kind": "fedprox", "mu": 0.7, "adaptive": True}, {}, lambda: adaptive_fedprox(0.7)),
     "fedprox adaptive from zero": ({"kind": "fedprox", "mu": 0.0, "adaptive": True}, {}, lambda: adaptive_fedprox(0.0)),

@@ -209,6 +209,10 @@ def test_variance_reduced_fednova_reaches_the_true_optimum_with_unequal_steps() 
     )
 
 
+def test_variance_reduced_fedavg_reaches_the_true_optimum_with_unequal_steps() -> None:
+    np.testing.assert_allclose(limit(algorithm={"kind": "fedavg", "variance_reduction": True}), OPTIMUM, rtol=0, atol=1e-12)
+
+
 def test_the_gap_of_fedavg_grows_with_local_steps() -> None:
     """Li et al., Theorem 3: |w~ - w*| = Omega((E - 1) eta)."""
     gaps = [np.linalg.norm(limit(systems={"steps": {"kind": "constant", "value": steps}}) - OPTIMUM) for steps in (1, 2, 8)]

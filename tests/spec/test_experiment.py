@@ -99,6 +99,17 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "/participation/weighting",
         "twice",
     ),
+    "a server step for an algorithm that averages": (
+        {"algorithm": {"kind": "fedsplit", "server_lr": 0.5}},
+        "/algorithm/server_lr",
+        "average",
+    ),
+    "a server optimiser for one": ({"algorithm": {"kind": "vrlsgd"}, "server": {"kind": "adam"}}, "/server", "average"),
+    "the original scheme for operator splitting": (
+        {"algorithm": {"kind": "fedsplit"}, "participation": {"weighting": "original"}},
+        "/participation/weighting",
+        "use `uniform`",
+    ),
     "weights for an algorithm that finds its own": (
         {"algorithm": {"kind": "fedaware"}, "participation": {"weighting": "uniform"}},
         "/participation/weighting",
