@@ -35,6 +35,11 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("cifar10", {"kind": "mlp", "hidden": [512, 512]}),
     ("mnist", {"kind": "cnn"}),
     ("cifar10", {"kind": "cnn"}),
+    ("cifar10", {"kind": "fedaware_cnn"}),
+    ("cifar10", {"kind": "resnet18"}),
+    ("cifar10", {"kind": "vgg11"}),
+    ("shakespeare", {"kind": "char_lstm"}),
+    ("sent140", {"kind": "sent_lstm"}),
 ]
 
 
@@ -94,10 +99,13 @@ def measure(dataset: str, model: dict[str, Any], batch_size: int, steps: int, en
 def _random(spec: ExperimentSpec, samples: int = 1_000) -> SupervisedProblem:
     """The problem of `spec` on random samples."""
     assert spec.problem.model is not None
-    features, classes, *_ = data_shape(spec.problem.dataset)
-    train = Samples(torch.randn(samples, *features), torch.randint(classes, (samples,)))
-    data = divide(Dataset(train, train, "random"), np.array_split(np.arange(samples), CLIENTS))
-    module = zoo.build(spec.problem.model, features, classes, seed=0)
+    shape = data_shape(spec.problem.dataset)
+    size = (samples, *shape.features)
+    features = torch.randint(shape.symbols, size, dtype=torch.int32) if shape.symbols else torch.randn(size)
+    vectors = torch.randn(shape.symbols, shape.embedding) if shape.embedding else None
+    train = Samples(features, torch.randint(shape.classes, (samples,)))
+    data = divide(Dataset(train, train, "random", vectors=vectors), np.array_split(np.arange(samples), CLIENTS))
+    module = zoo.build(spec.problem.model, shape.features, shape.classes, 0, vectors)
     return SupervisedProblem(data, module, loss_of(spec.problem.model), spec.problem.model.l2)
 
 
