@@ -69,7 +69,7 @@ class Noting:
 @pytest.mark.parametrize("working_bytes", [1, 20_000, 100_000])
 def test_a_stretch_holds_no_more_samples_than_the_problem_has_capacity_for(working_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "WORKING_BYTES", working_bytes)
-    simulation = Simulation(specification(LOGISTIC), seed=0)
+    simulation = Simulation(specification(LOGISTIC, execution={"engine": "vectorised"}), seed=0)
     problem = Noting(simulation._setting.problem)
     simulation._setting = replace(simulation._setting, problem=problem)
     simulation.advance()
@@ -78,6 +78,6 @@ def test_a_stretch_holds_no_more_samples_than_the_problem_has_capacity_for(worki
         assert clients * steps * width <= problem.capacity or clients == steps == 1
 
 
-@pytest.mark.parametrize(("document", "engine"), [(SYNTHETIC, "vectorised"), (QUADRATIC, "vectorised"), (DIGITS_CNN, "reference")])
-def test_auto_stacks_small_matrices_and_loops_over_convolutions(document: Document, engine: str) -> None:
+@pytest.mark.parametrize(("document", "engine"), [(SYNTHETIC, "compiled"), (QUADRATIC, "vectorised"), (DIGITS_CNN, "reference")])
+def test_auto_compiles_softmax_regression_stacks_small_matrices_and_loops_over_convolutions(document: Document, engine: str) -> None:
     assert Simulation(specification(document), seed=0).engine == engine
