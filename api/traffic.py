@@ -20,8 +20,16 @@ def bytes_down(spec: ExperimentSpec, algorithm: Algorithm, drawn: float, arrived
     dim = dimension(spec.problem)
     dense, message = Compressor().message_bytes(dim, word), _model_links(algorithm)[1].message_bytes(dim, word)
     shared = spec.rounds * drawn * len(algorithm.rule.shared())
-    models = (reached(spec) + shared) * dense + _made_up(spec, dense / message) * message
+    models = (reached(spec) + shared) * dense + _messages(spec, algorithm, arrived, dense / message) * message
     return models + arrived * _exchanged(spec, algorithm, algorithm.downlink, word)
+
+
+def _messages(spec: ExperimentSpec, algorithm: Algorithm, arrived: float, most: float) -> float:
+    """Messages of the downlink beside first downloads, none for more than `most` of them at a time."""
+    if not algorithm.rule.hears():
+        return _made_up(spec, most)
+    # One at the end of each of a client's rounds, and at the next those of the rounds between.
+    return spec.rounds * arrived + _made_up(spec, most + 1) - _made_up(spec, 1)
 
 
 def reached(spec: ExperimentSpec) -> float:

@@ -142,8 +142,12 @@ class Rule:
         """What the client sends and keeps after its last step."""
         return Upload(delta=y - local.x)
 
+    def hears(self) -> bool:
+        """Whether the cohort hears the next model at the end of the round, not only when a client takes part again."""
+        return False
+
     def settle(self, upload: Upload, x: Tensor, local: Local) -> Vectors:
-        """The client's memory once it has heard the next model x [D]; `local` and `upload` are the round's."""
+        """The client's memory at the end of a round; `upload` and `local` are the round's, x [D] the next model, for rules that hear it."""
         return upload.memory
 
     def absorb(self, shared: Vectors, sent: Vectors, cohort: Cohort) -> Vectors:

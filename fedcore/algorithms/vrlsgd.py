@@ -19,6 +19,9 @@ class DriftCorrection(Rule):
     def memory(self) -> tuple[str, ...]:
         return ("drift",)
 
+    def hears(self) -> bool:
+        return True
+
     def direction(self, grad: Tensor, y: Tensor, local: Local) -> Tensor:
         return grad - local.memory["drift"]
 
@@ -34,7 +37,7 @@ class VrlSgd(AlgorithmSpec):
 
     Delta_i starts at zero, so the first round is FedAvg. With equal tau_i and full participation the Delta_i sum to zero
     and the exact minimiser is reached; with unequal tau_i they do not, and it may diverge (FedNova, Fig. 2). With local
-    momentum, tau_i becomes ||a_i||_1. Clients outside the cohort keep their Delta_i.
+    momentum, tau_i becomes ||a_i||_1. Clients outside the cohort keep their Delta_i; those in it download the new x at once.
     """
 
     source = "Liang et al., Variance Reduced Local SGD with Lower Communication Complexity, 2019, Algorithm 1"

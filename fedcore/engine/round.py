@@ -48,7 +48,7 @@ def play(setting: Setting, server: Server, table: ClientTable, traffic: Traffic,
     return server, Account(
         local_steps=int(observed.assignment.steps.sum()),
         bytes_up=traffic.up(count) + exchange_up,
-        bytes_down=mustered.bytes_down + exchange_down,
+        bytes_down=mustered.bytes_down + exchange_down + traffic.settle(mustered.arrived.clients, round),
         simulated_seconds=mustered.seconds,
         observation=observed,
     )

@@ -24,6 +24,7 @@ class Traffic:
         self._gathers, self._opening = algorithm.rule.gathers(), algorithm.rule.opening()
         self._up, self._down = (self._dense, self._dense) if self._gathers else (up, down)
         self._gathering = (up, down) if self._gathers else (0, 0)
+        self._hears = algorithm.rule.hears()
         self.last_heard = np.full(population, NEVER, np.int64)
 
     def up(self, clients: int) -> int:
@@ -36,6 +37,13 @@ class Traffic:
         missed = np.minimum((round - last) * self._down, self._dense)
         self.last_heard[clients] = round
         return np.where(last == NEVER, self._dense, missed) + self._extra
+
+    def settle(self, clients: Ids, round: int) -> int:
+        """Bytes that reach `clients` at the end of `round`, under a rule that lets them hear the next model then."""
+        if not self._hears:
+            return 0
+        self.last_heard[clients] = round + 1
+        return len(clients) * self._down
 
     def exchange(self, clients: int, round: int) -> tuple[int, int]:
         """Bytes up and down of the exchange of gradients that `clients` begin `round` with: one message each in either direction."""

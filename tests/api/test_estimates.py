@@ -45,6 +45,13 @@ def _done(document: Document, changes: Document) -> dict[str, int]:
         {"algorithm": {"kind": "scaffold"}},
         *({"algorithm": {"kind": "fedlin", "initial_gradient": first}, "compression": SPARSE_LINKS} for first in ("exact", "zero")),
         {"algorithm": {"kind": "fedsvrg"}, "compression": SPARSE_LINKS},
+        {"algorithm": {"kind": "vrlsgd"}, "compression": SPARSE_LINKS},
+        {
+            "algorithm": {"kind": "vrlsgd"},
+            "participation": {"kind": "trace", "rounds": [[0, 1], [1], [3], [1, 2], [0, 3], [1, 0], [0], [3]]},
+            "systems": {"steps": {"kind": "constant", "value": 3}},
+            "compression": {"downlink": {"kind": "rand_k", "k": 1}},
+        },
         *({"compression": {"uplink": {"kind": kind, **level}}} for kind, level in COMPRESSORS.items()),
         *({"compression": {"downlink": {"kind": kind, **level}}} for kind, level in COMPRESSORS.items()),
         {

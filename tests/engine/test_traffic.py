@@ -5,6 +5,7 @@ import pytest
 
 from fedcore.algorithms.control import ControlVariates
 from fedcore.algorithms.fedlin import GlobalGradient
+from fedcore.algorithms.vrlsgd import DriftCorrection
 from fedcore.compression.top_k import KeepLargest
 from fedcore.core import Algorithm, Opening
 from fedcore.engine.traffic import Traffic
@@ -36,6 +37,18 @@ def test_a_rule_that_gathers_gradients_sends_those_compressed_and_models_whole()
 def test_the_first_exchange_is_counted_as_it_is_made(opening: Opening, expected: int) -> None:
     traffic = Traffic(Algorithm(rule=GlobalGradient(opening), uplink=SPARSE, downlink=SPARSE), 5, DIM, WORD)
     assert traffic.exchange(1, 1) == (expected, expected)
+
+
+def test_a_client_that_heard_the_next_model_need_not_hear_it_again() -> None:
+    traffic = Traffic(Algorithm(rule=DriftCorrection(), downlink=SPARSE), 5, DIM, WORD)
+    assert traffic.down(np.array([0, 1]), 1).sum() == 2 * DIM * WORD
+    assert traffic.settle(np.array([0, 1]), 1) == 2 * 80
+    assert traffic.down(np.array([0]), 2).tolist() == [0]
+    assert traffic.down(np.array([1]), 3).tolist() == [80]
+
+
+def test_other_rules_hear_nothing_at_the_end_of_a_round() -> None:
+    assert Traffic(Algorithm(), 5, DIM, WORD).settle(np.array([0]), 1) == 0
 
 
 def test_a_rule_that_gathers_nothing_makes_no_exchange() -> None:
