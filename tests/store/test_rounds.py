@@ -111,6 +111,13 @@ def test_a_measure_may_have_any_name(database: Database, metric: str) -> None:
     assert read(database, rounds.columns, experiment.id, metric)[held.run_id].values == {metric: [2.5]}
 
 
+@pytest.mark.parametrize("value", [0.1 + 0.2, 1e-300, -1.7976931348623157e308, 3, 0])
+def test_a_measure_is_read_to_the_last_bit(database: Database, value: float) -> None:
+    experiment = submit(database)
+    held = commit_with(database, claim(database), extra={"objective": value})
+    assert read(database, rounds.columns, experiment.id, "objective")[held.run_id].values == {"objective": [value]}
+
+
 def test_the_curves_of_other_experiments_are_left_out(database: Database) -> None:
     (held,) = played(database, 1)
     finish(database, claim_new(database))
