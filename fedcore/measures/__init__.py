@@ -2,4 +2,5 @@
 
 A measure has one name, in the specification, in the rows and in figures. One that has no meaning for the problem, or no
 client to be measured on, is left out of the row; one that is undefined there is infinite or NaN, and stored as null.
+docs/measures.md lists them.
 """
