@@ -13,7 +13,7 @@ from tests.support.polling import eventually
 
 pytestmark = pytest.mark.slow
 
-EXPERIMENT = merged(SYNTHETIC, {"name": "some seconds of work", "rounds": 300})
+EXPERIMENT = merged(SYNTHETIC, {"name": "some seconds of work", "rounds": 300, "execution": {"engine": "vectorised"}})
 
 
 def test_up_stops_on_ctrl_c_and_goes_on_where_it_was(place: Path) -> None:
