@@ -1,11 +1,13 @@
 """What holds for every algorithm of the catalogue, whatever it does."""
 
 import pkgutil
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 import pytest
 import torch
+import yaml
 
 import fedcore.algorithms
 from fedcore import ExperimentSpec, Simulation, run
@@ -77,6 +79,13 @@ def test_an_aggregators_book_is_of_the_size_it_says(kind: str) -> None:
 
 def reports(spec: ExperimentSpec) -> list[tuple[Any, ...]]:
     return [(r.round, r.train_loss, r.test_loss, r.test_accuracy, r.local_steps, r.bytes_up, r.bytes_down) for r in run(spec)]
+
+
+def test_the_page_on_algorithms_names_every_one_and_its_example_holds() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "algorithms.md").read_text()
+    assert [kind for kind in ALGORITHMS if f"`{kind}`" not in page] == []
+    example = yaml.safe_load(page.split("```yaml\n")[1].split("```")[0])
+    assert specification({key: value for key, value in SYNTHETIC.items() if key != "local"}, **example).algorithm.kind == "fednova"
 
 
 def variant(case: str, **changes: Any) -> ExperimentSpec:
