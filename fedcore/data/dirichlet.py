@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcore.data.pools import Ids, deal, pools_of
+from fedcore.data.random import generator
 from fedcore.errors import SpecificationError
 from fedcore.spec.partition import DirichletPartition
 
@@ -11,8 +12,11 @@ ATTEMPTS = 1_000
 """Draws before the minimum size is given up."""
 
 
-def dirichlet(spec: DirichletPartition, labels: Ids, draw: np.random.Generator) -> list[Ids]:
+def dirichlet(spec: DirichletPartition, labels: Ids, seed: int) -> list[Ids]:
     """Every sample to one client, as the specification's variant has it."""
+    draw = generator(seed, "partition")
+    if spec.variant == "fednova":
+        return _fednova(spec, labels, seed)
     pools = pools_of(labels, draw)
     counts = np.array([len(pool) for pool in pools])
     match spec.variant:
@@ -24,12 +28,36 @@ def dirichlet(spec: DirichletPartition, labels: Ids, draw: np.random.Generator) 
             return deal(pools, _feddyn(spec, counts, draw))
 
 
+def _fednova(spec: DirichletPartition, labels: Ids, seed: int) -> list[Ids]:
+    """FedNova's code draw by draw: NumPy's legacy generator shuffles each class, then divides it; all again if one is too small."""
+    draw = np.random.RandomState(seed)
+    for _ in range(ATTEMPTS):
+        held: list[list[Ids]] = [[] for _ in range(spec.clients)]
+        for label in np.unique(labels):
+            pool = np.flatnonzero(labels == label)
+            draw.shuffle(pool)
+            sizes = np.array([sum(map(len, part)) for part in held])
+            has_room = sizes < len(labels) / spec.clients
+            shares = draw.dirichlet(np.full(spec.clients, spec.alpha)) * has_room
+            shares = shares / shares.sum() if shares.sum() > 0 else has_room / has_room.sum()
+            for part, piece in zip(held, np.split(pool, (np.cumsum(shares) * len(pool)).astype(np.int64)[:-1]), strict=True):
+                part.append(piece)
+        parts = [np.concatenate(part) for part in held]
+        if min(map(len, parts)) >= spec.min_samples:
+            return parts
+    raise _too_small(spec)
+
+
 def _redrawn(spec: DirichletPartition, counts: Ids, draw: np.random.Generator) -> Ids:
     for _ in range(ATTEMPTS):
         sizes = _per_class(spec, counts, draw)
         if sizes.sum(1).min() >= spec.min_samples:
             return sizes
-    raise SpecificationError(
+    raise _too_small(spec)
+
+
+def _too_small(spec: DirichletPartition) -> SpecificationError:
+    return SpecificationError(
         "/problem/partition",
         f"in {ATTEMPTS} draws of Dirichlet({spec.alpha:g}) over {spec.clients} clients one always held fewer than {spec.min_samples} "
         "samples; use fewer clients, a larger alpha or a smaller min_samples",

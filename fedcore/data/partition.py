@@ -24,7 +24,7 @@ def partition(spec: AnyPartition, labels: Ids, seed: int, keys: Ids | None = Non
 
     Raises SpecificationError when the data cannot be divided as asked.
     """
-    parts = _parts(spec, labels, generator(seed if spec.seed is None else spec.seed, "partition"), keys)
+    parts = _parts(spec, labels, seed if spec.seed is None else spec.seed, keys)
     fewest, least = min(map(len, parts)), getattr(spec, "min_samples", 1)
     if fewest < least:
         detail = f"one client would hold {fewest} of the {len(labels)} samples, fewer than {least}; use fewer clients"
@@ -32,12 +32,13 @@ def partition(spec: AnyPartition, labels: Ids, seed: int, keys: Ids | None = Non
     return parts
 
 
-def _parts(spec: AnyPartition, labels: Ids, draw: np.random.Generator, keys: Ids | None) -> list[Ids]:
+def _parts(spec: AnyPartition, labels: Ids, seed: int, keys: Ids | None) -> list[Ids]:
+    draw = generator(seed, "partition")
     match spec:
         case IidPartition():
             return list(np.array_split(draw.permutation(len(labels)), spec.clients))
         case DirichletPartition():
-            return dirichlet(spec, labels, draw)
+            return dirichlet(spec, labels, seed)
         case ShardsPartition():
             return _shards(spec, labels, draw)
         case ClassesPerClientPartition():

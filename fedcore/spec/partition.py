@@ -32,6 +32,8 @@ class DirichletPartition(_Divided):
     - `per_class` (Yurochkin et al.; FedNova, Section V; FedAWARE; NIID-Bench): each class is divided over the clients by one draw of
       Dirichlet(alpha, ..., alpha), where a client that already holds n / N samples gets no more; all is redrawn until no client is too
       small. Sizes are unequal.
+    - `fednova` (FedNova's code): the same, drawn by NumPy's legacy generator just as there. With `clients: 16, alpha: 0.1, seed: 2020` on
+      CIFAR-10, E = 2 and batches of 32 this is Table I's split, of 16 to 408 local steps.
     - `per_client` (Hsu et al., 2019): clients of equal size, one after another, draw their samples by class probabilities of their own,
       Dirichlet(alpha q) with q the classes' shares of the data; what is exhausted is drawn no more.
     - `feddyn` (FedDyn's code): the same with Dirichlet(alpha, ..., alpha), the clients taking turns at random.
@@ -40,7 +42,7 @@ class DirichletPartition(_Divided):
     kind: Literal["dirichlet"]
     alpha: Annotated[float, Field(gt=0, le=1e6)]
     """Concentration: small is heterogeneous (0.1), large is nearly iid (100)."""
-    variant: Literal["per_class", "per_client", "feddyn"] = "per_class"
+    variant: Literal["per_class", "fednova", "per_client", "feddyn"] = "per_class"
     """What is drawn for what."""
     min_samples: Annotated[int, Field(ge=1, le=1_000_000)] = 10
     """The fewest samples any client may hold."""
