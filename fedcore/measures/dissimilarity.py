@@ -12,7 +12,8 @@ from fedcore.measures.base import Measured
 from fedcore.problems import Problem
 
 Floats = NDArray[np.float64]
-CHUNK_BYTES = 256 << 20
+CHUNK_BYTES = 64 << 20
+"""What the gradients of a chunk of clients may take in float64."""
 
 
 def dissimilarity(problem: Problem, x: Tensor, surrogate: Floats | None = None) -> Measured:

@@ -97,6 +97,9 @@ def test_pictures_and_models_are_written_where_told(fedq: Fedq, client: Client, 
     picture, model = tmp_path / "curve.png", tmp_path / "model.safetensors"
     assert fedq("figure", experiment, "--output", str(picture), "--x", "bytes") == (0, f"{picture}\n", "")
     assert picture.read_bytes().startswith(b"\x89PNG")
+    timeless = fedq("figure", experiment, "--output", str(picture), "--x", "time")
+    assert timeless.code == 4
+    assert "has a simulated clock" in timeless.err
     done, waiting, *_ = client.runs(experiment)
     assert fedq("model", done.id, "--output", str(model)) == (0, f"{model}\n", "")
     assert model.stat().st_size > 0

@@ -119,6 +119,20 @@ def test_files_arrive_whole_in_memory_and_on_disk(service: Service, client: Clie
     assert {file.name for file in tmp_path.iterdir()} == {"curve.svg", "curve.PNG", "model.safetensors", "checkpoint.safetensors"}
 
 
+def test_curves_are_drawn_and_listed_over_simulated_time(service: Service, client: Client) -> None:
+    timed = client.submit({**TINY, "systems": {"devices": {"steps_per_second": {"kind": "constant", "value": 4}}}})
+    carry_out(service.database, service.storage, 1)
+    assert b"simulated seconds" in client.figure(timed.id, metric="distance", x="time")
+    results = client.results(timed.id)
+    assert [line["simulated_seconds"] for line in results.curves if line["metric"] == "distance"] == [0.5, 1.0, 1.5]
+    assert [line["mean"] for line in results.summary if line["metric"] == "simulated_seconds"] == [1.5]
+    assert [line["simulated_seconds"] for line in client.metrics(timed.id)] == [0.5, 1.0, 1.5]
+    timeless = client.submit(TINY)
+    carry_out(service.database, service.storage, 1)
+    with pytest.raises(NotFoundError, match="simulated clock"):
+        client.figure(timeless.id, x="time")
+
+
 def test_a_figure_is_svg_or_png(client: Client, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"\.svg or \.png"):
         client.save_figure("exp_any", tmp_path / "curve.jpg")
