@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.algorithms.base import AlgorithmSpec
-from fedcore.algorithms.min_norm import gram_matrix, min_norm, unit_lengths
+from fedcore.algorithms.min_norm import inner_products, min_norm, unit_lengths
 from fedcore.core import Aggregator, Cohort, Combined, Vectors
 from fedcore.spec.base import Decay
 
@@ -21,7 +21,7 @@ class MinNormMomentum(Aggregator):
     """m_i <- alpha m_i + (1 - alpha) delta_i for the cohort; the direction is the min-norm point of all m_i there are.
 
     The book holds, of the V clients that have taken part in the order in which they first did: `clients` [V],
-    `momenta` [V, D], and `weights` [V], the last round's lambda.
+    `momenta` [V, D], their inner products `gram` [V, V], and `weights` [V], the last round's lambda.
     """
 
     alpha: float = 0.5
@@ -29,7 +29,12 @@ class MinNormMomentum(Aggregator):
     first: First = "gradient"
 
     def start(self, x: Tensor) -> Vectors:
-        return {"clients": x.new_zeros(0).long(), "momenta": x.new_zeros((0, len(x))), "weights": x.new_zeros(0).double()}
+        return {
+            "clients": x.new_zeros(0).long(),
+            "momenta": x.new_zeros((0, len(x))),
+            "gram": x.new_zeros((0, 0)).double(),
+            "weights": x.new_zeros(0).double(),
+        }
 
     def size(self) -> tuple[int, int]:
         return 0, 1
@@ -41,16 +46,26 @@ class MinNormMomentum(Aggregator):
         rows = (cohort.clients[:, None] == clients).long().argmax(1)
         fresh = (1 - self.alpha) + (self.alpha * new.to(deltas) if self.first == "gradient" else 0 * new.to(deltas))
         momenta[rows] = self.alpha * momenta[rows] + fresh[:, None] * deltas
-        weights, counts = self._weigh(momenta)
-        return Combined(counts @ momenta, counts[rows] * fresh, {"clients": clients, "momenta": momenta, "weights": weights})
+        gram = _updated(book["gram"], momenta, rows)
+        weights, lengths = self._weigh(gram)
+        counts = (weights * lengths).to(momenta)
+        kept = {"clients": clients, "momenta": momenta, "gram": gram, "weights": weights}
+        return Combined(counts @ momenta, counts[rows] * fresh, kept)
 
-    def _weigh(self, momenta: Tensor) -> tuple[Tensor, Tensor]:
-        """lambda [V], and what each of the momenta [V, D] counts in the direction, [V]."""
-        gram = gram_matrix(momenta)
+    def _weigh(self, gram: Tensor) -> tuple[Tensor, Tensor]:
+        """lambda [V], and what each of the momenta is multiplied by first, [V], given their inner products [V, V]."""
         lengths = unit_lengths(gram) if self.normalise else gram.new_ones(len(gram))
         uniform = gram.new_ones(len(gram)) / len(gram)
-        weights = min_norm(gram * lengths * lengths[:, None], uniform).to(gram.device)
-        return weights, (weights * lengths).to(momenta)
+        return min_norm(gram * lengths * lengths[:, None], uniform).to(gram.device), lengths
+
+
+def _updated(gram: Tensor, momenta: Tensor, rows: Tensor) -> Tensor:
+    """A new tensor: the inner products of `momenta` [V, D], of which only `rows` [M] are not those in `gram`."""
+    updated = gram.new_zeros((len(momenta), len(momenta)))
+    updated[: len(gram), : len(gram)] = gram
+    changed = inner_products(momenta[rows], momenta)
+    updated[rows], updated[:, rows] = changed, changed.T
+    return updated
 
 
 def _longer(old: Tensor, new: Tensor) -> Tensor:

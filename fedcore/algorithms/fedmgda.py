@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from fedcore.algorithms.base import AlgorithmSpec
-from fedcore.algorithms.min_norm import gram_matrix, min_norm, unit_lengths
+from fedcore.algorithms.min_norm import inner_products, min_norm, unit_lengths
 from fedcore.core import Aggregator, Cohort, Combined, Vectors
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class CommonDescent(Aggregator):
         return {"clients": x.new_zeros(0).long(), "weights": x.new_zeros(0).double()}
 
     def combine(self, deltas: Tensor, cohort: Cohort, book: Vectors) -> Combined:
-        gram = gram_matrix(deltas)
+        gram = inner_products(deltas, deltas)
         lengths = unit_lengths(gram)
         centre = cohort.weights.double()
         weights = min_norm(gram * lengths * lengths[:, None], centre / centre.sum(), self.epsilon).to(lengths)

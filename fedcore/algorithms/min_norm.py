@@ -16,13 +16,13 @@ TOLERANCE = 1e-13
 """Of the optimality conditions, relative to the largest |g_i|^2."""
 
 
-def gram_matrix(vectors: Tensor) -> Tensor:
-    """All inner products [V, V] of vectors [V, D], in float64, without a copy of all of them."""
-    gram = vectors.new_zeros((len(vectors), len(vectors))).double()
-    for start in range(0, vectors.shape[1], CHUNK):
-        wide = vectors[:, start : start + CHUNK].double()
-        gram = gram + wide @ wide.T
-    return gram
+def inner_products(left: Tensor, right: Tensor) -> Tensor:
+    """Those of the rows of `left` [M, D] with the rows of `right` [V, D], [M, V], in float64, without a copy of all of them."""
+    products = left.new_zeros((len(left), len(right))).double()
+    for start in range(0, left.shape[1], CHUNK):
+        part = slice(start, start + CHUNK)
+        products = products + left[:, part].double() @ right[:, part].double().T
+    return products
 
 
 def unit_lengths(gram: Tensor) -> Tensor:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedcore import run
+from fedcore import ExperimentSpec, run
+from fedcore.data.plan import Work, mini_batches
 from fedcore.systems.participation import draw
 from tests.documents import QUADRATIC, Document, specification
 
@@ -403,3 +404,37 @@ def test_the_schemes_of_li_et_al(scheme: Document, longhand: Callable[[Vector, l
     cohorts = [np.repeat(row.clients, row.times).tolist() for row in drawn]
     iterates = np.array([report.extra["x"] for report in run(spec)])
     np.testing.assert_allclose(iterates, trajectory(longhand, cohorts), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("engine", ["reference", "vectorised"])
+def test_fedsvrg_compares_each_mini_batch_at_both_models(engine: str) -> None:
+    draw_data = np.random.default_rng(2)
+    a, b = draw_data.normal(size=(3, 7, 2)), draw_data.normal(size=(3, 7))
+    clients = [{"A": a[i].tolist(), "b": b[i].tolist()} for i in range(3)]
+    spec = ExperimentSpec.model_validate(
+        {
+            "name": "mini-batches",
+            "problem": {"dataset": {"kind": "least_squares", "clients": clients}},
+            "algorithm": {"kind": "fedsvrg"},
+            "local": {"lr": 0.3, "epochs": 2, "batch_size": 3},
+            "rounds": 4,
+            "evaluation": {"record_parameters": True},
+            "execution": {"engine": engine},
+        }
+    )
+
+    def slope(i: int, y: Vector, rows: NDArray[np.int64]) -> Vector:
+        return a[i][rows].T @ (a[i][rows] @ y - b[i][rows]) / len(rows)
+
+    x, expected = np.zeros(2), []
+    for round in range(1, 5):
+        g, models = np.mean([slope(i, x, np.arange(7)) for i in range(3)], axis=0), []
+        for i in range(3):
+            y, batches = x, mini_batches(0, round, i, 7, Work(6, 3))
+            for batch in batches:
+                rows = batch[batch >= 0]
+                y = y - 0.3 / len(batches) * (slope(i, y, rows) - slope(i, x, rows) + g)
+            models.append(y)
+        x = np.mean(models, axis=0)
+        expected.append(x)
+    np.testing.assert_allclose([report.extra["x"] for report in run(spec)], expected, rtol=0, atol=1e-10)
