@@ -65,7 +65,7 @@ async def upload(
         record, made = keep(file, name, idempotency_key, database, storage, settings)
         return dataset_answer(record), made
 
-    # One at a time: each holds its arrays in memory.
+    # One at a time: whoever checks it holds its arrays in memory.
     answer, made = await to_thread.run_sync(work, limiter=gate)
     response.status_code = 201 if made else 200
     response.headers["Location"] = f"{router.prefix}/{answer.id}"

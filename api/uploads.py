@@ -14,6 +14,7 @@ from fedcore.storage import Storage
 from fedcore.store import Database, datasets
 from fedcore.store.tables import DatasetRecord
 from fedcore.uploads import shelves
+from fedcore.uploads.apart import read_apart
 from fedcore.uploads.limits import Limits
 
 _BINARY = {"type": "string", "format": "binary", "description": "An NPZ or Parquet file."}
@@ -47,18 +48,14 @@ def keep(
     file: BinaryIO, name: str, idempotency_key: str | None, database: Database, storage: Storage, settings: Settings
 ) -> tuple[DatasetRecord, bool]:
     """Check the upload in `file` and keep what it holds; says whether that is a new data set. Raises UploadError, IdempotencyError."""
-    from fedcore.uploads.reading import read  # loads NumPy, which only uploads need here
-
-    samples = read(file, Limits.of(settings))
-    content, sizes = samples.content, samples.client_sizes
-    with database.reading() as session:
-        dataset_id = datasets.new_id(session)
-    key = shelves.key(dataset_id, content.digest)
-    with tempfile.NamedTemporaryFile(dir=_folder(settings)) as kept:
-        samples.save(kept)
-        kept.flush()
-        size_bytes = kept.tell()
-        storage.put_file(key, Path(kept.name))
+    with tempfile.TemporaryDirectory(dir=_folder(settings)) as folder:
+        kept = Path(folder) / "kept.npz"
+        content, client_sizes = read_apart(file, kept, Limits.of(settings))
+        size_bytes = kept.stat().st_size
+        with database.reading() as session:
+            dataset_id = datasets.new_id(session)
+        key = shelves.key(dataset_id, content.digest)
+        storage.put_file(key, kept)
     record = None
     try:
         with database.transaction() as session:
@@ -67,7 +64,7 @@ def keep(
                 dataset_id,
                 content,
                 name=name,
-                client_sizes=sizes._asdict() if sizes else {},
+                client_sizes=client_sizes or {},
                 size_bytes=size_bytes,
                 idempotency_key=idempotency_key,
             )

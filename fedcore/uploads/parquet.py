@@ -147,7 +147,12 @@ def _fill_from_columns(parquet: Any, columns: Sequence[str], features: NDArray[A
 
 
 def _column(parquet: Any, name: str) -> Any:
-    return parquet.read([name], use_threads=False).column(0)
+    column = parquet.read([name], use_threads=False).column(0)
+    # Else an entry of a dictionary that is not there would be looked up in whatever memory follows.
+    column.validate(full=True)
+    if len(column) != parquet.metadata.num_rows:
+        raise UploadError(name, f"holds {len(column)} rows, but the file's description says {parquet.metadata.num_rows}")
+    return column
 
 
 def _numbers(name: str, column: Any) -> NDArray[Any]:

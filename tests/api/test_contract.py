@@ -18,7 +18,7 @@ from fedcore.store import Database
 from tests.api.histories import TWO_ARMS, submit, write
 from tests.documents import Document
 from tests.store.acts import report
-from tests.uploads.files import arrays, npz
+from tests.store.test_datasets import keep
 
 AnyCase = Case[Any]
 EXAMPLES = 30
@@ -55,8 +55,7 @@ def known(http: httpx.Client, rows: Database) -> dict[str, str]:
     """Path parameters that lead somewhere: to a finished experiment and one of its runs."""
     made = submit(http, TWO_ARMS)
     held = write(rows, lambda _: [report(round, train_loss=1.0 / round) for round in (1, 2, 3)], 6)
-    dataset = http.post("/v1/datasets", params={"name": "mine"}, content=npz(arrays())).json()
-    return {"dataset_id": dataset["id"], "experiment_id": made["id"], "run_id": held[0].run_id, "name": "demo"}
+    return {"dataset_id": keep(rows).id, "experiment_id": made["id"], "run_id": held[0].run_id, "name": "demo"}
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_data_set_is_added_listed_shown_and_deleted(fedq: Fedq, client: Client, file: Path) -> None:
     added = fedq("dataset", "add", str(file))
     id = added.out.strip()
@@ -50,6 +51,7 @@ def test_answers_come_as_json(fedq: Fedq, file: Path) -> None:
     assert json.loads(fedq("dataset", "list", "--limit", "1", "--json").out) == [added]
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_told_by_exit_code_and_place(fedq: Fedq, client: Client, file: Path, tmp_path: Path) -> None:
     assert fedq("dataset", "add", str(tmp_path / "nowhere.npz")).code == 2
     file.write_bytes(npz(arrays(label=np.ones(60, int))))

@@ -13,6 +13,7 @@ from tests.api.test_datasets import on
 from tests.uploads.files import arrays, npz, parquet
 
 
+@pytest.mark.slow
 def test_a_file_and_the_arrays_in_it_are_the_same_data_set(client: Client, tmp_path: Path) -> None:
     file = tmp_path / "hospitals.npz"
     file.write_bytes(npz(arrays()))

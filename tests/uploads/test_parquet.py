@@ -1,5 +1,7 @@
 """Parquet: the same samples as NPZ, and never believed."""
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -95,3 +97,11 @@ def test_a_file_cut_short_or_damaged_is_refused() -> None:
     garbled = bytearray(whole)
     garbled[-200:-8] = bytes(192)
     assert "not a readable Parquet file" in _refusal(bytes(garbled)).detail
+
+
+@pytest.mark.slow
+def test_a_file_damaged_anywhere_is_refused_or_read_and_at_worst_ends_its_reader() -> None:
+    done = subprocess.run([sys.executable, "-m", "tests.uploads.damage"], capture_output=True, text=True, check=True)
+    ends = set(done.stdout.split("\n")[:-1])
+    assert "refused" in ends
+    assert ends <= {"read", "refused", "aborted"}

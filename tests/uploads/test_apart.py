@@ -1,0 +1,74 @@
+"""Uploads are checked where they can break nothing."""
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedcore.errors import UploadError
+from fedcore.uploads import apart
+from fedcore.uploads.apart import read_apart
+from fedcore.uploads.canonical import load
+from fedcore.uploads.limits import Limits
+from tests.uploads.files import LIMITS, arrays, npz, parquet, take
+
+
+def _apart(data: bytes, folder: Path, limits: Limits = LIMITS) -> apart.Taken:
+    source = folder / "source"
+    source.write_bytes(data)
+    with source.open("r+b") as file:
+        return read_apart(file, folder / "target", limits)
+
+
+def test_it_gives_what_reading_it_here_gives(tmp_path: Path) -> None:
+    for data in (npz(arrays()), parquet(arrays(client=None))):
+        here = take(data)
+        content, sizes = _apart(data, tmp_path)
+        assert content == here.content
+        assert sizes == (here.client_sizes and here.client_sizes._asdict())
+        assert load(io.BytesIO((tmp_path / "target").read_bytes()), content).digest == here.digest
+
+
+def test_what_is_wrong_is_told_as_it_is_here(tmp_path: Path) -> None:
+    data = npz(arrays(label=np.ones(60, int)))
+    with pytest.raises(UploadError) as here:
+        take(data)
+    with pytest.raises(UploadError) as there:
+        _apart(data, tmp_path)
+    assert (there.value.name, there.value.detail) == (here.value.name, here.value.detail)
+
+
+def test_a_reader_that_ends_badly_or_never_refuses_the_upload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = tmp_path / "reader"
+    monkeypatch.setattr(sys, "executable", str(reader))
+    for script, told in (("kill -ABRT $$", "its reader failed on it"), ("echo why >&2; exit 1", "its reader failed on it")):
+        reader.write_text(f"#!/bin/sh\n{script}\n")
+        reader.chmod(0o755)
+        with pytest.raises(UploadError, match=told):
+            _apart(npz(arrays()), tmp_path)
+    assert "why" in caplog.text
+    monkeypatch.setattr(apart, "TIMEOUT_S", 0.05)
+    reader.write_text("#!/bin/sh\nexec sleep 5\n")
+    with pytest.raises(UploadError, match=r"took longer than 0\.05 seconds"):
+        _apart(npz(arrays()), tmp_path)
+
+
+def test_a_reader_takes_no_more_memory_than_an_upload_may(tmp_path: Path) -> None:
+    tight = tmp_path / "tight.py"
+    tight.write_text(
+        "import numpy as np\n"
+        "from fedcore.uploads.apart import bound_memory\n"
+        "from fedcore.uploads.limits import Limits\n"
+        "bound_memory(Limits(1 << 20, 1, 1))\n"
+        "try:\n"
+        "    np.zeros(5 << 30, np.uint8)\n"
+        "except MemoryError:\n"
+        "    raise SystemExit(7)\n"
+    )
+    done = subprocess.run([sys.executable, str(tight)], check=False)
+    assert done.returncode == 7
