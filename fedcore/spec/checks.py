@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 from fedcore.algorithms.server import OwnServer, SgdServer
 from fedcore.compression import Sparsifier
 from fedcore.errors import SpecificationError
-from fedcore.spec.dataset import KeyedDataset
 from fedcore.spec.exact import Quadratic
 from fedcore.spec.model import Logistic
-from fedcore.spec.parameters import misfit
 from fedcore.spec.participation import AnyParticipation, Bernoulli, Full, Trace, WithoutReplacement, WithReplacement
-from fedcore.spec.partition import ShardsPartition
-from fedcore.spec.shapes import data_shape, dimension, population
+from fedcore.spec.problem_checks import check_fit
+from fedcore.spec.shapes import dimension, population
 from fedcore.spec.system_checks import check_systems
 from fedcore.spec.systems import AnyBatch, AnyWork, PerClient, WorkTrace
 
@@ -27,13 +25,12 @@ MAX_LISTED_CLIENTS = 1_000
 
 def check(spec: ExperimentSpec) -> None:
     """Refuse combinations that no single block can see; raises SpecificationError."""
-    _check_model(spec)
+    check_fit(spec.problem)
     _check_engine(spec)
     clients, dim = population(spec.problem), dimension(spec.problem)
     if dim > MAX_PARAMETERS:
         raise SpecificationError("/problem/model", f"a model may have at most {MAX_PARAMETERS} parameters, this one has {dim}")
     _check_length(spec)
-    _check_partition(spec, clients)
     _check_participation(spec, clients)
     _check_weighting(spec)
     for field, work in (("epochs", spec.systems.epochs), ("steps", spec.systems.steps), ("batch_size", spec.systems.batch_size)):
@@ -74,13 +71,6 @@ def _check_server(spec: ExperimentSpec) -> None:
         )
 
 
-def _check_model(spec: ExperimentSpec) -> None:
-    model = spec.problem.model
-    reason = misfit(model, data_shape(spec.problem.dataset)) if model else None
-    if reason:
-        raise SpecificationError("/problem/model", reason)
-
-
 def _check_length(spec: ExperimentSpec) -> None:
     given = [spec.local.epochs, spec.local.steps, spec.systems.epochs, spec.systems.steps]
     if all(length is None for length in given):
@@ -90,27 +80,6 @@ def _check_length(spec: ExperimentSpec) -> None:
     stragglers = spec.systems.stragglers
     if stragglers and stragglers.unit == "epochs" and (spec.local.steps or spec.systems.steps):
         raise SpecificationError("/systems/stragglers/unit", "the work is given in steps, so there are no epochs to draw; use `steps`")
-
-
-def _check_partition(spec: ExperimentSpec, clients: int) -> None:
-    partition = spec.problem.partition
-    if partition is None:
-        return
-    known = not isinstance(spec.problem.dataset, KeyedDataset)
-    shape = data_shape(spec.problem.dataset)
-    if isinstance(partition, ShardsPartition):
-        clients *= partition.shards_per_client
-    least = getattr(partition, "min_samples", 1)
-    if known and clients * least > shape.train_samples:
-        raise SpecificationError(
-            "/problem/partition", f"{clients} parts of at least {least} samples need more than the {shape.train_samples} there are"
-        )
-    classes = getattr(partition, "classes", 0)
-    if classes > shape.classes:
-        raise SpecificationError(
-            "/problem/partition/classes",
-            f"{spec.problem.dataset.kind} has {shape.classes} classes, so at most that many per client, not {classes}",
-        )
 
 
 def _check_participation(spec: ExperimentSpec, clients: int) -> None:

@@ -5,10 +5,10 @@ from typing import Self
 from pydantic import model_validator
 
 from fedcore.spec.base import Block
-from fedcore.spec.dataset import AnyDataset, KeyedDataset, comes_divided
+from fedcore.spec.dataset import AnyDataset, comes_divided
 from fedcore.spec.exact import ExactProblem
 from fedcore.spec.model import AnyModel
-from fedcore.spec.partition import AnyPartition, ByKeyPartition
+from fedcore.spec.partition import AnyPartition
 from fedcore.spec.uploaded import Content, Uploaded
 
 
@@ -29,9 +29,6 @@ class Problem(Block):
             raise ValueError(f"{self.dataset.kind} comes divided into clients; leave `partition` out")
         if not divided and self.partition is None:
             raise ValueError(f"{self.dataset.kind} comes in one piece; give a `partition` to divide it over clients")
-        keyed = isinstance(self.dataset, KeyedDataset)
-        if isinstance(self.partition, ByKeyPartition) and not keyed:
-            raise ValueError(f"{self.dataset.kind} does not say whose each sample is; by_key needs femnist, shakespeare or sent140")
         exact = isinstance(self.dataset, ExactProblem)
         if exact and self.model is not None:
             raise ValueError(f"{self.dataset.kind} is its own model; leave `model` out")

@@ -85,8 +85,9 @@ def test_more_clients_than_the_files_hold_are_refused(files: Path) -> None:
 
 
 def test_by_key_needs_data_that_say_whose_they_are() -> None:
-    with pytest.raises(ValueError, match="by_key needs femnist, shakespeare or sent140"):
+    with pytest.raises(SpecificationError, match="by_key needs femnist, shakespeare or sent140") as refusal:
         ExperimentSpec.model_validate(merged(FEMNIST, {"problem": {"dataset": {"kind": "mnist"}}}))
+    assert refusal.value.pointer == "/problem/partition"
 
 
 def test_a_share_of_every_clients_samples_may_be_tested_on(files: Path) -> None:
