@@ -95,18 +95,6 @@ class Rule:
         """Where those of the memory that do not start at zero start, [D] each, given the first model x [D]."""
         return {}
 
-    def tuning(self) -> Mapping[str, float]:
-        """Numbers of the rule that the server adapts after each round, as they start; with none, the losses are not needed."""
-        return {}
-
-    def tuned(self, tuning: Mapping[str, float]) -> Rule:
-        """The rule of a round, given what its numbers have become."""
-        return self
-
-    def adapt(self, tuning: Mapping[str, float], loss: float) -> Mapping[str, float]:
-        """The numbers after a round that led to a model with training loss f(x) = `loss`."""
-        return tuning
-
     def shared(self) -> tuple[str, ...]:
         """Names of the vectors the server broadcasts beside x; they start at zero."""
         return ()
@@ -153,6 +141,18 @@ class Rule:
     def absorb(self, shared: Vectors, sent: Vectors, cohort: Cohort) -> Vectors:
         """The shared vectors [D] after the server has received `sent` [M, D]."""
         return shared
+
+    def tuning(self) -> Mapping[str, float]:
+        """Numbers of the rule that the server adapts after each round, as they start; with none, the losses are not needed."""
+        return {}
+
+    def tuned(self, tuning: Mapping[str, float]) -> Rule:
+        """The rule of a round, given what its numbers have become."""
+        return self
+
+    def adapt(self, tuning: Mapping[str, float], loss: float) -> Mapping[str, float]:
+        """The numbers after a round that led to a model with training loss f(x) = `loss`."""
+        return tuning
 
 
 @dataclass(frozen=True)

@@ -126,6 +126,30 @@ def test_a_run_resumed_at_any_round_ends_bit_identical(case: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ALGORITHMS)
+def test_a_round_that_nobody_takes_part_in_changes_nothing(kind: str) -> None:
+    changes: Document = {"algorithm": {"kind": kind}, "systems": {"steps": {"kind": "constant", "value": 3}}}
+    with_gap = specification(QUADRATIC, **changes, rounds=4, participation={"kind": "trace", "rounds": [[0, 1], [], [2, 3], [0]]})
+    without = specification(QUADRATIC, **changes, rounds=3, participation={"kind": "trace", "rounds": [[0, 1], [2, 3], [0]]})
+    first, second, *_, last = (report.extra["x"] for report in run(with_gap))
+    assert first == second
+    assert last == [report.extra["x"] for report in run(without)][-1]
+
+
+@pytest.mark.parametrize("engine", ["reference", "vectorised"])
+@pytest.mark.parametrize("kind", ALGORITHMS)
+def test_single_precision_stays_single(kind: str, engine: str) -> None:
+    """Only what an aggregator computes weights from may be double."""
+    spec = specification(SYNTHETIC, algorithm={"kind": kind}, rounds=2, execution={"engine": engine, "precision": "float32"})
+    simulation = Simulation(spec, seed=0)
+    while not simulation.finished:
+        simulation.advance()
+    server = simulation._server
+    vectors = [server.x, *server.optimiser.values(), *server.shared.values(), *simulation._clients.gather(np.arange(8)).values()]
+    vectors += [kept for kept in server.book.values() if kept.shape[-1:] == server.x.shape]
+    assert {vector.dtype for vector in vectors} == {torch.float32}
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
 def test_arms_that_share_a_seed_do_the_same_work(kind: str) -> None:
     def work(document: str) -> list[tuple[int, int]]:
         return [(report.round, report.local_steps) for report in run(specification(SYNTHETIC, algorithm={"kind": document}))]

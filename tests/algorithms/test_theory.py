@@ -53,6 +53,42 @@ def test_one_client_is_gradient_descent() -> None:
     np.testing.assert_allclose(final(participation={"kind": "trace", "rounds": [[2]] * 8}), x, rtol=1e-12)
 
 
+ALONE: dict[str, tuple[dict[str, Any], float]] = {
+    "fedavg": ({"kind": "fedavg"}, 0.05),
+    "fedavg variance-reduced": ({"kind": "fedavg", "variance_reduction": True}, 0.05),
+    "fednova": ({"kind": "fednova"}, 0.05),
+    "fednova variance-reduced": ({"kind": "fednova", "variance_reduction": True}, 0.05),
+    "scaffold, option 1": ({"kind": "scaffold", "option": 1}, 0.05),
+    "scaffold, option 2": ({"kind": "scaffold", "option": 2}, 0.05),
+    "vrlsgd": ({"kind": "vrlsgd"}, 0.05),
+    "fedaware": ({"kind": "fedaware", "alpha": 0.0}, 0.05),
+    "fedlin": ({"kind": "fedlin"}, 0.05 * 6),
+    "fedsvrg": ({"kind": "fedsvrg"}, 0.05 * 6),
+}
+"""Algorithms that have nothing to correct where there is one client, with the step size that makes six steps of 0.05 each."""
+
+
+@pytest.mark.parametrize("case", ALONE)
+def test_a_population_of_one_is_gradient_descent(case: str) -> None:
+    algorithm, lr = ALONE[case]
+    x0 = x = np.array([1.0, -2.0, 0.5])
+    for _ in range(8 * 6):
+        x = x - 0.05 * (H[0] @ x - E[0])
+    alone = final(
+        problem={"dataset": {"clients": CLIENTS[:1], "x0": x0.tolist()}},
+        systems={"steps": {"kind": "constant", "value": 6}},
+        local={"lr": lr},
+        algorithm=algorithm,
+    )
+    np.testing.assert_allclose(alone, x, rtol=1e-11)
+
+
+def test_keeping_every_entry_is_no_compression_of_gradients_either() -> None:
+    whole = {"kind": "top_k", "delta": 1}
+    fedlin = {"algorithm": {"kind": "fedlin"}}
+    np.testing.assert_allclose(final(compression={"uplink": whole, "downlink": whole}, **fedlin), final(**fedlin), rtol=1e-13)
+
+
 def test_keeping_every_entry_is_no_compression() -> None:
     whole = {"kind": "top_k", "delta": 1}
     np.testing.assert_allclose(final(compression={"uplink": whole, "downlink": whole}), final(), rtol=1e-13)

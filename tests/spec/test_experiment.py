@@ -146,6 +146,11 @@ INVALID: dict[str, tuple[dict[str, Any], str]] = {
     "no levels": ({"compression": {"uplink": {"kind": "qsgd", "levels": 0}}}, "greater than or equal to 1"),
     "levels beyond 16 bits": ({"compression": {"uplink": {"kind": "qsgd", "levels": 32_768}}}, "less than or equal to 32767"),
     "a level of a sign": ({"compression": {"uplink": {"kind": "sign", "k": 3}}}, "Extra inputs are not permitted"),
+    "a box wider than the simplex": ({"algorithm": {"kind": "fedmgda", "epsilon": 1.5}}, "less than or equal to 1"),
+    "momenta that never move": ({"algorithm": {"kind": "fedaware", "alpha": 1.0}}, "less than 1"),
+    "a regulariser of no strength": ({"algorithm": {"kind": "feddyn", "alpha": 0.0}}, "greater than 0"),
+    "proximal steps of no size": ({"algorithm": {"kind": "fedsplit", "s": 0.0}}, "greater than 0"),
+    "a first gradient of a kind unknown": ({"algorithm": {"kind": "fedlin", "initial_gradient": "stale"}}, "'exact' or 'zero'"),
     "an absurd number of rounds": ({"rounds": 10**9}, "1000000"),
 }
 
