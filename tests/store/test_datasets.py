@@ -14,6 +14,7 @@ from tests.documents import Document, specification
 from tests.store.acts import ONE_RUN, claim, finish, on_postgresql, read, write
 
 CONTENT = Content(digest="0" * 64, features=(4,), classes=3, clients=7, train_samples=48, test_samples=12)
+SIZES = {"smallest": 6, "median": 7.0, "mean": 6.9, "largest": 8}
 
 
 def keep(database: Database, name: str = "mine", *, digest: str = "0", owner: str = "ann", key: str | None = None) -> DatasetRecord:
@@ -24,7 +25,7 @@ def keep(database: Database, name: str = "mine", *, digest: str = "0", owner: st
             datasets.new_id(session),
             CONTENT.model_copy(update={"digest": digest * 64}),
             name=name,
-            client_sizes={"smallest": 6},
+            client_sizes=SIZES,
             size_bytes=3_000,
             owner=owner,
             idempotency_key=key,
@@ -47,7 +48,7 @@ def submit(database: Database, *records: DatasetRecord, **changes: Any) -> str:
 def test_a_data_set_is_found_as_it_was_stored(database: Database) -> None:
     kept = keep(database)
     found = read(database, datasets.find, kept.id)
-    assert (found.name, found.owner, found.size_bytes, found.client_sizes) == ("mine", "ann", 3_000, {"smallest": 6})
+    assert (found.name, found.owner, found.size_bytes, found.client_sizes) == ("mine", "ann", 3_000, SIZES)
     assert Content.model_validate(found.content) == CONTENT
     with pytest.raises(NotFoundError, match="'set_none'"):
         read(database, datasets.find, "set_none")
