@@ -54,18 +54,25 @@ def resident_mb(file: Path, folder: Path) -> float:
         "local": {"lr": 0.01, "epochs": 2, "batch_size": 10},
         "participation": {"kind": "uniform", "clients_per_round": 100},
         "rounds": 30,
-        "evaluation": {"every": 30},
+        "systems": {
+            "availability": {"kind": "bernoulli", "probability": 0.5},
+            "devices": {"steps_per_second": {"kind": "log_normal", "median": 10, "sigma": 1}},
+        },
+        "evaluation": {"every": 30, "measures": ["train_loss", "surrogate_diversity", "client_accuracy_std", "gamma_inexactness"]},
     }
     simulation = Simulation(specification(document), seed=0, data_dir=folder)
-    while not simulation.finished:
-        simulation.advance()
+    reports = [simulation.advance() for _ in range(30)]
+    assert reports[-1].extra.keys() == {"surrogate_diversity", "client_accuracy_std", "gamma_inexactness", "simulated_seconds"}
     assert len(simulation._clients.state()["ids"]) <= 3_000
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 @pytest.mark.slow
 def test_clients_that_never_took_part_cost_nothing(tmp_path: Path) -> None:
-    """All of the population's memory for logistic regression on 60 features and 10 classes would be 244 MB a vector."""
+    """All of the population's memory for logistic regression on 60 features and 10 classes would be 244 MB a vector.
+
+    Neither do availability, devices and measures over all clients take more than that.
+    """
     draw = np.random.default_rng(0)
     clients = np.arange(2 * POPULATION) % POPULATION
     features = draw.normal(size=(len(clients), 60)).astype(np.float32)

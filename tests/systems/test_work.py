@@ -4,9 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
-from fedcore.data.plan import Work
+from fedcore.data.plan import PADDING, Work, mini_batches
 from fedcore.errors import SpecificationError
 from fedcore.spec.local import LocalSolver
 from fedcore.spec.systems import Systems
@@ -178,3 +180,38 @@ def test_gaussian_steps_are_rounded_and_clipped() -> None:
     counts = np.histogram(steps, np.array([low, *edges[1:-1], high]))[0]
     assert float(stats.chisquare(counts, expected).pvalue) > 1e-3
     assert steps.count(low) / len(steps) == pytest.approx(stats.norm(mean, std).cdf(low + 0.5), abs=0.015)
+
+
+AMOUNTS = st.one_of(
+    st.integers(1, 30).map(lambda value: {"kind": "constant", "value": value}),
+    st.tuples(st.integers(1, 9), st.integers(0, 9)).map(lambda ends: {"kind": "uniform", "low": ends[0], "high": sum(ends)}),
+    st.floats(0.5, 20).map(lambda mean: {"kind": "normal", "mean": mean, "std": 30.0, "high": 40}),
+)
+
+
+@given(
+    sizes=st.lists(st.integers(1, 60), min_size=1, max_size=6),
+    unit=st.sampled_from(["epochs", "steps"]),
+    length=AMOUNTS,
+    batch=AMOUNTS,
+    fraction=st.floats(0, 1),
+    policy=st.sampled_from(["drop", "accept_partial"]),
+    round=st.integers(1, 1_000),
+)
+def test_every_plan_is_work_that_its_client_can_do(
+    sizes: list[int], unit: str, length: Any, batch: Any, fraction: float, policy: str, round: int
+) -> None:
+    systems = {unit: length, "batch_size": batch, "stragglers": {"fraction": fraction, "policy": policy}}
+    spec, clients = Systems.model_validate(systems), np.arange(len(sizes))
+    work, arrives = plan_work(LocalSolver.model_validate({"lr": 0.1}), spec, np.array(sizes), clients, 0, round)
+    assert all(1 <= item.batch_size <= size and item.steps >= 1 for item, size in zip(work, sizes, strict=True))
+    assert arrives.sum() == (np.rint(len(sizes) * (1 - fraction)) if policy == "drop" else len(sizes))
+    again, _ = plan_work(LocalSolver.model_validate({"lr": 0.1}), spec, np.array(sizes), clients, 0, round)
+    assert work == again
+    batches = [mini_batches(0, round, client, size, item) for client, (item, size) in enumerate(zip(work, sizes, strict=True))]
+    for rows, item, size in zip(batches, work, sizes, strict=True):
+        assert rows.shape == (item.steps, item.batch_size)
+        epoch = rows[: -(-size // item.batch_size)]
+        seen = epoch[epoch != PADDING].tolist()
+        assert len(set(seen)) == len(seen)
+        assert len(epoch) < -(-size // item.batch_size) or sorted(seen) == [*range(size)]
