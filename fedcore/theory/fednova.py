@@ -109,6 +109,16 @@ def constants(method: Framework) -> Constants:
     )
 
 
+def sampled_a(share: ArrayLike, method: Framework) -> float:
+    """A' = tau_eff sum_i (w_i^2 / p_i) ||a_i||_2^2 / ||a_i||_1^2, which with q clients drawn by p_i takes the place of A / m as A' / q.
+
+    Of Theorem 3, as its proof has it (eq. (71)): the statement is not legible in the copy at hand.
+    """
+    travelled = np.array([a.sum() for a in method.accumulation])
+    square = np.array([a @ a for a in method.accumulation])
+    return float(method.tau_eff * (method.weights**2 / np.asarray(share) * square / travelled**2).sum())
+
+
 def optimisation_error(method: Framework, problem: Assumptions, gap: float, eta: float, rounds: ArrayLike) -> Floats:
     """The bound on min_t E|grad F~|^2 of the surrogate F~ = sum_i w_i F_i after `rounds` [T] (Theorem 1 with its step size eta).
 

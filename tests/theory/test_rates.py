@@ -121,6 +121,16 @@ def test_the_constants_of_plain_sgd_by_hand() -> None:
     assert found.c == 72
 
 
+def test_sampling_adds_the_noise_of_fewer_clients() -> None:
+    """The variance of (1/q) sum_j (w_l / p_l) n_l over draws l by p, each n_i with variance ||a_i||_2^2 / ||a_i||_1^2 = 1/tau_i."""
+    method = fednova.fedavg(SHARE, VECTORS)
+    draw = np.random.default_rng(0)
+    chosen = draw.choice(3, (200_000, 2), p=SHARE)
+    noise = draw.normal(size=chosen.shape) / np.sqrt(method.steps[chosen])
+    measured = (method.weights[chosen] / SHARE[chosen] * noise).mean(1).var()
+    assert fednova.sampled_a(SHARE, method) / method.tau_eff / 2 == pytest.approx(measured, rel=0.02)
+
+
 def test_momentum_enters_by_its_largest_entry() -> None:
     one = fednova.Framework([fednova.momentum(2, 0.5)], np.ones(1), 2.0)
     found = fednova.constants(one)
