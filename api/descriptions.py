@@ -1,5 +1,6 @@
 """Uploaded data sets in a document, described by their ids: what is stored and run names the very content."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -7,6 +8,7 @@ from fedcore.errors import NotFoundError, SpecificationError
 from fedcore.store import Database, datasets
 
 _Change = Callable[[Any, str], Any]
+_PART = re.compile(r"problem\.dataset\.(id|content)(\.|$)")
 
 
 def describe(document: Any, database: Database, at: str = "") -> Any:
@@ -26,6 +28,11 @@ def describe(document: Any, database: Database, at: str = "") -> Any:
         return _changed(block, {"dataset": dataset}, pointer)
 
     def sweep(block: Any, pointer: str) -> Any:
+        for path in block if isinstance(block, dict) else ():
+            if _PART.match(path):
+                raise SpecificationError(
+                    f"{pointer}/{path}", "an id and its content go together: sweep `problem.dataset`, whole blocks of it"
+                )
         return _changed(block, {"problem": _each(problem), "problem.dataset": _each(dataset)}, pointer)
 
     return _changed(document, {"problem": problem, "sweep": sweep}, at)

@@ -234,8 +234,10 @@ def test_a_sweep_may_change_the_data_set_but_not_slip_in_another_content(http: h
     first, second = uploaded(http), uploaded(http, label=np.arange(60) % 2)
     assert [arm["name"] for arm in submit(http, on(first, second))["arms"]] == [f"uploaded id={first}", f"uploaded id={second}"]
     for path, value in (("id", second), ("content.classes", 2)):
-        answer = http.post("/v1/experiments", json=on(first) | {"sweep": {f"problem.dataset.{path}": [value]}})
-        assert flaws(answer)[0][0] == "/problem/dataset/content"
+        for dry_run in (True, False):
+            document = on(first) | {"sweep": {f"problem.dataset.{path}": [value]}}
+            answer = http.post("/v1/experiments", params={"dry_run": dry_run}, json=document)
+            assert flaws(answer)[0][0] == f"/sweep/problem.dataset.{path}"
 
 
 def test_a_data_set_is_kept_while_an_unfinished_experiment_uses_it(http: httpx.Client, settings: Settings, rows: Database) -> None:

@@ -1,7 +1,7 @@
 """Users' own data give what the same data give when they are built in, or worked out by hand."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from fedcore.data.uploaded import uploaded
 from fedcore.errors import DataUnavailableError, UploadError
 from fedcore.experiment import Simulation
 from fedcore.spec.dataset import Digits, Synthetic
+from fedcore.spec.evaluation import Measure
 from fedcore.spec.uploaded import Uploaded
 from fedcore.uploads.local import keep, shelf
 from tests.documents import SYNTHETIC, Document, merged, specification
@@ -114,6 +115,21 @@ def test_federated_regression_is_the_recursion_worked_out_by_hand(kept: Any, tmp
     assert report.train_loss == pytest.approx(losses[train].mean() + 0.005 * theta @ theta, abs=1e-10)
     assert report.test_loss == pytest.approx(losses[~train].mean(), abs=1e-10)
     assert report.test_accuracy is None
+
+
+def test_for_real_labels_each_measure_is_finite_or_left_out(kept: Any, tmp_path: Path) -> None:
+    document = {
+        "name": "regression",
+        "problem": {"dataset": kept(arrays(label=np.linspace(-1, 1, 60))), "model": {"kind": "linear"}},
+        "algorithm": {"kind": "fedavg"},
+        "local": {"lr": 0.1, "epochs": 1, "batch_size": 4},
+        "rounds": 1,
+        "evaluation": {"measures": list(get_args(Measure))},
+    }
+    report = Simulation(specification(document), 0, data_dir=tmp_path).advance()
+    assert report.test_accuracy is None
+    assert not [name for name in report.extra if "accuracy" in name]
+    assert np.isfinite([report.train_loss, report.test_loss, *report.extra.values()]).all()  # type: ignore[arg-type]
 
 
 def test_each_client_holds_its_training_samples_in_the_order_of_the_file(kept: Any, tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ import io
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fedcore.errors import DataUnavailableError
 from fedcore.uploads.canonical import Samples, load
-from tests.uploads.files import arrays, npz, take
+from tests.uploads.files import arrays, npz, parquet, take
 
 
 def _saved(samples: Samples) -> bytes:
@@ -57,3 +59,22 @@ def test_damaged_and_exchanged_files_are_found_out() -> None:
         load(io.BytesIO(_saved(other)), samples.content)
     with pytest.raises(DataUnavailableError, match="upload it again"):
         load(io.BytesIO(whole[:100]), samples.content)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.data())
+def test_whatever_is_uploaded_every_sample_is_trained_on_by_one_client_or_tested_on(data: st.DataObject) -> None:
+    n, d = data.draw(st.integers(2, 12)), data.draw(st.integers(1, 4))
+    kind = data.draw(st.sampled_from(["uint8", "int16", "int64", "float16", "float32", "float64", "bool"]))
+    draw = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    client = draw.integers(-2, 3, n)
+    test = draw.random(n) < 0.5
+    test[[np.flatnonzero(client == one)[0] for one in np.unique(client)]] = False
+    held = {"features": draw.integers(0, 2, (n, d)).astype(kind), "label": np.arange(n) % 2, "client": client, "test": test}
+    samples = take(npz(held))
+    assert samples.digest == take(parquet(held)).digest == take(parquet(held, lists=True)).digest
+    assert samples.sizes is not None
+    assert samples.sizes.min() >= 1
+    assert samples.sizes.sum() + test.sum() == n
+    assert samples.sizes.tolist() == [int(((client == one) & ~test).sum()) for one in np.unique(client)]
+    np.testing.assert_array_equal(samples.features, held["features"])
