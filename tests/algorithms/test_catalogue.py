@@ -32,6 +32,17 @@ VARIANTS: dict[str, Document] = {
     "compressed at random": compressed("rand_k", "qsgd", error_feedback=True),
     "quantised": compressed("qsgd", "rand_k", error_feedback=False),
     "signs": compressed("sign", "top_k", error_feedback=True),
+    "late and out of reach": {
+        "participation": {"kind": "bernoulli", "probability": 0.6},
+        "systems": {
+            "availability": {"kind": "trace", "rounds": [[0, 1, 2, 4, 5, 7], [3, 4, 5, 6], []]},
+            "devices": {
+                "steps_per_second": {"kind": "log_normal", "median": 10, "sigma": 1},
+                "latency_seconds": {"kind": "constant", "value": 0.1},
+            },
+            "deadline": {"seconds": 4, "policy": "accept_partial"},
+        },
+    },
 }
 OPTIONS: dict[str, Document] = {
     "fedprox, adaptive": {"kind": "fedprox", "mu": 1.0, "adaptive": True},
