@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedcore.data.augment import CropFlip
 from fedcore.errors import SpecificationError
 
 Ids = NDArray[np.int64]
@@ -64,11 +65,15 @@ class Dataset:
     """Whose each sample is, where the data say so."""
     vectors: Tensor | None = None
     """[V, E] the fixed vector of each symbol, where symbols have such."""
+    augmentation: CropFlip | None = None
+    """How training samples are varied while clients train; absent, not at all."""
 
     def to(self, device: str, dtype: torch.dtype) -> Dataset:
         """The same on another device, numbers in another type."""
         vectors = None if self.vectors is None else self.vectors.to(device, dtype)
-        return replace(self, train=self.train.to(device, dtype), test=self.test.to(device, dtype), vectors=vectors)
+        augmentation = self.augmentation and self.augmentation.to(device, dtype)
+        train, test = self.train.to(device, dtype), self.test.to(device, dtype)
+        return replace(self, train=train, test=test, vectors=vectors, augmentation=augmentation)
 
 
 def with_tests_of(dataset: Dataset, keys: Ids) -> Dataset:
@@ -110,6 +115,11 @@ class FederatedData:
     def rows(self, client: int) -> Tensor:
         """[n_i] which training samples a client holds."""
         return self.order[self.offsets[client] : self.offsets[client + 1]]
+
+    def seen(self, rows: Tensor, views: Tensor) -> Samples:
+        """A copy of the training samples `rows` [...], each in one of the `views` [...] that the data set's augmentation offers."""
+        samples, augmentation = self.dataset.train.take(rows), self.dataset.augmentation
+        return samples if augmentation is None else replace(samples, features=augmentation.see(samples.features, views))
 
     def held(self, length: int) -> Iterator[Samples]:
         """The samples of all clients, in any order, at most `length` at a time."""

@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedcore.data.augment import CropFlip
 from fedcore.data.federated import Dataset, Samples
 from fedcore.errors import DataUnavailableError
 from fedcore.spec.dataset import Cifar10, Digits, Emnist, FashionMnist, Mnist
@@ -41,6 +42,10 @@ def images(spec: Images, data_dir: Path) -> Dataset:
     """
     if isinstance(spec, Digits):
         return _digits()
+    if isinstance(spec, Cifar10) and spec.augmentation == "crop_flip":
+        recipe = recipes(spec)[spec.kind]
+        black = torch.tensor([-mean / deviation for mean, deviation in zip(recipe.mean, recipe.deviation, strict=True)])
+        return replace(images(Cifar10(kind="cifar10"), data_dir), augmentation=CropFlip(4, black))
     recipe = recipes(spec)[spec.kind]
     try:
         train, test = (_read(recipe.open(root=data_dir, train=train, download=False), recipe) for train in (True, False))

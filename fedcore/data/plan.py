@@ -39,6 +39,14 @@ def mini_batches(seed: int, round: int, client: int, samples: int, work: Work) -
     return rows.reshape(-1, work.batch_size)[: work.steps]
 
 
+def viewed(batches: NDArray[np.int64], samples: int, views: int, seed: int, round: int, client: int) -> NDArray[np.int64]:
+    """The batches, each sample i in one of so many `views` v, drawn for every step anew: i + v `samples`; -1 stays padding."""
+    if views == 1:
+        return batches
+    drawn = generator(seed, "views", round, client).integers(views, size=batches.shape)
+    return np.where(batches == PADDING, PADDING, batches + samples * drawn)
+
+
 def gradient_noise(seed: int, round: int, client: int, steps: int, dim: int, deviation: float) -> NDArray[np.float64]:
     """Gaussian noise [steps, D] for the client's gradients."""
     return generator(seed, "gradient noise", round, client).normal(0.0, deviation, (steps, dim))

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from fedcore.core import Cohort, Combined, Local, Vectors
-from fedcore.data.plan import Work, gradient_noise, mini_batches
+from fedcore.data.plan import Work, gradient_noise, mini_batches, viewed
 from fedcore.engine.assignment import Assignment, Ids
 from fedcore.engine.clients import ClientTable
 from fedcore.engine.links import Links, gather
@@ -107,11 +107,17 @@ def _assign(setting: Setting, server: Server, cast: _Cast, memory: Vectors) -> A
     return Assignment(
         clients=cast.arrived.clients,
         steps=steps,
-        batches=tuple(mini_batches(seed, round, client, int(problem.sizes[client]), item) for client, item in pairs),
+        batches=tuple(_batches(setting, round, client, item) for client, item in pairs),
         noise=tuple(gradient_noise(seed, round, client, item.steps, problem.dim, noise) for client, item in pairs) if noise else None,
         sizes=sizes,
         local=_local(setting, server, cast.arrived.clients, memory, sizes, steps),
     )
+
+
+def _batches(setting: Setting, round: int, client: int, work: Work) -> Ids:
+    samples = int(setting.problem.sizes[client])
+    batches = mini_batches(setting.seed, round, client, samples, work)
+    return viewed(batches, samples, setting.problem.views, setting.seed, round, client)
 
 
 def _local(setting: Setting, server: Server, clients: Ids, memory: Vectors, sizes: StepSizes, steps: Ids) -> Local:

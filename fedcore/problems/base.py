@@ -35,6 +35,8 @@ class Problem(Protocol):
     """[N] training samples of each client."""
     share: NDArray[np.float64]
     """[N] p_i; they sum to 1."""
+    views: int
+    """In how many ways training may see a sample; i + n_i v is the client's sample i in view v. 1 where all are seen as they are."""
     capacity: int
     """How many samples to work on at a time: with all that is computed from them they take about WORKING_BYTES."""
     engine: Engine
@@ -54,7 +56,7 @@ class Problem(Protocol):
         ...
 
     def gradient(self, theta: Tensor, client: int, samples: Tensor | None) -> Tensor:
-        """The gradient [D] of one client's mean loss over `samples` (its own indices, from 0; None: all): the definition of right."""
+        """The gradient [D] of one client's mean loss over `samples` (its own, from 0; None: all, as they are): the definition of right."""
         ...
 
     def stack(self, clients: Ids, batches: Tensor) -> Stacked:

@@ -23,3 +23,9 @@ def locate(batches: Tensor, starts: Tensor, dtype: torch.dtype) -> Located:
     local = (batches[:, :1] if repeated else batches).to(starts.device).transpose(0, 1)
     real = local != PADDING
     return Located(local.clamp(min=0) + starts[:, None], real.to(dtype) / real.sum(-1, keepdim=True))
+
+
+def without_views(batches: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+    """What `batches` [m, S, B] say of clients of `sizes` [m] whose samples are seen in several ways: which samples, in which views."""
+    counts = sizes.to(batches.device)[:, None, None]
+    return torch.where(batches == PADDING, PADDING, batches % counts), batches.clamp(min=0) // counts

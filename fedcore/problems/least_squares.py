@@ -36,7 +36,7 @@ class LeastSquaresProblem:
         """Keep the rows on the device of `x0` and in its type."""
         self.sizes = np.array([len(target) for target in targets], np.int64)
         self.dim, self.share = rows[0].shape[1], share
-        self.capacity, self.gradient_noise = capacity(x0.nbytes), noise
+        self.views, self.capacity, self.gradient_noise = 1, capacity(x0.nbytes), noise
         self.data_source, self.engine, self.softmax = "least squares", VECTORISED, None
         self._offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(self.sizes)[:-1]])).to(x0.device)
         self._rows = torch.from_numpy(np.concatenate(rows)).to(x0)

@@ -35,7 +35,7 @@ class QuadraticProblem:
         hessians, linear, constants = (torch.from_numpy(array).to(x0) for array in coefficients)
         self.dim = linear.shape[1]
         self.share, self.sizes = share, np.ones(len(share), np.int64)
-        self.capacity, self.gradient_noise = capacity(linear[0].nbytes), noise
+        self.views, self.capacity, self.gradient_noise = 1, capacity(linear[0].nbytes), noise
         self.data_source, self.engine, self.softmax = "quadratic", VECTORISED, None
         self._hessians, self._linear, self._x0 = hessians, linear, x0
         p = torch.from_numpy(share).to(linear)

@@ -13,21 +13,25 @@ from torch.func import grad, vmap
 from fedcore.data.federated import FederatedData
 from fedcore.models.flat import Layout
 from fedcore.models.recurrent import step_by_step
-from fedcore.problems.batches import locate
+from fedcore.problems.batches import locate, without_views
 from fedcore.problems.loss import Loss, targets
 
 
 class Gathered:
     """The samples of a stretch of steps: features [S, m, B, ...], labels and weights [S, m, B]; padding weighs 0."""
 
-    def __init__(self, data: FederatedData, starts: Tensor, batches: Tensor, dtype: torch.dtype) -> None:
-        """Gather `batches` [m, S, B] of the clients whose samples begin at `starts` [m] of the order; a repeated batch is gathered once.
+    def __init__(self, data: FederatedData, starts: Tensor, sizes: Tensor, batches: Tensor, dtype: torch.dtype) -> None:
+        """Gather `batches` [m, S, B] of the clients whose `sizes` [m] samples begin at `starts` [m] of the order.
 
-        The weights are of type `dtype`.
+        A repeated batch is gathered once. The weights are of type `dtype`.
         """
-        train = data.dataset.train
-        rows, self.weights = locate(batches, starts, dtype)
-        samples = train.take(data.order[rows])
+        if data.dataset.augmentation is None:
+            rows, self.weights = locate(batches, starts, dtype)
+            samples = data.dataset.train.take(data.order[rows])
+        else:
+            local, views = without_views(batches, sizes)
+            rows, self.weights = locate(local, starts, dtype)
+            samples = data.seen(data.order[rows], views.to(rows.device).transpose(0, 1))
         self.features, self.labels = samples.features, samples.labels
         self._repeats = batches.shape[1] // len(rows)
 

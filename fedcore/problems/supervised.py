@@ -35,8 +35,12 @@ class SupervisedProblem:
         self.capacity = capacity(sample_bytes(module, train.features[:1]))
         # Measured by `python -m bench.engines`: stacked, small matrix products are many times as fast, convolutions slower.
         self.engine = VECTORISED if self._layout.depth else REFERENCE
-        self.softmax = softmax_regression(data, self._layout, loss, l2)
+        augmentation = data.dataset.augmentation
+        self.views = augmentation.views if augmentation else 1
+        # The compiled kernel reads samples as they are.
+        self.softmax = None if augmentation else softmax_regression(data, self._layout, loss, l2)
         self.gradient_noise, self.data_source = 0.0, data.dataset.source
+        self._sizes = torch.from_numpy(data.sizes).to(train.labels.device)
         self._starts = torch.from_numpy(data.offsets[:-1]).to(train.labels.device)
 
     def initial(self) -> Tensor:
@@ -48,15 +52,18 @@ class SupervisedProblem:
 
     def gradient(self, theta: Tensor, client: int, samples: Tensor | None) -> Tensor:
         rows = self._data.rows(client)
-        chosen = self._data.dataset.train.take(rows if samples is None else rows[samples])
+        if samples is None:
+            chosen = self._data.dataset.train.take(rows)
+        else:
+            chosen = self._data.seen(rows[samples % len(rows)], samples // len(rows))
         weights = theta.new_full((len(chosen),), 1 / len(chosen))
         parts = zip(chosen.batches(self.capacity), torch.split(weights, self.capacity), strict=True)
         gradient = reduce(torch.add, (self._weighted_gradient(theta, batch, weight) for batch, weight in parts))
         return gradient.add_(theta, alpha=self._l2) if self._l2 else gradient
 
     def stack(self, clients: Ids, batches: Tensor) -> Stacked:
-        starts = self._starts[torch.from_numpy(clients).to(self._starts.device)]
-        gathered = Gathered(self._data, starts, batches, self._dtype)
+        chosen = torch.from_numpy(clients).to(self._starts.device)
+        gathered = Gathered(self._data, self._starts[chosen], self._sizes[chosen], batches, self._dtype)
         if self._layout.depth == 0:
             stacked = ModuleStack(gathered, self._weighted_loss, self._l2, self.capacity)
             return Recurrent(stacked) if self._recurrent else stacked

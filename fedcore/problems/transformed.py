@@ -35,7 +35,7 @@ class Transformed:
         population = len(problem.share)
         self._problem, self._factors = problem, torch.from_numpy(problem.share * population).to(problem.initial())
         self.dim, self.sizes, self.share = problem.dim, problem.sizes, np.full(population, 1 / population)
-        self.capacity, self.engine = problem.capacity, problem.engine
+        self.views, self.capacity, self.engine = problem.views, problem.capacity, problem.engine
         self.gradient_noise, self.data_source = problem.gradient_noise, problem.data_source
 
     @property

@@ -57,6 +57,8 @@ class Cifar10(Block):
     """CIFAR-10: 50,000 training and 10,000 test colour images, 32 x 32."""
 
     kind: Literal["cifar10"]
+    augmentation: Literal["none", "crop_flip"] = "none"
+    """`crop_flip`: in each local step images are padded by 4, cropped to their size at random, and mirrored or not (FedNova, FedAWARE)."""
 
 
 class Femnist(Block):

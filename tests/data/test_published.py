@@ -17,7 +17,7 @@ CIFAR10 = np.repeat(np.arange(10), 5_000)
 FEDNOVA: Document = {
     "name": "FedNova, Table I",
     "problem": {
-        "dataset": {"kind": "cifar10"},
+        "dataset": {"kind": "cifar10", "augmentation": "crop_flip"},
         "partition": {"kind": "dirichlet", "clients": 16, "alpha": 0.1, "variant": "fednova", "seed": 2020},
         "model": {"kind": "vgg11"},
     },
@@ -28,7 +28,7 @@ FEDNOVA: Document = {
 STATISTICAL: Document = {
     "name": "FedAWARE, Table 1",
     "problem": {
-        "dataset": {"kind": "cifar10"},
+        "dataset": {"kind": "cifar10", "augmentation": "crop_flip"},
         "partition": {"kind": "shards", "clients": 100, "shards_per_client": 2},
         "model": {"kind": "fedaware_cnn"},
     },

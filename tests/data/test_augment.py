@@ -1,0 +1,135 @@
+"""Views of images: padded, cropped and mirrored as one would by hand, drawn by key."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedcore import ExperimentSpec, Simulation
+from fedcore.data.augment import CropFlip
+from fedcore.data.images import images
+from fedcore.data.plan import PADDING, viewed
+from fedcore.errors import SpecificationError
+from fedcore.spec.dataset import Cifar10
+from tests.data import image_files
+from tests.documents import Document, merged
+
+FILL = torch.tensor([-1.0, -2.0])
+
+
+def by_hand(image: torch.Tensor, pad: int, view: int) -> torch.Tensor:
+    """One image [2, height, width]."""
+    place, mirrored = divmod(view, 2)
+    top, left = divmod(place, 2 * pad + 1)
+    _, height, width = image.shape
+    padded = torch.stack([torch.full((height + 2 * pad, width + 2 * pad), float(value)) for value in FILL])
+    padded[:, pad : pad + height, pad : pad + width] = image
+    crop = padded[:, top : top + height, left : left + width]
+    return crop.flip(2) if mirrored else crop
+
+
+@given(pad=st.integers(1, 3), height=st.integers(1, 4), width=st.integers(1, 4), data=st.data())
+@settings(max_examples=50, deadline=None, derandomize=True)
+def test_every_view_is_a_crop_of_the_padded_image_mirrored_or_not(pad: int, height: int, width: int, data: st.DataObject) -> None:
+    augmentation = CropFlip(pad, FILL)
+    views = torch.tensor(data.draw(st.lists(st.integers(0, augmentation.views - 1), min_size=6, max_size=6))).view(2, 3)
+    pictures = torch.arange(6.0 * 2 * height * width).view(2, 3, 2, height, width)
+    seen = augmentation.see(pictures, views)
+    for row in range(2):
+        for column in range(3):
+            assert torch.equal(seen[row, column], by_hand(pictures[row, column], pad, int(views[row, column])))
+
+
+def test_one_view_is_the_image_itself() -> None:
+    augmentation = CropFlip(4, FILL)
+    pictures = torch.randn(3, 2, 5, 5)
+    assert augmentation.views == 162
+    assert torch.equal(augmentation.see(pictures, torch.full((3,), 2 * (4 * 9 + 4))), pictures)
+
+
+def test_views_are_drawn_by_seed_round_and_client_and_leave_padding() -> None:
+    batches = np.array([[0, 3, 2], [1, PADDING, PADDING]])
+    drawn = viewed(batches, 4, 162, 5, 6, 7)
+    assert np.array_equal(drawn, viewed(batches, 4, 162, 5, 6, 7))
+    assert (drawn % 4)[batches >= 0].tolist() == [0, 3, 2, 1]
+    assert (drawn == PADDING).tolist() == (batches == PADDING).tolist()
+    others = [viewed(batches, 4, 162, *key) for key in ((4, 6, 7), (5, 5, 7), (5, 6, 6))]
+    assert all((other != drawn).any() for other in others)
+    assert viewed(batches, 4, 1, 5, 6, 7) is batches
+
+
+def test_all_views_are_equally_likely() -> None:
+    drawn = viewed(np.zeros((1_000, 50), np.int64), 1, 10, 0, 1, 0)
+    counts = np.bincount(drawn.flatten(), minlength=10)
+    assert np.abs(counts - 5_000).max() < 5 * np.sqrt(5_000)
+
+
+CIFAR10: Document = {
+    "name": "varied images",
+    "problem": {
+        "dataset": {"kind": "cifar10", "augmentation": "crop_flip"},
+        "partition": {"kind": "iid", "clients": 4},
+        "model": {"kind": "cnn", "channels": [2, 3], "hidden": 4},
+    },
+    "algorithm": {"kind": "scaffold"},
+    "local": {"lr": 0.05, "steps": 3, "batch_size": 5},
+    "rounds": 2,
+    "execution": {"precision": "float64"},
+}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    image_files.write_jpeg_copy(tmp_path / "cifar10_jpeg")
+    return tmp_path
+
+
+def simulation(files: Path, **changes: Any) -> Simulation:
+    return Simulation(ExperimentSpec.model_validate(merged(CIFAR10, changes)), 0, data_dir=files)
+
+
+def finished(running: Simulation) -> torch.Tensor:
+    while not running.finished:
+        running.advance()
+    return torch.cat([parameter.flatten() for parameter in running.model().values()])
+
+
+@pytest.mark.parametrize("model", [{"kind": "cnn"}, {"kind": "mlp", "hidden": [3]}, {"kind": "logistic"}], ids=lambda model: model["kind"])
+@pytest.mark.parametrize("batch_size", [5, "full"])
+def test_the_engines_see_the_same_views(model: Document, batch_size: int | str, files: Path) -> None:
+    changes: Document = {"problem": {"model": model}, "local": {"batch_size": batch_size}}
+    reference, vectorised = (finished(simulation(files, execution={"engine": engine}, **changes)) for engine in ("reference", "vectorised"))
+    torch.testing.assert_close(vectorised, reference, rtol=0, atol=1e-9)
+    plain = finished(simulation(files, **merged(changes, {"problem": {"dataset": {"augmentation": "none"}}})))
+    assert (plain - reference).abs().max() > 1e-6
+
+
+def test_a_run_goes_on_from_a_checkpoint_with_the_views_it_would_have_seen(files: Path) -> None:
+    first, second = simulation(files), simulation(files)
+    first.advance()
+    second.restore(first.checkpoint())
+    assert torch.equal(finished(first), finished(second))
+
+
+def test_full_gradients_and_measures_are_of_the_images_as_they_are(files: Path) -> None:
+    varied, plain = (simulation(files, problem={"dataset": {"augmentation": kind}})._setting.problem for kind in ("crop_flip", "none"))
+    theta = plain.initial()
+    assert torch.equal(varied.client_gradients(theta, np.arange(4)), plain.client_gradients(theta, np.arange(4)))
+    assert varied.evaluate(theta, ["train_loss", "test_accuracy"]) == plain.evaluate(theta, ["train_loss", "test_accuracy"])
+
+
+def test_images_are_padded_with_black(files: Path) -> None:
+    data = images(Cifar10(kind="cifar10", augmentation="crop_flip"), files)
+    assert data.augmentation is not None
+    np.testing.assert_allclose(data.augmentation.fill, [-0.4914 / 0.2023, -0.4822 / 0.1994, -0.4465 / 0.2010], rtol=1e-6)
+    assert data.source == "CIFAR-10 (JPEG copy)"
+
+
+def test_the_compiled_engine_sees_images_only_as_they_are(files: Path) -> None:
+    with pytest.raises(SpecificationError, match="compiled"):
+        simulation(files, problem={"model": {"kind": "logistic"}}, execution={"engine": "compiled"})
+    assert simulation(files, problem={"model": {"kind": "logistic"}}).engine == "vectorised"
