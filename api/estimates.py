@@ -1,7 +1,7 @@
 """What a specification would cost, estimated without loading anything: every client is taken to hold the mean number of samples."""
 
 from dataclasses import dataclass
-from math import ceil, prod
+from math import ceil, exp, prod
 from statistics import fmean
 
 from api.cohorts import drawn_clients
@@ -11,6 +11,7 @@ from fedcore.core import Algorithm
 from fedcore.spec import Arm, ExperimentSpec
 from fedcore.spec.exact import LeastSquares, Quadratic
 from fedcore.spec.local import BatchSize
+from fedcore.spec.partition import ClassesPerClientPartition
 from fedcore.spec.problem import Problem
 from fedcore.spec.shapes import data_shape, dimension, population
 from fedcore.spec.systems import AnyWork, Constant, NormalDraw, PerClient, UniformBatch, UniformDraw
@@ -84,7 +85,7 @@ def _steps(spec: ExperimentSpec, *, partial: bool) -> float:
     """Local steps of one client; `partial`, of a straggler."""
     epochs = _mean(spec.systems.epochs, spec.local.epochs)
     steps = _mean(spec.systems.steps, spec.local.steps)
-    samples = _samples(spec.problem) / population(spec.problem)
+    samples = _held(spec.problem)
     length = epochs if epochs is not None else steps
     assert length is not None
     batches = _batches(spec, samples) if epochs is not None else 1
@@ -118,6 +119,15 @@ def _mean(work: AnyWork | None, fixed: BatchSize | None) -> float | None:
             return min(max(mean, low), high)
         case _:
             return fmean(value for row in work.rounds for value in row)
+
+
+def _held(problem: Problem) -> float:
+    """Training samples of one client, in the mean."""
+    partition, samples = problem.partition, _samples(problem) / population(problem)
+    if not isinstance(partition, ClassesPerClientPartition) or partition.mean is None:
+        return samples
+    drawn = partition.min_samples + exp(partition.mean + partition.sigma**2 / 2)
+    return min(samples, drawn * (1 - (partition.hold_out or 0.0)))
 
 
 def _samples(problem: Problem) -> int:

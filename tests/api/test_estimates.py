@@ -123,3 +123,11 @@ def test_the_whole_is_the_sum_over_arms_and_seeds() -> None:
     assert whole.local_steps == 3 * (first.local_steps + second.local_steps)
     assert whole.bytes_up == 3 * (first.bytes_up + second.bytes_up)
     assert second.local_steps == 2 * first.local_steps
+
+
+def test_sizes_of_their_own_are_what_steps_are_foretold_by() -> None:
+    """Clients of 4 + e^2 samples, one epoch of batches of one; the rest of the digits are left out."""
+    partition = {"kind": "classes_per_client", "clients": 20, "classes": 2, "min_samples": 4, "mean": 2.0, "sigma": 0.0}
+    changes: Document = {"problem": {"partition": partition}, "local": {"epochs": 1, "batch_size": 1}}
+    foretold, done = _foretold(DIGITS, changes), _done(DIGITS, changes)
+    assert foretold.local_steps == pytest.approx(done["local_steps"], rel=0.1)
