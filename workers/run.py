@@ -36,7 +36,7 @@ def open_runner(configured: Settings, worker_id: str, stopping: Callable[[], boo
     database = open_database(configured.database)
     identity = Identity(worker_id, socket.gethostname(), os.getpid(), configured.queues, device)
     storage = open_storage(configured.storage)
-    simulations = Simulations(device, StoredShelf(storage))
+    simulations = Simulations(device, configured.data_dir.expanduser(), StoredShelf(storage))
     resources = Resources(configured, database, storage, simulations, device, stopping)
     return Runner(resources, Heartbeat(database, identity, configured.lease_seconds))
 

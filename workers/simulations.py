@@ -1,5 +1,7 @@
 """A worker's simulations: the last one stays in memory, so that going on with a run costs no loading."""
 
+from pathlib import Path
+
 from fedcore import ExperimentSpec
 from fedcore.experiment import Simulation
 from fedcore.spec.experiment import Arm
@@ -12,9 +14,9 @@ from workers.checkpoints import Checkpoints
 class Simulations:
     """The simulation of the run at hand; holds one, and the arms of its experiment."""
 
-    def __init__(self, device: str, shelf: Shelf) -> None:
-        """Compute on `device`; users' own data are on `shelf`."""
-        self._device, self._shelf = device, shelf
+    def __init__(self, device: str, data_dir: Path, shelf: Shelf) -> None:
+        """Compute on `device`; published data sets are under `data_dir`, users' own on `shelf`."""
+        self._device, self._data_dir, self._shelf = device, data_dir, shelf
         self._document: Document = {}
         self._arms: list[Arm] = []
         self._run_id: str | None = None
@@ -29,7 +31,7 @@ class Simulations:
         held = self._simulation if self._run_id == claim.run_id else None
         self.forget()
         if held is None or held.round != claim.done or held.spec != arm.spec:
-            held = Simulation(arm.spec, claim.seed, arm=claim.arm, device=self._device, shelf=self._shelf)
+            held = Simulation(arm.spec, claim.seed, arm=claim.arm, device=self._device, data_dir=self._data_dir, shelf=self._shelf)
             checkpoints.restore(held)
         self._run_id, self._simulation = claim.run_id, held
         return held
