@@ -49,8 +49,8 @@ async def upload(
     """Check a data set and keep it, to be trained on as `problem.dataset: {kind: uploaded, id: ...}`. The body is the file itself.
 
     **NPZ** (`numpy.savez`, `savez_compressed`) with the arrays `features` [n, ...], `label` [n], and where there are, `client` [n] and
-    `test` [n]. **Parquet** with a numeric column for each number of a sample, or a column `features` of fixed-size lists, and columns
-    `label`, `client` and `test`. The format is told by the content.
+    `test` [n]. **Parquet** with a numeric column for each number of a sample, or a column `features` of fixed-size lists (nested for
+    images), and columns `label`, `client` and `test`. The format is told by the content.
 
     - `features`: finite numbers, used as they are. Images for a CNN have the shape [n, channels, height, width].
     - `label`: integers 0..C-1, each of which occurs, or floats for regression by the model `linear`.

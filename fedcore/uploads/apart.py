@@ -57,7 +57,9 @@ def read_apart(source: BinaryIO, target: Path, limits: Limits) -> Taken:
 
 
 def bound_memory(limits: Limits) -> None:
-    """Let this process take no more memory than an upload within `limits` asks for."""
+    """Let this process take no more memory than an upload within `limits` asks for; macOS knows no such bound."""
+    if sys.platform != "linux":
+        return
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     wanted = _LIBRARIES_BYTES + _COPIES * limits.bytes
     resource.setrlimit(resource.RLIMIT_AS, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))

@@ -1,4 +1,7 @@
-"""Parquet: a column for each number of a sample, or one column `features` of lists of one length; and label, client, test."""
+"""Parquet: a column for each number of a sample, or one column `features` of lists of one length, nested for images.
+
+Beside them there are the columns label, client and test.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -80,14 +83,22 @@ def _declared(parquet: Any, columns: Sequence[str]) -> dict[str, Declared]:
     schema, samples = parquet.schema_arrow, parquet.metadata.num_rows
     declared = {name: Declared((samples,), _dtype(name, schema.field(name).type)) for name in NAMES[1:] if name in schema.names}
     if columns == [FEATURES]:
-        kind = schema.field(FEATURES).type
-        if not pa.types.is_fixed_size_list(kind):
+        shape, kind = _list_shape(schema.field(FEATURES).type)
+        if not shape or pa.types.is_nested(kind):
             raise UploadError(FEATURES, f"holds {kind}; it must hold lists of one length (pyarrow.list_(pyarrow.float32(), length))")
-        return {FEATURES: Declared((samples, kind.list_size), _dtype(FEATURES, kind.value_type)), **declared}
+        return {FEATURES: Declared((samples, *shape), _dtype(FEATURES, kind)), **declared}
     if not columns:
         return declared
     kinds = [_dtype(name, schema.field(name).type) for name in columns]
     return {FEATURES: Declared((samples, len(columns)), np.result_type(*kinds)), **declared}
+
+
+def _list_shape(kind: Any) -> tuple[tuple[int, ...], Any]:
+    """Lengths of nested lists, the outermost first, and what the innermost hold."""
+    if not pa.types.is_fixed_size_list(kind):
+        return (), kind
+    inner, held = _list_shape(kind.value_type)
+    return (kind.list_size, *inner), held
 
 
 def _dtype(name: str, kind: Any) -> np.dtype[Any]:
@@ -121,12 +132,14 @@ def _features(parquet: Any, columns: Sequence[str]) -> NDArray[Any]:
 
 def _fill_from_lists(parquet: Any, features: NDArray[Any]) -> int:
     """Fill `features` a few rows at a time; says how many there were."""
-    row, length = 0, features.shape[1]
-    for batch in parquet.iter_batches(max(1, _AT_A_TIME // length), columns=[FEATURES], use_threads=False):
-        lists = batch.column(0)
-        if lists.null_count:
-            raise UploadError(FEATURES, f"has {lists.null_count} nulls; every sample needs all its numbers")
-        features[row : row + len(batch)] = _numbers(FEATURES, lists.flatten()).reshape(-1, length)
+    row = 0
+    for batch in parquet.iter_batches(max(1, _AT_A_TIME // features[0].size), columns=[FEATURES], use_threads=False):
+        numbers = batch.column(0)
+        while pa.types.is_nested(numbers.type):
+            if numbers.null_count:
+                raise UploadError(FEATURES, f"has {numbers.null_count} nulls; every sample needs all its numbers")
+            numbers = numbers.flatten()
+        features[row : row + len(batch)] = _numbers(FEATURES, numbers).reshape(-1, *features.shape[1:])
         row += len(batch)
     return row
 

@@ -45,6 +45,19 @@ def test_features_of_one_type_keep_it_as_in_an_npz(kind: str) -> None:
     assert take(parquet(held)).digest == take(parquet(held, lists=True)).digest == take(npz(held)).digest
 
 
+def test_images_are_lists_of_lists() -> None:
+    images = np.arange(60 * 2 * 3 * 4, dtype=np.float32).reshape(60, 2, 3, 4)
+    column = pa.array(images.ravel())
+    for length in (4, 3, 2):
+        column = pa.FixedSizeListArray.from_arrays(column, length)
+    held = arrays(features=images)
+    assert take(table({**held, "features": column}, row_group_size=7)).digest == take(npz(held)).digest
+    holey = pa.array([[[1.0], None]] * 2, pa.list_(pa.list_(pa.float32(), 1), 2))
+    assert "2 nulls" in _refusal(table({"features": holey, "label": [0, 1]})).detail
+    ragged = pa.array([[[1.0], [1.0, 2.0]]] * 2, pa.list_(pa.list_(pa.float32()), 2))
+    assert "lists of one length" in _refusal(table({"features": ragged, "label": [0, 1]})).detail
+
+
 @pytest.mark.parametrize(
     ("columns", "name", "right"),
     [
