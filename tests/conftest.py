@@ -35,11 +35,11 @@ def postgresql_server() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def redis_server(worker_id: str) -> Iterator[str]:
+def redis_server() -> Iterator[str]:
     """The Celery URL of a Redis server."""
     given = os.environ.get("TEST_REDIS_URL")
     with ExitStack() as stack:
-        yield _own_database(given, worker_id) if given else stack.enter_context(broker("redis"))
+        yield _own_database(given) if given else stack.enter_context(broker("redis"))
 
 
 @pytest.fixture(scope="session")
@@ -145,9 +145,9 @@ def place() -> Iterator[Path]:
         eventually(lambda: not commands.running_in(Path(folder)))
 
 
-def _own_database(url: str, worker_id: str) -> str:
-    """The Redis database of one of the processes that share the tests: `gw0`, `gw1` ..., or `master` where there is only one."""
-    number = worker_id.removeprefix("gw") if worker_id.startswith("gw") else "0"
+def _own_database(url: str) -> str:
+    """A Redis database for each of the processes that share the tests: `gw0`, `gw1` ..., or only one."""
+    number = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
     return urlsplit(url)._replace(path=f"/{number}").geturl()
 
 

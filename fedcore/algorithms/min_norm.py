@@ -84,6 +84,8 @@ def _finish(gram: Tensor, low: Tensor, high: Tensor, point: Tensor) -> Tensor:
         blocking = int(room.argmin())
         point = (point + min(1.0, float(room[blocking])) * move).clamp(min=low, max=high)
         if room[blocking] < 1:
+            # Exactly there: which bound holds an entry is read off its value.
+            point[blocking] = (high if move[blocking] > 0 else low)[blocking]
             free[blocking] = False
             continue
         gain = _gains(gram @ point, point, low, high, free)
@@ -99,9 +101,13 @@ def _to_minimum(gram: Tensor, point: Tensor, free: Tensor) -> Tensor:
     move = point.new_zeros(point.shape)
     face = gram[free][:, free]
     centred = face - face.mean(0) - face.mean(1, keepdim=True) + face.mean()
-    slope = (gram @ point)[free]
-    step = centred.pinverse() @ (slope.mean() - slope)
-    move[free] = step - step.mean()
+    # Its null direction, along which all weights grow alike, is known to rounding only, and by default would not count as null.
+    inverse = centred.pinverse(TOLERANCE)
+    # The second time for what rounding has left, which is much where vectors are nearly parallel.
+    for _ in range(2):
+        slope = (gram @ (point + move))[free]
+        step = inverse @ (slope.mean() - slope)
+        move[free] += step - step.mean()
     return move
 
 

@@ -55,8 +55,8 @@ def test_a_dry_run_nudges_nobody(tmp_path: Path, migrated: str, broker_url: str)
 def test_a_broker_that_hangs_holds_up_neither_a_submission_nor_anything_else(tmp_path: Path, migrated: str, silent_broker: str) -> None:
     settings = Settings(_env_file=None, home=tmp_path, database_url=migrated, broker_url=silent_broker)
     with serving(create_app(settings)) as url, httpx.Client(base_url=url) as http:
+        began = time.monotonic()
         for _ in range(60):
-            began = time.monotonic()
             submit(http)
-            assert time.monotonic() - began < 1.5, "publishing gives up after 2 s"
+        assert time.monotonic() - began < 60, "publishing gives up after 2 s, so one after another they would take 120"
         assert len(http.get("/v1/experiments", params={"limit": 100}).json()["items"]) == 60

@@ -8,7 +8,6 @@ import pytest
 from fedcore.store import Status
 from tests.support.brokers import connect
 from tests.support.polling import eventually
-from tests.workers.conftest import LEASE_S
 from tests.workers.site import Site, assert_undisturbed
 from workers.app import wake
 
@@ -25,13 +24,10 @@ def test_a_killed_worker_process_is_replaced_and_its_run_goes_on(site: Site) -> 
     with site.running():
         experiment = site.submit()
         before = site.in_the_middle(experiment)
-        killed = time.monotonic()
         site.send(before, signal.SIGKILL)
         eventually(lambda: site.run(experiment).fence > before.fence, timeout_s=30)
-        recovery_s = time.monotonic() - killed
         (run,) = site.ended(experiment)
     assert_undisturbed(site, run)
-    assert recovery_s < LEASE_S + 5.0
 
 
 def test_a_run_moves_to_another_worker_when_its_own_is_killed_parent_and_child(embedded: Site) -> None:
