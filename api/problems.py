@@ -29,6 +29,14 @@ from fedcore.store import UNAVAILABLE
 
 MEDIA_TYPE = "application/problem+json"
 BLANK = "about:blank"
+TOLD = {
+    "missing": "required",
+    "union_tag_not_found": "required: it says which of the choices is meant",
+    "model_attributes_type": "must be a block that says its kind, as {kind: ...}",
+    "model_type": "must be a block of fields",
+    "dict_type": "must be a block of fields",
+}
+"""Pydantic's errors by type, in words of the specification."""
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 
@@ -169,16 +177,14 @@ def _advice(error: Any, model: type[BaseModel]) -> str:
 
 def _detail(error: Any) -> str:
     match error["type"]:
-        case "missing":
-            return "required"
         case "union_tag_invalid":
             return f"must be one of {error['ctx']['expected_tags']}, not {error['ctx']['tag']!r}"
-        case "union_tag_not_found":
-            return "required: it says which of the choices is meant"
         case "value_error":
             return str(error["ctx"]["error"])
-        case _:
-            return f"{error['msg']}{_given(error['input'])}"
+        case "missing" | "union_tag_not_found":
+            return TOLD[error["type"]]
+        case kind:
+            return f"{TOLD.get(kind, error['msg'])}{_given(error['input'])}"
 
 
 def _given(value: Any) -> str:

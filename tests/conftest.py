@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import hypothesis
 import pytest
 
 from fedcore.store import Database, open_database, upgrade
@@ -21,6 +22,10 @@ from tests.support.brokers import broker, connect
 from tests.support.polling import eventually
 from tests.support.postgresql import fresh_database, postgresql
 from tests.support.service import Service, running_service
+
+# The same examples every time, however slow the machine.
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("repeatable")
 
 DATABASES = ("sqlite", "postgresql")
 BROKERS = ("redis", "valkey")

@@ -48,14 +48,13 @@ def test_views_are_written_as_what_they_show() -> None:
 
 
 @given(length=st.integers(0, len(DATA) - 1))
-@settings(deadline=None, derandomize=True)
 def test_a_file_cut_short_is_refused(length: int) -> None:
     with pytest.raises(CheckpointError):
         checkpoint.loads(DATA[:length])
 
 
 @given(bit=st.integers(0, 8 * len(DATA) - 1))
-@settings(deadline=None, derandomize=True, max_examples=400)
+@settings(max_examples=400)
 def test_a_flipped_bit_never_goes_unnoticed(bit: int) -> None:
     damaged = bytearray(DATA)
     damaged[bit // 8] ^= 1 << bit % 8

@@ -139,10 +139,10 @@ class Stack:
     def _end(self) -> None:
         """Ask all to end at once, except the broker, which outlives those that talk to it."""
         deadline = time.monotonic() + GRACE_S
-        helpers = [child for child in self._children if child.name != "broker"]
-        for child in helpers:
+        others = [child for child in self._children if child.name != "broker"]
+        for child in others:
             child.ask_to_end()
-        for child in helpers:
+        for child in others:
             child.wait(deadline)
         for child in self._children:
             child.ask_to_end()

@@ -15,6 +15,7 @@ from fedcore.algorithms import AnyAlgorithm
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.engine.engines import ENGINES
 from tests.documents import ALGORITHMS, COMPRESSORS, QUADRATIC, SYNTHETIC, Document, specification
+from tests.support.resuming import assert_resumable_at_every_round
 
 
 def compressed(up: str, down: str, **options: Any) -> Document:
@@ -122,18 +123,7 @@ def test_the_engines_agree(case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_resumed_at_any_round_ends_bit_identical(case: str) -> None:
-    spec = variant(case)
-    undisturbed = Simulation(spec, seed=1)
-    saved = []
-    while not undisturbed.finished:
-        saved.append(undisturbed.checkpoint())
-        undisturbed.advance()
-    for state in saved:
-        resumed = Simulation(spec, seed=1)
-        resumed.restore(state)
-        while not resumed.finished:
-            resumed.advance()
-        assert resumed.checkpoint() == undisturbed.checkpoint()
+    assert_resumable_at_every_round(variant(case))
 
 
 @pytest.mark.parametrize("kind", ALGORITHMS)

@@ -87,7 +87,7 @@ def longhand(client: Client, server: Server, tau_eff: str | float, *, reduce: bo
     server=st.sampled_from(list(SERVERS)),
     engine=st.sampled_from(["reference", "vectorised"]),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_any_solver_reduction_normalisation_and_server_compose(
     momentum: float, prox_mu: float, gamma: float, reduce: bool, tau_eff: Any, server: str, engine: str
 ) -> None:

@@ -50,7 +50,7 @@ def test_of_orthogonal_vectors_weights_fall_with_the_squared_length() -> None:
 @example(seed=8399, count=2, dim=5, epsilon=1.0, repeat=False)  # the null direction of two weights, known to rounding only
 @example(seed=2896, count=9, dim=5, epsilon=0.2, repeat=False)  # a weight beside its bound by rounding
 @example(seed=1649, count=6, dim=8, epsilon=1.0, repeat=False)  # nearly parallel vectors
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_it_satisfies_the_optimality_conditions(seed: int, count: int, dim: int, epsilon: float, repeat: bool) -> None:
     """Feasible; entries that could give weight have no steeper slope than entries that could take it."""
     vectors = hull(seed, count, dim, spread=2.0, offset=float(seed % 3))

@@ -69,8 +69,6 @@ def session(app: Any) -> Iterator[Session]:
 @settings(
     max_examples=EXAMPLES,
     phases=[Phase.explicit, Phase.generate],
-    deadline=None,
-    derandomize=True,
     suppress_health_check=list(HealthCheck),
 )
 def test_every_answer_is_as_described(case: AnyCase, known: dict[str, str], session: Session) -> None:

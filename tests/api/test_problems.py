@@ -8,6 +8,7 @@ from fastapi import FastAPI
 
 from api.app import create_app
 from fedcore.settings import Settings
+from tests.api.histories import TINY
 from tests.documents import Document
 from tests.support.asgi import calling
 
@@ -48,3 +49,16 @@ def test_an_error_that_nobody_expected_says_nothing_of_its_cause(app: FastAPI, h
     problem = _problem(http.get("/broken"), 500)
     assert problem["detail"] == "The service failed to answer; its log says why."
     assert "ZeroDivision" not in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("changes", "pointer", "told"),
+    [
+        ({"algorithm": "fedprox"}, "/algorithm", "must be a block that says its kind, as {kind: ...}, not 'fedprox'"),
+        ({"local": 0.1}, "/local", "must be a block of fields, not 0.1"),
+        ({"sweep": 3}, "/sweep", "must be a block of fields, not 3"),
+    ],
+)
+def test_a_value_where_a_block_belongs_is_told_so(http: httpx.Client, changes: Document, pointer: str, told: str) -> None:
+    problem = _problem(http.post("/v1/experiments", json=TINY | changes), 422)
+    assert problem["errors"] == [{"pointer": pointer, "detail": told}]

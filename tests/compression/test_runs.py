@@ -6,6 +6,7 @@ import torch
 
 from fedcore import ExperimentSpec, Simulation, run
 from tests.documents import COMPRESSORS, QUADRATIC, SYNTHETIC, Document, specification
+from tests.support.resuming import assert_resumable_at_every_round
 
 every_compressor = pytest.mark.parametrize(("kind", "feedback"), [(kind, feedback) for kind in COMPRESSORS for feedback in (False, True)])
 
@@ -35,16 +36,7 @@ def test_the_engines_agree(kind: str, feedback: bool) -> None:
 @every_compressor
 def test_a_run_resumed_at_any_round_ends_bit_identical(kind: str, feedback: bool, precision: str) -> None:
     spec = specification(SYNTHETIC, execution={"precision": precision}, **both_ways(kind, feedback=feedback))
-    undisturbed, saved = Simulation(spec, seed=1), []
-    while not undisturbed.finished:
-        saved.append(undisturbed.checkpoint())
-        undisturbed.advance()
-    for state in saved:
-        resumed = Simulation(spec, seed=1)
-        resumed.restore(state)
-        while not resumed.finished:
-            resumed.advance()
-        assert resumed.checkpoint() == undisturbed.checkpoint()
+    assert_resumable_at_every_round(spec)
 
 
 @pytest.mark.parametrize("kind", COMPRESSORS)

@@ -24,7 +24,7 @@ def test_pooled_data_are_all_to_be_divided() -> None:
 
 
 @given(seed=st.integers(0, 99), clients=st.integers(1, 8), samples=st.integers(8, 60), share=st.floats(0.01, 0.99))
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 def test_every_sample_is_trained_or_tested_on_once(seed: int, clients: int, samples: int, share: float) -> None:
     dataset = pooled(Dataset(numbered(samples - 3), numbered(3, samples - 3), "numbers"))
     parts = partition(IidPartition(kind="iid", clients=clients), dataset.train.labels.numpy(), seed)

@@ -81,7 +81,7 @@ def test_a_role_is_made_of_all_its_speeches_in_order() -> None:
 
 
 @given(lengths=st.lists(st.integers(1, 600), min_size=1, max_size=3))
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30)
 def test_no_test_window_of_a_role_holds_what_training_foretells(lengths: list[int]) -> None:
     """Every character of a role is its own, so that a window tells where it is from."""
     draw = np.random.default_rng(0)

@@ -19,7 +19,7 @@ from fedcore.spec.partition import (
 )
 
 SEEDS = st.integers(0, 2**32 - 1)
-properties = settings(max_examples=60, deadline=None, derandomize=True)
+properties = settings(max_examples=60)
 
 
 def labels_of(counts: list[int]) -> Ids:

@@ -192,5 +192,5 @@ def test_any_history_leaves_the_books_in_order(sqlite_template: Path, tmp_path: 
         def __init__(self) -> None:
             super().__init__(f"sqlite:///{shutil.copy(sqlite_template, tmp_path / f'{next(numbers)}.db')}")
 
-    bounds = settings(max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None, derandomize=True, database=None)
+    bounds = settings(max_examples=EXAMPLES, stateful_step_count=STEPS, database=None)
     run_state_machine_as_test(Fresh, settings=bounds)

@@ -61,7 +61,7 @@ def test_damaged_and_exchanged_files_are_found_out() -> None:
         load(io.BytesIO(whole[:100]), samples.content)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.data())
 def test_whatever_is_uploaded_every_sample_is_trained_on_by_one_client_or_tested_on(data: st.DataObject) -> None:
     n, d = data.draw(st.integers(2, 12)), data.draw(st.integers(1, 4))
