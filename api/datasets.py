@@ -6,7 +6,7 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, BackgroundTasks, Depends, Query, Request, Response
 
 from api.answers import dataset_answer
-from api.dependencies import NO_NUL, Configuration, DatasetId, Files, IdempotencyKey, Store
+from api.dependencies import NO_NUL, Configuration, Cursor, DatasetId, Files, IdempotencyKey, Store
 from api.problems import responses
 from api.schemas import Dataset, DatasetPage
 from api.uploads import BODY, Received, keep
@@ -17,7 +17,6 @@ router = APIRouter(prefix="/v1/datasets", tags=["data sets"])
 
 Name = Annotated[str, Query(min_length=1, max_length=200, pattern=NO_NUL, description="For people.", examples=["our hospitals"])]
 Limit = Annotated[int, Query(ge=1, le=200, description="Data sets on a page, at most.")]
-Cursor = Annotated[str | None, Query(max_length=64, pattern=NO_NUL, description="The `next` of the page before.")]
 
 
 async def _gate(request: Request) -> CapacityLimiter:

@@ -3,7 +3,7 @@
 import re
 from typing import Annotated
 
-from fastapi import Depends, Header, Path, Request
+from fastapi import Depends, Header, Path, Query, Request
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator
 
 from api.feed import Feed
@@ -72,3 +72,4 @@ IdempotencyKey = Annotated[
     ),
 ]
 Moment = Annotated[AwareDatetime, BeforeValidator(_no_number)]
+Cursor = Annotated[str | None, Query(max_length=64, pattern=NO_NUL, description="The `next` of the page before.")]

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from api.answers import experiment_answer, summary_answer
-from api.dependencies import NO_NUL, Configuration, ExperimentId, IdempotencyKey, Moment, Store
+from api.dependencies import NO_NUL, Configuration, Cursor, ExperimentId, IdempotencyKey, Moment, Store
 from api.documents import Document, body_of
 from api.estimates import plan
 from api.problems import responses
@@ -25,7 +25,6 @@ NameFilter = Annotated[
 After = Annotated[Moment | None, Query(description="Only those submitted at this time or later (ISO 8601 with time zone).")]
 Before = Annotated[Moment | None, Query(description="Only those submitted before this time (ISO 8601 with time zone).")]
 Limit = Annotated[int, Query(ge=1, le=200, description="Experiments on a page, at most.")]
-Cursor = Annotated[str | None, Query(max_length=64, pattern=NO_NUL, description="The `next` of the page before.")]
 
 
 @router.post(

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
 from api.answers import run_answer
-from api.dependencies import NO_NUL, ExperimentId, Files, RunId, Store
+from api.dependencies import Cursor, ExperimentId, Files, RunId, Store
 from api.problems import responses
 from api.schemas import MetricsPage, RoundRow, Run, RunPage
 from fedcore.errors import NotFoundError
@@ -23,7 +23,6 @@ FILE: dict[int | str, dict[str, Any]] = {
 }
 
 Limit = Annotated[int, Query(ge=1, le=1_000, description="Runs on a page, at most.")]
-Cursor = Annotated[str | None, Query(max_length=64, pattern=NO_NUL, description="The `next` of the page before.")]
 After = Annotated[int, Query(ge=0, le=2**31 - 1, description="Only rows after this round.")]
 RowLimit = Annotated[int, Query(ge=1, le=10_000, description="Rows on a page, at most.")]
 

@@ -16,8 +16,7 @@ def pull(rule: Rule) -> float | None:
 
     No declaration: the rule is asked on single numbers, whatever it remembers.
     """
-    found = {_direction(rule, 0.0, 1.0, other) - _direction(rule, 0.0, 0.0, other) for other in (0.0, 0.5)}
-    mu = max(found)
+    mu = _direction(rule, 0.0, 1.0, 0.0) - _direction(rule, 0.0, 0.0, 0.0)
     for grad, y, other in product((0.0, 1.0, -3.0), (0.0, 1.0, -2.0), (0.0, 0.5)):
         if not isclose(_direction(rule, grad, y, other), grad + mu * y + _direction(rule, 0.0, 0.0, other), rel_tol=1e-12, abs_tol=1e-12):
             return None
@@ -26,16 +25,7 @@ def pull(rule: Rule) -> float | None:
 
 def _direction(rule: Rule, grad: float, y: float, other: float) -> float:
     """At x = 0, where everything else that the rule may look at is `other`."""
-    vectors = cast("Any", dict.fromkeys({*rule.memory(), *rule.shared(), *rule.start(cast("Any", 0.0))}, other))
-    rest = cast("Any", other)
-    local = Local(
-        x=cast("Any", 0.0),
-        shared=vectors,
-        memory=vectors,
-        anchor=rest,
-        gathered=rest,
-        steps=cast("Any", 1.0),
-        effort=cast("Any", 1.0),
-        lr=1.0,
-    )
+    zero, one, rest = cast("Any", 0.0), cast("Any", 1.0), cast("Any", other)
+    vectors = cast("Any", dict.fromkeys({*rule.memory(), *rule.shared(), *rule.start(zero)}, other))
+    local = Local(x=zero, shared=vectors, memory=vectors, anchor=rest, gathered=rest, steps=one, effort=one, lr=1.0)
     return float(rule.direction(cast("Any", grad), cast("Any", y), local))

@@ -36,9 +36,10 @@ class SoftmaxRegression:
 
 
 def softmax_regression(data: FederatedData, layout: Layout, loss: Loss, l2: float) -> SoftmaxRegression | None:
-    """The arrays of such a problem; None of any other, and where they are not in this machine's own memory."""
+    """The arrays of such a problem; None of any other, and where they are not in this machine's own memory or not seen as they are."""
     train = data.dataset.train
-    if layout.depth != 1 or not isinstance(loss, CrossEntropy) or train.features.device.type != "cpu":
+    elsewhere = train.features.device.type != "cpu" or data.dataset.augmentation is not None
+    if layout.depth != 1 or not isinstance(loss, CrossEntropy) or elsewhere:
         return None
     (shape,) = layout.shapes
     features = train.features.flatten(1).contiguous().numpy()

@@ -37,8 +37,7 @@ class SupervisedProblem:
         self.engine = VECTORISED if self._layout.depth else REFERENCE
         augmentation = data.dataset.augmentation
         self.views = augmentation.views if augmentation else 1
-        # The compiled kernel reads samples as they are.
-        self.softmax = None if augmentation else softmax_regression(data, self._layout, loss, l2)
+        self.softmax = softmax_regression(data, self._layout, loss, l2)
         self.gradient_noise, self.data_source = 0.0, data.dataset.source
         self._sizes = torch.from_numpy(data.sizes).to(train.labels.device)
         self._starts = torch.from_numpy(data.offsets[:-1]).to(train.labels.device)

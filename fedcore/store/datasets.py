@@ -1,29 +1,22 @@
 """Users' own data sets: kept once for each owner, found, listed, used and deleted."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from sqlalchemy import delete as delete_from
 from sqlalchemy import insert, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from fedcore.errors import ConflictError, IdempotencyError, NotFoundError, SpecificationError
+from fedcore.errors import ConflictError, NotFoundError, SpecificationError
 from fedcore.spec import Arm
 from fedcore.spec.uploaded import Content, Uploaded
 from fedcore.status import ENDED
 from fedcore.store.clock import now
+from fedcore.store.idempotency import claim_key, dialect_of
 from fedcore.store.identifier import identifiers
+from fedcore.store.paging import Page, newest
 from fedcore.store.tables import DatasetKeyRecord, DatasetRecord, DatasetUseRecord, ExperimentRecord
-
-
-class Page(NamedTuple):
-    """A part of a listing, newest first."""
-
-    items: Sequence[DatasetRecord]
-    next: str | None
-    """The cursor of the next page; None on the last."""
 
 
 def new_id(session: Session) -> str:
@@ -47,7 +40,7 @@ def create(
     Raises IdempotencyError when `owner` has used the key for another content or name.
     """
     upsert = (
-        _dialect(session)
+        dialect_of(session)
         .insert(DatasetRecord)
         .values(
             id=dataset_id,
@@ -65,7 +58,8 @@ def create(
     )
     kept = session.scalars(upsert).one()
     if idempotency_key is not None:
-        _claim_key(session, owner, idempotency_key, hashlib.sha256(f"{content.digest} {name}".encode()).hexdigest(), kept)
+        request_hash = hashlib.sha256(f"{content.digest} {name}".encode()).hexdigest()
+        claim_key(session, DatasetKeyRecord.dataset_id, owner, idempotency_key, request_hash, kept, request="upload")
     return find(session, kept)
 
 
@@ -77,11 +71,9 @@ def find(session: Session, dataset_id: str) -> DatasetRecord:
     return record
 
 
-def page(session: Session, *, limit: int = 50, cursor: str | None = None) -> Page:
+def page(session: Session, *, limit: int = 50, cursor: str | None = None) -> Page[DatasetRecord]:
     """Data sets, newest first."""
-    query = select(DatasetRecord) if cursor is None else select(DatasetRecord).where(DatasetRecord.id < cursor)
-    items = session.scalars(query.order_by(DatasetRecord.id.desc()).limit(limit + 1)).all()
-    return Page(items[:limit], items[limit - 1].id if len(items) > limit else None)
+    return newest(session, select(DatasetRecord), DatasetRecord.id, limit, cursor)
 
 
 def delete(session: Session, dataset_id: str) -> None:
@@ -126,20 +118,3 @@ def use(session: Session, experiment_id: str, arms: Iterable[Arm]) -> None:
 def unknown(pointer: str, dataset_id: str) -> SpecificationError:
     """The error of a specification that names a data set that is not there."""
     return SpecificationError(pointer, f"there is no data set {dataset_id!r}; GET /v1/datasets lists them, POST /v1/datasets uploads one")
-
-
-def _claim_key(session: Session, principal: str, key: str, request_hash: str, dataset_id: str) -> None:
-    claim = (
-        _dialect(session)
-        .insert(DatasetKeyRecord)
-        .values(principal=principal, key=key, request_hash=request_hash, dataset_id=dataset_id, created_at=now())
-        .on_conflict_do_update(index_elements=["principal", "key"], set_={"key": key})
-        .returning(DatasetKeyRecord.request_hash, DatasetKeyRecord.dataset_id)
-    )
-    known_hash, known_id = session.execute(claim).one()
-    if known_hash != request_hash:
-        raise IdempotencyError(f"the idempotency key {key!r} was used for another upload, which made {known_id}; use a new key")
-
-
-def _dialect(session: Session) -> Any:
-    return postgresql if session.get_bind().dialect.name == "postgresql" else sqlite

@@ -4,32 +4,24 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Select, insert, select, update
 from sqlalchemy import delete as delete_from
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session, defer
 
-from fedcore.errors import IdempotencyError, NotFoundError
+from fedcore.errors import NotFoundError
 from fedcore.spec import Arm, ExperimentSpec
 from fedcore.status import Request, Status
 from fedcore.store import datasets
 from fedcore.store.clock import now
+from fedcore.store.idempotency import claim_key
 from fedcore.store.identifier import floor, identifiers
 from fedcore.store.lifecycle import cancel, lock_runs, pause, resume, retry
+from fedcore.store.paging import Page, newest
 from fedcore.store.tables import Document, ExperimentRecord, IdempotencyRecord, RunRecord, TagRecord
 
-__all__ = ["Page", "cancel", "create", "delete", "edit", "find", "page", "pause", "resume", "retry"]
-
-
-class Page(NamedTuple):
-    """A part of a listing, newest first."""
-
-    items: Sequence[ExperimentRecord]
-    """Without `spec`, which can be large: use `find`."""
-    next: str | None
-    """The cursor of the next page; None on the last."""
+__all__ = ["cancel", "create", "delete", "edit", "find", "page", "pause", "resume", "retry"]
 
 
 def create(
@@ -51,9 +43,9 @@ def create(
     document = spec.model_dump(mode="json")
     if idempotency_key is not None:
         request_hash = request_hash or hashlib.sha256(json.dumps(document).encode()).hexdigest()
-        earlier = _claim_key(session, owner, idempotency_key, request_hash, experiment_id)
-        if earlier is not None:
-            return find(session, earlier)
+        first = claim_key(session, IdempotencyRecord.experiment_id, owner, idempotency_key, request_hash, experiment_id, request="request")
+        if first != experiment_id:
+            return find(session, first)
     experiment, arms = _experiment(spec, experiment_id, owner, moment), spec.arms()
     session.execute(insert(ExperimentRecord).values(spec=document, provenance=dict(provenance or {}), **experiment))
     _set_tags(session, experiment_id, spec.tags)
@@ -80,8 +72,11 @@ def page(
     created_before: datetime | None = None,
     limit: int = 50,
     cursor: str | None = None,
-) -> Page:
-    """Experiments, newest first, that have this status, tag and name and were created in [after, before)."""
+) -> Page[ExperimentRecord]:
+    """Experiments, newest first, that have this status, tag and name and were created in [after, before).
+
+    They come without `spec`, which can be large: use `find`.
+    """
     query = select(ExperimentRecord).options(defer(ExperimentRecord.spec, raiseload=True))
     if status is not None:
         query = query.where(ExperimentRecord.status == status)
@@ -89,9 +84,7 @@ def page(
         query = query.where(ExperimentRecord.name == name)
     if tag is not None:
         query = query.where(ExperimentRecord.id.in_(select(TagRecord.experiment_id).where(TagRecord.tag == tag)))
-    query = _within(query, created_after, created_before, cursor)
-    items = session.scalars(query.order_by(ExperimentRecord.id.desc()).limit(limit + 1)).all()
-    return Page(items[:limit], items[limit - 1].id if len(items) > limit else None)
+    return newest(session, _within(query, created_after, created_before), ExperimentRecord.id, limit, cursor)
 
 
 def edit(
@@ -120,24 +113,6 @@ def delete(session: Session, experiment_id: str) -> Sequence[str]:
     if gone.first() is None:
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
     return run_ids
-
-
-def _claim_key(session: Session, principal: str, key: str, request_hash: str, experiment_id: str) -> str | None:
-    """Take `key` for `experiment_id`; the id of the experiment that has it already, if one has."""
-    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
-    values = {"principal": principal, "key": key, "request_hash": request_hash, "experiment_id": experiment_id, "created_at": now()}
-    # Of two requests at once the second waits here until the first has committed. The update that changes nothing locks the
-    # key that is there, so that its experiment cannot be deleted before it is answered with.
-    upsert = (
-        dialect.insert(IdempotencyRecord)
-        .values(values)
-        .on_conflict_do_update(index_elements=["principal", "key"], set_={"key": key})
-        .returning(IdempotencyRecord.request_hash, IdempotencyRecord.experiment_id)
-    )
-    known_hash, known_id = session.execute(upsert).one()
-    if known_hash != request_hash:
-        raise IdempotencyError(f"the idempotency key {key!r} was used for another request, which made {known_id}; use a new key")
-    return None if known_id == experiment_id else known_id
 
 
 def _experiment(spec: ExperimentSpec, experiment_id: str, owner: str, moment: datetime) -> Document:
@@ -184,12 +159,8 @@ def _set_tags(session: Session, experiment_id: str, tags: Sequence[str]) -> None
         session.execute(insert(TagRecord).values(tag=tag, experiment_id=experiment_id))
 
 
-def _within(
-    query: Select[ExperimentRecord], after: datetime | None, before: datetime | None, cursor: str | None
-) -> Select[ExperimentRecord]:
+def _within(query: Select[ExperimentRecord], after: datetime | None, before: datetime | None) -> Select[ExperimentRecord]:
     # An id begins with the time of its creation, so one index serves both the order and the bounds.
-    bounds = [floor("exp", before) if before else None, cursor]
-    for bound in bounds:
-        if bound is not None:
-            query = query.where(ExperimentRecord.id < bound)
+    if before:
+        query = query.where(ExperimentRecord.id < floor("exp", before))
     return query.where(ExperimentRecord.id >= floor("exp", after)) if after else query

@@ -1,0 +1,38 @@
+"""Idempotency keys: of requests that carry the same one, only the first makes something."""
+
+from typing import Any
+
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from fedcore.errors import IdempotencyError
+from fedcore.store.clock import now
+
+
+def dialect_of(session: Session) -> Any:
+    """Where `insert` knows what to do on a conflict."""
+    return postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
+
+
+def claim_key(
+    session: Session, made: InstrumentedAttribute[str], principal: str, key: str, request_hash: str, id: str, *, request: str
+) -> str:
+    """Take `key` for `id`, written to the column `made` of its table; the id of what has it already, if something has.
+
+    Raises IdempotencyError when another `request`, as the message calls it, has used the key.
+    """
+    table = made.class_
+    values = {"principal": principal, "key": key, "request_hash": request_hash, made.key: id, "created_at": now()}
+    # Of two requests at once the second waits here until the first has committed. The update that changes nothing locks the
+    # key that is there, so that what it made cannot be deleted before it is answered with.
+    upsert = (
+        dialect_of(session)
+        .insert(table)
+        .values(values)
+        .on_conflict_do_update(index_elements=["principal", "key"], set_={"key": key})
+        .returning(table.request_hash, made)
+    )
+    known_hash, known_id = session.execute(upsert).one()
+    if known_hash != request_hash:
+        raise IdempotencyError(f"the idempotency key {key!r} was used for another {request}, which made {known_id}; use a new key")
+    return str(known_id)
