@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from fedcore import ExperimentSpec
+from fedcore.presets import override
 
 Document = dict[str, Any]
 
@@ -30,14 +31,8 @@ COMPRESSORS: Document = {"top_k": {"ratio": 0.1}, "rand_k": {"ratio": 0.1}, "qsg
 """Each compressor, with a level where it has one."""
 
 
-def merged(base: Document, changes: Document) -> Document:
-    """`base` with `changes` laid over it; a block is merged, unless the change gives it another `kind`."""
-    result = dict(base)
-    for key, value in changes.items():
-        old = result.get(key)
-        mergeable = isinstance(value, dict) and isinstance(old, dict) and value.get("kind", old.get("kind")) == old.get("kind")
-        result[key] = merged(old, value) if mergeable and isinstance(old, dict) else value
-    return result
+merged = override
+"""`base` with `changes` laid over it, as overrides are over a preset."""
 
 
 def specification(base: Document, **changes: Any) -> ExperimentSpec:
