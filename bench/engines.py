@@ -18,8 +18,8 @@ import torch
 from fedcore import ExperimentSpec
 from fedcore.data.federated import Dataset, Samples, divide
 from fedcore.engine.clients import ClientTable
-from fedcore.engine.engines import ENGINES, Engine
-from fedcore.engine.round import Setting, client_vectors, play, start
+from fedcore.engine.engines import ENGINES, EngineName
+from fedcore.engine.round import Account, Server, Setting, client_vectors, close_round, open_round, start
 from fedcore.engine.traffic import Traffic
 from fedcore.models import zoo
 from fedcore.problems.loss import loss_of
@@ -72,7 +72,7 @@ def _alone(*case: Any) -> Cost:
         return pool.apply(measure, case)
 
 
-def measure(dataset: str, model: dict[str, Any], batch_size: int, steps: int, engine: Engine) -> Cost:
+def measure(dataset: str, model: dict[str, Any], batch_size: int, steps: int, engine: EngineName) -> Cost:
     """Play two rounds; time the second."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     torch.set_num_threads(1)
@@ -90,10 +90,16 @@ def measure(dataset: str, model: dict[str, Any], batch_size: int, steps: int, en
     server, before = start(setting), _peak_mb()
     table = ClientTable(client_vectors(setting.algorithm, server.x), CLIENTS)
     traffic = Traffic(setting.algorithm, CLIENTS, problem.dim, 4)
-    server, _ = play(setting, server, table, traffic, 1)
+    server, _ = _play(setting, server, table, traffic, 1)
     began = time.perf_counter()
-    _, account = play(setting, server, table, traffic, 2)
+    _, account = _play(setting, server, table, traffic, 2)
     return Cost(1e3 * (time.perf_counter() - began) / account.local_steps, _peak_mb() - before)
+
+
+def _play(setting: Setting, server: Server, table: ClientTable, traffic: Traffic, round: int) -> tuple[Server, Account]:
+    opened = open_round(setting, server, table, traffic, round)
+    assert opened.job is not None
+    return close_round(opened, setting.engine([opened.job])[0], table, traffic)
 
 
 def _random(spec: ExperimentSpec, samples: int = 1_000) -> SupervisedProblem:

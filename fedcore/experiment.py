@@ -15,7 +15,7 @@ from fedcore import checkpoint
 from fedcore.engine.clients import ClientTable
 from fedcore.engine.engines import ENGINES, pick
 from fedcore.engine.observation import Observation
-from fedcore.engine.round import Account, Server, Setting, client_vectors, play, start
+from fedcore.engine.round import Account, Server, Setting, client_vectors, close_round, open_round, start
 from fedcore.engine.traffic import Traffic
 from fedcore.errors import CheckpointError, SpecificationError
 from fedcore.measures.selection import of_population, of_round
@@ -115,7 +115,9 @@ class Simulation:
         """Play the next round and report it."""
         began = time.perf_counter()
         self.round += 1
-        self._server, account = play(self._setting, self._server, self._clients, self._traffic, self.round)
+        opened = open_round(self._setting, self._server, self._clients, self._traffic, self.round)
+        upload = self._setting.engine([opened.job])[0] if opened.job else None
+        self._server, account = close_round(opened, upload, self._clients, self._traffic)
         measured = self._measure(account.observation)
         if account.simulated_seconds is not None:
             self._simulated_seconds += account.simulated_seconds

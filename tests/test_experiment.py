@@ -1,5 +1,6 @@
 """Runs: what is reported of them, how they end, and what their arms share."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,10 @@ import pytest
 import torch
 
 from fedcore import ExperimentSpec, RoundReport, Simulation, run
-from fedcore.core import Algorithm, Upload
-from fedcore.engine.assignment import Assignment
-from fedcore.engine.mappers import reference
+from fedcore.core import Upload
+from fedcore.engine.assignment import Job
+from fedcore.engine.reference import reference
 from fedcore.errors import CheckpointError, DataUnavailableError, SpecificationError
-from fedcore.problems import Problem
 from tests.documents import QUADRATIC, SYNTHETIC, Document, specification
 
 DIGITS: Document = {
@@ -148,16 +148,17 @@ class Recorder:
     def __init__(self) -> None:
         self.seen: list[list[Any]] = []
 
-    def __call__(self, algorithm: Algorithm, problem: Problem, assignment: Assignment) -> Upload:
-        batches = [batch.tolist() for batch in assignment.batches]
-        self.seen.append([assignment.clients.tolist(), assignment.steps.tolist(), batches])
-        return reference(algorithm, problem, assignment)
+    def __call__(self, jobs: Sequence[Job]) -> list[Upload]:
+        for assignment in (job.assignment for job in jobs):
+            batches = [batch.tolist() for batch in assignment.batches]
+            self.seen.append([assignment.clients.tolist(), assignment.steps.tolist(), batches])
+        return reference(jobs)
 
 
 def given(spec: ExperimentSpec, seed: int = 0) -> list[list[Any]]:
     """Cohorts, steps and batches of every round."""
     simulation, recorder = Simulation(spec, seed), Recorder()
-    simulation._setting = replace(simulation._setting, mapper=recorder)
+    simulation._setting = replace(simulation._setting, engine=recorder)
     while not simulation.finished:
         simulation.advance()
     return recorder.seen
@@ -203,6 +204,6 @@ def test_a_round_does_not_depend_on_how_the_ones_before_it_were_carried_out() ->
     torch.manual_seed(0)
     restored, recorder = Simulation(specification(SYNTHETIC), seed=0), Recorder()
     restored.restore(simulation.checkpoint())
-    restored._setting = replace(restored._setting, mapper=recorder)
+    restored._setting = replace(restored._setting, engine=recorder)
     restored.advance()
     assert recorder.seen == given(specification(SYNTHETIC))[2:3]

@@ -1,13 +1,16 @@
 """What the server hands a cohort at the start of a round: model, work, mini-batches, step sizes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcore.core import Local
+from fedcore.core import Algorithm, Local, Upload
 from fedcore.engine.schedule import StepSizes
+from fedcore.problems import Problem
 
 Ids = NDArray[np.int64]
 
@@ -27,6 +30,21 @@ class Assignment:
     sizes: StepSizes
     local: Local
     """What the clients know, each in its row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The training of one run's cohort in one round."""
+
+    algorithm: Algorithm
+    problem: Problem
+    assignment: Assignment
+
+
+class Engine(Protocol):
+    """Trains the cohorts of several runs; returns an upload for each job, its rows [M] in the order of the assignment."""
+
+    def __call__(self, jobs: Sequence[Job]) -> list[Upload]: ...
 
 
 def select(local: Local, rows: Tensor | slice | int) -> Local:

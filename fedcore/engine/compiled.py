@@ -1,14 +1,15 @@
 """The engine `compiled`: each client's whole training in machine code, for softmax regression under an affine rule."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import torch
 
 from fedcore.core import Algorithm, Upload
 from fedcore.engine.affine import pull
-from fedcore.engine.assignment import Assignment
+from fedcore.engine.assignment import Job
 from fedcore.problems import Problem
 
 
@@ -17,32 +18,51 @@ def suits(algorithm: Algorithm, problem: Problem) -> bool:
     return problem.softmax is not None and pull(algorithm.rule) is not None
 
 
-def compiled(algorithm: Algorithm, problem: Problem, assignment: Assignment) -> Upload:
-    """Client by client, longest first, on as many threads as the tensor library has; their number changes no bit."""
-    # Here, because machine code is made at the first use, which takes about a second.
-    from fedcore.engine import kernels
+def compiled(jobs: Sequence[Job]) -> list[Upload]:
+    """Client by client, those of all jobs in one line, longest first, on as many threads as the tensor library has.
 
-    data, local, rule = problem.softmax, assignment.local, algorithm.rule
-    assert data is not None
-    start = local.x.expand(len(assignment.clients), -1)
-    matrices = (len(start), *data.shape)
-    offsets = rule.direction(torch.zeros_like(start), start, local).contiguous().numpy().reshape(matrices)
-    models, x = start.clone().numpy().reshape(matrices), local.x.numpy().reshape(data.shape)
-    sizes = assignment.sizes.first_of(int(assignment.steps.max()))
-    paces = np.broadcast_to(np.asarray(rule.pace(local.steps)), (len(models), 1))
-    number = models.dtype.type
+    Neither the threads nor the other jobs change a bit.
+    """
+    cohorts = [_Training(job) for job in jobs]
+    clients = [(cohort, row) for cohort in cohorts for row in range(len(cohort.steps))]
+    clients.sort(key=lambda client: -client[0].steps[client[1]])
+    _each([partial(cohort.train, row) for cohort, row in clients])
+    return [cohort.upload() for cohort in cohorts]
 
-    def work(row: int) -> None:
-        client, batches = int(assignment.clients[row]), assignment.batches[row]
+
+class _Training:
+    """A job's cohort while it trains."""
+
+    def __init__(self, job: Job) -> None:
+        """Lay out the models [M, C, d + 1] and what is the same in all steps."""
+        data, local, rule = job.problem.softmax, job.assignment.local, job.algorithm.rule
+        assert data is not None
+        self.steps, self._job, self._data = job.assignment.steps, job, data
+        start = local.x.expand(len(self.steps), -1)
+        matrices = (len(start), *data.shape)
+        self._offsets = rule.direction(torch.zeros_like(start), start, local).contiguous().numpy().reshape(matrices)
+        self._models, self._x = start.clone().numpy().reshape(matrices), local.x.numpy().reshape(data.shape)
+        self._sizes = job.assignment.sizes.first_of(int(self.steps.max()))
+        self._paces = np.broadcast_to(np.asarray(rule.pace(local.steps)), (len(start), 1))
+
+    def train(self, row: int) -> None:
+        """All local steps of one client."""
+        # Here, because machine code is made at the first use, which takes about a second.
+        from fedcore.engine import kernels
+
+        data, assignment, algorithm = self._data, self._job.assignment, self._job.algorithm
+        client, batches, number = int(assignment.clients[row]), assignment.batches[row], self._models.dtype.type
         seen = np.ascontiguousarray(batches[:1] if batches.strides[0] == 0 else batches)
         scale = float(data.scale[client])
         share = kernels.Share(data.features, data.labels, data.rows(client), seen, number(scale))
-        own = (sizes[: assignment.steps[row]] * paces[row]).astype(number)
+        own = (self._sizes[: self.steps[row]] * self._paces[row]).astype(number)
         towards, shrink, momentum = map(number, _factors(algorithm, scale * data.l2))
-        kernels.train(models[row], x, share, kernels.Recursion(own, offsets[row], towards, shrink, momentum, rule.compares()))
+        recursion = kernels.Recursion(own, self._offsets[row], towards, shrink, momentum, algorithm.rule.compares())
+        kernels.train(self._models[row], self._x, share, recursion)
 
-    _each(work, np.argsort(-assignment.steps, kind="stable").tolist())
-    return rule.finish(torch.from_numpy(models.reshape(len(models), -1)), local)
+    def upload(self) -> Upload:
+        """What the clients send once they are trained."""
+        return self._job.algorithm.rule.finish(torch.from_numpy(self._models.reshape(len(self._models), -1)), self._job.assignment.local)
 
 
 def _factors(algorithm: Algorithm, l2: float) -> tuple[float, float, float]:
@@ -55,11 +75,12 @@ def _factors(algorithm: Algorithm, l2: float) -> tuple[float, float, float]:
     return towards + solver.prox_mu, shrink + solver.weight_decay, solver.momentum
 
 
-def _each(work: Callable[[int], None], rows: Iterable[int]) -> None:
+def _each(tasks: Iterable[Callable[[], None]]) -> None:
     threads = torch.get_num_threads()
     if threads == 1:
-        for row in rows:
-            work(row)
+        for task in tasks:
+            task()
         return
     with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(work, rows))
+        for done in [pool.submit(task) for task in tasks]:
+            done.result()

@@ -4,17 +4,19 @@ from collections.abc import Mapping
 from typing import Literal
 
 from fedcore.core import Algorithm
+from fedcore.engine.assignment import Engine
 from fedcore.engine.compiled import compiled, suits
-from fedcore.engine.mappers import Mapper, reference, vectorised
+from fedcore.engine.reference import reference
+from fedcore.engine.vectorised import vectorised
 from fedcore.errors import SpecificationError
 from fedcore.problems import Problem
 
-Engine = Literal["reference", "vectorised", "compiled"]
+EngineName = Literal["reference", "vectorised", "compiled"]
 
-ENGINES: Mapping[Engine, Mapper] = {"reference": reference, "vectorised": vectorised, "compiled": compiled}
+ENGINES: Mapping[EngineName, Engine] = {"reference": reference, "vectorised": vectorised, "compiled": compiled}
 
 
-def pick(wanted: Literal["auto"] | Engine, algorithm: Algorithm, problem: Problem) -> Engine:
+def pick(wanted: Literal["auto"] | EngineName, algorithm: Algorithm, problem: Problem) -> EngineName:
     """The engine that was asked for, or the fastest; raises SpecificationError where it is not made for the problem.
 
     As measured by `python -m bench.engines`: machine code where there is any, else the problem's own choice.

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedcore.core import Algorithm, Vectors
-from fedcore.engine.mappers import Mapper
+from fedcore.engine.assignment import Engine
 from fedcore.problems import Problem
 from fedcore.spec import ExperimentSpec
 
@@ -23,7 +23,7 @@ class Setting:
     algorithm: Algorithm
     problem: Problem
     """What is trained on."""
-    mapper: Mapper
+    engine: Engine
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ Ids = NDArray[np.int64]
 Values = dict[str, float | list[float]]
 WORKING_BYTES = 64 << 20
 """What one computation may hold beside models and data sets."""
-Engine = Literal["reference", "vectorised"]
-REFERENCE: Engine = "reference"
-VECTORISED: Engine = "vectorised"
+EngineName = Literal["reference", "vectorised"]
+REFERENCE: EngineName = "reference"
+VECTORISED: EngineName = "vectorised"
 
 
 class Stacked(Protocol):
@@ -39,7 +39,7 @@ class Problem(Protocol):
     """In how many ways training may see a sample; i + n_i v is the client's sample i in view v. 1 where all are seen as they are."""
     capacity: int
     """How many samples to work on at a time: with all that is computed from them they take about WORKING_BYTES."""
-    engine: Engine
+    engine: EngineName
     """The faster of these engines for it."""
     gradient_noise: float
     """Deviation of the Gaussian noise that the engine adds to every local gradient."""

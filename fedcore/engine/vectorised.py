@@ -1,12 +1,8 @@
-"""Two engines: ways to map one client's local training over a cohort.
+"""The engine `vectorised`: all clients together, sorted by local steps, so that those who are done fall away."""
 
-`reference` is a loop over clients and steps without padding: the definition of right. `vectorised` advances all clients
-together, sorted by local steps, so that those who are done fall away. They agree to rounding.
-"""
-
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,46 +10,16 @@ from torch import Tensor
 
 from fedcore.core import Algorithm, Local, Upload, Vectors
 from fedcore.data.plan import PADDING
-from fedcore.engine.assignment import Assignment, Ids, select
+from fedcore.engine.assignment import Assignment, Ids, Job, select
 from fedcore.problems import Problem
 
 
-class Mapper(Protocol):
-    """Trains a cohort; returns its uploads with a leading axis [M], in the order of the assignment."""
-
-    def __call__(self, algorithm: Algorithm, problem: Problem, assignment: Assignment) -> Upload: ...
-
-
-def reference(algorithm: Algorithm, problem: Problem, assignment: Assignment) -> Upload:
-    """One client after another, one step after another."""
-    uploads = [_train_one(algorithm, problem, assignment, row) for row in range(len(assignment.clients))]
-    return Upload(
-        delta=torch.stack([upload.delta for upload in uploads]),
-        memory=_stack([upload.memory for upload in uploads]),
-        shared=_stack([upload.shared for upload in uploads]),
-    )
+def vectorised(jobs: Sequence[Job]) -> list[Upload]:
+    """Run by run."""
+    return [_train(job.algorithm, job.problem, job.assignment) for job in jobs]
 
 
-def _train_one(algorithm: Algorithm, problem: Problem, assignment: Assignment, row: int) -> Upload:
-    client, local = int(assignment.clients[row]), select(assignment.local, row)
-    y, velocity = local.x, None
-    for k, batch in enumerate(assignment.batches[row]):
-        samples = torch.from_numpy(batch[batch != PADDING]).to(y.device)
-        grad = problem.gradient(y, client, samples)
-        if algorithm.rule.compares():
-            grad = grad - problem.gradient(local.x, client, samples)
-        elif assignment.noise is not None:
-            grad = grad + torch.from_numpy(assignment.noise[row][k]).to(y)
-        direction, velocity = algorithm.solver.direction(algorithm.rule, grad, y, velocity, local)
-        y = y - assignment.sizes[k] * algorithm.rule.pace(local.steps) * direction
-    return algorithm.rule.finish(y, local)
-
-
-def _stack(rows: list[Vectors]) -> Vectors:
-    return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
-
-
-def vectorised(algorithm: Algorithm, problem: Problem, assignment: Assignment) -> Upload:
+def _train(algorithm: Algorithm, problem: Problem, assignment: Assignment) -> Upload:
     """All clients at once, or as many as the problem has capacity for; longest first, so that those who are done fall away."""
     order = np.argsort(-assignment.steps, kind="stable")
     together = max(1, problem.capacity // _widest(assignment.batches))

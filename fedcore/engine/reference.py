@@ -1,0 +1,43 @@
+"""The engine `reference`: a loop over clients and steps without padding, the definition of right."""
+
+from collections.abc import Sequence
+
+import torch
+
+from fedcore.core import Upload, Vectors
+from fedcore.data.plan import PADDING
+from fedcore.engine.assignment import Job, select
+
+
+def reference(jobs: Sequence[Job]) -> list[Upload]:
+    """One run after another, one client after another, one step after another."""
+    return [_train(job) for job in jobs]
+
+
+def _train(job: Job) -> Upload:
+    uploads = [_train_one(job, row) for row in range(len(job.assignment.clients))]
+    return Upload(
+        delta=torch.stack([upload.delta for upload in uploads]),
+        memory=_stack([upload.memory for upload in uploads]),
+        shared=_stack([upload.shared for upload in uploads]),
+    )
+
+
+def _train_one(job: Job, row: int) -> Upload:
+    algorithm, problem, assignment = job.algorithm, job.problem, job.assignment
+    client, local = int(assignment.clients[row]), select(assignment.local, row)
+    y, velocity = local.x, None
+    for k, batch in enumerate(assignment.batches[row]):
+        samples = torch.from_numpy(batch[batch != PADDING]).to(y.device)
+        grad = problem.gradient(y, client, samples)
+        if algorithm.rule.compares():
+            grad = grad - problem.gradient(local.x, client, samples)
+        elif assignment.noise is not None:
+            grad = grad + torch.from_numpy(assignment.noise[row][k]).to(y)
+        direction, velocity = algorithm.solver.direction(algorithm.rule, grad, y, velocity, local)
+        y = y - assignment.sizes[k] * algorithm.rule.pace(local.steps) * direction
+    return algorithm.rule.finish(y, local)
+
+
+def _stack(rows: list[Vectors]) -> Vectors:
+    return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
