@@ -1,13 +1,45 @@
-"""Rules whose direction is the gradient, plus a pull towards x, plus something that stays the same over a round."""
+"""Rules whose direction is the gradient, plus a pull towards x, plus something that stays the same over a round.
+
+With g the gradient of the data's part of the loss, local training under such a rule is
+
+    v <- momentum v + g + shrink y + pull (y - x) + offset;   y <- y - size v
+"""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from itertools import product
 from math import isclose
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from fedcore.core import Local, Rule
+from fedcore.core import Algorithm, Local, Rule
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Factors(NamedTuple):
+    """The numbers of the recursion that stay the same over a round."""
+
+    pull: float
+    shrink: float
+    momentum: float
+
+
+def factors(algorithm: Algorithm, l2: float) -> Factors:
+    """Those of `algorithm`, whose rule must be of the form, for a client whose loss has l2/2 |y|^2 in it beside the data's part."""
+    solver, towards, shrink = algorithm.solver, pull(algorithm.rule), l2
+    assert towards is not None
+    if algorithm.rule.compares():
+        # With the gradient at x the share that l2 has in it is taken away.
+        towards, shrink = towards + l2, 0.0
+    return Factors(towards + solver.prox_mu, shrink + solver.weight_decay, solver.momentum)
+
+
+def offsets(rule: Rule, local: Local) -> Tensor:
+    """[M, D] what the rule adds to the gradients of the clients that `local` is of; there must be one at least."""
+    start = local.x.expand(len(local.steps), -1)
+    return rule.direction(start.new_zeros(start.shape), start, local)
 
 
 @lru_cache(maxsize=64)

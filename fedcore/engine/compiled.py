@@ -8,14 +8,15 @@ import numpy as np
 import torch
 
 from fedcore.core import Algorithm, Upload
-from fedcore.engine.affine import pull
+from fedcore.engine.affine import factors, offsets, pull
 from fedcore.engine.assignment import Job
 from fedcore.problems import Problem
 
 
 def suits(algorithm: Algorithm, problem: Problem) -> bool:
     """Whether this engine can train `problem` by `algorithm`."""
-    return problem.softmax is not None and pull(algorithm.rule) is not None
+    data = problem.softmax
+    return data is not None and data.features.device.type == "cpu" and pull(algorithm.rule) is not None
 
 
 def compiled(jobs: Sequence[Job]) -> list[Upload]:
@@ -40,7 +41,7 @@ class _Training:
         self.steps, self._job, self._data = job.assignment.steps, job, data
         start = local.x.expand(len(self.steps), -1)
         matrices = (len(start), *data.shape)
-        self._offsets = rule.direction(torch.zeros_like(start), start, local).contiguous().numpy().reshape(matrices)
+        self._offsets = offsets(rule, local).contiguous().numpy().reshape(matrices)
         self._models, self._x = start.clone().numpy().reshape(matrices), local.x.numpy().reshape(data.shape)
         self._sizes = job.assignment.sizes.first_of(int(self.steps.max()))
         self._paces = np.broadcast_to(np.asarray(rule.pace(local.steps)), (len(start), 1))
@@ -54,25 +55,15 @@ class _Training:
         client, batches, number = int(assignment.clients[row]), assignment.batches[row], self._models.dtype.type
         seen = np.ascontiguousarray(batches[:1] if batches.strides[0] == 0 else batches)
         scale = float(data.scale[client])
-        share = kernels.Share(data.features, data.labels, data.rows(client), seen, number(scale))
+        share = kernels.Share(data.features.numpy(), data.labels.numpy(), data.rows(client).numpy(), seen, number(scale))
         own = (self._sizes[: self.steps[row]] * self._paces[row]).astype(number)
-        towards, shrink, momentum = map(number, _factors(algorithm, scale * data.l2))
+        towards, shrink, momentum = map(number, factors(algorithm, scale * data.l2))
         recursion = kernels.Recursion(own, self._offsets[row], towards, shrink, momentum, algorithm.rule.compares())
         kernels.train(self._models[row], self._x, share, recursion)
 
     def upload(self) -> Upload:
         """What the clients send once they are trained."""
         return self._job.algorithm.rule.finish(torch.from_numpy(self._models.reshape(len(self._models), -1)), self._job.assignment.local)
-
-
-def _factors(algorithm: Algorithm, l2: float) -> tuple[float, float, float]:
-    """Pull, shrink and momentum of the recursion."""
-    solver, towards, shrink = algorithm.solver, pull(algorithm.rule), l2
-    assert towards is not None
-    if algorithm.rule.compares():
-        # With the gradient at x the share that l2 has in it is taken away.
-        towards, shrink = towards + l2, 0.0
-    return towards + solver.prox_mu, shrink + solver.weight_decay, solver.momentum
 
 
 def _each(tasks: Iterable[Callable[[], None]]) -> None:

@@ -48,7 +48,7 @@ class Problem(Protocol):
 
     @property
     def softmax(self) -> SoftmaxRegression | None:
-        """Its arrays, if it is softmax regression on this machine's CPU."""
+        """What a kernel needs of it, if it is softmax regression."""
         ...
 
     def initial(self) -> Tensor:

@@ -1,4 +1,4 @@
-"""Softmax regression on this machine's CPU, as plain arrays for a compiled kernel."""
+"""Softmax regression as what a compiled kernel needs: samples, and who holds them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedcore.data.federated import FederatedData, Ids
 from fedcore.models.flat import Layout
@@ -14,13 +15,13 @@ from fedcore.problems.loss import CrossEntropy, Loss
 
 @dataclass(frozen=True, slots=True)
 class SoftmaxRegression:
-    """Views of the samples and of who holds them; the model is one matrix, each row the weights and the bias of a class."""
+    """The samples and who holds them, on one device; the model is one matrix, each row the weights and the bias of a class."""
 
-    features: NDArray[np.floating]
+    features: Tensor
     """[n, d]."""
-    labels: Ids
+    labels: Tensor
     """[n]."""
-    order: Ids
+    order: Tensor
     """The samples that clients hold, client by client."""
     offsets: Ids
     """[N + 1] where each client's begin in the order."""
@@ -30,19 +31,16 @@ class SoftmaxRegression:
     scale: NDArray[np.float64]
     """[N] what each client's loss, l2 included, is multiplied by."""
 
-    def rows(self, client: int) -> Ids:
+    def rows(self, client: int) -> Tensor:
         """[n_i] which samples a client holds."""
         return self.order[self.offsets[client] : self.offsets[client + 1]]
 
 
 def softmax_regression(data: FederatedData, layout: Layout, loss: Loss, l2: float) -> SoftmaxRegression | None:
-    """The arrays of such a problem; None of any other, and where they are not in this machine's own memory or not seen as they are."""
+    """What a kernel needs of such a problem; None of any other, and where the samples are not seen as they are."""
     train = data.dataset.train
-    elsewhere = train.features.device.type != "cpu" or data.dataset.augmentation is not None
-    if layout.depth != 1 or not isinstance(loss, CrossEntropy) or elsewhere:
+    if layout.depth != 1 or not isinstance(loss, CrossEntropy) or data.dataset.augmentation is not None:
         return None
     (shape,) = layout.shapes
-    features = train.features.flatten(1).contiguous().numpy()
-    return SoftmaxRegression(
-        features, train.labels.numpy(), data.order.numpy(), data.offsets, (shape[0], shape[1]), l2, np.ones(len(data.sizes))
-    )
+    features = train.features.flatten(1).contiguous()
+    return SoftmaxRegression(features, train.labels, data.order, data.offsets, (shape[0], shape[1]), l2, np.ones(len(data.sizes)))
