@@ -14,6 +14,7 @@ from torch import Tensor
 from fedcore import checkpoint
 from fedcore.engine.clients import ClientTable
 from fedcore.engine.engines import ENGINES, pick
+from fedcore.engine.memory import keep_freed
 from fedcore.engine.observation import Observation
 from fedcore.engine.round import Account, Server, Setting, client_vectors, close_round, open_round, start
 from fedcore.engine.traffic import Traffic
@@ -87,6 +88,7 @@ class Simulation:
 
         Raises DataUnavailableError when the data set is not on this machine, SpecificationError when it cannot be divided as asked.
         """
+        keep_freed()
         self.arm, self.seed, self.spec = arm, seed, spec
         dtype = getattr(torch, spec.precision)
         folder = data_dir or settings().data_dir.expanduser()
@@ -122,7 +124,7 @@ class Simulation:
         if account.simulated_seconds is not None:
             self._simulated_seconds += account.simulated_seconds
             measured["simulated_seconds"] = self._simulated_seconds
-        finite = bool(torch.isfinite(self._server.x).all())
+        finite = _finite(self._server.x)
         self.diverged = not finite or not isfinite(measured.get("train_loss", 0.0))  # type: ignore[arg-type]
         return self._report(account, measured, time.perf_counter() - began)
 
@@ -195,6 +197,11 @@ class Simulation:
             diverged=self.diverged,
             **columns,  # type: ignore[arg-type]
         )
+
+
+def _finite(x: Tensor) -> bool:
+    # A finite sum has finite terms, and is had in one pass; the sum of large ones may be infinite all the same.
+    return isfinite(float(x.sum())) or bool(torch.isfinite(x).all())
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from fedcore.core import Local, Vectors
-from fedcore.data.plan import Work, gradient_noise, mini_batches, viewed
+from fedcore.data.plan import cohort_batches, gradient_noise, viewed
 from fedcore.engine.assignment import Assignment, Ids
 from fedcore.engine.muster import Muster
 from fedcore.engine.schedule import StepSizes, effort, step_sizes
@@ -16,22 +16,27 @@ def assign(setting: Setting, server: Server, mustered: Muster, memory: Vectors, 
     spec, seed, problem, clients = setting.spec, setting.seed, setting.problem, mustered.arrived.clients
     sizes = step_sizes(spec.local, spec.rounds, round, server.clock)
     steps = np.array([item.steps for item in mustered.work], np.int64)
-    pairs = list(zip(clients.tolist(), mustered.work, strict=True))
     noise = problem.gradient_noise
     return Assignment(
         clients=clients,
         steps=steps,
-        batches=tuple(_batches(setting, round, client, item) for client, item in pairs),
-        noise=tuple(gradient_noise(seed, round, client, item.steps, problem.dim, noise) for client, item in pairs) if noise else None,
+        batches=_batches(setting, mustered, round),
+        noise=tuple(gradient_noise(seed, round, *pair, problem.dim, noise) for pair in zip(clients.tolist(), steps.tolist(), strict=True))
+        if noise
+        else None,
         sizes=sizes,
         local=_local(setting, server, clients, memory, sizes, steps),
     )
 
 
-def _batches(setting: Setting, round: int, client: int, work: Work) -> Ids:
-    samples = int(setting.problem.sizes[client])
-    batches = mini_batches(setting.seed, round, client, samples, work)
-    return viewed(batches, samples, setting.problem.views, setting.seed, round, client)
+def _batches(setting: Setting, mustered: Muster, round: int) -> tuple[Ids, ...]:
+    seed, views, clients = setting.seed, setting.problem.views, mustered.arrived.clients
+    samples = setting.problem.sizes[clients]
+    batches = cohort_batches(seed, round, clients, samples, mustered.work)
+    if views == 1:
+        return batches
+    members = zip(batches, samples.tolist(), clients.tolist(), strict=True)
+    return tuple(viewed(batch, count, views, seed, round, client) for batch, count, client in members)
 
 
 def _local(setting: Setting, server: Server, clients: Ids, memory: Vectors, sizes: StepSizes, steps: Ids) -> Local:

@@ -37,6 +37,8 @@ def plan_work(
     `sizes` [N] are all clients' sample counts. Every draw is keyed by (seed, round, client), so it does not depend on
     the algorithm or on the rest of the cohort.
     """
+    if systems.stragglers is None and systems.epochs is None and systems.steps is None and systems.batch_size is None:
+        return _alike(local, sizes[clients]), np.ones(len(clients), bool)
     straggles = _stragglers(systems.stragglers, len(clients), seed, round)
     work = [
         _work_of(local, systems, int(client), int(sizes[client]), seed, round, slow=bool(slow))
@@ -44,6 +46,13 @@ def plan_work(
     ]
     dropped = straggles if systems.stragglers and systems.stragglers.policy == "drop" else np.zeros_like(straggles)
     return work, ~dropped
+
+
+def _alike(local: LocalSolver, samples: Ids) -> list[Work]:
+    """The work of clients with `samples` [M] of which nothing is drawn."""
+    batches = samples if local.batch_size == "full" else np.minimum(local.batch_size, samples)
+    steps = np.full(len(samples), local.steps) if local.epochs is None else local.epochs * -(-samples // batches)
+    return list(map(Work, steps.tolist(), batches.tolist()))
 
 
 def _stragglers(spec: Stragglers | None, size: int, seed: int, round: int) -> NDArray[np.bool_]:

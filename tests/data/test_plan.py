@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcore.data.plan import PADDING, Work, gradient_noise, mini_batches, steps_of
+from fedcore.data.plan import PADDING, Work, cohort_batches, gradient_noise, mini_batches, steps_of
 from fedcore.data.random import generator
 
 
@@ -29,6 +29,22 @@ def test_more_steps_go_on_where_fewer_stopped() -> None:
 def test_epochs_rounds_clients_and_seeds_are_shuffled_differently() -> None:
     orders = {tuple(mini_batches(seed, round, client, 50, Work(1, 49))[0]) for seed in (0, 1) for round in (1, 2) for client in (0, 1)}
     assert len(orders) == 8
+
+
+@given(
+    seed=st.integers(0, 2**63 - 1),
+    members=st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 300), st.integers(1, 80), st.integers(1, 40)), min_size=1, max_size=6),
+)
+def test_machine_code_shuffles_as_numpy_does(seed: int, members: list[tuple[int, int, int, int]]) -> None:
+    # A large client with them, so that there is enough for machine code.
+    clients, samples, sizes, steps = zip((7, 5_000, 100, 60), *members, strict=True)
+    work = [Work(count, min(size, n)) for count, size, n in zip(steps, sizes, samples, strict=True)]
+    together = cohort_batches(seed, 3, np.array(clients), np.array(samples), work)
+    for client, n, item, batches in zip(clients, samples, work, together, strict=True):
+        alone = mini_batches(seed, 3, client, n, item)
+        np.testing.assert_array_equal(batches, alone)
+        assert batches.dtype == alone.dtype
+        assert batches.strides[0] == 0 or item.batch_size < n
 
 
 @pytest.mark.parametrize("change", [{"seed": 2}, {"purpose": "other"}, {"round": 4}, {"client": 5}])
