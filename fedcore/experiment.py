@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from fedcore import checkpoint
+from fedcore.engine.allocation import keep_freed
 from fedcore.engine.clients import ClientTable
 from fedcore.engine.engines import ENGINES, pick
-from fedcore.engine.memory import keep_freed
 from fedcore.engine.observation import Observation
 from fedcore.engine.round import Account, Server, Setting, client_vectors, close_round, open_round, start
 from fedcore.engine.traffic import Traffic

@@ -1,0 +1,27 @@
+"""What the process keeps of the memory it frees."""
+
+import subprocess
+import sys
+
+import pytest
+
+CODE = """
+import resource, torch
+from fedcore.engine.allocation import keep_freed
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.ones(12_000_000)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+torch.set_num_threads(1)
+keep_freed()
+print([faults() for _ in range(30)][-1])
+"""
+PAGES = 12_000_000 * 4 // 4096
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="an option of the GNU C library")
+@pytest.mark.parametrize(("environment", "cleared"), [({}, False), ({"MALLOC_MMAP_THRESHOLD_": "1000000"}, True)])
+def test_a_large_block_is_cleared_once_unless_the_user_has_set_the_allocator(environment: dict[str, str], cleared: bool) -> None:
+    ended = subprocess.run([sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, check=True)
+    assert (int(ended.stdout) > PAGES // 2) == cleared
