@@ -29,7 +29,7 @@ check: $(INSTALLED) ## Format, lint, types, import contracts
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: $(INSTALLED) ## Measure the figures of the README
+bench: $(INSTALLED) ## Measure the figures of README.md and docs/performance.md
 	@$(BIN)/python -m bench $(ARGS)
 
 clean: ## Remove .venv and caches (experiments in .fedq stay)

@@ -1,19 +1,30 @@
-"""The figures of the README: `python -m bench`, or `make bench`."""
+"""Everything that is measured: `python -m bench NAME [OPTIONS]`; without a name, what README.md and docs/performance.md show."""
 
-import platform
+import importlib
 import subprocess
 import sys
 
-import torch
-
-MEASURES = (("engine",), ("engine", "--engine", "vectorised"), ("service",))
+COMMANDS = {
+    "peers": ("bench.compare", "W1 to W5 against the plain PyTorch loop"),
+    "limits": ("bench.limits", "what the machine can do"),
+    "startup": ("bench.startup", "a run in a process that is warm, until its first round"),
+    "service": ("bench.service", "what the service adds to a run"),
+    "engines": ("bench.engines", "the engines against each other, by model"),
+    "compressors": ("bench.compressors", "the compressors"),
+}
+ALONE = (["peers", "--contenders", "loop"], ["startup"], ["service"])
 
 
 def main() -> None:
-    """Measure one after the other, each in a process of its own."""
-    print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}", flush=True)
-    for name, *options in MEASURES:
-        subprocess.run([sys.executable, "-m", f"bench.{name}", *options], check=True)  # noqa: S603 - our own
+    """Measure what was named, or the lot, each in a process of its own."""
+    if len(sys.argv) == 1:
+        for arguments in ALONE:
+            subprocess.run([sys.executable, "-m", "bench", *arguments], check=True)  # noqa: S603 - our own
+        return
+    name, *arguments = sys.argv[1:]
+    if name not in COMMANDS:
+        sys.exit("\n".join([__doc__, "", *(f"{name:12} {about}" for name, (_, about) in COMMANDS.items())]))
+    importlib.import_module(COMMANDS[name][0]).main(arguments)
 
 
 if __name__ == "__main__":

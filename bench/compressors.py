@@ -2,13 +2,14 @@
 
 The median over repetitions in which the compressors take turns; a message is compressed as it is in the engine.
 
-    python -m bench.compressors [--dim 1000000] [--clients 10] [--repeats 7]
+    python -m bench compressors [--dim 1000000] [--clients 10] [--repeats 7]
 """
 
 import argparse
 import statistics
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -27,13 +28,15 @@ COMPRESSORS: dict[str, CompressorSpec] = {
 }
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     """Print a row for each compressor."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench compressors", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--dim", type=int, default=1_000_000)
     parser.add_argument("--clients", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=7)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     message = torch.randn(options.clients, options.dim, generator=torch.Generator().manual_seed(0))
     times = defaultdict(list)
@@ -51,7 +54,3 @@ def _seconds(spec: CompressorSpec, message: torch.Tensor, round: int) -> float:
     began = time.perf_counter()
     send(compressor, message, residual, lots(0, "bench", round, clients))
     return time.perf_counter() - began
-
-
-if __name__ == "__main__":
-    main()

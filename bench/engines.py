@@ -3,13 +3,14 @@
 Random samples in the shapes of the real data sets; each measurement is a process of its own that may take 8 GB at most.
 It is what `engine: auto` rests on, with the answer in `Problem.engine`.
 
-    python -m bench.engines [--steps 10]
+    python -m bench engines [--steps 10]
 """
 
 import argparse
 import multiprocessing
 import resource
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,11 +53,13 @@ class Cost(NamedTuple):
     """Above what the process took before the first round."""
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     """Print a row for each model and batch size."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench engines", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--steps", type=int, default=10, help="local steps of each client in the measured round")
-    steps = parser.parse_args().steps
+    steps = parser.parse_args(arguments).steps
     print(f"{'model':34} {'batch':>5} " + " ".join(f"{name + ' ms':>14} {'peak MB':>8}" for name in ENGINES))
     for dataset, model in CASES:
         for batch_size in (10, 64):
@@ -117,7 +120,3 @@ def _random(spec: ExperimentSpec, samples: int = 1_000) -> SupervisedProblem:
 
 def _peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-if __name__ == "__main__":
-    main()

@@ -5,7 +5,7 @@
 - First row: from the answer to a POST until the row of round 1 can be read, on a stack that is idle.
 - API process: from its start until it answers, and its resident memory then.
 
-    python -m bench.service [--pairs 3] [--rounds 2400] [--posts 20] [--starts 5]
+    python -m bench service [--pairs 3] [--rounds 2400] [--posts 20] [--starts 5]
 """
 
 import argparse
@@ -32,14 +32,16 @@ LOOK_S = 0.005
 START_S = 30.0
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     """Measure all three and print them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench service", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--pairs", type=int, default=3, help="pairs of one run through the service and one without")
     parser.add_argument("--rounds", type=int, default=2_400, help="rounds of such a run")
     parser.add_argument("--posts", type=int, default=20, help="experiments whose first row is waited for")
     parser.add_argument("--starts", type=int, default=5, help="starts of the API process")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     with embedded_service(workers=1) as url, Client(url) as client:
         _print_first_row([_first_row_s(client) for _ in range(options.posts)])
         _print_overhead([_pair(client, _one_run(options.rounds)) for _ in range(options.pairs)])
@@ -116,7 +118,3 @@ def _print_api(starts: Sequence[tuple[float, float]]) -> None:
 
 def _median(values: Sequence[float], form: str) -> str:
     return f"median {statistics.median(values):{form}} (min {min(values):{form}}, max {max(values):{form}}, {len(values)} times)"
-
-
-if __name__ == "__main__":
-    main()

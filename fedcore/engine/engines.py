@@ -19,7 +19,7 @@ ENGINES: Mapping[EngineName, Engine] = {"reference": reference, "vectorised": ve
 def pick(wanted: Literal["auto"] | EngineName, algorithm: Algorithm, problem: Problem) -> EngineName:
     """The engine that was asked for, or the fastest; raises SpecificationError where it is not made for the problem.
 
-    As measured by `python -m bench.engines`: machine code where there is any, else the problem's own choice.
+    As measured by `python -m bench engines`: machine code where there is any, else the problem's own choice.
     """
     if wanted == "auto":
         return "compiled" if suits(algorithm, problem) else problem.engine

@@ -33,7 +33,7 @@ class SupervisedProblem:
         self.dim, self.sizes = self._layout.dim, data.sizes
         self.share = data.sizes / data.sizes.sum()
         self.capacity = capacity(sample_bytes(module, train.features[:1]))
-        # Measured by `python -m bench.engines`: stacked, small matrix products are many times as fast, convolutions slower.
+        # Measured by `python -m bench engines`: stacked, small matrix products are many times as fast, convolutions slower.
         self.engine = VECTORISED if self._layout.depth else REFERENCE
         augmentation = data.dataset.augmentation
         self.views = augmentation.views if augmentation else 1

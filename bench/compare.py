@@ -1,0 +1,67 @@
+"""FedQ against the plain PyTorch loop, on W1 to W5, in turn.
+
+python -m bench peers [--workloads W1,W2] [--contenders loop] [--engine auto] [--pairs 9] [--minutes 12] [--json FILE] [--write PAGE]
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from bench import limits, report
+from bench.race import race
+from bench.workloads import WORKLOADS
+
+HOME = Path(".bench")
+CONTENDERS = ("loop",)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print, and keep where asked."""
+    options = _options(arguments)
+    machine = limits.measure()
+    command = " ".join(["python -m bench peers", *arguments])
+    print(report.machine(machine, command), flush=True)
+    sections, kept = {}, []
+    contenders = [["fedq", options.engine], *([name] for name in options.contenders)]
+    share = options.minutes * 60 / sum(WORKLOADS[name].budget_s for name in WORKLOADS)
+    for name in options.workloads:
+        workload = WORKLOADS[name]
+        result = race(workload, options.home, contenders, options.pairs, workload.budget_s * share)
+        sections[name] = report.section(result, machine)
+        kept.append(asdict(result))
+        print("\n" + sections[name], flush=True)
+    if options.write is not None:
+        for name, text in {"machine": report.machine(machine, command), **sections}.items():
+            report.put(options.write, name, text)
+    if options.json is not None:
+        options.json.write_text(json.dumps({"limits": machine._asdict(), "workloads": kept}, indent=1))
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench peers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--workloads", type=among(WORKLOADS), default=list(WORKLOADS), help="W1,W2,...")
+    parser.add_argument("--contenders", type=among(CONTENDERS), default=list(CONTENDERS), help="beside FedQ")
+    parser.add_argument("--engine", default="auto", help="FedQ's")
+    parser.add_argument("--pairs", type=int, default=9, help="timed rounds of each contender, unless time runs out")
+    parser.add_argument("--minutes", type=float, default=9.0, help="for the timed rounds of all five workloads")
+    parser.add_argument("--home", type=Path, default=HOME, help="where data and environments lie")
+    parser.add_argument("--json", type=Path, help="keep the results in this file")
+    parser.add_argument("--write", type=Path, help="put the tables into this page, between its markers")
+    return parser.parse_args(arguments)
+
+
+def among(known: Iterable[str]) -> Callable[[str], list[str]]:
+    """Reads names separated by commas."""
+
+    def names(text: str) -> list[str]:
+        chosen = text.split(",")
+        unknown = [name for name in chosen if name not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: there are {', '.join(known)}")
+        return chosen
+
+    return names

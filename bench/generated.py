@@ -1,0 +1,68 @@
+"""Data in the shapes of the public sets, drawn at random, so that every machine measures on the same.
+
+Images are a class's mean plus noise, so that training has something to learn; texts are letters at random. What an engine
+does with them does not depend on what they show.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcore.data.shakespeare import ALPHABET, LENGTH, TEXT
+from fedcore.uploads.arrays import Clients
+from fedcore.uploads.canonical import Samples
+from fedcore.uploads.local import shelf
+
+CLASSES = 10
+_ROWS = 1_000
+"""Samples drawn together."""
+
+
+def images(name: str, shape: tuple[int, ...], folder: Path, *, samples: int = 0, sizes: NDArray[np.int64] | None = None) -> dict[str, Any]:
+    """The block `problem.dataset` of `samples` images in one piece, or of `sizes` [N] a client; drawn once, then kept in `folder`."""
+    described = folder / f"{name}.json"
+    if not described.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        block = _keep(_drawn(shape, samples if sizes is None else int(sizes.sum()), sizes), folder)
+        described.write_text(json.dumps(block))
+    return dict(json.loads(described.read_text()))
+
+
+def _drawn(shape: tuple[int, ...], samples: int, sizes: NDArray[np.int64] | None) -> Samples:
+    lot = np.random.default_rng(0)
+    means = lot.standard_normal((CLASSES, *shape), np.float32)
+    labels = lot.integers(CLASSES, size=samples)
+    labels[:CLASSES] = np.arange(CLASSES)
+    features = np.empty((samples, *shape), np.float32)
+    for start in range(0, samples, _ROWS):
+        part = features[start : start + _ROWS]
+        lot.standard_normal(dtype=np.float32, out=part)
+        part += 0.1 * means[labels[start : start + _ROWS]]
+    held = None if sizes is None else Clients.of(np.repeat(np.arange(len(sizes)), sizes))
+    return Samples(features, labels, held, np.zeros(samples, np.bool_))
+
+
+def _keep(samples: Samples, folder: Path) -> dict[str, Any]:
+    content = samples.content
+    path = shelf(folder).path(content.digest)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        samples.save(file)
+    return {"kind": "uploaded", "content": content.model_dump(mode="json")}
+
+
+def plays(folder: Path, roles: int, windows: int) -> dict[str, Any]:
+    """The same of a text with so many speaking roles of about so many training windows each."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lot = np.random.default_rng(0)
+    letters = np.array(list(ALPHABET[-27:-1]))
+    # Four of five windows are for training; of one role's there are enough for some to test on.
+    lengths = LENGTH + (lot.uniform(0.5, 1.5, roles) * windows * 1.25).astype(int)
+    lengths[0] = LENGTH + 5 * LENGTH + 25
+    speeches = ("".join(lot.choice(letters, length)) for length in lengths)
+    text = "\n\n".join(f"R{role}:\n{speech}" for role, speech in enumerate(speeches))
+    (folder / TEXT).write_text(text, encoding="utf-8")
+    return {"kind": "shakespeare", "form": "text"}

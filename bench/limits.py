@@ -1,0 +1,67 @@
+"""What the machine can do: float32 matrix products and streaming memory traffic, all cores.
+
+python -m bench limits
+"""
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+
+SIDE = 2_048
+NUMBERS = 1 << 25
+REPEATS = 9
+
+
+class Limits(NamedTuple):
+    """Measured rates."""
+
+    gflops: float
+    """Of a product of two 2048 x 2048 matrices."""
+    gigabytes_s: float
+    """Of c = a + b over arrays of 128 MiB, two read and one written."""
+
+    def floor_s(self, operations: float, traffic: float) -> float:
+        """The least time for so many floating-point operations and bytes, perfectly overlapped."""
+        return max(operations / self.gflops, traffic / self.gigabytes_s) / 1e9
+
+
+def measure() -> Limits:
+    """Both, the best of some."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(os.cpu_count() or 1)
+    try:
+        return Limits(2 * SIDE**3 / _best(_product()) / 1e9, 3 * 4 * NUMBERS / _best(_stream()) / 1e9)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _product() -> Callable[[], object]:
+    left, right = torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE)
+    out = torch.empty(SIDE, SIDE)
+    return lambda: torch.mm(left, right, out=out)
+
+
+def _stream() -> Callable[[], object]:
+    left, right, out = torch.ones(NUMBERS), torch.ones(NUMBERS), torch.empty(NUMBERS)
+    return lambda: torch.add(left, right, out=out)
+
+
+def _best(work: Callable[[], object]) -> float:
+    work()
+    times = []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print both."""
+    argparse.ArgumentParser(prog="python -m bench limits", description=__doc__).parse_args(arguments)
+    limits = measure()
+    print(f"{limits.gflops:.0f} GFLOP/s, {limits.gigabytes_s:.1f} GB/s")

@@ -1,0 +1,99 @@
+"""What a round must compute and move at least, counted from the specification and the plan.
+
+Operations: 2 m n k for each matrix product, forward, for the gradient of the weights, and for that of the inputs save in the first
+layer; convolutions as products. Bytes: the samples of each cohort client once, and its model read and written once. What an engine
+moves beyond that (a client's samples again in every epoch, where they do not stay in a cache) is its own affair.
+"""
+
+import json
+from collections.abc import Sequence
+from itertools import pairwise
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+TAPS = 25
+"""Of a 5 x 5 convolution."""
+
+
+class Layer(NamedTuple):
+    """The products of one layer for one sample."""
+
+    weights: int
+    """m n k of the product with the weights."""
+    first: bool = False
+    """Its inputs are given, so they need no gradient."""
+
+    @property
+    def operations(self) -> int:
+        """Forward and backward."""
+        return 2 * self.weights * (2 if self.first else 3)
+
+
+class Work(NamedTuple):
+    """Of one round."""
+
+    operations: float
+    traffic: float
+    """Bytes."""
+
+
+def per_sample(model: dict[str, Any], shape: Sequence[int], classes: int) -> int:
+    """Operations of one sample in one local step."""
+    return sum(layer.operations for layer in _layers(model, shape, classes))
+
+
+def rounds_of(folder: Path, rounds: int) -> list[Work]:
+    """Rounds 2, 3, ... of an exported plan; the first is not timed."""
+    about = json.loads((folder / "task.json").read_text())
+    each = per_sample(about["model"], about["shape"], about["classes"])
+    sizes = np.diff(np.load(folder / "offsets.npy"))
+    sample_bytes = np.load(folder / "features.npy", mmap_mode="r")[0].nbytes
+    with np.load(folder / "initial.npz") as initial:
+        model_bytes = sum(initial[name].nbytes for name in initial)
+    with np.load(folder / "plan.npz") as plan:
+        clients, ends, batches = plan["clients"], np.cumsum(plan["steps"].sum(1)), plan["batches"]
+    visits = [int((batches[ends[row] : ends[row + 1]] >= 0).sum()) for row in range(rounds)]
+    held = [int(sizes[cohort].sum()) * sample_bytes for cohort in clients[1 : rounds + 1]]
+    return [Work(float(each * seen), float(data + 2 * model_bytes * clients.shape[1])) for seen, data in zip(visits, held, strict=True)]
+
+
+def _layers(model: dict[str, Any], shape: Sequence[int], classes: int) -> list[Layer]:
+    match model["kind"]:
+        case "logistic":
+            return _dense([prod(shape), classes], first=True)
+        case "mlp":
+            return _dense([prod(shape), *model["hidden"], classes], first=True)
+        case "cnn":
+            return _cnn(model, shape, classes)
+        case "char_lstm":
+            return _lstm(model, shape[0], classes)
+        case kind:
+            raise ValueError(f"the products of the model {kind} are not counted")
+
+
+def _dense(widths: Sequence[int], *, first: bool) -> list[Layer]:
+    return [Layer(fan_in * fan_out, first and place == 0) for place, (fan_in, fan_out) in enumerate(pairwise(widths))]
+
+
+def _cnn(model: dict[str, Any], shape: Sequence[int], classes: int) -> list[Layer]:
+    channels, height, width = shape
+    one, two = model["channels"]
+    # The second works on maps of half the side, the dense layers on those of a quarter.
+    maps = [
+        Layer(height * width * TAPS * channels * one, first=True),
+        Layer((height // 2) * (width // 2) * TAPS * one * two),
+    ]
+    return [*maps, *_dense([two * (height // 4) * (width // 4), *model["hidden"], classes], first=False)]
+
+
+def _lstm(model: dict[str, Any], length: int, classes: int) -> list[Layer]:
+    """Four gates from input and state at each character; the embedding is trained, so its vectors need gradients."""
+    hidden = model["hidden"]
+    inputs = [model["embedding"], *[hidden] * (model["layers"] - 1)]
+    gates = [Layer(length * 4 * hidden * width) for width in inputs]
+    # The state before the first character is given and needs no gradient.
+    states = [Layer(4 * hidden * hidden, first=True), Layer((length - 1) * 4 * hidden * hidden)] * model["layers"]
+    return [*gates, *states, *_dense([hidden, classes], first=False)]

@@ -1,0 +1,105 @@
+"""Contenders on one workload, in turn (A B A B ...): the same rounds, each by all before the next."""
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.contender import Contender, Memory, Played
+from bench.export import export
+from bench.operations import Work, rounds_of
+from bench.workloads import Workload
+
+OWN = ("fedq", "loop")
+"""Those that run in the main environment."""
+TOLERANCE = 1e-2
+"""How far a model may be from FedQ's after a round, over how far FedQ's has moved: other orders of summation, grown in training."""
+
+
+@dataclass
+class Entry:
+    """What one contender did."""
+
+    name: str
+    start_s: float
+    """From the start of its process until its first round can begin."""
+    first_s: float = 0.0
+    """That round, with whatever is compiled for it."""
+    peak_bytes: int = 0
+    """Of its process tree, until the end of that round."""
+    difference: float = 0.0
+    """Of its model after that round from FedQ's, over how far FedQ's has moved."""
+    note: str = ""
+    rounds: list[Played] = field(default_factory=list)
+
+
+@dataclass
+class Race:
+    """A workload, what its rounds must do at least, and the entries, FedQ's first."""
+
+    workload: str
+    title: str
+    entries: list[Entry]
+    work: list[Work]
+    """Of each round in `Entry.rounds`."""
+
+
+def race(workload: Workload, home: Path, contenders: Sequence[Sequence[str]], pairs: int, budget_s: float) -> Race:
+    """Start `contenders` (each its name and options), have each play a first round, compare the models, and time the next rounds in turn.
+
+    There are `pairs` of those, unless `budget_s` is spent before.
+    """
+    rounds = pairs + 1
+    folder = export(workload, home, rounds)
+    deadline = time.monotonic() + budget_s
+    with ExitStack() as stack:
+        entered = [stack.enter_context(_started(home, folder, *contender)) for contender in contenders]
+        running, entries = map(list, zip(*entered, strict=True))
+        _compare([contender.model(folder / f"{contender.name}-model.npz") for contender in running], entries, folder)
+        for round in range(2, rounds + 1):
+            _turn(running, entries, round)
+            if time.monotonic() > deadline:
+                break
+        for contender, entry in zip(running, entries, strict=True):
+            entry.note = contender.describe()
+    return Race(workload.name, workload.title, entries, rounds_of(folder, len(entries[0].rounds)))
+
+
+@contextmanager
+def _started(home: Path, folder: Path, name: str, *options: str) -> Iterator[tuple[Contender, Entry]]:
+    memory = Memory()
+    with Contender(name, python_of(name, home), folder, *options) as contender:
+        entry = Entry(name, contender.start_s)
+        contender.tune()
+        with memory.watching(contender):
+            entry.first_s = contender.play(1).seconds
+        entry.peak_bytes = memory.peak
+        yield contender, entry
+
+
+def python_of(name: str, home: Path) -> Path:
+    """The interpreter of a contender's environment."""
+    return Path(sys.executable) if name in OWN else home / "environments" / name / "bin" / "python"
+
+
+def _compare(models: list[NDArray[np.float64]], entries: list[Entry], folder: Path) -> None:
+    """Fail where a model is another than the first contender's."""
+    with np.load(folder / "initial.npz") as arrays:
+        start = np.concatenate([arrays[name].astype(np.float64).ravel() for name in sorted(arrays)])
+    moved = np.linalg.norm(models[0] - start)
+    for model, entry in zip(models, entries, strict=True):
+        entry.difference = float(np.linalg.norm(model - models[0]) / moved)
+        if not entry.difference <= TOLERANCE:
+            raise RuntimeError(f"{entry.name} does other work: after a round its model is off by {entry.difference:.2g} of the way")
+
+
+def _turn(running: list[Contender], entries: list[Entry], round: int) -> None:
+    for contender, entry in zip(running, entries, strict=True):
+        entry.rounds.append(contender.play(round))
+    if len({entry.rounds[-1].steps for entry in entries}) > 1:
+        raise RuntimeError(f"round {round} had different local steps: {[(entry.name, entry.rounds[-1].steps) for entry in entries]}")

@@ -1,0 +1,112 @@
+"""What was measured as Markdown tables, put into a page between markers."""
+
+import os
+import platform
+import re
+import statistics
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from bench.limits import Limits
+from bench.race import Entry, Race
+
+TITLES = {
+    "fedq": "FedQ",
+    "loop": "plain PyTorch loop",
+    "flower": "Flower (Ray)",
+    "fedlab": "FedLab",
+    "pfl": "pfl-research",
+    "fedjax": "FedJAX",
+}
+HEADINGS = (
+    "contender",
+    "round, s",
+    "a local step, us",
+    "FedQ is faster by",
+    "start, s",
+    "first round, s",
+    "peak memory, MB",
+    "of the machine's limit",
+    "model differs by",
+)
+
+
+def spread(values: Sequence[float], form: str) -> str:
+    """Median and range, each as the format says."""
+    return f"{statistics.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """So many significant digits, without an exponent where there need be none."""
+    return f"{value:#.{digits}g}".rstrip(".") if 1e-4 <= abs(value) < 10**digits else f"{value:.0f}"
+
+
+def machine(limits: Limits, command: str) -> str:
+    """Where it was measured, and how."""
+    software = f"{platform.system()}, Python {platform.python_version()}, torch {version('torch')}"
+    limit = f"{limits.gflops:.0f} GFLOP/s (float32 matrix product, all cores) and {limits.gigabytes_s:.1f} GB/s (streaming)"
+    return f"{_processor()}, {os.cpu_count()} cores; {software}. Measured limits: {limit}. `{command}`"
+
+
+def _processor() -> str:
+    """The processor's name and its widest vectors."""
+    try:
+        information = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor() or platform.machine()
+    name = re.search(r"^model name\s*: (.*)$", information, re.MULTILINE)
+    widest = next((title for flag, title in (("avx512f", " with AVX-512"), ("avx2", " with AVX2")) if f" {flag} " in information), "")
+    return (name[1] if name else platform.machine()) + widest
+
+
+def section(race: Race, limits: Limits) -> str:
+    """One workload's table."""
+    ours, floors = race.entries[0], [limits.floor_s(*work) for work in race.work]
+    steps = statistics.median(played.steps for played in ours.rounds)
+    operations, traffic = (statistics.median(column) for column in zip(*race.work, strict=True))
+    head = f"**{race.workload}.** {race.title}. "
+    head += (
+        f"Median of {len(race.work)} rounds: {steps:.0f} local steps, {operations / 1e9:.3g} GFLOP and {traffic / 1e6:.3g} MB at least, "
+    )
+    head += f"so no faster than {1e3 * statistics.median(floors):.3g} ms here."
+    rows = [_row(entry, ours, floors) for entry in race.entries]
+    return head + "\n\n" + table(HEADINGS, rows)
+
+
+def _row(entry: Entry, ours: Entry, floors: Sequence[float]) -> list[str]:
+    seconds = [played.seconds for played in entry.rounds]
+    ratios = [played.seconds / own.seconds for played, own in zip(entry.rounds, ours.rounds, strict=True)]
+    return [
+        f"{TITLES[entry.name]}, {entry.note}",
+        _numbers(seconds),
+        significant(1e6 * statistics.median(played.seconds / played.steps for played in entry.rounds)),
+        "" if entry is ours else _numbers(ratios),
+        significant(entry.start_s, 2),
+        significant(entry.first_s, 2),
+        f"{entry.peak_bytes / 1e6:.0f}",
+        f"{100 * statistics.median(floor / played for floor, played in zip(floors, seconds, strict=True)):.2g} %",
+        "" if entry is ours else f"{entry.difference:.0e}",
+    ]
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return f"{significant(statistics.median(values))} ({significant(min(values))} to {significant(max(values))})"
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def put(page: Path, name: str, text: str) -> None:
+    """Replace what stands in `page` between the markers of `name`; raises ValueError where they are not."""
+    before = page.read_text(encoding="utf-8")
+    begin, end = f"<!-- measured: {name} -->\n", f"<!-- end: {name} -->"
+    pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
+    replacement: Callable[[re.Match[str]], str] = lambda _: begin + text.rstrip() + "\n" + end  # noqa: E731
+    after, found = pattern.subn(replacement, before)
+    if found != 1:
+        raise ValueError(f"{page} has the markers of {name} {found} times; they must be there once")
+    page.write_text(after, encoding="utf-8")

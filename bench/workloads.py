@@ -1,0 +1,122 @@
+"""What is measured: five experiments of the field, as specifications."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.generated import images, plays
+from fedcore import ExperimentSpec
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One of them, with what its data are made from."""
+
+    name: str
+    title: str
+    problem: Callable[[Path], Document]
+    """The block `problem`, its data in a folder."""
+    local: Document
+    clients_per_round: int
+    budget_s: float
+    """How long all contenders together may take turns."""
+
+    def spec(self, folder: Path) -> ExperimentSpec:
+        """The specification, its data generated in `folder` unless they are there; evaluation is left out of the rounds."""
+        return ExperimentSpec.model_validate(
+            {
+                "name": self.name,
+                "problem": self.problem(folder),
+                "algorithm": {"kind": "fedavg"},
+                "local": self.local,
+                "participation": {"kind": "uniform", "clients_per_round": self.clients_per_round},
+                "rounds": 1_000_000,
+                "evaluation": {"every": 1_000_000},
+            }
+        )
+
+
+def _synthetic(_: Path) -> Document:
+    dataset = {"kind": "synthetic", "alpha": 1.0, "beta": 1.0, "clients": 30, "seed": 0}
+    return {"dataset": dataset, "model": {"kind": "logistic"}}
+
+
+def _mnist(folder: Path) -> Document:
+    return {
+        "dataset": images("mnist", (1, 28, 28), folder, samples=60_000),
+        "partition": {"kind": "classes_per_client", "clients": 1_000},
+        "model": {"kind": "logistic"},
+    }
+
+
+def _cifar10(folder: Path) -> Document:
+    return {
+        "dataset": images("cifar10", (3, 32, 32), folder, samples=50_000),
+        "partition": {"kind": "iid", "clients": 100},
+        "model": {"kind": "cnn", "channels": [64, 64], "hidden": [384, 192]},
+    }
+
+
+def _many(folder: Path) -> Document:
+    sizes = np.random.default_rng(1).integers(30, 70, 10_000, endpoint=True)
+    return {"dataset": images("many", (1, 28, 28), folder, sizes=sizes), "model": {"kind": "mlp", "hidden": [200]}}
+
+
+def _shakespeare(folder: Path) -> Document:
+    return {
+        "dataset": plays(folder, roles=50, windows=80),
+        "partition": {"kind": "by_key", "clients": 50},
+        "model": {"kind": "char_lstm"},
+    }
+
+
+WORKLOADS: Mapping[str, Workload] = {
+    workload.name: workload
+    for workload in (
+        Workload(
+            "W1",
+            "Synthetic(1,1), softmax regression 60-10: 30 clients, 10 a round, E = 20, batch 10",
+            _synthetic,
+            {"lr": 0.01, "epochs": 20, "batch_size": 10},
+            10,
+            75.0,
+        ),
+        Workload(
+            "W2",
+            "MNIST's shape, softmax regression 784-10: 1,000 clients with power-law sizes, 10 a round, E = 20, batch 10",
+            _mnist,
+            {"lr": 0.03, "epochs": 20, "batch_size": 10},
+            10,
+            75.0,
+        ),
+        Workload(
+            "W3",
+            "CIFAR-10's shape, CNN of McMahan et al.: 100 clients of 500 samples, 10 a round, E = 3, batch 64",
+            _cifar10,
+            {"lr": 0.05, "epochs": 3, "batch_size": 64},
+            10,
+            240.0,
+        ),
+        Workload(
+            "W4",
+            "MNIST's shape, MLP 784-200-10: 10,000 clients of 30 to 70 samples, 100 a round, E = 1, batch 10",
+            _many,
+            {"lr": 0.05, "epochs": 1, "batch_size": 10},
+            100,
+            75.0,
+        ),
+        Workload(
+            "W5",
+            "Shakespeare's shape, character LSTM (two layers of 100): 50 clients of 40 to 120 windows, 10 a round, E = 1, batch 10",
+            _shakespeare,
+            {"lr": 0.5, "epochs": 1, "batch_size": 10},
+            10,
+            75.0,
+        ),
+    )
+}

@@ -1,0 +1,36 @@
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from bench.operations import per_sample
+from bench.peers import modules
+from fedcore.models.recurrent import step_by_step
+
+
+def _counted(model: dict[str, Any], features: torch.Tensor, classes: int) -> float:
+    """Operations a sample, by PyTorch's own count of a step's products."""
+    module = modules.module(model, tuple(features.shape[1:]), classes)
+    with step_by_step(), FlopCounterMode(display=False) as counter:
+        torch.autograd.backward(nn.functional.cross_entropy(module(features), torch.zeros(len(features), dtype=torch.long)))
+    return counter.get_total_flops() / len(features)
+
+
+def test_products_of_dense_layers_are_those_pytorch_counts() -> None:
+    features = torch.randn(3, 1, 4, 5)
+    softmax: dict[str, Any] = {"kind": "logistic"}
+    mlp: dict[str, Any] = {"kind": "mlp", "hidden": [7, 6]}
+    assert per_sample(softmax, (1, 4, 5), 10) == _counted(softmax, features, 10)
+    assert per_sample(mlp, (1, 4, 5), 10) == _counted(mlp, features, 10)
+
+
+def test_products_of_convolutions_are_those_pytorch_counts() -> None:
+    model: dict[str, Any] = {"kind": "cnn", "channels": [4, 6], "hidden": [9, 8]}
+    assert per_sample(model, (3, 8, 12), 10) == _counted(model, torch.randn(2, 3, 8, 12), 10)
+
+
+def test_products_of_an_lstm_are_those_pytorch_counts() -> None:
+    model: dict[str, Any] = {"kind": "char_lstm", "embedding": 3, "hidden": 5, "layers": 2}
+    symbols = torch.randint(11, (2, 6), generator=torch.Generator().manual_seed(0))
+    assert per_sample(model, (6,), 11) == _counted(model, symbols, 11)
