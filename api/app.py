@@ -12,6 +12,7 @@ from fastapi_offline import FastAPIOffline
 from api import catalog, datasets, events, experiments, health, lifecycle, logs, openapi, operations, presets, problems, results, runs
 from api.feed import Feed
 from api.wakeups import Waker
+from fedcore.logs import configure
 from fedcore.settings import Settings
 from fedcore.settings import settings as process_settings
 from fedcore.storage import open_storage
@@ -29,7 +30,7 @@ Times are UTC in ISO 8601. Errors are `application/problem+json` (RFC 9457); `er
 def create_app(settings: Settings | None = None) -> FastAPI:
     """The application, with the settings of this process unless others are given; connects to nothing until it is asked."""
     settings = settings or process_settings()
-    logs.configure()
+    configure(settings, "api")
     # Its pages of documentation load nothing from other hosts.
     app = FastAPIOffline(
         title="FedQ",

@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+import structlog
 from fastapi import APIRouter, Query, Response
 
 from api.answers import experiment_answer, summary_answer
@@ -15,6 +16,7 @@ from api.wakeups import Wake
 from fedcore.store import Status, experiments, progress
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
+log = structlog.stdlib.get_logger("fedq.api")
 
 DryRun = Annotated[bool, Query(description="Validate and estimate; store nothing.")]
 StatusFilter = Annotated[Status | None, Query(description="Only with this status.")]
@@ -55,6 +57,7 @@ def submit(
     with database.transaction() as session:
         record = experiments.create(session, spec, idempotency_key=idempotency_key, request_hash=document.digest, provenance=provenance)
         answer = experiment_answer(session, record)
+    log.info("experiment submitted", experiment_id=record.id, queue=spec.execution.queue)
     response.headers["Location"] = f"{router.prefix}/{record.id}"
     wake(spec.execution.queue)
     return answer

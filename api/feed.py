@@ -20,6 +20,8 @@ BACKLOG = 16
 ROWS = 5_000
 """Rows read at a time."""
 
+log = structlog.stdlib.get_logger("fedq.api")
+
 
 class Line(NamedTuple):
     """A row, ready to be sent."""
@@ -113,7 +115,7 @@ class Feed:
             return False
         except Exception:
             # The database is away; listeners get heartbeats until it is back.
-            structlog.get_logger("fedq.api").exception("event poll failed", experiment=experiment_id)
+            log.warning("event poll failed", experiment_id=experiment_id, exc_info=True)
             channel.newcomers += newcomers
             return False
         changed = channel.news is None or news != channel.news._replace(lines=())

@@ -1,4 +1,4 @@
-"""The log: a JSON object a line; one line per request, under an id that the response carries too."""
+"""One line of the log per request, under an id that the response carries too."""
 
 import re
 from time import perf_counter
@@ -12,22 +12,11 @@ REQUEST_ID = "x-request-id"
 _FIT = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 _QUIET = frozenset({"/healthz", "/readyz"})
 
-
-def configure() -> None:
-    """Make this process log as the service does."""
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ]
-    )
+log = structlog.stdlib.get_logger("fedq.api")
 
 
 class RequestLog:
-    """Middleware that logs method, path, status and duration."""
+    """Middleware that logs method, path, status, duration, and the experiment or run that the path names."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -56,4 +45,4 @@ class RequestLog:
             finally:
                 if scope["path"] not in _QUIET:
                     facts = {"method": scope["method"], "path": scope["path"], "status": status, "seconds": round(seconds, 4)}
-                    structlog.get_logger("fedq.api").info("request", **facts)
+                    log.info("request", **facts, **scope.get("path_params", {}))

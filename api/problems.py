@@ -37,6 +37,7 @@ TOLD = {
     "dict_type": "must be a block of fields",
 }
 """Pydantic's errors by type, in words of the specification."""
+log = structlog.stdlib.get_logger("fedq.api")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 
@@ -153,13 +154,13 @@ def _fedcore(request: Request, error: Exception) -> Response:
 
 
 def _unavailable(request: Request, error: Exception) -> Response:
-    structlog.get_logger("fedq.api").warning("database unavailable", path=request.url.path, error=str(error))
+    log.warning("database unavailable", path=request.url.path, error=str(error))
     answer = Answer(503, BLANK, HTTPStatus.SERVICE_UNAVAILABLE.phrase)
     return _problem(request, answer, "The database does not answer; try again.", headers={"Retry-After": "1"})
 
 
 def _unexpected(request: Request, error: Exception) -> Response:
-    structlog.get_logger("fedq.api").error("unexpected error", path=request.url.path, exc_info=error)
+    log.error("unexpected error", path=request.url.path, exc_info=error)
     answer = Answer(500, BLANK, HTTPStatus.INTERNAL_SERVER_ERROR.phrase)
     return _problem(request, answer, "The service failed to answer; its log says why.")
 

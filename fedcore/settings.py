@@ -2,7 +2,7 @@
 
 from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -60,6 +60,10 @@ class Settings(BaseSettings):
     """Numbers that each of its samples may have."""
     upload_dir: Path | None = None
     """Where uploads wait on disk while they are checked; absent, the system's folder for temporary files."""
+    log_format: Literal["auto", "json", "text"] = "auto"
+    """How processes log: `json`, an object a line; `text`, for people; `auto` takes `text` on a terminal and `json` elsewhere."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """What is not logged: anything below this level."""
     url: str = "http://127.0.0.1:8642"
     """The service that the client and the command line talk to."""
     api_key: str | None = None

@@ -5,11 +5,13 @@
 Several may run at once; each run is seen to by one of them. While there is none, runs still begin by the nudges of the API.
 """
 
-import logging
 import signal
 import threading
 from collections.abc import Sequence
 
+import structlog
+
+from fedcore.logs import configure
 from fedcore.settings import Settings, settings
 from fedcore.store import UNAVAILABLE, Database, open_database, recovery, workers
 from workers.app import wake
@@ -19,16 +21,16 @@ NUDGE_AGAIN_S = 5.0
 """A run that has waited for this long since its last nudge is announced again: the message may be lost."""
 FORGET_WORKER_S = 3_600.0
 
-log = logging.getLogger(__name__)
+log = structlog.stdlib.get_logger(__name__)
 
 
 def main() -> None:
     """Look every second, until SIGTERM or SIGINT."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     ended = threading.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: ended.set())
     configured = settings()
+    configure(configured, "reconciler")
     database = open_database(configured.database)
     while not ended.wait(PERIOD_S):
         try:
@@ -41,7 +43,7 @@ def reconcile(database: Database, configured: Settings) -> None:
     """Take runs from workers that are gone, and nudge a worker of every queue in which a run waits unannounced."""
     lost, queues = look(database, configured)
     if lost:
-        log.warning("%d runs had lost their worker: %s", len(lost), ", ".join(lost))
+        log.warning("runs had lost their workers", run_ids=list(lost))
     for queue in queues:
         wake(queue, configured.broker)
 

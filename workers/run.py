@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 import torch
+from structlog.contextvars import bound_contextvars
 
 from fedcore.errors import DataUnavailableError, NotFoundError, SpecificationError, StaleLeaseError
 from fedcore.settings import Settings
@@ -63,7 +64,8 @@ class Runner:
             # Where one run waits there are often more, so each worker that finds one calls the next.
             for queue in identity.queues:
                 wake(queue, self._resources.settings.broker)
-            self._take(claim)
+            with bound_contextvars(run_id=claim.run_id, experiment_id=claim.experiment_id, fence=claim.fence):
+                self._take(claim)
             if time.monotonic() - began > STINT_S:
                 return
 
@@ -80,6 +82,7 @@ class Runner:
         """A turn with one run; whatever goes wrong is written to the run, or left to its lease."""
         try:
             with self._heartbeat.holding(claim) as lease:
+                log.info("run claimed, %d of %d rounds are done", claim.done, claim.rounds)
                 Turn(self._resources, lease).play()
         except StaleLeaseError as error:
             log.warning("%s", error)

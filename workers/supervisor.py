@@ -7,7 +7,6 @@ supervisor itself is killed, its children end too, and the next start goes on fr
 """
 
 import argparse
-import logging
 import os
 import signal
 import sys
@@ -17,22 +16,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedcore.errors import SettingsError
+from fedcore.logs import configure
 from fedcore.settings import Settings, settings
 from workers.stack import Stack, StackError
-
-log = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the stack until SIGTERM or SIGINT; returns the exit code."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    # Requests to our own /readyz are no news, and neither is a database that needs no migration.
-    for chatty in ("httpx", "alembic"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
     ended = threading.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: ended.set())
     try:
+        configure(settings(), "supervisor")
         options = _parser(settings()).parse_args(arguments)
         configured = settings().model_copy(update={"home": options.home.absolute()})
         with Stack(configured, options.host, options.port, options.workers) as stack:

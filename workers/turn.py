@@ -81,6 +81,7 @@ class Turn:
         self._checkpoints.keep(key)
         self._claim = self._claim.at(simulation.round, key)
         self._saving_s = time.monotonic() - began
+        log.debug("slice committed up to round %d, saved in %.3f s", simulation.round, self._saving_s)
         over = self._resources.stopping() or time.monotonic() - self._began > STINT_S
         return Control.YIELD if over and control is Control.CONTINUE else control
 
@@ -108,6 +109,7 @@ class Turn:
         if control is not Control.YIELD:
             self._resources.simulations.forget()
         self._persist(lambda session, _: runs.hand_back(session, self._claim))
+        log.info("run handed back after round %d: %s", self._claim.done, control)
 
     def _finish(self, simulation: Simulation) -> None:
         claim, key = self._claim, model_key(self._claim)
@@ -116,6 +118,7 @@ class Turn:
         diverged_round = simulation.round if simulation.diverged else None
         self._resources.simulations.forget()
         self._persist(lambda session, _: runs.finish(session, claim, model=key, provenance=made_with, diverged_round=diverged_round))
+        log.info("run finished after round %d", claim.done)
 
     def _check_lease(self) -> None:
         if self._lease.lost:

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from celery import Celery, signals
 
+from fedcore.logs import configure
 from fedcore.settings import Settings, settings
 from fedcore.storage import open_storage
 from workers.app import WAKE, celery_app, queue_name
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 def main() -> None:
     """Serve the queues of the settings until SIGTERM; then finish the round at hand, commit it, and exit 0."""
     configured = settings()
+    configure(configured, "worker")
     # Here too, so that a URL that leads nowhere ends the worker before it reports for duty.
     open_storage(configured.storage)
     worker = Worker(configured)
@@ -38,7 +40,7 @@ def main() -> None:
     queues = ",".join(map(queue_name, configured.queues))
     name = f"--hostname=fedq-{os.getpid()}@%h"
     quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel=INFO")
-    app.worker_main(["worker", "--pool=prefork", "--concurrency=1", f"--queues={queues}", name, *quiet])
+    app.worker_main(["--quiet", "worker", "--pool=prefork", "--concurrency=1", f"--queues={queues}", name, *quiet])
 
 
 class Worker:
@@ -53,6 +55,8 @@ class Worker:
     def attach(self, app: Celery) -> None:
         """Answer nudges with work, in the child."""
         app.task(self._work, name=WAKE)
+        # Whoever answers this signal has set logging up, and Celery leaves it alone.
+        signals.setup_logging.connect(lambda **_: None, weak=False)
         signals.worker_shutting_down.connect(self._ask_to_stop, weak=False)
         signals.worker_process_init.connect(self._begin, weak=False)
         signals.worker_process_shutdown.connect(self._end, weak=False)
@@ -65,6 +69,7 @@ class Worker:
         from workers.run import open_runner
 
         identity = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
+        configure(self._settings, "worker", worker_id=identity)
         try:
             self._runner = open_runner(self._settings, identity, stopping=lambda: self._stop_flag[0] == 1)
         except Exception:

@@ -78,6 +78,7 @@ def engine(url: URL) -> Engine:
     return _sqlite(url) if url.get_backend_name() == "sqlite" else _postgresql(url)
 
 
+# Parameters are hidden: the text of an error, which is logged, says which statement failed and not what was to be written.
 def _postgresql(url: URL) -> Engine:
     options = {"lock_timeout": LOCK_TIMEOUT_MS, "idle_in_transaction_session_timeout": IDLE_TIMEOUT_MS, "timezone": "UTC"}
     arguments = {
@@ -89,11 +90,11 @@ def _postgresql(url: URL) -> Engine:
         "options": " ".join(f"-c {name}={value}" for name, value in options.items()),
     }
     # Said outright: whoever waited for a lock must then see what was committed meanwhile, whatever the server's default.
-    return create_engine(url, pool_pre_ping=True, isolation_level="READ COMMITTED", connect_args=arguments)
+    return create_engine(url, hide_parameters=True, pool_pre_ping=True, isolation_level="READ COMMITTED", connect_args=arguments)
 
 
 def _sqlite(url: URL) -> Engine:
-    made = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000})
+    made = create_engine(url, hide_parameters=True, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000})
     event.listen(made, "connect", _prepare)
     event.listen(made, "begin", _begin)
     return made

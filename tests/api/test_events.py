@@ -155,7 +155,7 @@ def test_a_stream_outlives_a_database_that_is_away_for_a_while(
         assert [event.kind for event in islice(events, 2)] == ["status", "status"]
         with _without_runs(settings):
             assert [event.kind for event in islice(events, 6)] == ["heartbeat"] * 6
-        assert "event poll failed" in capsys.readouterr().out
+        assert "event poll failed" in capsys.readouterr().err
         http.post(f"/v1/experiments/{made['id']}/cancel")
         assert [event.data["status"] for event in events if event.kind == "status"] == ["cancelled", "cancelled"]
 

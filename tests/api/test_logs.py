@@ -5,11 +5,12 @@ import json
 import httpx
 import pytest
 
+from tests.api.histories import submit
 from tests.documents import Document
 
 
 def _logged(capsys: pytest.CaptureFixture[str]) -> list[Document]:
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
 
 
 def test_a_request_is_logged_under_the_id_that_its_answer_carries(http: httpx.Client, capsys: pytest.CaptureFixture[str]) -> None:
@@ -17,7 +18,14 @@ def test_a_request_is_logged_under_the_id_that_its_answer_carries(http: httpx.Cl
     (line,) = _logged(capsys)
     assert (line["method"], line["path"], line["status"]) == ("GET", "/v1/experiments/exp_0", 404)
     assert line["request_id"] == answer.headers["x-request-id"]
+    assert line["experiment_id"] == "exp_0"
     assert 0 < line["seconds"] < 10
+
+
+def test_a_submission_names_what_it_made(http: httpx.Client, capsys: pytest.CaptureFixture[str]) -> None:
+    made, line, *_ = submit(http), *_logged(capsys)
+    assert (line["event"], line["experiment_id"]) == ("experiment submitted", made["id"])
+    assert len(line["request_id"]) == 32
 
 
 def test_an_id_that_the_caller_gives_is_kept(http: httpx.Client) -> None:
