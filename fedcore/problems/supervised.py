@@ -86,20 +86,19 @@ class SupervisedProblem:
         batches = torch.from_numpy(np.where(samples < sizes[:, None], samples, PADDING)[:, None])
         return self.stack(clients, batches).gradient(theta.expand(len(clients), -1), 0)
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def evaluate(self, theta: Tensor, measures: Collection[str]) -> Values:
         """train_loss f(theta), test_loss, test_accuracy."""
         values: Values = {}
         if "train_loss" in measures:
-            loss, _ = self._mean_over(theta, self._data.held(self.capacity))
-            values["train_loss"] = loss + 0.5 * self._l2 * float(theta.square().sum())
+            values["train_loss"] = self._means(theta, self._data.held(self.capacity))[0] + 0.5 * self._l2 * float(theta.square().sum())
         test = self._data.dataset.test
         # Real labels are never met exactly, so their accuracy means nothing.
         meaningful = ("test_loss",) if test.labels.is_floating_point() else ("test_loss", "test_accuracy")
         wanted = [name for name in meaningful if name in measures]
         if len(test) and wanted:
-            measured = dict(zip(("test_loss", "test_accuracy"), self._mean_over(theta, test.batches(self.capacity)), strict=True))
-            values |= {name: measured[name] for name in wanted}
+            means = self._means(theta, test.batches(self.capacity), accuracy="test_accuracy" in wanted)
+            values |= {name: mean for name, mean in zip(("test_loss", "test_accuracy"), means, strict=True) if name in wanted}
         return values
 
     @torch.no_grad()
@@ -108,9 +107,9 @@ class SupervisedProblem:
             return None
         if self._data.owners is not None:
             correct = self._correct(theta, self._data.dataset.test.batches(self.capacity))
-            return _means(correct, self._data.owners, len(self.sizes))
+            return _means_of(correct, self._data.owners, len(self.sizes))
         held = (self._data.dataset.train.take(rows) for rows in torch.split(self._data.order, self.capacity))
-        return _means(self._correct(theta, held), np.repeat(np.arange(len(self.sizes)), self.sizes), len(self.sizes))
+        return _means_of(self._correct(theta, held), np.repeat(np.arange(len(self.sizes)), self.sizes), len(self.sizes))
 
     def named(self, theta: Tensor) -> dict[str, Tensor]:
         return {name: view.contiguous() for name, view in self._layout.named(theta).items()}
@@ -131,18 +130,28 @@ class SupervisedProblem:
         right = [self._scores(theta, samples.features).argmax(-1) == samples.labels for samples in batches]
         return torch.cat(right).numpy(force=True) if right else np.zeros(0, bool)
 
-    def _mean_over(self, theta: Tensor, batches: Iterable[Samples]) -> tuple[float, float]:
-        """Mean loss and accuracy over all samples of `batches`; over all that clients hold this is f, since p_i = n_i / n."""
-        loss, correct, count = 0.0, 0, 0
+    def _means(self, theta: Tensor, batches: Iterable[Samples], *, accuracy: bool = False) -> tuple[float, float]:
+        """Mean loss over all samples of `batches` (of what clients hold it is f, since p_i = n_i / n) and, if asked for, accuracy."""
+        losses, correct, count = theta.new_zeros((), dtype=torch.float64), self._starts.new_zeros(()), 0
         for samples in batches:
-            scores = self._scores(theta, samples.features)
-            loss += float(self._loss.per_sample(scores, samples.labels).double().sum())
-            correct += int((scores.argmax(-1) == samples.labels).sum())
+            scores = self._dense_scores(theta, samples.features) if self._layout.depth else self._scores(theta, samples.features)
+            losses += self._loss.total(scores, samples.labels)
+            if accuracy:
+                correct += (scores.argmax(-1) == samples.labels).sum()
             count += len(samples)
-        return loss / count, correct / count
+        return float(losses) / count, int(correct) / count
+
+    def _dense_scores(self, theta: Tensor, features: Tensor) -> Tensor:
+        """`_scores` of fully connected layers, without the way through their module."""
+        layers = zip(torch.split(theta, self._layout.sizes), self._layout.shapes, strict=True)
+        first, *others = (part.view(shape) for part, shape in layers)
+        scores = nn.functional.linear(features.flatten(1), first[:, :-1], first[:, -1])
+        for layer in others:
+            scores = nn.functional.linear(scores.relu_(), layer[:, :-1], layer[:, -1])
+        return scores
 
 
-def _means(values: NDArray[np.bool_], owners: Ids, population: int) -> NDArray[np.float64]:
+def _means_of(values: NDArray[np.bool_], owners: Ids, population: int) -> NDArray[np.float64]:
     """[N] the mean of the `values` [m] of each of N owners, -1 being none of them; NaN of those who own nothing."""
     known = owners >= 0
     counts = np.bincount(owners[known], minlength=population)
