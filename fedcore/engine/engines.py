@@ -6,14 +6,15 @@ from typing import Literal
 from fedcore.core import Algorithm
 from fedcore.engine.assignment import Engine
 from fedcore.engine.compiled import compiled, suits
+from fedcore.engine.parallel import parallel
 from fedcore.engine.reference import reference
 from fedcore.engine.vectorised import vectorised
 from fedcore.errors import SpecificationError
 from fedcore.problems import Problem
 
-EngineName = Literal["reference", "vectorised", "compiled"]
+EngineName = Literal["reference", "parallel", "vectorised", "compiled"]
 
-ENGINES: Mapping[EngineName, Engine] = {"reference": reference, "vectorised": vectorised, "compiled": compiled}
+ENGINES: Mapping[EngineName, Engine] = {"reference": reference, "parallel": parallel, "vectorised": vectorised, "compiled": compiled}
 
 
 def pick(wanted: Literal["auto"] | EngineName, algorithm: Algorithm, problem: Problem) -> EngineName:

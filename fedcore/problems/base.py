@@ -1,6 +1,6 @@
 """A problem: data and model together, as the engines see them."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Literal, Protocol
 
 import numpy as np
@@ -13,8 +13,10 @@ Ids = NDArray[np.int64]
 Values = dict[str, float | list[float]]
 WORKING_BYTES = 64 << 20
 """What one computation may hold beside models and data sets."""
-EngineName = Literal["reference", "vectorised"]
-REFERENCE: EngineName = "reference"
+Gradient = Callable[[Tensor, int, Tensor | None], Tensor]
+"""As `Problem.gradient`."""
+EngineName = Literal["parallel", "vectorised"]
+PARALLEL: EngineName = "parallel"
 VECTORISED: EngineName = "vectorised"
 
 
@@ -57,6 +59,10 @@ class Problem(Protocol):
 
     def gradient(self, theta: Tensor, client: int, samples: Tensor | None) -> Tensor:
         """The gradient [D] of one client's mean loss over `samples` (its own, from 0; None: all, as they are): the definition of right."""
+        ...
+
+    def replica(self) -> Gradient:
+        """`gradient` to rounding, for one thread, while others use theirs: as fast as it can be had client by client."""
         ...
 
     def stack(self, clients: Ids, batches: Tensor) -> Stacked:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedcore.data.random import generator
-from fedcore.problems.base import VECTORISED, Ids, Values, capacity
+from fedcore.problems.base import VECTORISED, Gradient, Ids, Values, capacity
 from fedcore.problems.batches import locate
 from fedcore.problems.quadratic import Floats, QuadraticProblem, drawn_optimum, spd
 from fedcore.spec.exact import GeneratedProblem, LeastSquares
@@ -52,6 +52,9 @@ class LeastSquaresProblem:
         chosen = chosen + self._offsets[client]
         rows, targets = self._rows[chosen], self._targets[chosen]
         return rows.T @ (rows @ theta - targets) / len(chosen) + self._ridge * theta
+
+    def replica(self) -> Gradient:
+        return self.gradient
 
     def stack(self, clients: Ids, batches: Tensor) -> _Rows:
         rows, weights = locate(batches, self._offsets[torch.from_numpy(clients).to(self._rows.device)], self._rows.dtype)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore.data.random import generator
-from fedcore.problems.base import VECTORISED, Ids, Values, capacity
+from fedcore.problems.base import VECTORISED, Gradient, Ids, Values, capacity
 from fedcore.spec.exact import GeneratedProblem, Quadratic
 
 Floats = NDArray[np.float64]
@@ -47,6 +47,9 @@ class QuadraticProblem:
 
     def gradient(self, theta: Tensor, client: int, samples: Tensor | None) -> Tensor:
         return self._hessians[client] @ theta - self._linear[client]
+
+    def replica(self) -> Gradient:
+        return self.gradient
 
     def stack(self, clients: Ids, batches: Tensor) -> _Products:
         rows = torch.from_numpy(clients).to(self._linear.device)

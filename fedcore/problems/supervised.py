@@ -1,20 +1,22 @@
 """Classification or regression: federated data and a model."""
 
 from collections.abc import Collection, Iterable, Iterator
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from fedcore.data.federated import FederatedData, Samples
 from fedcore.data.plan import PADDING
 from fedcore.models.flat import Layout
 from fedcore.models.footprint import sample_bytes
+from fedcore.models.images import reads_channels_last
 from fedcore.models.recurrent import is_recurrent
-from fedcore.problems.base import REFERENCE, VECTORISED, Ids, Stacked, Values, capacity
+from fedcore.problems.automatic import Automatic
+from fedcore.problems.base import PARALLEL, VECTORISED, Gradient, Ids, Stacked, Values, capacity
+from fedcore.problems.chain import Chain, layers
 from fedcore.problems.loss import Loss
 from fedcore.problems.softmax import softmax_regression
 from fedcore.problems.stacks import DenseStack, Gathered, LinearStack, ModuleStack, Recurrent
@@ -29,12 +31,17 @@ class SupervisedProblem:
         dtype = train.features.dtype if train.features.is_floating_point() else None
         self._data, self._module, self._loss, self._l2 = data, module.to(train.features.device, dtype), loss, l2
         self._layout, self._recurrent = Layout(module), is_recurrent(module)
+        self._plain = Automatic(self._module, self._layout, loss)
+        on_cpu = train.features.device.type == "cpu"
+        self._last = on_cpu and reads_channels_last(module)
+        self._fast = Automatic(self._module, self._layout, loss, last=self._last)
+        self._row = layers(module) if on_cpu else None
         self._dtype = next(module.parameters()).dtype
         self.dim, self.sizes = self._layout.dim, data.sizes
         self.share = data.sizes / data.sizes.sum()
         self.capacity = capacity(sample_bytes(module, train.features[:1]))
         # Measured by `python -m bench engines`: stacked, small matrix products are many times as fast, convolutions slower.
-        self.engine = VECTORISED if self._layout.depth else REFERENCE
+        self.engine = VECTORISED if self._layout.depth else PARALLEL
         augmentation = data.dataset.augmentation
         self.views = augmentation.views if augmentation else 1
         self.softmax = softmax_regression(data, self._layout, loss, l2)
@@ -50,6 +57,13 @@ class SupervisedProblem:
         return self._data.dataset.train.take(self._data.rows(client))
 
     def gradient(self, theta: Tensor, client: int, samples: Tensor | None) -> Tensor:
+        return self._gradient(self._plain, theta, client, samples)
+
+    def replica(self) -> Gradient:
+        chain = self._row and Chain(self._row, self._layout, self._loss, last=self._last)
+        return partial(self._gradient, chain or self._fast.replica())
+
+    def _gradient(self, weighted: Automatic | Chain, theta: Tensor, client: int, samples: Tensor | None) -> Tensor:
         rows = self._data.rows(client)
         if samples is None:
             chosen = self._data.dataset.train.take(rows)
@@ -57,14 +71,14 @@ class SupervisedProblem:
             chosen = self._data.seen(rows[samples % len(rows)], samples // len(rows))
         weights = theta.new_full((len(chosen),), 1 / len(chosen))
         parts = zip(chosen.batches(self.capacity), torch.split(weights, self.capacity), strict=True)
-        gradient = reduce(torch.add, (self._weighted_gradient(theta, batch, weight) for batch, weight in parts))
+        gradient = reduce(torch.add, (weighted(theta, batch.features, batch.labels, weight) for batch, weight in parts))
         return gradient.add_(theta, alpha=self._l2) if self._l2 else gradient
 
     def stack(self, clients: Ids, batches: Tensor) -> Stacked:
         chosen = torch.from_numpy(clients).to(self._starts.device)
         gathered = Gathered(self._data, self._starts[chosen], self._sizes[chosen], batches, self._dtype)
         if self._layout.depth == 0:
-            stacked = ModuleStack(gathered, self._weighted_loss, self._l2, self.capacity)
+            stacked = ModuleStack(gathered, self._plain.loss, self._l2, self.capacity)
             return Recurrent(stacked) if self._recurrent else stacked
         stack = LinearStack if self._layout.depth == 1 else DenseStack
         return stack(gathered, self._layout, self._loss, self._l2)
@@ -114,27 +128,16 @@ class SupervisedProblem:
     def named(self, theta: Tensor) -> dict[str, Tensor]:
         return {name: view.contiguous() for name, view in self._layout.named(theta).items()}
 
-    def _scores(self, theta: Tensor, features: Tensor) -> Tensor:
-        scores: Tensor = functional_call(self._module, self._layout.named(theta), (features,))
-        return scores
-
-    def _weighted_loss(self, theta: Tensor, features: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-        return self._loss.per_sample(self._scores(theta, features), labels) @ weights
-
-    def _weighted_gradient(self, theta: Tensor, samples: Samples, weights: Tensor) -> Tensor:
-        theta = theta.detach().requires_grad_()
-        return torch.autograd.grad(self._weighted_loss(theta, samples.features, samples.labels, weights), theta)[0]
-
     def _correct(self, theta: Tensor, batches: Iterable[Samples]) -> NDArray[np.bool_]:
         """Whether each sample of `batches` is classified right."""
-        right = [self._scores(theta, samples.features).argmax(-1) == samples.labels for samples in batches]
+        right = [self._fast.scores(theta, samples.features).argmax(-1) == samples.labels for samples in batches]
         return torch.cat(right).numpy(force=True) if right else np.zeros(0, bool)
 
     def _means(self, theta: Tensor, batches: Iterable[Samples], *, accuracy: bool = False) -> tuple[float, float]:
         """Mean loss over all samples of `batches` (of what clients hold it is f, since p_i = n_i / n) and, if asked for, accuracy."""
         losses, correct, count = theta.new_zeros((), dtype=torch.float64), self._starts.new_zeros(()), 0
         for samples in batches:
-            scores = self._dense_scores(theta, samples.features) if self._layout.depth else self._scores(theta, samples.features)
+            scores = self._dense_scores(theta, samples.features) if self._layout.depth else self._fast.scores(theta, samples.features)
             losses += self._loss.total(scores, samples.labels)
             if accuracy:
                 correct += (scores.argmax(-1) == samples.labels).sum()
@@ -142,7 +145,7 @@ class SupervisedProblem:
         return float(losses) / count, int(correct) / count
 
     def _dense_scores(self, theta: Tensor, features: Tensor) -> Tensor:
-        """`_scores` of fully connected layers, without the way through their module."""
+        """Those of fully connected layers, without the way through their module."""
         layers = zip(torch.split(theta, self._layout.sizes), self._layout.shapes, strict=True)
         first, *others = (part.view(shape) for part, shape in layers)
         scores = nn.functional.linear(features.flatten(1), first[:, :-1], first[:, -1])

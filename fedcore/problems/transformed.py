@@ -2,13 +2,14 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcore.problems.base import Ids, Problem, Stacked, Values
+from fedcore.problems.base import Gradient, Ids, Problem, Stacked, Values
 from fedcore.problems.softmax import SoftmaxRegression
 
 
@@ -47,7 +48,10 @@ class Transformed:
         return self._problem.initial()
 
     def gradient(self, theta: Tensor, client: int, samples: Tensor | None) -> Tensor:
-        return float(self._factors[client]) * self._problem.gradient(theta, client, samples)
+        return self._scaled(self._problem.gradient, theta, client, samples)
+
+    def replica(self) -> Gradient:
+        return partial(self._scaled, self._problem.replica())
 
     def stack(self, clients: Ids, batches: Tensor) -> Stacked:
         return _Scaled(self._problem.stack(clients, batches), self._of(clients))
@@ -63,6 +67,9 @@ class Transformed:
 
     def named(self, theta: Tensor) -> dict[str, Tensor]:
         return self._problem.named(theta)
+
+    def _scaled(self, gradient: Gradient, theta: Tensor, client: int, samples: Tensor | None) -> Tensor:
+        return float(self._factors[client]) * gradient(theta, client, samples)
 
     def _of(self, clients: Ids) -> Tensor:
         return self._factors[torch.from_numpy(clients).to(self._factors.device)][:, None]

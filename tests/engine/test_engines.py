@@ -47,7 +47,7 @@ def trained(document: Document, engine: str) -> Tensor:
 def test_the_engines_agree_however_little_fits_into_memory(name: str, working_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = trained(CASES[name], "reference")
     monkeypatch.setattr(base, "WORKING_BYTES", working_bytes)
-    for engine in ("reference", "vectorised"):
+    for engine in ("reference", "parallel", "vectorised"):
         torch.testing.assert_close(trained(CASES[name], engine), expected, rtol=0, atol=1e-12)
 
 
@@ -78,6 +78,6 @@ def test_a_stretch_holds_no_more_samples_than_the_problem_has_capacity_for(worki
         assert clients * steps * width <= problem.capacity or clients == steps == 1
 
 
-@pytest.mark.parametrize(("document", "engine"), [(SYNTHETIC, "compiled"), (QUADRATIC, "vectorised"), (DIGITS_CNN, "reference")])
-def test_auto_compiles_softmax_regression_stacks_small_matrices_and_loops_over_convolutions(document: Document, engine: str) -> None:
+@pytest.mark.parametrize(("document", "engine"), [(SYNTHETIC, "compiled"), (QUADRATIC, "vectorised"), (DIGITS_CNN, "parallel")])
+def test_auto_compiles_softmax_regression_stacks_small_matrices_and_gives_convolutions_a_core_each(document: Document, engine: str) -> None:
     assert Simulation(specification(document), seed=0).engine == engine

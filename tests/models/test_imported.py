@@ -65,7 +65,7 @@ def test_engines_agree_on_a_network_of_any_make_and_it_goes_on_from_a_checkpoint
         "rounds": 2,
     }
     models = []
-    for engine in ("reference", "vectorised"):
+    for engine in ("reference", "parallel", "vectorised"):
         simulation = Simulation(specification(merged(document, {"execution": {"engine": engine}})), 0)
         simulation.advance()
         later = Simulation(simulation.spec, 0)

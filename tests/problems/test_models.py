@@ -1,4 +1,4 @@
-"""Every model beyond the fully connected ones: both ways to its gradient are PyTorch's own, whatever the inputs are."""
+"""Every model beyond the fully connected ones: every way to its gradient is PyTorch's own, whatever the inputs are."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def plain_gradient(name: str, module: nn.Module, samples: Samples) -> dict[str, 
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in CASES])
-def test_both_gradients_are_pytorchs(name: str) -> None:
+def test_all_gradients_are_pytorchs(name: str) -> None:
     made, plain = problem(name)
     thetas = made.initial().repeat(3, 1)
     thetas[1] *= 1.1
@@ -63,6 +63,7 @@ def test_both_gradients_are_pytorchs(name: str) -> None:
         chosen = BATCHES[client, 0][BATCHES[client, 0] >= 0]
         one = made.gradient(theta, client, chosen)
         torch.testing.assert_close(stacked[client], one, rtol=0, atol=1e-9)
+        torch.testing.assert_close(made.replica()(theta, client, chosen), one, rtol=0, atol=1e-9)
         plain.load_state_dict(made.named(theta))
         expected = plain_gradient(name, plain, made.samples(client).take(chosen))
         for parameter, value in made.named(one).items():

@@ -1,0 +1,89 @@
+"""Clients on cores of their own: the same as the loop, on any number of them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedcore import Simulation
+from fedcore.engine.assignment import Engine, Job
+from fedcore.engine.parallel import parallel
+from fedcore.engine.round import open_round
+from fedcore.errors import DataUnavailableError
+from fedcore.problems.supervised import SupervisedProblem
+from tests.documents import QUADRATIC, SYNTHETIC, Document, merged, specification
+from tests.engine.test_engines import DIGITS_CNN
+
+SINGLE: Document = {"execution": {"precision": "float32"}, "local": {"lr": 0.05, "steps": 5, "batch_size": 16}}
+GROUPS: Document = {"problem": {"model": {"norm": "group"}}}
+"""A model that is differentiated automatically, where `cnn` without them is by hand."""
+
+
+@pytest.fixture(autouse=True)
+def threads() -> Iterator[None]:
+    """Two, and afterwards as many as there were."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def trained(engine: str, document: Document, **changes: Any) -> Tensor:
+    spec = specification(merged(document, changes), execution={"engine": engine})
+    simulation = Simulation(spec, seed=0)
+    while not simulation.finished:
+        simulation.advance()
+    return torch.cat([parameter.flatten() for parameter in simulation.model().values()])
+
+
+@pytest.mark.parametrize("changes", [{}, GROUPS], ids=["by hand", "automatically"])
+@pytest.mark.parametrize("kind", ["fedavg", "scaffold", "fedlin", "fedsvrg"])
+def test_it_is_the_loop(kind: str, changes: Document) -> None:
+    document = merged(DIGITS_CNN, {"algorithm": {"kind": kind}, "local": {"optimizer": {"momentum": 0.9}}, **changes})
+    torch.testing.assert_close(trained("parallel", document), trained("reference", document), rtol=0, atol=1e-11)
+
+
+def test_noise_is_added_as_in_the_loop() -> None:
+    noisy = merged(QUADRATIC, {"problem": {"dataset": {"gradient_noise": 0.5}}})
+    torch.testing.assert_close(trained("parallel", noisy), trained("reference", noisy), rtol=0, atol=1e-12)
+
+
+def test_in_single_precision_it_is_the_loop_to_rounding() -> None:
+    parallel, reference = (trained(engine, merged(DIGITS_CNN, SINGLE)) for engine in ("parallel", "reference"))
+    torch.testing.assert_close(parallel, reference, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("changes", [{}, GROUPS], ids=["by hand", "automatically"])
+def test_threads_change_no_bit_and_stay_as_they_were(changes: Document) -> None:
+    document = merged(DIGITS_CNN, merged(SINGLE, changes))
+    together = trained("parallel", document)
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(1)
+    assert torch.equal(trained("parallel", document), together)
+
+
+def job(document: Document, **changes: Any) -> Job:
+    simulation = Simulation(specification(document, **changes), seed=0)
+    opened = open_round(simulation._setting, simulation._server, simulation._clients, simulation._traffic, 1)
+    assert opened.job is not None
+    return opened.job
+
+
+def test_jobs_side_by_side_are_trained_as_if_alone() -> None:
+    engine: Engine = parallel
+    jobs = [job(merged(DIGITS_CNN, SINGLE)), job(SYNTHETIC), job(DIGITS_CNN, algorithm={"kind": "fedprox"})]
+    for together, alone in zip(engine(jobs), (engine([one])[0] for one in jobs), strict=True):
+        assert torch.equal(together.delta, alone.delta)
+        assert all(torch.equal(vector, alone.memory[name]) for name, vector in together.memory.items())
+
+
+def test_what_goes_wrong_with_a_client_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> Tensor:
+        raise DataUnavailableError("the samples are gone")
+
+    monkeypatch.setattr(SupervisedProblem, "replica", lambda _: fail)
+    with pytest.raises(DataUnavailableError, match="are gone"):
+        parallel([job(DIGITS_CNN)])
+    assert torch.get_num_threads() == 2

@@ -1,0 +1,114 @@
+"""Back-propagation by hand against automatic differentiation."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from fedcore.models.dense import dense
+from fedcore.models.flat import Layout
+from fedcore.models.images import channels_last, reads_channels_last
+from fedcore.problems.automatic import Automatic
+from fedcore.problems.chain import Chain, layers
+from fedcore.problems.loss import CrossEntropy, Loss, SquaredError
+
+BATCH, CLASSES = 5, 3
+ROWS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "as the published CNN": (
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 4, 5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(4, 6, 3),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            *dense(24, 7, CLASSES),
+        ),
+        (3, 12, 12),
+    ),
+    "odd sizes and one channel": (
+        lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(2, 3, 2), nn.ReLU(), *dense(18, CLASSES)),
+        (1, 9, 11),
+    ),
+    "uncommon options": (
+        lambda: nn.Sequential(
+            nn.ReLU(),
+            nn.Conv2d(2, 4, (3, 2), stride=(2, 1), padding=1, dilation=(1, 2), groups=2, bias=False),
+            nn.ReLU(),
+            nn.MaxPool2d(3, stride=2, padding=1, ceil_mode=True),
+            nn.Sequential(nn.MaxPool2d((1, 2)), nn.ReLU(), nn.ReLU()),
+            nn.Flatten(),
+            nn.Linear(24, CLASSES, bias=False),
+        ),
+        (2, 8, 9),
+    ),
+    "dense layers alone": (lambda: dense(6, 5, CLASSES), (2, 3)),
+}
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("loss", [CrossEntropy(), SquaredError()], ids=lambda loss: type(loss).__name__)
+@pytest.mark.parametrize("name", ROWS)
+def test_the_gradient_is_autograds(name: str, loss: Loss, last: bool) -> None:
+    make, shape = ROWS[name]
+    torch.manual_seed(0)
+    module = make().double()
+    layout, row = Layout(module), layers(module)
+    assert row is not None
+    last = last and len(shape) == 3
+    theta, features = layout.flat(module), torch.randn(BATCH, *shape, dtype=torch.float64)
+    # Numbers that occur often, so that windows of the pooling have several largest.
+    features = (2 * features).round() / 2
+    labels, weights = torch.randint(CLASSES, (BATCH,)), torch.rand(BATCH, dtype=torch.float64)
+    expected = Automatic(module, layout, loss)(theta, features.clone(), labels, weights)
+    by_hand = Chain(row, layout, loss, last=last)(theta, features.clone(), labels, weights)
+    torch.testing.assert_close(by_hand, expected, rtol=0, atol=1e-13)
+    replica = Automatic(module, layout, loss, last=last).replica()
+    torch.testing.assert_close(replica(theta, features, labels, weights), expected, rtol=0, atol=1e-13)
+
+
+shared = nn.Linear(4, 4)
+activation = nn.ReLU()
+
+
+class Own(nn.Linear):
+    """A layer that may do anything."""
+
+
+def hooked() -> nn.Module:
+    module = dense(4, CLASSES)
+    module[1].register_forward_hook(lambda _layer, _inputs, output: 2 * output)
+    return module
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.Sequential(nn.Conv2d(1, 2, 3, padding="same"), *dense(18, CLASSES)),
+        nn.Sequential(nn.Conv2d(1, 2, 3, padding=1, padding_mode="reflect"), *dense(18, CLASSES)),
+        nn.Sequential(nn.Conv2d(1, 2, 3), nn.GroupNorm(1, 2), *dense(2, CLASSES)),
+        nn.Sequential(nn.Flatten(), shared, nn.ReLU(), shared),
+        nn.Sequential(nn.Flatten(), activation, nn.Linear(4, 4), activation, nn.Linear(4, CLASSES)),
+        nn.Sequential(nn.Flatten(), Own(4, CLASSES)),
+        nn.Sequential(nn.Flatten(2), nn.Linear(4, CLASSES)),
+        nn.Sequential(nn.Linear(4, CLASSES)),
+        nn.Sequential(nn.Flatten(), nn.Linear(4, CLASSES), nn.ReLU()),
+        hooked(),
+        nn.LSTM(2, 3),
+    ],
+)
+def test_what_it_does_not_know_it_leaves_to_automatic_differentiation(module: nn.Module) -> None:
+    assert layers(module) is None
+
+
+def test_one_channel_has_an_order_in_memory_too() -> None:
+    images = torch.randn(2, 1, 4, 5)
+    assert channels_last(images).stride() == (20, 1, 5, 1)
+    assert torch.equal(channels_last(images), images)
+
+
+def test_wide_convolutions_keep_channels_first() -> None:
+    assert reads_channels_last(nn.Sequential(nn.Conv2d(3, 32, 5), nn.Conv2d(32, 64, 5)))
+    assert not reads_channels_last(nn.Sequential(nn.Conv2d(512, 512, 3)))
+    assert not reads_channels_last(dense(4, 3))
