@@ -12,7 +12,7 @@ from torch import Tensor
 from fedcore.errors import CheckpointError
 from fedcore.spec import ExperimentSpec
 
-FORMAT = 1
+FORMAT = 2
 _MANIFEST = "fedq"
 
 

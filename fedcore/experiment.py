@@ -140,7 +140,7 @@ class Simulation:
         tensors |= {f"shared.{name}": value for name, value in server.shared.items()}
         tensors |= {f"book.{name}": value for name, value in server.book.items()}
         tensors |= {f"clients.{name}": value for name, value in self._clients.state().items()}
-        tensors["last_heard"] = torch.from_numpy(self._traffic.last_heard)
+        tensors |= {f"heard.{name}": torch.from_numpy(value) for name, value in self._traffic.state().items()}
         manifest = {"run": self._fingerprint, "round": self.round, "clock": server.clock, "diverged": self.diverged}
         manifest |= {"simulated_seconds": self._simulated_seconds, "tuning": dict(server.tuning)}
         return checkpoint.dumps(tensors, manifest)
@@ -162,7 +162,7 @@ class Simulation:
             clock=manifest["clock"],
         )
         self._clients.load(_under("clients.", tensors))
-        self._traffic.last_heard = tensors["last_heard"].numpy().copy()
+        self._traffic.load({name: value.numpy() for name, value in _under("heard.", tensors).items()})
         self.round, self.diverged = manifest["round"], manifest["diverged"]
         self._simulated_seconds = manifest["simulated_seconds"]
 

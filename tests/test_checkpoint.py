@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save
 
-from fedcore import Simulation, checkpoint
+from fedcore import ExperimentSpec, Simulation, checkpoint
 from fedcore.errors import CheckpointError
-from tests.documents import QUADRATIC, SYNTHETIC, specification
+from tests.documents import QUADRATIC, SYNTHETIC, Document, specification
 
 TENSORS = {
     "x": torch.tensor([1.5, -0.0, float("inf"), float("nan")]),
@@ -96,7 +96,7 @@ def test_foreign_bytes_are_refused(data: bytes) -> None:
 
 
 def test_another_format_is_named() -> None:
-    with pytest.raises(CheckpointError, match="format 99; this version reads format 1"):
+    with pytest.raises(CheckpointError, match="format 99; this version reads format 2"):
         checkpoint.loads(save({"x": torch.zeros(2)}, {"fedq": '{"format": 99, "digest": ""}'}))
 
 
@@ -120,3 +120,20 @@ def test_a_checkpoint_of_another_run_is_refused_and_changes_nothing() -> None:
         with pytest.raises(CheckpointError):
             run.restore(data)
     assert run.checkpoint() == before
+
+
+def test_a_checkpoint_grows_with_those_who_took_part_and_not_with_the_population() -> None:
+    def size(clients: int) -> int:
+        document: Document = {
+            "name": "many",
+            "problem": {"dataset": {"kind": "quadratic", "generate": {"clients": clients, "dim": 3}}},
+            "algorithm": {"kind": "scaffold"},
+            "local": {"lr": 0.05, "steps": 5},
+            "participation": {"kind": "uniform", "clients_per_round": 2},
+            "rounds": 3,
+        }
+        simulation = Simulation(ExperimentSpec.model_validate(document), seed=0)
+        simulation.advance()
+        return len(simulation.checkpoint())
+
+    assert size(5_000) < size(50) + 100

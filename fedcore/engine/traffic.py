@@ -1,5 +1,7 @@
 """Bytes on the wire, counted exactly: every message a round sends, in each direction."""
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,7 +27,17 @@ class Traffic:
         self._up, self._down = (self._dense, self._dense) if self._gathers else (up, down)
         self._gathering = (up, down) if self._gathers else (0, 0)
         self._hears = algorithm.rule.hears()
-        self.last_heard = np.full(population, NEVER, np.int64)
+        self._last_heard = np.full(population, NEVER, np.int64)
+
+    def state(self) -> dict[str, Ids]:
+        """Who has heard from the server, and when last."""
+        ids = np.flatnonzero(self._last_heard != NEVER)
+        return {"ids": ids, "rounds": self._last_heard[ids]}
+
+    def load(self, state: Mapping[str, Ids]) -> None:
+        """Become what `state` was taken from."""
+        self._last_heard[:] = NEVER
+        self._last_heard[state["ids"]] = state["rounds"]
 
     def up(self, clients: int) -> int:
         """Bytes that `clients` uploads take: the change of the model, and the rule's own vectors uncompressed."""
@@ -33,16 +45,16 @@ class Traffic:
 
     def down(self, clients: Ids, round: int) -> Ids:
         """[M] bytes that reach each of `clients` at the start of `round`; they have then heard."""
-        last = self.last_heard[clients]
+        last = self._last_heard[clients]
         missed = np.minimum((round - last) * self._down, self._dense)
-        self.last_heard[clients] = round
+        self._last_heard[clients] = round
         return np.where(last == NEVER, self._dense, missed) + self._extra
 
     def settle(self, clients: Ids, round: int) -> int:
         """Bytes that reach `clients` at the end of `round`, under a rule that lets them hear the next model then."""
         if not self._hears:
             return 0
-        self.last_heard[clients] = round + 1
+        self._last_heard[clients] = round + 1
         return len(clients) * self._down
 
     def exchange(self, clients: int, round: int) -> tuple[int, int]:

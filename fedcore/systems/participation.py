@@ -1,6 +1,7 @@
 """Participation schemes: which clients take part in a round, how often each was drawn, and what each weighs."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,30 +27,67 @@ class Drawn:
 def draw(scheme: AnyParticipation, share: Floats, seed: int, round: int, reachable: Ids | None = None) -> Drawn:
     """The clients of one round (counted from 1) out of those `reachable`, None meaning all; `share` [N] is p.
 
-    There may be none, and fewer than the scheme asks for where fewer can be reached.
+    There may be none, and fewer than the scheme asks for where fewer can be reached. Where all can, the time this takes depends on
+    the size of the cohort, hardly on N.
     """
-    among = np.arange(len(share)) if reachable is None else reachable
-    clients, times = np.unique(_draws(scheme, share, among, generator(seed, "cohort", round), round), return_counts=True)
+    clients, times = np.unique(_draws(scheme, share, reachable, generator(seed, "cohort", round), round), return_counts=True)
     return Drawn(clients.astype(np.int64), times.astype(np.int64))
 
 
-def _draws(scheme: AnyParticipation, share: Floats, among: Ids, lot: np.random.Generator, round: int) -> Ids:
+def _draws(scheme: AnyParticipation, share: Floats, reachable: Ids | None, lot: np.random.Generator, round: int) -> Ids:
     population = len(share)
     match scheme:
         case Full():
-            return among
+            return np.arange(population) if reachable is None else reachable
         case Trace():
-            given = np.array(scheme.rounds[round - 1], np.int64)
-            return given[np.isin(given, among)]
+            return _among(reachable, np.array(scheme.rounds[round - 1], np.int64))
+        case Bernoulli(probability=float(probability)):
+            # As many as there would be, and any so many of them: no lot for those who stay away.
+            return _among(reachable, lot.choice(population, lot.binomial(population, probability), replace=False))
         case Bernoulli():
-            chosen = np.flatnonzero(lot.random(population) < np.array(scheme.probability))
-            return chosen[np.isin(chosen, among)]
+            return _among(reachable, np.flatnonzero(lot.random(population) < np.array(scheme.probability)))
         case WithReplacement():
-            held = share[among]
-            draws = scheme.cohort_size(population) if held.any() else 0
-            return lot.choice(among, draws, replace=True, p=held / held.sum()) if draws else among[:0]
+            return _weighted(share, reachable, scheme.cohort_size(population), lot)
         case Uniform() | WithoutReplacement():
-            return lot.choice(among, min(scheme.cohort_size(population), len(among)), replace=False)
+            among = population if reachable is None else reachable
+            return lot.choice(
+                among, min(scheme.cohort_size(population), population if reachable is None else len(reachable)), replace=False
+            )
+
+
+def _among(reachable: Ids | None, clients: Ids) -> Ids:
+    return clients if reachable is None else clients[np.isin(clients, reachable)]
+
+
+def _weighted(share: Floats, reachable: Ids | None, draws: int, lot: np.random.Generator) -> Ids:
+    """So many draws with replacement by share; none where those that can be reached have no share."""
+    ends = _ends_of(_Shares(share)) if reachable is None else _ends(share[reachable])
+    drawn: Ids = ends.searchsorted(lot.random(draws if len(ends) else 0), side="right")
+    return drawn if reachable is None else reachable[drawn]
+
+
+class _Shares:
+    """Shares [N], by identity: what is computed from those of a problem serves all its rounds."""
+
+    def __init__(self, shares: Floats) -> None:
+        self.shares = shares
+
+    def __hash__(self) -> int:
+        return id(self.shares)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Shares) and self.shares is other.shares
+
+
+@lru_cache(maxsize=4)
+def _ends_of(held: _Shares) -> Floats:
+    return _ends(held.shares)
+
+
+def _ends(shares: Floats) -> Floats:
+    """[N] where each client's stretch of the unit interval ends, as NumPy's `choice` has it; none where nobody has a share."""
+    ends: Floats = np.cumsum(shares / shares.sum()) if shares.any() else np.zeros(0)
+    return ends / ends[-1:]
 
 
 def weights(scheme: AnyParticipation, drawn: Drawn, share: Floats, preferred: Weighting | None) -> Floats:

@@ -1,11 +1,15 @@
 """Participation schemes: who is drawn, and that the weights make the aggregate what the scheme promises."""
 
+import tracemalloc
+from collections import Counter
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
+from fedcore.data.random import generator
 from fedcore.spec.participation import AnyParticipation
 from fedcore.systems.participation import Drawn, draw, iterate_factor, weights
 
@@ -139,3 +143,35 @@ def test_reaching_everybody_is_having_no_availability() -> None:
     for chosen in (scheme("uniform", clients_per_round=2), scheme("with_replacement", clients_per_round=3)):
         everybody = draw(chosen, SHARE, seed=1, round=4, reachable=np.arange(4))
         assert everybody.clients.tolist() == draw(chosen, SHARE, seed=1, round=4).clients.tolist()
+
+
+def test_one_probability_for_all_makes_every_cohort_as_likely_as_independent_lots_do() -> None:
+    rounds = 8_000
+    cohorts = Counter(tuple(draw(scheme("bernoulli", probability=0.3), SHARE, seed=2, round=round).clients) for round in range(rounds))
+    squares = 0.0
+    for present in product((False, True), repeat=4):
+        expected = rounds * float(np.prod(np.where(present, 0.3, 0.7)))
+        squares += (cohorts[tuple(np.flatnonzero(present))] - expected) ** 2 / expected
+    assert squares < 37.7, "chi-square, 15 degrees of freedom: beyond this once in a thousand"
+
+
+def test_s1_draws_those_that_numpy_would_draw() -> None:
+    share = np.random.default_rng(0).dirichlet(np.full(500, 0.3))
+    for round in (1, 2):
+        chosen = generator(4, "cohort", round).choice(500, 60, p=share)
+        assert draw(scheme("with_replacement", clients_per_round=60), share, 4, round).clients.tolist() == np.unique(chosen).tolist()
+
+
+@pytest.mark.parametrize("kind", ["uniform", "with_replacement", "without_replacement", "bernoulli"])
+def test_a_draw_from_a_million_touches_only_those_it_draws(kind: str) -> None:
+    chosen = scheme(kind, **({"probability": 1e-4} if kind == "bernoulli" else {"clients_per_round": 100}))
+    share = np.full(1_000_000, 1e-6)
+    draw(chosen, share, seed=0, round=1)
+    tracemalloc.start()
+    try:
+        drawn = draw(chosen, share, seed=0, round=2)
+        weights(chosen, drawn, share, None)
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+    assert 50 < len(drawn.clients) < 150
