@@ -9,7 +9,22 @@ from fastapi import FastAPI
 from fastapi.responses import RedirectResponse
 from fastapi_offline import FastAPIOffline
 
-from api import catalog, datasets, events, experiments, health, lifecycle, logs, openapi, operations, presets, problems, results, runs
+from api import (
+    catalog,
+    datasets,
+    events,
+    experiments,
+    health,
+    lifecycle,
+    logs,
+    metrics,
+    openapi,
+    operations,
+    presets,
+    problems,
+    results,
+    runs,
+)
 from api.feed import Feed
 from api.wakeups import Waker
 from fedcore.logs import configure
@@ -43,14 +58,15 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.database = open_database(settings.database)
     app.state.storage = open_storage(settings.storage)
     app.state.feed = Feed(app.state.database)
+    app.state.metrics = metrics.Metrics()
     app.state.upload_gate = CapacityLimiter(1)
     app.state.waker = Waker(settings.broker)
-    for module in (experiments, lifecycle, runs, results, events, datasets, presets, catalog, operations, health):
+    for module in (experiments, lifecycle, runs, results, events, datasets, presets, catalog, operations, health, metrics):
         app.include_router(module.router, responses=problems.responses(500, 503))
     app.add_api_route("/", lambda: RedirectResponse("/docs"), include_in_schema=False)
     problems.install(app)
     openapi.install(app)
-    app.add_middleware(logs.RequestLog)
+    app.add_middleware(logs.RequestLog, metrics=app.state.metrics)
     return app
 
 

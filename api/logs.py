@@ -1,4 +1,4 @@
-"""One line of the log per request, under an id that the response carries too."""
+"""What is told of each request: a line of the log, under an id that the response carries too, and how long it took for the metrics."""
 
 import re
 from time import perf_counter
@@ -8,9 +8,11 @@ import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.metrics import Metrics
+
 REQUEST_ID = "x-request-id"
 _FIT = re.compile(r"[\w.:-]{1,128}", re.ASCII)
-_QUIET = frozenset({"/healthz", "/readyz"})
+_QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
 
 log = structlog.stdlib.get_logger("fedq.api")
 
@@ -18,8 +20,8 @@ log = structlog.stdlib.get_logger("fedq.api")
 class RequestLog:
     """Middleware that logs method, path, status, duration, and the experiment or run that the path names."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -28,12 +30,12 @@ class RequestLog:
             return
         given = Headers(scope=scope).get(REQUEST_ID, "")
         request_id = given if _FIT.fullmatch(given) else uuid4().hex
-        status, seconds, began = 500, 0.0, perf_counter()
+        status, answered, seconds, began = 500, 0.0, 0.0, perf_counter()
 
         async def send_with_id(message: Message) -> None:
-            nonlocal status, seconds
+            nonlocal status, answered, seconds
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, answered = message["status"], perf_counter() - began
                 MutableHeaders(scope=message)[REQUEST_ID] = request_id
             await send(message)
             # What comes after the last message, as nudging a worker, holds nobody up.
@@ -43,6 +45,7 @@ class RequestLog:
             try:
                 await self._app(scope, receive, send_with_id)
             finally:
+                self._metrics.request(scope, status, answered)
                 if scope["path"] not in _QUIET:
                     facts = {"method": scope["method"], "path": scope["path"], "status": status, "seconds": round(seconds, 4)}
                     log.info("request", **facts, **scope.get("path_params", {}))

@@ -155,6 +155,7 @@ def _fedcore(request: Request, error: Exception) -> Response:
 
 def _unavailable(request: Request, error: Exception) -> Response:
     log.warning("database unavailable", path=request.url.path, error=str(error))
+    request.app.state.metrics.unavailable.inc()
     answer = Answer(503, BLANK, HTTPStatus.SERVICE_UNAVAILABLE.phrase)
     return _problem(request, answer, "The database does not answer; try again.", headers={"Retry-After": "1"})
 

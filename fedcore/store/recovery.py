@@ -7,6 +7,7 @@ from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.status import ENDED, Request, Status
+from fedcore.store import tally
 from fedcore.store.clock import now
 from fedcore.store.lifecycle import settle
 from fedcore.store.runs import after_loss
@@ -32,6 +33,8 @@ def lost(session: Session, max_attempts: int, limit: int = 100) -> Sequence[str]
     for run in runs:
         _take(session, run, after_loss(run.request, run.attempts, max_attempts))
     settle(session, {run.experiment_id for run in runs})
+    if runs:
+        tally.add(session, "reconciler", {tally.EXPIRIES: len(runs)})
     return [run.id for run in runs]
 
 

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from fedcore.errors import NotFoundError, StaleLeaseError
 from fedcore.status import ENDED, Control, Request, Status
-from fedcore.store import turn
+from fedcore.store import tally, turn
 from fedcore.store.claim import Claim
 from fedcore.store.clock import now
 from fedcore.store.lifecycle import APPLIED, settle
@@ -60,6 +60,7 @@ def claim(session: Session, worker: str, queues: Sequence[str], lease_s: float) 
         "started_at": func.coalesce(RunRecord.started_at, now()),
     }
     session.execute(update(RunRecord).where(RunRecord.id == run_id, RunRecord.status == Status.QUEUED).values(values))
+    tally.add(session, worker, {tally.CLAIMS: 1})
     run = find(session, run_id)
     _begin_experiment(session, run.experiment_id)
     spec = session.scalars(select(ExperimentRecord.spec).where(ExperimentRecord.id == run.experiment_id)).one()
@@ -77,17 +78,19 @@ def commit_slice(
     played = [report.round for report in reports]
     done = claim.done + len(played)
     assert played == list(range(claim.done + 1, done + 1)), f"rounds {played} do not follow round {claim.done}"
+    seconds = sum(report.seconds for report in reports)
     values = {
         "done": done,
         "checkpoint": checkpoint,
         "lease_until": now(lease_s),
         "attempts": 0,
         "error": None,
-        "seconds": RunRecord.seconds + sum(report.seconds for report in reports),
+        "seconds": RunRecord.seconds + seconds,
     }
     held = update(RunRecord).where(*_held(claim), RunRecord.done == claim.done).values(values)
     request, priority = _one(session, held.returning(RunRecord.request, RunRecord.priority), claim)
     append(session, claim.run_id, reports)
+    tally.add_slice(session, claim.worker, len(played), seconds)
     if request is not Request.NONE:
         return _CONTROL[request]
     return Control.YIELD if session.scalar(turn.comes_first(claim.queues, priority, turn_over=turn_over)) else Control.CONTINUE
@@ -127,6 +130,7 @@ def fail(session: Session, claim: Claim, error: str, max_attempts: int) -> Statu
     request, attempts = _one(session, query, claim)
     status = after_loss(request, attempts, max_attempts)
     _release(session, claim, status, error=_storable(error), woken_at=None)
+    tally.add(session, claim.worker, {tally.ERRORS: 1})
     return status
 
 

@@ -177,6 +177,17 @@ class WorkerRecord(Base):
     __table_args__ = (Index("worker_by_seen", "seen_at"),)
 
 
+class TallyRecord(Base):
+    """How often something has happened, by who counted it."""
+
+    __tablename__ = "tally"
+
+    source: Mapped[str] = mapped_column(primary_key=True)
+    """A worker by its id, or another part of the service."""
+    name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    value: Mapped[float]
+
+
 class DatasetRecord(Base):
     """A user's own data set; the arrays themselves are in the storage."""
 

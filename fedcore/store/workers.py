@@ -6,6 +6,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
+from fedcore.store import tally
 from fedcore.store.clock import now
 from fedcore.store.tables import WorkerRecord
 
@@ -21,6 +22,7 @@ def seen(session: Session, worker_id: str, *, host: str, pid: int, queues: Seque
 def gone(session: Session, worker_id: str) -> None:
     """A worker says that it leaves."""
     session.execute(delete(WorkerRecord).where(WorkerRecord.id == worker_id))
+    tally.retire(session, [worker_id])
 
 
 def alive(session: Session, within_s: float) -> Sequence[WorkerRecord]:
@@ -31,4 +33,7 @@ def alive(session: Session, within_s: float) -> Sequence[WorkerRecord]:
 def forget(session: Session, older_than_s: float) -> int:
     """Drop the workers that were not seen for `older_than_s` seconds; returns how many."""
     dropped = delete(WorkerRecord).where(WorkerRecord.seen_at < now(-older_than_s)).returning(WorkerRecord.id)
-    return len(session.scalars(dropped).all())
+    ids = session.scalars(dropped).all()
+    if ids:
+        tally.retire(session, ids)
+    return len(ids)

@@ -1,0 +1,70 @@
+"""The census as Prometheus's families of metrics."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from itertools import accumulate
+
+from prometheus_client import Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
+
+from fedcore.status import Status
+from fedcore.store import tally
+from fedcore.store.census import Census, Group
+from fedcore.store.tables import WorkerRecord
+
+
+def families(census: Census) -> list[Metric]:
+    """What the database knows."""
+    return [_up(1), _software(), *_runs(census.groups), *_workers(census.workers), *_totals(census.totals)]
+
+
+def away() -> list[Metric]:
+    """What is known when the database does not answer."""
+    return [_up(0), _software()]
+
+
+def _up(value: int) -> Metric:
+    return GaugeMetricFamily("fedq_database_up", "Whether the database answers.", value)
+
+
+def _software() -> Metric:
+    return InfoMetricFamily("fedq", "The software.", {"version": version("fedq")})
+
+
+def _runs(groups: Sequence[Group]) -> Iterable[Metric]:
+    counts = [([group.queue, group.status.value], group.runs) for group in groups]
+    yield _gauge("fedq_runs", "Runs by queue and status.", ["queue", "status"], counts)
+    ages = [([group.queue], group.longest_s) for group in groups if group.status is Status.QUEUED]
+    yield _gauge("fedq_queue_age_seconds", "How long the run has waited that has waited longest.", ["queue"], ages)
+
+
+def _workers(workers: Sequence[WorkerRecord]) -> Iterable[Metric]:
+    states = Counter((worker.device, "idle" if worker.run_id is None else "busy") for worker in workers)
+    yield _gauge("fedq_workers", "Live workers by device and state.", ["device", "state"], [([*key], n) for key, n in states.items()])
+    queues = Counter(queue for worker in workers for queue in worker.queues)
+    yield _gauge("fedq_queue_workers", "Live workers that serve a queue.", ["queue"], [([queue], n) for queue, n in queues.items()])
+
+
+def _totals(totals: dict[str, float]) -> Iterable[Metric]:
+    yield CounterMetricFamily("fedq_rounds", "Rounds committed.", totals.get(tally.ROUNDS, 0))
+    yield CounterMetricFamily(
+        "fedq_claims", "Runs taken up by a worker: first attempts, further ones and turns.", totals.get(tally.CLAIMS, 0)
+    )
+    losses = CounterMetricFamily(
+        "fedq_claims_lost", "Claims that ended badly, so that their run was tried again or failed.", labels=["cause"]
+    )
+    for cause, name in (("error", tally.ERRORS), ("lease", tally.EXPIRIES)):
+        losses.add_metric([cause], totals.get(name, 0))
+    yield losses
+    counts = accumulate(totals.get(tally.slices(bound), 0) for bound in tally.SLICE_BOUNDS_S)
+    bounds = [*map(str, tally.SLICE_BOUNDS_S[:-1]), "+Inf"]
+    slices, seconds = list(zip(bounds, counts, strict=True)), totals.get(tally.SLICE_SECONDS, 0)
+    yield HistogramMetricFamily("fedq_slice_seconds", "Slices by the seconds that their rounds took.", slices, seconds)
+
+
+def _gauge(name: str, text: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], float]]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for names, value in values:
+        family.add_metric(names, value)
+    return family
