@@ -55,9 +55,16 @@ def pull(rule: Rule) -> float | None:
     return mu
 
 
-def _direction(rule: Rule, grad: float, y: float, other: float) -> float:
-    """At x = 0, where everything else that the rule may look at is `other`."""
-    zero, one, rest = cast("Any", 0.0), cast("Any", 1.0), cast("Any", other)
-    vectors = cast("Any", dict.fromkeys({*rule.memory(), *rule.shared(), *rule.start(zero)}, other))
-    local = Local(x=zero, shared=vectors, memory=vectors, anchor=rest, gathered=rest, steps=one, effort=one, lr=1.0)
-    return float(rule.direction(cast("Any", grad), cast("Any", y), local))
+@lru_cache(maxsize=64)
+def adds(rule: Rule) -> bool:
+    """Whether such a rule adds anything of its own to gradient and pull; if not, its offsets are zero whatever it remembers."""
+    return any(_direction(rule, 0.0, x, other, x) != 0 for x, other in ((0.0, 0.5), (0.75, 0.0), (0.75, 0.5)))
+
+
+def _direction(rule: Rule, grad: float, y: float, other: float, x: float = 0.0) -> float:
+    """At x, where everything else that the rule may look at is a multiple of `other`, each its own."""
+    names = sorted({*rule.memory(), *rule.shared(), *rule.start(cast("Any", x))})
+    shared, memory = ({name: start + other * k for k, name in enumerate(names, 2)} for start in (other / 2, other / 3))
+    anchor, gathered = 5 * other / 4, 7 * other / 4
+    known: Any = {"x": x, "shared": shared, "memory": memory, "anchor": anchor, "gathered": gathered, "steps": 1.0, "effort": 1.0}
+    return float(rule.direction(cast("Any", grad), cast("Any", y), Local(**known, lr=1.0)))

@@ -1,0 +1,37 @@
+"""Local training of dense networks in machine code that is made for this machine and for the network at the first use."""
+
+from ctypes import CFUNCTYPE, c_int64
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numpy.typing import NDArray
+
+from fedcore.engine.kernels.layout import Network, Numbers, aligned, network, padded
+from fedcore.engine.kernels.routine import Code, translate
+from fedcore.engine.kernels.simd import Emitter
+from fedcore.engine.kernels.training import TASK, Loss, Trainer, room_for
+from fedcore.engine.kernels.values import WORD, Value
+
+__all__ = ["TASK", "Loss", "Network", "Numbers", "Tasks", "network", "padded", "train"]
+
+Tasks = NDArray[np.void]
+
+
+def train(net: Network, loss: Loss, tasks: Tasks, counter: NDArray[np.int64]) -> None:
+    """Carry out `tasks`, of type TASK, beginning with that of the number in `counter` [1]; other threads may do so at the same time."""
+    room = aligned(room_for(net), np.dtype(f"f{net.size}"))
+    _function(_code(net, loss).address)(counter.ctypes.data, tasks.ctypes.data, len(tasks), room.ctypes.data)
+
+
+_function: Any = CFUNCTYPE(None, c_int64, c_int64, c_int64, c_int64)
+"""It lets go of Python's lock while it runs."""
+
+
+@lru_cache(maxsize=256)
+def _code(net: Network, loss: Loss) -> Code:
+    def body(emit: Emitter, counter: Value, tasks: Value, count: Value, room: Value) -> None:
+        Trainer(emit, net, loss, room).work(counter, tasks, count)
+
+    return translate(body, ir.FunctionType(ir.VoidType(), [WORD] * 4), net.size)

@@ -1,0 +1,74 @@
+"""Where a network's parameters, inputs and outputs lie while a client trains: rows padded to whole registers."""
+
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcore.engine.kernels.simd import REGISTER_BYTES
+
+Numbers = NDArray[np.floating]
+TOGETHER = 128
+"""So many samples at most go through the network at a time; a larger batch is summed up in parts."""
+
+
+class Network(NamedTuple):
+    """Dense layers with ReLU between them, the numbers of one type, and room for so many samples."""
+
+    widths: tuple[int, ...]
+    """[L + 1] of the input and of each layer's output."""
+    size: int
+    """Bytes of a number."""
+    samples: int
+    """How many go through the network at a time."""
+
+    @property
+    def lanes(self) -> int:
+        """Numbers in a register."""
+        return REGISTER_BYTES // self.size
+
+    @property
+    def strides(self) -> list[int]:
+        """[L] numbers from one row of a layer's parameters, weights and bias, to the next."""
+        return [self.whole(width + 1) for width in self.widths[:-1]]
+
+    @property
+    def starts(self) -> list[int]:
+        """[L + 1] where each layer's rows begin; the last is where all end."""
+        return [0, *accumulate(rows * stride for rows, stride in zip(self.widths[1:], self.strides, strict=True))]
+
+    @property
+    def reach(self) -> int:
+        """Numbers from the samples of one output to those of the next, and rows of inputs: blocks write beyond the last sample."""
+        return self.whole(self.samples + 8) + self.lanes
+
+    def whole(self, count: int) -> int:
+        """Rounded up to whole registers."""
+        return -(-count // self.lanes) * self.lanes
+
+
+def network(widths: tuple[int, ...], size: int, largest: int) -> Network:
+    """That of these widths, for batches of at most `largest` samples; there are few such, since code is made for each."""
+    return Network(widths, size, min(max(16, 1 << (largest - 1).bit_length()), TOGETHER))
+
+
+def aligned(size: int, dtype: np.dtype[np.floating]) -> Numbers:
+    """Room for so many numbers, from the beginning of a cache line on."""
+    line = 64
+    held = np.empty(size + line // dtype.itemsize, dtype)
+    first = -held.ctypes.data % line // dtype.itemsize
+    return held[first : first + size]
+
+
+def padded(net: Network, theta: Numbers) -> Numbers:
+    """The parameters `theta` [D] as rows of whole registers, zeros at their ends."""
+    rows = aligned(net.starts[-1], theta.dtype)
+    rows[:] = 0
+    read = 0
+    for fan_in, fan_out, stride, start in zip(net.widths, net.widths[1:], net.strides, net.starts, strict=False):
+        size = fan_out * (fan_in + 1)
+        layer = rows[start : start + fan_out * stride].reshape(fan_out, stride)
+        layer[:, : fan_in + 1] = theta[read : read + size].reshape(fan_out, fan_in + 1)
+        read += size
+    return rows
