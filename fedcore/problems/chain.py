@@ -1,33 +1,26 @@
 """Gradients of convolutions, max-pooling, ReLU and dense layers in a row, back-propagated by hand.
 
 What automatic differentiation adds to the arithmetic is left out: gradients are written where they belong in the flat vector,
-ReLU works in place, after pooling instead of before it, and nobody computes a gradient with respect to the samples. The
-operations are the library's own, so that the numbers are those of automatic differentiation to rounding.
+ReLU works in place, after pooling instead of before it or with it, and nobody computes a gradient with respect to the samples. The
+numbers are those of automatic differentiation to rounding.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fedcore.models.flat import Layout
 from fedcore.models.images import channels_last
+from fedcore.problems.layers import Convolution, Flatten, Layer, Linear, MaxPooling, PooledRelu, Relu
 from fedcore.problems.loss import Loss, targets
 
-aten = torch.ops.aten
-Named = Mapping[str, Tensor]
-Backward = Callable[[Tensor], Tensor]
-"""The error of a layer's outputs to that of its inputs; on the way it writes the gradient of the layer's parameters."""
-Layer = Callable[[Tensor, Named, Named], tuple[Tensor, Backward]]
-"""Inputs, parameters and the gradients to be written, by name, to outputs and the way back. Only ReLU overwrites its inputs."""
 KNOWN = {nn.Conv2d, nn.Linear, nn.MaxPool2d, nn.ReLU, nn.Flatten}
 
 
 class Chain:
-    """The gradient of a weighted mean loss of a module that `layers` can take apart."""
+    """The gradient of a weighted mean loss of a module that `row_of` can take apart."""
 
     def __init__(self, layers: Sequence[Layer], layout: Layout, loss: Loss, *, last: bool = False) -> None:
         """With `last`, images are laid out with channels last."""
@@ -49,8 +42,11 @@ class Chain:
         return gradient
 
 
-def layers(module: nn.Module) -> list[Layer] | None:
-    """What `module` does, layer by layer, if it is a row of those that are known here and ends with scores [B, C]."""
+def row_of(module: nn.Module, *, last: bool = False) -> list[Layer] | None:
+    """What `module` does, layer by layer, if it is a row of those that are known here and ends with scores [B, C].
+
+    With `last`, for images with channels last.
+    """
     found = [(name, layer) for name, layer in module.named_modules() if type(layer) is not nn.Sequential]
     kinds = [type(layer) for _, layer in found]
     if not set(kinds) <= KNOWN or kinds[-1] is not nn.Linear or _unflattened(kinds) or _extraordinary(module):
@@ -58,7 +54,7 @@ def layers(module: nn.Module) -> list[Layer] | None:
     first = next(name for name, layer in found if list(layer.parameters()))
     made = [_layer(f"{name}.", layer, name == first) for name, layer in found]
     row = [layer for layer in made if layer is not None]
-    return _pool_first(row) if len(row) == len(made) else None
+    return _pool_first(_in_one_go(row) if last else row) if len(row) == len(made) else None
 
 
 def _layer(prefix: str, layer: nn.Module, first: bool) -> Layer | None:
@@ -91,6 +87,18 @@ def _extraordinary(module: nn.Module) -> bool:
     return hooked or len(set(every)) < len(every) or len(list(module.named_modules(remove_duplicate=False))) > len(inside)
 
 
+def _in_one_go(row: list[Layer]) -> list[Layer]:
+    """The same with ReLU and pooling side by side made one layer, where there is machine code for both."""
+    made: list[Layer] = []
+    for layer in row:
+        pair = [*made[-1:], layer]
+        if {type(part) for part in pair} == {Relu, MaxPooling} and all(part.halves for part in pair if isinstance(part, MaxPooling)):
+            made[-1] = PooledRelu()
+        else:
+            made.append(layer)
+    return made
+
+
 def _pool_first(row: list[Layer]) -> list[Layer]:
     """The same with each ReLU after the pooling that follows it: the largest of what ReLU lets through, with a quarter of the work."""
     row = list(row)
@@ -98,80 +106,3 @@ def _pool_first(row: list[Layer]) -> list[Layer]:
         if isinstance(layer, Relu) and isinstance(after, MaxPooling):
             row[k], row[k + 1] = after, layer
     return row
-
-
-@dataclass(frozen=True, slots=True)
-class Convolution:
-    """nn.Conv2d with zero padding."""
-
-    prefix: str
-    """Of the names of its parameters."""
-    how: tuple[Any, ...]
-    """Stride, padding, dilation, not transposed, no padding of the outputs, groups."""
-    biased: bool
-    first: bool
-
-    def __call__(self, inputs: Tensor, parameters: Named, gradients: Named) -> tuple[Tensor, Backward]:
-        weight, bias = parameters[self.prefix + "weight"], parameters.get(self.prefix + "bias")
-
-        def back(error: Tensor) -> Tensor:
-            wanted = not self.first, True, self.biased
-            passed, of_weight, of_bias = aten.convolution_backward(error, inputs, weight, weight.shape[:1], *self.how, wanted)
-            gradients[self.prefix + "weight"].copy_(of_weight)
-            if self.biased:
-                gradients[self.prefix + "bias"].copy_(of_bias)
-            return error if self.first else passed
-
-        return aten.convolution(inputs, weight, bias, *self.how), back
-
-
-@dataclass(frozen=True, slots=True)
-class Linear:
-    """nn.Linear on vectors [B, d]."""
-
-    prefix: str
-    biased: bool
-    first: bool
-
-    def __call__(self, inputs: Tensor, parameters: Named, gradients: Named) -> tuple[Tensor, Backward]:
-        weight = parameters[self.prefix + "weight"]
-
-        def back(error: Tensor) -> Tensor:
-            torch.mm(error.mT, inputs, out=gradients[self.prefix + "weight"])
-            if self.biased:
-                torch.sum(error, 0, out=gradients[self.prefix + "bias"])
-            return error if self.first else error @ weight
-
-        return nn.functional.linear(inputs, weight, parameters.get(self.prefix + "bias")), back
-
-
-@dataclass(frozen=True, slots=True)
-class MaxPooling:
-    """nn.MaxPool2d."""
-
-    how: tuple[Any, ...]
-    """Size of the window, stride, padding, dilation, whether sizes are rounded up."""
-
-    def __call__(self, inputs: Tensor, parameters: Named, gradients: Named) -> tuple[Tensor, Backward]:
-        *window, ceil = self.how
-        window = [(size, size) if isinstance(size, int) else size for size in window]
-        pooled, chosen = aten.max_pool2d_with_indices(inputs, *window, ceil)
-        return pooled, lambda error: aten.max_pool2d_with_indices_backward(error, inputs, *window, ceil, chosen)
-
-
-@dataclass(frozen=True, slots=True)
-class Relu:
-    """nn.ReLU, in place: no layer here needs its outputs on the way back, but for ReLU, which needs no more than their signs."""
-
-    def __call__(self, inputs: Tensor, parameters: Named, gradients: Named) -> tuple[Tensor, Backward]:
-        passed = inputs.relu_()
-        return passed, lambda error: aten.threshold_backward(error, passed, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Flatten:
-    """nn.Flatten of all but the first axis."""
-
-    def __call__(self, inputs: Tensor, parameters: Named, gradients: Named) -> tuple[Tensor, Backward]:
-        # Back into the order in memory that the inputs have.
-        return inputs.flatten(1), lambda error: torch.empty_like(inputs).copy_(error.view(inputs.shape))

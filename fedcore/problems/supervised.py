@@ -16,7 +16,7 @@ from fedcore.models.images import reads_channels_last
 from fedcore.models.recurrent import is_recurrent
 from fedcore.problems.automatic import Automatic
 from fedcore.problems.base import PARALLEL, VECTORISED, Gradient, Ids, Stacked, Values, capacity
-from fedcore.problems.chain import Chain, layers
+from fedcore.problems.chain import Chain, row_of
 from fedcore.problems.loss import Loss
 from fedcore.problems.softmax import softmax_regression
 from fedcore.problems.stacks import DenseStack, Gathered, LinearStack, ModuleStack, Recurrent
@@ -35,7 +35,7 @@ class SupervisedProblem:
         on_cpu = train.features.device.type == "cpu"
         self._last = on_cpu and reads_channels_last(module)
         self._fast = Automatic(self._module, self._layout, loss, last=self._last)
-        self._row = layers(module) if on_cpu else None
+        self._row = row_of(module, last=self._last) if on_cpu else None
         self._dtype = next(module.parameters()).dtype
         self.dim, self.sizes = self._layout.dim, data.sizes
         self.share = data.sizes / data.sizes.sum()

@@ -23,16 +23,15 @@ GROUPS: Document = {"problem": {"model": {"norm": "group"}}}
 
 @pytest.fixture(autouse=True)
 def threads() -> Iterator[None]:
-    """Two, and afterwards as many as there were."""
+    """Afterwards as many as there were."""
     before = torch.get_num_threads()
-    torch.set_num_threads(2)
     yield
     torch.set_num_threads(before)
 
 
-def trained(engine: str, document: Document, **changes: Any) -> Tensor:
-    spec = specification(merged(document, changes), execution={"engine": engine})
-    simulation = Simulation(spec, seed=0)
+def trained(engine: str, document: Document, threads: int = 1) -> Tensor:
+    torch.set_num_threads(threads)
+    simulation = Simulation(specification(document, execution={"engine": engine}), seed=0)
     while not simulation.finished:
         simulation.advance()
     return torch.cat([parameter.flatten() for parameter in simulation.model().values()])
@@ -42,7 +41,7 @@ def trained(engine: str, document: Document, **changes: Any) -> Tensor:
 @pytest.mark.parametrize("kind", ["fedavg", "scaffold", "fedlin", "fedsvrg"])
 def test_it_is_the_loop(kind: str, changes: Document) -> None:
     document = merged(DIGITS_CNN, {"algorithm": {"kind": kind}, "local": {"optimizer": {"momentum": 0.9}}, **changes})
-    torch.testing.assert_close(trained("parallel", document), trained("reference", document), rtol=0, atol=1e-11)
+    torch.testing.assert_close(trained("parallel", document, threads=2), trained("reference", document), rtol=0, atol=1e-11)
 
 
 def test_noise_is_added_as_in_the_loop() -> None:
@@ -58,9 +57,8 @@ def test_in_single_precision_it_is_the_loop_to_rounding() -> None:
 @pytest.mark.parametrize("changes", [{}, GROUPS], ids=["by hand", "automatically"])
 def test_threads_change_no_bit_and_stay_as_they_were(changes: Document) -> None:
     document = merged(DIGITS_CNN, merged(SINGLE, changes))
-    together = trained("parallel", document)
+    together = trained("parallel", document, threads=2)
     assert torch.get_num_threads() == 2
-    torch.set_num_threads(1)
     assert torch.equal(trained("parallel", document), together)
 
 
@@ -72,6 +70,7 @@ def job(document: Document, **changes: Any) -> Job:
 
 
 def test_jobs_side_by_side_are_trained_as_if_alone() -> None:
+    torch.set_num_threads(2)
     engine: Engine = parallel
     jobs = [job(merged(DIGITS_CNN, SINGLE)), job(SYNTHETIC), job(DIGITS_CNN, algorithm={"kind": "fedprox"})]
     for together, alone in zip(engine(jobs), (engine([one])[0] for one in jobs), strict=True):
@@ -83,6 +82,7 @@ def test_what_goes_wrong_with_a_client_is_told(monkeypatch: pytest.MonkeyPatch) 
     def fail(*_: object) -> Tensor:
         raise DataUnavailableError("the samples are gone")
 
+    torch.set_num_threads(2)
     monkeypatch.setattr(SupervisedProblem, "replica", lambda _: fail)
     with pytest.raises(DataUnavailableError, match="are gone"):
         parallel([job(DIGITS_CNN)])

@@ -10,7 +10,7 @@ from fedcore.models.dense import dense
 from fedcore.models.flat import Layout
 from fedcore.models.images import channels_last, reads_channels_last
 from fedcore.problems.automatic import Automatic
-from fedcore.problems.chain import Chain, layers
+from fedcore.problems.chain import Chain, row_of
 from fedcore.problems.loss import CrossEntropy, Loss, SquaredError
 
 BATCH, CLASSES = 5, 3
@@ -54,9 +54,9 @@ def test_the_gradient_is_autograds(name: str, loss: Loss, last: bool) -> None:
     make, shape = ROWS[name]
     torch.manual_seed(0)
     module = make().double()
-    layout, row = Layout(module), layers(module)
-    assert row is not None
     last = last and len(shape) == 3
+    layout, row = Layout(module), row_of(module, last=last)
+    assert row is not None
     theta, features = layout.flat(module), torch.randn(BATCH, *shape, dtype=torch.float64)
     # Numbers that occur often, so that windows of the pooling have several largest.
     features = (2 * features).round() / 2
@@ -66,6 +66,21 @@ def test_the_gradient_is_autograds(name: str, loss: Loss, last: bool) -> None:
     torch.testing.assert_close(by_hand, expected, rtol=0, atol=1e-13)
     replica = Automatic(module, layout, loss, last=last).replica()
     torch.testing.assert_close(replica(theta, features, labels, weights), expected, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_nan_goes_through_as_it_does_through_the_library(last: bool) -> None:
+    make, shape = ROWS["odd sizes and one channel"]
+    module = make().double()
+    layout, row = Layout(module), row_of(module, last=last)
+    assert row is not None
+    theta, features = layout.flat(module), torch.randn(BATCH, *shape, dtype=torch.float64)
+    features[0, 0, 3, 3] = torch.nan
+    labels, weights = torch.arange(BATCH) % CLASSES, torch.ones(BATCH, dtype=torch.float64)
+    expected = Automatic(module, layout, CrossEntropy())(theta, features.clone(), labels, weights)
+    assert expected.isnan().any()
+    by_hand = Chain(row, layout, CrossEntropy(), last=last)(theta, features, labels, weights)
+    torch.testing.assert_close(by_hand, expected, rtol=0, atol=1e-13, equal_nan=True)
 
 
 shared = nn.Linear(4, 4)
@@ -99,7 +114,7 @@ def hooked() -> nn.Module:
     ],
 )
 def test_what_it_does_not_know_it_leaves_to_automatic_differentiation(module: nn.Module) -> None:
-    assert layers(module) is None
+    assert row_of(module) is None
 
 
 def test_one_channel_has_an_order_in_memory_too() -> None:

@@ -1,0 +1,134 @@
+"""Layers of a row, each with its way back: the library's operations, and machine code where that is several times as fast."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+aten = torch.ops.aten
+Named = Mapping[str, Tensor]
+Backward = Callable[[Tensor], Tensor]
+"""The error of a layer's outputs to that of its inputs; on the way it writes the gradient of the layer's parameters."""
+Layer = Callable[[Tensor, Named, Named], tuple[Tensor, Backward]]
+"""Inputs, parameters and the gradients to be written, by name, to outputs and the way back.
+
+Only ReLU overwrites its inputs.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """nn.Conv2d with zero padding."""
+
+    prefix: str
+    """Of the names of its parameters."""
+    how: tuple[Any, ...]
+    """Stride, padding, dilation, not transposed, no padding of the outputs, groups."""
+    biased: bool
+    first: bool
+
+    def __call__(self, inputs: Tensor, parameters: Named, gradients: Named) -> tuple[Tensor, Backward]:
+        weight, bias = parameters[self.prefix + "weight"], parameters.get(self.prefix + "bias")
+
+        def back(error: Tensor) -> Tensor:
+            wanted = not self.first, True, self.biased
+            passed, of_weight, of_bias = aten.convolution_backward(error, inputs, weight, weight.shape[:1], *self.how, wanted)
+            gradients[self.prefix + "weight"].copy_(of_weight)
+            if self.biased:
+                gradients[self.prefix + "bias"].copy_(of_bias)
+            return error if self.first else passed
+
+        return aten.convolution(inputs, weight, bias, *self.how), back
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """nn.Linear on vectors [B, d]."""
+
+    prefix: str
+    biased: bool
+    first: bool
+
+    def __call__(self, inputs: Tensor, parameters: Named, gradients: Named) -> tuple[Tensor, Backward]:
+        weight = parameters[self.prefix + "weight"]
+
+        def back(error: Tensor) -> Tensor:
+            torch.mm(error.mT, inputs, out=gradients[self.prefix + "weight"])
+            if self.biased:
+                torch.sum(error, 0, out=gradients[self.prefix + "bias"])
+            return error if self.first else error @ weight
+
+        return nn.functional.linear(inputs, weight, parameters.get(self.prefix + "bias")), back
+
+
+@dataclass(frozen=True, slots=True)
+class MaxPooling:
+    """nn.MaxPool2d."""
+
+    how: tuple[Any, ...]
+    """Size of the window, stride, padding, dilation, whether sizes are rounded up."""
+
+    @property
+    def halves(self) -> bool:
+        """Whether it takes 2 x 2 pixels to one."""
+        *window, ceil = self.how
+        return not ceil and [np.unique(size).tolist() for size in window] == [[2], [2], [0], [1]]
+
+    def __call__(self, inputs: Tensor, parameters: Named, gradients: Named) -> tuple[Tensor, Backward]:
+        *window, ceil = self.how
+        window = [(size, size) if isinstance(size, int) else size for size in window]
+        pooled, chosen = aten.max_pool2d_with_indices(inputs, *window, ceil)
+        return pooled, lambda error: aten.max_pool2d_with_indices_backward(error, inputs, *window, ceil, chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class Relu:
+    """nn.ReLU, in place: no layer here needs its outputs on the way back, but for ReLU, which needs no more than their signs."""
+
+    def __call__(self, inputs: Tensor, parameters: Named, gradients: Named) -> tuple[Tensor, Backward]:
+        passed = inputs.relu_()
+        return passed, lambda error: aten.threshold_backward(error, passed, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Flatten:
+    """nn.Flatten of all but the first axis."""
+
+    def __call__(self, inputs: Tensor, parameters: Named, gradients: Named) -> tuple[Tensor, Backward]:
+        # Back into the order in memory that the inputs have.
+        return inputs.flatten(1), lambda error: torch.empty_like(inputs).copy_(error.view(inputs.shape))
+
+
+@dataclass(frozen=True, slots=True)
+class PooledRelu:
+    """nn.MaxPool2d(2) and nn.ReLU, in either order, on images with channels last."""
+
+    def __call__(self, inputs: Tensor, parameters: Named, gradients: Named) -> tuple[Tensor, Backward]:
+        # Here, because machine code is made at the first use, which takes about a second.
+        from fedcore.problems import pooling
+
+        pixels = _pixels(inputs)
+        count, height, width, channels = pixels.shape
+        pooled = np.empty((count, height // 2, width // 2, channels), pixels.dtype)
+        places = np.empty(pooled.shape, np.uint8)
+        pooling.pool(pixels, pooled, places)
+
+        def back(error: Tensor) -> Tensor:
+            errors = np.empty((count, height, width, channels), pooled.dtype)
+            pooling.spread(_pixels(error), places, errors)
+            return _images(errors)
+
+        return _images(pooled), back
+
+
+def _pixels(images: Tensor) -> NDArray[Any]:
+    """Images [B, C, H, W] as an array [B, H, W, C], contiguous; the same memory if it lies so."""
+    return images.permute(0, 2, 3, 1).contiguous().numpy()
+
+
+def _images(pixels: NDArray[Any]) -> Tensor:
+    return torch.from_numpy(pixels).permute(0, 3, 1, 2)
