@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from api.schemas import ArmSummary, ClientSizes, Dataset, Experiment, ExperimentSummary, Progress, Run
+from api.schemas import ArmSummary, ClientSizes, Dataset, Experiment, ExperimentSummary, Key, Progress, Run
+from fedcore.access import prefix_of
 from fedcore.spec.uploaded import Content
 from fedcore.store import Session, Status, progress, runs
 from fedcore.store.progress import Progress as Rounds
-from fedcore.store.tables import DatasetRecord, ExperimentRecord, RunRecord
+from fedcore.store.tables import DatasetRecord, ExperimentRecord, KeyRecord, RunRecord
 
 
 def experiment_answer(session: Session, record: ExperimentRecord) -> Experiment:
@@ -74,6 +75,21 @@ def dataset_answer(record: DatasetRecord) -> Dataset:
         size_bytes=record.size_bytes,
         created_at=record.created_at,
         **Content.model_validate(record.content).model_dump(mode="json"),
+    )
+
+
+def key_answer(record: KeyRecord) -> Key:
+    """A key, as far as it may be shown."""
+    return Key(
+        id=record.id,
+        prefix=prefix_of(record.id),
+        name=record.name,
+        owner=record.owner,
+        scope=record.scope,
+        created_at=record.created_at,
+        expires_at=record.expires_at,
+        revoked_at=record.revoked_at,
+        last_used_at=record.last_used_at,
     )
 
 

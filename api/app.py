@@ -15,6 +15,7 @@ from api import (
     events,
     experiments,
     health,
+    keys,
     lifecycle,
     logs,
     metrics,
@@ -25,6 +26,7 @@ from api import (
     results,
     runs,
 )
+from api.auth import Doorkeeper
 from api.feed import Feed
 from api.wakeups import Waker
 from fedcore.logs import configure
@@ -56,12 +58,15 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.settings = settings
     app.state.database = open_database(settings.database)
+    app.state.doorkeeper = Doorkeeper(app.state.database)
     app.state.storage = open_storage(settings.storage)
     app.state.feed = Feed(app.state.database)
     app.state.metrics = metrics.Metrics()
     app.state.upload_gate = CapacityLimiter(1)
     app.state.waker = Waker(settings.broker)
-    for module in (experiments, lifecycle, runs, results, events, datasets, presets, catalog, operations, health, metrics):
+    for module in (experiments, lifecycle, runs, results, events, datasets, presets, catalog, operations, keys):
+        app.include_router(module.router, responses=problems.responses(401, 403, 500, 503))
+    for module in (health, metrics):
         app.include_router(module.router, responses=problems.responses(500, 503))
     app.add_api_route("/", lambda: RedirectResponse("/docs"), include_in_schema=False)
     problems.install(app)

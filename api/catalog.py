@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from api.auth import Reader
 from api.schemas import Catalog, CatalogBlock, Kind
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.evaluation import Measure
@@ -19,7 +20,7 @@ router = APIRouter(prefix="/v1", tags=["catalogue"])
 
 
 @router.get("/catalog", summary="What can be asked for")
-def read_catalog() -> Catalog:
+def read_catalog(_principal: Reader) -> Catalog:
     """Every block that offers a choice, with each choice's JSON schema, source and defaults."""
     return catalog()
 

@@ -6,16 +6,16 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, BackgroundTasks, Depends, Query, Request, Response
 
 from api.answers import dataset_answer
-from api.dependencies import NO_NUL, Configuration, Cursor, DatasetId, Files, IdempotencyKey, Store
+from api.auth import Reader, Submitter
+from api.dependencies import Configuration, Cursor, DatasetId, Files, Store
 from api.problems import responses
 from api.schemas import Dataset, DatasetPage
-from api.uploads import BODY, Received, keep
+from api.uploads import BODY, Labelled, Received, keep
 from fedcore.store import datasets
 from fedcore.uploads import shelves
 
 router = APIRouter(prefix="/v1/datasets", tags=["data sets"])
 
-Name = Annotated[str, Query(min_length=1, max_length=200, pattern=NO_NUL, description="For people.", examples=["our hospitals"])]
 Limit = Annotated[int, Query(ge=1, le=200, description="Data sets on a page, at most.")]
 
 
@@ -36,14 +36,13 @@ async def _gate(request: Request) -> CapacityLimiter:
     summary="Upload a data set",
 )
 async def upload(
+    label: Labelled,
     file: Received,
-    name: Name,
     database: Store,
     storage: Files,
     settings: Configuration,
     gate: Annotated[CapacityLimiter, Depends(_gate)],
     response: Response,
-    idempotency_key: IdempotencyKey = None,
 ) -> Dataset:
     """Check a data set and keep it, to be trained on as `problem.dataset: {kind: uploaded, id: ...}`. The body is the file itself.
 
@@ -61,7 +60,7 @@ async def upload(
     """
 
     def work() -> tuple[Dataset, bool]:
-        record, made = keep(file, name, idempotency_key, database, storage, settings)
+        record, made = keep(file, label, database, storage, settings)
         return dataset_answer(record), made
 
     # One at a time: whoever checks it holds its arrays in memory.
@@ -72,24 +71,24 @@ async def upload(
 
 
 @router.get("", responses=responses(422), summary="List data sets")
-def read_datasets(database: Store, limit: Limit = 50, cursor: Cursor = None) -> DatasetPage:
-    """Newest first, a page at a time."""
+def read_datasets(principal: Reader, database: Store, limit: Limit = 50, cursor: Cursor = None) -> DatasetPage:
+    """Newest first, a page at a time; of all owners for administrators."""
     with database.reading() as session:
-        page = datasets.page(session, limit=limit, cursor=cursor)
+        page = datasets.page(session, owner=principal.sees, limit=limit, cursor=cursor)
     return DatasetPage(items=[dataset_answer(record) for record in page.items], next=page.next)
 
 
 @router.get("/{dataset_id}", responses=responses(404, 422), summary="Read a data set")
-def read_dataset(dataset_id: DatasetId, database: Store) -> Dataset:
+def read_dataset(principal: Reader, dataset_id: DatasetId, database: Store) -> Dataset:
     """One data set with its shape, classes, clients and their sizes."""
     with database.reading() as session:
-        return dataset_answer(datasets.find(session, dataset_id))
+        return dataset_answer(datasets.find(session, dataset_id, principal.sees))
 
 
 @router.delete("/{dataset_id}", status_code=204, responses=responses(404, 409, 422), summary="Delete a data set")
-def delete(dataset_id: DatasetId, database: Store, storage: Files, tasks: BackgroundTasks) -> None:
+def delete(principal: Submitter, dataset_id: DatasetId, database: Store, storage: Files, tasks: BackgroundTasks) -> None:
     """Remove a data set; 409 while an unfinished experiment trains on it. Finished ones keep their results, but cannot be retried."""
     with database.transaction() as session:
-        digest = datasets.find(session, dataset_id).digest
+        digest = datasets.find(session, dataset_id, principal.sees).digest
         datasets.delete(session, dataset_id)
     tasks.add_task(storage.delete, shelves.key(dataset_id, digest))

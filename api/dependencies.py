@@ -39,7 +39,8 @@ async def _feed(request: Request) -> Feed:
     return feed
 
 
-def _printable(identifier: str) -> str:
+def printable(identifier: str) -> str:
+    """An id that a query may be asked for; raises NotFoundError."""
     if not identifier.isprintable():
         raise NotFoundError(f"there is nothing with the id {identifier!r}")
     return identifier
@@ -56,10 +57,10 @@ Files = Annotated[Storage, Depends(_storage)]
 Configuration = Annotated[Settings, Depends(_settings)]
 NewsFeed = Annotated[Feed, Depends(_feed)]
 ExperimentId = Annotated[
-    str, Path(description="The experiment's id.", examples=["exp_01k9x3zq7rh2v8m4t6w0ybe5nc"]), AfterValidator(_printable)
+    str, Path(description="The experiment's id.", examples=["exp_01k9x3zq7rh2v8m4t6w0ybe5nc"]), AfterValidator(printable)
 ]
-RunId = Annotated[str, Path(description="The run's id.", examples=["run_01k9x3zq7rh2v8m4t6w0ybe5p0"]), AfterValidator(_printable)]
-DatasetId = Annotated[str, Path(description="The data set's id.", examples=["set_01k9x3zq7rh2v8m4t6w0ybe5m2"]), AfterValidator(_printable)]
+RunId = Annotated[str, Path(description="The run's id.", examples=["run_01k9x3zq7rh2v8m4t6w0ybe5p0"]), AfterValidator(printable)]
+DatasetId = Annotated[str, Path(description="The data set's id.", examples=["set_01k9x3zq7rh2v8m4t6w0ybe5m2"]), AfterValidator(printable)]
 IdempotencyKey = Annotated[
     str | None,
     Header(

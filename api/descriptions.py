@@ -11,10 +11,11 @@ _Change = Callable[[Any, str], Any]
 _PART = re.compile(r"problem\.dataset\.(id|content)(\.|$)")
 
 
-def describe(document: Any, database: Database, at: str = "") -> Any:
+def describe(document: Any, database: Database, owner: str | None = None, at: str = "") -> Any:
     """`document`, which stands at the pointer `at` of the body, with the `content` of each uploaded data set it names.
 
-    Raises SpecificationError for an id that there is not. What is wrong in other ways is left for the validation to find.
+    Raises SpecificationError for an id that there is not, or not among the data sets of `owner` where one is given. What is wrong in
+    other ways is left for the validation to find.
     """
 
     def dataset(block: Any, pointer: str) -> Any:
@@ -22,7 +23,7 @@ def describe(document: Any, database: Database, at: str = "") -> Any:
             return block
         if block.get("id") is None:
             raise SpecificationError(f"{pointer}/id", "required: the id of a data set, as POST /v1/datasets answers it")
-        return {**block, "content": _content(block["id"], f"{pointer}/id", database)}
+        return {**block, "content": _content(block["id"], f"{pointer}/id", database, owner)}
 
     def problem(block: Any, pointer: str) -> Any:
         return _changed(block, {"dataset": dataset}, pointer)
@@ -54,9 +55,9 @@ def _each(change: _Change) -> _Change:
     return change_each
 
 
-def _content(dataset_id: Any, pointer: str, database: Database) -> Any:
+def _content(dataset_id: Any, pointer: str, database: Database, owner: str | None) -> Any:
     try:
         with database.reading() as session:
-            return datasets.find(session, str(dataset_id)).content
+            return datasets.find(session, str(dataset_id), owner).content
     except NotFoundError as error:
         raise datasets.unknown(pointer, str(dataset_id)) from error

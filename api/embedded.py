@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from celery.platforms import set_pdeathsig
 
 from api.client import ServiceUnreachableError
+from fedcore import own_key
 
 LOOK_S = 0.05
 GRACE_S = 40.0
@@ -21,13 +22,13 @@ KEPT = frozenset({"FEDQ_REDIS_BIN"})
 
 
 @contextmanager
-def embedded_service(workers: int) -> Iterator[str]:
-    """The URL of a service that lives as long as the block; raises ServiceUnreachableError when it does not start."""
+def embedded_service(workers: int) -> Iterator[tuple[str, str]]:
+    """The URL and the key of a service that lives as long as the block; raises ServiceUnreachableError when it does not start."""
     with TemporaryDirectory(prefix="fedq-") as folder:
         home, ready = Path(folder), Path(folder, "ready")
         options = (f"--home={home}", "--port=0", f"--workers={workers}", f"--ready-file={ready}")
         with _supervisor(home, *options) as supervisor:
-            yield _await(supervisor, ready)
+            yield _await(supervisor, ready), own_key.read(home) or ""
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Query
 from fastapi.responses import StreamingResponse
 
+from api.auth import Reader
 from api.dependencies import ExperimentId, NewsFeed, Store
 from api.feed import Feed, News
 from api.listeners import Listener
@@ -40,10 +41,10 @@ EVENT = {
 """One event, for OpenAPI."""
 
 
-def start(experiment_id: ExperimentId, database: Store, last_event_id: LastEventId = None) -> Listener:
+def start(principal: Reader, experiment_id: ExperimentId, database: Store, last_event_id: LastEventId = None) -> Listener:
     """A listener at the place it asks for; made before the stream, so that errors are answered as such."""
     with database.reading() as session:
-        experiments.find(session, experiment_id)
+        experiments.find(session, experiment_id, principal.sees)
         run_ids = list(progress.positions(session, experiment_id))
     try:
         return Listener(experiment_id, run_ids, last_event_id)

@@ -3,9 +3,10 @@
 from typing import Annotated
 
 import structlog
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
 
 from api.answers import experiment_answer, summary_answer
+from api.auth import Reader, Submitter
 from api.dependencies import NO_NUL, Configuration, Cursor, ExperimentId, IdempotencyKey, Moment, Store
 from api.documents import Document, body_of
 from api.estimates import plan
@@ -14,6 +15,7 @@ from api.schemas import Experiment, ExperimentPage, Plan
 from api.submissions import specification
 from api.wakeups import Wake
 from fedcore.store import Status, experiments, progress
+from fedcore.store.experiments import Filter
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 log = structlog.stdlib.get_logger("fedq.api")
@@ -29,6 +31,20 @@ Before = Annotated[Moment | None, Query(description="Only those submitted before
 Limit = Annotated[int, Query(ge=1, le=200, description="Experiments on a page, at most.")]
 
 
+async def _wanted(
+    principal: Reader,
+    status: StatusFilter = None,
+    tag: TagFilter = None,
+    name: NameFilter = None,
+    created_after: After = None,
+    created_before: Before = None,
+) -> Filter:
+    return Filter(principal.sees, status, tag, name, created_after, created_before)
+
+
+Wanted = Annotated[Filter, Depends(_wanted)]
+
+
 @router.post(
     "",
     status_code=201,
@@ -41,6 +57,7 @@ Limit = Annotated[int, Query(ge=1, le=200, description="Experiments on a page, a
     summary="Submit an experiment",
 )
 def submit(
+    principal: Submitter,
     document: Document,
     database: Store,
     settings: Configuration,
@@ -50,12 +67,19 @@ def submit(
     dry_run: DryRun = False,
 ) -> Experiment | Plan:
     """Validate a specification, or a preset with overrides, store it, and queue its runs: every arm of its sweep with every seed."""
-    spec, provenance = specification(document.value, database, settings.models_allowed)
+    spec, provenance = specification(document.value, database, settings.models_allowed, principal.sees)
     if dry_run:
         response.status_code = 200
         return plan(spec)
     with database.transaction() as session:
-        record = experiments.create(session, spec, idempotency_key=idempotency_key, request_hash=document.digest, provenance=provenance)
+        record = experiments.create(
+            session,
+            spec,
+            owner=principal.owner,
+            idempotency_key=idempotency_key,
+            request_hash=document.digest,
+            provenance=provenance,
+        )
         answer = experiment_answer(session, record)
     log.info("experiment submitted", experiment_id=record.id, queue=spec.execution.queue)
     response.headers["Location"] = f"{router.prefix}/{record.id}"
@@ -64,34 +88,16 @@ def submit(
 
 
 @router.get("", responses=responses(422), summary="List experiments")
-def read_experiments(
-    database: Store,
-    status: StatusFilter = None,
-    tag: TagFilter = None,
-    name: NameFilter = None,
-    created_after: After = None,
-    created_before: Before = None,
-    limit: Limit = 50,
-    cursor: Cursor = None,
-) -> ExperimentPage:
-    """Newest first, a page at a time."""
+def read_experiments(wanted: Wanted, database: Store, limit: Limit = 50, cursor: Cursor = None) -> ExperimentPage:
+    """Newest first, a page at a time; of all owners for administrators."""
     with database.reading() as session:
-        page = experiments.page(
-            session,
-            status=status,
-            tag=tag,
-            name=name,
-            created_after=created_after,
-            created_before=created_before,
-            limit=limit,
-            cursor=cursor,
-        )
+        page = experiments.page(session, wanted, limit=limit, cursor=cursor)
         progresses = progress.progress_of(session, [record.id for record in page.items])
     return ExperimentPage(items=[summary_answer(record, progresses[record.id]) for record in page.items], next=page.next)
 
 
 @router.get("/{experiment_id}", responses=responses(404, 422), summary="Read an experiment")
-def read_experiment(experiment_id: ExperimentId, database: Store) -> Experiment:
+def read_experiment(principal: Reader, experiment_id: ExperimentId, database: Store) -> Experiment:
     """One experiment with status, progress, arms, specification and provenance."""
     with database.reading() as session:
-        return experiment_answer(session, experiments.find(session, experiment_id))
+        return experiment_answer(session, experiments.find(session, experiment_id, principal.sees))

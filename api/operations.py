@@ -5,38 +5,46 @@ from itertools import groupby
 
 from fastapi import APIRouter
 
+from api.auth import Reader
 from api.dependencies import Configuration, Store
 from api.schemas import QueueDepth, Queues, Worker, Workers
 from fedcore.status import Status
-from fedcore.store import progress, workers
+from fedcore.store import progress, runs, workers
 from fedcore.store.progress import Depth
+from fedcore.store.tables import WorkerRecord
 
 router = APIRouter(prefix="/v1", tags=["operations"])
 
 
 @router.get("/queue", summary="What waits and what runs")
-def read_queue(database: Store) -> Queues:
-    """Unfinished runs, by queue."""
+def read_queue(_principal: Reader, database: Store) -> Queues:
+    """Unfinished runs, by queue, of all owners."""
     with database.reading() as session:
         depths = progress.depths(session)
     return Queues(items=[_queue(name, list(group)) for name, group in groupby(depths, key=lambda depth: depth.queue)])
 
 
 @router.get("/workers", summary="Who works")
-def read_workers(database: Store, settings: Configuration) -> Workers:
-    """The workers that have reported within three leases."""
+def read_workers(principal: Reader, database: Store, settings: Configuration) -> Workers:
+    """The workers that have reported within three leases; the run is named to its owner and to administrators."""
     with database.reading() as session:
         alive = workers.alive(session, 3 * settings.lease_seconds)
-    return Workers(items=[Worker.model_validate(record) for record in alive])
+        shown = runs.visible(session, [record.run_id for record in alive if record.run_id], principal.sees)
+    return Workers(items=[_worker(record, shown) for record in alive])
+
+
+def _worker(record: WorkerRecord, shown: set[str]) -> Worker:
+    worker = Worker.model_validate(record)
+    return worker if record.run_id in shown else worker.model_copy(update={"run_id": None})
 
 
 def _queue(name: str, depths: Sequence[Depth]) -> QueueDepth:
-    runs = {depth.status: depth.runs for depth in depths}
+    counts = {depth.status: depth.runs for depth in depths}
     left = sum(depth.rounds_left for depth in depths if depth.status is not Status.PAUSED)
     return QueueDepth(
         queue=name,
-        queued=runs.get(Status.QUEUED, 0),
-        running=runs.get(Status.RUNNING, 0),
-        paused=runs.get(Status.PAUSED, 0),
+        queued=counts.get(Status.QUEUED, 0),
+        running=counts.get(Status.RUNNING, 0),
+        paused=counts.get(Status.PAUSED, 0),
         rounds_left=left,
     )

@@ -16,9 +16,11 @@ from api.pointers import join, locate
 from api.schemas import Flaw, ProblemDetails
 from api.spelling import suggestion
 from fedcore.errors import (
+    AuthenticationError,
     ConflictError,
     DataUnavailableError,
     FedcoreError,
+    ForbiddenError,
     IdempotencyError,
     NotFoundError,
     PresetNotFoundError,
@@ -56,6 +58,8 @@ ANSWERS: dict[type[FedcoreError], Answer] = {
     IdempotencyError: Answer(422, "idempotency", "The idempotency key was used for another request"),
     PresetNotFoundError: Answer(404, "not-found", "There is no such preset"),
     NotFoundError: Answer(404, "not-found", "There is no such thing"),
+    AuthenticationError: Answer(401, "unauthenticated", "An API key is needed"),
+    ForbiddenError: Answer(403, "forbidden", "The API key does not allow this"),
     ConflictError: Answer(409, "conflict", "Not possible in the present state"),
 }
 
@@ -150,7 +154,8 @@ def _fedcore(request: Request, error: Exception) -> Response:
         return _problem(request, answer, str(error), [Flaw(pointer=error.pointer, detail=error.detail)])
     if isinstance(error, UploadError):
         return _problem(request, answer, str(error), [Flaw(pointer=join([error.name] if error.name else []), detail=error.detail)])
-    return _problem(request, answer, str(error))
+    headers = {"WWW-Authenticate": 'Bearer realm="FedQ"'} if isinstance(error, AuthenticationError) else None
+    return _problem(request, answer, str(error), headers=headers)
 
 
 def _unavailable(request: Request, error: Exception) -> Response:

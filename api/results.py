@@ -4,12 +4,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, HTTPException, Path, Query, Response
 
+from api.auth import Reader
 from api.dependencies import ExperimentId, Store
 from api.figures import Format, Horizontal, draw, measured
 from api.problems import responses
 from api.schemas import Results
 from api.summaries import COLUMNS, Metric, results_of
 from api.tables import Table, to_csv, to_parquet
+from fedcore.access import Principal
 from fedcore.errors import NotFoundError
 from fedcore.store import Database, experiments, rounds, runs
 from fedcore.summary import HEADLINES, headline
@@ -43,14 +45,19 @@ X = Annotated[
     summary="Read results",
 )
 def read_results(
-    experiment_id: ExperimentId, database: Store, accept: Accept = None, points: Points = 2_000, table: TableName = "summary"
+    principal: Reader,
+    experiment_id: ExperimentId,
+    database: Store,
+    accept: Accept = None,
+    points: Points = 2_000,
+    table: TableName = "summary",
 ) -> Results | Response:
     """Per arm, over its seeds: best and final of each metric with confidence interval and paired difference to arm 0, traffic, curves.
 
     They may be read at any time; they are final once the experiment's status is. CSV and Parquet hold one figure a line.
     """
     media_type = _acceptable(accept or JSON)
-    results = _read(database, experiment_id, points)
+    results = _read(database, principal, experiment_id, points)
     if media_type == JSON:
         return results
     convert = to_csv if media_type == CSV else to_parquet
@@ -70,19 +77,25 @@ def read_results(
     summary="Draw a curve",
 )
 def read_figure(
-    experiment_id: ExperimentId, form: Form, database: Store, metric: Drawn = None, x: X = "round", points: Points = 1_000
+    principal: Reader,
+    experiment_id: ExperimentId,
+    form: Form,
+    database: Store,
+    metric: Drawn = None,
+    x: X = "round",
+    points: Points = 1_000,
 ) -> Response:
     """Mean over the seeds, one line per arm, the standard deviation around it. Equal results make equal bytes of SVG."""
-    results = _read(database, experiment_id, points)
+    results = _read(database, principal, experiment_id, points)
     chosen = _choose(results, metric)
     _check_axis(results, chosen, x)
     picture = draw(results, chosen, x, form)
     return Response(picture, media_type="image/svg+xml" if form == "svg" else "image/png")
 
 
-def _read(database: Database, experiment_id: str, points: int) -> Results:
+def _read(database: Database, principal: Principal, experiment_id: str, points: int) -> Results:
     with database.reading() as session:
-        experiment = experiments.find(session, experiment_id)
+        experiment = experiments.find(session, experiment_id, principal.sees)
         records = runs.of_experiment(session, experiment_id)
         series = rounds.columns(session, experiment_id, *COLUMNS)
     return results_of(experiment, records, series, points)

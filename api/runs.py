@@ -7,9 +7,11 @@ from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
 from api.answers import run_answer
+from api.auth import Reader
 from api.dependencies import Cursor, ExperimentId, Files, RunId, Store
 from api.problems import responses
 from api.schemas import MetricsPage, RoundRow, Run, RunPage
+from fedcore.access import Principal
 from fedcore.errors import NotFoundError
 from fedcore.storage import Storage
 from fedcore.store import Database, experiments, rounds, runs
@@ -28,27 +30,27 @@ RowLimit = Annotated[int, Query(ge=1, le=10_000, description="Rows on a page, at
 
 
 @router.get("/experiments/{experiment_id}/runs", responses=responses(404, 422), summary="List an experiment's runs")
-def read_runs(experiment_id: ExperimentId, database: Store, limit: Limit = 1_000, cursor: Cursor = None) -> RunPage:
+def read_runs(principal: Reader, experiment_id: ExperimentId, database: Store, limit: Limit = 1_000, cursor: Cursor = None) -> RunPage:
     """In order of arm, then of seed as the specification lists them."""
     with database.reading() as session:
-        experiments.find(session, experiment_id)
+        experiments.find(session, experiment_id, principal.sees)
         records = runs.of_experiment(session, experiment_id, after=cursor, limit=limit + 1)
     page, more = records[:limit], records[limit:]
     return RunPage(items=[run_answer(record) for record in page], next=page[-1].id if more else None)
 
 
 @router.get("/runs/{run_id}", responses=responses(404, 422), summary="Read a run")
-def read_run(run_id: RunId, database: Store) -> Run:
+def read_run(principal: Reader, run_id: RunId, database: Store) -> Run:
     """One run with status, progress and provenance."""
     with database.reading() as session:
-        return run_answer(runs.find(session, run_id))
+        return run_answer(runs.find(session, run_id, principal.sees))
 
 
 @router.get("/runs/{run_id}/metrics", responses=responses(404, 422), summary="Read a run's rows")
-def read_metrics(run_id: RunId, database: Store, after: After = 0, limit: RowLimit = 1_000) -> MetricsPage:
+def read_metrics(principal: Reader, run_id: RunId, database: Store, after: After = 0, limit: RowLimit = 1_000) -> MetricsPage:
     """The rows after a round, in order: poll with `after` set to the last `next`."""
     with database.reading() as session:
-        status = runs.find(session, run_id).status
+        status = runs.find(session, run_id, principal.sees).status
         rows = [RoundRow.model_validate(record) for record in rounds.after(session, run_id, after, limit)]
     return MetricsPage(run_id=run_id, status=status, items=rows, next=rows[-1].round if rows else after)
 
@@ -56,10 +58,10 @@ def read_metrics(run_id: RunId, database: Store, after: After = 0, limit: RowLim
 @router.get(
     "/runs/{run_id}/model", response_class=StreamingResponse, responses={**FILE, **responses(404, 422)}, summary="Fetch the final model"
 )
-def read_model(run_id: RunId, database: Store, storage: Files) -> StreamingResponse:
+def read_model(principal: Reader, run_id: RunId, database: Store, storage: Files) -> StreamingResponse:
     """The global model's parameters by the names of its module, as safetensors; 404 until the run has succeeded."""
     with database.reading() as session:
-        key = runs.find(session, run_id).model
+        key = runs.find(session, run_id, principal.sees).model
     return _file(storage, key, f"{run_id}.safetensors", f"run {run_id} has no final model yet")
 
 
@@ -69,18 +71,18 @@ def read_model(run_id: RunId, database: Store, storage: Files) -> StreamingRespo
     responses={**FILE, **responses(404, 422)},
     summary="Fetch the newest checkpoint",
 )
-def read_checkpoint(run_id: RunId, database: Store, storage: Files) -> StreamingResponse:
+def read_checkpoint(principal: Reader, run_id: RunId, database: Store, storage: Files) -> StreamingResponse:
     """The whole state of the run after its last committed round, as safetensors; `fedcore.run` resumes from it."""
     try:
-        return _checkpoint(run_id, database, storage)
+        return _checkpoint(principal, run_id, database, storage)
     except NotFoundError:
         # A newer one may have taken its place between the two reads.
-        return _checkpoint(run_id, database, storage)
+        return _checkpoint(principal, run_id, database, storage)
 
 
-def _checkpoint(run_id: str, database: Database, storage: Storage) -> StreamingResponse:
+def _checkpoint(principal: Principal, run_id: str, database: Database, storage: Storage) -> StreamingResponse:
     with database.reading() as session:
-        key = runs.find(session, run_id).checkpoint
+        key = runs.find(session, run_id, principal.sees).checkpoint
     return _file(storage, key, f"{run_id}-checkpoint.safetensors", f"run {run_id} has no checkpoint")
 
 

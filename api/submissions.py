@@ -29,25 +29,29 @@ class PresetSubmission(BaseModel):
     changes is replaced whole."""
 
 
-def specification(document: Any, database: Database, models_allowed: Sequence[str]) -> tuple[ExperimentSpec, dict[str, Any]]:
+def specification(
+    document: Any, database: Database, models_allowed: Sequence[str], owner: str | None = None
+) -> tuple[ExperimentSpec, dict[str, Any]]:
     """The specification that `document` submits, its uploaded data sets described, and where it came from, for the provenance.
+
+    It may name the data sets of `owner`, or of anybody where none is given.
 
     Raises InvalidRequestError or SpecificationError with pointers into `document`, also for a model by an import path that none of
     the patterns `models_allowed` covers: it would run on a worker, and is not imported here.
     """
     if not (isinstance(document, dict) and "preset" in document):
-        return _validated(document, database, models_allowed), {"fedq": version("fedq")}
+        return _validated(document, database, models_allowed, owner), {"fedq": version("fedq")}
     submission = validate(PresetSubmission, document)
     try:
         preset = presets.load(submission.preset)
     except PresetNotFoundError as error:
         raise InvalidRequestError([Flaw(pointer="/preset", detail=str(error))]) from error
-    spec = _validated(presets.override(preset.spec, submission.overrides), database, models_allowed, at="/overrides")
+    spec = _validated(presets.override(preset.spec, submission.overrides), database, models_allowed, owner, at="/overrides")
     return spec, {"fedq": version("fedq"), "preset": preset.name, "preset_version": preset.version, "overrides": submission.overrides}
 
 
-def _validated(document: Any, database: Database, models_allowed: Sequence[str], at: str = "") -> ExperimentSpec:
-    spec = validate(ExperimentSpec, describe(document, database, at), at)
+def _validated(document: Any, database: Database, models_allowed: Sequence[str], owner: str | None, at: str = "") -> ExperimentSpec:
+    spec = validate(ExperimentSpec, describe(document, database, owner, at), at)
     try:
         refuse_foreign_models(spec, models_allowed)
     except SpecificationError as error:

@@ -3,12 +3,13 @@
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any, BinaryIO, NamedTuple
 
-from fastapi import Depends, HTTPException, Request
+from fastapi import Depends, HTTPException, Query, Request
 from starlette.concurrency import run_in_threadpool
 
-from api.dependencies import Configuration
+from api.auth import Submitter
+from api.dependencies import NO_NUL, Configuration, IdempotencyKey
 from fedcore.settings import Settings
 from fedcore.storage import Storage
 from fedcore.store import Database, datasets
@@ -17,9 +18,26 @@ from fedcore.uploads import shelves
 from fedcore.uploads.apart import read_apart
 from fedcore.uploads.limits import Limits
 
+Name = Annotated[str, Query(min_length=1, max_length=200, pattern=NO_NUL, description="For people.", examples=["our hospitals"])]
+
 _BINARY = {"type": "string", "format": "binary", "description": "An NPZ or Parquet file."}
 BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {"application/octet-stream": {"schema": _BINARY}}}}
 """The OpenAPI text of the body."""
+
+
+class Label(NamedTuple):
+    """What is said about an upload."""
+
+    owner: str
+    name: str
+    idempotency_key: str | None
+
+
+async def _label(principal: Submitter, name: Name, idempotency_key: IdempotencyKey = None) -> Label:
+    return Label(principal.owner, name, idempotency_key)
+
+
+Labelled = Annotated[Label, Depends(_label)]
 
 
 async def receive(request: Request, settings: Configuration) -> AsyncIterator[BinaryIO]:
@@ -44,9 +62,7 @@ async def receive(request: Request, settings: Configuration) -> AsyncIterator[Bi
 Received = Annotated[BinaryIO, Depends(receive)]
 
 
-def keep(
-    file: BinaryIO, name: str, idempotency_key: str | None, database: Database, storage: Storage, settings: Settings
-) -> tuple[DatasetRecord, bool]:
+def keep(file: BinaryIO, label: Label, database: Database, storage: Storage, settings: Settings) -> tuple[DatasetRecord, bool]:
     """Check the upload in `file` and keep what it holds; says whether that is a new data set. Raises UploadError, IdempotencyError."""
     with tempfile.TemporaryDirectory(dir=_folder(settings)) as folder:
         kept = Path(folder) / "kept.npz"
@@ -63,10 +79,11 @@ def keep(
                 session,
                 dataset_id,
                 content,
-                name=name,
+                name=label.name,
                 client_sizes=client_sizes or {},
                 size_bytes=size_bytes,
-                idempotency_key=idempotency_key,
+                owner=label.owner,
+                idempotency_key=label.idempotency_key,
             )
     finally:
         if record is None or record.id != dataset_id:

@@ -25,8 +25,9 @@ import psutil
 from api.client import Client
 from api.embedded import embedded_service
 from fedcore import ExperimentSpec
+from fedcore.access import Scope
 from fedcore.presets import load
-from fedcore.store import upgrade
+from fedcore.store import keys, open_database, upgrade
 
 LOOK_S = 0.005
 START_S = 30.0
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--posts", type=int, default=20, help="experiments whose first row is waited for")
     parser.add_argument("--starts", type=int, default=5, help="starts of the API process")
     options = parser.parse_args(arguments)
-    with embedded_service(workers=1) as url, Client(url) as client:
+    with embedded_service(workers=1) as (url, key), Client(url, key) as client:
         _print_first_row([_first_row_s(client) for _ in range(options.posts)])
         _print_overhead([_pair(client, _one_run(options.rounds)) for _ in range(options.pairs)])
     _print_api([_api_start() for _ in range(options.starts)])
@@ -84,7 +85,10 @@ def _first_row_s(client: Client) -> float:
 def _api_start() -> tuple[float, float]:
     """Seconds from the start of an API process until it answers, and its resident memory in MB."""
     with tempfile.TemporaryDirectory() as home, socket.create_server(("127.0.0.1", 0)) as listener:
-        upgrade(f"sqlite:///{Path(home, 'fedq.db')}")
+        database_url = f"sqlite:///{Path(home, 'fedq.db')}"
+        upgrade(database_url)
+        with open_database(database_url).transaction() as session:
+            _, key = keys.create(session, owner="bench", scope=Scope.READ)
         command = (sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app", "--log-level=warning", f"--fd={listener.fileno()}")
         began = time.perf_counter()
         process = subprocess.Popen(  # noqa: S603 - our own
@@ -92,7 +96,8 @@ def _api_start() -> tuple[float, float]:
         )
         try:
             # The listener is open already: the request waits until the process answers.
-            httpx.get(f"http://127.0.0.1:{listener.getsockname()[1]}/v1/experiments", timeout=START_S, trust_env=False).raise_for_status()
+            url, headers = f"http://127.0.0.1:{listener.getsockname()[1]}/v1/experiments", {"Authorization": f"Bearer {key.text}"}
+            httpx.get(url, headers=headers, timeout=START_S, trust_env=False).raise_for_status()
             return time.perf_counter() - began, psutil.Process(process.pid).memory_info().rss / 1e6
         finally:
             process.terminate()

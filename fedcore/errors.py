@@ -43,6 +43,14 @@ class NotFoundError(FedcoreError):
     """No experiment, run or model has this id."""
 
 
+class AuthenticationError(FedcoreError):
+    """No API key, or one that is unknown, expired or revoked."""
+
+
+class ForbiddenError(FedcoreError):
+    """The API key does not allow this."""
+
+
 class ConflictError(FedcoreError):
     """The request makes no sense in the present state of the experiment or run."""
 

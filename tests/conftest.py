@@ -4,6 +4,7 @@
 databases 0 to 7 may be flushed) are used instead of our own when given. A server that cannot be had fails the tests that need it.
 """
 
+import atexit
 import os
 import shutil
 import tempfile
@@ -26,6 +27,10 @@ from tests.support.service import Service, running_service
 # The same examples every time, however slow the machine.
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("repeatable")
+
+# Notes of running stacks are for the tests alone.
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="fedq-state-")
+atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 DATABASES = ("sqlite", "postgresql")
 BROKERS = ("redis", "valkey")

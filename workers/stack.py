@@ -16,10 +16,12 @@ from typing import Self
 import httpx
 from redis import Redis, RedisError
 
+from fedcore import own_key
 from fedcore.settings import Settings
 from fedcore.store import upgrade
 from workers import broker
 from workers.child import Child
+from workers.doors import ensure_key, listening
 
 START_S = 60.0
 """The API answers within this time, or the start has failed."""
@@ -52,9 +54,11 @@ class Stack:
         with ExitStack() as opening:
             for folder in (self._settings.home, self._run, self._logs):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            opening.enter_context(_alone(self._run / "lock"))
-            listener = opening.enter_context(_listener(self._host, self._port))
+            opening.enter_context(_alone(own_key.lock_in(self._settings.home)))
+            upgrade(self._settings.database)
+            listener = opening.enter_context(listening(self._settings, self._host, self._port, ensure_key(self._settings)))
             self.url = f"http://{_spelled(self._host)}:{listener.getsockname()[1]}"
+            opening.enter_context(own_key.announced(self.url, self._settings.home))
             opening.callback(self._end)
             self._start(listener)
             self._open = opening.pop_all()
@@ -78,7 +82,6 @@ class Stack:
 
     def _start(self, listener: socket.socket) -> None:
         self._start_broker()
-        upgrade(self._settings.database)
         python = (sys.executable, "-m")
         descriptor = listener.fileno()
         served = ("--fd", str(descriptor), "--timeout-graceful-shutdown", "3", "--no-access-log", "--log-level", "warning")
@@ -163,15 +166,3 @@ def _alone(path: Path) -> Iterator[None]:
         except OSError as error:
             raise StackError(f"a stack already runs in {path.parent.parent}; end that one first, or give another --home") from error
         yield
-
-
-@contextmanager
-def _listener(host: str, port: int) -> Iterator[socket.socket]:
-    """The socket of the API, held here so that requests wait, not fail, while the API is started again."""
-    try:
-        address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.create_server(address[4], family=address[0], backlog=256)
-    except OSError as error:
-        raise StackError(f"cannot listen on {host}:{port}: {error}; give another --port (0 takes a free one) or --host") from error
-    with listener:
-        yield listener

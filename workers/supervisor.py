@@ -15,9 +15,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedcore import own_key
 from fedcore.errors import SettingsError
 from fedcore.logs import configure
 from fedcore.settings import Settings, settings
+from workers.doors import DoorError
 from workers.stack import Stack, StackError
 
 
@@ -31,8 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parser(settings()).parse_args(arguments)
         configured = settings().model_copy(update={"home": options.home.absolute()})
         with Stack(configured, options.host, options.port, options.workers) as stack:
-            stack.run(ended, when_ready=lambda: _announce(stack.url, options.ready_file))
-    except (SettingsError, StackError) as error:
+            stack.run(ended, when_ready=lambda: _announce(stack.url, configured.home, options.ready_file))
+    except (SettingsError, StackError, DoorError) as error:
         print(f"fedq: {error}", file=sys.stderr)
         return 1
     return 0
@@ -48,8 +50,8 @@ def _parser(configured: Settings) -> argparse.ArgumentParser:
     return parser
 
 
-def _announce(url: str, ready_file: Path | None) -> None:
-    print(f"FedQ is ready at {url}", flush=True)
+def _announce(url: str, home: Path, ready_file: Path | None) -> None:
+    print(f"FedQ is ready at {url}\nits key, which `fedq` on this machine finds by itself: {own_key.path_in(home)}", flush=True)
     if ready_file is not None:
         partial = ready_file.with_name(f".{ready_file.name}.{time.monotonic_ns()}")
         partial.write_text(url)

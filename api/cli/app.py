@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import typer
 
-from api.cli import datasets, lifecycle, offers, operations, outcomes, status, submission
+from api.cli import connection, datasets, keys, lifecycle, offers, operations, outcomes, status, submission
 from api.cli.demo import demo
 from api.cli.failures import MEANINGS, ExitCode, code_of, complain, explain
 from api.cli.migrate import migrate
@@ -16,7 +16,7 @@ from fedcore.settings import settings
 
 HELP = """Run federated-learning experiments with FedQ.
 
-Commands talk to the service at FEDQ_URL, with the key FEDQ_API_KEY if it wants one; `fedq up` starts a service on this machine.
+Commands talk to the service at FEDQ_URL with the key FEDQ_API_KEY; `fedq up` starts a service on this machine, whose key they find.
 """
 EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in MEANINGS.items()) + "."
 
@@ -33,7 +33,7 @@ PANELS = {
     ),
     "Results": (outcomes.results, outcomes.figure, outcomes.model),
     "What there is": (offers.presets, offers.catalogue, operations.queue, operations.workers),
-    "Service": (up, demo, migrate),
+    "Service": (up, demo, migrate, keys.me),
 }
 
 
@@ -58,8 +58,10 @@ def _check_settings() -> None:
 
 def _app() -> typer.Typer:
     app = typer.Typer(help=HELP, epilog=EPILOG, no_args_is_help=True, add_completion=False)
+    app.callback(help=HELP)(connection.choose)
     for panel, commands in PANELS.items():
         for command in commands:
             app.command(rich_help_panel=panel)(command)
     app.add_typer(datasets.app(), name="dataset", rich_help_panel="What there is")
+    app.add_typer(keys.app(), name="key", rich_help_panel="Service")
     return app

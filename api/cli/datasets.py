@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from api.cli import views
+from api.cli.connection import connect
 from api.cli.terminal import AsJson, print_json, show
-from api.client import Client
 
 DataFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="NPZ or Parquet with features, label and, where there are, client and test.")
@@ -20,26 +20,26 @@ DatasetId = Annotated[str, typer.Argument(metavar="DATASET", help="The data set'
 
 def add(file: DataFile, name: Name = None, as_json: AsJson = False) -> None:
     """Upload a data set and print its id, for problem.dataset: {kind: uploaded, id: ...}. The same content keeps the id it has."""
-    with Client() as client:
+    with connect() as client:
         dataset = client.upload(file, name)
     print_json(dataset) if as_json else typer.echo(dataset.id)
 
 
 def listing(limit: Limit = 20, as_json: AsJson = False) -> None:
     """List the data sets that were uploaded, newest first."""
-    with Client() as client:
+    with connect() as client:
         show(list(islice(client.datasets(), limit)), views.datasets, as_json=as_json)
 
 
 def display(dataset: DatasetId, as_json: AsJson = False) -> None:
     """Show what is in a data set."""
-    with Client() as client:
+    with connect() as client:
         show(client.dataset(dataset), views.dataset, as_json=as_json)
 
 
 def delete(dataset: DatasetId) -> None:
     """Remove a data set, unless an unfinished experiment trains on it."""
-    with Client() as client:
+    with connect() as client:
         client.delete_dataset(dataset)
 
 

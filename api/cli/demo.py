@@ -30,7 +30,7 @@ def demo(output: Folder = Path("demo"), assignments: Assignments = None) -> None
     # Ends like Ctrl-C, so that whatever was started is stopped.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     stderr().print("Starting a service in a private folder ...")
-    with embedded_service(workers=min(os.cpu_count() or 1, MOST_WORKERS)) as url, Client(url) as client:
+    with embedded_service(workers=min(os.cpu_count() or 1, MOST_WORKERS)) as (url, key), Client(url, key) as client:
         experiment = client.submit(PRESET, changes)
         stderr().print(experiment.description, markup=False)
         ended = client.wait(experiment.id, progress=True)

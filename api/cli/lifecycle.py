@@ -2,39 +2,39 @@
 
 from rich.text import Text
 
+from api.cli.connection import connect
 from api.cli.terminal import AsJson, ExperimentId, show
-from api.client import Client
 from api.schemas import Experiment
 from fedcore.status import Status
 
 
 def cancel(experiment: ExperimentId, as_json: AsJson = False) -> None:
     """End an experiment at the next round boundary; what it has done stays."""
-    with Client() as client:
+    with connect() as client:
         show(client.cancel(experiment), _stopping, as_json=as_json)
 
 
 def pause(experiment: ExperimentId, as_json: AsJson = False) -> None:
     """Stop an experiment at the next round boundary, until `fedq resume`."""
-    with Client() as client:
+    with connect() as client:
         show(client.pause(experiment), _stopping, as_json=as_json)
 
 
 def resume(experiment: ExperimentId, as_json: AsJson = False) -> None:
     """Let a paused experiment go on exactly where it stopped."""
-    with Client() as client:
+    with connect() as client:
         show(client.resume(experiment), _status, as_json=as_json)
 
 
 def retry(experiment: ExperimentId, as_json: AsJson = False) -> None:
     """Queue the failed and cancelled runs of an experiment again, from their last checkpoints."""
-    with Client() as client:
+    with connect() as client:
         show(client.retry(experiment), _status, as_json=as_json)
 
 
 def delete(experiment: ExperimentId) -> None:
     """Remove an experiment, with its rows and files."""
-    with Client() as client:
+    with connect() as client:
         client.delete(experiment)
 
 

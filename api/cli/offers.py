@@ -6,8 +6,8 @@ import typer
 import yaml
 
 from api.cli import views
+from api.cli.connection import connect
 from api.cli.terminal import AsJson, print_json, show
-from api.client import Client
 from api.schemas import Catalog, CatalogBlock
 
 PresetName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Print the specification of this preset, ready to be changed.")]
@@ -16,7 +16,7 @@ BlockPath = Annotated[str | None, typer.Argument(metavar="[BLOCK]", help="Show t
 
 def presets(name: PresetName = None, as_json: AsJson = False) -> None:
     """List the specifications that ship with FedQ, or print one as YAML."""
-    with Client() as client:
+    with connect() as client:
         if name is None:
             show(client.presets(), views.presets, as_json=as_json)
             return
@@ -29,7 +29,7 @@ def presets(name: PresetName = None, as_json: AsJson = False) -> None:
 
 def catalogue(block: BlockPath = None, as_json: AsJson = False) -> None:
     """Show what a specification can ask for, block by block."""
-    with Client() as client:
+    with connect() as client:
         catalog = client.catalogue()
     if block is not None:
         show(_block(catalog, block), views.kinds, as_json=as_json)

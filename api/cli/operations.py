@@ -1,17 +1,17 @@
 """`fedq queue` and `workers`."""
 
 from api.cli import views
+from api.cli.connection import connect
 from api.cli.terminal import AsJson, show
-from api.client import Client
 
 
 def queue(as_json: AsJson = False) -> None:
     """Show what waits and what runs, by queue."""
-    with Client() as client:
+    with connect() as client:
         show(client.queues().items, views.queues, as_json=as_json)
 
 
 def workers(as_json: AsJson = False) -> None:
     """Show the workers and what they do."""
-    with Client() as client:
+    with connect() as client:
         show(client.workers(), views.workers, as_json=as_json)

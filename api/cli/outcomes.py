@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from api.cli.comparison import comparison
+from api.cli.connection import connect
 from api.cli.encodings import Encoding, encode
 from api.cli.terminal import AsJson, ExperimentId, stdout
-from api.client import Client, Results
+from api.client import Results
 from api.client.client import Horizontal
 
 
@@ -31,7 +32,7 @@ ModelFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to w
 
 def results(experiment: ExperimentId, form: AsFormat = Format.TABLE, metric: Metric = None, as_json: AsJson = False) -> None:
     """Print what came out of an experiment, as far as it is; --json is short for --format json."""
-    with Client() as client:
+    with connect() as client:
         found = client.results(experiment)
     match Format.JSON if as_json else form:
         case Format.TABLE:
@@ -43,7 +44,7 @@ def results(experiment: ExperimentId, form: AsFormat = Format.TABLE, metric: Met
 def figure(experiment: ExperimentId, output: Picture = None, metric: Metric = None, x: Over = "round") -> None:
     """Draw the curves of an experiment and print where the picture is."""
     path = output or Path(f"{experiment}.svg")
-    with Client() as client:
+    with connect() as client:
         try:
             typer.echo(client.save_figure(experiment, path, metric=metric, x=x))
         except ValueError as error:
@@ -52,7 +53,7 @@ def figure(experiment: ExperimentId, output: Picture = None, metric: Metric = No
 
 def model(run: RunId, output: ModelFile = None) -> None:
     """Fetch the final model of a run and print where it is."""
-    with Client() as client:
+    with connect() as client:
         typer.echo(client.save_model(run, output or Path(f"{run}.safetensors")))
 
 

@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from api.cli import views
+from api.cli.connection import connect
 from api.cli.following import conclude, follow
 from api.cli.terminal import AsJson, ExperimentId, print_json, show, stdout
-from api.client import Client
 from fedcore.status import Status
 
 OptionalId = Annotated[str | None, typer.Argument(metavar="[EXPERIMENT]", help="The experiment's id; absent, all are listed.")]
@@ -27,7 +27,7 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show an experiment and its runs, or list experiments, newest first."""
-    with Client() as client:
+    with connect() as client:
         if experiment is None:
             items = list(islice(client.experiments(status=with_status, tag=tag, name=name), limit))
             show(items, views.experiments, as_json=as_json)
@@ -39,7 +39,7 @@ def status(
 
 def watch(experiment: ExperimentId, as_json: AsJson = False) -> None:
     """Follow an experiment until it has ended; with --json, print each of its events on a line."""
-    with Client() as client:
+    with connect() as client:
         if as_json:
             for event in client.events(experiment):
                 typer.echo(event.model_dump_json())

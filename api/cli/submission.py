@@ -9,10 +9,10 @@ import typer
 from api.cli import views
 from api.cli.assignments import overrides
 from api.cli.comparison import comparison
+from api.cli.connection import connect
 from api.cli.encodings import encode, encoding_of
 from api.cli.following import conclude, follow
 from api.cli.terminal import AsJson, print_json, show, stderr
-from api.client import Client
 from api.client.specification import Specification, parse
 
 STDIN = Path("-")
@@ -46,7 +46,7 @@ def submit(
     """Submit an experiment and print its id; with --wait, its results."""
     specification, changes = _specification(spec, preset), overrides(assignments or [])
     encoding = None if output is None else encoding_of(output)
-    with Client() as client:
+    with connect() as client:
         if dry_run:
             show(client.dry_run(specification, changes), views.plan, as_json=as_json)
             return

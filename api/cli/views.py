@@ -1,13 +1,14 @@
 """Answers of the service as tables."""
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from api.schemas import CatalogBlock, Dataset, Experiment, ExperimentSummary, Plan, PresetSummary, QueueDepth, Run, Worker
+from api.schemas import CatalogBlock, Dataset, Experiment, ExperimentSummary, Key, Me, Plan, PresetSummary, QueueDepth, Run, Worker
 from fedcore.status import Status
 
 STYLES = {Status.SUCCEEDED: "green", Status.RUNNING: "cyan", Status.FAILED: "red", Status.CANCELLED: "yellow", Status.PAUSED: "yellow"}
@@ -100,6 +101,25 @@ def workers(items: Sequence[Worker]) -> Table:
     """Workers, one a line."""
     rows = ((item.id, item.device, ", ".join(item.queues), item.run_id, f"{item.seen_at:{TIME}}") for item in items)
     return table(("worker", "device", "queues", "run", "seen (UTC)"), rows)
+
+
+def keys(items: Sequence[Key]) -> Table:
+    """API keys, one a line."""
+    columns = ("key", "owner", "scope", "name", "ends (UTC)", "last used (UTC)")
+    return table(columns, ((item.id, item.owner, item.scope, item.name, _end(item), _time(item.last_used_at)) for item in items))
+
+
+def me(item: Me) -> RenderableType:
+    """Whoever asks."""
+    return Text(f"{item.key.owner}, by the key {item.key.id} of scope {item.key.scope}")
+
+
+def _end(key: Key) -> str | None:
+    return f"revoked {key.revoked_at:{TIME}}" if key.revoked_at else _time(key.expires_at)
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else f"{moment:{TIME}}"
 
 
 def _cell(value: object) -> Text:

@@ -24,7 +24,11 @@ from api.schemas import (
     Experiment,
     ExperimentPage,
     ExperimentSummary,
+    Key,
+    KeyPage,
+    Me,
     MetricsPage,
+    NewKey,
     Plan,
     Preset,
     PresetList,
@@ -36,11 +40,14 @@ from api.schemas import (
     Worker,
     Workers,
 )
+from fedcore import own_key
+from fedcore.access import Scope
 from fedcore.settings import settings
 from fedcore.status import Status
 
 EXPERIMENTS = "/v1/experiments"
 DATASETS = "/v1/datasets"
+KEYS = "/v1/keys"
 JSON = {"Content-Type": "application/json"}
 RETRIES = 3
 
@@ -56,8 +63,12 @@ class Client:
     """
 
     def __init__(self, url: str | None = None, api_key: str | None = None, *, retries: int = RETRIES) -> None:
-        """Absent, `url` and `api_key` are FEDQ_URL and FEDQ_API_KEY; a request without an answer is repeated `retries` times."""
-        self._transport = Transport(url or settings().url, api_key or settings().api_key, retries)
+        """Absent, `url` and `api_key` are FEDQ_URL and FEDQ_API_KEY; a request without an answer is repeated `retries` times.
+
+        The key of an embedded stack on this machine is found without being given.
+        """
+        address = url or settings().url
+        self._transport = Transport(address, api_key or settings().api_key or own_key.find(address), retries)
 
     def __enter__(self) -> Self:
         return self
@@ -256,6 +267,25 @@ class Client:
     def workers(self) -> list[Worker]:
         """The workers that have reported of late."""
         return self._transport.read(Workers, "/v1/workers").items
+
+    # keys
+
+    def me(self) -> Me:
+        """The key that this client sends, and what it allows."""
+        return self._transport.read(Me, "/v1/me")
+
+    def create_key(self, owner: str, scope: Scope = Scope.SUBMIT, *, name: str = "", expires_at: datetime | None = None) -> NewKey:
+        """Make an API key for `owner`; its `key` cannot be read again. For administrators."""
+        document = {"owner": owner, "scope": scope, "name": name, "expires_at": expires_at and expires_at.isoformat()}
+        return self._transport.send(NewKey, "POST", KEYS, json=document)
+
+    def keys(self) -> Iterator[Key]:
+        """All keys, newest first, fetched page by page. For administrators."""
+        return walk(lambda cursor: self._transport.read(KeyPage, KEYS, cursor=cursor))
+
+    def revoke_key(self, id: str) -> Key:
+        """End a key. For administrators."""
+        return self._transport.send(Key, "POST", f"{KEYS}/{id}/revoke")
 
     def _act(self, id: str, action: str) -> Experiment:
         return self._transport.send(Experiment, "POST", f"{EXPERIMENTS}/{id}/{action}")

@@ -8,6 +8,7 @@ from sqlalchemy import delete as delete_from
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
+from fedcore.access import LOCAL
 from fedcore.errors import ConflictError, NotFoundError, SpecificationError
 from fedcore.spec import Arm
 from fedcore.spec.uploaded import Content, Uploaded
@@ -32,7 +33,7 @@ def create(
     name: str,
     client_sizes: Mapping[str, Any],
     size_bytes: int,
-    owner: str = "local",
+    owner: str = LOCAL,
     idempotency_key: str | None = None,
 ) -> DatasetRecord:
     """Store a data set; if its `owner` has one of the same content, that one is returned instead, under its own id and name.
@@ -63,17 +64,19 @@ def create(
     return find(session, kept)
 
 
-def find(session: Session, dataset_id: str) -> DatasetRecord:
-    """The data set with this id; raises NotFoundError."""
+def find(session: Session, dataset_id: str, owner: str | None = None) -> DatasetRecord:
+    """The data set with this id, if it is `owner`'s where one is given; raises NotFoundError."""
     record = session.get(DatasetRecord, dataset_id)
-    if record is None:
+    if record is None or owner not in (None, record.owner):
         raise NotFoundError(f"there is no data set {dataset_id!r}")
     return record
 
 
-def page(session: Session, *, limit: int = 50, cursor: str | None = None) -> Page[DatasetRecord]:
-    """Data sets, newest first."""
-    return newest(session, select(DatasetRecord), DatasetRecord.id, limit, cursor)
+def page(session: Session, *, owner: str | None = None, limit: int = 50, cursor: str | None = None) -> Page[DatasetRecord]:
+    """Data sets, of `owner` where one is given, newest first."""
+    query = select(DatasetRecord)
+    query = query if owner is None else query.where(DatasetRecord.owner == owner)
+    return newest(session, query, DatasetRecord.id, limit, cursor)
 
 
 def delete(session: Session, dataset_id: str) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -10,6 +11,7 @@ from sqlalchemy import Select, insert, select, update
 from sqlalchemy import delete as delete_from
 from sqlalchemy.orm import Session, defer
 
+from fedcore.access import LOCAL
 from fedcore.errors import NotFoundError
 from fedcore.spec import Arm, ExperimentSpec
 from fedcore.status import Request, Status
@@ -21,14 +23,26 @@ from fedcore.store.lifecycle import cancel, lock_runs, pause, resume, retry
 from fedcore.store.paging import Page, newest
 from fedcore.store.tables import Document, ExperimentRecord, IdempotencyRecord, RunRecord, TagRecord
 
-__all__ = ["cancel", "create", "delete", "edit", "find", "page", "pause", "resume", "retry"]
+__all__ = ["Filter", "cancel", "create", "delete", "edit", "find", "page", "pause", "resume", "retry"]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which experiments are wanted: those with this owner, status, tag and name, created in [after, before); None: any."""
+
+    owner: str | None = None
+    status: Status | None = None
+    tag: str | None = None
+    name: str | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
 
 
 def create(
     session: Session,
     spec: ExperimentSpec,
     *,
-    owner: str = "local",
+    owner: str = LOCAL,
     idempotency_key: str | None = None,
     request_hash: str | None = None,
     provenance: Mapping[str, Any] | None = None,
@@ -54,37 +68,32 @@ def create(
     return find(session, experiment_id)
 
 
-def find(session: Session, experiment_id: str) -> ExperimentRecord:
-    """The experiment with this id; raises NotFoundError."""
+def find(session: Session, experiment_id: str, owner: str | None = None) -> ExperimentRecord:
+    """The experiment with this id, if it is `owner`'s where one is given; raises NotFoundError."""
     record = session.get(ExperimentRecord, experiment_id)
-    if record is None:
+    if record is None or owner not in (None, record.owner):
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
     return record
 
 
 def page(
     session: Session,
+    wanted: Filter = Filter(),
     *,
-    status: Status | None = None,
-    tag: str | None = None,
-    name: str | None = None,
-    created_after: datetime | None = None,
-    created_before: datetime | None = None,
     limit: int = 50,
     cursor: str | None = None,
 ) -> Page[ExperimentRecord]:
-    """Experiments, newest first, that have this status, tag and name and were created in [after, before).
+    """Experiments that are wanted, newest first.
 
     They come without `spec`, which can be large: use `find`.
     """
     query = select(ExperimentRecord).options(defer(ExperimentRecord.spec, raiseload=True))
-    if status is not None:
-        query = query.where(ExperimentRecord.status == status)
-    if name is not None:
-        query = query.where(ExperimentRecord.name == name)
-    if tag is not None:
-        query = query.where(ExperimentRecord.id.in_(select(TagRecord.experiment_id).where(TagRecord.tag == tag)))
-    return newest(session, _within(query, created_after, created_before), ExperimentRecord.id, limit, cursor)
+    for column in ("owner", "status", "name"):
+        value = getattr(wanted, column)
+        query = query if value is None else query.where(getattr(ExperimentRecord, column) == value)
+    if wanted.tag is not None:
+        query = query.where(ExperimentRecord.id.in_(select(TagRecord.experiment_id).where(TagRecord.tag == wanted.tag)))
+    return newest(session, _within(query, wanted.created_after, wanted.created_before), ExperimentRecord.id, limit, cursor)
 
 
 def edit(

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 _CONTROL = {Request.PAUSE: Control.PAUSE, Request.CANCEL: Control.CANCEL}
 
 
-def find(session: Session, run_id: str) -> RunRecord:
-    """The run with this id; raises NotFoundError."""
+def find(session: Session, run_id: str, owner: str | None = None) -> RunRecord:
+    """The run with this id, if it is `owner`'s where one is given; raises NotFoundError."""
     record = session.get(RunRecord, run_id)
-    if record is None:
+    if record is None or owner not in (None, record.owner):
         raise NotFoundError(f"there is no run {run_id!r}")
     return record
 
@@ -41,6 +41,12 @@ def of_experiment(session: Session, experiment_id: str, *, after: str | None = N
     """
     query = select(RunRecord).where(RunRecord.experiment_id == experiment_id).order_by(RunRecord.id).limit(limit)
     return session.scalars(query.where(RunRecord.id > after) if after else query).all()
+
+
+def visible(session: Session, run_ids: Sequence[str], owner: str | None) -> set[str]:
+    """Those of the runs that are `owner`'s, or all that there are where none is given."""
+    query = select(RunRecord.id).where(RunRecord.id.in_(run_ids))
+    return set(session.scalars(query if owner is None else query.where(RunRecord.owner == owner)))
 
 
 def claim(session: Session, worker: str, queues: Sequence[str], lease_s: float) -> Claim | None:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from sqlalchemy import JSON, BigInteger, Enum, ForeignKey, Index, String, Text, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from fedcore.access import Scope
 from fedcore.status import Request, Status
 from fedcore.store.clock import Moment
 
@@ -28,6 +29,7 @@ class Base(DeclarativeBase):
         list[str]: JSON(),
         Status: _words(Status),
         Request: _words(Request),
+        Scope: _words(Scope),
     }
 
 
@@ -55,7 +57,11 @@ class ExperimentRecord(Base):
     provenance: Mapped[Document]
     """What it was made from: the preset, the software's version."""
 
-    __table_args__ = (Index("experiment_by_status", "status", "id"), Index("experiment_by_name", "name", "id"))
+    __table_args__ = (
+        Index("experiment_by_status", "status", "id"),
+        Index("experiment_by_name", "name", "id"),
+        Index("experiment_by_owner", "owner", "id"),
+    )
 
 
 class TagRecord(Base):
@@ -206,7 +212,7 @@ class DatasetRecord(Base):
     """Of its file in the storage."""
     created_at: Mapped[datetime]
 
-    __table_args__ = (UniqueConstraint("owner", "digest", name="dataset_by_content"),)
+    __table_args__ = (UniqueConstraint("owner", "digest", name="dataset_by_content"), Index("dataset_by_owner", "owner", "id"))
 
 
 class DatasetUseRecord(Base):
@@ -232,3 +238,24 @@ class DatasetKeyRecord(Base):
     created_at: Mapped[datetime]
 
     __table_args__ = (Index("dataset_key_by_dataset", "dataset_id"),)
+
+
+class KeyRecord(Base):
+    """An API key, of which only a digest is known."""
+
+    __tablename__ = "api_key"
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    """Sorts by age: its first characters are `created_at`. What follows `key_` stands in the key itself."""
+    name: Mapped[str]
+    """For people: what it is for."""
+    owner: Mapped[str]
+    """Whose things it makes and sees."""
+    scope: Mapped[Scope]
+    digest: Mapped[str] = mapped_column(String(64))
+    """SHA-256 of the key."""
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+    last_used_at: Mapped[datetime | None]
+    """To the minute."""

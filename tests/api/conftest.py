@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from api.app import create_app
 from fedcore.settings import Settings
 from fedcore.store import Database, open_database
+from tests.support.access import key_for
 from tests.support.asgi import calling
 
 
@@ -32,9 +33,15 @@ def app(settings: Settings) -> FastAPI:
 
 
 @pytest.fixture
-def http(app: FastAPI) -> Iterator[httpx.Client]:
-    """A client of the application."""
-    with calling(app) as client:
+def key(settings: Settings) -> str:
+    """The key of an administrator."""
+    return key_for(settings.database)
+
+
+@pytest.fixture
+def http(app: FastAPI, key: str) -> Iterator[httpx.Client]:
+    """An administrator's client of the application."""
+    with calling(app, key) as client:
         yield client
 
 

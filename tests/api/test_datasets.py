@@ -136,10 +136,10 @@ def test_a_name_is_needed_and_a_form_is_refused(http: httpx.Client) -> None:
 
 
 @pytest.fixture
-def narrow(settings: Settings) -> Iterator[httpx.Client]:
+def narrow(settings: Settings, key: str) -> Iterator[httpx.Client]:
     """A client of a service that takes small uploads only."""
     limits = {"upload_max_bytes": 10_000, "upload_max_samples": 50, "upload_max_features": 3}
-    with calling(create_app(settings.model_copy(update={**limits, "upload_dir": settings.home / "uploads"}))) as client:
+    with calling(create_app(settings.model_copy(update={**limits, "upload_dir": settings.home / "uploads"})), key) as client:
         yield client
 
 
@@ -267,6 +267,7 @@ from pathlib import Path
 from api.app import create_app
 from fedcore.settings import Settings
 from fedcore.store import upgrade
+from tests.support.access import key_for
 from tests.support.asgi import calling
 folder = Path(sys.argv[1])
 settings = Settings(_env_file=None, home=folder)
@@ -281,7 +282,7 @@ def pieces(path):
         while piece := opened.read(1 << 16):
             yield piece
 
-with calling(create_app(settings)) as http:
+with calling(create_app(settings), key_for(settings.database)) as http:
     small = http.post("/v1/datasets", params={"name": "small"}, content=pieces(folder / "small"))
     before = peaks()
     large = http.post("/v1/datasets", params={"name": "large"}, content=pieces(folder / "large"))
@@ -308,7 +309,7 @@ def test_the_api_process_holds_no_upload_and_loads_no_arrays_and_its_reader_hold
     assert readers_grown < held["features"].nbytes + 110e6
 
 
-def test_an_upload_that_breaks_off_leaves_nothing_and_no_error_in_the_log(app: FastAPI, settings: Settings, capsys: Any) -> None:
+def test_an_upload_that_breaks_off_leaves_nothing_and_no_error_in_the_log(app: FastAPI, key: str, settings: Settings, capsys: Any) -> None:
     waiting: list[Any] = [{"type": "http.request", "body": b"PK", "more_body": True}, {"type": "http.disconnect"}]
     sent: list[Any] = []
 
@@ -318,7 +319,13 @@ def test_an_upload_that_breaks_off_leaves_nothing_and_no_error_in_the_log(app: F
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": "POST", "path": "/v1/datasets", "query_string": b"name=mine", "headers": []}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/datasets",
+        "query_string": b"name=mine",
+        "headers": [(b"authorization", f"Bearer {key}".encode())],
+    }
     anyio.run(app, scope, receive, send)
     assert (sent[0]["status"], "error" in capsys.readouterr().out) == (400, False)
     assert stored(settings) == []

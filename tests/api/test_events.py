@@ -17,6 +17,7 @@ from fedcore.store import Database, runs
 from tests.api.histories import TINY, TWO_ARMS, commit, finish, submit, write
 from tests.documents import Document
 from tests.store.acts import claim, report
+from tests.support.access import bearer
 from tests.support.live import serving
 from tests.support.polling import eventually
 
@@ -30,9 +31,9 @@ class Event(NamedTuple):
 
 
 @pytest.fixture
-def http(app: FastAPI, caplog: pytest.LogCaptureFixture) -> Iterator[httpx.Client]:
+def http(app: FastAPI, key: str, caplog: pytest.LogCaptureFixture) -> Iterator[httpx.Client]:
     """A client of the application behind a real server, which must log no error."""
-    with serving(app) as url, httpx.Client(base_url=url, timeout=TIMEOUT_S) as client:
+    with serving(app) as url, httpx.Client(base_url=url, timeout=TIMEOUT_S, headers=bearer(key)) as client:
         yield client
     assert [entry.message for entry in caplog.get_records("call") if entry.levelname == "ERROR"] == []
 

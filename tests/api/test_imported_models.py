@@ -18,9 +18,9 @@ OWN: Document = SYNTHETIC | {"problem": {**SYNTHETIC["problem"], "model": MODEL}
 
 
 @pytest.fixture
-def allowing(settings: Settings) -> Iterator[httpx.Client]:
+def allowing(settings: Settings, key: str) -> Iterator[httpx.Client]:
     """A client of a service that allows models of one package."""
-    with calling(create_app(settings.model_copy(update={"models_allowed": ("ourlab.*",)}))) as client:
+    with calling(create_app(settings.model_copy(update={"models_allowed": ("ourlab.*",)})), key) as client:
         yield client
 
 
@@ -51,11 +51,12 @@ from pathlib import Path
 from api.app import create_app
 from fedcore.settings import Settings
 from fedcore.store import upgrade
+from tests.support.access import key_for
 from tests.support.asgi import calling
 from yaml import safe_load
 settings = Settings(_env_file=None, home=Path(sys.argv[1]), models_allowed="ourlab.*")
 upgrade(settings.database)
-with calling(create_app(settings)) as http:
+with calling(create_app(settings), key_for(settings.database)) as http:
     print(http.post("/v1/experiments", json=safe_load(sys.argv[2])).status_code)
 print(*sorted({"ourlab", "torch"} & set(sys.modules)))
 """

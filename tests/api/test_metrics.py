@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.app import create_app
+from fedcore.access import Token
 from fedcore.settings import Settings
 from fedcore.store import Database, workers
 from tests.api.histories import TINY, submit, write
@@ -79,7 +80,8 @@ def test_requests_are_counted_by_the_routes_of_the_interface(http: httpx.Client)
 
 
 def test_without_a_database_the_process_still_tells_what_it_counts(tmp_path: Path) -> None:
-    with calling(create_app(Settings(_env_file=None, home=tmp_path, database_url=f"sqlite:///{tmp_path / 'empty.db'}"))) as http:
+    settings = Settings(_env_file=None, home=tmp_path, database_url=f"sqlite:///{tmp_path / 'empty.db'}")
+    with calling(create_app(settings), Token.of(f"key_{0:026}").text) as http:
         assert http.get("/v1/experiments").status_code == 503
         samples = _scraped(http)
     assert (_value(samples, "fedq_database_up"), _value(samples, "fedq_database_unavailable_total")) == (0, 1)

@@ -7,6 +7,7 @@ import pytest
 from fastapi import FastAPI
 
 from api.app import create_app
+from fedcore.access import Token
 from fedcore.settings import Settings
 from tests.api.histories import TINY
 from tests.documents import Document
@@ -38,7 +39,7 @@ def test_a_method_that_there_is_not_is_answered_with_all_that_there_are(http: ht
 
 def test_a_database_that_is_away_is_unavailable_for_now(tmp_path: Path) -> None:
     settings = Settings(_env_file=None, home=tmp_path, database_url="postgresql://nobody@127.0.0.1:1/fedq")
-    with calling(create_app(settings)) as http:
+    with calling(create_app(settings), Token.of(f"key_{0:026}").text) as http:
         answer = http.get("/v1/queue")
         assert _problem(answer, 503)["detail"] == "The database does not answer; try again."
         assert answer.headers["retry-after"] == "1"

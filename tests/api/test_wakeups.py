@@ -12,6 +12,7 @@ import pytest
 from api.app import create_app
 from fedcore.settings import Settings
 from tests.api.histories import TINY, submit
+from tests.support.access import bearer, key_for
 from tests.support.asgi import calling
 from tests.support.brokers import connect
 from tests.support.live import serving
@@ -35,7 +36,7 @@ def migrated(sqlite_template: Path, tmp_path: Path) -> str:
 
 def test_whatever_puts_runs_into_a_queue_nudges_its_workers(tmp_path: Path, migrated: str, broker_url: str) -> None:
     settings = Settings(_env_file=None, home=tmp_path, database_url=migrated, broker_url=broker_url)
-    with calling(create_app(settings)) as http, connect(broker_url) as broker:
+    with calling(create_app(settings), key_for(migrated)) as http, connect(broker_url) as broker:
         made = submit(http, {**TINY, "execution": {"queue": "gpu"}})
         for count, call in enumerate(("pause", "resume", "cancel", "retry")):
             assert http.post(f"/v1/experiments/{made['id']}/{call}").status_code == 200
@@ -46,7 +47,7 @@ def test_whatever_puts_runs_into_a_queue_nudges_its_workers(tmp_path: Path, migr
 
 def test_a_dry_run_nudges_nobody(tmp_path: Path, migrated: str, broker_url: str) -> None:
     settings = Settings(_env_file=None, home=tmp_path, database_url=migrated, broker_url=broker_url)
-    with calling(create_app(settings)) as http, connect(broker_url) as broker:
+    with calling(create_app(settings), key_for(migrated)) as http, connect(broker_url) as broker:
         http.post("/v1/experiments?dry_run=true", json=TINY)
         assert broker.dbsize() == 0
 
@@ -54,7 +55,7 @@ def test_a_dry_run_nudges_nobody(tmp_path: Path, migrated: str, broker_url: str)
 @pytest.mark.slow
 def test_a_broker_that_hangs_holds_up_neither_a_submission_nor_anything_else(tmp_path: Path, migrated: str, silent_broker: str) -> None:
     settings = Settings(_env_file=None, home=tmp_path, database_url=migrated, broker_url=silent_broker)
-    with serving(create_app(settings)) as url, httpx.Client(base_url=url) as http:
+    with serving(create_app(settings)) as url, httpx.Client(base_url=url, headers=bearer(key_for(migrated))) as http:
         began = time.monotonic()
         for _ in range(60):
             submit(http)

@@ -26,6 +26,7 @@ Fedq = Callable[..., Outcome]
 def fedq(service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Fedq]:
     """Carries out a command: `fedq("status", id)`."""
     monkeypatch.setenv("FEDQ_URL", service.url)
+    monkeypatch.setenv("FEDQ_API_KEY", service.key)
     monkeypatch.setenv("COLUMNS", "160")
     settings.cache_clear()
 
@@ -40,5 +41,5 @@ def fedq(service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 @pytest.fixture
 def client(service: Service) -> Iterator[Client]:
-    with Client(service.url) as client:
+    with Client(service.url, service.key) as client:
         yield client

@@ -4,10 +4,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from subprocess import Popen
 
+import httpx
 import pytest
 
 from api.client import Client
 from tests.documents import SYNTHETIC, merged
+from tests.support.access import bearer
 from tests.support.commands import START_S, interrupted, log_of, started, url_of
 from tests.support.polling import eventually
 
@@ -29,10 +31,28 @@ def test_up_stops_on_ctrl_c_and_goes_on_where_it_was(place: Path) -> None:
         assert interrupted(second) == 0
 
 
-def test_up_says_why_it_cannot_start(place: Path) -> None:
-    with _fedq(place, "up", f"--home={place / 'home'}", "--host=192.0.2.1", "--workers=1") as process:
+def test_up_lets_other_machines_in_only_with_keys_and_says_how_to_make_one(place: Path) -> None:
+    up = ("up", f"--home={place / 'home'}", "--host=192.0.2.1", "--workers=1")
+    with _fedq(place, *up) as process:
+        assert process.wait(START_S) == 1
+    assert "`fedq key create OWNER --direct`" in log_of(place).read_text()
+    with _fedq(place, "key", "create", "ann", "--direct", home=str(place / "home")) as made:
+        assert made.wait(START_S) == 0, log_of(place).read_text()
+    with _fedq(place, *up) as process:
         assert process.wait(START_S) == 1
     assert "cannot listen on 192.0.2.1:8642" in log_of(place).read_text()
+
+
+def test_a_stack_is_opened_by_the_key_in_its_folder_alone_and_commands_find_it_from_anywhere(place: Path) -> None:
+    with _fedq(place, "up", f"--home={place / 'home'}", "--port=0", "--workers=1"):
+        url = url_of(place)
+        assert httpx.get(f"{url}/v1/me", trust_env=False).status_code == 401
+        key = (place / "home" / "api-key").read_text().strip()
+        assert httpx.get(f"{url}/v1/me", headers=bearer(key), trust_env=False).json()["key"]["owner"] == "local"
+        (place / "elsewhere" / "tmp").mkdir(parents=True)
+        with _fedq(place / "elsewhere", "me", url=url) as asked:
+            assert asked.wait(START_S) == 0
+        assert "of scope admin" in log_of(place / "elsewhere").read_text()
 
 
 def test_the_demo_prints_a_table_draws_pictures_and_leaves_nothing_running(place: Path) -> None:
@@ -54,5 +74,5 @@ def test_an_interrupted_demo_cleans_up(place: Path) -> None:
     assert list((place / "tmp").iterdir()) == []
 
 
-def _fedq(place: Path, *arguments: str) -> AbstractContextManager[Popen[bytes]]:
-    return started(place, "api.cli", *arguments)
+def _fedq(place: Path, *arguments: str, **settings: str) -> AbstractContextManager[Popen[bytes]]:
+    return started(place, "api.cli", *arguments, **settings)

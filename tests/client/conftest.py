@@ -10,5 +10,5 @@ from tests.support.service import Service
 
 @pytest.fixture
 def client(service: Service) -> Iterator[Client]:
-    with Client(service.url) as client:
+    with Client(service.url, service.key) as client:
         yield client

@@ -26,7 +26,7 @@ def test_every_round_is_told_once_and_in_order_and_the_end_last(service: Service
 def test_a_stream_that_breaks_is_picked_up_where_it_broke(service: Service, client: Client, faults: list[Fault]) -> None:
     id = client.submit({**TWO_ARMS, "rounds": 30}).id
     carry_out(service.database, service.storage, 6)
-    with proxied(service.url, *faults) as proxy, Client(proxy.url) as behind:
+    with proxied(service.url, *faults) as proxy, Client(proxy.url, service.key) as behind:
         events = list(behind.events(id))
         assert proxy.connections == len(faults) + 1
     assert_all_told(client, id, events)
@@ -36,7 +36,7 @@ def test_a_stream_that_breaks_is_picked_up_where_it_broke(service: Service, clie
 def test_an_experiment_is_polled_where_streams_bring_nothing(service: Service, client: Client) -> None:
     id = client.submit(TWO_ARMS).id
     carry_out(service.database, service.storage, 6)
-    with proxied(service.url, *[Fault.CUT] * 3) as proxy, Client(proxy.url) as behind:
+    with proxied(service.url, *[Fault.CUT] * 3) as proxy, Client(proxy.url, service.key) as behind:
         proxy.cut_after = 0
         events = list(behind.events(id))
     assert_all_told(client, id, events)

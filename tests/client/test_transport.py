@@ -16,7 +16,7 @@ from tests.support.service import Service
 
 @pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.ANSWER_LOST])
 def test_a_broken_connection_submits_once(service: Service, fault: Fault) -> None:
-    with proxied(service.url, fault) as proxy, Client(proxy.url) as client:
+    with proxied(service.url, fault) as proxy, Client(proxy.url, service.key) as client:
         submitted = client.submit(TINY)
         assert proxy.connections == 2
         assert [experiment.id for experiment in client.experiments()] == [submitted.id]

@@ -28,11 +28,14 @@ def test_the_services_of_the_compose_file_carry_an_experiment_out(
     ours: dict[str, Any], postgresql_server: str, redis_url: str, tmp_path: Path
 ) -> None:
     port, database = str(_free_port()), f"fedq_{uuid4().hex}"
-    with ExitStack() as running, Client(f"http://127.0.0.1:{port}", retries=0) as client:
+    with ExitStack() as running:
         database_url = running.enter_context(fresh_database(postgresql_server, database))
         here = {"FEDQ_DATABASE_URL": database_url, "FEDQ_BROKER_URL": redis_url, "FEDQ_STORAGE_URL": str(tmp_path / "storage")}
         places = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
         subprocess.run(_command(ours["migrate"], port), env=places | ours["migrate"]["environment"] | here, cwd=tmp_path, check=True)
+        made = [*PROGRAMS["fedq"], "key", "create", "admin", "--scope=admin", "--direct"]
+        printed = subprocess.run(made, env=places | here, cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True).stdout
+        client = running.enter_context(Client(f"http://127.0.0.1:{port}", printed.strip(), retries=0))
         for name in PROCESSES:
             environment = places | ours[name]["environment"] | here
             running.enter_context(served(_command(ours[name], port), tmp_path / f"{name}.log", env=environment, cwd=tmp_path))

@@ -17,7 +17,8 @@ from pytest_alembic.tests import (
 from pytest_alembic.tests.experimental import test_downgrade_leaves_no_trace
 from sqlalchemy import Column, Connection, Integer, inspect
 
-from fedcore.store import Database, open_database, upgrade
+from fedcore.access import LOCAL, Scope
+from fedcore.store import Database, experiments, keys, open_database, upgrade
 from fedcore.store.database import canonical, engine
 from fedcore.store.migration import migrating
 from tests.store.acts import claim, commit, submit, the_run
@@ -90,3 +91,19 @@ def test_a_filled_database_can_be_taken_all_the_way_down_and_up_again(alembic_ru
     alembic_runner.migrate_down_to("base")
     alembic_runner.migrate_up_to("heads")
     assert the_run(database_at, submit(database_at)).done == 0
+
+
+def test_what_was_made_before_there_were_keys_belongs_to_local_and_can_be_reached(
+    alembic_runner: MigrationContext, database_at: Database
+) -> None:
+    alembic_runner.migrate_up_to("0003")
+    experiment = submit(database_at)
+    alembic_runner.migrate_up_to("0004")
+    with database_at.transaction() as session:
+        _, token = keys.create(session, owner=LOCAL, scope=Scope.READ)
+    with database_at.reading() as session:
+        owner = keys.verify(session, token)[0].owner
+        assert experiments.find(session, experiment.id, owner).id == experiment.id
+    alembic_runner.migrate_down_to("0003")
+    with database_at.reading() as session:
+        assert experiments.find(session, experiment.id).owner == LOCAL

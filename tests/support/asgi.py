@@ -7,6 +7,8 @@ import httpx
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from fastapi import FastAPI
 
+from tests.support.access import bearer
+
 BASE_URL = "http://fedq"
 
 
@@ -40,11 +42,11 @@ class _Transport(httpx.BaseTransport):
 
 
 @contextmanager
-def calling(app: FastAPI) -> Iterator[httpx.Client]:
-    """A client of `app`, which is started and stopped as a server would."""
+def calling(app: FastAPI, key: str | None = None) -> Iterator[httpx.Client]:
+    """A client of `app` that sends `key`, if one is given; the application is started and stopped as a server would."""
     with (
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(app.router.lifespan_context(app)),
-        httpx.Client(transport=_Transport(app, portal), base_url=BASE_URL) as client,
+        httpx.Client(transport=_Transport(app, portal), base_url=BASE_URL, headers=bearer(key) if key else None) as client,
     ):
         yield client

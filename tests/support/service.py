@@ -12,6 +12,7 @@ import httpx
 
 from fedcore.storage import Storage, open_storage
 from fedcore.store import Database, datasets, experiments, open_database
+from tests.support.access import key_for
 from tests.support.polling import eventually
 from tests.support.processes import served
 
@@ -23,6 +24,8 @@ class Service:
     url: str
     database: Database
     storage_url: str
+    key: str
+    """Of an administrator."""
 
     @property
     def storage(self) -> Storage:
@@ -51,5 +54,5 @@ def running_service(database_file: Path) -> Iterator[Service]:
         environment = os.environ | own | {"PYTHONPATH": os.pathsep.join(sys.path)}
         with served([*command, str(descriptor)], home / "api.log", env=environment, cwd=home, pass_fds=(descriptor,)):
             eventually(lambda: httpx.get(f"{url}/healthz", timeout=30, trust_env=False).is_success)
-            yield Service(url, database, own["FEDQ_STORAGE_URL"])
+            yield Service(url, database, own["FEDQ_STORAGE_URL"], key_for(database_url))
     database.close()

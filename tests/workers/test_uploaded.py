@@ -20,6 +20,7 @@ from fedcore.store import Status
 from fedcore.store.tables import RunRecord
 from fedcore.uploads.local import keep
 from tests.documents import Document
+from tests.support.access import key_for
 from tests.support.asgi import calling
 from tests.support.service import Service
 from tests.uploads.files import Arrays, arrays, npz, parquet
@@ -44,7 +45,7 @@ def http(site: Site) -> Iterator[httpx.Client]:
     given: dict[str, Any] = {
         name.removeprefix(prefix).lower(): value for name, value in site.environment.items() if name.startswith(prefix)
     }
-    with calling(create_app(Settings(_env_file=None, **given))) as client:
+    with calling(create_app(Settings(_env_file=None, **given)), key_for(given["database_url"])) as client:
         yield client
 
 
@@ -98,7 +99,7 @@ def test_a_worker_computes_what_the_library_does_alone(
 
 def test_what_the_python_client_uploads_is_trained_on(service: Service, tmp_path: Path) -> None:
     held = arrays(client=np.arange(60) % 4)
-    with Client(service.url) as client:
+    with Client(service.url, service.key) as client:
         dataset = client.upload(held, "mine")
         own = {"kind": "uploaded", "id": dataset.id}
         experiment = client.submit(OWN | {"problem": {"dataset": own, **OWN["problem"]}})

@@ -1,0 +1,94 @@
+"""`fedq key create`, `list`, `revoke`; `fedq me`."""
+
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+
+from api.cli import views
+from api.cli.connection import connect
+from api.cli.failures import ExitCode, complain
+from api.cli.terminal import AsJson, show, stderr
+from api.schemas import Key, KeyRequest
+from fedcore.access import Scope
+from fedcore.settings import settings
+
+Owner = Annotated[str, typer.Argument(metavar="OWNER", help="Whose things the key makes and sees; an owner may have several keys.")]
+OfScope = Annotated[Scope, typer.Option("--scope", help="What it allows; each includes those before it.")]
+Name = Annotated[str, typer.Option(metavar="NAME", help="What it is for.")]
+Days = Annotated[int | None, typer.Option("--days", min=1, max=36_500, help="It ends after so many days; absent, when it is revoked.")]
+Direct = Annotated[
+    bool, typer.Option("--direct", help="Write to the database of FEDQ_DATABASE_URL or FEDQ_HOME, as for the first key of a service.")
+]
+Limit = Annotated[int, typer.Option(min=1, help="List at most so many, the newest.")]
+KeyId = Annotated[str, typer.Argument(metavar="KEY", help="The key's id.")]
+
+
+def create(owner: Owner, scope: OfScope = Scope.SUBMIT, name: Name = "", days: Days = None, direct: Direct = False) -> None:
+    """Make an API key and print it, this once: what is kept of it proves it, but does not tell it."""
+    expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
+    if direct:
+        key = _create_direct(owner, scope, name, expires_at)
+    else:
+        with connect() as client:
+            key = client.create_key(owner, scope, name=name, expires_at=expires_at).key
+    stderr().print(f"A key of scope {scope} for {owner}; it is not shown again:", markup=False)
+    typer.echo(key)
+
+
+def listing(limit: Limit = 50, as_json: AsJson = False) -> None:
+    """List API keys, newest first, revoked ones too."""
+    with connect() as client:
+        show(list(islice(client.keys(), limit)), views.keys, as_json=as_json)
+
+
+def revoke(key: KeyId, as_json: AsJson = False) -> None:
+    """End an API key; what it made stays with its owner."""
+    with connect() as client:
+        show(client.revoke_key(key), _ended, as_json=as_json)
+
+
+def me(as_json: AsJson = False) -> None:
+    """Show who the service takes you for, and what your key allows."""
+    with connect() as client:
+        show(client.me(), views.me, as_json=as_json)
+
+
+def app() -> typer.Typer:
+    """The commands."""
+    made = typer.Typer(help="Make, list and revoke API keys.", no_args_is_help=True)
+    for name, command in (("create", create), ("list", listing), ("revoke", revoke)):
+        made.command(name)(command)
+    return made
+
+
+def _create_direct(owner: str, scope: Scope, name: str, expires_at: datetime | None) -> str:
+    """A key, written to the database without asking a service."""
+    from fedcore.store import UNAVAILABLE, keys, open_database, upgrade
+
+    wanted, configured = _checked(owner, scope, name, expires_at), settings()
+    if configured.database_url is None:
+        configured.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        upgrade(configured.database)
+        with open_database(configured.database).transaction() as session:
+            _, token = keys.create(session, owner=wanted.owner, scope=wanted.scope, name=wanted.name, expires_at=wanted.expires_at)
+    except UNAVAILABLE as error:
+        complain(f"the database does not answer: {error}")
+        raise typer.Exit(ExitCode.UNREACHABLE) from error
+    return token.text
+
+
+def _checked(owner: str, scope: Scope, name: str, expires_at: datetime | None) -> KeyRequest:
+    try:
+        return KeyRequest(owner=owner, scope=scope, name=name, expires_at=expires_at)
+    except ValidationError as error:
+        for flaw in error.errors():
+            complain(f"{flaw['loc'][0]}: {flaw['msg']}, not {flaw['input']!r}")
+        raise typer.Exit(ExitCode.REFUSED) from error
+
+
+def _ended(key: Key) -> str:
+    return f"{key.id} was revoked at {key.revoked_at:{views.TIME}} UTC"

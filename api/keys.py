@@ -1,0 +1,52 @@
+"""`/v1/keys` and `/v1/me`: API keys, made, listed and revoked by administrators; and whoever asks."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import AfterValidator
+
+from api.answers import key_answer
+from api.auth import Administrator, Reader, doorkeeper_of
+from api.dependencies import Cursor, Store, printable
+from api.documents import Document, body_of, validate
+from api.problems import responses
+from api.schemas import Key, KeyPage, KeyRequest, Me, NewKey
+from fedcore.store import keys
+
+router = APIRouter(prefix="/v1", tags=["access"])
+
+Limit = Annotated[int, Query(ge=1, le=200, description="Keys on a page, at most.")]
+KeyId = Annotated[str, Path(description="The key's id.", examples=["key_01k9x3zq7rh2v8m4t6w0ybe5k1"]), AfterValidator(printable)]
+
+
+@router.post("/keys", status_code=201, responses=responses(400, 413, 415, 422), openapi_extra=body_of("KeyRequest"), summary="Make a key")
+def create(_principal: Administrator, document: Document, database: Store) -> NewKey:
+    """A key for an owner, new or known. The answer holds the key itself; it is not kept, and cannot be read again."""
+    wanted = validate(KeyRequest, document.value)
+    with database.transaction() as session:
+        record, token = keys.create(session, owner=wanted.owner, scope=wanted.scope, name=wanted.name, expires_at=wanted.expires_at)
+    return NewKey(**key_answer(record).model_dump(), key=token.text)
+
+
+@router.get("/keys", responses=responses(422), summary="List keys")
+def read_keys(_principal: Administrator, database: Store, limit: Limit = 50, cursor: Cursor = None) -> KeyPage:
+    """Newest first, a page at a time, revoked ones too."""
+    with database.reading() as session:
+        page = keys.page(session, limit=limit, cursor=cursor)
+    return KeyPage(items=[key_answer(record) for record in page.items], next=page.next)
+
+
+@router.post("/keys/{key_id}/revoke", responses=responses(404, 422), summary="Revoke a key")
+def revoke(_principal: Administrator, key_id: KeyId, database: Store, request: Request) -> Key:
+    """End a key, within two seconds in every process; what it made stays. Safe to repeat."""
+    with database.transaction() as session:
+        record = keys.revoke(session, key_id)
+    doorkeeper_of(request).forget()
+    return key_answer(record)
+
+
+@router.get("/me", summary="Who asks")
+def read_me(principal: Reader, database: Store) -> Me:
+    """The key that was sent, and what it allows."""
+    with database.reading() as session:
+        return Me(key=key_answer(keys.find(session, principal.key_id)))

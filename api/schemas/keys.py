@@ -1,0 +1,72 @@
+"""API keys."""
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from api.schemas.base import Answer
+from fedcore.access import Scope
+
+Owner = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[\w.@+-]+$")]
+
+
+class KeyRequest(BaseModel):
+    """A key that is to be made."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    owner: Owner
+    """Whose things it makes and sees: letters, digits and `_.@+-`. An owner may have several keys."""
+    scope: Scope = Scope.SUBMIT
+    """What it allows; each scope includes those before it: `read`, `submit`, `admin`."""
+    name: Annotated[str, Field(max_length=200)] = ""
+    """For people: what it is for."""
+    expires_at: AwareDatetime | None = None
+    """When it ends (ISO 8601 with time zone); absent, when it is revoked."""
+
+
+class Key(Answer):
+    """An API key, without its secret."""
+
+    id: str
+    """Opaque; sorts by time of creation."""
+    prefix: str
+    """How the key begins."""
+    name: str
+    """What it is for."""
+    owner: str
+    """Whose things it makes and sees."""
+    scope: Scope
+    """What it allows."""
+    created_at: datetime
+    """When it was made (UTC)."""
+    expires_at: datetime | None
+    """When it ends (UTC); null: when it is revoked."""
+    revoked_at: datetime | None
+    """When it was revoked (UTC)."""
+    last_used_at: datetime | None
+    """When it was used last (UTC), to the minute."""
+
+
+class NewKey(Key):
+    """An API key that has just been made."""
+
+    key: str
+    """The key itself. It cannot be read again."""
+
+
+class KeyPage(Answer):
+    """A page of keys, newest first."""
+
+    items: list[Key]
+    """The keys."""
+    next: str | None
+    """The `cursor` of the next page; null on the last one."""
+
+
+class Me(Answer):
+    """Whoever asks."""
+
+    key: Key
+    """The key that was sent."""

@@ -1,0 +1,90 @@
+"""The key of an embedded stack: where it lies, and how clients on the same machine find it.
+
+The stack keeps its key in `api-key` in its folder, readable by its user alone. While it runs, a note among the user's own files says
+which address the stack of which folder listens on, so that clients find the key from wherever they are started.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def path_in(home: Path) -> Path:
+    """Where the stack in `home` keeps its key."""
+    return home / "api-key"
+
+
+def read(home: Path) -> str | None:
+    """The key of the stack in `home`, if it has one."""
+    try:
+        return path_in(home).read_text(encoding="ascii").strip() or None
+    except (OSError, ValueError):
+        return None
+
+
+def write(home: Path, key: str) -> None:
+    """Keep `key` for the stack in `home`."""
+    _write(path_in(home), key + "\n")
+
+
+@contextmanager
+def announced(url: str, home: Path) -> Iterator[None]:
+    """While the block lasts, `find` knows that the stack in `home` listens at `url`."""
+    note = _note(url)
+    note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _write(note, str(home.absolute()))
+    try:
+        yield
+    finally:
+        note.unlink(missing_ok=True)
+
+
+def find(url: str) -> str | None:
+    """The key of the embedded stack of this user that listens at `url`; None where there is none."""
+    try:
+        if urlsplit(url).hostname not in LOOPBACK:
+            return None
+        home = Path(_note(url).read_text(encoding="utf-8"))
+        # A note that a killed stack has left behind is not believed: somebody else may listen there by now.
+        return read(home) if is_running(home) else None
+    except (OSError, ValueError):
+        return None
+
+
+def lock_in(home: Path) -> Path:
+    """The file that the stack in `home` holds locked while it lives."""
+    return home / "run" / "lock"
+
+
+def is_running(home: Path) -> bool:
+    """Whether a stack holds the lock of `home`."""
+    if sys.platform == "win32":
+        return False
+    import fcntl
+
+    with lock_in(home).open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file that none but its user can read, whole or not at all."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.unlink(missing_ok=True)
+    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    partial.replace(path)
+
+
+def _note(url: str) -> Path:
+    """Where the stack that listens on the port of `url` is written down."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "fedq" / "stacks" / str(urlsplit(url).port or 80)

@@ -1,0 +1,75 @@
+"""API keys: made, verified, listed, revoked."""
+
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, or_, select, update
+from sqlalchemy.orm import Session
+
+from fedcore.access import Scope, Token, prefix_of
+from fedcore.errors import AuthenticationError, NotFoundError
+from fedcore.store.clock import now
+from fedcore.store.identifier import identifiers
+from fedcore.store.paging import Page, newest
+from fedcore.store.tables import KeyRecord
+
+USE_NOTED_S = 60.0
+"""The last use of a key is written at most this often: reading must not cost a write each time."""
+
+
+def create(session: Session, *, owner: str, scope: Scope, name: str = "", expires_at: datetime | None = None) -> tuple[KeyRecord, Token]:
+    """A new key, and its text, which nobody can read again."""
+    moment = session.scalars(select(now())).one()
+    (key_id,) = identifiers("key", moment, 1)
+    token = Token.of(key_id)
+    record = KeyRecord(id=key_id, name=name, owner=owner, scope=scope, digest=token.digest, created_at=moment, expires_at=expires_at)
+    session.add(record)
+    session.flush()
+    return record, token
+
+
+def find(session: Session, key_id: str) -> KeyRecord:
+    """The key with this id; raises NotFoundError."""
+    record = session.get(KeyRecord, key_id)
+    if record is None:
+        raise NotFoundError(f"there is no key {key_id!r}")
+    return record
+
+
+def verify(session: Session, token: Token) -> tuple[KeyRecord, bool]:
+    """The key that `token` is, and whether its use is to be noted; raises AuthenticationError."""
+    long_ago = or_(KeyRecord.last_used_at.is_(None), KeyRecord.last_used_at < now(-USE_NOTED_S))
+    row = session.execute(select(KeyRecord, _expired(), long_ago).where(KeyRecord.id == token.key_id)).first()
+    if row is None or not token.matches(row[0].digest):
+        raise AuthenticationError(f"the API key {prefix_of(token.key_id)}... is not known here")
+    record, expired, to_note = row
+    if record.revoked_at is not None:
+        raise AuthenticationError(f"the API key {prefix_of(record.id)}... was revoked at {record.revoked_at.isoformat()}")
+    if expired and record.expires_at is not None:
+        raise AuthenticationError(f"the API key {prefix_of(record.id)}... expired at {record.expires_at.isoformat()}")
+    return record, bool(to_note)
+
+
+def note_use(session: Session, key_id: str) -> None:
+    """The key was used just now."""
+    session.execute(update(KeyRecord).where(KeyRecord.id == key_id).values(last_used_at=now()))
+
+
+def page(session: Session, *, limit: int = 50, cursor: str | None = None) -> Page[KeyRecord]:
+    """Keys, newest first."""
+    return newest(session, select(KeyRecord), KeyRecord.id, limit, cursor)
+
+
+def revoke(session: Session, key_id: str) -> KeyRecord:
+    """End a key, if it has not been; raises NotFoundError."""
+    session.execute(update(KeyRecord).where(KeyRecord.id == key_id, KeyRecord.revoked_at.is_(None)).values(revoked_at=now()))
+    return find(session, key_id)
+
+
+def opens(session: Session, *, besides: str) -> bool:
+    """Whether some key other than `besides` is valid."""
+    valid = select(KeyRecord.id).where(KeyRecord.id != besides, KeyRecord.revoked_at.is_(None), ~_expired())
+    return session.scalars(valid.limit(1)).first() is not None
+
+
+def _expired() -> ColumnElement[bool]:
+    return KeyRecord.expires_at.is_not(None) & (KeyRecord.expires_at <= now())

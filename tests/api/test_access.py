@@ -1,0 +1,215 @@
+"""Who may do what, on every route that the OpenAPI document lists."""
+
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from sqlalchemy import select
+
+from api.app import create_app
+from api.auth import REMEMBERED_S
+from fedcore.access import Scope, Token
+from fedcore.settings import Settings
+from fedcore.store import Database, open_database, workers
+from fedcore.store.tables import Base
+from tests.api.histories import TINY, submit
+from tests.documents import Document
+from tests.store.acts import claim, write
+from tests.store.test_datasets import keep
+from tests.support.access import bearer, key_for
+from tests.support.asgi import calling
+
+DOCUMENT = create_app(Settings(_env_file=None)).openapi()
+OPEN = {"/healthz", "/readyz", "/metrics"}
+ROUTES = [(method, path) for path, operations in DOCUMENT["paths"].items() for method in operations if path not in OPEN]
+OWNED = [(method, path) for method, path in ROUTES if re.search(r"\{(experiment|run|dataset)_id\}", path)]
+READ = [path for method, path in OWNED if method == "get" and not path.endswith(("model", "checkpoint", "events"))]
+BODIES: dict[tuple[str, str], Any] = {
+    ("post", "/v1/experiments"): TINY,
+    ("patch", "/v1/experiments/{experiment_id}"): {"name": "mine now"},
+    ("post", "/v1/keys"): {"owner": "eve", "scope": "admin"},
+}
+FOREIGN = [{}, bearer("guess"), bearer(Token.of("key_" + "0" * 26).text), {"Authorization": "Basic YTpi"}]
+
+
+class House(NamedTuple):
+    """A service with Ann's experiment, run, data set and key, which no refused request changes: it serves all the tests below."""
+
+    stranger: httpx.Client
+    keys: dict[str, dict[str, str]]
+    """Headers by owner and scope, as `ann read`."""
+    things: dict[str, str]
+    """What Ann has, by the names of path parameters."""
+    nothing: dict[str, str]
+    """Ids of nothing."""
+
+    def ask(self, method: str, path: str, headers: dict[str, str], things: dict[str, str] | None = None) -> httpx.Response:
+        filled = path.format(**(things or self.things), name="demo", form="svg")
+        return self.stranger.request(method.upper(), filled, json=BODIES.get((method, path)), headers=headers)
+
+
+@pytest.fixture(scope="module")
+def house(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    home = tmp_path_factory.mktemp("house")
+    url = f"sqlite:///{shutil.copy(sqlite_template, home / 'fedq.db')}"
+    keys = {f"{owner} {scope}": bearer(key_for(url, owner, scope)) for owner in ("ann", "bob") for scope in Scope}
+    with calling(create_app(Settings(_env_file=None, home=home, database_url=url))) as http, closing(open_database(url)) as rows:
+        experiment = http.post("/v1/experiments", json=TINY, headers=keys["ann submit"]).json()["id"]
+        (run,) = http.get(f"/v1/experiments/{experiment}/runs", headers=keys["ann read"]).json()["items"]
+        key = http.get("/v1/me", headers=keys["ann read"]).json()["key"]["id"]
+        things = {"experiment_id": experiment, "run_id": run["id"], "dataset_id": keep(rows).id, "key_id": key}
+        before = _rows(rows)
+        yield House(http, keys, things, {name: f"{id[:4]}{'0' * 26}" for name, id in things.items()})
+        assert _rows(rows) == before
+
+
+def _rows(database: Database) -> dict[str, Any]:
+    """All rows but those that say when a key was used."""
+    with database.reading() as session:
+        tables = (table for name, table in Base.metadata.tables.items() if name != "api_key")
+        return {table.name: session.execute(select(table)).all() for table in tables}
+
+
+@pytest.fixture
+def ann(app: FastAPI, settings: Settings) -> Iterator[httpx.Client]:
+    """A client of somebody who may submit."""
+    with calling(app, key_for(settings.database, "ann", Scope.SUBMIT)) as client:
+        yield client
+
+
+@pytest.fixture
+def bob(app: FastAPI, settings: Settings) -> Iterator[httpx.Client]:
+    """A client of somebody else who may."""
+    with calling(app, key_for(settings.database, "bob", Scope.SUBMIT)) as client:
+        yield client
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_without_a_valid_key_nothing_is_told_and_nothing_done(house: House, method: str, path: str) -> None:
+    for headers in FOREIGN:
+        answer = house.ask(method, path, headers)
+        assert (answer.status_code, answer.headers["www-authenticate"]) == (401, 'Bearer realm="FedQ"')
+        assert answer.json()["type"] == "urn:fedq:problem:unauthenticated"
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_each_route_wants_the_scope_that_the_document_says(house: House, method: str, path: str) -> None:
+    (requirement,) = DOCUMENT["paths"][path][method]["security"]
+    (scope,) = requirement["key"]
+    assert scope == "admin" if path.startswith("/v1/keys") else (scope == "read") == (method == "get")
+    for lesser in (given for given in Scope if not given.covers(Scope(scope))):
+        answer = house.ask(method, path, house.keys[f"ann {lesser}"])
+        assert (answer.status_code, answer.json()["type"]) == (403, "urn:fedq:problem:forbidden")
+        assert f"`{scope}`" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(("method", "path"), OWNED)
+def test_what_belongs_to_others_is_not_there(house: House, method: str, path: str) -> None:
+    answer = house.ask(method, path, house.keys["bob submit"])
+    absent = house.ask(method, path, house.keys["bob submit"], house.nothing)
+    assert (answer.status_code, absent.status_code) == (404, 404)
+    told, of_nothing = answer.json()["detail"], absent.json()["detail"]
+    for name, id in house.things.items():
+        told, of_nothing = told.replace(id, "ID"), of_nothing.replace(house.nothing[name], "ID")
+    assert told == of_nothing
+
+
+@pytest.mark.parametrize("path", READ)
+def test_owners_read_what_is_theirs_and_administrators_all(house: House, path: str) -> None:
+    assert house.ask("get", path, house.keys["ann read"]).status_code == 200
+    assert house.ask("get", path, house.keys["bob admin"]).status_code == 200
+
+
+def test_the_document_says_that_keys_are_asked_for_and_what_happens_without() -> None:
+    assert DOCUMENT["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
+    for method, path in ROUTES:
+        assert {"401", "403"} <= DOCUMENT["paths"][path][method]["responses"].keys(), (method, path)
+    assert all("security" not in operation for path in OPEN for operation in DOCUMENT["paths"][path].values())
+
+
+def test_listings_hold_what_is_ones_own_and_for_administrators_everything(
+    rows: Database, http: httpx.Client, ann: httpx.Client, bob: httpx.Client
+) -> None:
+    anns, bobs, dataset = submit(ann)["id"], submit(bob)["id"], keep(rows).id
+    seen = [[item["id"] for item in client.get("/v1/experiments").json()["items"]] for client in (ann, bob, http)]
+    assert seen == [[anns], [bobs], [bobs, anns]]
+    seen = [[item["id"] for item in client.get("/v1/datasets").json()["items"]] for client in (ann, bob, http)]
+    assert seen == [[dataset], [], [dataset]]
+
+
+def test_nobody_trains_on_the_data_of_others_but_administrators(
+    rows: Database, http: httpx.Client, ann: httpx.Client, bob: httpx.Client
+) -> None:
+    document = {**TINY, "problem": {"dataset": {"kind": "uploaded", "id": keep(rows).id}, "model": {"kind": "logistic"}}}
+    answers = [client.post("/v1/experiments", json=document) for client in (ann, http, bob)]
+    assert [answer.status_code for answer in answers] == [201, 201, 422]
+    assert answers[2].json()["errors"][0]["pointer"] == "/problem/dataset/id"
+    assert "there is no data set" in answers[2].json()["detail"]
+
+
+def test_idempotency_keys_of_two_owners_have_nothing_to_do_with_each_other(http: httpx.Client, ann: httpx.Client) -> None:
+    made = [client.post("/v1/experiments", json=TINY, headers={"Idempotency-Key": "monday"}).json() for client in (ann, http, ann)]
+    assert [entry["owner"] for entry in made] == ["ann", "local", "ann"]
+    assert made[0]["id"] == made[2]["id"] != made[1]["id"]
+
+
+def test_a_worker_names_its_run_to_those_who_may_see_it(rows: Database, http: httpx.Client, ann: httpx.Client, bob: httpx.Client) -> None:
+    submit(ann)
+    held = claim(rows).run_id
+    write(rows, workers.seen, "w1", host="here", pid=1, queues=["default"], device="cpu", run_id=held)
+    assert [client.get("/v1/workers").json()["items"][0]["run_id"] for client in (http, ann, bob)] == [held, held, None]
+
+
+def test_a_key_is_shown_once_works_until_it_is_revoked_and_says_who_it_is(app: FastAPI, http: httpx.Client) -> None:
+    made = http.post("/v1/keys", json={"owner": "cleo", "scope": "read", "name": "laptop"}).json()
+    assert made["key"].startswith(f"{made['prefix']}_")
+    listed = http.get("/v1/keys")
+    assert made["key"] not in listed.text
+    assert {item["owner"] for item in listed.json()["items"]} == {"cleo", "local"}
+    with calling(app, made["key"]) as cleo:
+        assert cleo.get("/v1/me").json()["key"]["owner"] == "cleo"
+        assert http.post(f"/v1/keys/{made['id']}/revoke").json()["revoked_at"] is not None
+        refused = cleo.get("/v1/me")
+        assert (refused.status_code, "was revoked" in refused.json()["detail"]) == (401, True)
+    assert http.post(f"/v1/keys/{made['id']}/revoke").status_code == 200
+
+
+def test_an_expired_key_is_refused_and_says_so(app: FastAPI, http: httpx.Client) -> None:
+    made = http.post("/v1/keys", json={"owner": "cleo", "expires_at": "2026-01-01T00:00:00Z"}).json()
+    with calling(app, made["key"]) as cleo:
+        assert "expired at 2026-01-01T00:00:00" in cleo.get("/v1/me").json()["detail"]
+
+
+@pytest.mark.parametrize(("change", "pointer"), [({"owner": "a b"}, "/owner"), ({"scope": "root"}, "/scope"), ({"owner": ""}, "/owner")])
+def test_a_key_for_nobody_or_for_anything_is_refused(http: httpx.Client, change: Document, pointer: str) -> None:
+    answer = http.post("/v1/keys", json={"owner": "cleo"} | change)
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, pointer)
+
+
+@pytest.mark.slow
+def test_a_key_revoked_by_another_process_is_refused_within_moments(settings: Settings, http: httpx.Client) -> None:
+    made = http.post("/v1/keys", json={"owner": "cleo"}).json()
+    with calling(create_app(settings), made["key"]) as elsewhere:
+        assert elsewhere.get("/v1/me").status_code == 200
+        http.post(f"/v1/keys/{made['id']}/revoke")
+        time.sleep(REMEMBERED_S)
+        assert elsewhere.get("/v1/me").status_code == 401
+
+
+def test_no_key_is_in_the_log_or_in_an_error(http: httpx.Client, key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    secret = key.rpartition("_")[2]
+    wrong = key[:-1] + ("0" if key[-1] != "0" else "1")
+    answers = [http.get("/v1/me"), http.get("/v1/me", headers=bearer(wrong)), http.get(f"/v1/experiments/{key}")]
+    assert [answer.status_code for answer in answers] == [200, 401, 404]
+    assert wrong.rpartition("_")[2] not in answers[1].text
+    assert "/v1/me" in (printed := "".join(capsys.readouterr()))
+    assert secret not in answers[0].text
+    assert secret not in printed
+    assert wrong.rpartition("_")[2] not in printed

@@ -1,0 +1,57 @@
+"""`fedq key` and `fedq me`."""
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from fedcore.access import Token
+from fedcore.settings import settings
+from fedcore.store import keys, open_database
+from tests.cli.conftest import Fedq
+from tests.support.access import key_for
+from tests.support.service import Service
+
+
+def test_a_key_is_made_and_printed_alone_listed_used_and_revoked(fedq: Fedq) -> None:
+    made = fedq("key", "create", "ann", "--name", "laptop", "--days", "90")
+    assert made.code == 0
+    key, key_id = made.out.strip(), Token.parse(made.out.strip()).key_id
+    assert "not shown again" in made.err
+    listed = fedq("key", "list").out
+    assert key_id in listed
+    assert key not in listed
+    assert fedq("--key", key, "me").out.startswith(f"ann, by the key {key_id} of scope submit")
+    assert "was revoked at" in fedq("key", "revoke", key_id).out
+    refused = fedq("--key", key, "me")
+    assert (refused.code, "was revoked" in refused.err) == (4, True)
+
+
+def test_an_option_holds_for_its_command_alone(fedq: Fedq, service: Service) -> None:
+    other = key_for(str(service.database.url), "bob")
+    assert fedq("--key", other, "me").out.startswith("bob, ")
+    assert fedq("me").out.startswith("local, ")
+
+
+def test_what_a_key_does_not_allow_is_explained(fedq: Fedq) -> None:
+    reading = fedq("key", "create", "ann", "--scope", "read").out.strip()
+    refused = fedq("--key", reading, "submit", "--preset", "demo")
+    assert (refused.code, "needs a key of scope `submit`" in refused.err) == (4, True)
+
+
+def test_the_first_key_is_written_to_the_database_without_a_service(fedq: Fedq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDQ_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("FEDQ_URL", "http://127.0.0.1:1")
+    settings.cache_clear()
+    made = fedq("key", "create", "root", "--scope", "admin", "--direct")
+    assert made.code == 0
+    with closing(open_database(settings().database)) as database, database.reading() as session:
+        record, _ = keys.verify(session, Token.parse(made.out.strip()))
+    assert (record.owner, record.scope) == ("root", "admin")
+
+
+def test_a_key_for_nobody_is_refused_either_way(fedq: Fedq) -> None:
+    for direct in ([], ["--direct"]):
+        refused = fedq("key", "create", "a b", *direct)
+        assert refused.code == 2
+        assert "owner" in refused.err

@@ -1,0 +1,17 @@
+"""Keys for tests."""
+
+from contextlib import closing
+
+from fedcore.access import LOCAL, Scope
+from fedcore.store import keys, open_database
+
+
+def key_for(database_url: str, owner: str = LOCAL, scope: Scope = Scope.ADMIN) -> str:
+    """A new key in this database."""
+    with closing(open_database(database_url)) as database, database.transaction() as session:
+        return keys.create(session, owner=owner, scope=scope)[1].text
+
+
+def bearer(key: str) -> dict[str, str]:
+    """The headers of a request with this key."""
+    return {"Authorization": f"Bearer {key}"}

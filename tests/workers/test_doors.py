@@ -1,0 +1,63 @@
+"""The key that an embedded stack makes for itself, and who may come in by which address."""
+
+import stat
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from fedcore import own_key
+from fedcore.access import LOCAL, Scope, Token
+from fedcore.settings import Settings
+from fedcore.store import keys, open_database
+from tests.store.acts import read, write
+from workers.doors import DoorError, ensure_key, listening
+
+EVERYWHERE = "0.0.0.0"
+
+
+@pytest.fixture
+def configured(tmp_path: Path, sqlite_url: str) -> Settings:
+    return Settings(_env_file=None, home=tmp_path, database_url=sqlite_url)
+
+
+def test_the_key_is_made_once_for_an_administrator_and_only_its_user_can_read_it(configured: Settings) -> None:
+    first, text = ensure_key(configured), own_key.read(configured.home)
+    assert text is not None
+    assert (ensure_key(configured), own_key.read(configured.home)) == (first, text)
+    assert stat.S_IMODE(own_key.path_in(configured.home).stat().st_mode) == 0o600
+    with closing(open_database(configured.database)) as database:
+        record, _ = read(database, keys.verify, Token.parse(text))
+    assert (record.id, record.owner, record.scope) == (first, LOCAL, Scope.ADMIN)
+
+
+@pytest.mark.parametrize("damage", ["revoked", "lost", "of another database", "no key at all"])
+def test_a_key_that_opens_nothing_is_replaced(configured: Settings, damage: str) -> None:
+    first = ensure_key(configured)
+    match damage:
+        case "revoked":
+            with closing(open_database(configured.database)) as database:
+                write(database, keys.revoke, first)
+        case "lost":
+            own_key.path_in(configured.home).unlink()
+        case "of another database":
+            own_key.write(configured.home, Token.of("key_" + "0" * 26).text)
+        case _:
+            own_key.path_in(configured.home).write_bytes(b"\xff\xfe")
+    assert ensure_key(configured) != first
+    assert own_key.read(configured.home) is not None
+
+
+def test_others_are_let_in_only_where_one_of_them_has_a_key(configured: Settings) -> None:
+    own = ensure_key(configured)
+    with listening(configured, "localhost", 0, own) as listener:
+        assert listener.getsockname()[0] in {"127.0.0.1", "::1"}
+    with (
+        pytest.raises(DoorError, match=f"listening on {EVERYWHERE} .* `fedq key create OWNER --direct`"),
+        listening(configured, EVERYWHERE, 0, own),
+    ):
+        pass
+    with closing(open_database(configured.database)) as database:
+        write(database, keys.create, owner="ann", scope=Scope.SUBMIT)
+    with listening(configured, EVERYWHERE, 0, own) as listener:
+        assert listener.getsockname()[0] == EVERYWHERE

@@ -1,0 +1,55 @@
+"""The doors of an embedded stack: the address it listens on, and the key that opens it."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from ipaddress import ip_address
+
+from fedcore import own_key
+from fedcore.access import LOCAL, Scope, Token
+from fedcore.errors import AuthenticationError
+from fedcore.settings import Settings
+from fedcore.store import keys, open_database
+
+KEY_NAME = "the embedded stack's own"
+REFUSAL = (
+    "listening on {host} would let other machines in, and there is no key for anybody yet: make one first, by "
+    "`fedq key create OWNER --direct` with the same FEDQ_HOME; or leave --host out, and the service is for this machine alone"
+)
+
+
+class DoorError(Exception):
+    """There is no listening where it was asked for; the message says why, and what to do."""
+
+
+def ensure_key(configured: Settings) -> str:
+    """See to it that the folder holds a valid key of an administrator; its id."""
+    held = own_key.read(configured.home)
+    with closing(open_database(configured.database)) as database, database.transaction() as session:
+        if held is not None:
+            try:
+                return keys.verify(session, Token.parse(held))[0].id
+            except AuthenticationError:
+                pass  # Revoked, or that of another database: a new one is made.
+        record, token = keys.create(session, owner=LOCAL, scope=Scope.ADMIN, name=KEY_NAME)
+    own_key.write(configured.home, token.text)
+    return record.id
+
+
+@contextmanager
+def listening(configured: Settings, host: str, port: int, own_key_id: str) -> Iterator[socket.socket]:
+    """The socket of the API, held by the stack so that requests wait, not fail, while the API is started again. Raises DoorError."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        if not ip_address(str(address[0]).partition("%")[0]).is_loopback and not _others_have_keys(configured, own_key_id):
+            raise DoorError(REFUSAL.format(host=host))
+        listener = socket.create_server(address, family=family, backlog=256)
+    except OSError as error:
+        raise DoorError(f"cannot listen on {host}:{port}: {error}; give another --port (0 takes a free one) or --host") from error
+    with listener:
+        yield listener
+
+
+def _others_have_keys(configured: Settings, own_key_id: str) -> bool:
+    with closing(open_database(configured.database)) as database, database.reading() as session:
+        return keys.opens(session, besides=own_key_id)
