@@ -16,6 +16,7 @@ from fedcore.store import Database, workers
 from tests.api.histories import TINY, submit
 from tests.deploy.conftest import ROOT
 from tests.store.acts import claim, commit
+from tests.support.access import key_for
 from tests.support.asgi import calling
 
 METRIC = re.compile(r"\b((?:fedq|process)_\w+)(?:\{([^}]*)\})?")
@@ -27,7 +28,7 @@ SCRAPED = {"instance", "job"}
 @pytest.fixture
 def told(database: Database, database_url: str, tmp_path: Path) -> dict[str, set[str]]:
     """The names of what a service in use tells, each with its labels."""
-    with calling(create_app(Settings(_env_file=None, home=tmp_path, database_url=database_url))) as http:
+    with calling(create_app(Settings(_env_file=None, home=tmp_path, database_url=database_url)), key_for(database_url)) as http:
         submit(http, {**TINY, "seeds": [0, 1]})
         commit(database, claim(database))
         with database.transaction() as session:
