@@ -59,5 +59,9 @@ class IdempotencyError(FedcoreError):
     """An idempotency key was used before with another request body."""
 
 
+class BackupError(FedcoreError):
+    """A backup that cannot be taken or put back; the message says why."""
+
+
 class StaleLeaseError(FedcoreError):
     """A worker lost its run: the lease expired and another worker may have claimed it."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import typer
 
 from api.cli import connection, datasets, keys, lifecycle, offers, operations, outcomes, status, submission
+from api.cli.backup import backup, restore
 from api.cli.demo import demo
 from api.cli.failures import MEANINGS, ExitCode, code_of, complain, explain
 from api.cli.migrate import migrate
@@ -33,7 +34,7 @@ PANELS = {
     ),
     "Results": (outcomes.results, outcomes.figure, outcomes.model),
     "What there is": (offers.presets, offers.catalogue, operations.queue, operations.workers),
-    "Service": (up, demo, migrate, keys.me),
+    "Service": (up, demo, migrate, backup, restore, keys.me),
 }
 
 

@@ -34,6 +34,11 @@ def find(session: Session, run_id: str, owner: str | None = None) -> RunRecord:
     return record
 
 
+def ids(session: Session) -> Sequence[str]:
+    """The ids of all runs, in order."""
+    return session.scalars(select(RunRecord.id).order_by(RunRecord.id)).all()
+
+
 def of_experiment(session: Session, experiment_id: str, *, after: str | None = None, limit: int | None = None) -> Sequence[RunRecord]:
     """The runs of an experiment, by arm, then in the order of its seeds; none when there is no such experiment.
 

@@ -1,0 +1,88 @@
+"""Copies of a whole database, taken while it is in use, and put into an empty one."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from sqlalchemy import URL, inspect
+
+from fedcore.errors import BackupError
+from fedcore.store.database import canonical, engine
+
+SQLITE, POSTGRESQL = "fedq.db", "fedq.dump"
+"""What the copy is called in its folder."""
+
+
+def dump(url: str, folder: Path) -> Path:
+    """Copy the database at `url` as it is at one moment into `folder`; raises BackupError."""
+    parsed = canonical(url)
+    if parsed.get_backend_name() == "sqlite":
+        return _copy(_file_of(parsed), folder / SQLITE)
+    target = folder / POSTGRESQL
+    _run(parsed, "pg_dump", "--format=custom", f"--file={target}")
+    return target
+
+
+def load(url: str, folder: Path) -> None:
+    """Fill the empty database at `url` with the copy in `folder`; raises BackupError when it is not empty."""
+    parsed = canonical(url)
+    _refuse_if_filled(parsed)
+    if parsed.get_backend_name() == "sqlite":
+        _copy(_existing(folder / SQLITE), _file_of(parsed))
+    else:
+        options = ("--no-owner", "--no-privileges", "--exit-on-error", "--single-transaction")
+        _run(parsed, "pg_restore", *options, str(_existing(folder / POSTGRESQL)))
+
+
+def _copy(source: Path, target: Path) -> Path:
+    """By SQLite's own way of copying, which waits for writers and sees no half of a transaction."""
+    partial = target.with_name(f".{target.name}.partial")
+    partial.unlink(missing_ok=True)
+    with closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as old, closing(sqlite3.connect(partial)) as new:
+        old.backup(new)
+    partial.replace(target)
+    return target
+
+
+def _file_of(url: URL) -> Path:
+    assert url.database is not None
+    return Path(url.database)
+
+
+def _existing(path: Path) -> Path:
+    if not path.is_file():
+        raise BackupError(f"there is no {path}: `fedq backup` writes {SQLITE} of a SQLite and {POSTGRESQL} of a PostgreSQL database")
+    return path
+
+
+def _refuse_if_filled(url: URL) -> None:
+    if url.get_backend_name() == "sqlite" and not _file_of(url).exists():
+        return
+    made = engine(url)
+    try:
+        if inspect(made).get_table_names():
+            raise BackupError(f"{url.render_as_string()} is not empty; a backup is put into an empty database")
+    finally:
+        made.dispose()
+
+
+def _run(url: URL, program: str, *arguments: str) -> None:
+    path = shutil.which(program)
+    if path is None:
+        raise BackupError(
+            f"{program} is not on PATH: install the client programs of your PostgreSQL, or dump it where they are and take --files"
+        )
+    plain = url.set(drivername="postgresql", password=None).render_as_string(hide_password=False)
+    # The password goes where a list of processes does not show it.
+    environment = os.environ | ({"PGPASSWORD": str(url.password)} if url.password else {})
+    _check([path, f"--dbname={plain}", *arguments], environment)
+
+
+def _check(command: Sequence[str], environment: dict[str, str]) -> None:
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603 - PostgreSQL's own program
+    if ended.returncode:
+        raise BackupError(f"{Path(command[0]).name} failed: {ended.stderr.strip()}")
