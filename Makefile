@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test check bench clean
+.PHONY: help install demo up test check bench bench-peers clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -10,7 +10,7 @@ ARGS ?=
 export OMP_NUM_THREADS ?= 1
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 install: $(INSTALLED) ## Make .venv with everything in it
 
@@ -32,8 +32,12 @@ check: $(INSTALLED) ## Format, lint, types, import contracts
 bench: $(INSTALLED) ## Measure the figures of README.md and docs/performance.md
 	@$(BIN)/python -m bench $(ARGS)
 
-clean: ## Remove .venv and caches (experiments in .fedq stay)
-	rm -rf .venv .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+bench-peers: $(INSTALLED) ## Measure FedQ against other simulators, in environments made in .bench
+	@$(BIN)/python -m bench environments
+	@$(BIN)/python -m bench peers $(ARGS)
+
+clean: ## Remove .venv, .bench and caches (experiments in .fedq stay)
+	rm -rf .venv .bench .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("FedQ needs Python 3.11 or newer; $(PYTHON) is " + sys.version.split()[0] + ". Name another: make install PYTHON=python3.12")'

@@ -5,7 +5,8 @@ import subprocess
 import sys
 
 COMMANDS = {
-    "peers": ("bench.compare", "W1 to W5 against the plain PyTorch loop"),
+    "peers": ("bench.compare", "W1 to W5 against the plain PyTorch loop and other simulators"),
+    "environments": ("bench.environments", "makes the other simulators' environments"),
     "limits": ("bench.limits", "what the machine can do"),
     "startup": ("bench.startup", "a run in a process that is warm, until its first round"),
     "service": ("bench.service", "what the service adds to a run"),

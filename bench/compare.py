@@ -1,6 +1,6 @@
-"""FedQ against the plain PyTorch loop, on W1 to W5, in turn.
+"""FedQ against the plain PyTorch loop and other simulators, on W1 to W5, in turn.
 
-python -m bench peers [--workloads W1,W2] [--contenders loop] [--engine auto] [--pairs 9] [--minutes 12] [--json FILE] [--write PAGE]
+python -m bench peers [--workloads W1,W2] [--contenders loop,flower] [--engine auto] [--pairs 9] [--minutes 12] [--json FILE] [--write PAGE]
 """
 
 import argparse
@@ -14,7 +14,8 @@ from bench.race import race
 from bench.workloads import WORKLOADS
 
 HOME = Path(".bench")
-CONTENDERS = ("loop",)
+PEERS = ("flower", "fedlab", "pfl", "fedjax")
+"""Those with an environment of their own."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -44,7 +45,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         prog="python -m bench peers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--workloads", type=among(WORKLOADS), default=list(WORKLOADS), help="W1,W2,...")
-    parser.add_argument("--contenders", type=among(CONTENDERS), default=list(CONTENDERS), help="beside FedQ")
+    parser.add_argument("--contenders", type=among(("loop", *PEERS)), default=["loop", *PEERS], help="loop,flower,...; FedQ is always one")
     parser.add_argument("--engine", default="auto", help="FedQ's")
     parser.add_argument("--pairs", type=int, default=9, help="timed rounds of each contender, unless time runs out")
     parser.add_argument("--minutes", type=float, default=9.0, help="for the timed rounds of all five workloads")

@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> None:
     print(f"{'model':34} {'batch':>5} " + " ".join(f"{name + ' ms':>14} {'peak MB':>8}" for name in ENGINES))
     for dataset, model in CASES:
         for batch_size in (10, 64):
-            made = [engine for engine in ENGINES if engine != "compiled" or model["kind"] == "logistic"]
+            made = [engine for engine in ENGINES if engine != "compiled" or model["kind"] in ("logistic", "mlp")]
             costs = [_alone(dataset, model, batch_size, steps, engine) for engine in made]
             row = " ".join(f"{cost.step_ms:14.3f} {cost.peak_mb:8.0f}" for cost in costs)
             print(f"{dataset + ' ' + ' '.join(map(str, model.values())):34} {batch_size:5} {row}", flush=True)

@@ -98,7 +98,7 @@ WORKLOADS: Mapping[str, Workload] = {
             "W3",
             "CIFAR-10's shape, CNN of McMahan et al.: 100 clients of 500 samples, 10 a round, E = 3, batch 64",
             _cifar10,
-            {"lr": 0.05, "epochs": 3, "batch_size": 64},
+            {"lr": 0.02, "epochs": 3, "batch_size": 64},
             10,
             240.0,
         ),

@@ -81,3 +81,18 @@ SYNTHETIC: Document = {
     "execution": {"precision": "float64"},
 }
 """Softmax regression on eight unequal clients, half of them stragglers, with short last batches."""
+
+DIGITS_CNN: Document = {
+    "name": "digits cnn",
+    "problem": {
+        "dataset": {"kind": "digits"},
+        "partition": {"kind": "dirichlet", "clients": 4, "alpha": 0.5},
+        "model": {"kind": "cnn", "channels": [2, 3], "hidden": 5, "l2": 0.1},
+    },
+    "algorithm": {"kind": "scaffold"},
+    "local": {"lr": 0.05, "steps": 3, "batch_size": 100},
+    "systems": {"batch_size": {"kind": "per_client", "values": [30, 7, 1000, 3]}, "steps": {"kind": "per_client", "values": [2, 4, 1, 3]}},
+    "rounds": 2,
+    "evaluation": {"measures": []},
+    "execution": {"precision": "float64"},
+}

@@ -8,7 +8,6 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -69,12 +68,8 @@ class Task:
         return [row[row >= 0] for row in rows]
 
 
-class Contender(Protocol):
-    """Plays rounds of a task."""
-
-    def play(self, round: int) -> int:
-        """Play round `round`; returns its local steps."""
-        ...
+class Describes(Protocol):
+    """Holds a model."""
 
     def model(self) -> Arrays:
         """The global model's parameters, named and laid out as in `Task.initial`."""
@@ -89,44 +84,63 @@ class Contender(Protocol):
         ...
 
 
+class Contender(Describes, Protocol):
+    """Plays rounds of a task."""
+
+    def play(self, round: int) -> int:
+        """Play round `round`; returns its local steps."""
+        ...
+
+
 class Channel:
-    """The conversation; made before anything can print."""
+    """The conversation; made before anything can print.
+
+    A simulator that keeps the loop over rounds to itself calls `next_round` where it would begin one, and `played` after it.
+    """
 
     def __init__(self) -> None:
         self._out = os.fdopen(os.dup(1), "w")
         os.dup2(2, 1)
         sys.stdout = sys.stderr
+        self._began = 0.0
 
-    def requests(self) -> Iterator[dict[str, Any]]:
-        """Until the bench says stop, or is gone."""
+    def ready(self) -> None:
+        """The first round can begin."""
+        self._answer(ready=True)
+
+    def next_round(self, contender: Describes) -> int | None:
+        """The round to play; None when the bench says stop, or is gone. Other requests are answered meanwhile."""
         for line in sys.stdin:
             request = json.loads(line)
-            if request["do"] == "stop":
-                return
-            yield request
+            match request["do"]:
+                case "stop":
+                    return None
+                case "play":
+                    self._began = time.perf_counter()
+                    return int(request["round"])
+                case "model":
+                    np.savez(request["path"], allow_pickle=False, **contender.model())
+                    self._answer(path=request["path"])
+                case "tune":
+                    contender.tune()
+                    self._answer()
+                case "describe":
+                    self._answer(note=contender.describe())
+        return None
 
-    def answer(self, **said: Any) -> None:
-        """One line."""
+    def played(self, steps: int) -> None:
+        """The round is over, after so many local steps."""
+        self._answer(seconds=time.perf_counter() - self._began, steps=steps)
+
+    def _answer(self, **said: Any) -> None:
         print(json.dumps(said), file=self._out, flush=True)
 
 
 def serve(channel: Channel, contender: Contender) -> None:
-    """Answer requests one after another."""
-    channel.answer(ready=True)
-    for request in channel.requests():
-        match request["do"]:
-            case "play":
-                began = time.perf_counter()
-                steps = contender.play(request["round"])
-                channel.answer(seconds=time.perf_counter() - began, steps=steps)
-            case "model":
-                np.savez(request["path"], allow_pickle=False, **contender.model())
-                channel.answer(path=request["path"])
-            case "tune":
-                contender.tune()
-                channel.answer()
-            case "describe":
-                channel.answer(note=contender.describe())
+    """Play round after round."""
+    channel.ready()
+    while (round := channel.next_round(contender)) is not None:
+        channel.played(contender.play(round))
 
 
 def folder() -> Path:

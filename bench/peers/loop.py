@@ -2,6 +2,7 @@
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -38,21 +39,12 @@ class Loop:
         return modules.arrays(self._module)
 
     def tune(self) -> None:
-        """One thread or all, whichever is faster on the largest client of the first round."""
-        kept, cohort = self.model(), self._task.cohort(1)
-        largest = max(cohort, key=lambda assigned: len(assigned.batches))
-        rates = {}
-        for threads in (1, os.cpu_count() or 1):
-            torch.set_num_threads(threads)
-            rates[threads] = _rate(self._module, self._task, largest)
-        best = max(rates, key=lambda threads: rates[threads])
-        torch.set_num_threads(best)
-        modules.load(self._module, kept)
+        """The threads."""
+        tune(self._module, self._task)
 
     def describe(self) -> str:
-        """Its threads."""
-        threads = torch.get_num_threads()
-        return f"{threads} threads" if threads > 1 else "1 thread"
+        """The threads."""
+        return threads()
 
 
 def train(module: nn.Module, task: Task, assigned: Assigned) -> None:
@@ -66,14 +58,32 @@ def train(module: nn.Module, task: Task, assigned: Assigned) -> None:
         optimiser.step()
 
 
+def tune(module: nn.Module, task: Task) -> None:
+    """One thread or all, whichever is faster in the loop on the largest client of the first round."""
+    kept = modules.arrays(module)
+    largest = max(task.cohort(1), key=lambda assigned: len(assigned.batches))
+    few = replace(largest, batches=largest.batches[:5])
+    rates = {}
+    for count in (1, os.cpu_count() or 1):
+        torch.set_num_threads(count)
+        rates[count] = _rate(module, task, few)
+    torch.set_num_threads(max(rates, key=lambda count: rates[count]))
+    modules.load(module, kept)
+
+
+def threads() -> str:
+    """How many there are, in words."""
+    count = torch.get_num_threads()
+    return f"{count} threads" if count > 1 else "1 thread"
+
+
 def _rate(module: nn.Module, task: Task, assigned: Assigned) -> float:
     """Local steps a second, over about TRIAL_S."""
-    few = Assigned(assigned.client, 1.0, assigned.batches[:5])
-    train(module, task, few)
+    train(module, task, assigned)
     began, done = time.perf_counter(), 0
     while time.perf_counter() - began < TRIAL_S:
-        train(module, task, few)
-        done += len(few.batches)
+        train(module, task, assigned)
+        done += len(assigned.batches)
     return done / (time.perf_counter() - began)
 
 

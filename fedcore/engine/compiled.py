@@ -1,4 +1,4 @@
-"""The engine `compiled`: each client's whole training in machine code, for softmax regression under an affine rule."""
+"""The engine `compiled`: each client's whole training in machine code, for dense networks under an affine rule."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from fedcore.core import Algorithm, Rule, Upload
 from fedcore.engine.affine import adds, factors, offsets, pull
 from fedcore.engine.assignment import Ids, Job
 from fedcore.problems import Problem
+from fedcore.problems.dense import LossName
 
 if TYPE_CHECKING:
     from fedcore.engine.kernels import Numbers, Tasks
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 def suits(algorithm: Algorithm, problem: Problem) -> bool:
     """Whether this engine can train `problem` by `algorithm`."""
-    data = problem.softmax
+    data = problem.dense
     return data is not None and data.features.device.type == "cpu" and pull(algorithm.rule) is not None
 
 
@@ -38,8 +39,8 @@ def compiled(jobs: Sequence[Job]) -> list[Upload]:
     return [cohort.upload() for cohort in cohorts]
 
 
-def _train(cohorts: list[_Cohort], widths: tuple[int, ...], dtype: str) -> None:
-    """Cohorts whose networks have the same widths, and the same type of numbers."""
+def _train(cohorts: list[_Cohort], widths: tuple[int, ...], loss: LossName, dtype: str) -> None:
+    """Cohorts whose networks have the same widths, loss and type of numbers."""
     # Here, because only this engine needs a compiler.
     from fedcore.engine import kernels
 
@@ -48,7 +49,7 @@ def _train(cohorts: list[_Cohort], widths: tuple[int, ...], dtype: str) -> None:
     models = [kernels.padded(net, cohort.x) for cohort in cohorts]
     tasks = np.concatenate([cohort.tasks(kernels.TASK, model) for cohort, model in zip(cohorts, models, strict=True)])
     tasks, counter = tasks[np.argsort(-tasks["steps"] * tasks["width"], kind="stable")], np.zeros(1, np.int64)
-    _at_once(lambda: kernels.train(net, "cross_entropy", tasks, counter), len(tasks))
+    _at_once(lambda: kernels.train(net, loss, tasks, counter), len(tasks))
 
 
 class _Cohort:
@@ -56,11 +57,11 @@ class _Cohort:
 
     def __init__(self, job: Job) -> None:
         """Lay out the results [M, D] and what is the same in all steps."""
-        data, assignment, rule = job.problem.softmax, job.assignment, job.algorithm.rule
+        data, assignment, rule = job.problem.dense, job.assignment, job.algorithm.rule
         assert data is not None
         self._job, self._data = job, data
         self.x: Numbers = assignment.local.x.numpy()
-        self.kind = (data.shape[1] - 1, data.shape[0]), self.x.dtype.str
+        self.kind = data.widths, data.loss, self.x.dtype.str
         self._batches = [np.ascontiguousarray(batch[:1] if batch.strides[0] == 0 else batch) for batch in assignment.batches]
         self.widest = max(batch.shape[1] for batch in self._batches)
         self._results = assignment.local.x.new_empty(len(assignment.clients), len(self.x))

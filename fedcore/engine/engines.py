@@ -25,5 +25,7 @@ def pick(wanted: Literal["auto"] | EngineName, algorithm: Algorithm, problem: Pr
     if wanted == "auto":
         return "compiled" if suits(algorithm, problem) else problem.engine
     if wanted == "compiled" and not suits(algorithm, problem):
-        raise SpecificationError("/execution/engine", "`compiled` is made for softmax regression on a CPU; use `auto`")
+        raise SpecificationError(
+            "/execution/engine", "`compiled` is made for dense networks (`linear`, `logistic`, `mlp`) on a CPU; use `auto`"
+        )
     return wanted

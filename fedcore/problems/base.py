@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcore.problems.softmax import SoftmaxRegression
+from fedcore.problems.dense import DenseNetwork
 
 Ids = NDArray[np.int64]
 Values = dict[str, float | list[float]]
@@ -49,8 +49,8 @@ class Problem(Protocol):
     """What the data really are."""
 
     @property
-    def softmax(self) -> SoftmaxRegression | None:
-        """What a kernel needs of it, if it is softmax regression."""
+    def dense(self) -> DenseNetwork | None:
+        """What a kernel needs of it, if it is a dense network."""
         ...
 
     def initial(self) -> Tensor:

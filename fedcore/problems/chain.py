@@ -13,9 +13,12 @@ from torch import Tensor, nn
 
 from fedcore.models.flat import Layout
 from fedcore.models.images import channels_last
+from fedcore.problems.first import FirstStage
 from fedcore.problems.layers import Convolution, Flatten, Layer, Linear, MaxPooling, PooledRelu, Relu
 from fedcore.problems.loss import Loss, targets
 
+NARROW = 16
+"""Channels from which the library is as fast as a matrix product at the gradient of a convolution's weights."""
 KNOWN = {nn.Conv2d, nn.Linear, nn.MaxPool2d, nn.ReLU, nn.Flatten}
 
 
@@ -25,7 +28,7 @@ class Chain:
     def __init__(self, layers: Sequence[Layer], layout: Layout, loss: Loss, *, last: bool = False) -> None:
         """With `last`, images are laid out with channels last."""
         self._layers, self._layout, self._loss, self._last = layers, layout, loss, last
-        self._first = next(k for k, layer in enumerate(layers) if isinstance(layer, Convolution | Linear))
+        self._first = next(k for k, layer in enumerate(layers) if isinstance(layer, Convolution | FirstStage | Linear))
 
     def __call__(self, theta: Tensor, features: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
         """The gradient [D] at `theta` [D] over features [B, ...], labels [B] and weights [B]."""
@@ -62,7 +65,8 @@ def _layer(prefix: str, layer: nn.Module, first: bool) -> Layer | None:
     match layer:
         case nn.Conv2d(padding=tuple(), padding_mode="zeros"):
             how = layer.stride, layer.padding, layer.dilation, False, (0, 0), layer.groups
-            return Convolution(prefix, how, layer.bias is not None, first)
+            narrow = layer.in_channels < NARROW and how[0] == how[2] == (1, 1) and layer.groups == 1
+            return Convolution(prefix, how, layer.bias is not None, first, narrow)
         case nn.Linear():
             return Linear(prefix, layer.bias is not None, first)
         case nn.MaxPool2d(return_indices=False):
@@ -94,6 +98,9 @@ def _in_one_go(row: list[Layer]) -> list[Layer]:
         pair = [*made[-1:], layer]
         if {type(part) for part in pair} == {Relu, MaxPooling} and all(part.halves for part in pair if isinstance(part, MaxPooling)):
             made[-1] = PooledRelu()
+            before = made[-2] if len(made) > 1 else None
+            if isinstance(before, Convolution) and before.first and before.narrow:
+                made[-2:] = [FirstStage(before)]
         else:
             made.append(layer)
     return made

@@ -30,6 +30,14 @@ class Convolution:
     """Stride, padding, dilation, not transposed, no padding of the outputs, groups."""
     biased: bool
     first: bool
+    narrow: bool
+    """Whether it reads few channels, each pixel with its neighbours."""
+
+    @property
+    def padding(self) -> tuple[int, int]:
+        """Rows above and below, columns left and right."""
+        down, across = self.how[1]
+        return down, across
 
     def __call__(self, inputs: Tensor, parameters: Named, gradients: Named) -> tuple[Tensor, Backward]:
         weight, bias = parameters[self.prefix + "weight"], parameters.get(self.prefix + "bias")
@@ -108,27 +116,30 @@ class PooledRelu:
     """nn.MaxPool2d(2) and nn.ReLU, in either order, on images with channels last."""
 
     def __call__(self, inputs: Tensor, parameters: Named, gradients: Named) -> tuple[Tensor, Backward]:
-        # Here, because machine code is made at the first use, which takes about a second.
-        from fedcore.problems import pooling
-
-        pixels = _pixels(inputs)
-        count, height, width, channels = pixels.shape
-        pooled = np.empty((count, height // 2, width // 2, channels), pixels.dtype)
-        places = np.empty(pooled.shape, np.uint8)
-        pooling.pool(pixels, pooled, places)
+        pooled, places = pool(inputs)
 
         def back(error: Tensor) -> Tensor:
-            errors = np.empty((count, height, width, channels), pooled.dtype)
-            pooling.spread(_pixels(error), places, errors)
-            return _images(errors)
+            from fedcore.problems import pooling
 
-        return _images(pooled), back
+            spread = torch.empty_like(inputs, memory_format=torch.channels_last)
+            pooling.spread(pixels_of(error), places, pixels_of(spread))
+            return spread
+
+        return pooled, back
 
 
-def _pixels(images: Tensor) -> NDArray[Any]:
+def pool(images: Tensor) -> tuple[Tensor, NDArray[np.uint8]]:
+    """Images [B, C, H, W] pooled and rectified, and where the numbers are from, [B, H // 2, W // 2, C]."""
+    # Here, because machine code is made at the first use, which takes about a second.
+    from fedcore.problems import pooling
+
+    count, channels, height, width = images.shape
+    pooled = images.new_empty(count, height // 2, width // 2, channels)
+    places = np.empty(pooled.shape, np.uint8)
+    pooling.pool(pixels_of(images), pooled.numpy(), places)
+    return pooled.permute(0, 3, 1, 2), places
+
+
+def pixels_of(images: Tensor) -> NDArray[Any]:
     """Images [B, C, H, W] as an array [B, H, W, C], contiguous; the same memory if it lies so."""
     return images.permute(0, 2, 3, 1).contiguous().numpy()
-
-
-def _images(pixels: NDArray[Any]) -> Tensor:
-    return torch.from_numpy(pixels).permute(0, 3, 1, 2)

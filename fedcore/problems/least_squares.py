@@ -37,7 +37,7 @@ class LeastSquaresProblem:
         self.sizes = np.array([len(target) for target in targets], np.int64)
         self.dim, self.share = rows[0].shape[1], share
         self.views, self.capacity, self.gradient_noise = 1, capacity(x0.nbytes), noise
-        self.data_source, self.engine, self.softmax = "least squares", VECTORISED, None
+        self.data_source, self.engine, self.dense = "least squares", VECTORISED, None
         self._offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(self.sizes)[:-1]])).to(x0.device)
         self._rows = torch.from_numpy(np.concatenate(rows)).to(x0)
         self._targets = torch.from_numpy(np.concatenate(targets)).to(x0)

@@ -66,3 +66,16 @@ def spread(errors: Images, places: Places, images: Images) -> None:
                     out[channel] = error[channel] if place[channel] == here else zero
             images[image, row, width:] = zero
         images[image, height:] = zero
+
+
+@njit(nogil=True, error_model="numpy")
+def unfold(planes: Images, patches: Images) -> None:
+    """Fill `patches` [C, h, w, B, H, W] with what each weight of a convolution sees of `planes` [B, C, H + h - 1, W + w - 1]."""
+    for channel in range(patches.shape[0]):
+        for down in range(patches.shape[1]):
+            for across in range(patches.shape[2]):
+                for image in range(patches.shape[3]):
+                    for row in range(patches.shape[4]):
+                        out, line = patches[channel, down, across, image, row], planes[image, channel, row + down]
+                        for column in range(len(out)):
+                            out[column] = line[column + across]

@@ -36,7 +36,7 @@ class QuadraticProblem:
         self.dim = linear.shape[1]
         self.share, self.sizes = share, np.ones(len(share), np.int64)
         self.views, self.capacity, self.gradient_noise = 1, capacity(linear[0].nbytes), noise
-        self.data_source, self.engine, self.softmax = "quadratic", VECTORISED, None
+        self.data_source, self.engine, self.dense = "quadratic", VECTORISED, None
         self._hessians, self._linear, self._x0 = hessians, linear, x0
         p = torch.from_numpy(share).to(linear)
         self._mean = torch.tensordot(p, hessians, 1), p @ linear, p @ constants

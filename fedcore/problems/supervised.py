@@ -17,8 +17,8 @@ from fedcore.models.recurrent import is_recurrent
 from fedcore.problems.automatic import Automatic
 from fedcore.problems.base import PARALLEL, VECTORISED, Gradient, Ids, Stacked, Values, capacity
 from fedcore.problems.chain import Chain, row_of
+from fedcore.problems.dense import dense_network
 from fedcore.problems.loss import Loss
-from fedcore.problems.softmax import softmax_regression
 from fedcore.problems.stacks import DenseStack, Gathered, LinearStack, ModuleStack, Recurrent
 
 
@@ -44,7 +44,7 @@ class SupervisedProblem:
         self.engine = VECTORISED if self._layout.depth else PARALLEL
         augmentation = data.dataset.augmentation
         self.views = augmentation.views if augmentation else 1
-        self.softmax = softmax_regression(data, self._layout, loss, l2)
+        self.dense = dense_network(data, self._layout, loss, l2)
         self.gradient_noise, self.data_source = 0.0, data.dataset.source
         self._sizes = torch.from_numpy(data.sizes).to(train.labels.device)
         self._starts = torch.from_numpy(data.offsets[:-1]).to(train.labels.device)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore.problems.base import Gradient, Ids, Problem, Stacked, Values
-from fedcore.problems.softmax import SoftmaxRegression
+from fedcore.problems.dense import DenseNetwork
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Transformed:
         self.gradient_noise, self.data_source = problem.gradient_noise, problem.data_source
 
     @property
-    def softmax(self) -> SoftmaxRegression | None:
-        given = self._problem.softmax
+    def dense(self) -> DenseNetwork | None:
+        given = self._problem.dense
         return given and replace(given, scale=self._factors.double().numpy(force=True))
 
     def initial(self) -> Tensor:

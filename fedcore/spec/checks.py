@@ -8,7 +8,7 @@ from fedcore.algorithms.server import OwnServer, SgdServer
 from fedcore.compression import Sparsifier
 from fedcore.errors import SpecificationError
 from fedcore.spec.exact import Quadratic
-from fedcore.spec.model import Logistic
+from fedcore.spec.model import Imported, Linear, Logistic, Mlp
 from fedcore.spec.participation import AnyParticipation, Bernoulli, Full, Trace, WithoutReplacement, WithReplacement
 from fedcore.spec.problem_checks import check_fit
 from fedcore.spec.shapes import dimension, population
@@ -54,8 +54,8 @@ def _check_evaluation(spec: ExperimentSpec, clients: int, dim: int) -> None:
 
 
 def _check_engine(spec: ExperimentSpec) -> None:
-    if spec.execution.engine == "compiled" and not isinstance(spec.problem.model, Logistic):
-        raise SpecificationError("/execution/engine", "`compiled` is made for softmax regression (the model `logistic`); use `auto`")
+    if spec.execution.engine == "compiled" and not isinstance(spec.problem.model, Linear | Logistic | Mlp | Imported):
+        raise SpecificationError("/execution/engine", "`compiled` is made for dense networks (`linear`, `logistic`, `mlp`); use `auto`")
 
 
 def _check_server(spec: ExperimentSpec) -> None:

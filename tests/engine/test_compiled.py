@@ -1,4 +1,4 @@
-"""Softmax regression in machine code: the same as the loop, however a client's work looks."""
+"""Dense networks in machine code: the same as the loop, however a client's work looks."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,11 +10,11 @@ from torch import Tensor
 
 from fedcore import Simulation
 from fedcore.core import Local, Rule
-from fedcore.engine.affine import pull
+from fedcore.engine.affine import adds, pull
 from fedcore.engine.engines import pick
 from fedcore.engine.schedule import StepSizes
 from fedcore.errors import SpecificationError
-from tests.documents import ALGORITHMS, QUADRATIC, SYNTHETIC, Document, merged, specification
+from tests.documents import ALGORITHMS, DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, specification
 
 WORK: dict[str, Document] = {
     "short last batches": {},
@@ -25,6 +25,8 @@ WORK: dict[str, Document] = {
     "a step size that shrinks": {"local": {"lr_schedule": {"kind": "exponential", "gamma": 0.9}}},
     "a step size by the clock": {"local": {"lr": None, "lr_schedule": {"kind": "inverse_time", "mu": 1.0, "gamma": 500.0}}},
     "a regularised model": {"problem": {"model": {"l2": 0.1}}},
+    "hidden layers": {"problem": {"model": {"kind": "mlp", "hidden": [9, 5], "l2": 0.1}}},
+    "squared errors": {"problem": {"model": {"kind": "linear"}}},
     "the transformed objective": {
         "problem": {"model": {"l2": 0.1}},
         "participation": {"kind": "without_replacement", "clients_per_round": 4, "transformed": True},
@@ -83,14 +85,23 @@ def test_a_run_that_diverges_shows() -> None:
 def test_auto_takes_it_where_it_can() -> None:
     assert Simulation(specification(SYNTHETIC), seed=0).engine == "compiled"
     assert Simulation(specification(QUADRATIC), seed=0).engine == "vectorised"
-    assert Simulation(specification(SYNTHETIC, **MLP), seed=0).engine == "vectorised"
+    assert Simulation(specification(SYNTHETIC, **MLP), seed=0).engine == "compiled"
 
 
-@pytest.mark.parametrize("document", [QUADRATIC, merged(SYNTHETIC, MLP)])
+@pytest.mark.parametrize("document", [QUADRATIC, DIGITS_CNN])
 def test_where_it_cannot_it_is_refused(document: Document) -> None:
-    with pytest.raises(SpecificationError, match="softmax regression") as refused:
+    with pytest.raises(SpecificationError, match="dense networks") as refused:
         specification(document, execution={"engine": "compiled"})
     assert refused.value.pointer == "/execution/engine"
+
+
+ADDING = {"scaffold", "fedlin", "feddyn", "fedsplit", "vrlsgd", "fedsvrg"}
+"""Algorithms whose rules add something of their own to gradient and pull."""
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
+def test_it_is_known_of_a_rule_whether_it_adds_anything(kind: str) -> None:
+    assert adds(specification(SYNTHETIC, algorithm={"kind": kind, **PARAMETERS.get(kind, {})}).build().rule) == (kind in ADDING)
 
 
 PULLS = {"feddyn": 0.25, "fedprox": 0.25, "fedsplit": 4.0}

@@ -10,22 +10,8 @@ from torch import Tensor
 from fedcore import Simulation
 from fedcore.problems import Problem, Stacked, base
 from fedcore.problems.base import Ids
-from tests.documents import QUADRATIC, SYNTHETIC, Document, specification
+from tests.documents import DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, specification
 
-DIGITS_CNN: Document = {
-    "name": "digits cnn",
-    "problem": {
-        "dataset": {"kind": "digits"},
-        "partition": {"kind": "dirichlet", "clients": 4, "alpha": 0.5},
-        "model": {"kind": "cnn", "channels": [2, 3], "hidden": 5, "l2": 0.1},
-    },
-    "algorithm": {"kind": "scaffold"},
-    "local": {"lr": 0.05, "steps": 3, "batch_size": 100},
-    "systems": {"batch_size": {"kind": "per_client", "values": [30, 7, 1000, 3]}, "steps": {"kind": "per_client", "values": [2, 4, 1, 3]}},
-    "rounds": 2,
-    "evaluation": {"measures": []},
-    "execution": {"precision": "float64"},
-}
 LEAST_SQUARES: Document = {
     **QUADRATIC,
     "problem": {"dataset": {"kind": "least_squares", "ridge": 0.1, "generate": {"dim": 5, "clients": 4, "samples": 20}}},
@@ -79,5 +65,5 @@ def test_a_stretch_holds_no_more_samples_than_the_problem_has_capacity_for(worki
 
 
 @pytest.mark.parametrize(("document", "engine"), [(SYNTHETIC, "compiled"), (QUADRATIC, "vectorised"), (DIGITS_CNN, "parallel")])
-def test_auto_compiles_softmax_regression_stacks_small_matrices_and_gives_convolutions_a_core_each(document: Document, engine: str) -> None:
+def test_auto_compiles_dense_networks_stacks_small_matrices_and_gives_convolutions_a_core_each(document: Document, engine: str) -> None:
     assert Simulation(specification(document), seed=0).engine == engine

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcore.engine import kernels
-from fedcore.engine.kernels import Loss
+from fedcore.problems.dense import LossName
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Case:
     momentum: float = 0.0
     compares: bool = False
     offset: bool = False
-    loss: Loss = "cross_entropy"
+    loss: LossName = "cross_entropy"
     dtype: Any = np.float64
     steps: int = 7
 

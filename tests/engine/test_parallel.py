@@ -13,8 +13,7 @@ from fedcore.engine.parallel import parallel
 from fedcore.engine.round import open_round
 from fedcore.errors import DataUnavailableError
 from fedcore.problems.supervised import SupervisedProblem
-from tests.documents import QUADRATIC, SYNTHETIC, Document, merged, specification
-from tests.engine.test_engines import DIGITS_CNN
+from tests.documents import DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, specification
 
 SINGLE: Document = {"execution": {"precision": "float32"}, "local": {"lr": 0.05, "steps": 5, "batch_size": 16}}
 GROUPS: Document = {"problem": {"model": {"norm": "group"}}}

@@ -11,15 +11,16 @@ from numpy.typing import NDArray
 from fedcore.engine.kernels.layout import Network, Numbers, aligned, network, padded
 from fedcore.engine.kernels.routine import Code, translate
 from fedcore.engine.kernels.simd import Emitter
-from fedcore.engine.kernels.training import TASK, Loss, Trainer, room_for
+from fedcore.engine.kernels.training import TASK, Trainer, room_for
 from fedcore.engine.kernels.values import WORD, Value
+from fedcore.problems.dense import LossName
 
-__all__ = ["TASK", "Loss", "Network", "Numbers", "Tasks", "network", "padded", "train"]
+__all__ = ["TASK", "Network", "Numbers", "Tasks", "network", "padded", "train"]
 
 Tasks = NDArray[np.void]
 
 
-def train(net: Network, loss: Loss, tasks: Tasks, counter: NDArray[np.int64]) -> None:
+def train(net: Network, loss: LossName, tasks: Tasks, counter: NDArray[np.int64]) -> None:
     """Carry out `tasks`, of type TASK, beginning with that of the number in `counter` [1]; other threads may do so at the same time."""
     room = aligned(room_for(net), np.dtype(f"f{net.size}"))
     _function(_code(net, loss).address)(counter.ctypes.data, tasks.ctypes.data, len(tasks), room.ctypes.data)
@@ -30,7 +31,7 @@ _function: Any = CFUNCTYPE(None, c_int64, c_int64, c_int64, c_int64)
 
 
 @lru_cache(maxsize=256)
-def _code(net: Network, loss: Loss) -> Code:
+def _code(net: Network, loss: LossName) -> Code:
     def body(emit: Emitter, counter: Value, tasks: Value, count: Value, room: Value) -> None:
         Trainer(emit, net, loss, room).work(counter, tasks, count)
 

@@ -17,6 +17,7 @@ from fedcore.engine.kernels.loss import softmax
 from fedcore.engine.kernels.memory import copy, fill, gather, mix, subtract
 from fedcore.engine.kernels.simd import Emitter, Matrix
 from fedcore.engine.kernels.values import DOUBLE, WORD, Value, Variable
+from fedcore.problems.dense import LossName
 
 TASK = np.dtype(
     [
@@ -42,8 +43,6 @@ TASK = np.dtype(
 )
 """A client's training: v <- momentum v + g + shrink y + pull (y - x) + offset; y <- y - size v, from y = x on."""
 
-Loss = Literal["cross_entropy", "squared_error", "squared_error_of_reals"]
-"""Labels are classes, classes as one-hot vectors, or real numbers."""
 Pass = Literal[0, 1]
 HERE: Pass = 0
 THERE: Pass = 1
@@ -65,7 +64,7 @@ class _Task:
 class Trainer:
     """Writes the code by which a thread takes tasks and carries them out."""
 
-    def __init__(self, emit: Emitter, net: Network, loss: Loss, room: Value) -> None:
+    def __init__(self, emit: Emitter, net: Network, loss: LossName, room: Value) -> None:
         """Divide the thread's room, of `room_for(net)` numbers."""
         self._emit, self._net, self._loss = emit, net, loss
         self._layers, self._last, self._size = range(len(net.strides)), len(net.strides) - 1, emit.word(net.starts[-1])

@@ -1,0 +1,60 @@
+"""Dense networks as what a kernel needs to know of them: widths and loss, samples, and who holds them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedcore.data.federated import FederatedData, Ids
+from fedcore.models.flat import Layout
+from fedcore.problems.loss import CrossEntropy, Loss
+
+LossName = Literal["cross_entropy", "squared_error", "squared_error_of_reals"]
+"""Labels are classes, classes as one-hot vectors, or real numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class DenseNetwork:
+    """Linear layers with ReLU between them; each is a matrix in the model, whose rows are the weights and the bias of an output."""
+
+    widths: tuple[int, ...]
+    """Of the input and of each layer's output; two of softmax regression."""
+    loss: LossName
+    features: Tensor
+    """[n, d]."""
+    labels: Tensor
+    """[n]."""
+    order: Tensor
+    """The samples that clients hold, client by client."""
+    offsets: Ids
+    """[N + 1] where each client's begin in the order."""
+    l2: float
+    scale: NDArray[np.float64]
+    """[N] what each client's loss, l2 included, is multiplied by."""
+
+    def rows(self, client: int) -> Tensor:
+        """[n_i] which samples a client holds."""
+        return self.order[self.offsets[client] : self.offsets[client + 1]]
+
+
+def dense_network(data: FederatedData, layout: Layout, loss: Loss, l2: float) -> DenseNetwork | None:
+    """What a kernel needs of such a problem; None of any other, and where the samples are not seen as they are."""
+    train = data.dataset.train
+    if not layout.depth or not train.features.is_floating_point() or data.dataset.augmentation is not None:
+        return None
+    widths = (layout.shapes[0][1] - 1, *(shape[0] for shape in layout.shapes))
+    name = _name(loss, train.labels)
+    if name == "squared_error_of_reals" and widths[-1] != 1:
+        return None
+    features = train.features.flatten(1).contiguous()
+    return DenseNetwork(widths, name, features, train.labels.contiguous(), data.order, data.offsets, l2, np.ones(len(data.sizes)))
+
+
+def _name(loss: Loss, labels: Tensor) -> LossName:
+    if isinstance(loss, CrossEntropy):
+        return "cross_entropy"
+    return "squared_error_of_reals" if labels.is_floating_point() else "squared_error"
