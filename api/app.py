@@ -10,6 +10,7 @@ from fastapi.responses import RedirectResponse
 from fastapi_offline import FastAPIOffline
 
 from api import (
+    audits,
     catalog,
     datasets,
     events,
@@ -27,6 +28,7 @@ from api import (
     runs,
 )
 from api.auth import Doorkeeper
+from api.deeds import Refusals
 from api.feed import Feed
 from api.wakeups import Waker
 from fedcore.logs import configure
@@ -64,13 +66,14 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.metrics = metrics.Metrics()
     app.state.upload_gate = CapacityLimiter(1)
     app.state.waker = Waker(settings.broker)
-    for module in (experiments, lifecycle, runs, results, events, datasets, presets, catalog, operations, keys):
+    for module in (experiments, lifecycle, runs, results, events, datasets, presets, catalog, operations, keys, audits):
         app.include_router(module.router, responses=problems.responses(401, 403, 500, 503))
     for module in (health, metrics):
         app.include_router(module.router, responses=problems.responses(500, 503))
     app.add_api_route("/", lambda: RedirectResponse("/docs"), include_in_schema=False)
     problems.install(app)
     openapi.install(app)
+    app.add_middleware(Refusals, database=app.state.database)
     app.add_middleware(logs.RequestLog, metrics=app.state.metrics)
     return app
 

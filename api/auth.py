@@ -64,7 +64,9 @@ async def identify(request: Request, given: Annotated[HTTPAuthorizationCredentia
         raise AuthenticationError("this needs an API key, as the header `Authorization: Bearer fq_...`")
     token, doorkeeper = Token.parse(given.credentials), doorkeeper_of(request)
     known = doorkeeper.recall(token)
-    return known if known is not None else await run_in_threadpool(doorkeeper.verify, token)
+    request.state.principal = known if known is not None else await run_in_threadpool(doorkeeper.verify, token)
+    principal: Principal = request.state.principal
+    return principal
 
 
 async def allow(needed: SecurityScopes, principal: Annotated[Principal, Depends(identify)]) -> Principal:

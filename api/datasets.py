@@ -7,6 +7,7 @@ from fastapi import APIRouter, BackgroundTasks, Depends, Query, Request, Respons
 
 from api.answers import dataset_answer
 from api.auth import Reader, Submitter
+from api.deeds import Note
 from api.dependencies import Configuration, Cursor, DatasetId, Files, Store
 from api.problems import responses
 from api.schemas import Dataset, DatasetPage
@@ -37,6 +38,7 @@ async def _gate(request: Request) -> CapacityLimiter:
 )
 async def upload(
     label: Labelled,
+    note: Note,
     file: Received,
     database: Store,
     storage: Files,
@@ -60,7 +62,7 @@ async def upload(
     """
 
     def work() -> tuple[Dataset, bool]:
-        record, made = keep(file, label, database, storage, settings)
+        record, made = keep(file, label, note, database, storage, settings)
         return dataset_answer(record), made
 
     # One at a time: whoever checks it holds its arrays in memory.
@@ -86,9 +88,10 @@ def read_dataset(principal: Reader, dataset_id: DatasetId, database: Store) -> D
 
 
 @router.delete("/{dataset_id}", status_code=204, responses=responses(404, 409, 422), summary="Delete a data set")
-def delete(principal: Submitter, dataset_id: DatasetId, database: Store, storage: Files, tasks: BackgroundTasks) -> None:
+def delete(principal: Submitter, dataset_id: DatasetId, database: Store, note: Note, storage: Files, tasks: BackgroundTasks) -> None:
     """Remove a data set; 409 while an unfinished experiment trains on it. Finished ones keep their results, but cannot be retried."""
     with database.transaction() as session:
         digest = datasets.find(session, dataset_id, principal.sees).digest
         datasets.delete(session, dataset_id)
+        note(session, dataset_id)
     tasks.add_task(storage.delete, shelves.key(dataset_id, digest))

@@ -1,12 +1,13 @@
 """`/v1/experiments`: submitted, listed, read."""
 
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import structlog
 from fastapi import APIRouter, Depends, Query, Response
 
 from api.answers import experiment_answer, summary_answer
 from api.auth import Reader, Submitter
+from api.deeds import Note
 from api.dependencies import NO_NUL, Configuration, Cursor, ExperimentId, IdempotencyKey, Moment, Store
 from api.documents import Document, body_of
 from api.estimates import plan
@@ -14,6 +15,7 @@ from api.problems import responses
 from api.schemas import Experiment, ExperimentPage, Plan
 from api.submissions import specification
 from api.wakeups import Wake
+from fedcore.spec import ExperimentSpec
 from fedcore.store import Status, experiments, progress
 from fedcore.store.experiments import Filter
 
@@ -45,6 +47,21 @@ async def _wanted(
 Wanted = Annotated[Filter, Depends(_wanted)]
 
 
+class Submission(NamedTuple):
+    """What somebody may submit, and has."""
+
+    spec: ExperimentSpec
+    provenance: dict[str, Any]
+    digest: str
+
+
+def _submitted(principal: Submitter, document: Document, database: Store, settings: Configuration) -> Submission:
+    return Submission(*specification(document.value, database, settings.models_allowed, principal.sees), document.digest)
+
+
+Submitted = Annotated[Submission, Depends(_submitted)]
+
+
 @router.post(
     "",
     status_code=201,
@@ -58,32 +75,32 @@ Wanted = Annotated[Filter, Depends(_wanted)]
 )
 def submit(
     principal: Submitter,
-    document: Document,
+    submitted: Submitted,
     database: Store,
-    settings: Configuration,
     response: Response,
     wake: Wake,
+    note: Note,
     idempotency_key: IdempotencyKey = None,
     dry_run: DryRun = False,
 ) -> Experiment | Plan:
     """Validate a specification, or a preset with overrides, store it, and queue its runs: every arm of its sweep with every seed."""
-    spec, provenance = specification(document.value, database, settings.models_allowed, principal.sees)
     if dry_run:
         response.status_code = 200
-        return plan(spec)
+        return plan(submitted.spec)
     with database.transaction() as session:
         record = experiments.create(
             session,
-            spec,
+            submitted.spec,
             owner=principal.owner,
             idempotency_key=idempotency_key,
-            request_hash=document.digest,
-            provenance=provenance,
+            request_hash=submitted.digest,
+            provenance=submitted.provenance,
         )
+        note(session, record.id)
         answer = experiment_answer(session, record)
-    log.info("experiment submitted", experiment_id=record.id, queue=spec.execution.queue)
+    log.info("experiment submitted", experiment_id=record.id, queue=submitted.spec.execution.queue)
     response.headers["Location"] = f"{router.prefix}/{record.id}"
-    wake(spec.execution.queue)
+    wake(submitted.spec.execution.queue)
     return answer
 
 

@@ -7,6 +7,7 @@ from pydantic import AfterValidator
 
 from api.answers import key_answer
 from api.auth import Administrator, Reader, doorkeeper_of
+from api.deeds import Note
 from api.dependencies import Cursor, Store, printable
 from api.documents import Document, body_of, validate
 from api.problems import responses
@@ -20,11 +21,12 @@ KeyId = Annotated[str, Path(description="The key's id.", examples=["key_01k9x3zq
 
 
 @router.post("/keys", status_code=201, responses=responses(400, 413, 415, 422), openapi_extra=body_of("KeyRequest"), summary="Make a key")
-def create(_principal: Administrator, document: Document, database: Store) -> NewKey:
+def create(_principal: Administrator, document: Document, database: Store, note: Note) -> NewKey:
     """A key for an owner, new or known. The answer holds the key itself; it is not kept, and cannot be read again."""
     wanted = validate(KeyRequest, document.value)
     with database.transaction() as session:
         record, token = keys.create(session, owner=wanted.owner, scope=wanted.scope, name=wanted.name, expires_at=wanted.expires_at)
+        note(session, record.id)
     return NewKey(**key_answer(record).model_dump(), key=token.text)
 
 
@@ -37,10 +39,11 @@ def read_keys(_principal: Administrator, database: Store, limit: Limit = 50, cur
 
 
 @router.post("/keys/{key_id}/revoke", responses=responses(404, 422), summary="Revoke a key")
-def revoke(_principal: Administrator, key_id: KeyId, database: Store, request: Request) -> Key:
+def revoke(_principal: Administrator, key_id: KeyId, database: Store, note: Note, request: Request) -> Key:
     """End a key, within two seconds in every process; what it made stays. Safe to repeat."""
     with database.transaction() as session:
         record = keys.revoke(session, key_id)
+        note(session, key_id)
     doorkeeper_of(request).forget()
     return key_answer(record)
 

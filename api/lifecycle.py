@@ -6,6 +6,7 @@ from fastapi import APIRouter, BackgroundTasks
 
 from api.answers import experiment_answer
 from api.auth import Submitter
+from api.deeds import Note, Noting
 from api.dependencies import ExperimentId, Files, Store
 from api.documents import Document, body_of, validate
 from api.problems import responses
@@ -27,58 +28,62 @@ Change = Callable[[Session, str], ExperimentRecord]
     openapi_extra=body_of("ExperimentEdit"),
     summary="Change name, tags or priority",
 )
-def edit(principal: Submitter, experiment_id: ExperimentId, document: Document, database: Store) -> Experiment:
+def edit(principal: Submitter, experiment_id: ExperimentId, document: Document, database: Store, note: Note) -> Experiment:
     """Change what is given and leave the rest; a new priority holds for its runs, those retried later too."""
     changes = validate(ExperimentEdit, document.value)
     return _change(
         database,
         principal,
+        note,
         experiment_id,
         lambda session, id: experiments.edit(session, id, name=changes.name, tags=changes.tags, priority=changes.priority),
     )
 
 
 @router.post("/{experiment_id}/cancel", responses=responses(404, 409, 422), summary="Cancel")
-def cancel(principal: Submitter, experiment_id: ExperimentId, database: Store) -> Experiment:
+def cancel(principal: Submitter, experiment_id: ExperimentId, database: Store, note: Note) -> Experiment:
     """End what has not ended; a running run ends at its next round boundary. Safe to repeat; 409 when all runs have ended otherwise."""
-    return _change(database, principal, experiment_id, experiments.cancel)
+    return _change(database, principal, note, experiment_id, experiments.cancel)
 
 
 @router.post("/{experiment_id}/pause", responses=responses(404, 409, 422), summary="Pause")
-def pause(principal: Submitter, experiment_id: ExperimentId, database: Store) -> Experiment:
+def pause(principal: Submitter, experiment_id: ExperimentId, database: Store, note: Note) -> Experiment:
     """Stop until `resume`; a running run stops at its next round boundary. Safe to repeat; 409 when all runs have ended or are about to."""
-    return _change(database, principal, experiment_id, experiments.pause)
+    return _change(database, principal, note, experiment_id, experiments.pause)
 
 
 @router.post("/{experiment_id}/resume", responses=responses(404, 409, 422), summary="Resume")
-def resume(principal: Submitter, experiment_id: ExperimentId, database: Store, wake: Wake) -> Experiment:
+def resume(principal: Submitter, experiment_id: ExperimentId, database: Store, note: Note, wake: Wake) -> Experiment:
     """Queue the paused runs again; each goes on exactly where it stopped. Safe to repeat; 409 when all runs have ended or are about to."""
-    answer = _change(database, principal, experiment_id, experiments.resume)
+    answer = _change(database, principal, note, experiment_id, experiments.resume)
     wake(answer.specification["execution"]["queue"])
     return answer
 
 
 @router.post("/{experiment_id}/retry", responses=responses(404, 409, 422), summary="Retry")
-def retry(principal: Submitter, experiment_id: ExperimentId, database: Store, wake: Wake) -> Experiment:
+def retry(principal: Submitter, experiment_id: ExperimentId, database: Store, note: Note, wake: Wake) -> Experiment:
     """Queue the failed and cancelled runs again, from their last checkpoints. Safe to repeat; 409 when there is nothing to retry."""
-    answer = _change(database, principal, experiment_id, experiments.retry)
+    answer = _change(database, principal, note, experiment_id, experiments.retry)
     wake(answer.specification["execution"]["queue"])
     return answer
 
 
 @router.delete("/{experiment_id}", status_code=204, responses=responses(404, 422), summary="Delete")
-def delete(principal: Submitter, experiment_id: ExperimentId, database: Store, storage: Files, tasks: BackgroundTasks) -> None:
+def delete(principal: Submitter, experiment_id: ExperimentId, database: Store, note: Note, storage: Files, tasks: BackgroundTasks) -> None:
     """Remove an experiment with its rows and files, whatever its status; a worker that has one of its runs drops it at its next commit."""
     with database.transaction() as session:
         experiments.find(session, experiment_id, principal.sees)
         run_ids = experiments.delete(session, experiment_id)
+        note(session, experiment_id)
     tasks.add_task(_remove_files, storage, run_ids)
 
 
-def _change(database: Database, principal: Principal, experiment_id: str, change: Change) -> Experiment:
+def _change(database: Database, principal: Principal, note: Noting, experiment_id: str, change: Change) -> Experiment:
     with database.transaction() as session:
         experiments.find(session, experiment_id, principal.sees)
-        return experiment_answer(session, change(session, experiment_id))
+        record = change(session, experiment_id)
+        note(session, experiment_id)
+        return experiment_answer(session, record)
 
 
 def _remove_files(storage: Storage, run_ids: Sequence[str]) -> None:

@@ -30,6 +30,7 @@ class RequestLog:
             return
         given = Headers(scope=scope).get(REQUEST_ID, "")
         request_id = given if _FIT.fullmatch(given) else uuid4().hex
+        scope.setdefault("state", {})["request_id"] = request_id
         status, answered, seconds, began = 500, 0.0, 0.0, perf_counter()
 
         async def send_with_id(message: Message) -> None:

@@ -9,6 +9,7 @@ from fastapi import Depends, HTTPException, Query, Request
 from starlette.concurrency import run_in_threadpool
 
 from api.auth import Submitter
+from api.deeds import Noting
 from api.dependencies import NO_NUL, Configuration, IdempotencyKey
 from fedcore.settings import Settings
 from fedcore.storage import Storage
@@ -62,7 +63,9 @@ async def receive(request: Request, settings: Configuration) -> AsyncIterator[Bi
 Received = Annotated[BinaryIO, Depends(receive)]
 
 
-def keep(file: BinaryIO, label: Label, database: Database, storage: Storage, settings: Settings) -> tuple[DatasetRecord, bool]:
+def keep(
+    file: BinaryIO, label: Label, note: Noting, database: Database, storage: Storage, settings: Settings
+) -> tuple[DatasetRecord, bool]:
     """Check the upload in `file` and keep what it holds; says whether that is a new data set. Raises UploadError, IdempotencyError."""
     with tempfile.TemporaryDirectory(dir=_folder(settings)) as folder:
         kept = Path(folder) / "kept.npz"
@@ -85,6 +88,7 @@ def keep(file: BinaryIO, label: Label, database: Database, storage: Storage, set
                 owner=label.owner,
                 idempotency_key=label.idempotency_key,
             )
+            note(session, record.id)
     finally:
         if record is None or record.id != dataset_id:
             storage.delete(key)

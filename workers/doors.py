@@ -9,7 +9,7 @@ from fedcore import own_key
 from fedcore.access import LOCAL, Scope, Token
 from fedcore.errors import AuthenticationError
 from fedcore.settings import Settings
-from fedcore.store import keys, open_database
+from fedcore.store import audit, keys, open_database
 
 KEY_NAME = "the embedded stack's own"
 REFUSAL = (
@@ -32,6 +32,7 @@ def ensure_key(configured: Settings) -> str:
             except AuthenticationError:
                 pass  # Revoked, or that of another database: a new one is made.
         record, token = keys.create(session, owner=LOCAL, scope=Scope.ADMIN, name=KEY_NAME)
+        audit.record(session, audit.Deed("fedq up", record.id, 201, LOCAL, "", socket.gethostname()))
     own_key.write(configured.home, token.text)
     return record.id
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import typer
 
-from api.cli import connection, datasets, keys, lifecycle, offers, operations, outcomes, status, submission
+from api.cli import audits, connection, datasets, keys, lifecycle, offers, operations, outcomes, status, submission
 from api.cli.backup import backup, restore
 from api.cli.demo import demo
 from api.cli.failures import MEANINGS, ExitCode, code_of, complain, explain
@@ -34,7 +34,7 @@ PANELS = {
     ),
     "Results": (outcomes.results, outcomes.figure, outcomes.model),
     "What there is": (offers.presets, offers.catalogue, operations.queue, operations.workers),
-    "Service": (up, demo, migrate, backup, restore, keys.me),
+    "Service": (up, demo, migrate, backup, restore, keys.me, audits.audit),
 }
 
 

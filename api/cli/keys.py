@@ -1,7 +1,9 @@
 """`fedq key create`, `list`, `revoke`; `fedq me`."""
 
 from datetime import UTC, datetime, timedelta
+from getpass import getuser
 from itertools import islice
+from socket import gethostname
 from typing import Annotated
 
 import typer
@@ -66,7 +68,7 @@ def app() -> typer.Typer:
 
 def _create_direct(owner: str, scope: Scope, name: str, expires_at: datetime | None) -> str:
     """A key, written to the database without asking a service."""
-    from fedcore.store import UNAVAILABLE, keys, open_database, upgrade
+    from fedcore.store import UNAVAILABLE, audit, keys, open_database, upgrade
 
     wanted, configured = _checked(owner, scope, name, expires_at), settings()
     if configured.database_url is None:
@@ -74,7 +76,8 @@ def _create_direct(owner: str, scope: Scope, name: str, expires_at: datetime | N
     try:
         upgrade(configured.database)
         with open_database(configured.database).transaction() as session:
-            _, token = keys.create(session, owner=wanted.owner, scope=wanted.scope, name=wanted.name, expires_at=wanted.expires_at)
+            record, token = keys.create(session, owner=wanted.owner, scope=wanted.scope, name=wanted.name, expires_at=wanted.expires_at)
+            audit.record(session, audit.Deed("fedq key create --direct", record.id, 201, getuser(), "", gethostname()))
     except UNAVAILABLE as error:
         complain(f"the database does not answer: {error}")
         raise typer.Exit(ExitCode.UNREACHABLE) from error

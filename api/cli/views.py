@@ -8,7 +8,20 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from api.schemas import CatalogBlock, Dataset, Experiment, ExperimentSummary, Key, Me, Plan, PresetSummary, QueueDepth, Run, Worker
+from api.schemas import (
+    AuditEntry,
+    CatalogBlock,
+    Dataset,
+    Experiment,
+    ExperimentSummary,
+    Key,
+    Me,
+    Plan,
+    PresetSummary,
+    QueueDepth,
+    Run,
+    Worker,
+)
 from fedcore.status import Status
 
 STYLES = {Status.SUCCEEDED: "green", Status.RUNNING: "cyan", Status.FAILED: "red", Status.CANCELLED: "yellow", Status.PAUSED: "yellow"}
@@ -107,6 +120,13 @@ def keys(items: Sequence[Key]) -> Table:
     """API keys, one a line."""
     columns = ("key", "owner", "scope", "name", "ends (UTC)", "last used (UTC)")
     return table(columns, ((item.id, item.owner, item.scope, item.name, _end(item), _time(item.last_used_at)) for item in items))
+
+
+def audit(items: Sequence[AuditEntry]) -> Table:
+    """Entries of the audit log, one a line."""
+    columns = ("when (UTC)", "who", "what", "to", "answer", "from")
+    rows = ((f"{item.at:{TIME}}", item.owner, item.action, item.target, item.status, item.address) for item in items)
+    return table(columns, rows)
 
 
 def me(item: Me) -> RenderableType:

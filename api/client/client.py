@@ -18,6 +18,8 @@ from api.client.transport import Transport, given, walk
 from api.client.uploads import TIMEOUT_S as UPLOAD_TIMEOUT_S
 from api.client.uploads import Pieces, Upload, file_of, name_of
 from api.schemas import (
+    AuditEntry,
+    AuditPage,
     Catalog,
     Dataset,
     DatasetPage,
@@ -286,6 +288,10 @@ class Client:
     def revoke_key(self, id: str) -> Key:
         """End a key. For administrators."""
         return self._transport.send(Key, "POST", f"{KEYS}/{id}/revoke")
+
+    def audit(self, *, owner: str | None = None, target: str | None = None) -> Iterator[AuditEntry]:
+        """Who changed what, or tried to, newest first, fetched page by page. For administrators."""
+        return walk(lambda cursor: self._transport.read(AuditPage, "/v1/audit", cursor=cursor, owner=owner, target=target))
 
     def _act(self, id: str, action: str) -> Experiment:
         return self._transport.send(Experiment, "POST", f"{EXPERIMENTS}/{id}/{action}")

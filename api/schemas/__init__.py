@@ -1,5 +1,6 @@
 """What the service answers with: one model per resource."""
 
+from api.schemas.audits import AuditEntry, AuditPage
 from api.schemas.base import Answer
 from api.schemas.catalog import Catalog, CatalogBlock, Kind, Preset, PresetList, PresetSummary
 from api.schemas.datasets import ClientSizes, Dataset, DatasetPage
@@ -16,6 +17,8 @@ __all__ = [
     "ArmPlan",
     "ArmResult",
     "ArmSummary",
+    "AuditEntry",
+    "AuditPage",
     "Catalog",
     "CatalogBlock",
     "Check",

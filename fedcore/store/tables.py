@@ -259,3 +259,22 @@ class KeyRecord(Base):
     revoked_at: Mapped[datetime | None]
     last_used_at: Mapped[datetime | None]
     """To the minute."""
+
+
+class AuditRecord(Base):
+    """A change, or an attempt at one. Names no row: it outlives them."""
+
+    __tablename__ = "audit"
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    """Sorts by age: its first characters are `at`."""
+    at: Mapped[datetime]
+    action: Mapped[str]
+    target: Mapped[str]
+    status: Mapped[int]
+    owner: Mapped[str]
+    key_id: Mapped[str] = mapped_column(String(40))
+    address: Mapped[str]
+    request_id: Mapped[str]
+
+    __table_args__ = (Index("audit_by_owner", "owner", "id"), Index("audit_by_target", "target", "id"))

@@ -33,15 +33,15 @@ def app(settings: Settings) -> FastAPI:
 
 
 @pytest.fixture
-def key(settings: Settings) -> str:
+def admin_key(settings: Settings) -> str:
     """The key of an administrator."""
     return key_for(settings.database)
 
 
 @pytest.fixture
-def http(app: FastAPI, key: str) -> Iterator[httpx.Client]:
+def http(app: FastAPI, admin_key: str) -> Iterator[httpx.Client]:
     """An administrator's client of the application."""
-    with calling(app, key) as client:
+    with calling(app, admin_key) as client:
         yield client
 
 

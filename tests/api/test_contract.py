@@ -76,8 +76,8 @@ def session(app: Any) -> Iterator[Session]:
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-def test_every_answer_is_as_described(case: AnyCase, known: dict[str, str], session: Session, key: str) -> None:
+def test_every_answer_is_as_described(case: AnyCase, known: dict[str, str], session: Session, admin_key: str) -> None:
     assert case.meta is not None
     if case.meta.generation.mode is GenerationMode.POSITIVE:
         case.path_parameters.update({name: value for name, value in known.items() if name in case.path_parameters})
-    case.call_and_validate(session=session, headers=bearer(key))
+    case.call_and_validate(session=session, headers=bearer(admin_key))

@@ -136,10 +136,10 @@ def test_a_name_is_needed_and_a_form_is_refused(http: httpx.Client) -> None:
 
 
 @pytest.fixture
-def narrow(settings: Settings, key: str) -> Iterator[httpx.Client]:
+def narrow(settings: Settings, admin_key: str) -> Iterator[httpx.Client]:
     """A client of a service that takes small uploads only."""
     limits = {"upload_max_bytes": 10_000, "upload_max_samples": 50, "upload_max_features": 3}
-    with calling(create_app(settings.model_copy(update={**limits, "upload_dir": settings.home / "uploads"})), key) as client:
+    with calling(create_app(settings.model_copy(update={**limits, "upload_dir": settings.home / "uploads"})), admin_key) as client:
         yield client
 
 
@@ -309,7 +309,9 @@ def test_the_api_process_holds_no_upload_and_loads_no_arrays_and_its_reader_hold
     assert readers_grown < held["features"].nbytes + 110e6
 
 
-def test_an_upload_that_breaks_off_leaves_nothing_and_no_error_in_the_log(app: FastAPI, key: str, settings: Settings, capsys: Any) -> None:
+def test_an_upload_that_breaks_off_leaves_nothing_and_no_error_in_the_log(
+    app: FastAPI, admin_key: str, settings: Settings, capsys: Any
+) -> None:
     waiting: list[Any] = [{"type": "http.request", "body": b"PK", "more_body": True}, {"type": "http.disconnect"}]
     sent: list[Any] = []
 
@@ -324,7 +326,7 @@ def test_an_upload_that_breaks_off_leaves_nothing_and_no_error_in_the_log(app: F
         "method": "POST",
         "path": "/v1/datasets",
         "query_string": b"name=mine",
-        "headers": [(b"authorization", f"Bearer {key}".encode())],
+        "headers": [(b"authorization", f"Bearer {admin_key}".encode())],
     }
     anyio.run(app, scope, receive, send)
     assert (sent[0]["status"], "error" in capsys.readouterr().out) == (400, False)

@@ -31,9 +31,9 @@ class Event(NamedTuple):
 
 
 @pytest.fixture
-def http(app: FastAPI, key: str, caplog: pytest.LogCaptureFixture) -> Iterator[httpx.Client]:
+def http(app: FastAPI, admin_key: str, caplog: pytest.LogCaptureFixture) -> Iterator[httpx.Client]:
     """A client of the application behind a real server, which must log no error."""
-    with serving(app) as url, httpx.Client(base_url=url, timeout=TIMEOUT_S, headers=bearer(key)) as client:
+    with serving(app) as url, httpx.Client(base_url=url, timeout=TIMEOUT_S, headers=bearer(admin_key)) as client:
         yield client
     assert [entry.message for entry in caplog.get_records("call") if entry.levelname == "ERROR"] == []
 

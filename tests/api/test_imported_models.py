@@ -18,9 +18,9 @@ OWN: Document = SYNTHETIC | {"problem": {**SYNTHETIC["problem"], "model": MODEL}
 
 
 @pytest.fixture
-def allowing(settings: Settings, key: str) -> Iterator[httpx.Client]:
+def allowing(settings: Settings, admin_key: str) -> Iterator[httpx.Client]:
     """A client of a service that allows models of one package."""
-    with calling(create_app(settings.model_copy(update={"models_allowed": ("ourlab.*",)})), key) as client:
+    with calling(create_app(settings.model_copy(update={"models_allowed": ("ourlab.*",)})), admin_key) as client:
         yield client
 
 

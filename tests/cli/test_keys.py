@@ -7,7 +7,7 @@ import pytest
 
 from fedcore.access import Token
 from fedcore.settings import settings
-from fedcore.store import keys, open_database
+from fedcore.store import audit, keys, open_database
 from tests.cli.conftest import Fedq
 from tests.support.access import key_for
 from tests.support.service import Service
@@ -47,7 +47,9 @@ def test_the_first_key_is_written_to_the_database_without_a_service(fedq: Fedq, 
     assert made.code == 0
     with closing(open_database(settings().database)) as database, database.reading() as session:
         record, _ = keys.verify(session, Token.parse(made.out.strip()))
+        (entry,) = audit.page(session).items
     assert (record.owner, record.scope) == ("root", "admin")
+    assert (entry.action, entry.target, entry.key_id) == ("fedq key create --direct", record.id, "")
 
 
 def test_a_key_for_nobody_is_refused_either_way(fedq: Fedq) -> None:
@@ -55,3 +57,9 @@ def test_a_key_for_nobody_is_refused_either_way(fedq: Fedq) -> None:
         refused = fedq("key", "create", "a b", *direct)
         assert refused.code == 2
         assert "owner" in refused.err
+
+
+def test_the_audit_log_is_shown(fedq: Fedq) -> None:
+    key_id = fedq("key", "create", "ann").out.strip()[3:29]
+    assert "POST /v1/keys" in fedq("audit", "--target", f"key_{key_id}").out
+    assert '"owner": "local"' in fedq("audit", "--limit", "1", "--json").out

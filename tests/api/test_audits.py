@@ -1,0 +1,113 @@
+"""The audit log: every change leaves an entry with who, what and whence; every refused attempt does; reading leaves none."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from api.app import create_app
+from fedcore.access import Scope
+from fedcore.settings import Settings
+from fedcore.store import Database, audit
+from tests.api.histories import TINY, submit
+from tests.documents import Document
+from tests.store.acts import read
+from tests.store.test_datasets import keep
+from tests.support.access import bearer, key_for
+from tests.support.asgi import calling
+from tests.uploads.files import arrays, npz
+
+DOCUMENT = create_app(Settings(_env_file=None)).openapi()
+MUTATIONS = {f"{method.upper()} {path}" for path, operations in DOCUMENT["paths"].items() for method in operations if method != "get"}
+BODIES: dict[str, Document] = {
+    "POST /v1/experiments": TINY,
+    "PATCH /v1/experiments/{experiment_id}": {"name": "renamed"},
+    "POST /v1/keys": {"owner": "cleo"},
+}
+
+
+@pytest.fixture
+def ann(app: FastAPI, settings: Settings) -> Iterator[httpx.Client]:
+    with calling(app, key_for(settings.database, "ann", Scope.SUBMIT)) as client:
+        yield client
+
+
+def _entries(rows: Database, **wanted: Any) -> list[tuple[str, str, int, str]]:
+    """Action, target, status and owner, oldest first."""
+    found = read(rows, audit.page, **wanted).items
+    return [(entry.action, entry.target, entry.status, entry.owner) for entry in reversed(found)]
+
+
+def test_every_change_is_noted_once_with_what_it_was_done_to(http: httpx.Client, rows: Database) -> None:
+    id = submit(http)["id"]
+    dataset = http.post("/v1/datasets", params={"name": "mine"}, content=npz(arrays())).json()["id"]
+    key = http.post("/v1/keys", json={"owner": "cleo"}).json()["id"]
+    things = {"experiment_id": id, "dataset_id": dataset, "key_id": key}
+    expected = [("POST /v1/experiments", id, 201), ("POST /v1/datasets", dataset, 201), ("POST /v1/keys", key, 201)]
+    calls = ["PATCH", "POST pause", "POST resume", "POST cancel", "POST retry", "DELETE"]
+    for method, _, act in (call.partition(" ") for call in calls):
+        action = f"{method} /v1/experiments/{{experiment_id}}" + (f"/{act}" if act else "")
+        expected.append((action, id, 204 if method == "DELETE" else 200))
+    expected += [("DELETE /v1/datasets/{dataset_id}", dataset, 204), ("POST /v1/keys/{key_id}/revoke", key, 200)]
+    for action, _, status in expected[3:]:
+        method, path = action.split(" ")
+        assert http.request(method, path.format(**things), json=BODIES.get(action)).status_code == status
+    assert _entries(rows) == [(*entry, "local") for entry in expected]
+    assert {action for action, *_ in expected} == MUTATIONS
+
+
+@pytest.mark.parametrize("action", sorted(MUTATIONS))
+def test_every_refused_attempt_is_noted(app: FastAPI, settings: Settings, rows: Database, http: httpx.Client, action: str) -> None:
+    things = {"experiment_id": submit(http)["id"], "dataset_id": keep(rows).id, "key_id": "key_0"}
+    method, path = action.split(" ")
+    with calling(app, key_for(settings.database, "bob", Scope.READ)) as bob:
+        assert bob.request(method, path.format(**things), json=BODIES.get(action)).status_code == 403
+    target = next((id for name, id in things.items() if name in path), "")
+    assert _entries(rows, owner="bob") == [(action, target, 403, "bob")]
+
+
+def test_what_was_refused_for_other_reasons_is_noted_too_and_what_strangers_ask_for_is_not(
+    ann: httpx.Client, http: httpx.Client, rows: Database
+) -> None:
+    id = submit(http)["id"]
+    assert ann.post(f"/v1/experiments/{id}/cancel").status_code == 404
+    assert ann.post("/v1/experiments", json={}).status_code == 422
+    assert ann.post("/v1/experiments", content=b"{").status_code == 400
+    assert ann.post("/v1/experiments", headers=bearer("guess"), json=TINY).status_code == 401
+    assert [entry[1:3] for entry in _entries(rows, owner="ann")] == [(id, 404), ("", 422), ("", 400)]
+
+
+def test_reading_and_trying_out_leave_nothing(http: httpx.Client, rows: Database) -> None:
+    http.get("/v1/experiments")
+    assert http.post("/v1/experiments", params={"dry_run": True}, json=TINY).status_code == 200
+    assert http.post("/nowhere").status_code == 404
+    assert _entries(rows) == []
+
+
+def test_an_entry_says_who_when_whence_and_under_which_id_the_request_is_logged(http: httpx.Client) -> None:
+    answer = http.post("/v1/experiments", json=TINY)
+    (entry,) = http.get("/v1/audit").json()["items"]
+    me = http.get("/v1/me").json()["key"]
+    assert (entry["owner"], entry["key_id"], entry["request_id"]) == ("local", me["id"], answer.headers["x-request-id"])
+    assert (entry["address"], entry["at"].endswith("Z")) == ("127.0.0.1", True)
+
+
+def test_the_log_is_read_in_pages_and_by_owner_and_target(ann: httpx.Client, http: httpx.Client) -> None:
+    ids = [submit(client)["id"] for client in (ann, http, ann)]
+    first = http.get("/v1/audit", params={"limit": 2}).json()
+    rest = http.get("/v1/audit", params={"limit": 2, "cursor": first["next"]}).json()
+    assert [entry["target"] for entry in (*first["items"], *rest["items"])] == ids[::-1]
+    assert rest["next"] is None
+    assert [entry["target"] for entry in http.get("/v1/audit", params={"owner": "ann"}).json()["items"]] == [ids[2], ids[0]]
+    assert [entry["owner"] for entry in http.get("/v1/audit", params={"target": ids[1]}).json()["items"]] == ["local"]
+
+
+def test_a_change_that_cannot_be_noted_is_not_made(http: httpx.Client, rows: Database) -> None:
+    from sqlalchemy import text
+
+    with rows.transaction() as session:
+        session.execute(text("ALTER TABLE audit RENAME TO elsewhere"))
+    assert http.post("/v1/experiments", json=TINY).status_code == 503
+    assert http.get("/v1/experiments").json()["items"] == []
