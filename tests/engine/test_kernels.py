@@ -1,5 +1,7 @@
 """Training in machine code against the same steps longhand, whatever the shapes."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcore.engine import kernels
+from fedcore.engine.kernels.routine import once
 from fedcore.problems.dense import LossName
 
 
@@ -144,6 +147,17 @@ def test_it_is_the_steps_longhand(case: Case) -> None:
     expected = longhand(case, data)
     np.testing.assert_allclose(trained(case, data), expected, rtol=tolerance, atol=tolerance)
     np.testing.assert_allclose(trained(case, data, delta=True), expected - data.x, rtol=tolerance, atol=2 * tolerance)
+
+
+def test_threads_that_need_the_same_code_at_once_get_the_same() -> None:
+    def make() -> object:
+        time.sleep(0.02)
+        return object()
+
+    made = once(make)
+    with ThreadPoolExecutor(4) as pool:
+        codes = [done.result() for done in [pool.submit(made) for _ in range(4)]]
+    assert len(set(map(id, codes))) == 1
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

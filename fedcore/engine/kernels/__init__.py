@@ -1,7 +1,6 @@
 """Local training of dense networks in machine code that is made for this machine and for the network at the first use."""
 
 from ctypes import CFUNCTYPE, c_int64
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from fedcore.engine.kernels.layout import Network, Numbers, aligned, network, padded
-from fedcore.engine.kernels.routine import Code, translate
+from fedcore.engine.kernels.routine import Code, once, translate
 from fedcore.engine.kernels.simd import Emitter
 from fedcore.engine.kernels.training import TASK, Trainer, room_for
 from fedcore.engine.kernels.values import WORD, Value
@@ -30,7 +29,7 @@ _function: Any = CFUNCTYPE(None, c_int64, c_int64, c_int64, c_int64)
 """It lets go of Python's lock while it runs."""
 
 
-@lru_cache(maxsize=256)
+@once
 def _code(net: Network, loss: LossName) -> Code:
     def body(emit: Emitter, counter: Value, tasks: Value, count: Value, room: Value) -> None:
         Trainer(emit, net, loss, room).work(counter, tasks, count)

@@ -1,8 +1,9 @@
 """Functions of vector code: translated for this machine when they are first called for a type of number, and then kept."""
 
 from collections.abc import Callable
-from functools import cache
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from functools import cache, wraps
+from threading import RLock
+from typing import Annotated, Any, NamedTuple, ParamSpec, TypeVar, get_type_hints
 
 import llvmlite.binding as llvm
 from llvmlite import ir
@@ -22,6 +23,23 @@ class Code(NamedTuple):
     """What it lives in, and as long."""
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+_TURN = RLock()
+
+
+def once(make: Callable[P, R]) -> Callable[P, R]:
+    """Made once for the same arguments and kept, by one thread at a time: code that other code calls must not be made twice."""
+    kept = cache(make)
+
+    @wraps(make)
+    def alone(*arguments: P.args, **named: P.kwargs) -> R:
+        with _TURN:
+            return kept(*arguments, **named)  # type: ignore[arg-type]
+
+    return alone
+
+
 def routine(write: Callable[..., None]) -> Callable[..., None]:
     """A function whose body is the code that `write` emits: other code calls it where `write` would have put the body.
 
@@ -37,7 +55,7 @@ def routine(write: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
-@cache
+@once
 def _translated(write: Callable[..., None], kinds: tuple[Any, ...], size: int) -> Code:
     """The code for numbers of `size` bytes."""
 
