@@ -8,8 +8,7 @@ import time
 
 import torch
 
-from fedcore import ExperimentSpec
-from fedcore.experiment import Simulation, run
+from fedcore import ExperimentSpec, Simulation, run
 
 
 def main() -> None:

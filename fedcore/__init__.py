@@ -6,20 +6,23 @@ for report in run(ExperimentSpec.model_validate(document)):
     print(report.round, report.train_loss)
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fedcore.spec import ExperimentSpec
 
 if TYPE_CHECKING:
-    from fedcore.experiment import RoundReport, Simulation, run
+    from fedcore.experiment import Simulation
+    from fedcore.gang import run
+    from fedcore.report import RoundReport
+
+_MODULES = {"RoundReport": "fedcore.report", "Simulation": "fedcore.experiment", "run": "fedcore.gang"}
 
 __all__ = ["ExperimentSpec", "RoundReport", "Simulation", "run"]
 
 
 def __getattr__(name: str) -> Any:
     """Import what needs torch only when it is asked for, so that the API process never does."""
-    if name in ("RoundReport", "Simulation", "run"):
-        import fedcore.experiment as module
-
-        return getattr(module, name)
-    raise AttributeError(f"module 'fedcore' has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'fedcore' has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)

@@ -1,10 +1,9 @@
-"""Runs: an experiment's arms and seeds carried out, round by round; no database, no queue."""
+"""A run: one arm of an experiment with one seed, carried out round by round; no database, no queue."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
 
@@ -14,61 +13,20 @@ from torch import Tensor
 from fedcore import checkpoint
 from fedcore.engine.allocation import keep_freed
 from fedcore.engine.clients import ClientTable
-from fedcore.engine.engines import ENGINES, pick
+from fedcore.engine.engines import ENGINES, pays, pick
+from fedcore.engine.gang import Trained, train
 from fedcore.engine.observation import Observation
-from fedcore.engine.round import Account, Server, Setting, client_vectors, close_round, open_round, start
+from fedcore.engine.round import Account, Opened, Server, Setting, client_vectors, close_round, open_round, start
 from fedcore.engine.traffic import Traffic
-from fedcore.errors import CheckpointError, SpecificationError
+from fedcore.errors import CheckpointError
 from fedcore.measures.selection import of_population, of_round
 from fedcore.problems import load_problem, trained_on
+from fedcore.report import RoundReport
 from fedcore.settings import settings
 from fedcore.spec import ExperimentSpec
 from fedcore.uploads.shelves import Shelf
 
 COLUMNS = ("train_loss", "test_loss", "test_accuracy")
-
-
-@dataclass(frozen=True, slots=True)
-class RoundReport:
-    """What is known of one round of one run; None where it was not evaluated or has no meaning for the problem."""
-
-    arm: int
-    seed: int
-    round: int
-    """Counted from 1; the measures are of the model after this round."""
-    local_steps: int
-    """Steps of the clients whose work reached the server."""
-    bytes_up: int
-    bytes_down: int
-    seconds: float
-    """Wall-clock time of the round, evaluation included."""
-    train_loss: float | None = None
-    """f(w) over the training data of all clients."""
-    test_loss: float | None = None
-    test_accuracy: float | None = None
-    """Share of the test samples classified right, 0 to 1."""
-    extra: Mapping[str, float | list[float]] = field(default_factory=dict)
-    """Other measures by name."""
-    diverged: bool = False
-    """The model or its loss is no longer finite; the run ends here."""
-
-
-def run(spec: ExperimentSpec, resume: Path | None = None) -> Iterator[RoundReport]:
-    """Carry out every arm with every seed, one after another; one report per round.
-
-    `resume` is a checkpoint to go on from, for a specification of a single run. Raises SpecificationError,
-    DataUnavailableError, or CheckpointError when the checkpoint belongs to another run.
-    """
-    arms = spec.arms()
-    if resume is not None and len(arms) * len(spec.seeds) != 1:
-        raise SpecificationError("/seeds", "a checkpoint resumes a single run; give one seed and no sweep")
-    for arm in arms:
-        for seed in spec.seeds:
-            simulation = Simulation(arm.spec, seed, arm=arm.index)
-            if resume is not None:
-                simulation.restore(resume.read_bytes())
-            while not simulation.finished:
-                yield simulation.advance()
 
 
 class Simulation:
@@ -101,12 +59,18 @@ class Simulation:
         population, word = len(problem.share), self._server.x.element_size()
         self._clients = ClientTable(client_vectors(self._setting.algorithm, self._server.x), population)
         self._traffic = Traffic(self._setting.algorithm, population, problem.dim, word)
-        self.round, self.diverged, self._simulated_seconds = 0, False, 0.0
+        self.round, self.diverged, self._simulated_seconds, self._seconds = 0, False, 0.0, 0.0
+        self.gang = 1
 
     @property
     def finished(self) -> bool:
         """All rounds are done, or the run has diverged."""
         return self.diverged or self.round >= self.spec.rounds
+
+    @property
+    def gang_pays(self) -> bool:
+        """Whether it is faster in a gang."""
+        return pays(self.engine)
 
     @property
     def data_source(self) -> str:
@@ -115,18 +79,28 @@ class Simulation:
 
     def advance(self) -> RoundReport:
         """Play the next round and report it."""
+        opened = self.begin()
+        return self.end(opened, *train([opened]))
+
+    def begin(self) -> Opened:
+        """Play the next round up to its training."""
         began = time.perf_counter()
-        self.round += 1
-        opened = open_round(self._setting, self._server, self._clients, self._traffic, self.round)
-        upload = self._setting.engine([opened.job])[0] if opened.job else None
-        self._server, account = close_round(opened, upload, self._clients, self._traffic)
+        opened = open_round(self._setting, self._server, self._clients, self._traffic, self.round + 1)
+        self._seconds = time.perf_counter() - began
+        return opened
+
+    def end(self, opened: Opened, trained: Trained) -> RoundReport:
+        """Play the round on from its training, and report it."""
+        began = time.perf_counter()
+        self.round, self.gang = opened.number, max(self.gang, trained.together)
+        self._server, account = close_round(opened, trained.upload, self._clients, self._traffic)
         measured = self._measure(account.observation)
         if account.simulated_seconds is not None:
             self._simulated_seconds += account.simulated_seconds
             measured["simulated_seconds"] = self._simulated_seconds
         finite = _finite(self._server.x)
         self.diverged = not finite or not isfinite(measured.get("train_loss", 0.0))  # type: ignore[arg-type]
-        return self._report(account, measured, time.perf_counter() - began)
+        return self._report(account, measured, self._seconds + trained.seconds + time.perf_counter() - began)
 
     def model(self) -> dict[str, Tensor]:
         """The global model's parameters, by the names of its module."""
@@ -142,7 +116,7 @@ class Simulation:
         tensors |= {f"clients.{name}": value for name, value in self._clients.state().items()}
         tensors |= {f"heard.{name}": torch.from_numpy(value) for name, value in self._traffic.state().items()}
         manifest = {"run": self._fingerprint, "round": self.round, "clock": server.clock, "diverged": self.diverged}
-        manifest |= {"simulated_seconds": self._simulated_seconds, "tuning": dict(server.tuning)}
+        manifest |= {"simulated_seconds": self._simulated_seconds, "tuning": dict(server.tuning), "gang": self.gang}
         return checkpoint.dumps(tensors, manifest)
 
     def restore(self, data: bytes) -> None:
@@ -164,7 +138,7 @@ class Simulation:
         self._clients.load(_under("clients.", tensors))
         self._traffic.load({name: value.numpy() for name, value in _under("heard.", tensors).items()})
         self.round, self.diverged = manifest["round"], manifest["diverged"]
-        self._simulated_seconds = manifest["simulated_seconds"]
+        self._simulated_seconds, self.gang = manifest["simulated_seconds"], manifest.get("gang", 1)
 
     @property
     def _fingerprint(self) -> str:

@@ -40,6 +40,8 @@ class Settings(BaseSettings):
     """A worker that has not renewed its lease for this long has lost its run."""
     turn_seconds: Seconds = 60.0
     """A worker hands its run back after this long when others of the same priority wait."""
+    gang_size: Annotated[int, Field(ge=1)] = 8
+    """So many runs of one experiment are trained together at most, where that is faster than one after another."""
     attempts: Annotated[int, Field(ge=1)] = 3
     """A run that is lost or fails this often without finishing a round in between is failed."""
     queues: Words = ("default",)

@@ -32,6 +32,7 @@ def provenance(simulation: Simulation, device: str) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
         "threads": torch.get_num_threads(),
         "engine": simulation.engine,
+        "gang": simulation.gang,
         "precision": simulation.spec.precision,
         "data_source": simulation.data_source,
     }

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from fedcore.errors import StaleLeaseError
-from fedcore.experiment import RoundReport, Simulation
+from fedcore.experiment import Simulation
+from fedcore.report import RoundReport
 from fedcore.settings import Settings
 from fedcore.storage import Storage
 from fedcore.store import UNAVAILABLE, Control, Database, Session, runs

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Literal
 
+import torch
+
 from fedcore.core import Algorithm
 from fedcore.engine.assignment import Engine
 from fedcore.engine.compiled import compiled, suits
@@ -29,3 +31,8 @@ def pick(wanted: Literal["auto"] | EngineName, algorithm: Algorithm, problem: Pr
             "/execution/engine", "`compiled` is made for dense networks (`linear`, `logistic`, `mlp`) on a CPU; use `auto`"
         )
     return wanted
+
+
+def pays(engine: EngineName) -> bool:
+    """Whether runs go faster when the engine is given several at once: in one stack, or on threads that clients of one would not fill."""
+    return engine == "vectorised" or (engine != "reference" and torch.get_num_threads() > 1)

@@ -1,122 +1,92 @@
-"""The engine `vectorised`: all clients together, sorted by local steps, so that those who are done fall away."""
+"""The engine `vectorised`: all clients of all runs together, by descending steps, so that those who are done fall away."""
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
-from typing import NamedTuple
+from collections.abc import Hashable, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from fedcore.core import Algorithm, Local, Upload, Vectors
-from fedcore.data.plan import PADDING
-from fedcore.engine.assignment import Assignment, Ids, Job, select
+from fedcore.core import Upload
+from fedcore.engine.affine import pull
+from fedcore.engine.assignment import Ids, Job
+from fedcore.engine.descent import Number, descent, step_sizes
+from fedcore.engine.rows import Rows
 from fedcore.problems import Problem
+from fedcore.problems.base import Stackable
+
+CACHE_BYTES = 8 << 20
+"""Models in training take this much of a processor's caches at most: of larger stacks each step would come from memory."""
 
 
 def vectorised(jobs: Sequence[Job]) -> list[Upload]:
-    """Run by run."""
-    return [_train(job.algorithm, job.problem, job.assignment) for job in jobs]
+    """Those jobs in one stack that are of a kind."""
+    groups: dict[Hashable, list[int]] = {}
+    for index, job in enumerate(jobs):
+        groups.setdefault(_kind(job), []).append(index)
+    uploads: dict[int, Upload] = {}
+    for group in groups.values():
+        uploads |= zip(group, _train([jobs[index] for index in group]), strict=True)
+    return [uploads[index] for index in range(len(jobs))]
 
 
-def _train(algorithm: Algorithm, problem: Problem, assignment: Assignment) -> Upload:
-    """All clients at once, or as many as the problem has capacity for; longest first, so that those who are done fall away."""
-    order = np.argsort(-assignment.steps, kind="stable")
-    together = max(1, problem.capacity // _widest(assignment.batches))
-    groups = np.split(order, range(together, len(order), together))
-    uploads = [_train_together(algorithm, problem, assignment, group) for group in groups]
-    back = torch.from_numpy(np.argsort(order, kind="stable")).to(assignment.local.x.device)
-    return Upload(
-        delta=torch.cat([upload.delta for upload in uploads])[back],
-        memory=_take(_join([upload.memory for upload in uploads]), back),
-        shared=_take(_join([upload.shared for upload in uploads]), back),
-    )
+def _kind(job: Job) -> Hashable:
+    """What jobs of one stack must have in common; a rule of free form has a stack of its own."""
+    rule, rows = job.algorithm.rule, Rows.of([job])
+    if job.problem.kind is None or pull(rule) is None:
+        return id(job)
+    # Of batches whose widths are alike, so that there is little padding.
+    return job.problem.kind, rule.compares(), job.assignment.noise is None, rows.repeat, rows.widest.bit_length()
 
 
-def _train_together(algorithm: Algorithm, problem: Problem, assignment: Assignment, order: Ids) -> Upload:
-    """Step k works on the clients of `order` that have more than k steps; they come by descending steps."""
-    local = select(assignment.local, torch.from_numpy(order).to(assignment.local.x.device))
-    return algorithm.rule.finish(_advance(algorithm, problem, assignment, order, local), local)
+def _train(jobs: Sequence[Job]) -> list[Upload]:
+    """One stack after another, of as many rows as are best trained at a time."""
+    rows, problem = Rows.of(jobs), jobs[0].problem
+    clients, ids = _clients(jobs, rows)
+    together = _together(rows, problem)
+    parts = [slice(start, start + together) for start in range(0, len(rows), together)]
+    y = torch.cat([_advance(rows.cut(part), clients, ids[part], problem.capacity) for part in parts])
+    return [job.algorithm.rule.finish(own, job.assignment.local) for job, own in zip(jobs, rows.back(y), strict=True)]
 
 
-def _advance(algorithm: Algorithm, problem: Problem, assignment: Assignment, order: Ids, local: Local) -> Tensor:
-    """The local models [M, D] after the last step of each client, in `order`."""
-    y: Tensor = local.x.expand(len(order), -1)
-    velocity: Tensor | None = None
+def _together(rows: Rows, problem: Problem) -> int:
+    """How many rows train at a time: as many as there is memory for, and on a CPU, as fit into its caches."""
+    x, room = rows.jobs[0].assignment.local.x, problem.capacity // rows.widest
+    return max(1, room if x.is_cuda else min(room, CACHE_BYTES // x.nbytes))
+
+
+def _clients(jobs: Sequence[Job], rows: Rows) -> tuple[Stackable, Ids]:
+    """What the mini-batches of all rows are gathered from, and which of its clients each row is, [R]."""
+    problem = jobs[0].problem
+    if len(jobs) == 1:
+        return problem, jobs[0].assignment.clients[rows.place]
+    return problem.joined([(job.problem, job.assignment.clients) for job in jobs]), rows.number
+
+
+def _advance(rows: Rows, clients: Stackable, ids: Ids, capacity: int) -> Tensor:
+    """The local models [R, D] after each row's last step; step k works on the rows that have more than k."""
+    x = rows.spread([job.assignment.local.x for job in rows.jobs])
+    y, compares, recursion = x.clone(), rows.jobs[0].algorithm.rule.compares(), descent(rows, x)
     finished: list[Tensor] = []
-    solver, rule, sizes = algorithm.solver, algorithm.rule, assignment.sizes
-    for stretch in _stretches(assignment.steps[order], _room(problem, [assignment.batches[row] for row in order])):
+    for stretch in rows.stretches(capacity):
         active = stretch.active
         if active < len(y):
             finished.append(y[active:])
-            y, velocity = y[:active], None if velocity is None else velocity[:active]
-            local = select(local, slice(active))
-        rows = order[:active]
-        stacked = problem.stack(assignment.clients[rows], _batches(assignment, rows, stretch))
-        noise, pace = _noise(assignment, rows, stretch, y), rule.pace(local.steps)
-        for k in range(stretch.stop - stretch.start):
+            x, y = x[:active], y[:active]
+            recursion.cut(active)
+        stacked = clients.stack(ids[:active], rows.samples(stretch))
+        noise, sizes = rows.noise(stretch, y), step_sizes(rows, stretch, y)
+        for k, size in enumerate(sizes):
             grad = stacked.gradient(y, k)
-            if rule.compares():
-                grad = grad - stacked.gradient(local.x.expand(active, -1), k)
+            if compares:
+                grad = grad - stacked.gradient(x, k)
             elif noise is not None:
                 grad = grad + noise[:, k]
-            direction, velocity = solver.direction(rule, grad, y, velocity, local)
-            y = y.sub(direction if isinstance(pace, float) else pace * direction, alpha=sizes[stretch.start + k])
+            _descend(y, recursion.direction(grad, y), size)
     return torch.cat([y, *reversed(finished)])
 
 
-class _Stretch(NamedTuple):
-    """Consecutive steps in which the same clients are active."""
-
-    start: int
-    stop: int
-    active: int
-
-
-def _stretches(steps: Ids, batches: int) -> Iterator[_Stretch]:
-    """Cut the round where clients finish (`steps` descending), and where a stretch would hold more than so many batches."""
-    ends = [0, *np.unique(steps).tolist()]
-    for start, stop in pairwise(ends):
-        active = int((steps > start).sum())
-        length = max(1, batches // active)
-        for first in range(start, stop, length):
-            yield _Stretch(first, min(first + length, stop), active)
-
-
-def _room(problem: Problem, batches: list[Ids]) -> int:
-    """How many batches a stretch may hold; where all repeat, each is held once, however long the stretch."""
-    return sum(map(len, batches)) if _repeat(batches) else problem.capacity // _widest(batches)
-
-
-def _batches(assignment: Assignment, rows: Ids, stretch: _Stretch) -> Tensor:
-    """Sample indices [m, S, B] of a stretch; when every client repeats one batch, a view that repeats it."""
-    chosen = [assignment.batches[row] for row in rows]
-    repeated = _repeat(chosen)
-    length = stretch.stop - stretch.start
-    stacked = np.full((len(rows), 1 if repeated else length, _widest(chosen)), PADDING, np.int64)
-    for target, batch in zip(stacked, chosen, strict=True):
-        target[:, : batch.shape[1]] = batch[:1] if repeated else batch[stretch.start : stretch.stop]
-    return torch.from_numpy(stacked).expand(-1, length, -1)
-
-
-def _noise(assignment: Assignment, rows: Ids, stretch: _Stretch, like: Tensor) -> Tensor | None:
-    if assignment.noise is None:
-        return None
-    return torch.from_numpy(np.stack([assignment.noise[row][stretch.start : stretch.stop] for row in rows])).to(like)
-
-
-def _join(parts: list[Vectors]) -> Vectors:
-    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-
-
-def _take(vectors: Vectors, rows: Tensor) -> Vectors:
-    return {name: vector[rows] for name, vector in vectors.items()}
-
-
-def _repeat(batches: list[Ids]) -> bool:
-    """Whether every client sees one batch in all its steps."""
-    return all(batch.strides[0] == 0 for batch in batches)
-
-
-def _widest(batches: tuple[Ids, ...] | list[Ids]) -> int:
-    return max(int(batch.shape[1]) for batch in batches)
+def _descend(y: Tensor, direction: Tensor, size: Number) -> None:
+    """y <- y - size direction, in place."""
+    if isinstance(size, Tensor):
+        y.addcmul_(direction, size, value=-1)
+    else:
+        y.sub_(direction, alpha=size)

@@ -43,7 +43,8 @@ def load_problem(
     shape = data_shape(spec.dataset)
     data = divided(spec, seed, device, dtype, data_dir, shelf or local_shelf(data_dir))
     module = zoo.build(spec.model, shape.features, shape.outputs, seed, data.dataset.vectors).to(dtype)
-    return SupervisedProblem(data, module, loss_of(spec.model), spec.model.l2)
+    model = spec.model.model_dump_json(), shape.features, shape.outputs
+    return SupervisedProblem(data, module, loss_of(spec.model), spec.model.l2, model)
 
 
 def trained_on(problem: Problem, participation: AnyParticipation) -> Problem:

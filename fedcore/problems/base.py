@@ -1,9 +1,10 @@
 """A problem: data and model together, as the engines see them."""
 
-from collections.abc import Callable, Collection
-from typing import Literal, Protocol
+from collections.abc import Callable, Collection, Hashable, Sequence
+from typing import Any, Literal, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -12,7 +13,8 @@ from fedcore.problems.dense import DenseNetwork
 Ids = NDArray[np.int64]
 Values = dict[str, float | list[float]]
 WORKING_BYTES = 64 << 20
-"""What one computation may hold beside models and data sets."""
+"""What one computation on a CPU may hold beside models and data sets."""
+_SHARES_OF_GPU = 16
 Gradient = Callable[[Tensor, int, Tensor | None], Tensor]
 """As `Problem.gradient`."""
 EngineName = Literal["parallel", "vectorised"]
@@ -28,7 +30,15 @@ class Stacked(Protocol):
         ...
 
 
-class Problem(Protocol):
+class Stackable(Protocol):
+    """Clients whose mini-batches can be gathered."""
+
+    def stack(self, clients: Ids, batches: Tensor) -> Stacked:
+        """Gather `batches` [m, S, B] (each client's own sample indices; -1 is padding and weighs nothing) of `clients` [m]."""
+        ...
+
+
+class Problem(Stackable, Protocol):
     """sum_i p_i F_i(theta) over N clients, theta one flat vector [D]."""
 
     dim: int
@@ -40,9 +50,11 @@ class Problem(Protocol):
     views: int
     """In how many ways training may see a sample; i + n_i v is the client's sample i in view v. 1 where all are seen as they are."""
     capacity: int
-    """How many samples to work on at a time: with all that is computed from them they take about WORKING_BYTES."""
+    """How many samples to work on at a time: with all that is computed from them they take about as much as `working_bytes` says."""
     engine: EngineName
     """The faster of these engines for it."""
+    kind: Hashable
+    """What it has in common with problems whose clients can be stacked beside its own; None where it can have none."""
     gradient_noise: float
     """Deviation of the Gaussian noise that the engine adds to every local gradient."""
     data_source: str
@@ -65,8 +77,8 @@ class Problem(Protocol):
         """`gradient` to rounding, for one thread, while others use theirs: as fast as it can be had client by client."""
         ...
 
-    def stack(self, clients: Ids, batches: Tensor) -> Stacked:
-        """Gather `batches` [m, S, B] (each client's own sample indices; -1 is padding and weighs nothing) of `clients` [m]."""
+    def joined(self, cohorts: Sequence[tuple[Any, Ids]]) -> Stackable:
+        """Those clients of problems of one kind, this one among them: (problem, clients [M]) each, numbered one after another."""
         ...
 
     def client_gradients(self, theta: Tensor, clients: Ids) -> Tensor:
@@ -89,6 +101,13 @@ class Problem(Protocol):
         ...
 
 
-def capacity(sample_bytes: int) -> int:
-    """How many samples of `sample_bytes` each fit into WORKING_BYTES; at least one."""
-    return max(1, WORKING_BYTES // sample_bytes)
+def capacity(sample_bytes: int, device: torch.device) -> int:
+    """How many samples of `sample_bytes` each fit into what a computation on `device` may hold; at least one."""
+    return max(1, working_bytes(device) // sample_bytes)
+
+
+def working_bytes(device: torch.device) -> int:
+    """What one computation may hold beside models and data sets: on a GPU a share of its memory, so that it has much to do at once."""
+    if device.type != "cuda":
+        return WORKING_BYTES
+    return max(WORKING_BYTES, torch.cuda.get_device_properties(device).total_memory // _SHARES_OF_GPU)

@@ -2,7 +2,9 @@
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore.data.plan import PADDING
@@ -29,3 +31,10 @@ def without_views(batches: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
     """What `batches` [m, S, B] say of clients of `sizes` [m] whose samples are seen in several ways: which samples, in which views."""
     counts = sizes.to(batches.device)[:, None, None]
     return torch.where(batches == PADDING, PADDING, batches % counts), batches.clamp(min=0) // counts
+
+
+def rows_of(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rows start, start + 1, ... of clients of `sizes` [m] whose samples begin at `starts` [m], one after another."""
+    ends = np.cumsum(sizes)
+    rows: NDArray[np.int64] = np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes)
+    return rows

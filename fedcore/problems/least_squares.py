@@ -1,15 +1,16 @@
 """Least-squares clients, F_i(x) = 1/(2 n_i) |A_i x - b_i|^2 + ridge/2 |x|^2, by rows or exactly."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedcore.data.random import generator
-from fedcore.problems.base import VECTORISED, Gradient, Ids, Values, capacity
-from fedcore.problems.batches import locate
+from fedcore.problems.base import VECTORISED, Gradient, Ids, Stackable, Values, capacity
+from fedcore.problems.batches import locate, rows_of
 from fedcore.problems.quadratic import Floats, QuadraticProblem, drawn_optimum, spd
 from fedcore.spec.exact import GeneratedProblem, LeastSquares
 
@@ -29,6 +30,31 @@ class _Rows:
         return torch.bmm(error[:, None], rows).squeeze(1) + self.ridge * theta
 
 
+@dataclass(frozen=True)
+class _Clients:
+    """A [n, D] and b [n] of all clients, one after another."""
+
+    rows: Tensor
+    targets: Tensor
+    sizes: Ids
+    """[N] samples of each client."""
+    ridge: float
+
+    @cached_property
+    def starts(self) -> Ids:
+        """[N] where the samples of each client begin."""
+        return np.cumsum(self.sizes) - self.sizes
+
+    def some(self, clients: Ids) -> "_Clients":
+        """The `clients` [m] alone."""
+        chosen = torch.from_numpy(rows_of(self.starts[clients], self.sizes[clients])).to(self.rows.device)
+        return _Clients(self.rows[chosen], self.targets[chosen], self.sizes[clients], self.ridge)
+
+    def stack(self, clients: Ids, batches: Tensor) -> _Rows:
+        rows, weights = locate(batches, torch.from_numpy(self.starts[clients]).to(self.rows.device), self.rows.dtype)
+        return _Rows(self.rows[rows], self.targets[rows], weights, self.ridge)
+
+
 class LeastSquaresProblem:
     """Clients given by A_i [n_i, D] and b_i [n_i]; whatever needs no rows is asked of the same problem as a quadratic."""
 
@@ -36,12 +62,11 @@ class LeastSquaresProblem:
         """Keep the rows on the device of `x0` and in its type."""
         self.sizes = np.array([len(target) for target in targets], np.int64)
         self.dim, self.share = rows[0].shape[1], share
-        self.views, self.capacity, self.gradient_noise = 1, capacity(x0.nbytes), noise
+        self.views, self.capacity, self.gradient_noise = 1, capacity(x0.nbytes, x0.device), noise
         self.data_source, self.engine, self.dense = "least squares", VECTORISED, None
-        self._offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(self.sizes)[:-1]])).to(x0.device)
-        self._rows = torch.from_numpy(np.concatenate(rows)).to(x0)
-        self._targets = torch.from_numpy(np.concatenate(targets)).to(x0)
-        self._ridge = ridge
+        held, wanted = (torch.from_numpy(np.concatenate(parts)).to(x0) for parts in (rows, targets))
+        self.clients, self._ridge = _Clients(held, wanted, self.sizes, ridge), ridge
+        self.kind: Hashable = ("least squares", self.dim, ridge, x0.dtype, x0.device)
         self._exact = _as_quadratic(rows, targets, share, ridge, x0, noise)
 
     def initial(self) -> Tensor:
@@ -49,16 +74,20 @@ class LeastSquaresProblem:
 
     def gradient(self, theta: Tensor, client: int, samples: Tensor | None) -> Tensor:
         chosen = torch.arange(int(self.sizes[client]), device=theta.device) if samples is None else samples
-        chosen = chosen + self._offsets[client]
-        rows, targets = self._rows[chosen], self._targets[chosen]
+        chosen = chosen + int(self.clients.starts[client])
+        rows, targets = self.clients.rows[chosen], self.clients.targets[chosen]
         return rows.T @ (rows @ theta - targets) / len(chosen) + self._ridge * theta
 
     def replica(self) -> Gradient:
         return self.gradient
 
     def stack(self, clients: Ids, batches: Tensor) -> _Rows:
-        rows, weights = locate(batches, self._offsets[torch.from_numpy(clients).to(self._rows.device)], self._rows.dtype)
-        return _Rows(self._rows[rows], self._targets[rows], weights, self._ridge)
+        return self.clients.stack(clients, batches)
+
+    def joined(self, cohorts: Sequence[tuple["LeastSquaresProblem", Ids]]) -> Stackable:
+        parts = [problem.clients.some(clients) for problem, clients in cohorts]
+        sizes = np.concatenate([part.sizes for part in parts])
+        return _Clients(torch.cat([part.rows for part in parts]), torch.cat([part.targets for part in parts]), sizes, self._ridge)
 
     def client_gradients(self, theta: Tensor, clients: Ids) -> Tensor:
         return self._exact.client_gradients(theta, clients)

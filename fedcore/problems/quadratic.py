@@ -1,6 +1,6 @@
 """Quadratic clients, F_i(x) = 1/2 x' H_i x - e_i' x + c_i, with their minimiser in closed form."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore.data.random import generator
-from fedcore.problems.base import VECTORISED, Gradient, Ids, Values, capacity
+from fedcore.problems.base import VECTORISED, Gradient, Ids, Stackable, Values, capacity
 from fedcore.spec.exact import GeneratedProblem, Quadratic
 
 Floats = NDArray[np.float64]
@@ -27,6 +27,18 @@ class _Products:
         return torch.bmm(self.hessians, theta[:, :, None]).squeeze(-1) - self.linear
 
 
+@dataclass(frozen=True)
+class _Clients:
+    """H [N, D, D] and e [N, D]."""
+
+    hessians: Tensor
+    linear: Tensor
+
+    def stack(self, clients: Ids, batches: Tensor) -> _Products:
+        rows = torch.from_numpy(clients).to(self.linear.device)
+        return _Products(self.hessians[rows], self.linear[rows])
+
+
 class QuadraticProblem:
     """Clients given by (H [N, D, D], e [N, D], c [N]) and shares p [N]; each counts as one sample."""
 
@@ -35,9 +47,10 @@ class QuadraticProblem:
         hessians, linear, constants = (torch.from_numpy(array).to(x0) for array in coefficients)
         self.dim = linear.shape[1]
         self.share, self.sizes = share, np.ones(len(share), np.int64)
-        self.views, self.capacity, self.gradient_noise = 1, capacity(linear[0].nbytes), noise
+        self.views, self.capacity, self.gradient_noise = 1, capacity(linear[0].nbytes, x0.device), noise
         self.data_source, self.engine, self.dense = "quadratic", VECTORISED, None
-        self._hessians, self._linear, self._x0 = hessians, linear, x0
+        self.kind: Hashable = ("quadratic", self.dim, x0.dtype, x0.device)
+        self.clients, self._x0 = _Clients(hessians, linear), x0
         p = torch.from_numpy(share).to(linear)
         self._mean = torch.tensordot(p, hessians, 1), p @ linear, p @ constants
         self._optimum = torch.linalg.pinv(self._mean[0], hermitian=True) @ self._mean[1]
@@ -46,14 +59,17 @@ class QuadraticProblem:
         return self._x0.clone()
 
     def gradient(self, theta: Tensor, client: int, samples: Tensor | None) -> Tensor:
-        return self._hessians[client] @ theta - self._linear[client]
+        return self.clients.hessians[client] @ theta - self.clients.linear[client]
 
     def replica(self) -> Gradient:
         return self.gradient
 
     def stack(self, clients: Ids, batches: Tensor) -> _Products:
-        rows = torch.from_numpy(clients).to(self._linear.device)
-        return _Products(self._hessians[rows], self._linear[rows])
+        return self.clients.stack(clients, batches)
+
+    def joined(self, cohorts: Sequence[tuple["QuadraticProblem", Ids]]) -> Stackable:
+        hessians = torch.cat([problem.clients.hessians[torch.from_numpy(clients)] for problem, clients in cohorts])
+        return _Clients(hessians, torch.cat([problem.clients.linear[torch.from_numpy(clients)] for problem, clients in cohorts]))
 
     def client_gradients(self, theta: Tensor, clients: Ids) -> Tensor:
         return self.stack(clients, torch.empty(0)).gradient(theta.expand(len(clients), -1), 0)

@@ -1,6 +1,7 @@
 """Classification or regression: federated data and a model."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial, reduce
 
 import numpy as np
@@ -15,9 +16,10 @@ from fedcore.models.footprint import sample_bytes
 from fedcore.models.images import reads_channels_last
 from fedcore.models.recurrent import is_recurrent
 from fedcore.problems.automatic import Automatic
-from fedcore.problems.base import PARALLEL, VECTORISED, Gradient, Ids, Stacked, Values, capacity
+from fedcore.problems.base import PARALLEL, VECTORISED, Gradient, Ids, Stackable, Stacked, Values, capacity
 from fedcore.problems.chain import Chain, row_of
 from fedcore.problems.dense import dense_network
+from fedcore.problems.joined import data_kind, joined
 from fedcore.problems.loss import Loss
 from fedcore.problems.stacks import DenseStack, Gathered, LinearStack, ModuleStack, Recurrent
 
@@ -25,11 +27,14 @@ from fedcore.problems.stacks import DenseStack, Gathered, LinearStack, ModuleSta
 class SupervisedProblem:
     """F_i is the mean loss of client i's samples plus l2/2 |theta|^2; p_i is its share of all samples."""
 
-    def __init__(self, data: FederatedData, module: nn.Module, loss: Loss, l2: float) -> None:
-        """Take the module to the data: on their device and, where they are numbers, in their type."""
+    def __init__(self, data: FederatedData, module: nn.Module, loss: Loss, l2: float, model: Hashable = None) -> None:
+        """Take the module to the data: on their device and, where they are numbers, in their type.
+
+        Modules of one `model` differ only in their parameters; None is like no other.
+        """
         train = data.dataset.train
         dtype = train.features.dtype if train.features.is_floating_point() else None
-        self._data, self._module, self._loss, self._l2 = data, module.to(train.features.device, dtype), loss, l2
+        self.data, self._module, self._loss, self._l2 = data, module.to(train.features.device, dtype), loss, l2
         self._layout, self._recurrent = Layout(module), is_recurrent(module)
         self._plain = Automatic(self._module, self._layout, loss)
         on_cpu = train.features.device.type == "cpu"
@@ -39,22 +44,22 @@ class SupervisedProblem:
         self._dtype = next(module.parameters()).dtype
         self.dim, self.sizes = self._layout.dim, data.sizes
         self.share = data.sizes / data.sizes.sum()
-        self.capacity = capacity(sample_bytes(module, train.features[:1]))
+        self.capacity = capacity(sample_bytes(module, train.features[:1]), train.features.device)
         # Measured by `python -m bench engines`: stacked, small matrix products are many times as fast, convolutions slower.
         self.engine = VECTORISED if self._layout.depth else PARALLEL
         augmentation = data.dataset.augmentation
         self.views = augmentation.views if augmentation else 1
         self.dense = dense_network(data, self._layout, loss, l2)
         self.gradient_noise, self.data_source = 0.0, data.dataset.source
-        self._sizes = torch.from_numpy(data.sizes).to(train.labels.device)
-        self._starts = torch.from_numpy(data.offsets[:-1]).to(train.labels.device)
+        alike = model, type(loss), l2, self._dtype, train.features.device, data_kind(data)
+        self.kind: Hashable = None if model is None else alike
 
     def initial(self) -> Tensor:
         return self._layout.flat(self._module)
 
     def samples(self, client: int) -> Samples:
         """A copy of one client's training samples."""
-        return self._data.dataset.train.take(self._data.rows(client))
+        return self.data.dataset.train.take(self.data.rows(client))
 
     def gradient(self, theta: Tensor, client: int, samples: Tensor | None) -> Tensor:
         return self._gradient(self._plain, theta, client, samples)
@@ -64,19 +69,24 @@ class SupervisedProblem:
         return partial(self._gradient, chain or self._fast.replica())
 
     def _gradient(self, weighted: Automatic | Chain, theta: Tensor, client: int, samples: Tensor | None) -> Tensor:
-        rows = self._data.rows(client)
-        if samples is None:
-            chosen = self._data.dataset.train.take(rows)
-        else:
-            chosen = self._data.seen(rows[samples % len(rows)], samples // len(rows))
+        rows = self.data.rows(client)
+        train, seen = self.data.dataset.train, self.data.seen
+        chosen = train.take(rows) if samples is None else seen(rows[samples % len(rows)], samples // len(rows))
         weights = theta.new_full((len(chosen),), 1 / len(chosen))
         parts = zip(chosen.batches(self.capacity), torch.split(weights, self.capacity), strict=True)
         gradient = reduce(torch.add, (weighted(theta, batch.features, batch.labels, weight) for batch, weight in parts))
         return gradient.add_(theta, alpha=self._l2) if self._l2 else gradient
 
     def stack(self, clients: Ids, batches: Tensor) -> Stacked:
-        chosen = torch.from_numpy(clients).to(self._starts.device)
-        gathered = Gathered(self._data, self._starts[chosen], self._sizes[chosen], batches, self._dtype)
+        return self.stack_of(self.data, clients, batches)
+
+    def joined(self, cohorts: Sequence[tuple["SupervisedProblem", Ids]]) -> Stackable:
+        return _Clients(self, joined([(problem.data, clients) for problem, clients in cohorts]))
+
+    def stack_of(self, data: FederatedData, clients: Ids, batches: Tensor) -> Stacked:
+        """As `stack`, with the clients of another division."""
+        starts, ends = (torch.from_numpy(data.offsets[which]).to(data.order.device) for which in (clients, clients + 1))
+        gathered = Gathered(data, starts, ends - starts, batches, self._dtype)
         if self._layout.depth == 0:
             stacked = ModuleStack(gathered, self._plain.loss, self._l2, self.capacity)
             return Recurrent(stacked) if self._recurrent else stacked
@@ -105,8 +115,8 @@ class SupervisedProblem:
         """train_loss f(theta), test_loss, test_accuracy."""
         values: Values = {}
         if "train_loss" in measures:
-            values["train_loss"] = self._means(theta, self._data.held(self.capacity))[0] + 0.5 * self._l2 * float(theta.square().sum())
-        test = self._data.dataset.test
+            values["train_loss"] = self._means(theta, self.data.held(self.capacity))[0] + 0.5 * self._l2 * float(theta.square().sum())
+        test = self.data.dataset.test
         # Real labels are never met exactly, so their accuracy means nothing.
         meaningful = ("test_loss",) if test.labels.is_floating_point() else ("test_loss", "test_accuracy")
         wanted = [name for name in meaningful if name in measures]
@@ -117,12 +127,12 @@ class SupervisedProblem:
 
     @torch.no_grad()
     def client_accuracies(self, theta: Tensor) -> NDArray[np.float64] | None:
-        if self._data.dataset.train.labels.is_floating_point():
+        if self.data.dataset.train.labels.is_floating_point():
             return None
-        if self._data.owners is not None:
-            correct = self._correct(theta, self._data.dataset.test.batches(self.capacity))
-            return _means_of(correct, self._data.owners, len(self.sizes))
-        held = (self._data.dataset.train.take(rows) for rows in torch.split(self._data.order, self.capacity))
+        if self.data.owners is not None:
+            correct = self._correct(theta, self.data.dataset.test.batches(self.capacity))
+            return _means_of(correct, self.data.owners, len(self.sizes))
+        held = (self.data.dataset.train.take(rows) for rows in torch.split(self.data.order, self.capacity))
         return _means_of(self._correct(theta, held), np.repeat(np.arange(len(self.sizes)), self.sizes), len(self.sizes))
 
     def named(self, theta: Tensor) -> dict[str, Tensor]:
@@ -135,7 +145,7 @@ class SupervisedProblem:
 
     def _means(self, theta: Tensor, batches: Iterable[Samples], *, accuracy: bool = False) -> tuple[float, float]:
         """Mean loss over all samples of `batches` (of what clients hold it is f, since p_i = n_i / n) and, if asked for, accuracy."""
-        losses, correct, count = theta.new_zeros((), dtype=torch.float64), self._starts.new_zeros(()), 0
+        losses, correct, count = theta.new_zeros((), dtype=torch.float64), self.data.order.new_zeros(()), 0
         for samples in batches:
             scores = self._dense_scores(theta, samples.features) if self._layout.depth else self._fast.scores(theta, samples.features)
             losses += self._loss.total(scores, samples.labels)
@@ -152,6 +162,17 @@ class SupervisedProblem:
         for layer in others:
             scores = nn.functional.linear(scores.relu_(), layer[:, :-1], layer[:, -1])
         return scores
+
+
+@dataclass(frozen=True)
+class _Clients:
+    """The clients of any division, with the model and the loss of a problem."""
+
+    problem: SupervisedProblem
+    data: FederatedData
+
+    def stack(self, clients: Ids, batches: Tensor) -> Stacked:
+        return self.problem.stack_of(self.data, clients, batches)
 
 
 def _means_of(values: NDArray[np.bool_], owners: Ids, population: int) -> NDArray[np.float64]:

@@ -1,6 +1,6 @@
 """Li et al.'s transformation of an objective with unequal p_i into one with equal ones."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcore.problems.base import Gradient, Ids, Problem, Stacked, Values
+from fedcore.problems.base import Gradient, Ids, Problem, Stackable, Stacked, Values
 from fedcore.problems.dense import DenseNetwork
 
 
@@ -24,6 +24,18 @@ class _Scaled:
         return self.factors * self.stacked.gradient(theta, k)
 
 
+@dataclass(frozen=True)
+class _ScaledClients:
+    """Clients whose gradients are each times its own factor, [N, 1]."""
+
+    clients: Stackable
+    factors: Tensor
+
+    def stack(self, clients: Ids, batches: Tensor) -> Stacked:
+        rows = torch.from_numpy(clients).to(self.factors.device)
+        return _Scaled(self.clients.stack(clients, batches), self.factors[rows])
+
+
 class Transformed:
     """sum_i (1/N) F~_i with F~_i = p_i N F_i: the same objective f, and what each client minimises carries its p_i.
 
@@ -34,42 +46,48 @@ class Transformed:
     def __init__(self, problem: Problem) -> None:
         """Leave the data where they are."""
         population = len(problem.share)
-        self._problem, self._factors = problem, torch.from_numpy(problem.share * population).to(problem.initial())
+        self.problem, self._factors = problem, torch.from_numpy(problem.share * population).to(problem.initial())
         self.dim, self.sizes, self.share = problem.dim, problem.sizes, np.full(population, 1 / population)
         self.views, self.capacity, self.engine = problem.views, problem.capacity, problem.engine
         self.gradient_noise, self.data_source = problem.gradient_noise, problem.data_source
+        self.kind: Hashable = None if problem.kind is None else ("transformed", problem.kind)
 
     @property
     def dense(self) -> DenseNetwork | None:
-        given = self._problem.dense
+        given = self.problem.dense
         return given and replace(given, scale=self._factors.double().numpy(force=True))
 
     def initial(self) -> Tensor:
-        return self._problem.initial()
+        return self.problem.initial()
 
     def gradient(self, theta: Tensor, client: int, samples: Tensor | None) -> Tensor:
-        return self._scaled(self._problem.gradient, theta, client, samples)
+        return self._scaled(self.problem.gradient, theta, client, samples)
 
     def replica(self) -> Gradient:
-        return partial(self._scaled, self._problem.replica())
+        return partial(self._scaled, self.problem.replica())
 
     def stack(self, clients: Ids, batches: Tensor) -> Stacked:
-        return _Scaled(self._problem.stack(clients, batches), self._of(clients))
+        return _Scaled(self.problem.stack(clients, batches), self.scales(clients))
+
+    def joined(self, cohorts: Sequence[tuple["Transformed", Ids]]) -> Stackable:
+        stackable = self.problem.joined([(transformed.problem, clients) for transformed, clients in cohorts])
+        return _ScaledClients(stackable, torch.cat([transformed.scales(clients) for transformed, clients in cohorts]))
 
     def client_gradients(self, theta: Tensor, clients: Ids) -> Tensor:
-        return self._of(clients) * self._problem.client_gradients(theta, clients)
+        return self.scales(clients) * self.problem.client_gradients(theta, clients)
 
     def evaluate(self, theta: Tensor, measures: Collection[str]) -> Values:
-        return self._problem.evaluate(theta, measures)
+        return self.problem.evaluate(theta, measures)
 
     def client_accuracies(self, theta: Tensor) -> NDArray[np.float64] | None:
-        return self._problem.client_accuracies(theta)
+        return self.problem.client_accuracies(theta)
 
     def named(self, theta: Tensor) -> dict[str, Tensor]:
-        return self._problem.named(theta)
+        return self.problem.named(theta)
 
     def _scaled(self, gradient: Gradient, theta: Tensor, client: int, samples: Tensor | None) -> Tensor:
         return float(self._factors[client]) * gradient(theta, client, samples)
 
-    def _of(self, clients: Ids) -> Tensor:
+    def scales(self, clients: Ids) -> Tensor:
+        """[m, 1] the factors of `clients` [m]."""
         return self._factors[torch.from_numpy(clients).to(self._factors.device)][:, None]

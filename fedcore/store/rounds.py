@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, case, false, func, insert, or_, select
 from sqlalchemy.orm import Session
 
+from fedcore.report import RoundReport
 from fedcore.store.clock import now
 from fedcore.store.tables import Document, RoundRecord, RunRecord
-
-if TYPE_CHECKING:
-    from fedcore.experiment import RoundReport  # which loads torch, and the API reads rounds without it
 
 COLUMNS = ("train_loss", "test_loss", "test_accuracy", "local_steps", "bytes_up", "bytes_down", "seconds")
 """Measures with a column of their own; the others are in `extra`."""

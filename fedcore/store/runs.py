@@ -6,12 +6,13 @@ A claim carries a fence, and every write of a worker names it: a worker that los
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import ColumnElement, Executable, case, exists, func, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.errors import NotFoundError, StaleLeaseError
+from fedcore.report import RoundReport
 from fedcore.status import ENDED, Control, Request, Status
 from fedcore.store import tally, turn
 from fedcore.store.claim import Claim
@@ -19,9 +20,6 @@ from fedcore.store.clock import now
 from fedcore.store.lifecycle import APPLIED, settle
 from fedcore.store.rounds import append
 from fedcore.store.tables import ExperimentRecord, RunRecord
-
-if TYPE_CHECKING:
-    from fedcore.experiment import RoundReport
 
 _CONTROL = {Request.PAUSE: Control.PAUSE, Request.CANCEL: Control.CANCEL}
 

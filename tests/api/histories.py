@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 
 import httpx
 
-from fedcore.experiment import RoundReport, Simulation
+from fedcore.experiment import Simulation
+from fedcore.report import RoundReport
 from fedcore.spec import ExperimentSpec
 from fedcore.storage import Storage
 from fedcore.store import Database, runs

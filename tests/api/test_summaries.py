@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedcore.experiment import RoundReport
+from fedcore.report import RoundReport
 from fedcore.store import Database
 from fedcore.store.claim import Claim
 from tests.api.histories import TINY, TWO_ARMS, commit, submit, write

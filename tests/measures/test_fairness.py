@@ -49,7 +49,7 @@ def test_a_client_without_test_samples_does_not_count() -> None:
 
 
 def classified(problem: Any, theta: Tensor, samples: Samples) -> float:
-    scores: Tensor = problem._scores(theta, samples.features)
+    scores: Tensor = problem._plain.scores(theta, samples.features)
     return float((scores.argmax(1) == samples.labels).double().mean())
 
 
@@ -58,9 +58,9 @@ def test_accuracies_are_those_of_each_clients_test_samples(capacity: int, monkey
     """The last tenth of each client's samples, client by client."""
     problem: Any = load(SYNTHETIC["problem"])
     theta = torch.randn(problem.dim, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    tests = problem._data.dataset.test
-    counts = np.bincount(problem._data.owners).tolist()
-    assert (np.diff(problem._data.owners) >= 0).all()
+    tests = problem.data.dataset.test
+    counts = np.bincount(problem.data.owners).tolist()
+    assert (np.diff(problem.data.owners) >= 0).all()
     assert [int(0.9 * (size + count)) for size, count in zip(problem.sizes, counts, strict=True)] == problem.sizes.tolist()
     pieces = zip(tests.features.split(counts), tests.labels.split(counts), strict=True)
     expected = [classified(problem, theta, Samples(*piece)) for piece in pieces]
@@ -79,7 +79,7 @@ def test_where_tests_are_nobodys_they_are_those_of_its_training_samples(capacity
 
 def test_held_out_samples_are_their_clients() -> None:
     problem: Any = load({**DIGITS, "partition": {**DIGITS["partition"], "hold_out": 0.2}})
-    theta, data = problem.initial(), problem._data
+    theta, data = problem.initial(), problem.data
     own = [data.dataset.test.take(torch.from_numpy(np.flatnonzero(data.owners == client))) for client in range(20)]
     assert problem.client_accuracies(theta) == pytest.approx([classified(problem, theta, samples) for samples in own], rel=1e-15)
 

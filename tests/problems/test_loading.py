@@ -68,7 +68,7 @@ def test_the_data_are_called_what_they_are(files: Path) -> None:
 def test_by_key_tests_on_what_its_clients_made(files: Path) -> None:
     """Writer 1 alone has two or more letters of a to j in training and one in testing; writer 3 does not train at all."""
     problem = {"partition": {"clients": 1, "min_samples": 4}}
-    data = simulation("femnist", files, problem=problem)._setting.problem._data  # type: ignore[attr-defined]
+    data = simulation("femnist", files, problem=problem)._setting.problem.data  # type: ignore[attr-defined]
     assert data.sizes.tolist() == [4]
     assert data.dataset.test.labels.tolist() == [45, 38]
 
@@ -95,5 +95,5 @@ def test_a_share_of_every_clients_samples_may_be_tested_on(files: Path) -> None:
     problem = {"partition": {"kind": "iid", "clients": 2, "hold_out": 0.25}}
     shared = simulation("femnist", files, problem=problem, execution={"engine": "reference"})
     assert shared._setting.problem.sizes.tolist() == [4, 4]
-    assert len(shared._setting.problem._data.dataset.test) == 4  # type: ignore[attr-defined]
+    assert len(shared._setting.problem.data.dataset.test) == 4  # type: ignore[attr-defined]
     assert shared.advance().test_accuracy is not None

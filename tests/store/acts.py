@@ -5,7 +5,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pytest
 
-from fedcore.experiment import RoundReport
+from fedcore.report import RoundReport
 from fedcore.store import Control, Database, Request, Session, Status, experiments, recovery, runs
 from fedcore.store.claim import Claim
 from fedcore.store.tables import ExperimentRecord, RunRecord

@@ -16,7 +16,8 @@ from safetensors.torch import load
 from torch import Tensor
 
 from fedcore import ExperimentSpec
-from fedcore.experiment import RoundReport, Simulation
+from fedcore.experiment import Simulation
+from fedcore.report import RoundReport
 from fedcore.settings import Settings
 from fedcore.storage import Storage, open_storage
 from fedcore.store import ENDED, Database, Status, experiments, rounds, runs, workers

@@ -1,0 +1,29 @@
+"""What is reported of a round."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReport:
+    """What is known of one round of one run; None where it was not evaluated or has no meaning for the problem."""
+
+    arm: int
+    seed: int
+    round: int
+    """Counted from 1; the measures are of the model after this round."""
+    local_steps: int
+    """Steps of the clients whose work reached the server."""
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+    """Wall-clock time of the round, evaluation included."""
+    train_loss: float | None = None
+    """f(w) over the training data of all clients."""
+    test_loss: float | None = None
+    test_accuracy: float | None = None
+    """Share of the test samples classified right, 0 to 1."""
+    extra: Mapping[str, float | list[float]] = field(default_factory=dict)
+    """Other measures by name."""
+    diverged: bool = False
+    """The model or its loss is no longer finite; the run ends here."""
