@@ -15,6 +15,8 @@ import torch
 from fedcore.core import Algorithm, Rule, Upload
 from fedcore.engine.affine import adds, factors, offsets, pull
 from fedcore.engine.assignment import Ids, Job
+from fedcore.engine.gpu import launch
+from fedcore.engine.gpu.tiling import fits
 from fedcore.problems import Problem
 from fedcore.problems.dense import LossName
 
@@ -25,14 +27,16 @@ if TYPE_CHECKING:
 def suits(algorithm: Algorithm, problem: Problem) -> bool:
     """Whether this engine can train `problem` by `algorithm`."""
     data = problem.dense
-    return data is not None and data.features.device.type == "cpu" and pull(algorithm.rule) is not None
+    return data is not None and pull(algorithm.rule) is not None and (data.features.device.type == "cpu" or fits(data))
 
 
 def compiled(jobs: Sequence[Job]) -> list[Upload]:
     """Client by client, those of all jobs in one line, longest first, on as many threads as the tensor library has.
 
-    Neither the threads nor the other jobs change a bit.
+    Neither the threads nor the other jobs change a bit. On a GPU they are the programs of a launch.
     """
+    if jobs[0].assignment.local.x.is_cuda:
+        return launch.train(jobs)
     cohorts = [_Cohort(job) for job in jobs]
     for kind, alike in groupby(sorted(cohorts, key=lambda cohort: cohort.kind), key=lambda cohort: cohort.kind):
         _train(list(alike), *kind)

@@ -28,7 +28,8 @@ def pick(wanted: Literal["auto"] | EngineName, algorithm: Algorithm, problem: Pr
         return "compiled" if suits(algorithm, problem) else problem.engine
     if wanted == "compiled" and not suits(algorithm, problem):
         raise SpecificationError(
-            "/execution/engine", "`compiled` is made for dense networks (`linear`, `logistic`, `mlp`) on a CPU; use `auto`"
+            "/execution/engine",
+            "`compiled` is made for dense networks (`linear`, `logistic`, `mlp`) on a CPU and small `logistic` models on a GPU; use `auto`",
         )
     return wanted
 

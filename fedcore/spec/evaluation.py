@@ -62,7 +62,7 @@ class Execution(Block):
     """Higher goes first."""
     engine: Literal["auto", "reference", "parallel", "vectorised", "compiled"] = "auto"
     """`reference` loops over clients; `parallel` trains each on a core of its own; `vectorised` computes them together; `compiled` trains
-    dense networks (`linear`, `logistic`, `mlp`) in machine code, on CPUs; `auto` is the fastest: compiled where it can, parallel for
-    convolutional and recurrent models and those by import path, otherwise vectorised."""
+    dense networks (`linear`, `logistic`, `mlp`) in machine code, on GPUs `logistic` models of some thousand parameters only; `auto` is the
+    fastest: compiled where it can, parallel for convolutional and recurrent models and those by import path, otherwise vectorised."""
     precision: Literal["float32", "float64"] | None = None
     """Absent: float32, and float64 for exact problems."""

@@ -1,0 +1,94 @@
+"""How softmax regression is laid out on the chip of a GPU, and whether it fits there."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+
+from fedcore.problems.dense import DenseNetwork
+
+PARAMETER_BYTES = 64 << 10
+"""Of padded parameters; they and as much for the velocity are then half of a multiprocessor's registers."""
+SAMPLES, TILES, WIDTH = 16, 16, 16
+"""At most so many samples at a time, and so many warps for a client, each for so many columns or more."""
+INNER = 8
+"""The least that a product may sum over."""
+REGISTERS, PER_THREAD, WARP = 1 << 16, 168, 32
+"""Of 32 bits, on a multiprocessor and at most for a thread, so that small programs share a multiprocessor; threads of a warp."""
+RESERVED_BYTES = 2 << 10
+"""Of shared memory, for what passes between warps."""
+
+
+class Tiling(NamedTuple):
+    """Powers of two: samples taken at a time, classes, and tiles by columns of a tile, a warp each."""
+
+    samples: int
+    classes: int
+    tiles: int
+    width: int
+
+    def parameters(self) -> int:
+        """With their padding."""
+        return self.classes * self.tiles * self.width
+
+    def shared_bytes(self, itemsize: int, stages: int) -> int:
+        """Shared memory for numbers of `itemsize` bytes: the parameters, and samples that are loaded in so many stages."""
+        return self.parameters() * itemsize + stages * self.samples * self.tiles * self.width * itemsize + RESERVED_BYTES
+
+    def options(self, itemsize: int, shared_bytes: int) -> dict[str, int | bool]:
+        """What the kernel is compiled with for a GPU that grants a program so much shared memory: loads ahead of time, if they fit."""
+        stages = 2 if self.shared_bytes(itemsize, 2) <= shared_bytes else 1
+        # Left to itself, the assembler may settle on far fewer registers and spill most of the parameters.
+        registers = min(PER_THREAD, REGISTERS // (WARP * self.tiles))
+        return {"num_warps": self.tiles, "num_stages": stages, "maxnreg": registers, "enable_fp_fusion": True}
+
+
+def tiling(shape: tuple[int, int], batch: int) -> Tiling:
+    """For a model of `shape` C, d + 1 and batches of so many samples."""
+    columns = max(INNER, power(shape[1]))
+    tiles = min(TILES, max(1, columns // WIDTH))
+    return Tiling(min(SAMPLES, max(INNER, power(batch))), power(shape[0]), tiles, columns // tiles)
+
+
+def fits(data: DenseNetwork) -> bool:
+    """Whether it is softmax regression, a client fits on the chip of the GPU that the data are on, and Triton can launch kernels."""
+    features = data.features
+    if (
+        features.device.type != "cuda"
+        or len(data.widths) != 2
+        or data.loss != "cross_entropy"
+        or features.dtype not in {torch.float32, torch.float64}
+    ):
+        return False
+    laid_out, itemsize = tiling(shape_of(data), SAMPLES), features.element_size()
+    small = laid_out.parameters() * itemsize <= PARAMETER_BYTES
+    return small and laid_out.shared_bytes(itemsize, 1) <= shared_memory(features.device) and has_triton()
+
+
+def shape_of(data: DenseNetwork) -> tuple[int, int]:
+    """C, d + 1 of softmax regression: each row has the weights and the bias of a class."""
+    inputs, outputs = data.widths
+    return outputs, inputs + 1
+
+
+@lru_cache
+def shared_memory(device: torch.device) -> int:
+    """Bytes that a program may have."""
+    return int(torch.cuda.get_device_properties(device).shared_memory_per_block_optin)
+
+
+@lru_cache
+def has_triton() -> bool:
+    """Whether kernels can be compiled and launched here: Triton comes with PyTorch's CUDA builds, and its launcher needs a C compiler."""
+    try:
+        from triton.runtime import driver
+
+        driver.active.get_current_target()
+    except Exception:
+        return False
+    return True
+
+
+def power(number: int) -> int:
+    """The least power of two that is not below `number`."""
+    return 1 << (number - 1).bit_length()

@@ -1,0 +1,114 @@
+"""The GPU's kernel, carried out by Triton's interpreter on this machine's CPU: the same as the loop, for every algorithm."""
+
+import importlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import fedcore.engine.gpu
+from fedcore import Simulation
+from fedcore.engine.assignment import Job
+from fedcore.engine.engines import ENGINES
+from fedcore.engine.gpu import launch
+from fedcore.engine.round import open_round
+from fedcore.spec import ExperimentSpec
+from tests.documents import ALGORITHMS, SYNTHETIC, Document, merged, specification
+
+tl = pytest.importorskip("triton.language", reason="Triton comes with PyTorch's CUDA builds only")
+interpreter = pytest.importorskip("triton.runtime.interpreter")
+
+SHORT: Document = {
+    "local": {"epochs": None, "steps": 2},
+    "systems": {"stragglers": None, "steps": {"kind": "per_client", "values": [3, 1, 1, 1, 1, 1, 1, 2]}},
+    "participation": {"kind": "trace", "rounds": [[0, 7], [5, 7]]},
+    "rounds": 2,
+}
+"""The interpreter takes some hundredths of a second for a step."""
+WORK: dict[str, Document] = {
+    "momentum, weight decay and a proximal term": {
+        "local": {"lr": None, "optimizer": {"lr": 0.01, "momentum": 0.9, "weight_decay": 0.01, "prox_mu": 0.1}},
+        "problem": {"model": {"l2": 0.1}},
+    },
+    "full batches, in several parts, and the same in every step": {"local": {"batch_size": "full"}},
+    "short last batches and steps that shrink": {
+        "local": {"epochs": 1, "steps": None, "batch_size": 24, "lr_schedule": {"kind": "exponential", "gamma": 0.9}},
+        "systems": {"steps": None},
+        "rounds": 1,
+    },
+    "the transformed objective": {
+        "problem": {"model": {"l2": 0.1}},
+        "participation": {"kind": "without_replacement", "clients_per_round": 4, "transformed": True},
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The engine `compiled` is the GPU's, its kernel interpreted."""
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    for name in ("max", "sum", "zeros"):  # Triton's own kernels are what they were when it was imported
+        monkeypatch.setattr(tl, name, interpreter.InterpretedFunction(getattr(tl, name).fn))
+    name = "fedcore.engine.gpu.kernels"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setattr(fedcore.engine.gpu, "kernels", importlib.import_module(name), raising=False)
+    monkeypatch.setattr(launch, "shared_memory", lambda _: 227 << 10)
+    monkeypatch.setitem(ENGINES, "compiled", launch.train)
+    yield
+    del sys.modules[name]
+
+
+def model(simulation: Simulation) -> Tensor:
+    return torch.cat([parameter.flatten() for parameter in simulation.model().values()])
+
+
+def trained(spec: ExperimentSpec) -> Tensor:
+    simulation = Simulation(spec, seed=0)
+    while not simulation.finished:
+        simulation.advance()
+    return model(simulation)
+
+
+def short(engine: str, **changes: Any) -> ExperimentSpec:
+    return specification(merged(SYNTHETIC, SHORT), **merged({"execution": {"engine": engine}}, changes))
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
+def test_it_is_the_loop(kind: str) -> None:
+    algorithm = {"kind": kind}
+    torch.testing.assert_close(
+        trained(short("compiled", algorithm=algorithm)), trained(short("reference", algorithm=algorithm)), rtol=0, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("work", WORK)
+def test_it_is_the_loop_however_the_work_looks(work: str) -> None:
+    changes = merged({"algorithm": {"kind": "fedsvrg"}}, WORK[work])
+    torch.testing.assert_close(trained(short("compiled", **changes)), trained(short("reference", **changes)), rtol=0, atol=1e-12)
+
+
+def test_in_single_precision_it_is_the_loop_to_rounding() -> None:
+    single = {"execution": {"precision": "float32"}, "rounds": 1}
+    torch.testing.assert_close(
+        trained(short("compiled", **merged(single, {"execution": {"engine": "compiled"}}))),
+        trained(short("reference", **merged(single, {"execution": {"engine": "reference"}}))),
+        rtol=1e-5,
+        atol=1e-6,
+    )
+
+
+def job(seed: int, **changes: Any) -> Job:
+    simulation = Simulation(short("compiled", rounds=1, **changes), seed)
+    opened = open_round(simulation._setting, simulation._server, simulation._clients, simulation._traffic, 1)
+    assert opened.job is not None
+    return opened.job
+
+
+def test_who_else_is_in_a_launch_changes_no_bit() -> None:
+    jobs = [job(0), job(1, algorithm={"kind": "scaffold"}), job(0, algorithm={"kind": "fedsvrg"}), job(2, local={"steps": 1})]
+    for one, together in zip(jobs, launch.train(jobs), strict=True):
+        (alone,) = launch.train([one])
+        assert torch.equal(together.delta, alone.delta)
