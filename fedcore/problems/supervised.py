@@ -18,6 +18,7 @@ from fedcore.models.recurrent import is_recurrent
 from fedcore.problems.automatic import Automatic
 from fedcore.problems.base import PARALLEL, VECTORISED, Gradient, Ids, Stackable, Stacked, Values, capacity
 from fedcore.problems.chain import Chain, row_of
+from fedcore.problems.cores import Replicas, on_cores
 from fedcore.problems.dense import dense_network
 from fedcore.problems.joined import data_kind, joined
 from fedcore.problems.loss import Loss
@@ -95,7 +96,8 @@ class SupervisedProblem:
 
     def client_gradients(self, theta: Tensor, clients: Ids) -> Tensor:
         if not self._layout.depth:
-            return torch.stack([self.gradient(theta, int(client), None) for client in clients])
+            replicas = Replicas(self.replica)
+            return torch.stack(on_cores([partial(_full, replicas, theta, int(client)) for client in clients], theta.device))
         # Clients of like size together, so that there is little padding.
         order = np.argsort(-self.sizes[clients], kind="stable")
         gradients = [self._gradients_of(theta, clients[group]) for group in _groups(order, self.sizes[clients[order]], self.capacity)]
@@ -173,6 +175,11 @@ class _Clients:
 
     def stack(self, clients: Ids, batches: Tensor) -> Stacked:
         return self.problem.stack_of(self.data, clients, batches)
+
+
+def _full(replicas: Replicas, theta: Tensor, client: int) -> Tensor:
+    with replicas.one() as gradient:
+        return gradient(theta, client, None)
 
 
 def _means_of(values: NDArray[np.bool_], owners: Ids, population: int) -> NDArray[np.float64]:

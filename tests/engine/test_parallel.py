@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -59,6 +60,15 @@ def test_threads_change_no_bit_and_stay_as_they_were(changes: Document) -> None:
     together = trained("parallel", document, threads=2)
     assert torch.get_num_threads() == 2
     assert torch.equal(trained("parallel", document), together)
+
+
+def test_threads_change_no_bit_of_full_gradients() -> None:
+    problem = job(merged(DIGITS_CNN, SINGLE)).problem
+    torch.set_num_threads(2)
+    together = problem.client_gradients(problem.initial(), np.arange(4))
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(1)
+    assert torch.equal(problem.client_gradients(problem.initial(), np.arange(4)), together)
 
 
 def job(document: Document, **changes: Any) -> Job:
