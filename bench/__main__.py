@@ -8,12 +8,14 @@ COMMANDS = {
     "peers": ("bench.compare", "W1 to W5 against the plain PyTorch loop and other simulators"),
     "environments": ("bench.environments", "makes the other simulators' environments"),
     "limits": ("bench.limits", "what the machine can do"),
+    "population": ("bench.population", "a round by the number of clients"),
+    "seeds": ("bench.seeds", "five seeds in a gang against one by one"),
     "startup": ("bench.startup", "a run in a process that is warm, until its first round"),
     "service": ("bench.service", "what the service adds to a run"),
     "engines": ("bench.engines", "the engines against each other, by model"),
     "compressors": ("bench.compressors", "the compressors"),
 }
-ALONE = (["peers", "--contenders", "loop"], ["startup"], ["service"])
+ALONE = (["peers", "--contenders", "loop"], ["startup"], ["population"], ["seeds"], ["service"])
 
 
 def main() -> None:

@@ -79,9 +79,9 @@ def _row(entry: Entry, ours: Entry, floors: Sequence[float]) -> list[str]:
     ratios = [played.seconds / own.seconds for played, own in zip(entry.rounds, ours.rounds, strict=True)]
     return [
         f"{TITLES[entry.name]}, {entry.note}",
-        _numbers(seconds),
+        numbers(seconds),
         significant(1e6 * statistics.median(played.seconds / played.steps for played in entry.rounds)),
-        "" if entry is ours else _numbers(ratios),
+        "" if entry is ours else numbers(ratios),
         significant(entry.start_s, 2),
         significant(entry.first_s, 2),
         f"{entry.peak_bytes / 1e6:.0f}",
@@ -90,7 +90,8 @@ def _row(entry: Entry, ours: Entry, floors: Sequence[float]) -> list[str]:
     ]
 
 
-def _numbers(values: Sequence[float]) -> str:
+def numbers(values: Sequence[float]) -> str:
+    """Median and range."""
     return f"{significant(statistics.median(values))} ({significant(min(values))} to {significant(max(values))})"
 
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from bench import population, seeds
 from bench.export import export
 from bench.generated import images, plays
 from bench.operations import rounds_of
@@ -13,6 +14,7 @@ from bench.peers.fedq import FedQ
 from bench.peers.loop import Loop
 from bench.workloads import WORKLOADS, Workload
 from fedcore.data.shakespeare import TEXT, from_text
+from fedcore.spec.participation import Uniform
 
 
 def _small(name: str, local: dict[str, object], dataset: dict[str, object], model: dict[str, object]) -> Workload:
@@ -64,6 +66,18 @@ def test_data_are_written_once_and_again_when_others_are_asked_for(tmp_path: Pat
     other = images("other", (1, 4, 4), tmp_path / "data", sizes=np.array([11, 10, 12]))
     export(_small("T", workload.local, other, {"kind": "logistic"}), tmp_path, rounds=1)
     assert len(np.load(features)) == 33
+
+
+def test_populations_have_clients_of_one_size_and_the_same_cohort(tmp_path: Path) -> None:
+    specs = [population.workload(clients).spec(tmp_path) for clients in (20, 300)]
+    assert [spec.participation.cohort_size(300) for spec in specs if isinstance(spec.participation, Uniform)] == [20, 100]
+    cost = population.measure(20, 2, tmp_path)
+    assert len(cost.rounds_s) == 2
+
+
+def test_seeds_are_timed_in_a_gang_and_one_by_one(tmp_path: Path, workload: Workload) -> None:
+    alone, together = seeds.measure(workload.spec(tmp_path / "data"), tmp_path / "data", 2, 3, "cpu")
+    assert len(alone) == len(together) == 3
 
 
 def test_generated_plays_have_the_roles_and_windows_asked_for(tmp_path: Path) -> None:

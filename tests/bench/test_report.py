@@ -39,7 +39,7 @@ def test_a_page_without_the_markers_is_refused(tmp_path: Path) -> None:
 def test_the_page_on_performance_has_all_markers(tmp_path: Path) -> None:
     page = tmp_path / "performance.md"
     page.write_text(Path("docs/performance.md").read_text())
-    for name in ("machine", "W1", "W2", "W3", "W4", "W5", "startup"):
+    for name in ("machine", "W1", "W2", "W3", "W4", "W5", "startup", "seeds", "population"):
         report.put(page, name, "text")
 
 

@@ -1,0 +1,89 @@
+"""How the time of a round grows with the number of clients, the cohort being the same: softmax regression, 100 clients of 5 samples.
+
+Each population is measured in a process of its own.
+
+    python -m bench population [--clients 1000,1000000] [--rounds 30] [--write PAGE]
+"""
+
+import argparse
+import multiprocessing
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import psutil
+import torch
+
+from bench import report
+from bench.compare import HOME
+from bench.generated import images
+from bench.workloads import Workload
+from fedcore import Simulation
+
+SAMPLES = 5
+HEADINGS = ("clients", "a round, ms", "start, s", "checkpoint, MB", "resident, MB")
+
+
+class Cost(NamedTuple):
+    """Of one population."""
+
+    start_s: float
+    rounds_s: list[float]
+    checkpoint_bytes: int
+    resident_bytes: int
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print a row for each population, and put the table where asked."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench population", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--clients", type=_numbers, default=[1_000, 10_000, 100_000, 1_000_000], help="populations, separated by commas")
+    parser.add_argument("--rounds", type=int, default=30, help="timed rounds of each")
+    parser.add_argument("--home", type=Path, default=HOME, help="where data lie")
+    parser.add_argument("--write", type=Path, help="put the table into this page, between its markers")
+    options = parser.parse_args(arguments)
+    rows = []
+    for clients in options.clients:
+        with multiprocessing.get_context("spawn").Pool(1, torch.set_num_threads, (os.cpu_count() or 1,)) as pool:
+            rows.append(_row(clients, pool.apply(measure, (clients, options.rounds, options.home))))
+    text = report.table(HEADINGS, rows)
+    print(text, flush=True)
+    if options.write is not None:
+        report.put(options.write, "population", text)
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+def _row(clients: int, cost: Cost) -> list[str]:
+    megabytes = [f"{value / 1e6:.2f}" if value < 1e7 else f"{value / 1e6:.0f}" for value in cost[2:]]
+    return [f"{clients:,}", report.numbers([1e3 * seconds for seconds in cost.rounds_s]), report.significant(cost.start_s, 2), *megabytes]
+
+
+def measure(clients: int, rounds: int, home: Path) -> Cost:
+    """Start a run and play its rounds, the first untimed."""
+    spec = workload(clients).spec(home / "data")
+    began = time.perf_counter()
+    simulation = Simulation(spec, seed=0, data_dir=home / "data")
+    start_s = time.perf_counter() - began
+    simulation.advance()
+    seconds = [simulation.advance().seconds for _ in range(rounds)]
+    return Cost(start_s, seconds, len(simulation.checkpoint()), psutil.Process().memory_info().rss)
+
+
+def workload(clients: int) -> Workload:
+    """So many clients of SAMPLES samples, 100 a round, or all if they are fewer."""
+    sizes = np.full(clients, SAMPLES)
+    return Workload(
+        "population",
+        f"{clients:,} clients",
+        lambda folder: {"dataset": images(f"population-{clients}", (1, 4, 4), folder, sizes=sizes), "model": {"kind": "logistic"}},
+        {"lr": 0.01, "epochs": 20, "batch_size": SAMPLES},
+        min(100, clients),
+        0.0,
+    )
