@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 
@@ -12,8 +13,11 @@ from torch import Tensor
 
 from fedcore import checkpoint
 from fedcore.engine.allocation import keep_freed
+from fedcore.engine.assignment import Job
+from fedcore.engine.choice import Candidacy, Choice, choose
 from fedcore.engine.clients import ClientTable
-from fedcore.engine.engines import ENGINES, pays, pick
+from fedcore.engine.engines import ENGINES, EngineName, pays
+from fedcore.engine.experience import experience_at
 from fedcore.engine.gang import Trained, train
 from fedcore.engine.observation import Observation
 from fedcore.engine.round import Account, Opened, Server, Setting, client_vectors, close_round, open_round, start
@@ -41,8 +45,11 @@ class Simulation:
         device: str = "cpu",
         data_dir: Path | None = None,
         shelf: Shelf | None = None,
+        recorded: Choice | None = None,
     ) -> None:
         """Load the problem, users' own data from `shelf` or else from a folder of `data_dir`, and stand before the first round.
+
+        `recorded` is the engine of rounds that were played before; it goes on where it can.
 
         Raises DataUnavailableError when the data set is not on this machine, SpecificationError when it cannot be divided as asked.
         """
@@ -53,19 +60,24 @@ class Simulation:
         problem = load_problem(spec.problem, seed, device=device, dtype=dtype, data_dir=folder, shelf=shelf)
         self._problem = problem
         algorithm, trained = spec.build(), trained_on(problem, spec.participation)
-        self.engine = pick(spec.execution.engine, algorithm, trained)
-        self._setting = Setting(spec, seed, algorithm, trained, ENGINES[self.engine])
+        self._setting = Setting(spec, seed, algorithm, trained, ENGINES["reference"])
         self._server = start(self._setting)
         population, word = len(problem.share), self._server.x.element_size()
         self._clients = ClientTable(client_vectors(self._setting.algorithm, self._server.x), population)
         self._traffic = Traffic(self._setting.algorithm, population, problem.dim, word)
         self.round, self.diverged, self._simulated_seconds, self._seconds = 0, False, 0.0, 0.0
         self.gang = 1
+        self._choose(recorded)
 
     @property
     def finished(self) -> bool:
         """All rounds are done, or the run has diverged."""
         return self.diverged or self.round >= self.spec.rounds
+
+    @property
+    def engine(self) -> EngineName:
+        """What carries the run out."""
+        return self.choice.engine
 
     @property
     def gang_pays(self) -> bool:
@@ -117,6 +129,7 @@ class Simulation:
         tensors |= {f"heard.{name}": torch.from_numpy(value) for name, value in self._traffic.state().items()}
         manifest = {"run": self._fingerprint, "round": self.round, "clock": server.clock, "diverged": self.diverged}
         manifest |= {"simulated_seconds": self._simulated_seconds, "tuning": dict(server.tuning), "gang": self.gang}
+        manifest |= {"engine": self.choice.document()}
         return checkpoint.dumps(tensors, manifest)
 
     def restore(self, data: bytes) -> None:
@@ -135,10 +148,23 @@ class Simulation:
             tuning=manifest["tuning"],
             clock=manifest["clock"],
         )
+        self._choose(Choice.of(manifest["engine"]))
         self._clients.load(_under("clients.", tensors))
         self._traffic.load({name: value.numpy() for name, value in _under("heard.", tensors).items()})
         self.round, self.diverged = manifest["round"], manifest["diverged"]
         self._simulated_seconds, self.gang = manifest["simulated_seconds"], manifest.get("gang", 1)
+
+    def _choose(self, recorded: Choice | None) -> None:
+        """Settle on an engine; a run keeps it to its end, so that it ends in the same bits wherever it is interrupted."""
+        setting, candidacy = self._setting, Candidacy(self._setting.algorithm, self._setting.problem, self.spec.rounds, self._sample)
+        experience = experience_at(settings().engine_cache.expanduser())
+        self.choice = choose(self.spec.execution.engine, candidacy, experience, recorded=recorded)
+        self._setting = replace(setting, engine=ENGINES[self.choice.engine])
+
+    def _sample(self) -> Job | None:
+        """The training of the first round, as an engine sees it; nothing is changed."""
+        scratch = Traffic(self._setting.algorithm, len(self._problem.share), self._problem.dim, self._server.x.element_size())
+        return open_round(self._setting, self._server, self._clients, scratch, 1).job
 
     @property
     def _fingerprint(self) -> str:

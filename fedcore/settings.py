@@ -28,6 +28,8 @@ class Settings(BaseSettings):
     """State of the embedded stack: database, broker socket, checkpoints, models, logs."""
     data_dir: Path = Path("~/.cache/fedq/data")
     """Data sets, laid out as torchvision does (`MNIST/raw/...`)."""
+    engine_cache: Path = Path("~/.cache/fedq/engines.json")
+    """Where it is remembered which engine was the fastest. Where it cannot be written, each process measures for itself."""
     database_url: str | None = None
     """SQLAlchemy URL; absent, SQLite in `home`."""
     broker_url: str | None = None

@@ -27,6 +27,9 @@ from tests.support.service import Service, running_service
 # The same examples every time, however slow the machine.
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("repeatable")
+# What is measured here is nobody's experience.
+EXPERIENCE = tempfile.TemporaryDirectory()
+os.environ["FEDQ_ENGINE_CACHE"] = f"{EXPERIENCE.name}/engines.json"
 
 # Notes of running stacks are for the tests alone.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="fedq-state-")

@@ -10,6 +10,7 @@ from safetensors.torch import save
 from fedcore.experiment import Simulation
 from fedcore.store.claim import Claim
 
+ENGINE_CHOICE = "engine_choice"
 _LIBRARIES = ("fedq", "numpy", "torch")
 
 
@@ -33,6 +34,7 @@ def provenance(simulation: Simulation, device: str) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "engine": simulation.engine,
         "gang": simulation.gang,
+        ENGINE_CHOICE: simulation.choice.document(),
         "precision": simulation.spec.precision,
         "data_source": simulation.data_source,
     }

@@ -3,12 +3,14 @@
 from pathlib import Path
 
 from fedcore import ExperimentSpec
+from fedcore.engine.choice import Choice
 from fedcore.experiment import Simulation
 from fedcore.spec.experiment import Arm
 from fedcore.store.claim import Claim
 from fedcore.store.tables import Document
 from fedcore.uploads.shelves import Shelf
 from workers.checkpoints import Checkpoints
+from workers.outcome import ENGINE_CHOICE
 
 
 class Simulations:
@@ -31,7 +33,7 @@ class Simulations:
         held = self._simulation if self._run_id == claim.run_id else None
         self.forget()
         if held is None or held.round != claim.done or held.spec != arm.spec:
-            held = Simulation(arm.spec, claim.seed, arm=claim.arm, device=self._device, data_dir=self._data_dir, shelf=self._shelf)
+            held = self._made(arm, claim)
             checkpoints.restore(held)
         self._run_id, self._simulation = claim.run_id, held
         return held
@@ -39,6 +41,17 @@ class Simulations:
     def forget(self) -> None:
         """Let go of the simulation: its run has ended, or its state is in doubt."""
         self._run_id = self._simulation = None
+
+    def _made(self, arm: Arm, claim: Claim) -> Simulation:
+        return Simulation(
+            arm.spec,
+            claim.seed,
+            arm=claim.arm,
+            device=self._device,
+            data_dir=self._data_dir,
+            shelf=self._shelf,
+            recorded=Choice.of(claim.provenance.get(ENGINE_CHOICE)),
+        )
 
     def _arm(self, claim: Claim) -> Arm:
         if self._document != claim.spec:

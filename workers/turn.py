@@ -75,7 +75,7 @@ class Turn:
         began = time.monotonic()
         key = self._checkpoints.save(simulation)
         try:
-            control = self._commit(reports, key)
+            control = self._commit(simulation, reports, key)
         except StaleLeaseError:
             self._checkpoints.drop(key)
             raise
@@ -95,14 +95,17 @@ class Turn:
             reports.append(simulation.advance())
         return reports
 
-    def _commit(self, reports: Sequence[RoundReport], key: str) -> Control:
+    def _commit(self, simulation: Simulation, reports: Sequence[RoundReport], key: str) -> Control:
         claim, settings = self._claim, self._resources.settings
+        made_with = provenance(simulation, self._resources.device)
         turn_over = time.monotonic() - self._began > settings.turn_seconds
 
         def write(session: Session, again: bool) -> Control:
             if again and runs.committed(session, claim, reports[-1].round):
                 return runs.renew(session, claim, settings.lease_seconds)
-            return runs.commit_slice(session, claim, reports, checkpoint=key, lease_s=settings.lease_seconds, turn_over=turn_over)
+            return runs.commit_slice(
+                session, claim, reports, checkpoint=key, lease_s=settings.lease_seconds, provenance=made_with, turn_over=turn_over
+            )
 
         return self._persist(write)
 

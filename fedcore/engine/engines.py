@@ -1,6 +1,7 @@
-"""The engines by name, and which of them carries a run out."""
+"""The engines by name: what each trains, and which is presumed to be the fastest."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -16,21 +17,47 @@ from fedcore.problems import Problem
 
 EngineName = Literal["reference", "parallel", "vectorised", "compiled"]
 
-ENGINES: Mapping[EngineName, Engine] = {"reference": reference, "parallel": parallel, "vectorised": vectorised, "compiled": compiled}
+
+def _anything(_algorithm: Algorithm, _problem: Problem) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What an engine says of itself."""
+
+    train: Engine
+    suits: Callable[[Algorithm, Problem], bool] = _anything
+    """Whether it can train this problem by this algorithm, where the problem is."""
+    made_for: str = "any problem"
+    contends: bool = True
+    """Whether `auto` may take it."""
+
+
+DECLARED: Mapping[EngineName, Declared] = {
+    "reference": Declared(reference, contends=False),
+    "parallel": Declared(parallel),
+    "vectorised": Declared(vectorised),
+    "compiled": Declared(compiled, suits, "dense networks (`linear`, `logistic`, `mlp`) on a CPU and small `logistic` models on a GPU"),
+}
+ENGINES: Mapping[EngineName, Engine] = {name: declared.train for name, declared in DECLARED.items()}
+
+
+def contenders(algorithm: Algorithm, problem: Problem) -> list[EngineName]:
+    """The engines that `auto` may take, the one that is presumed to be the fastest first.
+
+    Presumed by `python -m bench engines`: what is made for few problems, then the problem's own choice, then the others.
+    """
+    able = [name for name, declared in DECLARED.items() if declared.contends and declared.suits(algorithm, problem)]
+    return sorted(able, key=lambda name: (DECLARED[name].suits is _anything, name != problem.engine))
 
 
 def pick(wanted: Literal["auto"] | EngineName, algorithm: Algorithm, problem: Problem) -> EngineName:
-    """The engine that was asked for, or the fastest; raises SpecificationError where it is not made for the problem.
-
-    As measured by `python -m bench engines`: machine code where there is any, else the problem's own choice.
-    """
+    """The engine asked for, or the one presumed to be the fastest; raises SpecificationError where it is not made for the problem."""
     if wanted == "auto":
-        return "compiled" if suits(algorithm, problem) else problem.engine
-    if wanted == "compiled" and not suits(algorithm, problem):
-        raise SpecificationError(
-            "/execution/engine",
-            "`compiled` is made for dense networks (`linear`, `logistic`, `mlp`) on a CPU and small `logistic` models on a GPU; use `auto`",
-        )
+        return contenders(algorithm, problem)[0]
+    if not DECLARED[wanted].suits(algorithm, problem):
+        raise SpecificationError("/execution/engine", f"`{wanted}` is made for {DECLARED[wanted].made_for}; use `auto`")
     return wanted
 
 

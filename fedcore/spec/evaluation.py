@@ -63,6 +63,7 @@ class Execution(Block):
     engine: Literal["auto", "reference", "parallel", "vectorised", "compiled"] = "auto"
     """`reference` loops over clients; `parallel` trains each on a core of its own; `vectorised` computes them together; `compiled` trains
     dense networks (`linear`, `logistic`, `mlp`) in machine code, on GPUs `logistic` models of some thousand parameters only; `auto` is the
-    fastest: compiled where it can, parallel for convolutional and recurrent models and those by import path, otherwise vectorised."""
+    fastest, as a short measurement finds for the model, the cohort and the machine; it is recorded with the run's first rounds and never
+    changes within the run. Name an engine to have the same bits wherever a run is repeated."""
     precision: Literal["float32", "float64"] | None = None
     """Absent: float32, and float64 for exact problems."""

@@ -28,6 +28,8 @@ class Claim:
     """Where the state after round `done` is stored; None before the first."""
     queues: tuple[str, ...]
     """The queues its worker serves."""
+    provenance: Document
+    """What carried its committed rounds out; empty before the first."""
 
     @classmethod
     def of(cls, run: RunRecord, spec: Document, queues: Sequence[str]) -> Self:
@@ -46,6 +48,7 @@ class Claim:
             rounds=run.rounds,
             checkpoint=run.checkpoint,
             queues=tuple(queues),
+            provenance=run.provenance,
         )
 
     def at(self, done: int, checkpoint: str) -> Self:

@@ -77,11 +77,19 @@ def claim(session: Session, worker: str, queues: Sequence[str], lease_s: float) 
 
 
 def commit_slice(
-    session: Session, claim: Claim, reports: Sequence[RoundReport], *, checkpoint: str, lease_s: float, turn_over: bool = False
+    session: Session,
+    claim: Claim,
+    reports: Sequence[RoundReport],
+    *,
+    checkpoint: str,
+    lease_s: float,
+    provenance: Mapping[str, Any],
+    turn_over: bool = False,
 ) -> Control:
     """Store the rounds that follow `claim.done`, and where the state after them is; the lease runs on for `lease_s` seconds.
 
-    Says what comes next; after CONTINUE go on with `claim.at(done)`. `turn_over` lets runs of the same priority come first.
+    `provenance` is what carries the run out, for those who take it over. Says what comes next; after CONTINUE go on with
+    `claim.at(done)`. `turn_over` lets runs of the same priority come first.
     Raises StaleLeaseError when the run is no longer this claim's.
     """
     played = [report.round for report in reports]
@@ -91,6 +99,7 @@ def commit_slice(
     values = {
         "done": done,
         "checkpoint": checkpoint,
+        "provenance": dict(provenance),
         "lease_until": now(lease_s),
         "attempts": 0,
         "error": None,

@@ -73,7 +73,8 @@ def play(database: Database, held: Claim, count: int = 1, **options: Any) -> Con
 
 def record(database: Database, held: Claim, reports: Sequence[RoundReport], **options: Any) -> Control:
     """Commit a slice of these rounds; what comes next."""
-    return write(database, runs.commit_slice, held, reports, checkpoint=key(held, len(reports)), **({"lease_s": LEASE_S} | options))
+    given: dict[str, Any] = {"lease_s": LEASE_S, "provenance": {"engine": "vectorised"}} | options
+    return write(database, runs.commit_slice, held, reports, checkpoint=key(held, len(reports)), **given)
 
 
 def key(held: Claim, count: int) -> str:

@@ -13,7 +13,7 @@ from tests.store.acts import LEASE_S, claim, commit, finish, read, report, submi
 
 def commit_with(database: Database, held: Claim, **values: Any) -> Claim:
     """Commit one round whose report has `values`."""
-    write(database, runs.commit_slice, held, [report(held.done + 1, **values)], checkpoint="key", lease_s=LEASE_S)
+    write(database, runs.commit_slice, held, [report(held.done + 1, **values)], checkpoint="key", lease_s=LEASE_S, provenance={})
     return held.at(held.done + 1, "key")
 
 
@@ -57,7 +57,7 @@ def test_a_round_is_stored_once(database: Database) -> None:
 def test_rows_are_committed_with_their_run_or_not_at_all(database: Database) -> None:
     held = claim_new(database)
     with pytest.raises(AssertionError, match=r"rounds \[1, 3\]"):
-        write(database, runs.commit_slice, held, [report(1), report(3)], checkpoint="key", lease_s=LEASE_S)
+        write(database, runs.commit_slice, held, [report(1), report(3)], checkpoint="key", lease_s=LEASE_S, provenance={})
     assert read(database, rounds.after, held.run_id) == []
     assert read(database, runs.find, held.run_id).done == 0
 

@@ -3,6 +3,7 @@
 import pytest
 
 from fedcore.store import Status
+from fedcore.store.tables import RunRecord
 from tests.documents import merged
 from tests.workers.site import EXPERIMENT, Site, assert_undisturbed
 
@@ -43,6 +44,21 @@ def test_a_run_with_no_readable_checkpoint_is_played_again_from_the_start_to_the
     with embedded.runner() as runner:
         runner.work()
     assert_undisturbed(embedded, embedded.run(experiment))
+
+
+def test_a_run_goes_on_with_the_engine_that_its_first_slice_recorded(embedded: Site) -> None:
+    experiment = embedded.submit(merged(EXPERIMENT, {"rounds": 6, "execution": {"engine": "auto"}}), nudge=False)
+    _work_until(embedded, experiment, 1)
+    before = embedded.run(experiment)
+    assert before.provenance["engine_choice"]["engine"] == before.provenance["engine"] == "compiled"
+    elsewhere = {"engine": "parallel", "how": "measured", "seconds": {"parallel": 1e-5}}
+    with embedded.database.transaction() as session:
+        session.get_one(RunRecord, before.id).provenance = before.provenance | {"engine_choice": elsewhere}
+    embedded.storage.delete_prefix(before.id)
+    with embedded.runner() as runner:
+        runner.work()
+    after = embedded.run(experiment)
+    assert (after.status, after.provenance["engine"], after.provenance["engine_choice"]) == (Status.SUCCEEDED, "parallel", elsewhere)
 
 
 def test_two_checkpoints_of_a_run_are_kept(embedded: Site) -> None:

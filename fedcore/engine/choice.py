@@ -1,0 +1,119 @@
+"""Which engine carries a run out, and why."""
+
+import os
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from importlib.metadata import version
+from typing import Any, Literal
+
+import torch
+from pydantic import TypeAdapter, ValidationError
+
+from fedcore.core import Algorithm
+from fedcore.engine.assignment import Job
+from fedcore.engine.engines import DECLARED, EngineName, contenders, pick
+from fedcore.engine.experience import Experience
+from fedcore.engine.race import Play, fastest, play, race, round_seconds
+from fedcore.problems import Problem
+
+WORTH_S = 1.0
+"""A run whose training takes less is not worth a measurement."""
+_LIBRARIES = "fedq", "numpy", "torch", "numba"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An engine, and how it came to be the run's."""
+
+    engine: EngineName
+    how: Literal["forced", "presumed", "measured", "remembered"]
+    """`forced` by the specification; `presumed` to be the fastest, where there is no other or the run is too short to measure;
+    `measured` for this run; `remembered` from a run like it."""
+    seconds: Mapping[EngineName, float] | None = None
+    """Per local step, of the engines that were measured."""
+    instead_of: EngineName | None = None
+    """The engine that played the run's first rounds, where that cannot play on here: bits differ from there on."""
+
+    def document(self) -> dict[str, Any]:
+        """As it is recorded."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def of(cls, document: object) -> "Choice | None":
+        """What was recorded; None where that is nothing, or of a version with other engines."""
+        try:
+            return TypeAdapter(cls).validate_python(document)
+        except ValidationError:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidacy:
+    """What an engine is wanted for."""
+
+    algorithm: Algorithm
+    problem: Problem
+    rounds: int
+    sample: Callable[[], Job | None]
+    """The training of a first round, for nothing but to be measured; None where nobody takes part in it."""
+
+
+def choose(
+    wanted: Literal["auto"] | EngineName, candidacy: Candidacy, experience: Experience, recorded: Choice | None = None, play: Play = play
+) -> Choice:
+    """The engine of a run: the one asked for, or recorded with its earlier rounds, or else the fastest as measured or remembered.
+
+    Raises SpecificationError where the engine that was asked for is not made for the problem.
+    """
+    algorithm, problem = candidacy.algorithm, candidacy.problem
+    if wanted != "auto":
+        return Choice(pick(wanted, algorithm, problem), "forced")
+    if recorded is None:
+        return _fastest(candidacy, experience, play)
+    if DECLARED[recorded.engine].suits(algorithm, problem):
+        return recorded
+    return replace(_fastest(candidacy, experience, play), instead_of=recorded.engine)
+
+
+def _fastest(candidacy: Candidacy, experience: Experience, play: Play) -> Choice:
+    names = contenders(candidacy.algorithm, candidacy.problem)
+    job = candidacy.sample() if len(names) > 1 else None
+    if job is None:
+        return Choice(names[0], "presumed")
+    what = conditions(names, job)
+    if known := experience.recall(what):
+        return Choice(known.engine, "remembered", known.seconds)
+    round_s = experience.round_seconds(what, partial(round_seconds, names[0], job, play))
+    if candidacy.rounds * round_s < WORTH_S:
+        return Choice(names[0], "presumed")
+    seconds = race(names, job, round_s, play)
+    kept = experience.keep(what, fastest(names, seconds), seconds)
+    return Choice(kept.engine, "measured", kept.seconds)
+
+
+def conditions(names: list[EngineName], job: Job) -> dict[str, Any]:
+    """All that the fastest engine depends on; sizes that vary from round to round as powers of two."""
+    problem, assignment, solver = job.problem, job.assignment, job.algorithm.solver
+    x = assignment.local.x
+    return {
+        "engines": sorted(names),
+        "problem": type(problem).__name__,
+        "model": {name: list(value.shape) for name, value in problem.named(x).items()},
+        "capacity": problem.capacity,
+        "views": problem.views,
+        "rule": type(job.algorithm.rule).__name__,
+        "solver": [solver.momentum > 0, solver.weight_decay > 0, solver.prox_mu > 0],
+        "clients": len(assignment.clients).bit_length(),
+        "batch": max(int(batch.shape[1]) for batch in assignment.batches).bit_length(),
+        "steps": [int(assignment.steps.max()).bit_length(), int(assignment.steps.mean()).bit_length()],
+        "dtype": str(x.dtype),
+        "device": torch.cuda.get_device_name(x.device) if x.device.type == "cuda" else _processor(),
+        "threads": torch.get_num_threads(),
+        "versions": {name: version(name) for name in _LIBRARIES} | {"python": platform.python_version()},
+    }
+
+
+def _processor() -> str:
+    return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()} {os.cpu_count()} cores"

@@ -1,0 +1,104 @@
+"""Which engine was the fastest, remembered from run to run, in the process and on disk."""
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from fedcore.engine.engines import EngineName
+
+MOST = 500
+"""Entries kept on disk; those written last."""
+
+
+class Entry(BaseModel):
+    """The outcome of one measurement."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    engine: EngineName
+    seconds: dict[EngineName, float]
+    """Per local step."""
+    of: dict[str, Any]
+    """What was measured; for whoever reads the file."""
+
+
+class _File(BaseModel):
+    entries: dict[str, Entry]
+
+
+class Experience:
+    """Entries by key; what is on disk is a convenience, so nothing about it is ever an error."""
+
+    def __init__(self, path: Path | None) -> None:
+        """Keep entries at `path`, or in this process only."""
+        self._path = path
+        self._entries: dict[str, Entry] = {}
+        self._rounds: dict[str, float] = {}
+
+    def recall(self, what: Mapping[str, Any]) -> Entry | None:
+        """What is known of it."""
+        key = _key(what)
+        if key not in self._entries:
+            self._entries = _read(self._path) | self._entries
+        return self._entries.get(key)
+
+    def round_seconds(self, what: Mapping[str, Any], measure: Callable[[], float]) -> float:
+        """How long a round takes by the engine that is presumed to be the fastest: measured once, and not kept on disk."""
+        key = _key(what)
+        if key not in self._rounds:
+            self._rounds[key] = measure()
+        return self._rounds[key]
+
+    def keep(self, what: Mapping[str, Any], engine: EngineName, seconds: Mapping[EngineName, float]) -> Entry:
+        """Remember it; where another process has measured the same meanwhile, what it found stands."""
+        key, known = _key(what), _read(self._path)
+        self._entries = known | self._entries
+        entry = self._entries.setdefault(key, Entry(engine=engine, seconds=dict(seconds), of=dict(what)))
+        if key not in known:
+            _write(self._path, known | {key: entry})
+        return entry
+
+
+@cache
+def experience_at(path: Path | None) -> Experience:
+    """The process's experience, kept at `path`."""
+    return Experience(path)
+
+
+def _key(what: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+
+
+def _read(path: Path | None) -> dict[str, Entry]:
+    if path is None:
+        return {}
+    try:
+        return _File.model_validate_json(path.read_bytes()).entries
+    except (OSError, ValidationError):
+        return {}
+
+
+def _write(path: Path | None, entries: Mapping[str, Entry]) -> None:
+    """The file whole or not at all: a reader never sees half of it. Of two who write at once one wins, and the other measures again."""
+    if path is None or (path.exists() and not path.is_file()):
+        return
+    newest = dict(list(entries.items())[-MOST:])
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+        written = Path(name)
+        try:
+            with os.fdopen(handle, "w") as file:
+                file.write(_File(entries=newest).model_dump_json(indent=1))
+            written.replace(path)
+        except OSError:
+            written.unlink()
+            raise
