@@ -30,6 +30,8 @@ from api import (
 from api.auth import Doorkeeper
 from api.deeds import Refusals
 from api.feed import Feed
+from api.rates import Rates
+from api.shields import Shields
 from api.wakeups import Waker
 from fedcore.logs import configure
 from fedcore.settings import Settings
@@ -61,18 +63,20 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.settings = settings
     app.state.database = open_database(settings.database)
     app.state.doorkeeper = Doorkeeper(app.state.database)
+    app.state.rates = Rates(settings)
     app.state.storage = open_storage(settings.storage)
     app.state.feed = Feed(app.state.database)
     app.state.metrics = metrics.Metrics()
     app.state.upload_gate = CapacityLimiter(1)
     app.state.waker = Waker(settings.broker)
     for module in (experiments, lifecycle, runs, results, events, datasets, presets, catalog, operations, keys, audits):
-        app.include_router(module.router, responses=problems.responses(401, 403, 500, 503))
+        app.include_router(module.router, responses=problems.responses(401, 403, 429, 500, 503))
     for module in (health, metrics):
         app.include_router(module.router, responses=problems.responses(500, 503))
     app.add_api_route("/", lambda: RedirectResponse("/docs"), include_in_schema=False)
     problems.install(app)
     openapi.install(app)
+    app.add_middleware(Shields)
     app.add_middleware(Refusals, database=app.state.database)
     app.add_middleware(logs.RequestLog, metrics=app.state.metrics)
     return app
@@ -82,4 +86,5 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
     await app.state.feed.close()
+    await app.state.rates.close()
     app.state.database.close()

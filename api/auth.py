@@ -7,6 +7,7 @@ from fastapi import Depends, Request, Security
 from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
 
+from api.rates import Rates
 from fedcore.access import Principal, Scope, Token
 from fedcore.errors import AuthenticationError, ForbiddenError
 from fedcore.store import Database, keys
@@ -59,13 +60,15 @@ class Doorkeeper:
 
 
 async def identify(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Principal:
-    """Whoever sent the request; raises AuthenticationError."""
+    """Whoever sent the request; raises AuthenticationError and RateError."""
     if given is None:
         raise AuthenticationError("this needs an API key, as the header `Authorization: Bearer fq_...`")
     token, doorkeeper = Token.parse(given.credentials), doorkeeper_of(request)
     known = doorkeeper.recall(token)
     request.state.principal = known if known is not None else await run_in_threadpool(doorkeeper.verify, token)
     principal: Principal = request.state.principal
+    rates: Rates = request.app.state.rates
+    await rates.take(principal.key_id)
     return principal
 
 

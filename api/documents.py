@@ -10,15 +10,13 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 from fastapi import Depends, HTTPException, Request
 from pydantic import BaseModel, ValidationError
 
+from api.dependencies import Configuration
 from api.pointers import join
 from api.problems import InvalidRequestError, flaws_of
 from api.schemas import Flaw
 from fedcore import yamls
 from fedcore.errors import SpecificationError
 
-MAX_JSON_BYTES = 16 * 2**20
-MAX_YAML_BYTES = 2**20
-"""YAML is some fifty times slower to read; a larger document can be sent as JSON."""
 MAX_FLAWS = 100
 MAX_VALUES = 4_000_000
 """Counted with every use of a YAML alias, which else could unfold without end."""
@@ -51,9 +49,9 @@ def choose_media_type(request: Request) -> str:
 MediaType = Annotated[str, Depends(choose_media_type)]
 
 
-async def read(request: Request, media_type: MediaType) -> bytes:
+async def read(request: Request, media_type: MediaType, settings: Configuration) -> bytes:
     """The body. FastAPI's own limit would answer in plain text, so it is counted here."""
-    limit = MAX_YAML_BYTES if media_type == YAML else MAX_JSON_BYTES
+    limit, setting = (settings.yaml_max_bytes, "YAML") if media_type == YAML else (settings.json_max_bytes, "JSON")
     declared = request.headers.get("content-length", "0")
     size, chunks = int(declared) if declared.isdecimal() else 0, []
     if size <= limit:
@@ -64,7 +62,7 @@ async def read(request: Request, media_type: MediaType) -> bytes:
             if size > limit:
                 break
     if size > limit:
-        raise HTTPException(413, f"The body is larger than the {limit} bytes that {media_type} may have.")
+        raise HTTPException(413, f"The body is larger than the {limit} bytes that {media_type} may have (FEDQ_{setting}_MAX_BYTES).")
     return b"".join(chunks)
 
 

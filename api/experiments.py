@@ -56,7 +56,7 @@ class Submission(NamedTuple):
 
 
 def _submitted(principal: Submitter, document: Document, database: Store, settings: Configuration) -> Submission:
-    return Submission(*specification(document.value, database, settings.models_allowed, principal.sees), document.digest)
+    return Submission(*specification(document.value, database, settings, principal.sees), document.digest)
 
 
 Submitted = Annotated[Submission, Depends(_submitted)]

@@ -24,6 +24,7 @@ from fedcore.errors import (
     IdempotencyError,
     NotFoundError,
     PresetNotFoundError,
+    RateError,
     SpecificationError,
     UploadError,
 )
@@ -60,6 +61,7 @@ ANSWERS: dict[type[FedcoreError], Answer] = {
     NotFoundError: Answer(404, "not-found", "There is no such thing"),
     AuthenticationError: Answer(401, "unauthenticated", "An API key is needed"),
     ForbiddenError: Answer(403, "forbidden", "The API key does not allow this"),
+    RateError: Answer(429, "rate", "Too many requests"),
     ConflictError: Answer(409, "conflict", "Not possible in the present state"),
 }
 
@@ -154,8 +156,18 @@ def _fedcore(request: Request, error: Exception) -> Response:
         return _problem(request, answer, str(error), [Flaw(pointer=error.pointer, detail=error.detail)])
     if isinstance(error, UploadError):
         return _problem(request, answer, str(error), [Flaw(pointer=join([error.name] if error.name else []), detail=error.detail)])
-    headers = {"WWW-Authenticate": 'Bearer realm="FedQ"'} if isinstance(error, AuthenticationError) else None
-    return _problem(request, answer, str(error), headers=headers)
+    return _problem(request, answer, str(error), headers=_hints(error))
+
+
+def _hints(error: Exception) -> dict[str, str] | None:
+    """Headers that say what to do about it."""
+    match error:
+        case AuthenticationError():
+            return {"WWW-Authenticate": 'Bearer realm="FedQ"'}
+        case RateError(wait_s=wait_s):
+            return {"Retry-After": str(wait_s)}
+        case _:
+            return None
 
 
 def _unavailable(request: Request, error: Exception) -> Response:

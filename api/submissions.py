@@ -1,6 +1,5 @@
 """What `POST /v1/experiments` takes: a specification, or a preset with overrides."""
 
-from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -12,8 +11,10 @@ from api.problems import InvalidRequestError
 from api.schemas import Flaw
 from fedcore import presets
 from fedcore.errors import PresetNotFoundError, SpecificationError
+from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.allowance import refuse_foreign_models
+from fedcore.spec.limits import Limits, refuse_excess
 from fedcore.store import Database
 
 
@@ -29,31 +30,30 @@ class PresetSubmission(BaseModel):
     changes is replaced whole."""
 
 
-def specification(
-    document: Any, database: Database, models_allowed: Sequence[str], owner: str | None = None
-) -> tuple[ExperimentSpec, dict[str, Any]]:
+def specification(document: Any, database: Database, settings: Settings, owner: str | None = None) -> tuple[ExperimentSpec, dict[str, Any]]:
     """The specification that `document` submits, its uploaded data sets described, and where it came from, for the provenance.
 
     It may name the data sets of `owner`, or of anybody where none is given.
 
     Raises InvalidRequestError or SpecificationError with pointers into `document`, also for a model by an import path that none of
-    the patterns `models_allowed` covers: it would run on a worker, and is not imported here.
+    the patterns in `settings` covers (it would run on a worker, and is not imported here), and for what is larger than they allow.
     """
     if not (isinstance(document, dict) and "preset" in document):
-        return _validated(document, database, models_allowed, owner), {"fedq": version("fedq")}
+        return _validated(document, database, settings, owner), {"fedq": version("fedq")}
     submission = validate(PresetSubmission, document)
     try:
         preset = presets.load(submission.preset)
     except PresetNotFoundError as error:
         raise InvalidRequestError([Flaw(pointer="/preset", detail=str(error))]) from error
-    spec = _validated(presets.override(preset.spec, submission.overrides), database, models_allowed, owner, at="/overrides")
+    spec = _validated(presets.override(preset.spec, submission.overrides), database, settings, owner, at="/overrides")
     return spec, {"fedq": version("fedq"), "preset": preset.name, "preset_version": preset.version, "overrides": submission.overrides}
 
 
-def _validated(document: Any, database: Database, models_allowed: Sequence[str], owner: str | None, at: str = "") -> ExperimentSpec:
+def _validated(document: Any, database: Database, settings: Settings, owner: str | None, at: str = "") -> ExperimentSpec:
     spec = validate(ExperimentSpec, describe(document, database, owner, at), at)
     try:
-        refuse_foreign_models(spec, models_allowed)
+        refuse_foreign_models(spec, settings.models_allowed)
+        refuse_excess(spec, Limits(settings.max_runs, settings.max_rounds, settings.max_parameters))
     except SpecificationError as error:
         raise SpecificationError(at + error.pointer, error.detail) from error
     return spec

@@ -56,7 +56,7 @@ async def receive(request: Request, settings: Configuration) -> AsyncIterator[Bi
                     break
                 await run_in_threadpool(file.write, piece)
         if size > limit:
-            raise HTTPException(413, f"The file is larger than the {limit} bytes that an upload may have.")
+            raise HTTPException(413, f"The file is larger than the {limit} bytes that an upload may have (FEDQ_UPLOAD_MAX_BYTES).")
         yield file
 
 

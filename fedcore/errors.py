@@ -51,6 +51,14 @@ class ForbiddenError(FedcoreError):
     """The API key does not allow this."""
 
 
+class RateError(FedcoreError):
+    """The API key was used too often; the same may work `wait_s` seconds later."""
+
+    def __init__(self, message: str, wait_s: int) -> None:
+        super().__init__(message)
+        self.wait_s = wait_s
+
+
 class ConflictError(FedcoreError):
     """The request makes no sense in the present state of the experiment or run."""
 

@@ -68,6 +68,20 @@ class Settings(BaseSettings):
     """How processes log: `json`, an object a line; `text`, for people; `auto` takes `text` on a terminal and `json` elsewhere."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """What is not logged: anything below this level."""
+    json_max_bytes: Annotated[int, Field(ge=1)] = 16 << 20
+    """A request's body may have this many bytes as JSON."""
+    yaml_max_bytes: Annotated[int, Field(ge=1)] = 1 << 20
+    """A request's body may have this many bytes as YAML, which is some fifty times slower to read."""
+    max_runs: Annotated[int, Field(ge=1)] = 10_000
+    """Runs, arms times seeds, that an experiment may have; more than 10,000 none may."""
+    max_rounds: Annotated[int, Field(ge=1)] = 1_000_000
+    """Rounds that a run may be asked for; more than 1,000,000 none may."""
+    max_parameters: Annotated[int, Field(ge=1)] = 1_000_000_000
+    """Parameters that a model may have; more than 1,000,000,000 none may."""
+    rate_limit: Annotated[float, Field(ge=0)] = 200.0
+    """Requests a second that an API key may send in the long run; 0: as many as it likes."""
+    rate_burst: Annotated[int, Field(ge=1)] = 1_000
+    """Requests that an API key may send at once."""
     url: str = "http://127.0.0.1:8642"
     """The service that the client and the command line talk to."""
     api_key: str | None = None

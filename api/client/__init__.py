@@ -17,6 +17,7 @@ from api.client.errors import (
     NotFoundError,
     ServiceError,
     ServiceUnreachableError,
+    TooManyRequestsError,
     UnreadableDataError,
     UnreadableSpecificationError,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "Results",
     "ServiceError",
     "ServiceUnreachableError",
+    "TooManyRequestsError",
     "UnreadableDataError",
     "UnreadableSpecificationError",
 ]

@@ -45,6 +45,10 @@ class NotAllowedError(ServiceError):
     """The API key is missing, unknown, or does not allow this."""
 
 
+class TooManyRequestsError(ServiceError):
+    """The API key was used too often, even after waiting as long as the service asked."""
+
+
 class NotFoundError(ServiceError):
     """There is no such experiment, run, preset, data set or file."""
 
@@ -61,6 +65,7 @@ KINDS: dict[int, type[ServiceError]] = {
     HTTPStatus.CONFLICT: ConflictError,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: InvalidRequestError,
     HTTPStatus.UNPROCESSABLE_ENTITY: InvalidRequestError,
+    HTTPStatus.TOO_MANY_REQUESTS: TooManyRequestsError,
 }
 
 

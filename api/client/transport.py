@@ -17,6 +17,9 @@ FIRST_PAUSE_S = 0.2
 AWAY = frozenset({502, 503, 504})
 """What a proxy answers for a service that is starting, stopping or gone."""
 
+TOO_MANY = frozenset({429})
+LONGEST_WAIT_S = 30.0
+
 Model = TypeVar("Model", bound=BaseModel)
 Item = TypeVar("Item")
 Item_co = TypeVar("Item_co", covariant=True)
@@ -99,10 +102,10 @@ class Transport:
             except httpx.TransportError:
                 time.sleep(FIRST_PAUSE_S * 2**retry)
                 continue
-            if response.status_code not in AWAY:
+            if response.status_code not in AWAY | TOO_MANY:
                 return response
             response.close()
-            time.sleep(FIRST_PAUSE_S * 2**retry)
+            time.sleep(max(FIRST_PAUSE_S * 2**retry, _asked_to_wait_s(response)))
         return self._http.send(request, stream=True)
 
     def _away(self, error: Exception) -> ServiceUnreachableError:
@@ -121,6 +124,12 @@ def walk(page_at: Callable[[str | None], Page[Item]]) -> Iterator[Item]:
 def given(**params: Any) -> dict[str, Any]:
     """The parameters that are not None."""
     return {name: value for name, value in params.items() if value is not None}
+
+
+def _asked_to_wait_s(response: httpx.Response) -> float:
+    """How long the service asks to wait, as far as it makes sense to."""
+    asked = response.headers.get("Retry-After", "")
+    return min(float(asked), LONGEST_WAIT_S) if response.status_code in TOO_MANY and asked.isdecimal() else 0.0
 
 
 def _is_loopback(url: str) -> bool:

@@ -7,9 +7,11 @@ import httpx
 import pytest
 import yaml
 
-from api.documents import MAX_JSON_BYTES, MAX_YAML_BYTES
+from fedcore.settings import Settings
 from tests.api.histories import TINY
 from tests.documents import Document
+
+LIMITS = Settings(_env_file=None)
 
 
 def _dry_run(http: httpx.Client, body: bytes | Iterator[bytes], media_type: str | None = "application/json") -> httpx.Response:
@@ -57,7 +59,9 @@ def test_a_body_that_cannot_be_read_is_a_bad_request(http: httpx.Client, body: b
     assert answer.json()["detail"].startswith(f"The body is not {media_type}: ")
 
 
-@pytest.mark.parametrize(("limit", "media_type"), [(MAX_JSON_BYTES, "application/json"), (MAX_YAML_BYTES, "application/yaml")])
+@pytest.mark.parametrize(
+    ("limit", "media_type"), [(LIMITS.json_max_bytes, "application/json"), (LIMITS.yaml_max_bytes, "application/yaml")]
+)
 def test_a_body_above_the_limit_is_refused_whether_or_not_it_says_its_size(http: httpx.Client, limit: int, media_type: str) -> None:
     stream = (b" " * 2**16 for _ in range(limit // 2**16 + 1))
     for body in (b" " * (limit + 1), stream):

@@ -1,0 +1,34 @@
+"""How large an experiment may be that a service takes; the operator may narrow what a specification allows."""
+
+from dataclasses import dataclass
+
+from fedcore.errors import SpecificationError
+from fedcore.spec.experiment import ExperimentSpec
+from fedcore.spec.shapes import dimension
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most of each; the settings of the same names, with `max_` before them, say how much that is."""
+
+    runs: int
+    """Arms times seeds."""
+    rounds: int
+    """Of one run."""
+    parameters: int
+    """Of a model."""
+
+
+def refuse_excess(spec: ExperimentSpec, limits: Limits) -> None:
+    """Raise SpecificationError if `spec` has too many runs, or some arm of it too many rounds or parameters."""
+    arms = spec.arms()
+    _hold("/sweep", "runs (arms times seeds)", "RUNS", len(arms) * len(spec.seeds), limits.runs)
+    _hold("/rounds", "rounds", "ROUNDS", max(arm.spec.rounds for arm in arms), limits.rounds)
+    swept = any(path.partition(".")[0] == "problem" for path in spec.sweep)
+    problems = [arm.spec.problem for arm in arms] if swept else [spec.problem]
+    _hold("/problem/model", "parameters", "PARAMETERS", max(map(dimension, problems)), limits.parameters)
+
+
+def _hold(pointer: str, what: str, setting: str, asked: int, limit: int) -> None:
+    if asked > limit:
+        raise SpecificationError(pointer, f"{asked:,} {what} are more than the {limit:,} that this service takes (FEDQ_MAX_{setting})")
