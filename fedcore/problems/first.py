@@ -7,14 +7,12 @@ pooling hands back is four times as large as what it was given.
 from dataclasses import dataclass
 from math import prod
 
-import numpy as np
-import torch
 from torch import Tensor, nn
 
 from fedcore.problems.layers import Backward, Convolution, Named, pixels_of, pool
 
-CACHED_BYTES = 1 << 20
-"""What a step of the way back may take: half of what a core keeps to itself."""
+CACHED_BYTES = 3 << 19
+"""What a step of the way back may take: most of what a core keeps to itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +32,17 @@ class FirstStage:
             errors, (down, across) = pixels_of(error), self.convolution.padding
             planes = nn.functional.pad(inputs.contiguous(), (across, across, down, down)).numpy()
             weight = gradients[self.convolution.prefix + "weight"]
-            seen = weight[0].numel() + 1
-            gradient = error.new_zeros(seen, len(weight))
+            seen = weight[0].numel()
             together = max(1, CACHED_BYTES // (error.element_size() * prod(size) * (seen + channels)))
+            spread = error.new_empty(together, *size, channels)
+            # The last row is what the bias sees.
+            patches = error.new_ones(seen + 1, together, *size)
+            laid = spread.numpy(), patches[:-1].view(*weight.shape[1:], together, *size).numpy()
+            left, right = patches.flatten(1), spread.flatten(0, 2)
+            gradient = error.new_zeros(seen + 1, channels)
             for start in range(0, len(errors), together):
-                some = slice(start, start + together)
-                spread = np.empty((len(errors[some]), *size, channels), errors.dtype)
-                pooling.spread(errors[some], places[some], spread)
-                # The last row is what the bias sees.
-                patches = np.ones((seen, len(spread), *size), errors.dtype)
-                pooling.unfold(planes[some], patches[:-1].reshape(*weight.shape[1:], *patches.shape[1:]))
-                gradient.addmm_(torch.from_numpy(patches).flatten(1), torch.from_numpy(spread).flatten(0, 2))
+                pooling.lay_out(errors, places, planes, start, *laid)
+                gradient.addmm_(left, right)
             weight.copy_(gradient[:-1].mT.reshape(weight.shape))
             if self.convolution.biased:
                 gradients[self.convolution.prefix + "bias"].copy_(gradient[-1])

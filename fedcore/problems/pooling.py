@@ -54,28 +54,46 @@ def _beats(number: float, largest: float) -> bool:
 @njit(nogil=True, error_model="numpy")
 def spread(errors: Images, places: Places, images: Images) -> None:
     """Fill `images` with the errors of the outputs, [B, H // 2, W // 2, C], where they came from, and with zeros elsewhere."""
-    zero = images.dtype.type(0)
-    height, width = 2 * errors.shape[1], 2 * errors.shape[2]
-    for image in range(errors.shape[0]):
-        for row in range(height):
-            for column in range(width):
-                here = np.uint8(2 * (row % 2) + column % 2)
-                error, place = errors[image, row // 2, column // 2], places[image, row // 2, column // 2]
-                out = images[image, row, column]
-                for channel in range(errors.shape[3]):
-                    out[channel] = error[channel] if place[channel] == here else zero
-            images[image, row, width:] = zero
-        images[image, height:] = zero
+    for image in range(len(errors)):
+        _spread(errors[image], places[image], images[image])
 
 
 @njit(nogil=True, error_model="numpy")
-def unfold(planes: Images, patches: Images) -> None:
-    """Fill `patches` [C, h, w, B, H, W] with what each weight of a convolution sees of `planes` [B, C, H + h - 1, W + w - 1]."""
+def _spread(errors: Images, places: Places, pixels: Images) -> None:
+    zero = pixels.dtype.type(0)
+    height, width = 2 * errors.shape[0], 2 * errors.shape[1]
+    for row in range(height):
+        for column in range(width):
+            here = np.uint8(2 * (row % 2) + column % 2)
+            error, place = errors[row // 2, column // 2], places[row // 2, column // 2]
+            out = pixels[row, column]
+            for channel in range(errors.shape[2]):
+                out[channel] = error[channel] if place[channel] == here else zero
+        pixels[row, width:] = zero
+    pixels[height:] = zero
+
+
+@njit(nogil=True, error_model="numpy")
+def lay_out(errors: Images, places: Places, planes: Images, start: int, spread: Images, patches: Images) -> None:
+    """Of the images from `start` on as many as `spread` [b, H, W, C] has room for: the errors where they came from, zeros beyond the last.
+
+    And to `patches` [C, h, w, b, H, W] what each weight of a convolution sees of `planes` [B, C, H + h - 1, W + w - 1].
+    """
+    for place in range(len(spread)):
+        image = start + place
+        if image < len(errors):
+            _spread(errors[image], places[image], spread[place])
+            _unfold(planes[image], patches, place)
+        else:
+            spread[place] = spread.dtype.type(0)
+
+
+@njit(nogil=True, error_model="numpy")
+def _unfold(planes: Images, patches: Images, place: int) -> None:
     for channel in range(patches.shape[0]):
         for down in range(patches.shape[1]):
             for across in range(patches.shape[2]):
-                for image in range(patches.shape[3]):
-                    for row in range(patches.shape[4]):
-                        out, line = patches[channel, down, across, image, row], planes[image, channel, row + down]
-                        for column in range(len(out)):
-                            out[column] = line[column + across]
+                for row in range(patches.shape[4]):
+                    out, line = patches[channel, down, across, place, row], planes[channel, row + down]
+                    for column in range(len(out)):
+                        out[column] = line[column + across]

@@ -9,8 +9,10 @@ from torch import nn
 from fedcore.models.dense import dense
 from fedcore.models.flat import Layout
 from fedcore.models.images import channels_last, reads_channels_last
+from fedcore.problems import first
 from fedcore.problems.automatic import Automatic
 from fedcore.problems.chain import Chain, row_of
+from fedcore.problems.first import FirstStage
 from fedcore.problems.loss import CrossEntropy, Loss, SquaredError
 
 BATCH, CLASSES = 5, 3
@@ -66,6 +68,23 @@ def test_the_gradient_is_autograds(name: str, loss: Loss, last: bool) -> None:
     torch.testing.assert_close(by_hand, expected, rtol=0, atol=1e-13)
     replica = Automatic(module, layout, loss, last=last).replica()
     torch.testing.assert_close(replica(theta, features, labels, weights), expected, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("images", [1, 2, 5])
+def test_the_first_gradient_does_not_depend_on_how_many_images_are_taken_at_a_time(images: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, shape = ROWS["as the published CNN"]
+    torch.manual_seed(0)
+    module = make().double()
+    layout, row = Layout(module), row_of(module, last=True)
+    assert row is not None
+    assert isinstance(row[0], FirstStage)
+    # Of each output and of each number that its weights see.
+    monkeypatch.setattr(first, "CACHED_BYTES", images * 8 * 12 * 12 * (4 + 3 * 5 * 5))
+    theta, features, labels = layout.flat(module), torch.randn(BATCH, *shape, dtype=torch.float64), torch.arange(BATCH) % CLASSES
+    weights = torch.rand(BATCH, dtype=torch.float64)
+    expected = Automatic(module, layout, CrossEntropy())(theta, features, labels, weights)
+    by_hand = Chain(row, layout, CrossEntropy(), last=True)(theta, features, labels, weights)
+    torch.testing.assert_close(by_hand, expected, rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("last", [False, True])
