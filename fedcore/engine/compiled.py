@@ -76,10 +76,12 @@ class _Cohort:
 
     def tasks(self, kind: np.dtype[Any], x: Numbers) -> Tasks:
         """One for each client, of the type `kind`; x is the model in padded rows."""
-        data, assignment, algorithm = self._data, self._job.assignment, self._job.algorithm
+        data, job = self._data, self._job
+        assignment, algorithm = job.assignment, job.algorithm
         tasks = np.zeros(len(assignment.clients), kind)
         tasks["features"], tasks["labels"] = data.features.data_ptr(), data.labels.data_ptr()
         tasks["rows"] = data.order.data_ptr() + 8 * data.offsets[assignment.clients]
+        tasks["held"] = job.problem.sizes[assignment.clients]
         tasks["batches"] = [batch.ctypes.data for batch in self._batches]
         tasks["kinds"], tasks["width"] = np.array([batch.shape for batch in self._batches]).T
         tasks["steps"], tasks["sizes"] = assignment.steps, self._sizes.ctypes.data

@@ -102,7 +102,7 @@ def trained(case: Case, data: Data, *, delta: bool = False, x: Any = None) -> An
     padded, task = kernels.padded(net, x), np.zeros(1, kernels.TASK)
     for name in ("features", "labels", "rows", "batches", "sizes"):
         task[name] = getattr(data, name).ctypes.data
-    task["kinds"], task["width"], task["steps"] = case.kinds, case.batch, case.steps
+    task["held"], task["kinds"], task["width"], task["steps"] = len(data.rows), case.kinds, case.batch, case.steps
     task["x"], task["out"], task["delta"] = padded.ctypes.data, out.ctypes.data, delta
     task["offset"] = data.offset.ctypes.data if case.offset else 0
     task["compares"], task["pace"], task["scale"] = case.compares, 0.5, 1.5

@@ -7,21 +7,20 @@ import numpy as np
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from fedcore.engine.kernels.layout import Network, Numbers, aligned, network, padded
+from fedcore.engine.kernels.layout import Network, Numbers, aligned, network, padded, parts
 from fedcore.engine.kernels.routine import Code, once, translate
 from fedcore.engine.kernels.simd import Emitter
-from fedcore.engine.kernels.training import TASK, Trainer, room_for
+from fedcore.engine.kernels.tasks import TASK, Tasks
+from fedcore.engine.kernels.training import Trainer
 from fedcore.engine.kernels.values import WORD, Value
 from fedcore.problems.dense import LossName
 
 __all__ = ["TASK", "Network", "Numbers", "Tasks", "network", "padded", "train"]
 
-Tasks = NDArray[np.void]
-
 
 def train(net: Network, loss: LossName, tasks: Tasks, counter: NDArray[np.int64]) -> None:
     """Carry out `tasks`, of type TASK, beginning with that of the number in `counter` [1]; other threads may do so at the same time."""
-    room = aligned(room_for(net), np.dtype(f"f{net.size}"))
+    room = aligned(sum(parts(net).values()), np.dtype(f"f{net.size}"))
     _function(_code(net, loss).address)(counter.ctypes.data, tasks.ctypes.data, len(tasks), room.ctypes.data)
 
 

@@ -1,8 +1,8 @@
 """A dense layer forwards and backwards, in blocks that stay in registers.
 
-The weights lie as rows [m, n + 1], each an output's weights and its bias, and the inputs as rows [B, n + 1] that end in a one,
-all padded to whole registers, by zeros in the inputs. What belongs to outputs lies outputs by samples, [m, B]: there a register
-holds one output of several samples.
+The weights lie as rows [m, n + 1], each an output's weights and its bias, and the inputs as rows [B, n + 1] that end in a one, found
+by a table of their addresses [B]; all are padded to whole registers, the inputs by zeros. What belongs to outputs lies outputs by
+samples, [m, B]: there a register holds one output of several samples.
 """
 
 from fedcore.engine.kernels.routine import Number, Word, routine
@@ -18,7 +18,7 @@ _INPUTS = (8, 1) if MANY_REGISTERS else (4, 1)
 
 
 @routine
-def scores(emit: Emitter, weights: Matrix, inputs: Matrix, outputs: Matrix, rows: Word, count: Word) -> None:
+def scores(emit: Emitter, weights: Matrix, inputs: Word, outputs: Matrix, rows: Word, count: Word) -> None:
     """outputs[o, b] <- sum_j weights[o, j] inputs[b, j] for o < rows and b < count; what lies beyond in `outputs` is overwritten."""
     output, stops = Variable(emit.word(0)), _split(count)
     for high in _OUTPUTS:
@@ -26,10 +26,9 @@ def scores(emit: Emitter, weights: Matrix, inputs: Matrix, outputs: Matrix, rows
             sample = Variable(emit.word(0))
             for wide, stop in zip(_SAMPLES, stops, strict=True):
                 with emit.tiles(sample, stop, wide) as b:
-                    sums = _products(emit, emit.rows(weights, o, high), emit.rows(inputs, b, wide), weights.stride // emit.lanes)
-                    for row, target in zip(sums, emit.rows(outputs, o, high), strict=True):
-                        for k in range(0, wide, emit.lanes):
-                            emit.store(emit.sums(row[k : k + emit.lanes]), emit.after(target, b + k), aligned=False)
+                    seen = [emit.read_word(inputs, b + k) for k in range(wide)]
+                    sums = _products(emit, emit.rows(weights, o, high), seen, weights.stride // emit.lanes)
+                    _store_sums(emit, sums, [emit.after(row, b) for row in emit.rows(outputs, o, high)])
 
 
 def _split(count: Value) -> tuple[Value, Value]:
@@ -51,23 +50,36 @@ def _products(emit: Emitter, weights: list[Value], inputs: list[Value], length: 
     return [[total.value for total in row] for row in sums]
 
 
+def _store_sums(emit: Emitter, sums: list[list[Value]], targets: list[Value]) -> None:
+    """Add up the lanes of each vector, for as many rows at a time as a register has lanes for; what lies behind is overwritten."""
+    wide = len(sums[0])
+    together = max(1, emit.lanes // wide)
+    for first in range(0, len(sums), together):
+        flat = [vector for row in sums[first : first + together] for vector in row]
+        for k in range(0, len(flat), emit.lanes):
+            held = emit.sums(flat[k : k + emit.lanes])
+            for row, target in enumerate(targets[first : first + together]):
+                turned = [(lane + row * wide) % emit.lanes for lane in range(emit.lanes)]
+                emit.store(emit.shuffle(held, held, turned), emit.after(target, k), aligned=False)
+
+
 @routine
-def accumulate(emit: Emitter, keep: Number, weights: Matrix, inputs: Matrix, errors: Matrix, rows: Word, count: Word) -> None:
-    """weights[o, j] <- keep weights[o, j] + sum_b errors[o, b] inputs[b, j] for o < rows, over b < count."""
+def accumulate(emit: Emitter, target: Matrix, keep: Number, source: Word, inputs: Word, errors: Matrix, rows: Word, count: Word) -> None:
+    """target[o, j] <- keep source[o, j] + sum_b errors[o, b] inputs[b, j] for o < rows, over b < count; source lies as target does."""
     factor, output = emit.splat(keep), Variable(emit.word(0))
     for high in _OUTPUTS:
         with emit.tiles(output, rows, high) as o:
             register = Variable(emit.word(0))
             for wide in _REGISTERS:
-                with emit.tiles(register, weights.stride // emit.lanes, wide) as r:
-                    places = [[emit.after(row, (r + k) * emit.lanes) for k in range(wide)] for row in emit.rows(weights, o, high)]
-                    sums = [[Variable(factor * emit.load(place)) for place in row] for row in places]
+                with emit.tiles(register, target.stride // emit.lanes, wide) as r:
+                    places = [[emit.after(row, (r + k) * emit.lanes) for k in range(wide)] for row in emit.rows(target, o, high)]
+                    sums = [[Variable(factor * emit.load(place - target.address + source)) for place in row] for row in places]
                     with emit.loop(count) as b:
-                        seen = [emit.load(emit.after(emit.row(inputs, b), (r + k) * emit.lanes)) for k in range(wide)]
+                        seen = [emit.load(emit.after(emit.read_word(inputs, b), (r + k) * emit.lanes)) for k in range(wide)]
                         _add_products(emit, sums, [emit.after(row, b) for row in emit.rows(errors, o, high)], seen)
                     for row, targets in zip(sums, places, strict=True):
-                        for total, target in zip(row, targets, strict=True):
-                            emit.store(total.value, target)
+                        for total, place in zip(row, targets, strict=True):
+                            emit.store(total.value, place)
 
 
 def _add_products(emit: Emitter, sums: list[list[Variable]], errors: list[Value], inputs: list[Value]) -> None:

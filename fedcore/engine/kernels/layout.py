@@ -11,6 +11,8 @@ from fedcore.engine.kernels.simd import REGISTER_BYTES
 Numbers = NDArray[np.floating]
 TOGETHER = 128
 """So many samples at most go through the network at a time; a larger batch is summed up in parts."""
+READY_BYTES = 4 << 20
+"""Of one client's samples, in rows as the first layer takes them; who holds more has them copied batch by batch."""
 
 
 class Network(NamedTuple):
@@ -43,6 +45,11 @@ class Network(NamedTuple):
         """Numbers from the samples of one output to those of the next, and rows of inputs: blocks write beyond the last sample."""
         return self.whole(self.samples + 8) + self.lanes
 
+    @property
+    def ready(self) -> int:
+        """For how many samples there are rows to go into the first layer."""
+        return max(self.reach, READY_BYTES // (self.size * self.strides[0]))
+
     def whole(self, count: int) -> int:
         """Rounded up to whole registers."""
         return -(-count // self.lanes) * self.lanes
@@ -51,6 +58,18 @@ class Network(NamedTuple):
 def network(widths: tuple[int, ...], size: int, largest: int) -> Network:
     """That of these widths, for batches of at most `largest` samples; there are few such, since code is made for each."""
     return Network(widths, size, min(max(16, 1 << (largest - 1).bit_length()), TOGETHER))
+
+
+def parts(net: Network) -> dict[tuple[str, int, int], int]:
+    """What a thread works in, numbers by name, pass (0 at y, 1 at x) and layer."""
+    words, layers = 8 // net.size, range(len(net.strides))
+    single = dict.fromkeys((("y", 0, 0), ("velocity", 0, 0), ("offset", 0, 0)), net.starts[-1])
+    single |= {("chosen", 0, 0): net.reach * words, ("rows", 0, 0): net.ready * net.strides[0], ("table", 0, 0): net.reach * words}
+    for way in range(2):
+        single |= {("outputs", way, layer): net.reach * net.whole(net.widths[layer + 1]) for layer in layers}
+        single |= {("rows", way, layer): net.reach * net.strides[layer] for layer in layers[1:]}
+        single |= {("table", way, layer): net.reach * words for layer in layers[1:]}
+    return single
 
 
 def aligned(size: int, dtype: np.dtype[np.floating]) -> Numbers:

@@ -3,8 +3,10 @@
 from collections.abc import Callable
 
 from fedcore.engine.kernels.routine import Number, Word, routine
-from fedcore.engine.kernels.simd import Emitter, Matrix
+from fedcore.engine.kernels.simd import REGISTER_BYTES, Emitter, Matrix
 from fedcore.engine.kernels.values import Value, Variable
+
+Load = Callable[[Value], Value]
 
 
 @routine
@@ -21,12 +23,6 @@ def copy(emit: Emitter, target: Word, source: Word, count: Word) -> None:
 
 
 @routine
-def subtract(emit: Emitter, target: Word, left: Word, right: Word, count: Word) -> None:
-    """target <- left - right, `count` numbers."""
-    _each(emit, count, target, lambda load: load(left) - load(right))
-
-
-@routine
 def mix(emit: Emitter, keep: Number, target: Word, factor: Number, source: Word, count: Word) -> None:
     """target <- keep target + factor source, `count` numbers."""
     kept, times = emit.splat(keep), emit.splat(factor)
@@ -35,19 +31,45 @@ def mix(emit: Emitter, keep: Number, target: Word, factor: Number, source: Word,
 
 @routine
 def gather(emit: Emitter, target: Matrix, source: Word, width: Word, chosen: Word, count: Word) -> None:
-    """target[b] <- source[chosen[b]] for b < count; the rows of `source` have `width` numbers, and nothing between them."""
+    """target[b] <- source[chosen[b]], a one and zeros, for b < count; `source` has rows of `width` numbers, and nothing between them."""
     with emit.loop(count) as b:
-        row = emit.after(source, emit.read_word(chosen, b) * width)
-        _each(emit, width, emit.row(target, b), lambda load, row=row: load(row))  # type: ignore[misc]
+        row, place = emit.after(source, emit.read_word(chosen, b) * width), emit.row(target, b)
+        cursor = Variable(emit.word(0))
+        with emit.tiles(cursor, width, emit.lanes) as at:
+            emit.store(emit.load(emit.after(row, at), aligned=False), emit.after(place, at))
+        whole = cursor.value
+        rest = width - whole
+        last = emit.load_some(emit.after(row, whole), emit.first(rest))
+        one = emit.first(rest + 1).select(emit.constant(1.0), last)
+        emit.store(emit.first(rest).select(last, one), emit.after(place, whole))
 
 
-def _each(emit: Emitter, count: Value, target: Value, value: Callable[[Callable[[Value], Value]], Value]) -> None:
+@routine
+def hand_over(emit: Emitter, target: Word, left: Word, right: Word, count: Word) -> None:
+    """target <- left - right, `count` numbers, past the caches: what is written is more than they hold, and is not read soon."""
+
+    def value(load: Load) -> Value:
+        return load(left) - load(right)
+
+    before = (-target & (REGISTER_BYTES - 1)) // emit.bytes
+    before = (before < count).select(before, count)
+    _some(emit, emit.word(0), before, target, value)
+    cursor = Variable(before)
+    with emit.tiles(cursor, count, emit.lanes) as at:
+        emit.store_past(value(lambda address: emit.load(emit.after(address, at), aligned=False)), emit.after(target, at))
+    _some(emit, cursor.value, count, target, value)
+
+
+def _each(emit: Emitter, count: Value, target: Value, value: Callable[[Load], Value]) -> None:
     """Put at `target` what `value` makes of the loaded operands: register by register, and the rest under a mask."""
     cursor = Variable(emit.word(0))
     with emit.tiles(cursor, count, emit.lanes) as at:
         made = value(lambda address: emit.load(emit.after(address, at), aligned=False))
         emit.store(made, emit.after(target, at), aligned=False)
-    rest = cursor.value
-    some = emit.first(count - rest)
-    made = value(lambda address: emit.load_some(emit.after(address, rest), some))
-    emit.store_some(made, emit.after(target, rest), some)
+    _some(emit, cursor.value, count, target, value)
+
+
+def _some(emit: Emitter, first: Value, stop: Value, target: Value, value: Callable[[Load], Value]) -> None:
+    """The same for less than a register, from the number `first` to `stop`."""
+    mask = emit.first(stop - first)
+    emit.store_some(value(lambda address: emit.load_some(emit.after(address, first), mask)), emit.after(target, first), mask)

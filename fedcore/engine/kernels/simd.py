@@ -82,6 +82,15 @@ class Emitter(Flow):
         """Put a vector at `address`."""
         self.b.store(value.ir, self._pointer(address, self.vector), align=REGISTER_BYTES if aligned else self.bytes)
 
+    def store_past(self, value: Value, address: Value) -> None:
+        """Put a vector into memory without the caches; see `settle`."""
+        stored = self.b.store(value.ir, self._pointer(address, self.vector), align=REGISTER_BYTES)
+        stored.set_metadata("nontemporal", self.b.module.add_metadata([ir.Constant(ir.IntType(32), 1)]))
+
+    def settle(self) -> None:
+        """Let other threads see what has been put past the caches."""
+        self.b.fence("seq_cst")
+
     def read(self, address: Value, kind: Any = None) -> Value:
         """The number at `address`, or the value of another kind."""
         return Value(self.b, self.b.load(self._pointer(address, kind or self.number)))
