@@ -33,6 +33,7 @@ from api.feed import Feed
 from api.rates import Rates
 from api.shields import Shields
 from api.wakeups import Waker
+from fedcore import tracing
 from fedcore.logs import configure
 from fedcore.settings import Settings
 from fedcore.settings import settings as process_settings
@@ -52,6 +53,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     """The application, with the settings of this process unless others are given; connects to nothing until it is asked."""
     settings = settings or process_settings()
     configure(settings, "api")
+    tracing.configure("api")
     # Its pages of documentation load nothing from other hosts.
     app = FastAPIOffline(
         title="FedQ",
@@ -59,6 +61,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         description=DESCRIPTION,
         version=version("fedq"),
         lifespan=_lifespan,
+        # Spans of requests are FastAPI's own; probes have none, and metrics and logs go other ways.
+        telemetry={"metrics": False, "logs": False, "operation_spans": False, "auto_configure": False, "exclude": logs.is_probe},
     )
     app.state.settings = settings
     app.state.database = open_database(settings.database)

@@ -18,6 +18,7 @@ from api.wakeups import Wake
 from fedcore.spec import ExperimentSpec
 from fedcore.store import Status, experiments, progress
 from fedcore.store.experiments import Filter
+from fedcore.tracing import span, traceparent
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 log = structlog.stdlib.get_logger("fedq.api")
@@ -87,7 +88,7 @@ def submit(
     if dry_run:
         response.status_code = 200
         return plan(submitted.spec)
-    with database.transaction() as session:
+    with span("submit"), database.transaction() as session:
         record = experiments.create(
             session,
             submitted.spec,
@@ -95,6 +96,7 @@ def submit(
             idempotency_key=idempotency_key,
             request_hash=submitted.digest,
             provenance=submitted.provenance,
+            traceparent=traceparent(),
         )
         note(session, record.id)
         answer = experiment_answer(session, record)

@@ -1,7 +1,9 @@
 """What is told of each request: a line of the log, under an id that the response carries too, and how long it took for the metrics."""
 
 import re
+from collections.abc import MutableMapping
 from time import perf_counter
+from typing import Any
 from uuid import uuid4
 
 import structlog
@@ -15,6 +17,11 @@ _FIT = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
 
 log = structlog.stdlib.get_logger("fedq.api")
+
+
+def is_probe(scope: MutableMapping[str, Any]) -> bool:
+    """Whether a request only asks how the service is."""
+    return scope.get("path") in _QUIET
 
 
 class RequestLog:
@@ -47,6 +54,6 @@ class RequestLog:
                 await self._app(scope, receive, send_with_id)
             finally:
                 self._metrics.request(scope, status, answered)
-                if scope["path"] not in _QUIET:
+                if not is_probe(scope):
                     facts = {"method": scope["method"], "path": scope["path"], "status": status, "seconds": round(seconds, 4)}
                     log.info("request", **facts, **scope.get("path_params", {}))

@@ -9,6 +9,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from structlog.contextvars import bound_contextvars
@@ -18,6 +19,7 @@ from fedcore.settings import Settings
 from fedcore.storage import open_storage
 from fedcore.store import UNAVAILABLE, open_database, runs
 from fedcore.store.claim import Claim
+from fedcore.tracing import continued, flush
 from fedcore.uploads.shelves import StoredShelf
 from workers.app import STINT_S, wake
 from workers.heartbeat import Heartbeat, Identity
@@ -53,18 +55,21 @@ class Runner:
         """Take the worker off the list of those that are there, and close its connections."""
         self._heartbeat.stop()
         self._resources.database.close()
+        flush()
 
     def work(self) -> None:
         """Turn after turn, until nothing waits or the stint is over."""
         identity, began = self._heartbeat.identity, time.monotonic()
         while not self._resources.stopping():
+            looked_ns = time.time_ns()
             claim = self._claim()
             if claim is None:
                 return
             # Where one run waits there are often more, so each worker that finds one calls the next.
             for queue in identity.queues:
                 wake(queue, self._resources.settings.broker)
-            with bound_contextvars(run_id=claim.run_id, experiment_id=claim.experiment_id, fence=claim.fence):
+            names: dict[str, Any] = {"run_id": claim.run_id, "experiment_id": claim.experiment_id, "fence": claim.fence}
+            with bound_contextvars(**names), continued(claim.traceparent, "turn", began_ns=looked_ns, **names):
                 self._take(claim)
             if time.monotonic() - began > STINT_S:
                 return

@@ -12,6 +12,7 @@ from fedcore.report import RoundReport
 from fedcore.settings import Settings
 from fedcore.storage import Storage
 from fedcore.store import UNAVAILABLE, Control, Database, Session, runs
+from fedcore.tracing import span
 from workers.app import STINT_S
 from workers.checkpoints import Checkpoints
 from workers.heartbeat import Lease
@@ -70,15 +71,17 @@ class Turn:
             self._check_lease()
 
     def _slice(self, simulation: Simulation) -> Control:
-        reports = self._advance(simulation)
+        with span("slice", after=self._claim.done):
+            reports = self._advance(simulation)
         self._check_lease()
         began = time.monotonic()
-        key = self._checkpoints.save(simulation)
-        try:
-            control = self._commit(simulation, reports, key)
-        except StaleLeaseError:
-            self._checkpoints.drop(key)
-            raise
+        with span("commit", rounds=len(reports)):
+            key = self._checkpoints.save(simulation)
+            try:
+                control = self._commit(simulation, reports, key)
+            except StaleLeaseError:
+                self._checkpoints.drop(key)
+                raise
         self._checkpoints.keep(key)
         self._claim = self._claim.at(simulation.round, key)
         self._saving_s = time.monotonic() - began

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from celery import Celery, signals
 
+from fedcore import tracing
 from fedcore.logs import configure
 from fedcore.settings import Settings, settings
 from fedcore.storage import open_storage
@@ -70,6 +71,7 @@ class Worker:
 
         identity = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
         configure(self._settings, "worker", worker_id=identity)
+        tracing.configure("worker", **{"service.instance.id": identity})
         try:
             self._runner = open_runner(self._settings, identity, stopping=lambda: self._stop_flag[0] == 1)
         except Exception:

@@ -30,9 +30,11 @@ class Claim:
     """The queues its worker serves."""
     provenance: Document
     """What carried its committed rounds out; empty before the first."""
+    traceparent: str | None = None
+    """The trace in which the experiment was submitted."""
 
     @classmethod
-    def of(cls, run: RunRecord, spec: Document, queues: Sequence[str]) -> Self:
+    def of(cls, run: RunRecord, spec: Document, queues: Sequence[str], traceparent: str | None = None) -> Self:
         """The claim on a run whose row has just been made `running`."""
         assert run.worker is not None
         return cls(
@@ -49,6 +51,7 @@ class Claim:
             checkpoint=run.checkpoint,
             queues=tuple(queues),
             provenance=run.provenance,
+            traceparent=traceparent,
         )
 
     def at(self, done: int, checkpoint: str) -> Self:

@@ -46,8 +46,9 @@ def create(
     idempotency_key: str | None = None,
     request_hash: str | None = None,
     provenance: Mapping[str, Any] | None = None,
+    traceparent: str | None = None,
 ) -> ExperimentRecord:
-    """Store `spec` and queue its runs: all arms, each with all seeds.
+    """Store `spec` and queue its runs: all arms, each with all seeds; their spans become part of the trace `traceparent`.
 
     With an `idempotency_key` that `owner` has used before, the experiment of that time is returned instead;
     raises IdempotencyError when the request was another one, and SpecificationError for uploaded data that are not there.
@@ -61,7 +62,8 @@ def create(
         if first != experiment_id:
             return find(session, first)
     experiment, arms = _experiment(spec, experiment_id, owner, moment), spec.arms()
-    session.execute(insert(ExperimentRecord).values(spec=document, provenance=dict(provenance or {}), **experiment))
+    made_from = {"spec": document, "provenance": dict(provenance or {}), "traceparent": traceparent}
+    session.execute(insert(ExperimentRecord).values(made_from | experiment))
     _set_tags(session, experiment_id, spec.tags)
     session.execute(insert(RunRecord), _runs(spec, arms, experiment_id, owner, moment))
     datasets.use(session, experiment_id, arms)

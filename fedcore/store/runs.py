@@ -72,8 +72,9 @@ def claim(session: Session, worker: str, queues: Sequence[str], lease_s: float) 
     tally.add(session, worker, {tally.CLAIMS: 1})
     run = find(session, run_id)
     _begin_experiment(session, run.experiment_id)
-    spec = session.scalars(select(ExperimentRecord.spec).where(ExperimentRecord.id == run.experiment_id)).one()
-    return Claim.of(run, spec, queues)
+    wanted = select(ExperimentRecord.spec, ExperimentRecord.traceparent).where(ExperimentRecord.id == run.experiment_id)
+    spec, traceparent = session.execute(wanted).one()
+    return Claim.of(run, spec, queues, traceparent)
 
 
 def commit_slice(

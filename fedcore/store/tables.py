@@ -56,6 +56,8 @@ class ExperimentRecord(Base):
     """The error of one of its failed runs."""
     provenance: Mapped[Document]
     """What it was made from: the preset, the software's version."""
+    traceparent: Mapped[str | None] = mapped_column(String(64))
+    """The trace of the request that submitted it, where there was one."""
 
     __table_args__ = (
         Index("experiment_by_status", "status", "id"),

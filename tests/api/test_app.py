@@ -11,7 +11,8 @@ WEIGH = """
 import sys
 import api.app
 app = api.app.create_app()
-heavy = {"torch", "torchvision", "sklearn", "scipy", "numpy", "matplotlib", "pandas", "polars", "pyarrow"} & set(sys.modules)
+arrays = {"torch", "torchvision", "sklearn", "scipy", "numpy", "matplotlib", "pandas", "polars", "pyarrow"}
+heavy = (arrays | {"opentelemetry.sdk"}) & set(sys.modules)
 import psutil
 print(psutil.Process().memory_info().rss / 2**20, *sorted(heavy))
 """
