@@ -1,6 +1,7 @@
 """What remains of a run that has ended well: its model, and what it was made with."""
 
 import platform
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -28,7 +29,7 @@ def model_bytes(simulation: Simulation, claim: Claim) -> bytes:
 def provenance(simulation: Simulation, device: str) -> dict[str, Any]:
     """Versions, device, engine and data: what one has to have again to repeat the run."""
     return {
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in _LIBRARIES}},
+        "versions": dict(_versions()),
         "platform": platform.platform(),
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
         "threads": torch.get_num_threads(),
@@ -38,3 +39,9 @@ def provenance(simulation: Simulation, device: str) -> dict[str, Any]:
         "precision": simulation.spec.precision,
         "data_source": simulation.data_source,
     }
+
+
+@cache
+def _versions() -> dict[str, str]:
+    # Reading them takes longer than writing a slice.
+    return {"python": platform.python_version(), **{name: version(name) for name in _LIBRARIES}}

@@ -25,6 +25,7 @@ from workers.app import STINT_S, wake
 from workers.heartbeat import Heartbeat, Identity
 from workers.simulations import Simulations
 from workers.turn import Resources, Turn
+from workers.warmup import WarmUp
 
 log = logging.getLogger(__name__)
 
@@ -49,16 +50,20 @@ class Runner:
 
     def __init__(self, resources: Resources, heartbeat: Heartbeat) -> None:
         self._resources, self._heartbeat = resources, heartbeat
+        self._warm_up = WarmUp(resources.device, resources.settings.data_dir.expanduser())
         heartbeat.start()
+        self._warm_up.start()
 
     def close(self) -> None:
         """Take the worker off the list of those that are there, and close its connections."""
+        self._warm_up.stop()
         self._heartbeat.stop()
         self._resources.database.close()
         flush()
 
     def work(self) -> None:
         """Turn after turn, until nothing waits or the stint is over."""
+        self._warm_up.stop()
         identity, began = self._heartbeat.identity, time.monotonic()
         while not self._resources.stopping():
             looked_ns = time.time_ns()

@@ -4,7 +4,7 @@ import os
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from typing import Any, Literal
 
@@ -111,9 +111,15 @@ def conditions(names: list[EngineName], job: Job) -> dict[str, Any]:
         "dtype": str(x.dtype),
         "device": torch.cuda.get_device_name(x.device) if x.device.type == "cuda" else _processor(),
         "threads": torch.get_num_threads(),
-        "versions": {name: version(name) for name in _LIBRARIES} | {"python": platform.python_version()},
+        "versions": _versions(),
     }
 
 
+@cache
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in _LIBRARIES} | {"python": platform.python_version()}
+
+
+@cache
 def _processor() -> str:
     return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()} {os.cpu_count()} cores"

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedcore.data.federated import Dataset, FederatedData, divide, owners_of, with_tests_of
+from fedcore.data.federated import Dataset, FederatedData, Ids, divide, owners_of, with_tests_of
 from fedcore.data.femnist import femnist
 from fedcore.data.hold_out import hold_out, pooled
 from fedcore.data.images import Images, images
@@ -25,6 +25,7 @@ from fedcore.spec.uploaded import Uploaded
 from fedcore.uploads.shelves import Shelf
 
 _CACHED_DATA_SETS = 2
+_CACHED_PARTITIONS = 4
 
 
 def divided(spec: ProblemSpec, seed: int, device: str, dtype: torch.dtype, data_dir: Path, shelf: Shelf) -> FederatedData:
@@ -43,24 +44,44 @@ def divided(spec: ProblemSpec, seed: int, device: str, dtype: torch.dtype, data_
     if isinstance(dataset, FederatedData):
         return dataset
     assert spec.partition is not None
-    return _shared_out(dataset, spec.partition, seed)
+    return _shared_out(_Whole(dataset), spec.partition, seed)
 
 
-def _shared_out(dataset: Dataset, spec: AnyPartition, seed: int) -> FederatedData:
-    labels = dataset.train.labels.numpy(force=True)
+class _Whole:
+    """A data set, by identity."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+
+    def __hash__(self) -> int:
+        return id(self.dataset)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Whole) and self.dataset is other.dataset
+
+
+def _shared_out(whole: _Whole, spec: AnyPartition, seed: int) -> FederatedData:
+    dataset = whole.dataset
     if isinstance(spec, ByKeyPartition):
         assert dataset.keys is not None
         keys = dataset.keys.train
-        parts = partition(spec, labels, seed, keys)
+        parts = _parts(whole, spec, seed)
         chosen = np.array([keys[part[0]] for part in parts])
         tested = with_tests_of(dataset, chosen)
         assert tested.keys is not None
         return divide(tested, parts, owners_of(tested.keys.test, chosen))
     if spec.hold_out is None:
-        return divide(dataset, partition(spec, labels, seed))
-    whole = pooled(dataset)
-    parts = partition(spec, whole.train.labels.numpy(force=True), seed)
-    return hold_out(whole, parts, spec.hold_out, seed if spec.seed is None else spec.seed)
+        return divide(dataset, _parts(whole, spec, seed))
+    together = pooled(dataset)
+    parts = partition(spec, together.train.labels.numpy(force=True), seed)
+    return hold_out(together, parts, spec.hold_out, seed if spec.seed is None else spec.seed)
+
+
+# Arms that differ in anything else are divided alike, seed by seed.
+@lru_cache(maxsize=_CACHED_PARTITIONS)
+def _parts(whole: _Whole, spec: AnyPartition, seed: int) -> list[Ids]:
+    labels, keys = whole.dataset.train.labels.numpy(force=True), whole.dataset.keys
+    return partition(spec, labels, seed, None if keys is None else keys.train)
 
 
 # One copy of the samples serves all arms of an experiment, and of files all seeds too.

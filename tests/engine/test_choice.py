@@ -160,7 +160,7 @@ def test_what_matters_is_measured_apart(simulation: Simulation, monkeypatch: pyt
         )
     ]
     keys = {key(one) for one in (simulation, *others)}
-    monkeypatch.setattr(choices, "version", lambda name: f"another {name}")
+    monkeypatch.setattr(choices, "_versions", lambda: {"fedq": "another"})
     keys.add(key(simulation))
     assert len(keys) == len(others) + 2
 
