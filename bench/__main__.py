@@ -13,6 +13,7 @@ COMMANDS = {
     "startup": ("bench.startup", "a run in a process that is warm, until its first round"),
     "service": ("bench.service", "what the service adds to a run"),
     "engines": ("bench.engines", "the engines against each other, by model"),
+    "layers": ("bench.layers", "where a step of a convolutional network goes, layer by layer"),
     "compressors": ("bench.compressors", "the compressors"),
 }
 ALONE = (["peers", "--contenders", "loop"], ["startup"], ["population"], ["seeds"], ["service"])
