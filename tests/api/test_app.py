@@ -12,7 +12,7 @@ import sys
 import api.app
 app = api.app.create_app()
 arrays = {"torch", "torchvision", "sklearn", "scipy", "numpy", "matplotlib", "pandas", "polars", "pyarrow"}
-heavy = (arrays | {"opentelemetry.sdk"}) & set(sys.modules)
+heavy = (arrays | {"fedcore.exporting"}) & set(sys.modules)
 import psutil
 print(psutil.Process().memory_info().rss / 2**20, *sorted(heavy))
 """
