@@ -37,9 +37,9 @@ def min_norm(gram: Tensor, centre: Tensor, epsilon: float = 1.0) -> Tensor:
     `gram` [V, V] holds the inner products of the g_i, `centre` [V] sums to 1 and is not negative. Where several lambda give
     the same shortest vector, it is the one that the descent from `centre` reaches. NaN where the inner products are not finite.
     """
-    if not bool(gram.isfinite().all()):
-        return centre.double() * float("nan")
     gram, centre = gram.double().cpu(), centre.double().cpu()
+    if not bool(gram.isfinite().all()):
+        return centre * float("nan")
     gram = gram / gram.diagonal().max().clamp(min=1e-300)
     low, high = (centre - epsilon).clamp(min=0.0), (centre + epsilon).clamp(max=1.0)
     return _finish(gram, low, high, _approach(gram, low, high, centre))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any, cast
 
 import torch
 
@@ -28,7 +29,7 @@ def _train(job: Job, row: int, replicas: Replicas) -> Upload:
     """All local steps of one client."""
     algorithm, assignment = job.algorithm, job.assignment
     client, local = int(assignment.clients[row]), select(assignment.local, row)
-    y, velocity, pace = local.x.clone(), None, float(algorithm.rule.pace(local.steps))
+    y, velocity, pace = local.x.clone(), None, float(algorithm.rule.pace(cast("Any", int(assignment.steps[row]))))
     with replicas.one() as gradient:
         for k, batch in enumerate(assignment.batches[row]):
             samples = torch.from_numpy(batch[batch != PADDING]).to(y.device)

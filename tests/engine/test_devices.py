@@ -1,0 +1,86 @@
+"""Rounds on a device that is not this machine's CPU: nothing is left behind on the host, and the host seldom waits."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedcore import Simulation
+from fedcore.spec import ExperimentSpec
+from tests.documents import ALGORITHMS, COMPRESSORS, QUADRATIC, SYNTHETIC, Document, merged, specification
+from tests.support.simulated_device import SimulatedDevice
+
+SHORT: Document = merged(SYNTHETIC, {"local": {"epochs": None, "steps": 2}, "systems": {"stragglers": None}, "rounds": 2})
+MAY_WAIT = {"experiment.py", "checkpoint.py", "problems/supervised.py", "problems/quadratic.py", "problems/least_squares.py", "a test"}
+"""To see whether a run has diverged, to measure, and to save."""
+ALSO = {"fedaware": {"algorithms/fedaware.py", "algorithms/min_norm.py"}, "fedmgda": {"algorithms/min_norm.py"}}
+"""Min-norm points are found on the host."""
+
+
+def trained(spec: ExperimentSpec, device: str) -> Tensor:
+    simulation = Simulation(spec, seed=0, device=device)
+    simulation.advance()
+    simulation.restore(simulation.checkpoint())
+    while not simulation.finished:
+        simulation.advance()
+    return torch.cat([parameter.flatten().cpu() for parameter in simulation.model().values()])
+
+
+def assert_at_home_on_a_device(spec: ExperimentSpec) -> set[str]:
+    """Who made the host wait."""
+    with SimulatedDevice() as device:
+        there = trained(spec, "meta")
+    assert torch.equal(there, trained(spec, "cpu"))
+    return set(device.reads)
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
+def test_a_round_leaves_nothing_on_the_host_and_reads_nothing_back_while_clients_train(kind: str) -> None:
+    spec = specification(SHORT, algorithm={"kind": kind}, execution={"engine": "vectorised"})
+    assert assert_at_home_on_a_device(spec) <= MAY_WAIT | ALSO.get(kind, set())
+
+
+@pytest.mark.parametrize("kind", COMPRESSORS)
+def test_messages_are_compressed_where_they_are(kind: str) -> None:
+    link = {"kind": kind, **COMPRESSORS[kind], "error_feedback": True}
+    spec = specification(SHORT, compression={"uplink": link, "downlink": link}, execution={"engine": "vectorised"})
+    assert assert_at_home_on_a_device(spec) <= MAY_WAIT
+
+
+OTHERS: dict[str, tuple[Document, Any]] = {
+    "a loop": (SHORT, {"execution": {"engine": "reference"}, "algorithm": {"kind": "fedlin"}}),
+    "exact problems": (QUADRATIC, {"rounds": 2, "execution": {"engine": "vectorised"}}),
+    "full batches of an MLP": (
+        SHORT,
+        {"problem": {"model": {"kind": "mlp", "hidden": [3]}}, "local": {"batch_size": "full"}, "execution": {"engine": "vectorised"}},
+    ),
+    "least squares": (
+        {
+            "name": "least squares",
+            "problem": {"dataset": {"kind": "least_squares", "generate": {"dim": 3, "clients": 4, "seed": 1}}},
+            "algorithm": {"kind": "fedavg"},
+            "local": {"lr": 0.1, "steps": 2, "batch_size": 2},
+            "rounds": 2,
+        },
+        {"execution": {"engine": "vectorised"}},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_so_do_other_problems_and_engines(name: str) -> None:
+    document, changes = OTHERS[name]
+    assert assert_at_home_on_a_device(specification(document, **changes)) <= MAY_WAIT
+
+
+MEASURES = ["train_loss", "test_loss", "test_accuracy", "gradient_diversity", "surrogate_diversity", "client_accuracy_std"]
+MEASURES += ["weight_bias", "tau_eff", "client_drift", "gamma_inexactness"]
+
+
+def test_measures_are_those_of_the_cpu() -> None:
+    spec = specification(SHORT, evaluation={"measures": MEASURES}, execution={"engine": "vectorised"})
+    with SimulatedDevice():
+        there = Simulation(spec, seed=0, device="meta").advance()
+    here = Simulation(spec, seed=0).advance()
+    assert (there.train_loss, there.test_accuracy, there.extra) == (here.train_loss, here.test_accuracy, here.extra)
