@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bench import limits, report
-from bench.race import race
+from bench.race import python_of, race
 from bench.workloads import WORKLOADS
 
 HOME = Path(".bench")
@@ -21,6 +21,8 @@ PEERS = ("flower", "fedlab", "pfl", "fedjax")
 def main(arguments: Sequence[str]) -> None:
     """Print, and keep where asked."""
     options = _options(arguments)
+    for name in options.contenders:
+        python_of(name, options.home)  # Before the first of them has taken minutes.
     machine = limits.measure()
     command = " ".join(["python -m bench peers", *arguments])
     print(report.machine(machine, command), flush=True)
@@ -48,7 +50,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--contenders", type=among(("loop", *PEERS)), default=["loop", *PEERS], help="loop,flower,...; FedQ is always one")
     parser.add_argument("--engine", default="auto", help="FedQ's")
     parser.add_argument("--pairs", type=int, default=9, help="timed rounds of each contender, unless time runs out")
-    parser.add_argument("--minutes", type=float, default=9.0, help="for the timed rounds of all five workloads")
+    parser.add_argument("--minutes", type=float, default=12.0, help="for all five workloads; each has its share")
     parser.add_argument("--home", type=Path, default=HOME, help="where data and environments lie")
     parser.add_argument("--json", type=Path, help="keep the results in this file")
     parser.add_argument("--write", type=Path, help="put the tables into this page, between its markers")

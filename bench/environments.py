@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from bench.compare import HOME, PEERS, among
+from bench.race import INSTALLED
 
 REQUIREMENTS = Path(__file__).parent / "peers" / "requirements"
 WITHOUT_TORCH = ("fedjax",)
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str]) -> None:
 def make(name: str, folder: Path, *, own_torch: bool) -> None:
     """One of them."""
     wanted = REQUIREMENTS / f"{name}.txt"
-    done = folder / "installed.txt"
+    done = folder / INSTALLED
     torch = None if name in WITHOUT_TORCH else own_torch
     made_from = f"{wanted.read_text()}{torch}"
     if done.exists() and done.read_text() == made_from:

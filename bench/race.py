@@ -17,6 +17,8 @@ from bench.workloads import Workload
 
 OWN = ("fedq", "loop")
 """Those that run in the main environment."""
+INSTALLED = "installed.txt"
+"""What an environment was made from, written when it is whole."""
 TOLERANCE = 1e-2
 """How far a model may be from FedQ's after a round, over how far FedQ's has moved: other orders of summation, grown in training."""
 
@@ -52,7 +54,7 @@ class Race:
 def race(workload: Workload, home: Path, contenders: Sequence[Sequence[str]], pairs: int, budget_s: float) -> Race:
     """Start `contenders` (each its name and options), have each play a first round, compare the models, and time the next rounds in turn.
 
-    There are `pairs` of those, unless `budget_s` is spent before.
+    There are `pairs` of those, or as many as `budget_s` allows for everything together.
     """
     rounds = pairs + 1
     folder = export(workload, home, rounds)
@@ -61,10 +63,7 @@ def race(workload: Workload, home: Path, contenders: Sequence[Sequence[str]], pa
         entered = [stack.enter_context(_started(home, folder, *contender)) for contender in contenders]
         running, entries = map(list, zip(*entered, strict=True))
         _compare([contender.model(folder / f"{contender.name}-model.npz") for contender in running], entries, folder)
-        for round in range(2, rounds + 1):
-            _turn(running, entries, round)
-            if time.monotonic() > deadline:
-                break
+        _turns(running, entries, rounds, deadline)
         for contender, entry in zip(running, entries, strict=True):
             entry.note = contender.describe()
     return Race(workload.name, workload.title, entries, rounds_of(folder, len(entries[0].rounds)))
@@ -83,8 +82,13 @@ def _started(home: Path, folder: Path, name: str, *options: str) -> Iterator[tup
 
 
 def python_of(name: str, home: Path) -> Path:
-    """The interpreter of a contender's environment."""
-    return Path(sys.executable) if name in OWN else home / "environments" / name / "bin" / "python"
+    """The interpreter of a contender's environment; raises FileNotFoundError where there is none, or only part of one."""
+    if name in OWN:
+        return Path(sys.executable)
+    folder = home / "environments" / name
+    if not (folder / INSTALLED).exists():
+        raise FileNotFoundError(f"{name} has no environment in {folder}; make it by `python -m bench environments --contenders {name}`")
+    return folder / "bin" / "python"
 
 
 def _compare(models: list[NDArray[np.float64]], entries: list[Entry], folder: Path) -> None:
@@ -96,6 +100,15 @@ def _compare(models: list[NDArray[np.float64]], entries: list[Entry], folder: Pa
         entry.difference = float(np.linalg.norm(model - models[0]) / moved)
         if not entry.difference <= TOLERANCE:
             raise RuntimeError(f"{entry.name} does other work: after a round its model is off by {entry.difference:.2g} of the way")
+
+
+def _turns(running: list[Contender], entries: list[Entry], rounds: int, deadline: float) -> None:
+    """Rounds 2, 3, ...: one at least, and no more than end before the deadline if they take as long as the last."""
+    for round in range(2, rounds + 1):
+        began = time.monotonic()
+        _turn(running, entries, round)
+        if 2 * time.monotonic() - began > deadline:
+            return
 
 
 def _turn(running: list[Contender], entries: list[Entry], round: int) -> None:

@@ -24,7 +24,7 @@ class Workload:
     local: Document
     clients_per_round: int
     budget_s: float
-    """How long all contenders together may take turns."""
+    """How long all contenders together may take, starts and first rounds included."""
 
     def spec(self, folder: Path) -> ExperimentSpec:
         """The specification, its data generated in `folder` unless they are there; evaluation is left out of the rounds."""
@@ -84,7 +84,7 @@ WORKLOADS: Mapping[str, Workload] = {
             _synthetic,
             {"lr": 0.01, "epochs": 20, "batch_size": 10},
             10,
-            75.0,
+            120.0,
         ),
         Workload(
             "W2",
@@ -92,7 +92,7 @@ WORKLOADS: Mapping[str, Workload] = {
             _mnist,
             {"lr": 0.03, "epochs": 20, "batch_size": 10},
             10,
-            75.0,
+            90.0,
         ),
         Workload(
             "W3",
@@ -100,7 +100,7 @@ WORKLOADS: Mapping[str, Workload] = {
             _cifar10,
             {"lr": 0.02, "epochs": 3, "batch_size": 64},
             10,
-            240.0,
+            300.0,
         ),
         Workload(
             "W4",
@@ -108,7 +108,7 @@ WORKLOADS: Mapping[str, Workload] = {
             _many,
             {"lr": 0.05, "epochs": 1, "batch_size": 10},
             100,
-            75.0,
+            110.0,
         ),
         Workload(
             "W5",
@@ -116,7 +116,7 @@ WORKLOADS: Mapping[str, Workload] = {
             _shakespeare,
             {"lr": 0.5, "epochs": 1, "batch_size": 10},
             10,
-            75.0,
+            100.0,
         ),
     )
 }
