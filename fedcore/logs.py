@@ -18,10 +18,14 @@ QUIET = ("alembic", "celery.app.trace", "celery.worker.strategy", "httpx", "uvic
 """Loggers whose every-day news is none: a nudge came, a request was made of ourselves, a request is logged by `api.logs` already."""
 
 _SECRETS = (
-    (re.compile(r"(://[^\s:/@\"']*):[^\s\"']+@"), r"\1:***@"),  # a URL's password
-    (re.compile(r"\b(bearer\s+)[^\s\\\"',]+", re.IGNORECASE), r"\1***"),
-    (re.compile(r"\b(fq_[A-Za-z0-9]+)_[\w-]+"), r"\1_***"),  # an API key, but for the part by which it is known
-    (re.compile(r"\b((?:password|secret|token|api_key)\\*[\"']?\s*[=:]\s*\\*[\"']?)[^\s\\\"',}&]+", re.IGNORECASE), r"\1***"),
+    (("://",), re.compile(r"(://[^\s:/@\"']*):[^\s\"']+@"), r"\1:***@"),  # a URL's password
+    (("bearer",), re.compile(r"\b(bearer\s+)[^\s\\\"',]+", re.IGNORECASE), r"\1***"),
+    (("fq_",), re.compile(r"\b(fq_[A-Za-z0-9]+)_[\w-]+"), r"\1_***"),  # an API key, but for the part by which it is known
+    (
+        ("password", "secret", "token", "api_key"),
+        re.compile(r"\b((?:password|secret|token|api_key)\\*[\"']?\s*[=:]\s*\\*[\"']?)[^\s\\\"',}&]+", re.IGNORECASE),
+        r"\1***",
+    ),
 )
 
 
@@ -83,6 +87,9 @@ def _renderers(settings: Settings) -> list[Processor]:
 
 
 def _without_secrets(_logger: WrappedLogger, _method: str, line: Any) -> Any:
-    for secret, veil in _SECRETS:
-        line = secret.sub(veil, line)
+    plain = line.lower()
+    for hints, secret, veil in _SECRETS:
+        # To look for a word is ten times as fast as to look for a pattern.
+        if any(hint in plain for hint in hints):
+            line = secret.sub(veil, line)
     return line
