@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test check bench bench-peers clean
+.PHONY: help install demo up test check gpu bench bench-peers clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -35,6 +35,10 @@ bench: $(INSTALLED) ## Measure the figures of README.md and docs/performance.md
 bench-peers: $(INSTALLED) ## Measure FedQ against other simulators, in environments made in .bench
 	@$(BIN)/python -m bench environments
 	@$(BIN)/python -m bench peers $(ARGS)
+
+gpu: $(INSTALLED) ## On a machine with a GPU: its tests, then five seeds of each workload on it, in a gang and one by one
+	@$(BIN)/python -m pytest tests/engine/gpu tests/engine/test_cuda.py $(ARGS)
+	@$(BIN)/python -m bench seeds --device cuda --workloads W1,W2,W3,W4,W5
 
 clean: ## Remove .venv, .bench and caches (experiments in .fedq stay)
 	rm -rf .venv .bench .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -19,6 +19,7 @@ from fedcore.engine.clients import ClientTable
 from fedcore.engine.engines import ENGINES, EngineName, pays
 from fedcore.engine.experience import experience_at
 from fedcore.engine.gang import Trained, train
+from fedcore.engine.gpu.repeatable import repeatable
 from fedcore.engine.observation import Observation
 from fedcore.engine.round import Account, Opened, Server, Setting, client_vectors, close_round, open_round, start
 from fedcore.engine.traffic import Traffic
@@ -54,6 +55,7 @@ class Simulation:
         Raises DataUnavailableError when the data set is not on this machine, SpecificationError when it cannot be divided as asked.
         """
         keep_freed()
+        repeatable(torch.device(device))
         self.arm, self.seed, self.spec = arm, seed, spec
         dtype = getattr(torch, spec.precision)
         folder = data_dir or settings().data_dir.expanduser()
@@ -82,7 +84,7 @@ class Simulation:
     @property
     def gang_pays(self) -> bool:
         """Whether it is faster in a gang."""
-        return pays(self.engine)
+        return pays(self.engine, self._server.x.device)
 
     @property
     def data_source(self) -> str:

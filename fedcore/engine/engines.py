@@ -61,6 +61,11 @@ def pick(wanted: Literal["auto"] | EngineName, algorithm: Algorithm, problem: Pr
     return wanted
 
 
-def pays(engine: EngineName) -> bool:
-    """Whether runs go faster when the engine is given several at once: in one stack, or on threads that clients of one would not fill."""
+def pays(engine: EngineName, device: torch.device) -> bool:
+    """Whether runs go faster when the engine is given several at once on `device`.
+
+    In one stack, as programs of one launch, or on threads that the clients of one would not fill.
+    """
+    if device.type == "cuda":
+        return engine in {"vectorised", "compiled"}
     return engine == "vectorised" or (engine != "reference" and torch.get_num_threads() > 1)
