@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from fedcore.errors import SpecificationError
 from fedcore.models.flat import Layout
 from fedcore.models.images import channels_last
 from fedcore.problems.loss import Loss
@@ -22,9 +23,17 @@ class Automatic:
         self._module, self._layout, self._loss, self._last = module, layout, loss, last
 
     def replica(self) -> Automatic:
-        """The same for another thread, since a module holds the parameters of a call while it is called. It shares its own tensors."""
+        """The same for another thread, since a module holds the parameters of a call while it is called. It shares its own tensors.
+
+        Raises SpecificationError for a module that cannot be copied.
+        """
         shared = {id(tensor): tensor for tensor in chain(self._module.parameters(), self._module.buffers())}
-        return Automatic(deepcopy(self._module, shared), self._layout, self._loss, last=self._last)
+        try:
+            module = deepcopy(self._module, shared)
+        except Exception as error:
+            detail = f"cannot be copied, as each thread needs a copy ({error}); leave out what cannot, or use `execution.engine: reference`"
+            raise SpecificationError("/problem/model", detail) from error
+        return Automatic(module, self._layout, self._loss, last=self._last)
 
     def scores(self, theta: Tensor, features: Tensor) -> Tensor:
         """[B, C] for features [B, ...]."""
