@@ -89,8 +89,8 @@ class _Cohort:
         tasks["x"], tasks["out"], tasks["delta"] = x.ctypes.data, _addresses(self._results), self._only_delta
         tasks["offset"] = 0 if self._offsets is None else _addresses(self._offsets)
         tasks["compares"], tasks["scale"] = algorithm.rule.compares(), data.scale[assignment.clients]
-        for task, scale in zip(tasks, tasks["scale"].tolist(), strict=True):
-            task["pull"], task["shrink"], task["momentum"] = factors(algorithm, scale * data.l2)
+        for scale in np.unique(tasks["scale"]):
+            tasks[["pull", "shrink", "momentum"]][tasks["scale"] == scale] = factors(algorithm, scale * data.l2)
         return tasks
 
     def upload(self) -> Upload:

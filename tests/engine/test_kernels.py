@@ -23,6 +23,8 @@ class Case:
     batch: int = 10
     last: int | None = None
     """Samples in every third batch, where they are fewer."""
+    spare: int = 9
+    """Samples that the client has beyond a batch."""
     kinds: int = 7
     """Batches that differ; as many as steps, or one."""
     pull: float = 0.0
@@ -50,6 +52,7 @@ CASES = [
     Case((20, 10), momentum=0.9, compares=True, offset=True),
     Case((9, 1), loss="squared_error_of_reals", batch=12),
     Case((9, 6), loss="squared_error", shrink=0.1),
+    Case((2000, 3), batch=50, spare=250),
     Case((20, 30, 10)),
     Case((7, 16, 33, 5), batch=13, last=2),
     Case((20, 17, 10), batch=140, kinds=1, shrink=0.1),
@@ -78,7 +81,7 @@ class Data:
 def drawn(case: Case) -> Data:
     """Random numbers in the shapes of `case`."""
     lot = np.random.default_rng(7)
-    samples, width, classes = case.batch + 9, case.widths[0], case.widths[-1]
+    samples, width, classes = case.batch + case.spare, case.widths[0], case.widths[-1]
     dim = sum(fan_out * (fan_in + 1) for fan_in, fan_out in zip(case.widths, case.widths[1:], strict=False))
     batches = np.stack([lot.permutation(samples)[: case.batch] for _ in range(case.kinds)])
     if case.last is not None:
