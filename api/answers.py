@@ -90,6 +90,9 @@ def key_answer(record: KeyRecord) -> Key:
         expires_at=record.expires_at,
         revoked_at=record.revoked_at,
         last_used_at=record.last_used_at,
+        max_waiting_runs=record.max_waiting_runs,
+        max_stored_bytes=record.max_stored_bytes,
+        max_compute_seconds=record.max_compute_seconds,
     )
 
 

@@ -93,6 +93,7 @@ def submit(
             session,
             submitted.spec,
             owner=principal.owner,
+            key_id=principal.key_id,
             idempotency_key=idempotency_key,
             request_hash=submitted.digest,
             provenance=submitted.provenance,

@@ -11,8 +11,9 @@ from api.deeds import Note
 from api.dependencies import Cursor, Store, printable
 from api.documents import Document, body_of, validate
 from api.problems import responses
-from api.schemas import Key, KeyPage, KeyRequest, Me, NewKey
-from fedcore.store import keys
+from api.schemas import Key, KeyPage, KeyRequest, KeyUsage, Me, NewKey
+from fedcore.store import keys, quotas
+from fedcore.store.quotas import Quota
 
 router = APIRouter(prefix="/v1", tags=["access"])
 
@@ -24,8 +25,11 @@ KeyId = Annotated[str, Path(description="The key's id.", examples=["key_01k9x3zq
 def create(_principal: Administrator, document: Document, database: Store, note: Note) -> NewKey:
     """A key for an owner, new or known. The answer holds the key itself; it is not kept, and cannot be read again."""
     wanted = validate(KeyRequest, document.value)
+    quota = Quota(wanted.max_waiting_runs, wanted.max_stored_bytes, wanted.max_compute_seconds)
     with database.transaction() as session:
-        record, token = keys.create(session, owner=wanted.owner, scope=wanted.scope, name=wanted.name, expires_at=wanted.expires_at)
+        record, token = keys.create(
+            session, owner=wanted.owner, scope=wanted.scope, name=wanted.name, expires_at=wanted.expires_at, quota=quota
+        )
         note(session, record.id)
     return NewKey(**key_answer(record).model_dump(), key=token.text)
 
@@ -50,6 +54,7 @@ def revoke(_principal: Administrator, key_id: KeyId, database: Store, note: Note
 
 @router.get("/me", summary="Who asks")
 def read_me(principal: Reader, database: Store) -> Me:
-    """The key that was sent, and what it allows."""
+    """The key that was sent, what it allows, and what was made with it."""
     with database.reading() as session:
-        return Me(key=key_answer(keys.find(session, principal.key_id)))
+        record = keys.find(session, principal.key_id)
+        return Me(key=key_answer(record), usage=KeyUsage.model_validate(quotas.usage(session, record)))

@@ -24,6 +24,7 @@ from fedcore.errors import (
     IdempotencyError,
     NotFoundError,
     PresetNotFoundError,
+    QuotaError,
     RateError,
     SpecificationError,
     UploadError,
@@ -61,6 +62,7 @@ ANSWERS: dict[type[FedcoreError], Answer] = {
     NotFoundError: Answer(404, "not-found", "There is no such thing"),
     AuthenticationError: Answer(401, "unauthenticated", "An API key is needed"),
     ForbiddenError: Answer(403, "forbidden", "The API key does not allow this"),
+    QuotaError: Answer(403, "quota", "More than the API key may have"),
     RateError: Answer(429, "rate", "Too many requests"),
     ConflictError: Answer(409, "conflict", "Not possible in the present state"),
 }

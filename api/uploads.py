@@ -13,7 +13,7 @@ from api.deeds import Noting
 from api.dependencies import NO_NUL, Configuration, IdempotencyKey
 from fedcore.settings import Settings
 from fedcore.storage import Storage
-from fedcore.store import Database, datasets
+from fedcore.store import Database, datasets, quotas
 from fedcore.store.tables import DatasetRecord
 from fedcore.uploads import shelves
 from fedcore.uploads.apart import read_apart
@@ -30,12 +30,13 @@ class Label(NamedTuple):
     """What is said about an upload."""
 
     owner: str
+    key_id: str
     name: str
     idempotency_key: str | None
 
 
 async def _label(principal: Submitter, name: Name, idempotency_key: IdempotencyKey = None) -> Label:
-    return Label(principal.owner, name, idempotency_key)
+    return Label(principal.owner, principal.key_id, name, idempotency_key)
 
 
 Labelled = Annotated[Label, Depends(_label)]
@@ -75,7 +76,7 @@ def keep(
             dataset_id = datasets.new_id(session)
         key = shelves.key(dataset_id, content.digest)
         storage.put_file(key, kept)
-    record = None
+    kept_id = None
     try:
         with database.transaction() as session:
             record = datasets.create(
@@ -88,11 +89,15 @@ def keep(
                 owner=label.owner,
                 idempotency_key=label.idempotency_key,
             )
+            if record.id == dataset_id:
+                quotas.charge(session, dataset_id, label.key_id)
             note(session, record.id)
+            # Before the commit: if the connection breaks then, it may have gone through, and the row needs its file.
+            kept_id = record.id
     finally:
-        if record is None or record.id != dataset_id:
+        if kept_id != dataset_id:
             storage.delete(key)
-    return record, record.id == dataset_id
+    return record, kept_id == dataset_id
 
 
 def _folder(settings: Settings) -> Path | None:

@@ -59,6 +59,10 @@ class RateError(FedcoreError):
         self.wait_s = wait_s
 
 
+class QuotaError(FedcoreError):
+    """What was asked for is more than the API key may have."""
+
+
 class ConflictError(FedcoreError):
     """The request makes no sense in the present state of the experiment or run."""
 

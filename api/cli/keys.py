@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from getpass import getuser
 from itertools import islice
 from socket import gethostname
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
@@ -21,6 +21,9 @@ Owner = Annotated[str, typer.Argument(metavar="OWNER", help="Whose things the ke
 OfScope = Annotated[Scope, typer.Option("--scope", help="What it allows; each includes those before it.")]
 Name = Annotated[str, typer.Option(metavar="NAME", help="What it is for.")]
 Days = Annotated[int | None, typer.Option("--days", min=1, max=36_500, help="It ends after so many days; absent, when it is revoked.")]
+MaxRuns = Annotated[int | None, typer.Option(min=0, metavar="N", help="So many of its runs may be queued or paused at a time.")]
+MaxBytes = Annotated[int | None, typer.Option(min=0, metavar="N", help="So many bytes its uploaded data sets may take.")]
+MaxSeconds = Annotated[float | None, typer.Option(min=0, metavar="S", help="After so many seconds of rounds it may start no more.")]
 Direct = Annotated[
     bool, typer.Option("--direct", help="Write to the database of FEDQ_DATABASE_URL or FEDQ_HOME, as for the first key of a service.")
 ]
@@ -28,14 +31,25 @@ Limit = Annotated[int, typer.Option(min=1, help="List at most so many, the newes
 KeyId = Annotated[str, typer.Argument(metavar="KEY", help="The key's id.")]
 
 
-def create(owner: Owner, scope: OfScope = Scope.SUBMIT, name: Name = "", days: Days = None, direct: Direct = False) -> None:
+def create(
+    owner: Owner,
+    scope: OfScope = Scope.SUBMIT,
+    name: Name = "",
+    days: Days = None,
+    max_waiting_runs: MaxRuns = None,
+    max_stored_bytes: MaxBytes = None,
+    max_compute_seconds: MaxSeconds = None,
+    direct: Direct = False,
+) -> None:
     """Make an API key and print it, this once: what is kept of it proves it, but does not tell it."""
     expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
+    quota = {"max_waiting_runs": max_waiting_runs, "max_stored_bytes": max_stored_bytes, "max_compute_seconds": max_compute_seconds}
+    wanted = _checked(owner=owner, scope=scope, name=name, expires_at=expires_at, **quota)
     if direct:
-        key = _create_direct(owner, scope, name, expires_at)
+        key = _create_direct(wanted)
     else:
         with connect() as client:
-            key = client.create_key(owner, scope, name=name, expires_at=expires_at).key
+            key = client.create_key(wanted).key
     stderr().print(f"A key of scope {scope} for {owner}; it is not shown again:", markup=False)
     typer.echo(key)
 
@@ -66,17 +80,21 @@ def app() -> typer.Typer:
     return made
 
 
-def _create_direct(owner: str, scope: Scope, name: str, expires_at: datetime | None) -> str:
+def _create_direct(wanted: KeyRequest) -> str:
     """A key, written to the database without asking a service."""
     from fedcore.store import UNAVAILABLE, audit, keys, open_database, upgrade
+    from fedcore.store.quotas import Quota
 
-    wanted, configured = _checked(owner, scope, name, expires_at), settings()
+    configured = settings()
+    quota = Quota(wanted.max_waiting_runs, wanted.max_stored_bytes, wanted.max_compute_seconds)
     if configured.database_url is None:
         configured.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         upgrade(configured.database)
         with open_database(configured.database).transaction() as session:
-            record, token = keys.create(session, owner=wanted.owner, scope=wanted.scope, name=wanted.name, expires_at=wanted.expires_at)
+            record, token = keys.create(
+                session, owner=wanted.owner, scope=wanted.scope, name=wanted.name, expires_at=wanted.expires_at, quota=quota
+            )
             audit.record(session, audit.Deed("fedq key create --direct", record.id, 201, getuser(), "", gethostname()))
     except UNAVAILABLE as error:
         complain(f"the database does not answer: {error}")
@@ -84,9 +102,9 @@ def _create_direct(owner: str, scope: Scope, name: str, expires_at: datetime | N
     return token.text
 
 
-def _checked(owner: str, scope: Scope, name: str, expires_at: datetime | None) -> KeyRequest:
+def _checked(**fields: Any) -> KeyRequest:
     try:
-        return KeyRequest(owner=owner, scope=scope, name=name, expires_at=expires_at)
+        return KeyRequest(**fields)
     except ValidationError as error:
         for flaw in error.errors():
             complain(f"{flaw['loc'][0]}: {flaw['msg']}, not {flaw['input']!r}")

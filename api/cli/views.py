@@ -131,7 +131,13 @@ def audit(items: Sequence[AuditEntry]) -> Table:
 
 def me(item: Me) -> RenderableType:
     """Whoever asks."""
-    return Text(f"{item.key.owner}, by the key {item.key.id} of scope {item.key.scope}")
+    key, used = item.key, item.usage
+    counted = (
+        ("runs that wait", used.waiting_runs, key.max_waiting_runs),
+        ("bytes of data sets", used.stored_bytes, key.max_stored_bytes),
+        ("seconds computed", round(used.compute_seconds, 1), key.max_compute_seconds),
+    )
+    return Group(Text(f"{key.owner}, by the key {key.id} of scope {key.scope}"), table(("made with it", "there are", "at most"), counted))
 
 
 def _end(key: Key) -> str | None:

@@ -22,6 +22,8 @@ from api.client.errors import (
     UnreadableSpecificationError,
 )
 from api.client.results import Frame, Results
+from api.schemas import KeyRequest
+from fedcore.access import Scope
 
 __all__ = [
     "Client",
@@ -29,9 +31,11 @@ __all__ = [
     "ConflictError",
     "Frame",
     "InvalidRequestError",
+    "KeyRequest",
     "NotAllowedError",
     "NotFoundError",
     "Results",
+    "Scope",
     "ServiceError",
     "ServiceUnreachableError",
     "TooManyRequestsError",

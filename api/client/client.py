@@ -28,6 +28,7 @@ from api.schemas import (
     ExperimentSummary,
     Key,
     KeyPage,
+    KeyRequest,
     Me,
     MetricsPage,
     NewKey,
@@ -43,7 +44,6 @@ from api.schemas import (
     Workers,
 )
 from fedcore import own_key
-from fedcore.access import Scope
 from fedcore.settings import settings
 from fedcore.status import Status
 
@@ -276,10 +276,9 @@ class Client:
         """The key that this client sends, and what it allows."""
         return self._transport.read(Me, "/v1/me")
 
-    def create_key(self, owner: str, scope: Scope = Scope.SUBMIT, *, name: str = "", expires_at: datetime | None = None) -> NewKey:
-        """Make an API key for `owner`; its `key` cannot be read again. For administrators."""
-        document = {"owner": owner, "scope": scope, "name": name, "expires_at": expires_at and expires_at.isoformat()}
-        return self._transport.send(NewKey, "POST", KEYS, json=document)
+    def create_key(self, wanted: KeyRequest) -> NewKey:
+        """Make an API key; its `key` cannot be read again. For administrators."""
+        return self._transport.send(NewKey, "POST", KEYS, content=wanted.model_dump_json(), headers=JSON)
 
     def keys(self) -> Iterator[Key]:
         """All keys, newest first, fetched page by page. For administrators."""

@@ -6,7 +6,7 @@ from api.schemas.catalog import Catalog, CatalogBlock, Kind, Preset, PresetList,
 from api.schemas.datasets import ClientSizes, Dataset, DatasetPage
 from api.schemas.events import HeartbeatEvent, RoundEvent, StatusEvent
 from api.schemas.experiments import ArmPlan, ArmSummary, Experiment, ExperimentEdit, ExperimentPage, ExperimentSummary, Plan, Progress
-from api.schemas.keys import Key, KeyPage, KeyRequest, Me, NewKey
+from api.schemas.keys import Key, KeyPage, KeyRequest, KeyUsage, Me, NewKey
 from api.schemas.operations import Check, Health, QueueDepth, Queues, Readiness, Worker, Workers
 from api.schemas.problems import Flaw, ProblemDetails
 from api.schemas.results import ArmResult, Curve, Estimate, MetricResult, Results
@@ -37,6 +37,7 @@ __all__ = [
     "Key",
     "KeyPage",
     "KeyRequest",
+    "KeyUsage",
     "Kind",
     "Me",
     "MetricResult",

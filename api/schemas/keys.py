@@ -24,6 +24,12 @@ class KeyRequest(BaseModel):
     """For people: what it is for."""
     expires_at: AwareDatetime | None = None
     """When it ends (ISO 8601 with time zone); absent, when it is revoked."""
+    max_waiting_runs: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    """Runs made with it that may be queued or paused at a time; absent, as many as it likes."""
+    max_stored_bytes: Annotated[int, Field(ge=0, le=2**62)] | None = None
+    """Bytes that data sets uploaded with it may take; absent, as many as it likes."""
+    max_compute_seconds: Annotated[float, Field(ge=0, le=1e12)] | None = None
+    """Seconds that the rounds of runs made with it may take in all, before it may start no more; absent, as many as it likes."""
 
 
 class Key(Answer):
@@ -47,6 +53,12 @@ class Key(Answer):
     """When it was revoked (UTC)."""
     last_used_at: datetime | None
     """When it was used last (UTC), to the minute."""
+    max_waiting_runs: int | None
+    """Runs made with it that may be queued or paused at a time; null: as many as it likes."""
+    max_stored_bytes: int | None
+    """Bytes that data sets uploaded with it may take; null: as many as it likes."""
+    max_compute_seconds: float | None
+    """Seconds that the rounds of runs made with it may take in all; null: as many as it likes."""
 
 
 class NewKey(Key):
@@ -65,8 +77,21 @@ class KeyPage(Answer):
     """The `cursor` of the next page; null on the last one."""
 
 
+class KeyUsage(Answer):
+    """What was made with a key, as its quotas count it."""
+
+    waiting_runs: int
+    """Runs that are queued or paused."""
+    stored_bytes: int
+    """Bytes of uploaded data sets."""
+    compute_seconds: float
+    """Seconds that rounds took, those of deleted runs too."""
+
+
 class Me(Answer):
     """Whoever asks."""
 
     key: Key
     """The key that was sent."""
+    usage: KeyUsage
+    """What was made with it."""

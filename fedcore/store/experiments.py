@@ -15,11 +15,11 @@ from fedcore.access import LOCAL
 from fedcore.errors import NotFoundError
 from fedcore.spec import Arm, ExperimentSpec
 from fedcore.status import Request, Status
-from fedcore.store import datasets
+from fedcore.store import datasets, lifecycle, quotas
 from fedcore.store.clock import now
 from fedcore.store.idempotency import claim_key
 from fedcore.store.identifier import floor, identifiers
-from fedcore.store.lifecycle import cancel, lock_runs, pause, resume, retry
+from fedcore.store.lifecycle import cancel, lock_runs, pause
 from fedcore.store.paging import Page, newest
 from fedcore.store.tables import Document, ExperimentRecord, IdempotencyRecord, RunRecord, TagRecord
 
@@ -43,6 +43,7 @@ def create(
     spec: ExperimentSpec,
     *,
     owner: str = LOCAL,
+    key_id: str = "",
     idempotency_key: str | None = None,
     request_hash: str | None = None,
     provenance: Mapping[str, Any] | None = None,
@@ -51,7 +52,8 @@ def create(
     """Store `spec` and queue its runs: all arms, each with all seeds; their spans become part of the trace `traceparent`.
 
     With an `idempotency_key` that `owner` has used before, the experiment of that time is returned instead;
-    raises IdempotencyError when the request was another one, and SpecificationError for uploaded data that are not there.
+    raises IdempotencyError when the request was another one, SpecificationError for uploaded data that are not there, and QuotaError
+    when it is more than the API key `key_id` may have.
     """
     moment = session.scalars(select(now())).one()
     (experiment_id,) = identifiers("exp", moment, 1)
@@ -65,7 +67,9 @@ def create(
     made_from = {"spec": document, "provenance": dict(provenance or {}), "traceparent": traceparent}
     session.execute(insert(ExperimentRecord).values(made_from | experiment))
     _set_tags(session, experiment_id, spec.tags)
-    session.execute(insert(RunRecord), _runs(spec, arms, experiment_id, owner, moment))
+    made_by = {"owner": owner, "key_id": key_id}
+    session.execute(insert(RunRecord), [run | made_by for run in _runs(spec, arms, experiment_id, moment)])
+    quotas.hold_runs(session, key_id)
     datasets.use(session, experiment_id, arms)
     return find(session, experiment_id)
 
@@ -114,12 +118,27 @@ def edit(
     return record
 
 
+def resume(session: Session, experiment_id: str) -> ExperimentRecord:
+    """`lifecycle.resume`; raises QuotaError as well, when the key of the runs may compute no more."""
+    record = lifecycle.resume(session, experiment_id)
+    quotas.hold_resume(session, experiment_id)
+    return record
+
+
+def retry(session: Session, experiment_id: str) -> ExperimentRecord:
+    """`lifecycle.retry`; raises QuotaError as well, when more runs would wait than their key may have."""
+    record = lifecycle.retry(session, experiment_id)
+    quotas.hold_retry(session, experiment_id)
+    return record
+
+
 def delete(session: Session, experiment_id: str) -> Sequence[str]:
     """Remove an experiment with its runs and their rows, whatever its status; a worker on one of them stops at its next commit.
 
     Returns the ids of the runs, under which their checkpoints and models are stored. Raises NotFoundError.
     """
     run_ids = lock_runs(session, experiment_id)
+    quotas.keep_spent(session, experiment_id)
     gone = session.execute(delete_from(ExperimentRecord).where(ExperimentRecord.id == experiment_id).returning(ExperimentRecord.id))
     if gone.first() is None:
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
@@ -140,7 +159,7 @@ def _experiment(spec: ExperimentSpec, experiment_id: str, owner: str, moment: da
     }
 
 
-def _runs(spec: ExperimentSpec, arms: Sequence[Arm], experiment_id: str, owner: str, moment: datetime) -> list[Document]:
+def _runs(spec: ExperimentSpec, arms: Sequence[Arm], experiment_id: str, moment: datetime) -> list[Document]:
     points = [(arm, seed) for arm in arms for seed in spec.seeds]
     return [
         {
@@ -155,7 +174,6 @@ def _runs(spec: ExperimentSpec, arms: Sequence[Arm], experiment_id: str, owner: 
             "rounds": arm.spec.rounds,
             "queue": spec.execution.queue,
             "priority": spec.execution.priority,
-            "owner": owner,
             "queued_at": moment,
             "created_at": moment,
             "provenance": {},

@@ -10,18 +10,24 @@ from fedcore.errors import AuthenticationError, NotFoundError
 from fedcore.store.clock import now
 from fedcore.store.identifier import identifiers
 from fedcore.store.paging import Page, newest
+from fedcore.store.quotas import Quota
 from fedcore.store.tables import KeyRecord
 
+UNLIMITED = Quota()
 USE_NOTED_S = 60.0
 """The last use of a key is written at most this often: reading must not cost a write each time."""
 
 
-def create(session: Session, *, owner: str, scope: Scope, name: str = "", expires_at: datetime | None = None) -> tuple[KeyRecord, Token]:
+def create(
+    session: Session, *, owner: str, scope: Scope, name: str = "", expires_at: datetime | None = None, quota: Quota = UNLIMITED
+) -> tuple[KeyRecord, Token]:
     """A new key, and its text, which nobody can read again."""
     moment = session.scalars(select(now())).one()
     (key_id,) = identifiers("key", moment, 1)
     token = Token.of(key_id)
     record = KeyRecord(id=key_id, name=name, owner=owner, scope=scope, digest=token.digest, created_at=moment, expires_at=expires_at)
+    record.max_waiting_runs, record.max_stored_bytes = quota.waiting_runs, quota.stored_bytes
+    record.max_compute_seconds, record.spent_seconds = quota.compute_seconds, 0.0
     session.add(record)
     session.flush()
     return record, token

@@ -122,6 +122,8 @@ class RunRecord(Base):
     created_at: Mapped[datetime]
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
+    key_id: Mapped[str] = mapped_column(String(40), default="")
+    """The API key it was made with; empty for none."""
     provenance: Mapped[Document]
     """What carried it out: engine, device, data, versions."""
 
@@ -130,6 +132,7 @@ class RunRecord(Base):
         Index("run_by_turn", "status", "queue", "priority", "queued_at"),
         Index("run_by_lease", "status", "lease_until"),
         Index("run_by_wake", "status", "woken_at"),
+        Index("run_by_key", "key_id", "status"),
     )
 
 
@@ -213,8 +216,14 @@ class DatasetRecord(Base):
     size_bytes: Mapped[int] = mapped_column(BigInteger)
     """Of its file in the storage."""
     created_at: Mapped[datetime]
+    key_id: Mapped[str] = mapped_column(String(40), default="")
+    """The API key it was uploaded with; empty for none."""
 
-    __table_args__ = (UniqueConstraint("owner", "digest", name="dataset_by_content"), Index("dataset_by_owner", "owner", "id"))
+    __table_args__ = (
+        UniqueConstraint("owner", "digest", name="dataset_by_content"),
+        Index("dataset_by_owner", "owner", "id"),
+        Index("dataset_by_key", "key_id"),
+    )
 
 
 class DatasetUseRecord(Base):
@@ -261,6 +270,11 @@ class KeyRecord(Base):
     revoked_at: Mapped[datetime | None]
     last_used_at: Mapped[datetime | None]
     """To the minute."""
+    max_waiting_runs: Mapped[int | None]
+    max_stored_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    max_compute_seconds: Mapped[float | None]
+    spent_seconds: Mapped[float] = mapped_column(default=0.0)
+    """That rounds of its deleted runs took."""
 
 
 class AuditRecord(Base):

@@ -7,16 +7,19 @@ from pathlib import Path
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from api.app import create_app
 from api.rates import Rates, _LocalBuckets
 from fedcore.errors import RateError
 from fedcore.settings import Settings
-from tests.api.histories import TINY
+from fedcore.storage import open_storage
+from tests.api.histories import TINY, submit
 from tests.documents import Document, merged
 from tests.support.access import bearer, key_for
 from tests.support.asgi import calling
 from tests.support.brokers import connect
+from tests.uploads.files import arrays, npz
 
 RATE, BURST = 0.5, 3
 
@@ -141,3 +144,18 @@ def test_a_body_larger_than_the_operator_allows_is_refused_with_the_setting(sett
     with _narrow(settings, json_max_bytes=10) as http:
         answer = http.post("/v1/experiments", json=TINY)
     assert (answer.status_code, "(FEDQ_JSON_MAX_BYTES)" in answer.json()["detail"]) == (413, True)
+
+
+def test_a_key_is_told_what_it_may_have_and_has_and_refused_more(app: FastAPI, settings: Settings, http: httpx.Client) -> None:
+    limits = {"max_waiting_runs": 2, "max_stored_bytes": 10, "max_compute_seconds": 3600}
+    key = http.post("/v1/keys", json={"owner": "ann"} | limits).json()
+    with calling(app, key["key"]) as ann:
+        submit(ann)
+        refused = ann.post("/v1/experiments", json=TINY | {"seeds": [0, 1]})
+        assert (refused.status_code, refused.json()["type"]) == (403, "urn:fedq:problem:quota")
+        assert ann.post("/v1/datasets", params={"name": "mine"}, content=npz(arrays())).status_code == 403
+        assert ann.get("/v1/datasets").json()["items"] == []
+        assert list(open_storage(settings.storage).keys("datasets")) == []
+        me = ann.get("/v1/me").json()
+    assert {name: me["key"][name] for name in limits} == limits
+    assert me["usage"] == {"waiting_runs": 1, "stored_bytes": 0, "compute_seconds": 0.0}

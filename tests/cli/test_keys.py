@@ -27,6 +27,12 @@ def test_a_key_is_made_and_printed_alone_listed_used_and_revoked(fedq: Fedq) -> 
     assert (refused.code, "was revoked" in refused.err) == (4, True)
 
 
+def test_a_key_with_quotas_shows_what_is_left_of_them(fedq: Fedq) -> None:
+    key = fedq("key", "create", "ann", "--max-waiting-runs", "7").out.strip()
+    shown = fedq("--key", key, "me").out
+    assert [line.split()[-2:] for line in shown.splitlines() if "runs that wait" in line] == [["0", "7"]]
+
+
 def test_an_option_holds_for_its_command_alone(fedq: Fedq, service: Service) -> None:
     other = key_for(str(service.database.url), "bob")
     assert fedq("--key", other, "me").out.startswith("bob, ")

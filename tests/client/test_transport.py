@@ -3,6 +3,7 @@
 import http.server
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -26,6 +27,13 @@ def test_a_service_that_is_away_for_a_moment_is_asked_again() -> None:
     with _answering(away=2) as (url, asked), Client(url) as client:
         assert client.presets() == []
         assert len(asked) == 3
+
+
+def test_a_client_that_asks_too_often_waits_as_long_as_it_is_asked_to() -> None:
+    with _answering(away=1, refusal=429) as (url, asked), Client(url) as client:
+        began = time.monotonic()
+        assert client.presets() == []
+        assert (len(asked), time.monotonic() - began >= 1) == (2, True)
 
 
 def test_a_service_that_stays_away_is_unreachable() -> None:
@@ -57,16 +65,19 @@ def test_the_key_is_sent_as_a_bearer_token() -> None:
 
 
 @contextmanager
-def _answering(body: bytes = b'{"items": []}', *, status: int = 200, away: int = 0) -> Iterator[tuple[str, list[str | None]]]:
-    """A server that answers 503 the first `away` times, then as given; its address, and the keys it was asked with."""
+def _answering(
+    body: bytes = b'{"items": []}', *, status: int = 200, away: int = 0, refusal: int = 503
+) -> Iterator[tuple[str, list[str | None]]]:
+    """A server that answers with `refusal` the first `away` times, then as given; its address, and the keys it was asked with."""
     asked: list[str | None] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked.append(self.headers["Authorization"])
-            answer = (503, b"") if len(asked) <= away else (status, body)
+            answer = (refusal, b"") if len(asked) <= away else (status, body)
             self.send_response(answer[0])
             self.send_header("Content-Length", str(len(answer[1])))
+            self.send_header("Retry-After", "1")
             self.end_headers()
             self.wfile.write(answer[1])
 

@@ -15,10 +15,10 @@ from pytest_alembic.tests import (
     test_upgrade,
 )
 from pytest_alembic.tests.experimental import test_downgrade_leaves_no_trace
-from sqlalchemy import Column, Connection, Integer, inspect
+from sqlalchemy import Column, Connection, Integer, inspect, text
 
 from fedcore.access import LOCAL, Scope
-from fedcore.store import Database, experiments, keys, open_database, upgrade
+from fedcore.store import Database, datasets, keys, open_database, upgrade
 from fedcore.store.database import canonical, engine
 from fedcore.store.migration import migrating
 from tests.store.acts import claim, commit, submit, the_run
@@ -30,6 +30,11 @@ __all__ = [
     "test_up_down_consistency",
     "test_upgrade",
 ]
+
+OLD_DATASET = """
+INSERT INTO dataset (id, name, owner, digest, content, client_sizes, size_bytes, created_at)
+VALUES ('set_0', 'old', 'local', 'd', '{}', '{}', 1, '2026-11-01 00:00:00.000')
+"""
 
 
 @pytest.fixture
@@ -96,12 +101,15 @@ def test_a_filled_database_can_be_taken_all_the_way_down_and_up_again(alembic_ru
 def test_what_was_made_before_there_were_keys_belongs_to_local_and_can_be_reached(
     alembic_runner: MigrationContext, database_at: Database
 ) -> None:
-    alembic_runner.migrate_up_to("heads")
-    experiment = submit(database_at)
-    alembic_runner.migrate_down_to("0003")
+    alembic_runner.migrate_up_to("0003")
+    with database_at.transaction() as session:
+        session.execute(text(OLD_DATASET))
     alembic_runner.migrate_up_to("heads")
     with database_at.transaction() as session:
         _, token = keys.create(session, owner=LOCAL, scope=Scope.READ)
     with database_at.reading() as session:
         owner = keys.verify(session, token)[0].owner
-        assert experiments.find(session, experiment.id, owner).owner == LOCAL
+        assert [found.id for found in datasets.page(session, owner=owner).items] == ["set_0"]
+    alembic_runner.migrate_down_to("0003")
+    with database_at.reading() as session:
+        assert session.scalars(text("SELECT owner FROM dataset")).all() == [LOCAL]

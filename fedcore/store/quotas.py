@@ -1,0 +1,102 @@
+"""Quotas: how much of a service what is made with one key may take, held in the transaction that would take more."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
+
+from fedcore.errors import QuotaError
+from fedcore.store.lifecycle import WAITING
+from fedcore.store.tables import DatasetRecord, KeyRecord, RunRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """The most of each; None: as much as it likes."""
+
+    waiting_runs: int | None = None
+    """Runs that are queued or paused."""
+    stored_bytes: int | None = None
+    """Of uploaded data sets, as they are kept."""
+    compute_seconds: float | None = None
+    """That rounds took, those of deleted runs too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What there is of each."""
+
+    waiting_runs: int
+    stored_bytes: int
+    compute_seconds: float
+
+
+def usage(session: Session, key: KeyRecord) -> Usage:
+    """What was made with a key."""
+    runs, data = RunRecord.key_id == key.id, DatasetRecord.key_id == key.id
+    waiting = session.scalars(select(func.count()).select_from(RunRecord).where(runs, RunRecord.status.in_(WAITING))).one()
+    stored = session.scalars(select(func.coalesce(func.sum(DatasetRecord.size_bytes), 0)).where(data)).one()
+    seconds = session.scalars(select(func.coalesce(func.sum(RunRecord.seconds), 0.0)).where(runs)).one()
+    return Usage(waiting, int(stored), key.spent_seconds + seconds)
+
+
+def quota_of(key: KeyRecord) -> Quota:
+    """What a key may take."""
+    return Quota(key.max_waiting_runs, key.max_stored_bytes, key.max_compute_seconds)
+
+
+def hold_runs(session: Session, key_id: str) -> None:
+    """To be called once runs of this key have joined the queue: raises QuotaError when that is more than it may have."""
+    quota, used = _held(session, key_id)
+    _hold_seconds(quota, used)
+    if quota.waiting_runs is not None and used.waiting_runs > quota.waiting_runs:
+        raise QuotaError(f"{used.waiting_runs:,} runs of this key would wait, and {quota.waiting_runs:,} may; wait, or cancel some")
+
+
+def hold_retry(session: Session, experiment_id: str) -> None:
+    """To be called once runs of an experiment were queued again: raises QuotaError as `hold_runs` does."""
+    for key_id in _keys_of(session, experiment_id):
+        hold_runs(session, key_id)
+
+
+def hold_resume(session: Session, experiment_id: str) -> None:
+    """To be called where paused runs go on, which waited before: raises QuotaError when their key may compute no more."""
+    for key_id in _keys_of(session, experiment_id):
+        _hold_seconds(*_held(session, key_id))
+
+
+def charge(session: Session, dataset_id: str, key_id: str) -> None:
+    """A data set was made with this key: raises QuotaError when its data sets are larger than they may be."""
+    session.execute(update(DatasetRecord).where(DatasetRecord.id == dataset_id).values(key_id=key_id))
+    quota, used = _held(session, key_id)
+    if quota.stored_bytes is not None and used.stored_bytes > quota.stored_bytes:
+        raise QuotaError(f"data sets of this key would take {used.stored_bytes:,} bytes, and {quota.stored_bytes:,} they may; delete some")
+
+
+def keep_spent(session: Session, experiment_id: str) -> None:
+    """Its runs are about to be deleted: what they have computed stays spent."""
+    spent = select(RunRecord.key_id, func.sum(RunRecord.seconds)).where(RunRecord.experiment_id == experiment_id).group_by(RunRecord.key_id)
+    for key_id, seconds in session.execute(spent).all():
+        more = {"spent_seconds": KeyRecord.spent_seconds + seconds}
+        session.execute(update(KeyRecord).where(KeyRecord.id == key_id).values(more))
+
+
+def _hold_seconds(quota: Quota, used: Usage) -> None:
+    if quota.compute_seconds is not None and used.compute_seconds >= quota.compute_seconds:
+        raise QuotaError(f"this key has used {used.compute_seconds:,.1f} of the {quota.compute_seconds:,.1f} seconds it may compute")
+
+
+def _keys_of(session: Session, experiment_id: str) -> Sequence[str]:
+    """The keys that the runs of an experiment were made with, in order."""
+    made = select(RunRecord.key_id).where(RunRecord.experiment_id == experiment_id).distinct().order_by(RunRecord.key_id)
+    return session.scalars(made).all()
+
+
+def _held(session: Session, key_id: str) -> tuple[Quota, Usage]:
+    """What a key may have, and has. Where it has quotas, its row is locked: of two requests the second counts what the first made."""
+    key = session.scalars(select(KeyRecord).where(KeyRecord.id == key_id)).first()
+    if key is None or quota_of(key) == Quota():
+        return Quota(), Usage(0, 0, 0.0)
+    locked = session.scalars(select(KeyRecord).where(KeyRecord.id == key_id).with_for_update()).one()
+    return quota_of(locked), usage(session, locked)
