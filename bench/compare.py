@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> None:
     print(report.machine(machine, command), flush=True)
     sections, kept = {}, []
     contenders = [["fedq", options.engine], *([name] for name in options.contenders)]
-    share = options.minutes * 60 / sum(WORKLOADS[name].budget_s for name in WORKLOADS)
+    share = options.minutes * 60 / sum(WORKLOADS[name].budget_s for name in options.workloads)
     for name in options.workloads:
         workload = WORKLOADS[name]
         result = race(workload, options.home, contenders, options.pairs, workload.budget_s * share)
@@ -50,7 +50,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--contenders", type=among(("loop", *PEERS)), default=["loop", *PEERS], help="loop,flower,...; FedQ is always one")
     parser.add_argument("--engine", default="auto", help="FedQ's")
     parser.add_argument("--pairs", type=int, default=9, help="timed rounds of each contender, unless time runs out")
-    parser.add_argument("--minutes", type=float, default=12.0, help="for all five workloads; each has its share")
+    parser.add_argument("--minutes", type=float, default=12.0, help="for the chosen workloads together; each has its share")
     parser.add_argument("--home", type=Path, default=HOME, help="where data and environments lie")
     parser.add_argument("--json", type=Path, help="keep the results in this file")
     parser.add_argument("--write", type=Path, help="put the tables into this page, between its markers")
