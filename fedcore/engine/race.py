@@ -19,6 +19,9 @@ BEHIND = 3.0
 """Whoever takes so many times as long as the fastest drops out."""
 MARGIN = 0.85
 """What another must take of the time of the engine presumed to be the fastest to be preferred: near ties are noise."""
+HELD_BYTES, _VECTORS = 1 << 30, 6
+"""What a heat may hold beside the data, and how many vectors [D] an engine that takes clients together holds of each: a measurement
+must not need more memory than the run."""
 _FEW, _MOST_STEPS = 2, 16
 
 
@@ -92,7 +95,9 @@ def _per_step(seconds: float, job: Job) -> float:
 
 def _heats(job: Job) -> Iterator[Job]:
     """Ever larger parts of a job."""
-    clients, longest = len(job.assignment.clients), int(job.assignment.steps.max())
+    x, longest = job.assignment.local.x, int(job.assignment.steps.max())
+    room = HELD_BYTES // (_VECTORS * x.numel() * x.element_size())
+    clients = min(len(job.assignment.clients), max(_FEW, room))
     count = min(_FEW, clients)
     yield _part(job, count, 1)
     while count < clients:

@@ -8,6 +8,7 @@ import pytest
 
 from fedcore import Simulation
 from fedcore.engine import choice as choices
+from fedcore.engine import race as races
 from fedcore.engine.assignment import Job
 from fedcore.engine.choice import Candidacy, Choice, choose
 from fedcore.engine.engines import EngineName, contenders
@@ -25,6 +26,7 @@ class Stopwatch:
     def __init__(self, call: dict[EngineName, float] | None = None, **step: float) -> None:
         self.call, self.step = call or {}, step
         self.played: list[EngineName] = []
+        self.clients: list[int] = []
         self.seconds = 0.0
 
     def __call__(self, name: EngineName, job: Job) -> float:
@@ -32,6 +34,7 @@ class Stopwatch:
         assert [len(batches) for batches in assignment.batches] == assignment.steps.tolist()
         assert len(assignment.clients) == len(assignment.local.steps) == len(assignment.batches)
         self.played.append(name)
+        self.clients.append(len(assignment.clients))
         seconds = self.call.get(name, 0.0) + self.step[name] * int(assignment.steps.sum())
         self.seconds += seconds
         return seconds
@@ -83,6 +86,16 @@ def test_a_long_round_allows_a_longer_measurement_and_one_who_exceeds_even_that_
     made = pick(stopwatch)
     assert (made.engine, made.how, stopwatch.played.count("vectorised")) == ("compiled", "measured", 2)
     assert made.seconds == pytest.approx({"compiled": 0.01, "vectorised": 3.0, "parallel": 4.0})
+
+
+def test_a_measurement_holds_no_more_models_at_a_time_than_there_is_room_for(
+    pick: Callable[..., Choice], simulation: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = simulation._server.x
+    monkeypatch.setattr(races, "HELD_BYTES", 3 * 6 * x.numel() * x.element_size())
+    stopwatch = Stopwatch(compiled=1e-5, vectorised=1e-5, parallel=1e-5)
+    assert pick(stopwatch).how == "measured"
+    assert max(stopwatch.clients) == 3
 
 
 def test_a_run_too_short_to_gain_takes_the_presumed_engine_and_looks_once(pick: Callable[..., Choice]) -> None:
