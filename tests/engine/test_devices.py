@@ -1,5 +1,7 @@
 """Rounds on a device that is not this machine's CPU: nothing is left behind on the host, and the host seldom waits."""
 
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from typing import Any
 
 import pytest
@@ -7,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedcore import Simulation
+from fedcore.problems import cores
 from fedcore.spec import ExperimentSpec
 from tests.documents import ALGORITHMS, COMPRESSORS, QUADRATIC, SYNTHETIC, Document, merged, specification
 from tests.support.simulated_device import SimulatedDevice
@@ -27,12 +30,18 @@ def trained(spec: ExperimentSpec, device: str) -> Tensor:
     return torch.cat([parameter.flatten().cpu() for parameter in simulation.model().values()])
 
 
-def assert_at_home_on_a_device(spec: ExperimentSpec) -> set[str]:
-    """Who made the host wait."""
+def seen_on_a_device(spec: ExperimentSpec) -> tuple[set[str], Tensor]:
+    """Who made the host wait, and the model."""
     with SimulatedDevice() as device:
         there = trained(spec, "meta")
+    return set(device.reads), there
+
+
+def assert_at_home_on_a_device(spec: ExperimentSpec) -> set[str]:
+    """Who made the host wait."""
+    waited, there = seen_on_a_device(spec)
     assert torch.equal(there, trained(spec, "cpu"))
-    return set(device.reads)
+    return waited
 
 
 @pytest.mark.parametrize("kind", ALGORITHMS)
@@ -72,6 +81,41 @@ OTHERS: dict[str, tuple[Document, Any]] = {
 def test_so_do_other_problems_and_engines(name: str) -> None:
     document, changes = OTHERS[name]
     assert assert_at_home_on_a_device(specification(document, **changes)) <= MAY_WAIT
+
+
+class InLine(Executor):
+    """Whatever a GPU is asked to do by a thread of its own, which would be outside of the simulation."""
+
+    def __init__(self, workers: int, **_options: Any) -> None:
+        assert workers == 1
+
+    def submit(self, task: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(task(*args, **kwargs))
+        return done
+
+
+CNN: Document = {
+    "name": "a small CNN on digits",
+    "problem": {
+        "dataset": {"kind": "digits"},
+        "partition": {"kind": "iid", "clients": 3},
+        "model": {"kind": "cnn", "channels": [4, 4], "hidden": [8]},
+    },
+    "algorithm": {"kind": "fedlin"},
+    "local": {"lr": 0.05, "steps": 2, "batch_size": 8},
+    "rounds": 2,
+}
+
+
+@pytest.mark.parametrize("engine", ["reference", "parallel", "vectorised"])
+def test_so_do_convolutional_networks(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "ThreadPoolExecutor", InLine)
+    waited, there = seen_on_a_device(specification(CNN, execution={"engine": engine}))
+    # How data are divided is settled on the host, before the first round.
+    assert waited <= MAY_WAIT | {"problems/division.py"}
+    # A CPU's kernels for convolutions and those for any device differ in the order of their sums.
+    torch.testing.assert_close(there, trained(specification(CNN, execution={"engine": "reference"}), "cpu"), rtol=1e-4, atol=1e-5)
 
 
 MEASURES = ["train_loss", "test_loss", "test_accuracy", "gradient_diversity", "surrogate_diversity", "client_accuracy_std"]

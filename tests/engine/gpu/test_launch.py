@@ -2,12 +2,13 @@
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 import fedcore.engine.gpu
 from fedcore import Simulation
@@ -17,6 +18,7 @@ from fedcore.engine.gpu import launch
 from fedcore.engine.round import open_round
 from fedcore.spec import ExperimentSpec
 from tests.documents import ALGORITHMS, SYNTHETIC, Document, merged, specification
+from tests.support.simulated_device import Resident, SimulatedDevice
 
 tl = pytest.importorskip("triton.language", reason="Triton comes with PyTorch's CUDA builds only")
 interpreter = pytest.importorskip("triton.runtime.interpreter")
@@ -100,11 +102,38 @@ def test_in_single_precision_it_is_the_loop_to_rounding() -> None:
     )
 
 
-def job(seed: int, **changes: Any) -> Job:
-    simulation = Simulation(short("compiled", rounds=1, **changes), seed)
+def job(seed: int, device: str = "cpu", **changes: Any) -> Job:
+    simulation = Simulation(short("vectorised", rounds=1, **changes), seed, device=device)
     opened = open_round(simulation._setting, simulation._server, simulation._clients, simulation._traffic, 1)
     assert opened.job is not None
     return opened.job
+
+
+class Unwrapped:
+    """The kernel, handed the numbers of tensors that are on a simulated device."""
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+
+    def __getitem__(self, grid: tuple[int]) -> Callable[..., None]:
+        def launched(*args: Any, **options: Any) -> None:
+            with _disable_current_modes():
+                self._kernel[grid](*(part.numbers if isinstance(part, Resident) else part for part in args), **options)
+
+        return launched
+
+
+@pytest.mark.parametrize("kind", ["fedavg", "scaffold", "fedsvrg"])
+def test_a_launch_leaves_nothing_on_the_host_and_waits_for_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here,) = launch.train([job(0, algorithm={"kind": kind})])
+    kernels = sys.modules["fedcore.engine.gpu.kernels"]
+    monkeypatch.setattr(kernels, "train", Unwrapped(kernels.train))
+    with SimulatedDevice() as device:
+        there_too = job(0, "meta", algorithm={"kind": kind})
+        device.reads.clear()
+        (there,) = launch.train([there_too])
+        assert not device.reads
+        assert torch.equal(there.delta.cpu(), here.delta)
 
 
 def test_who_else_is_in_a_launch_changes_no_bit() -> None:
