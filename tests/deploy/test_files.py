@@ -20,7 +20,10 @@ from tests.deploy.conftest import ROOT
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-SERVED = "api.app, api.cli, workers.reconciler, fedcore.store, fedcore.uploads.npz, fedcore.uploads.parquet, fedcore.uploads.reading"
+SERVED = (
+    "api.app, api.cli, workers.reconciler, fedcore.backup, fedcore.store, "
+    "fedcore.uploads.npz, fedcore.uploads.parquet, fedcore.uploads.reading"
+)
 """What the processes of the `service` image import."""
 
 
