@@ -3,10 +3,25 @@
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 from api.schemas.base import Answer
 from fedcore.access import Scope
+
+
+def _no_number(value: object) -> object:
+    """Pydantic would take one for the seconds since 1970."""
+    if isinstance(value, datetime) or (isinstance(value, str) and "-" in value[1:]):
+        return value
+    raise ValueError("must be a time in ISO 8601, as 2026-01-31T12:00:00Z")
+
+
+def _number(value: object) -> object:
+    """Pydantic would take these for numbers."""
+    if isinstance(value, bool | str):
+        raise ValueError("must be a number")  # noqa: TRY004 - pydantic reports no others
+    return value
+
 
 Owner = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[\w.@+-]+$")]
 
@@ -22,13 +37,13 @@ class KeyRequest(BaseModel):
     """What it allows; each scope includes those before it: `read`, `submit`, `admin`."""
     name: Annotated[str, Field(max_length=200)] = ""
     """For people: what it is for."""
-    expires_at: AwareDatetime | None = None
+    expires_at: Annotated[AwareDatetime, BeforeValidator(_no_number)] | None = None
     """When it ends (ISO 8601 with time zone); absent, when it is revoked."""
-    max_waiting_runs: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    max_waiting_runs: Annotated[int, Field(ge=0, le=2**31 - 1), BeforeValidator(_number)] | None = None
     """Runs made with it that may be queued or paused at a time; absent, as many as it likes."""
-    max_stored_bytes: Annotated[int, Field(ge=0, le=2**62)] | None = None
+    max_stored_bytes: Annotated[int, Field(ge=0, le=2**62), BeforeValidator(_number)] | None = None
     """Bytes that data sets uploaded with it may take; absent, as many as it likes."""
-    max_compute_seconds: Annotated[float, Field(ge=0, le=1e12)] | None = None
+    max_compute_seconds: Annotated[float, Field(ge=0, le=1e12), BeforeValidator(_number)] | None = None
     """Seconds that the rounds of runs made with it may take in all, before it may start no more; absent, as many as it likes."""
 
 

@@ -187,7 +187,16 @@ def test_an_expired_key_is_refused_and_says_so(app: FastAPI, http: httpx.Client)
         assert "expired at 2026-01-01T00:00:00" in cleo.get("/v1/me").json()["detail"]
 
 
-@pytest.mark.parametrize(("change", "pointer"), [({"owner": "a b"}, "/owner"), ({"scope": "root"}, "/scope"), ({"owner": ""}, "/owner")])
+@pytest.mark.parametrize(
+    ("change", "pointer"),
+    [
+        ({"owner": "a b"}, "/owner"),
+        ({"scope": "root"}, "/scope"),
+        ({"owner": ""}, "/owner"),
+        ({"max_waiting_runs": True}, "/max_waiting_runs"),
+        ({"expires_at": 5}, "/expires_at"),
+    ],
+)
 def test_a_key_for_nobody_or_for_anything_is_refused(http: httpx.Client, change: Document, pointer: str) -> None:
     answer = http.post("/v1/keys", json={"owner": "cleo"} | change)
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, pointer)
