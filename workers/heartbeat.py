@@ -1,9 +1,7 @@
-"""The heartbeat: a thread that keeps the lease of the run at hand, and says that the worker is there."""
+"""The heartbeat: a thread that keeps the leases of the runs at hand, and says that the worker is there."""
 
 import logging
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from fedcore.errors import StaleLeaseError
@@ -31,6 +29,7 @@ class Lease:
 
     def __init__(self, claim: Claim) -> None:
         self.claim = claim
+        """As of the last commit."""
         self.lost = False
         """The run is no longer this worker's."""
         self.interrupted = False
@@ -38,12 +37,13 @@ class Lease:
 
 
 class Heartbeat:
-    """Renews the lease every third of it, in a thread and with connections of its own."""
+    """Renews the leases every third of them, in a thread and with connections of its own."""
 
     def __init__(self, database: Database, identity: Identity, lease_s: float) -> None:
         self.identity = identity
         self._database, self._lease_s = database, lease_s
-        self._held: Lease | None = None
+        # Replaced, never changed, so that the thread may look at any moment.
+        self._held: tuple[Lease, ...] = ()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
@@ -61,14 +61,15 @@ class Heartbeat:
         except UNAVAILABLE as error:
             log.warning("still listed as a worker, the database is away: %s", error)
 
-    @contextmanager
-    def holding(self, claim: Claim) -> Iterator[Lease]:
-        """Keep the lease of `claim` during the block."""
-        self._held = Lease(claim)
-        try:
-            yield self._held
-        finally:
-            self._held = None
+    def hold(self, claim: Claim) -> Lease:
+        """Keep the lease of `claim` until it is released."""
+        lease = Lease(claim)
+        self._held = (*self._held, lease)
+        return lease
+
+    def release(self, lease: Lease) -> None:
+        """Keep it no longer."""
+        self._held = tuple(held for held in self._held if held is not lease)
 
     def _run(self) -> None:
         self._beat()
@@ -78,11 +79,11 @@ class Heartbeat:
     def _beat(self) -> None:
         held = self._held
         try:
-            if held is not None:
-                self._renew(held)
+            for lease in held:
+                self._renew(lease)
             self._report(held)
         except UNAVAILABLE as error:
-            # The lease may run out meanwhile. If so, the next commit finds out.
+            # The leases may run out meanwhile. If so, the next commits find out.
             log.warning("no heartbeat, the database is away: %s", error)
 
     def _renew(self, held: Lease) -> None:
@@ -94,8 +95,8 @@ class Heartbeat:
         else:
             held.interrupted = control is not Control.CONTINUE
 
-    def _report(self, held: Lease | None) -> None:
+    def _report(self, held: tuple[Lease, ...]) -> None:
         worker = self.identity
-        run_id = None if held is None else held.claim.run_id
+        run_id = held[0].claim.run_id if held else None
         with self._database.transaction() as session:
             workers.seen(session, worker.id, host=worker.host, pid=worker.pid, queues=worker.queues, device=worker.device, run_id=run_id)

@@ -1,7 +1,8 @@
 """The task: carry out what waits, run after run.
 
 Every write names its claim. A worker that lost it, by a crash, a freeze or a slow disk, is refused and stops; whoever
-claims the run next goes on from the last commit, and plays bit for bit the rounds that this one would have played.
+claims the run next goes on from the last commit, and plays the rounds that this one would have played: to the bit, or where a library
+sums a larger stack in another order, to rounding.
 """
 
 import logging
@@ -14,18 +15,21 @@ from typing import Any
 import torch
 from structlog.contextvars import bound_contextvars
 
-from fedcore.errors import DataUnavailableError, NotFoundError, SpecificationError, StaleLeaseError
 from fedcore.settings import Settings
 from fedcore.storage import open_storage
-from fedcore.store import UNAVAILABLE, open_database, runs
+from fedcore.store import UNAVAILABLE, companions, open_database, runs
 from fedcore.store.claim import Claim
 from fedcore.tracing import continued, flush
 from fedcore.uploads.shelves import StoredShelf
 from workers.app import STINT_S, wake
 from workers.heartbeat import Heartbeat, Identity
+from workers.member import Member, Resources
 from workers.simulations import Simulations
-from workers.turn import Resources, Turn
+from workers.turn import Turn
 from workers.warmup import WarmUp
+
+SEEN_LEASES = 3
+"""A worker that was not seen for so many leases is not there."""
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +50,7 @@ def open_runner(configured: Settings, worker_id: str, stopping: Callable[[], boo
 
 
 class Runner:
-    """Carries out the runs that wait in a worker's queues, one at a time."""
+    """Carries out the runs that wait in a worker's queues, one gang at a time."""
 
     def __init__(self, resources: Resources, heartbeat: Heartbeat) -> None:
         self._resources, self._heartbeat = resources, heartbeat
@@ -89,35 +93,33 @@ class Runner:
             return None
 
     def _take(self, claim: Claim) -> None:
-        """A turn with one run; whatever goes wrong is written to the run, or left to its lease."""
+        """A turn with a run, and with others of its experiment where they are faster together."""
+        simulations = self._resources.simulations
+        simulations.begin(claim)
+        members = [self._member(claim)]
         try:
-            with self._heartbeat.holding(claim) as lease:
-                log.info("run claimed, %d of %d rounds are done", claim.done, claim.rounds)
-                Turn(self._resources, lease).play()
-        except StaleLeaseError as error:
-            log.warning("%s", error)
-            self._resources.simulations.forget()
-            self._sweep(claim)
-        except (SpecificationError, DataUnavailableError) as error:
-            self._fail(claim, str(error), max_attempts=1)
-        except UNAVAILABLE as error:
-            log.error("run %s is left to its lease, the database is away: %s", claim.run_id, error)  # noqa: TRY400 - expected
-        except Exception as error:
-            log.exception("run %s failed", claim.run_id)
-            self._fail(claim, f"{type(error).__name__}: {error}", max_attempts=self._resources.settings.attempts)
+            if not members[0].left and members[0].simulation.gang_pays:
+                members += map(self._member, self._companions(claim))
+            simulations.keep([member.lease.claim for member in members])
+            Turn(self._resources, [member for member in members if not member.left]).play()
+        finally:
+            for member in members:
+                self._heartbeat.release(member.lease)
 
-    def _fail(self, claim: Claim, error: str, max_attempts: int) -> None:
-        self._resources.simulations.forget()
+    def _member(self, claim: Claim) -> Member:
+        """The claimed run, its lease kept and its simulation loaded; if that goes wrong, it has left."""
+        member = Member(self._resources, self._heartbeat.hold(claim))
+        with member.guarded():
+            log.info("run claimed, %d of %d rounds are done", claim.done, claim.rounds)
+            member.load()
+        return member
+
+    def _companions(self, claim: Claim) -> list[Claim]:
+        configured = self._resources.settings
+        lease_s, arms = configured.lease_seconds, self._resources.simulations.alike(claim)
         try:
             with self._resources.database.transaction() as session:
-                runs.fail(session, claim, error, max_attempts)
-        except (StaleLeaseError, *UNAVAILABLE) as refused:
-            log.warning("run %s is left to its lease: %s", claim.run_id, refused)
-
-    def _sweep(self, claim: Claim) -> None:
-        """Remove the files of a run that was deleted while it was played here."""
-        try:
-            with self._resources.database.reading() as session:
-                runs.find(session, claim.run_id)
-        except NotFoundError:
-            self._resources.storage.delete_prefix(claim.run_id)
+                return companions.claim(session, claim, arms, configured.gang_size - 1, lease_s=lease_s, seen_s=SEEN_LEASES * lease_s)
+        except UNAVAILABLE as error:
+            log.warning("run %s goes alone, the database is away: %s", claim.run_id, error)
+            return []

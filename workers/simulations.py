@@ -1,10 +1,12 @@
-"""A worker's simulations: the last one stays in memory, so that going on with a run costs no loading."""
+"""A worker's simulations: the last ones stay in memory, so that going on with their runs costs no loading."""
 
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 
 from fedcore import ExperimentSpec
 from fedcore.engine.choice import Choice
 from fedcore.experiment import Simulation
+from fedcore.gang import alike
 from fedcore.spec.experiment import Arm
 from fedcore.store.claim import Claim
 from fedcore.store.tables import Document
@@ -14,33 +16,46 @@ from workers.outcome import ENGINE_CHOICE
 
 
 class Simulations:
-    """The simulation of the run at hand; holds one, and the arms of its experiment."""
+    """The simulations of the runs at hand, all of one experiment, and its arms."""
 
     def __init__(self, device: str, data_dir: Path, shelf: Shelf) -> None:
         """Compute on `device`; published data sets are under `data_dir`, users' own on `shelf`."""
         self._device, self._data_dir, self._shelf = device, data_dir, shelf
         self._document: Document = {}
         self._arms: list[Arm] = []
-        self._run_id: str | None = None
-        self._simulation: Simulation | None = None
+        self._kinds: list[Hashable] = []
+        self._held: dict[str, Simulation] = {}
 
     def at(self, claim: Claim, checkpoints: Checkpoints) -> Simulation:
         """The run's simulation after round `claim.done`.
 
         Raises SpecificationError or DataUnavailableError when the run cannot be carried out here.
         """
-        arm = self._arm(claim)
-        held = self._simulation if self._run_id == claim.run_id else None
-        self.forget()
+        arm = self._of(claim)[claim.arm]
+        held = self._held.pop(claim.run_id, None)
         if held is None or held.round != claim.done or held.spec != arm.spec:
             held = self._made(arm, claim)
             checkpoints.restore(held)
-        self._run_id, self._simulation = claim.run_id, held
+        self._held[claim.run_id] = held
         return held
 
-    def forget(self) -> None:
-        """Let go of the simulation: its run has ended, or its state is in doubt."""
-        self._run_id = self._simulation = None
+    def alike(self, claim: Claim) -> list[int]:
+        """The arms of the run's experiment whose runs are worth training together with it."""
+        return [arm.index for arm in self._of(claim) if self._kinds[arm.index] == self._kinds[claim.arm]]
+
+    def begin(self, claim: Claim) -> None:
+        """A turn begins with this run; where it was held, its gang may come again, else the others only take memory."""
+        if claim.run_id not in self._held:
+            self._held = {}
+
+    def keep(self, claims: Sequence[Claim]) -> None:
+        """Let go of all others."""
+        kept = {claim.run_id for claim in claims}
+        self._held = {run_id: simulation for run_id, simulation in self._held.items() if run_id in kept}
+
+    def forget(self, claim: Claim) -> None:
+        """Let go of a simulation: its run has ended, or its state is in doubt."""
+        self._held.pop(claim.run_id, None)
 
     def _made(self, arm: Arm, claim: Claim) -> Simulation:
         return Simulation(
@@ -53,8 +68,10 @@ class Simulations:
             recorded=Choice.of(claim.provenance.get(ENGINE_CHOICE)),
         )
 
-    def _arm(self, claim: Claim) -> Arm:
+    def _of(self, claim: Claim) -> list[Arm]:
+        """The arms of the run's experiment."""
         if self._document != claim.spec:
             self._arms = ExperimentSpec.model_validate(claim.spec).arms()
-            self._document = claim.spec
-        return self._arms[claim.arm]
+            self._kinds = [alike(arm.spec) for arm in self._arms]
+            self._document, self._held = claim.spec, {}
+        return self._arms

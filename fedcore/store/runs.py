@@ -58,8 +58,11 @@ def claim(session: Session, worker: str, queues: Sequence[str], lease_s: float) 
     Higher priority first; among equals the owner, then the experiment, with the fewest running runs; then the longest waiting.
     """
     run_id = session.scalar(turn.best(queues))
-    if run_id is None:
-        return None
+    return None if run_id is None else take(session, run_id, worker, queues, lease_s)
+
+
+def take(session: Session, run_id: str, worker: str, queues: Sequence[str], lease_s: float) -> Claim:
+    """Take a run that waits, and whose row is locked."""
     values = {
         "status": Status.RUNNING,
         "worker": worker,

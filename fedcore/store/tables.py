@@ -181,7 +181,7 @@ class WorkerRecord(Base):
     queues: Mapped[list[str]]
     device: Mapped[str]
     run_id: Mapped[str | None] = mapped_column(String(40))
-    """The run it holds."""
+    """The run it holds, of several the first."""
     started_at: Mapped[datetime]
     seen_at: Mapped[datetime]
 

@@ -1,0 +1,172 @@
+"""A worker plays runs of one experiment together; what happens to one of them happens to no other."""
+
+import signal
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import pytest
+import torch
+from safetensors.torch import load
+from sqlalchemy import update
+from torch import Tensor
+
+from fedcore import ExperimentSpec, RoundReport, Simulation
+from fedcore.gang import advance
+from fedcore.store import Request, Status, lifecycle, recovery
+from fedcore.store.tables import RunRecord
+from tests.documents import merged
+from tests.support.polling import eventually
+from tests.workers.site import EXPERIMENT, Site
+from workers.app import wake
+
+SEEDS = [0, 1, 2]
+ROUNDS = 12
+GANG = merged(EXPERIMENT, {"rounds": ROUNDS, "seeds": SEEDS, "local": {"epochs": None, "steps": 3}, "evaluation": {"every": 6}})
+
+
+@pytest.fixture(autouse=True)
+def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a round or two, whatever saving costs."""
+    monkeypatch.setattr("workers.turn.SAVING_SHARE", 1e6)
+
+
+@cache
+def alone(seed: int, rounds: int) -> tuple[list[RoundReport], dict[str, Tensor]]:
+    """What a run gives by itself, in one go."""
+    simulation = Simulation(ExperimentSpec.model_validate(merged(GANG, {"rounds": rounds})), seed)
+    return [simulation.advance() for _ in range(rounds)], simulation.model()
+
+
+def assert_each_as_alone(site: Site, runs: Sequence[RunRecord], rounds: int = ROUNDS) -> None:
+    """All succeeded, each row is there once, and rows and models are those of each run by itself, to rounding."""
+    for run in runs:
+        assert (run.status, run.error) == (Status.SUCCEEDED, None)
+        expected, model = alone(run.seed, rounds)
+        assert [row.round for row in site.rows(run.id)] == list(range(1, rounds + 1))
+        for row, report in zip(site.rows(run.id), expected, strict=True):
+            assert row.local_steps == report.local_steps
+            assert row.test_loss == (report.test_loss and pytest.approx(report.test_loss, rel=1e-9))
+        assert run.model is not None
+        with site.storage.open(run.model) as file:
+            stored = load(file.read())
+        for name, tensor in model.items():
+            torch.testing.assert_close(stored[name], tensor, rtol=1e-9, atol=1e-12)
+
+
+def work(site: Site, act: Callable[[], None] = lambda: None, after: int = 3) -> None:
+    """Play in this process; once some rounds of all are committed, `act`."""
+    experiment, acted = _only(site), False
+
+    def stopping() -> bool:
+        nonlocal acted
+        if not acted and all(run.done >= after for run in site.runs(experiment)):
+            acted = True
+            act()
+        return False
+
+    with site.with_settings(slice_seconds=0.001).runner(stopping) as runner:
+        runner.work()
+
+
+def _only(site: Site) -> str:
+    with site.database.reading() as session:
+        return session.query(RunRecord.experiment_id).distinct().scalar()
+
+
+def change(site: Site, run: RunRecord, **values: object) -> None:
+    with site.database.transaction() as session:
+        session.execute(update(RunRecord).where(RunRecord.id == run.id).values(values))
+
+
+def test_seeds_are_played_together_and_say_so(site: Site) -> None:
+    experiment = site.submit(GANG, nudge=False)
+    work(site)
+    assert_each_as_alone(site, site.runs(experiment))
+    assert [run.provenance["gang"] for run in site.runs(experiment)] == [3, 3, 3]
+
+
+def test_a_gang_is_as_large_as_the_setting_says(embedded: Site) -> None:
+    experiment = embedded.submit(GANG, nudge=False)
+    work(embedded.with_settings(gang_size=2))
+    assert sorted(run.provenance["gang"] for run in embedded.runs(experiment)) == [1, 2, 2]
+
+
+def test_one_that_is_paused_leaves_the_others_and_comes_back_later(embedded: Site) -> None:
+    experiment = embedded.submit(GANG, nudge=False)
+    paused, *others = embedded.runs(experiment)
+    work(embedded, lambda: change(embedded, paused, request=Request.PAUSE))
+    paused, *others = embedded.runs(experiment)
+    assert paused.status is Status.PAUSED
+    assert 3 <= paused.done == len(embedded.rows(paused.id)) < ROUNDS
+    assert_each_as_alone(embedded, others)
+    with embedded.database.transaction() as session:
+        lifecycle.resume(session, experiment)
+    work(embedded)
+    assert_each_as_alone(embedded, embedded.runs(experiment))
+
+
+def test_one_that_is_cancelled_keeps_its_rounds_and_leaves_the_others(embedded: Site) -> None:
+    experiment = embedded.submit(GANG, nudge=False)
+    work(embedded, lambda: change(embedded, embedded.runs(experiment)[1], request=Request.CANCEL))
+    first, cancelled, last = embedded.runs(experiment)
+    assert cancelled.status is Status.CANCELLED
+    assert 3 <= cancelled.done == len(embedded.rows(cancelled.id)) < ROUNDS
+    assert_each_as_alone(embedded, [first, last])
+
+
+def test_one_that_is_lost_is_refused_and_the_others_go_on(embedded: Site) -> None:
+    experiment = embedded.submit(GANG, nudge=False)
+    work(embedded, lambda: change(embedded, embedded.runs(experiment)[2], fence=RunRecord.fence + 1, worker="another"))
+    *others, lost = embedded.runs(experiment)
+    assert (lost.status, lost.worker) == (Status.RUNNING, "another")
+    assert lost.done == len(embedded.rows(lost.id)) < ROUNDS
+    assert_each_as_alone(embedded, others)
+    change(embedded, lost, lease_until=lost.created_at)
+    with embedded.database.transaction() as session:
+        assert recovery.lost(session, 3) == [lost.id]
+    work(embedded)
+    assert_each_as_alone(embedded, embedded.runs(experiment))
+
+
+def test_one_that_fails_fails_alone(embedded: Site) -> None:
+    experiment = embedded.submit(GANG, nudge=False)
+    folder = embedded.folder / "storage" / embedded.runs(experiment)[0].id
+
+    def break_storage() -> None:
+        folder.rename(folder.with_suffix(".away"))
+        folder.write_text("a file where a folder should be")
+
+    work(embedded.with_settings(attempts=1), break_storage)
+    failed, *others = embedded.runs(experiment)
+    assert failed.status is Status.FAILED
+    assert failed.error is not None
+    assert "NotADirectoryError" in failed.error
+    assert_each_as_alone(embedded, others)
+
+
+def test_runs_that_fail_together_go_on_apart(embedded: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(simulations: Sequence[Simulation]) -> list[RoundReport]:
+        if simulations[0].round == 5:
+            raise MemoryError("too much at once")
+        return advance(simulations)
+
+    monkeypatch.setattr("workers.turn.advance", failing)
+    experiment = embedded.submit(GANG, nudge=False)
+    work(embedded)
+    assert_each_as_alone(embedded, embedded.runs(experiment))
+    assert {run.fence for run in embedded.runs(experiment)} == {1}
+
+
+@pytest.mark.slow
+def test_a_worker_killed_in_the_middle_of_a_gang_is_replaced(site: Site) -> None:
+    rounds = 400
+    with site.running():
+        experiment = site.submit(merged(GANG, {"rounds": rounds}))
+        eventually(lambda: all(run.done >= 20 for run in site.runs(experiment)), timeout_s=60)
+        before = site.runs(experiment)
+        assert {run.status for run in before} == {Status.RUNNING}
+        site.send(before[0], signal.SIGKILL)
+        eventually(lambda: any(run.fence > 1 for run in site.runs(experiment)), timeout_s=30)
+        wake("default", site.broker_url)
+        runs = site.ended(experiment)
+    assert_each_as_alone(site, runs, rounds)
