@@ -63,7 +63,7 @@ def _parent(span: ReadableSpan) -> int | None:
 
 def test_a_trace_leads_from_the_request_of_a_caller_to_every_commit(site: Site, collected: InMemorySpanExporter) -> None:
     experiment = _submit(site, traceparent=f"00-{TRACE}-{PARENT}-01")
-    with site.with_settings(slice_seconds=10).runner() as runner:
+    with site.with_settings(slice_seconds=10, gang_size=1).runner() as runner:
         runner.work()
     spans = collected.get_finished_spans()
     assert {f"{span.context.trace_id:032x}" for span in spans if span.context} == {TRACE}
