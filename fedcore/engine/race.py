@@ -13,7 +13,7 @@ from fedcore.engine.engines import ENGINES, EngineName
 Play = Callable[[EngineName, Job], float]
 """The seconds an engine takes for a job."""
 
-BUDGET_S, BUDGET_SHARE = 0.1, 0.02
+BUDGET_S, BUDGET_SHARE = 0.03, 0.02
 """What a measurement may take: so many seconds, and for long rounds this share of one."""
 BEHIND = 3.0
 """Whoever takes so many times as long as the fastest drops out."""
