@@ -8,6 +8,11 @@ import numpy as np
 from numpy.random.bit_generator import ISeedSequence
 from numpy.typing import NDArray
 
+_FACTORS = np.array([[0xD2E7470EE14C6C93], [0xCA5A826395121157]], np.uint64)
+_BUMPS = np.array([0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B], np.uint64)
+_ROUNDS = 10
+_HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
+
 
 def generator(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:
     """The generator of one stream: Philox (Salmon et al., 2011) with key (seed, purpose) and counter (., ., client, round).
@@ -16,6 +21,32 @@ def generator(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.ra
     """
     key: Any = _Key(np.array([seed, label(purpose)], np.uint64))
     return np.random.Generator(np.random.Philox(key, counter=np.array([0, 0, client, round], np.uint64)))
+
+
+def uniform_at(positions: NDArray[np.int64], seed: int, purpose: str, round: int = 0) -> NDArray[np.float64]:
+    """What `generator(seed, purpose, round).random(n)` holds at `positions` [m], all below n; the others are not drawn."""
+    words = np.zeros((4, len(positions)), np.uint64)
+    words[0], words[3] = positions // 4 + 1, round
+    drawn = _philox(words, np.array([seed, label(purpose)], np.uint64))
+    chosen: NDArray[np.uint64] = drawn[positions % 4, np.arange(len(positions))]
+    return (chosen >> np.uint64(11)) * 2.0**-53
+
+
+def _philox(words: NDArray[np.uint64], key: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Philox4x64-10 of the counters [4, m] under a key [2]: the blocks [4, m]."""
+    even, odd = words[::2], words[1::2]
+    for _ in range(_ROUNDS):
+        even, odd = (_upper(even)[::-1] ^ odd ^ key[:, None]), (_FACTORS * even)[::-1]
+        key = key + _BUMPS
+    return np.stack([even[0], odd[0], even[1], odd[1]])
+
+
+def _upper(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The upper halves of the products [2, m] of 128 bits of `words` and the factors."""
+    low, high, factor_low, factor_high = words & _LOW, words >> _HALF, _FACTORS & _LOW, _FACTORS >> _HALF
+    first = high * factor_low + (low * factor_low >> _HALF)
+    second = low * factor_high + (first & _LOW)
+    return high * factor_high + (first >> _HALF) + (second >> _HALF)
 
 
 @cache

@@ -1,21 +1,117 @@
 """Who can be reached in a round."""
 
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import sqrt
+from typing import Protocol
+
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcore.data.random import generator
-from fedcore.spec.availability import AnyAvailability, AvailabilityTrace
+from fedcore.data.random import generator, uniform_at
+from fedcore.spec.availability import AnyAvailability, AvailabilityTrace, Probability
 
+Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_PURPOSE = "availability"
+_WORTH = 50
+"""Asking one client whether it can be reached takes as long as drawing for so many, one after another."""
 
 
-def reachable(availability: AnyAvailability | None, population: int, seed: int, round: int) -> Ids | None:
-    """The ids of the clients that can be reached in a round (counted from 1), ascending; None where all can."""
+class Reachable(Protocol):
+    """Those who can be reached in a round."""
+
+    def all(self) -> Ids:
+        """Ascending; where it is left to chance, this takes time that grows with the population."""
+
+    def has(self, clients: Ids) -> Mask:
+        """[m] whether each of `clients` [m] can be reached."""
+
+    def tries(self, wanted: int) -> int | None:
+        """Among so many clients drawn blindly so many as are `wanted` can be reached, most likely; None if `all` is as quick."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Those given, ascending."""
+
+    ids: Ids
+
+    def all(self) -> Ids:
+        """The list."""
+        return self.ids
+
+    def has(self, clients: Ids) -> Mask:
+        """Whether each is on it."""
+        return np.isin(clients, self.ids)
+
+    def tries(self, wanted: int) -> int | None:  # noqa: ARG002 - the protocol's
+        """The list is at hand."""
+        return None
+
+
+@dataclass(frozen=True)
+class ByLot:
+    """Each with its own chance, by a lot of its own in every round."""
+
+    probability: Probability
+    population: int
+    seed: int
+    round: int
+
+    def all(self) -> Ids:
+        """Everybody draws a lot."""
+        lots = generator(self.seed, _PURPOSE, self.round).random(self.population)
+        return np.flatnonzero(lots < self._odds)
+
+    def has(self, clients: Ids) -> Mask:
+        """Only they draw their lots."""
+        odds = self._odds[clients] if self._odds.ndim else self._odds
+        reached: Mask = uniform_at(clients, self.seed, _PURPOSE, self.round) < odds
+        return reached
+
+    def tries(self, wanted: int) -> int | None:
+        """By the mean of the chances."""
+        # Six deviations more than there are wanted on average.
+        tries = int((wanted + 6 * sqrt(wanted) + 36) / float(self._odds.mean()))
+        return tries if tries * _WORTH <= self.population else None
+
+    @cached_property
+    def _odds(self) -> Floats:
+        return odds(self.probability)
+
+
+def reachable(availability: AnyAvailability | None, population: int, seed: int, round: int) -> Reachable | None:
+    """The clients that can be reached in a round (counted from 1); None where all can."""
     match availability:
         case None:
             return None
         case AvailabilityTrace(rounds=rounds):
-            return np.unique(np.array(rounds[(round - 1) % len(rounds)], np.int64))
+            return Listed(np.unique(np.array(rounds[(round - 1) % len(rounds)], np.int64)))
         case _:
-            lot = generator(seed, "availability", round).random(population)
-            return np.flatnonzero(lot < np.array(availability.probability))
+            return ByLot(availability.probability, population, seed, round)
+
+
+def odds(probability: Probability) -> Floats:
+    """[N], or [] of one probability for all."""
+    return _array(_Given(probability)) if isinstance(probability, tuple) else np.array(probability)
+
+
+class _Given:
+    """Numbers of a specification, by identity: a million of them take longer to read than a round takes."""
+
+    def __init__(self, numbers: tuple[float, ...]) -> None:
+        self.numbers = numbers
+
+    def __hash__(self) -> int:
+        return id(self.numbers)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Given) and self.numbers is other.numbers
+
+
+@lru_cache(maxsize=4)
+def _array(given: _Given) -> Floats:
+    return np.array(given.numbers)

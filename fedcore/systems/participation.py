@@ -1,5 +1,6 @@
 """Participation schemes: which clients take part in a round, how often each was drawn, and what each weighs."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 
 from fedcore.data.random import generator
 from fedcore.spec.participation import AnyParticipation, Bernoulli, Full, Trace, Uniform, Weighting, WithoutReplacement, WithReplacement
+from fedcore.systems.availability import Reachable, odds
 
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
@@ -24,46 +26,64 @@ class Drawn:
         return Drawn(self.clients[kept], self.times[kept])
 
 
-def draw(scheme: AnyParticipation, share: Floats, seed: int, round: int, reachable: Ids | None = None) -> Drawn:
+def draw(scheme: AnyParticipation, share: Floats, seed: int, round: int, reachable: Reachable | None = None) -> Drawn:
     """The clients of one round (counted from 1) out of those `reachable`, None meaning all; `share` [N] is p.
 
-    There may be none, and fewer than the scheme asks for where fewer can be reached. Where all can, the time this takes depends on
-    the size of the cohort, hardly on N.
+    There may be none, and fewer than the scheme asks for where fewer can be reached. The time this takes depends on the size of the
+    cohort, hardly on N, unless clients have probabilities of their own or only few can be reached.
     """
     clients, times = np.unique(_draws(scheme, share, reachable, generator(seed, "cohort", round), round), return_counts=True)
     return Drawn(clients.astype(np.int64), times.astype(np.int64))
 
 
-def _draws(scheme: AnyParticipation, share: Floats, reachable: Ids | None, lot: np.random.Generator, round: int) -> Ids:
+def _draws(scheme: AnyParticipation, share: Floats, reachable: Reachable | None, lot: np.random.Generator, round: int) -> Ids:
     population = len(share)
     match scheme:
         case Full():
-            return np.arange(population) if reachable is None else reachable
+            return np.arange(population) if reachable is None else reachable.all()
         case Trace():
             return _among(reachable, np.array(scheme.rounds[round - 1], np.int64))
         case Bernoulli(probability=float(probability)):
             # As many as there would be, and any so many of them: no lot for those who stay away.
             return _among(reachable, lot.choice(population, lot.binomial(population, probability), replace=False))
         case Bernoulli():
-            return _among(reachable, np.flatnonzero(lot.random(population) < np.array(scheme.probability)))
+            return _among(reachable, np.flatnonzero(lot.random(population) < odds(scheme.probability)))
         case WithReplacement():
-            return _weighted(share, reachable, scheme.cohort_size(population), lot)
+            return _sampled(lambda among, size: _weighted(share, among, size, lot), reachable, scheme.cohort_size(population))
         case Uniform() | WithoutReplacement():
-            among = population if reachable is None else reachable
-            return lot.choice(
-                among, min(scheme.cohort_size(population), population if reachable is None else len(reachable)), replace=False
-            )
+            return _sampled(lambda among, size: _uniform(population, among, size, lot), reachable, scheme.cohort_size(population))
 
 
-def _among(reachable: Ids | None, clients: Ids) -> Ids:
-    return clients if reachable is None else clients[np.isin(clients, reachable)]
+def _among(reachable: Reachable | None, clients: Ids) -> Ids:
+    return clients if reachable is None else clients[reachable.has(clients)]
 
 
-def _weighted(share: Floats, reachable: Ids | None, draws: int, lot: np.random.Generator) -> Ids:
-    """So many draws with replacement by share; none where those that can be reached have no share."""
-    ends = _ends_of(_Shares(share)) if reachable is None else _ends(share[reachable])
-    drawn: Ids = ends.searchsorted(lot.random(draws if len(ends) else 0), side="right")
-    return drawn if reachable is None else reachable[drawn]
+def _sampled(sample: Callable[[Ids | None, int], Ids], reachable: Reachable | None, size: int) -> Ids:
+    """`sample` so many among those who can be reached.
+
+    Of clients drawn from everybody, in whatever order they come, the first that can be reached are a draw from all that can. Whether
+    there are enough of them says nothing about who they are; where there are not, all who can be reached are drawn from anew.
+    """
+    if reachable is None:
+        return sample(None, size)
+    tries = reachable.tries(size)
+    if tries is not None:
+        found = _among(reachable, sample(None, tries))
+        if len(found) >= size:
+            return found[:size]
+    return sample(reachable.all(), size)
+
+
+def _uniform(population: int, among: Ids | None, size: int, lot: np.random.Generator) -> Ids:
+    """So many without replacement, in random order; fewer where there are fewer."""
+    return lot.choice(population if among is None else among, min(size, population if among is None else len(among)), replace=False)
+
+
+def _weighted(share: Floats, among: Ids | None, size: int, lot: np.random.Generator) -> Ids:
+    """So many draws with replacement by share; none where those to draw from have no share."""
+    ends = _ends_of(_Shares(share)) if among is None else _ends(share[among])
+    drawn: Ids = ends.searchsorted(lot.random(size if len(ends) else 0), side="right")
+    return drawn if among is None else among[drawn]
 
 
 class _Shares:
@@ -135,7 +155,7 @@ def _expected_draws(scheme: AnyParticipation, share: Floats, drawn: Drawn) -> Fl
         case Uniform() | WithoutReplacement():
             return np.full(len(drawn.clients), draws / len(share))
         case Bernoulli():
-            return np.broadcast_to(np.array(scheme.probability), len(share))[drawn.clients]
+            return np.broadcast_to(odds(scheme.probability), len(share))[drawn.clients]
         case _:
             return np.ones(len(drawn.clients))
 

@@ -21,7 +21,7 @@ def availability(document: Document) -> AnyAvailability:
 def test_a_trace_repeats_after_its_last_row() -> None:
     days = availability({"kind": "trace", "rounds": [[2, 0], [], [1, 1]]})
     rows = [reachable(days, 3, seed=0, round=round) for round in range(1, 6)]
-    assert [None if row is None else row.tolist() for row in rows] == [[0, 2], [], [1], [0, 2], []]
+    assert [None if row is None else row.all().tolist() for row in rows] == [[0, 2], [], [1], [0, 2], []]
 
 
 def test_without_availability_all_can_be_reached() -> None:
@@ -31,7 +31,7 @@ def test_without_availability_all_can_be_reached() -> None:
 def test_each_client_is_there_with_its_probability() -> None:
     spec = availability({"kind": "bernoulli", "probability": [0.2, 1.0, 0.7]})
     rounds = [reachable(spec, 3, seed=5, round=round) for round in range(1, 2_001)]
-    counts = np.bincount(np.concatenate([row for row in rounds if row is not None]), minlength=3)
+    counts = np.bincount(np.concatenate([row.all() for row in rounds if row is not None]), minlength=3)
     np.testing.assert_allclose(counts / 2_000, [0.2, 1.0, 0.7], atol=0.04)
 
 
@@ -41,7 +41,15 @@ def test_availability_does_not_depend_on_the_cohort_drawn_from_it() -> None:
     first, second = reachable(spec, 1_000, 0, 1), reachable(spec, 1_000, 0, 2)
     assert first is not None
     assert second is not None
-    assert first.tolist() == reachable(spec, 1_000, 0, 1).tolist() != second.tolist()  # type: ignore[union-attr]
+    assert first.all().tolist() == reachable(spec, 1_000, 0, 1).all().tolist() != second.all().tolist()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("probability", [0.3, [0.1, 0.9, 0.5, 0.7, 0.2] * 200])
+def test_asking_of_some_is_asking_of_all(probability: Any) -> None:
+    there = reachable(availability({"kind": "bernoulli", "probability": probability}), 1_000, seed=3, round=7)
+    assert there is not None
+    clients = np.random.default_rng(0).permutation(1_000)
+    np.testing.assert_array_equal(there.has(clients), np.isin(clients, there.all()))
 
 
 NOBODY_IN_ROUND_2: Document = {"availability": {"kind": "trace", "rounds": [[0, 1, 2], [], [1, 2, 3]]}}
