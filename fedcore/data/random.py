@@ -29,7 +29,7 @@ def uniform_at(positions: NDArray[np.int64], seed: int, purpose: str, round: int
     words[0], words[3] = positions // 4 + 1, round
     drawn = _philox(words, np.array([seed, label(purpose)], np.uint64))
     chosen: NDArray[np.uint64] = drawn[positions % 4, np.arange(len(positions))]
-    return (chosen >> np.uint64(11)) * 2.0**-53
+    return (chosen >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def _philox(words: NDArray[np.uint64], key: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -46,7 +46,8 @@ def _upper(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     low, high, factor_low, factor_high = words & _LOW, words >> _HALF, _FACTORS & _LOW, _FACTORS >> _HALF
     first = high * factor_low + (low * factor_low >> _HALF)
     second = low * factor_high + (first & _LOW)
-    return high * factor_high + (first >> _HALF) + (second >> _HALF)
+    upper: NDArray[np.uint64] = high * factor_high + (first >> _HALF) + (second >> _HALF)
+    return upper
 
 
 @cache
