@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedcore.data.dirichlet import dirichlet
-from fedcore.data.pools import Ids, deal, pools_of
+from fedcore.data.pools import Ids, deal, pieces, pools_of
 from fedcore.data.random import generator
 from fedcore.errors import SpecificationError
 from fedcore.spec.partition import (
@@ -50,9 +50,12 @@ def _parts(spec: AnyPartition, labels: Ids, seed: int, keys: Ids | None) -> list
 
 def _shards(spec: ShardsPartition, labels: Ids, draw: np.random.Generator) -> list[Ids]:
     by_label = np.argsort(labels, kind="stable")
-    shards = np.array_split(by_label, spec.clients * spec.shards_per_client)
-    dealt = draw.permutation(len(shards)).reshape(spec.clients, spec.shards_per_client)
-    return [np.concatenate([shards[shard] for shard in hand]) for hand in dealt]
+    count = spec.clients * spec.shards_per_client
+    # As `array_split` has it: the first few have one more.
+    ends = np.arange(1, count + 1) * (len(labels) // count) + np.minimum(np.arange(1, count + 1), len(labels) % count)
+    dealt = draw.permutation(count).reshape(spec.clients, spec.shards_per_client)
+    sizes = np.diff(ends, prepend=0)
+    return pieces(by_label, (ends - sizes)[dealt], sizes[dealt])
 
 
 def _classes_per_client(spec: ClassesPerClientPartition, labels: Ids, draw: np.random.Generator) -> list[Ids]:

@@ -11,8 +11,11 @@ from torch import Tensor
 from fedcore.data.random import generator
 from fedcore.problems.base import VECTORISED, Gradient, Ids, Stackable, Values, capacity
 from fedcore.problems.batches import locate, rows_of
-from fedcore.problems.quadratic import Floats, QuadraticProblem, drawn_optimum, spd
+from fedcore.problems.quadratic import Floats, QuadraticProblem, draw_spd, drawn_optimum, make_spd
 from fedcore.spec.exact import GeneratedProblem, LeastSquares
+
+Each = Sequence[Floats] | Floats
+"""An array for each client, or one of all where they are alike."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class _Clients:
 class LeastSquaresProblem:
     """Clients given by A_i [n_i, D] and b_i [n_i]; whatever needs no rows is asked of the same problem as a quadratic."""
 
-    def __init__(self, rows: Sequence[Floats], targets: Sequence[Floats], share: Floats, ridge: float, x0: Tensor, noise: float) -> None:
+    def __init__(self, rows: Each, targets: Each, share: Floats, ridge: float, x0: Tensor, noise: float) -> None:
         """Keep the rows on the device of `x0` and in its type."""
         self.sizes = np.array([len(target) for target in targets], np.int64)
         self.dim, self.share = rows[0].shape[1], share
@@ -102,21 +105,23 @@ class LeastSquaresProblem:
         return {"x": theta}
 
 
-def _as_quadratic(
-    rows: Sequence[Floats], targets: Sequence[Floats], share: Floats, ridge: float, x0: Tensor, noise: float
-) -> QuadraticProblem:
-    identity = np.eye(rows[0].shape[1])
-    hessians = np.array([a.T @ a / len(a) + ridge * identity for a in rows])
-    linear = np.array([a.T @ b / len(a) for a, b in zip(rows, targets, strict=True)])
-    constants = np.array([b @ b / (2 * len(b)) for b in targets])
+def _as_quadratic(rows: Each, targets: Each, share: Floats, ridge: float, x0: Tensor, noise: float) -> QuadraticProblem:
+    sizes, dim = np.array([len(target) for target in targets]), x0.shape[0]
+    hessians, linear, constants = np.empty((len(sizes), dim, dim)), np.empty((len(sizes), dim)), np.empty(len(sizes))
+    for size in np.unique(sizes):
+        clients = np.flatnonzero(sizes == size)
+        a, b = (np.stack([part[int(client)] for client in clients]) for part in (rows, targets))
+        hessians[clients] = a.mT @ a / size + ridge * np.eye(dim)
+        linear[clients] = (a.mT @ b[:, :, None])[:, :, 0] / size
+        constants[clients] = (b[:, None] @ b[:, :, None])[:, 0, 0] / (2 * size)
     return QuadraticProblem((hessians, linear, constants), share, x0, noise)
 
 
 def load_least_squares(spec: LeastSquares, device: str, dtype: torch.dtype) -> LeastSquaresProblem:
     """The problem given inline or drawn."""
     if spec.clients is not None:
-        rows = [np.array(client.A) for client in spec.clients]
-        targets = [np.array(client.b) for client in spec.clients]
+        rows: Each = [np.array(client.A) for client in spec.clients]
+        targets: Each = [np.array(client.b) for client in spec.clients]
         weights = np.array([client.weight or len(client.b) for client in spec.clients], float)
     else:
         assert spec.generate is not None
@@ -127,15 +132,19 @@ def load_least_squares(spec: LeastSquares, device: str, dtype: torch.dtype) -> L
     return LeastSquaresProblem(rows, targets, weights / weights.sum(), spec.ridge, start, spec.gradient_noise)
 
 
-def _draw(spec: GeneratedProblem) -> tuple[list[Floats], list[Floats]]:
+def _draw(spec: GeneratedProblem) -> tuple[Floats, Floats]:
     """Rows of A_i ~ N(0, S_i) with S_i of the given condition number, b_i = A_i c_i + noise, c_i the client's optimum."""
-    rows, targets = [], []
-    centre = generator(spec.seed, "least-squares centre").normal(scale=spec.centre, size=spec.dim)
-    for client in range(spec.clients):
+    clients, dim = spec.clients, spec.dim
+    centre = generator(spec.seed, "least-squares centre").normal(scale=spec.centre, size=dim)
+    covariances, exponents = np.empty((clients, dim, dim)), np.empty((clients, dim))
+    rows, targets, optima = np.empty((clients, spec.samples, dim)), np.empty((clients, spec.samples)), np.empty((clients, dim))
+    for client in range(clients):
         draw = generator(spec.seed, "least-squares client", client=client)
-        root = np.linalg.cholesky(spd(draw, spec.dim, spec.condition_number))
-        a = draw.normal(size=(spec.samples, spec.dim)) @ root.T
-        rows.append(a)
-        optimum = drawn_optimum(spec, centre, draw)
-        targets.append(a @ optimum + draw.normal(scale=spec.noise, size=spec.samples))
+        draw_spd(draw, covariances[client], exponents[client])
+        draw.standard_normal(out=rows[client])
+        optima[client] = drawn_optimum(spec, centre, draw)
+        targets[client] = draw.normal(scale=spec.noise, size=spec.samples)
+    make_spd(covariances, exponents, spec.condition_number)
+    rows = rows @ np.linalg.cholesky(covariances).mT
+    targets += (rows @ optima[:, :, None])[:, :, 0]
     return rows, targets

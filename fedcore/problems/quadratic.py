@@ -15,6 +15,9 @@ from fedcore.spec.exact import GeneratedProblem, Quadratic
 Floats = NDArray[np.float64]
 Coefficients = tuple[Floats, Floats, Floats]
 
+_TOGETHER = 1 << 17
+"""Numbers of matrices that are worked on at a time."""
+
 
 @dataclass(frozen=True)
 class _Products:
@@ -106,16 +109,17 @@ def load_quadratic(spec: Quadratic, device: str, dtype: torch.dtype) -> Quadrati
 
 def _draw(spec: GeneratedProblem) -> Coefficients:
     """H_i with eigenvalues log-uniform in [1/condition_number, 1] (both ends taken), optima c_i, F_i(c_i) = 0."""
-    hessians, linear, constants = [], [], []
+    hessians, optima = np.empty((spec.clients, spec.dim, spec.dim)), np.empty((spec.clients, spec.dim))
     centre = generator(spec.seed, "quadratic centre").normal(scale=spec.centre, size=spec.dim)
+    exponents = np.empty((spec.clients, spec.dim))
     for client in range(spec.clients):
         draw = generator(spec.seed, "quadratic client", client=client)
-        hessian = spd(draw, spec.dim, spec.condition_number)
-        optimum = drawn_optimum(spec, centre, draw)
-        hessians.append(hessian)
-        linear.append(hessian @ optimum)
-        constants.append(0.5 * optimum @ hessian @ optimum)
-    return np.array(hessians), np.array(linear), np.array(constants)
+        draw_spd(draw, hessians[client], exponents[client])
+        optima[client] = drawn_optimum(spec, centre, draw)
+    make_spd(hessians, exponents, spec.condition_number)
+    columns = optima[:, :, None]
+    constants = 0.5 * optima[:, None] @ hessians @ columns
+    return hessians, (hessians @ columns)[:, :, 0], constants[:, 0, 0]
 
 
 def drawn_optimum(spec: GeneratedProblem, centre: Floats, draw: np.random.Generator) -> Floats:
@@ -124,10 +128,18 @@ def drawn_optimum(spec: GeneratedProblem, centre: Floats, draw: np.random.Genera
     return centre + spread + draw.normal(scale=spec.shift)
 
 
-def spd(draw: np.random.Generator, dim: int, condition_number: float) -> Floats:
-    """A symmetric positive definite matrix [dim, dim] with largest eigenvalue 1 and the given condition number."""
-    basis, _ = np.linalg.qr(draw.normal(size=(dim, dim)))
-    exponents = draw.uniform(size=dim)
-    exponents[0], exponents[-1] = 1.0, 0.0
-    matrix = (basis * condition_number**-exponents) @ basis.T
-    return np.asarray((matrix + matrix.T) / 2)
+def draw_spd(draw: np.random.Generator, matrix: Floats, exponents: Floats) -> None:
+    """Fill what a matrix [D, D] is made of: normal numbers, and exponents [D] of its eigenvalues."""
+    draw.standard_normal(out=matrix)
+    draw.random(out=exponents)
+
+
+def make_spd(matrices: Floats, exponents: Floats, condition_number: float) -> None:
+    """Make them, in place, [N, D, D]: symmetric, positive definite, with largest eigenvalue 1 and the given condition number."""
+    exponents[:, 0], exponents[:, -1] = 1.0, 0.0
+    length = max(1, _TOGETHER // matrices[0].size)
+    for start in range(0, len(matrices), length):
+        some = matrices[start : start + length]
+        basis, _ = np.linalg.qr(some)
+        product = (basis * (condition_number ** -exponents[start : start + length])[:, None]) @ basis.mT
+        some[:] = (product + product.mT) / 2

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fedcore.problems import Problem, load_problem
+from fedcore.problems.quadratic import QuadraticProblem
 from fedcore.spec.problem import Problem as ProblemSpec
 from tests.documents import Document, quadratics
 
@@ -98,3 +99,14 @@ def test_drawn_clients_deviate_by_the_heterogeneity() -> None:
     assert torch.allclose(optima(0.0), optima(0.0)[0])
     deviation = float(optima(3.0).std(0).square().mean().sqrt())
     assert deviation == pytest.approx(3.0, rel=0.1)
+
+
+def test_the_curvature_drawn_for_a_client_does_not_depend_on_the_others() -> None:
+    """Clients are worked on many at a time; one alone has the same bits."""
+    few, many = (load({"generate": {"dim": 3, "clients": clients, "seed": 4}}) for clients in (2, 20_000))
+    assert isinstance(few, QuadraticProblem)
+    assert isinstance(many, QuadraticProblem)
+    assert torch.equal(few.clients.hessians, many.clients.hessians[:2])
+    assert torch.equal(few.clients.linear, many.clients.linear[:2])
+    eigenvalues = torch.linalg.eigvalsh(many.clients.hessians[-5:])
+    torch.testing.assert_close(eigenvalues[:, [0, 2]], torch.tensor([[0.1, 1.0]] * 5, dtype=torch.float64))
