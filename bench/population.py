@@ -1,20 +1,21 @@
 """How the time of a round grows with the number of clients, the cohort being the same: softmax regression, 100 clients of 5 samples.
 
-Each population is measured in a process of its own.
+Each population is measured in a process of its own, for an algorithm whose clients keep nothing and one whose clients keep a vector.
 
-    python -m bench population [--clients 1000,1000000] [--rounds 30] [--write PAGE]
+    python -m bench population [--clients 1000,1000000] [--algorithms fedavg,scaffold] [--rounds 30] [--write PAGE]
 """
 
 import argparse
 import multiprocessing
 import os
+import resource
 import time
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import psutil
 import torch
 
 from bench import report
@@ -24,7 +25,7 @@ from bench.workloads import Workload
 from fedcore import Simulation
 
 SAMPLES = 5
-HEADINGS = ("clients", "a round, ms", "start, s", "checkpoint, MB", "resident, MB")
+HEADINGS = ("algorithm", "clients", "a round, ms", "start, s", "checkpoint, kB", "peak memory, MB")
 
 
 class Cost(NamedTuple):
@@ -33,7 +34,8 @@ class Cost(NamedTuple):
     start_s: float
     rounds_s: list[float]
     checkpoint_bytes: int
-    resident_bytes: int
+    peak_bytes: int
+    """Of the whole process, its libraries included."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -42,14 +44,15 @@ def main(arguments: Sequence[str]) -> None:
         prog="python -m bench population", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--clients", type=_numbers, default=[1_000, 10_000, 100_000, 1_000_000], help="populations, separated by commas")
+    parser.add_argument("--algorithms", type=_names, default=["fedavg", "scaffold"], help="separated by commas")
     parser.add_argument("--rounds", type=int, default=30, help="timed rounds of each")
     parser.add_argument("--home", type=Path, default=HOME, help="where data lie")
     parser.add_argument("--write", type=Path, help="put the table into this page, between its markers")
     options = parser.parse_args(arguments)
     rows = []
-    for clients in options.clients:
+    for algorithm, clients in product(options.algorithms, options.clients):
         with multiprocessing.get_context("spawn").Pool(1, torch.set_num_threads, (os.cpu_count() or 1,)) as pool:
-            rows.append(_row(clients, pool.apply(measure, (clients, options.rounds, options.home))))
+            rows.append(_row(algorithm, clients, pool.apply(measure, (clients, options.rounds, options.home, algorithm))))
     text = report.table(HEADINGS, rows)
     print(text, flush=True)
     if options.write is not None:
@@ -60,23 +63,28 @@ def _numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
 
-def _row(clients: int, cost: Cost) -> list[str]:
-    megabytes = [f"{value / 1e6:.2f}" if value < 1e7 else f"{value / 1e6:.0f}" for value in cost[2:]]
-    return [f"{clients:,}", report.numbers([1e3 * seconds for seconds in cost.rounds_s]), report.significant(cost.start_s, 2), *megabytes]
+def _names(text: str) -> list[str]:
+    return text.split(",")
 
 
-def measure(clients: int, rounds: int, home: Path) -> Cost:
+def _row(algorithm: str, clients: int, cost: Cost) -> list[str]:
+    rounds = report.numbers([1e3 * seconds for seconds in cost.rounds_s])
+    sizes = [f"{cost.checkpoint_bytes / 1e3:.0f}", f"{cost.peak_bytes / 1e6:.0f}"]
+    return [algorithm, f"{clients:,}", rounds, report.significant(cost.start_s, 2), *sizes]
+
+
+def measure(clients: int, rounds: int, home: Path, algorithm: str = "fedavg") -> Cost:
     """Start a run and play its rounds, the first untimed."""
-    spec = workload(clients).spec(home / "data")
+    spec = workload(clients, algorithm).spec(home / "data")
     began = time.perf_counter()
     simulation = Simulation(spec, seed=0, data_dir=home / "data")
     start_s = time.perf_counter() - began
     simulation.advance()
     seconds = [simulation.advance().seconds for _ in range(rounds)]
-    return Cost(start_s, seconds, len(simulation.checkpoint()), psutil.Process().memory_info().rss)
+    return Cost(start_s, seconds, len(simulation.checkpoint()), 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
-def workload(clients: int) -> Workload:
+def workload(clients: int, algorithm: str = "fedavg") -> Workload:
     """So many clients of SAMPLES samples, 100 a round, or all if they are fewer."""
     sizes = np.full(clients, SAMPLES)
     return Workload(
@@ -86,4 +94,5 @@ def workload(clients: int) -> Workload:
         {"lr": 0.01, "epochs": 20, "batch_size": SAMPLES},
         min(100, clients),
         0.0,
+        algorithm,
     )

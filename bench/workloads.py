@@ -25,6 +25,7 @@ class Workload:
     clients_per_round: int
     budget_s: float
     """How long all contenders together may take, starts and first rounds included."""
+    algorithm: str = "fedavg"
 
     def spec(self, folder: Path) -> ExperimentSpec:
         """The specification, its data generated in `folder` unless they are there; evaluation is left out of the rounds."""
@@ -32,7 +33,7 @@ class Workload:
             {
                 "name": self.name,
                 "problem": self.problem(folder),
-                "algorithm": {"kind": "fedavg"},
+                "algorithm": {"kind": self.algorithm},
                 "local": self.local,
                 "participation": {"kind": "uniform", "clients_per_round": self.clients_per_round},
                 "rounds": 1_000_000,

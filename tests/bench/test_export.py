@@ -71,8 +71,9 @@ def test_data_are_written_once_and_again_when_others_are_asked_for(tmp_path: Pat
 def test_populations_have_clients_of_one_size_and_the_same_cohort(tmp_path: Path) -> None:
     specs = [population.workload(clients).spec(tmp_path) for clients in (20, 300)]
     assert [spec.participation.cohort_size(300) for spec in specs if isinstance(spec.participation, Uniform)] == [20, 100]
-    cost = population.measure(20, 2, tmp_path)
-    assert len(cost.rounds_s) == 2
+    fedavg, scaffold = (population.measure(20, 2, tmp_path, algorithm) for algorithm in ("fedavg", "scaffold"))
+    assert len(fedavg.rounds_s) == 2
+    assert fedavg.checkpoint_bytes < scaffold.checkpoint_bytes
 
 
 def test_seeds_are_timed_in_a_gang_and_one_by_one(tmp_path: Path, workload: Workload) -> None:
