@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 from math import isfinite
 from pathlib import Path
 
@@ -168,7 +169,7 @@ class Simulation:
         scratch = Traffic(self._setting.algorithm, len(self._problem.share), self._problem.dim, self._server.x.element_size())
         return open_round(self._setting, self._server, self._clients, scratch, 1).job
 
-    @property
+    @cached_property
     def _fingerprint(self) -> str:
         return checkpoint.fingerprint(self.spec, self.seed)
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import sqrt
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,8 @@ Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 _PURPOSE = "availability"
-_WORTH = 50
-"""Asking one client whether it can be reached takes as long as drawing for so many, one after another."""
+WORTH = 50
+"""Picking out one client and asking it takes as long as asking so many, one after another."""
 
 
 class Reachable(Protocol):
@@ -52,6 +52,15 @@ class Listed:
         return None
 
 
+class Odds(NamedTuple):
+    """Chances of clients."""
+
+    each: Floats
+    """[N], or [] of one for all."""
+    mean: float
+    most: float
+
+
 @dataclass(frozen=True)
 class ByLot:
     """Each with its own chance, by a lot of its own in every round."""
@@ -64,22 +73,22 @@ class ByLot:
     def all(self) -> Ids:
         """Everybody draws a lot."""
         lots = generator(self.seed, _PURPOSE, self.round).random(self.population)
-        return np.flatnonzero(lots < self._odds)
+        return np.flatnonzero(lots < self._odds.each)
 
     def has(self, clients: Ids) -> Mask:
         """Only they draw their lots."""
-        odds = self._odds[clients] if self._odds.ndim else self._odds
-        reached: Mask = uniform_at(clients, self.seed, _PURPOSE, self.round) < odds
+        each = self._odds.each
+        reached: Mask = uniform_at(clients, self.seed, _PURPOSE, self.round) < (each[clients] if each.ndim else each)
         return reached
 
     def tries(self, wanted: int) -> int | None:
         """By the mean of the chances."""
         # Six deviations more than there are wanted on average.
-        tries = int((wanted + 6 * sqrt(wanted) + 36) / float(self._odds.mean()))
-        return tries if tries * _WORTH <= self.population else None
+        tries = int((wanted + 6 * sqrt(wanted) + 36) / self._odds.mean)
+        return tries if tries * WORTH <= self.population else None
 
     @cached_property
-    def _odds(self) -> Floats:
+    def _odds(self) -> Odds:
         return odds(self.probability)
 
 
@@ -94,9 +103,9 @@ def reachable(availability: AnyAvailability | None, population: int, seed: int, 
             return ByLot(availability.probability, population, seed, round)
 
 
-def odds(probability: Probability) -> Floats:
-    """[N], or [] of one probability for all."""
-    return _array(_Given(probability)) if isinstance(probability, tuple) else np.array(probability)
+def odds(probability: Probability) -> Odds:
+    """Those that a specification gives."""
+    return _read(_Given(probability)) if isinstance(probability, tuple) else Odds(np.array(probability), probability, probability)
 
 
 class _Given:
@@ -113,5 +122,6 @@ class _Given:
 
 
 @lru_cache(maxsize=4)
-def _array(given: _Given) -> Floats:
-    return np.array(given.numbers)
+def _read(given: _Given) -> Odds:
+    each = np.array(given.numbers)
+    return Odds(each, float(each.mean()), float(each.max()))

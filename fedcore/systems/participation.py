@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedcore.data.random import generator
 from fedcore.spec.participation import AnyParticipation, Bernoulli, Full, Trace, Uniform, Weighting, WithoutReplacement, WithReplacement
-from fedcore.systems.availability import Reachable, odds
+from fedcore.systems.availability import WORTH, Odds, Reachable, odds
 
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
@@ -30,7 +30,7 @@ def draw(scheme: AnyParticipation, share: Floats, seed: int, round: int, reachab
     """The clients of one round (counted from 1) out of those `reachable`, None meaning all; `share` [N] is p.
 
     There may be none, and fewer than the scheme asks for where fewer can be reached. The time this takes depends on the size of the
-    cohort, hardly on N, unless clients have probabilities of their own or only few can be reached.
+    cohort, hardly on N, unless only few can be reached.
     """
     clients, times = np.unique(_draws(scheme, share, reachable, generator(seed, "cohort", round), round), return_counts=True)
     return Drawn(clients.astype(np.int64), times.astype(np.int64))
@@ -47,7 +47,7 @@ def _draws(scheme: AnyParticipation, share: Floats, reachable: Reachable | None,
             # As many as there would be, and any so many of them: no lot for those who stay away.
             return _among(reachable, lot.choice(population, lot.binomial(population, probability), replace=False))
         case Bernoulli():
-            return _among(reachable, np.flatnonzero(lot.random(population) < odds(scheme.probability)))
+            return _among(reachable, _by_chance(odds(scheme.probability), lot))
         case WithReplacement():
             return _sampled(lambda among, size: _weighted(share, among, size, lot), reachable, scheme.cohort_size(population))
         case Uniform() | WithoutReplacement():
@@ -56,6 +56,16 @@ def _draws(scheme: AnyParticipation, share: Floats, reachable: Reachable | None,
 
 def _among(reachable: Reachable | None, clients: Ids) -> Ids:
     return clients if reachable is None else clients[reachable.has(clients)]
+
+
+def _by_chance(chances: Odds, lot: np.random.Generator) -> Ids:
+    """Each by a chance of its own."""
+    population = len(chances.each)
+    if chances.most * WORTH > 1:
+        return np.flatnonzero(lot.random(population) < chances.each)
+    # Some as if all had the largest chance, and of those each by what its own is of that.
+    some = lot.choice(population, lot.binomial(population, chances.most), replace=False)
+    return some[lot.random(len(some)) * chances.most < chances.each[some]]
 
 
 def _sampled(sample: Callable[[Ids | None, int], Ids], reachable: Reachable | None, size: int) -> Ids:
@@ -155,7 +165,7 @@ def _expected_draws(scheme: AnyParticipation, share: Floats, drawn: Drawn) -> Fl
         case Uniform() | WithoutReplacement():
             return np.full(len(drawn.clients), draws / len(share))
         case Bernoulli():
-            return np.broadcast_to(odds(scheme.probability), len(share))[drawn.clients]
+            return np.broadcast_to(odds(scheme.probability).each, len(share))[drawn.clients]
         case _:
             return np.ones(len(drawn.clients))
 

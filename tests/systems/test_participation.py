@@ -235,3 +235,15 @@ def test_all_are_asked_where_few_can_be_reached() -> None:
     there = ByLot(0.001, 20_000, seed=0, round=1)
     drawn = draw(scheme("uniform", clients_per_round=100), np.full(20_000, 1 / 20_000), seed=0, round=1, reachable=there)
     assert drawn.clients.tolist() == there.all().tolist()
+
+
+def test_small_chances_of_ones_own_make_every_cohort_as_likely_as_independent_lots_do() -> None:
+    chances = [0.02, 0.005, 0.015]
+    rounds, chosen = 12_000, scheme("bernoulli", probability=chances)
+    cohorts = Counter(tuple(draw(chosen, SHARE[:3], seed=6, round=round).clients.tolist()) for round in range(rounds))
+    squares = 0.0
+    for cohort in ((), (0,), (1,), (2,)):
+        expected = rounds * float(np.prod([chance if client in cohort else 1 - chance for client, chance in enumerate(chances)]))
+        squares += (cohorts[cohort] - expected) ** 2 / expected
+    assert squares < 18.5, "chi-square, 4 degrees of freedom: beyond this once in a thousand"
+    assert 1 <= sum(cohorts[pair] for pair in ((0, 1), (0, 2), (1, 2))) <= 15, "5.6 are expected"
