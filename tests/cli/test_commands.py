@@ -166,7 +166,7 @@ def test_ctrl_c_leaves_the_experiment_and_says_so(service: Service, client: Clie
 
 @contextmanager
 def _watching(service: Service, experiment: str) -> Iterator[subprocess.Popen[str]]:
-    environment = os.environ | {"FEDQ_URL": service.url, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = os.environ | {"FEDQ_URL": service.url, "FEDQ_API_KEY": service.key, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-m", "api.cli", "watch", experiment]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     yield process
