@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcore.core import Algorithm, Local, Upload
+from fedcore.core import Algorithm, Local, Upload, Vectors
 from fedcore.engine.schedule import StepSizes
 from fedcore.problems import Problem
 
@@ -56,3 +57,16 @@ def select(local: Local, rows: Tensor | slice | int) -> Local:
         steps=local.steps[rows],
         effort=local.effort[rows],
     )
+
+
+def together(uploads: list[Upload]) -> Upload:
+    """What the clients of a cohort send, each in its row."""
+    return Upload(
+        delta=torch.stack([upload.delta for upload in uploads]),
+        memory=_stack([upload.memory for upload in uploads]),
+        shared=_stack([upload.shared for upload in uploads]),
+    )
+
+
+def _stack(rows: list[Vectors]) -> Vectors:
+    return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import torch
 
-from fedcore.core import Upload, Vectors
+from fedcore.core import Upload
 from fedcore.data.plan import PADDING
-from fedcore.engine.assignment import Job, select
+from fedcore.engine.assignment import Job, select, together
 from fedcore.problems.cores import Replicas, on_cores
 
 
@@ -22,7 +22,7 @@ def parallel(jobs: Sequence[Job]) -> list[Upload]:
     line.sort(key=lambda turn: -jobs[turn[0]].assignment.batches[turn[1]].size)
     trained = on_cores([partial(_train, jobs[number], row, replicas[number]) for number, row in line], jobs[0].assignment.local.x.device)
     uploads = dict(zip(line, trained, strict=True))
-    return [_together([uploads[number, row] for row in range(len(job.assignment.clients))]) for number, job in enumerate(jobs)]
+    return [together([uploads[number, row] for row in range(len(job.assignment.clients))]) for number, job in enumerate(jobs)]
 
 
 def _train(job: Job, row: int, replicas: Replicas) -> Upload:
@@ -41,16 +41,3 @@ def _train(job: Job, row: int, replicas: Replicas) -> Upload:
             direction, velocity = algorithm.solver.direction(algorithm.rule, grad, y, velocity, local)
             y.sub_(direction, alpha=assignment.sizes[k] * pace)
     return algorithm.rule.finish(y, local)
-
-
-def _together(uploads: list[Upload]) -> Upload:
-    """What the clients of a cohort send, each in its row."""
-    return Upload(
-        delta=torch.stack([upload.delta for upload in uploads]),
-        memory=_stack([upload.memory for upload in uploads]),
-        shared=_stack([upload.shared for upload in uploads]),
-    )
-
-
-def _stack(rows: list[Vectors]) -> Vectors:
-    return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}

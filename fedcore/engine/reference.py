@@ -4,26 +4,17 @@ from collections.abc import Sequence
 
 import torch
 
-from fedcore.core import Upload, Vectors
+from fedcore.core import Upload
 from fedcore.data.plan import PADDING
-from fedcore.engine.assignment import Job, select
+from fedcore.engine.assignment import Job, select, together
 
 
 def reference(jobs: Sequence[Job]) -> list[Upload]:
     """One run after another, one client after another, one step after another."""
-    return [_train(job) for job in jobs]
+    return [together([_train(job, row) for row in range(len(job.assignment.clients))]) for job in jobs]
 
 
-def _train(job: Job) -> Upload:
-    uploads = [_train_one(job, row) for row in range(len(job.assignment.clients))]
-    return Upload(
-        delta=torch.stack([upload.delta for upload in uploads]),
-        memory=_stack([upload.memory for upload in uploads]),
-        shared=_stack([upload.shared for upload in uploads]),
-    )
-
-
-def _train_one(job: Job, row: int) -> Upload:
+def _train(job: Job, row: int) -> Upload:
     algorithm, problem, assignment = job.algorithm, job.problem, job.assignment
     client, local = int(assignment.clients[row]), select(assignment.local, row)
     y, velocity = local.x, None
@@ -37,7 +28,3 @@ def _train_one(job: Job, row: int) -> Upload:
         direction, velocity = algorithm.solver.direction(algorithm.rule, grad, y, velocity, local)
         y = y - assignment.sizes[k] * algorithm.rule.pace(local.steps) * direction
     return algorithm.rule.finish(y, local)
-
-
-def _stack(rows: list[Vectors]) -> Vectors:
-    return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
