@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fedcore.errors import NotFoundError, SpecificationError
+from fedcore.spec.sweep import JOINT
 from fedcore.store import Database, datasets
 
 _Change = Callable[[Any, str], Any]
@@ -28,15 +29,21 @@ def describe(document: Any, database: Database, owner: str | None = None, at: st
     def problem(block: Any, pointer: str) -> Any:
         return _changed(block, {"dataset": dataset}, pointer)
 
+    def joint(block: Any, pointer: str) -> Any:
+        _refuse_parts(block, pointer)
+        return _changed(block, {"problem": problem, "problem.dataset": dataset}, pointer)
+
     def sweep(block: Any, pointer: str) -> Any:
-        for path in block if isinstance(block, dict) else ():
-            if _PART.match(path):
-                raise SpecificationError(
-                    f"{pointer}/{path}", "an id and its content go together: sweep `problem.dataset`, whole blocks of it"
-                )
-        return _changed(block, {"problem": _each(problem), "problem.dataset": _each(dataset)}, pointer)
+        _refuse_parts(block, pointer)
+        return _changed(block, {"problem": _each(problem), "problem.dataset": _each(dataset), JOINT: _each(joint)}, pointer)
 
     return _changed(document, {"problem": problem, "sweep": sweep}, at)
+
+
+def _refuse_parts(block: Any, pointer: str) -> None:
+    for path in block if isinstance(block, dict) else ():
+        if _PART.match(path):
+            raise SpecificationError(f"{pointer}/{path}", "an id and its content go together: sweep `problem.dataset`, whole blocks of it")
 
 
 def _changed(block: Any, changes: dict[str, _Change], pointer: str) -> Any:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from fedcore.errors import SpecificationError
+from fedcore.spec import sweep
 from fedcore.spec.experiment import ExperimentSpec
 from fedcore.spec.model import Imported
 
@@ -13,7 +14,7 @@ POINTER = "/problem/model/path"
 def refuse_foreign_models(spec: ExperimentSpec, allowed: Sequence[str]) -> None:
     """Raise SpecificationError if the model of some arm has an import path that none of the patterns `allowed` covers."""
     model = spec.problem.model
-    if not isinstance(model, Imported) and not any(path.partition(".")[0] == "problem" for path in spec.sweep):
+    if not isinstance(model, Imported) and not any(path.partition(".")[0] == "problem" for path in sweep.paths(spec.sweep)):
         return
     for model in {arm.spec.problem.model for arm in spec.arms()}:
         if isinstance(model, Imported):

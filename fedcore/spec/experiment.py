@@ -53,7 +53,9 @@ class ExperimentSpec(Block):
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1, max_length=1_000)] = (0,)
     """One run per seed and arm; arms that share a seed see the same cohorts, stragglers and mini-batches."""
     sweep: Annotated[dict[str, Annotated[list[Any], Field(min_length=1)]], Field(max_length=16, default_factory=dict)]
-    """A dotted path (`local.optimizer.momentum`) or a block (`algorithm`) to the values it takes; the arms are the product."""
+    """A dotted path (`local.optimizer.momentum`) or a block (`algorithm`) to the values it takes; the arms are the product. What
+    changes in several places at once stands under `arms`, a map of such paths for each: `arms: [{name: FedAvg, algorithm: {kind:
+    fedavg}, systems.stragglers.policy: drop}, ...]`; the name may be left out."""
     execution: Execution = Execution()
     """How the runs are carried out."""
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from fedcore.errors import SpecificationError
+from fedcore.spec import sweep
 from fedcore.spec.experiment import ExperimentSpec
 from fedcore.spec.shapes import dimension
 
@@ -24,7 +25,7 @@ def refuse_excess(spec: ExperimentSpec, limits: Limits) -> None:
     arms = spec.arms()
     _hold("/sweep", "runs (arms times seeds)", "RUNS", len(arms) * len(spec.seeds), limits.runs)
     _hold("/rounds", "rounds", "ROUNDS", max(arm.spec.rounds for arm in arms), limits.rounds)
-    swept = any(path.partition(".")[0] == "problem" for path in spec.sweep)
+    swept = any(path.partition(".")[0] == "problem" for path in sweep.paths(spec.sweep))
     problems = [arm.spec.problem for arm in arms] if swept else [spec.problem]
     _hold("/problem/model", "parameters", "PARAMETERS", max(map(dimension, problems)), limits.parameters)
 

@@ -1,4 +1,7 @@
-"""The expansion of a sweep: a map from dotted paths to values becomes the product of arms."""
+"""The expansion of a sweep: a map from dotted paths to values becomes the product of arms.
+
+What changes in several places at once stands under `arms`: a list of maps from dotted paths to one value each, with a `name` if wanted.
+"""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -12,7 +15,11 @@ from pydantic import ValidationError
 from fedcore.errors import SpecificationError
 
 Document = dict[str, Any]
+LONGEST_NAME = 200
 NOT_SWEPT = frozenset({"name", "description", "tags", "seeds", "sweep", "execution"})
+
+JOINT = "arms"
+"""The entry of a sweep whose values each set several paths."""
 
 UNNAMED = frozenset({"kind", "content"})
 """What says nothing more in the name of an arm: the kind stands before, and what is in uploaded data follows from their id."""
@@ -32,19 +39,63 @@ class Point(NamedTuple):
     """The specification at this point, without the sweep."""
 
 
+class Choice(NamedTuple):
+    """One of the values of one entry of a sweep."""
+
+    settings: Document
+    name: str
+
+
+def paths(sweep: Mapping[str, list[Any]]) -> set[str]:
+    """The dotted paths that some arm sets."""
+    return {path for key, values in sweep.items() for path in ((key,) if key != JOINT else _joint_paths(values))}
+
+
 def expand(document: Document) -> Iterator[Point]:
     """Yield the points of `document`'s sweep in order; raises SpecificationError for a path that leads nowhere."""
     base = {key: value for key, value in document.items() if key != "sweep"}
     sweep: Mapping[str, list[Any]] = document.get("sweep", {})
-    for path in sweep:
-        if path.split(".")[0] in NOT_SWEPT:
-            raise SpecificationError(f"/sweep/{path}", "only what a run computes can be swept, not its name, seeds or execution")
-    for values in product(*sweep.values()):
-        settings = dict(zip(sweep, values, strict=True))
+    entries = [list(_choices(key, values)) for key, values in sweep.items()]
+    _check_paths(sweep)
+    for choices in product(*entries):
+        settings = {path: value for choice in choices for path, value in choice.settings.items()}
         arm = deepcopy(base)
         for path, value in settings.items():
             _assign(arm, path, value)
-        yield Point(_name(settings) or document["algorithm"]["kind"], settings, arm)
+        yield Point(", ".join(choice.name for choice in choices) or document["algorithm"]["kind"], settings, arm)
+
+
+def _choices(key: str, values: list[Any]) -> Iterator[Choice]:
+    for index, value in enumerate(values):
+        if key != JOINT:
+            yield Choice({key: value}, _name({key: value}))
+            continue
+        settings = _joint(value, f"/sweep/{JOINT}/{index}")
+        yield Choice(settings, value.get("name") or _name(settings))
+
+
+def _joint(value: Any, pointer: str) -> Document:
+    settings = {path: item for path, item in value.items() if path != "name"} if isinstance(value, dict) else {}
+    if not settings:
+        raise SpecificationError(
+            pointer, "each of `arms` maps dotted paths to the values they take together, as in {algorithm: ..., local.lr: 0.1}"
+        )
+    name = value.get("name", "one")
+    if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME:
+        raise SpecificationError(f"{pointer}/name", f"a name of 1 to {LONGEST_NAME} characters")
+    return settings
+
+
+def _joint_paths(values: list[Any]) -> set[str]:
+    return {path for value in values if isinstance(value, dict) for path in value if path != "name"}
+
+
+def _check_paths(sweep: Mapping[str, list[Any]]) -> None:
+    for path in sorted(paths(sweep)):
+        if path.split(".")[0] in NOT_SWEPT:
+            raise SpecificationError(f"/sweep/{path}", "only what a run computes can be swept, not its name, seeds or execution")
+    for path in sorted(_joint_paths(sweep.get(JOINT, [])) & sweep.keys()):
+        raise SpecificationError(f"/sweep/{path}", f"is set by the sweep's `{JOINT}` too; give it in one place")
 
 
 def drop_foreign_fields(point: Point, error: ValidationError) -> bool:

@@ -222,6 +222,7 @@ def test_an_unknown_id_is_pointed_at_wherever_it_stands(http: httpx.Client, dry_
         (on("set_gone"), "/problem/dataset/id"),
         (on(id, "set_gone"), "/sweep/problem.dataset/1/id"),
         (on(id) | {"sweep": {"problem": [problem]}}, "/sweep/problem/0/dataset/id"),
+        (on(id) | {"sweep": {"arms": [{"problem.dataset": problem["dataset"]}]}}, "/sweep/arms/0/problem.dataset/id"),
         ({"preset": "demo", "overrides": {"problem": problem}}, "/overrides/problem/dataset/id"),
     ):
         answer = http.post("/v1/experiments", params={"dry_run": dry_run}, json=document)
