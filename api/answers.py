@@ -55,6 +55,7 @@ def run_answer(record: RunRecord) -> Run:
         priority=record.priority,
         worker=record.worker if record.status is Status.RUNNING else None,
         attempts=record.attempts,
+        next_try_at=record.not_before if record.status is Status.QUEUED else None,
         error=record.error,
         created_at=record.created_at,
         started_at=record.started_at,

@@ -46,6 +46,10 @@ class Settings(BaseSettings):
     """So many runs of one experiment are trained together at most, where that is faster than one after another."""
     attempts: Annotated[int, Field(ge=1)] = 3
     """A run that is lost or fails this often without finishing a round in between is failed."""
+    backoff_seconds: Annotated[float, Field(ge=0)] = 2.0
+    """A run that failed is taken up again after about this long, each time twice as long until it finishes a round; after 300 s at most."""
+    retry_seconds: Annotated[float, Field(ge=0)] = 60.0
+    """So long a worker tries again to save a run while the database is away, before it leaves it to its lease."""
     queues: Words = ("default",)
     """Queues a worker serves, separated by commas."""
     device: str = "auto"

@@ -21,8 +21,8 @@ from workers.heartbeat import Lease
 from workers.outcome import model_bytes, model_key, provenance
 from workers.simulations import Simulations
 
-_RETRY_S, _RETRY_FOR_S = 0.5, 60.0
-"""How often, and how long, a write is tried again while the database is away."""
+_RETRY_S = 0.5
+"""How often a write is tried again while the database is away."""
 
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
@@ -140,7 +140,7 @@ class Member:
 
     def _persist(self, write: Callable[[Session, bool], Result]) -> Result:
         """`write` in a transaction, again while the database is away; it is told when an earlier try may have gone through."""
-        give_up, again = time.monotonic() + _RETRY_FOR_S, False
+        give_up, again = time.monotonic() + self._resources.settings.retry_seconds, False
         while True:
             try:
                 with self._resources.database.transaction() as session:
@@ -156,7 +156,7 @@ class Member:
         self._leave()
         try:
             with self._resources.database.transaction() as session:
-                runs.fail(session, self.lease.claim, error, max_attempts)
+                runs.fail(session, self.lease.claim, error, max_attempts, self._resources.settings.backoff_seconds)
         except (StaleLeaseError, *UNAVAILABLE) as refused:
             log.warning("run %s is left to its lease: %s", self.lease.claim.run_id, refused)
 

@@ -51,7 +51,7 @@ def reconcile(database: Database, configured: Settings) -> None:
 def look(database: Database, configured: Settings) -> tuple[Sequence[str], Sequence[str]]:
     """The ids of the runs just taken from their workers, and the queues to be nudged."""
     with database.transaction() as session:
-        lost = recovery.lost(session, configured.attempts)
+        lost = recovery.lost(session, configured.attempts, backoff_s=configured.backoff_seconds)
         # One nudge for a queue is enough: a worker that finds a run calls the next worker.
         queues = sorted({run.queue for run in recovery.wakeable(session, NUDGE_AGAIN_S)})
         workers.forget(session, FORGET_WORKER_S)

@@ -158,7 +158,10 @@ def _rounds(item: ExperimentSummary) -> str:
 
 
 def _note(run: Run) -> str:
-    return f"diverged in round {run.diverged_round}" if run.diverged else run.error or ""
+    if run.diverged:
+        return f"diverged in round {run.diverged_round}"
+    again = f" (next try {run.next_try_at:{TIME}} UTC)" if run.next_try_at else ""
+    return (run.error or "") + again
 
 
 def _fields(defaults: dict[str, object]) -> str:

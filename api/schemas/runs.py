@@ -39,7 +39,9 @@ class Run(Answer):
     worker: str | None
     """The worker that has it now."""
     attempts: int
-    """How often it was lost or failed since it last finished a round."""
+    """How often it was taken up, lost or failed since it last finished a round; at `FEDQ_ATTEMPTS` it is failed."""
+    next_try_at: datetime | None
+    """Of a queued run with which something went wrong: no worker takes it before; null when any may take it at once."""
     error: str | None
     """Why it failed, or what went wrong last."""
     created_at: datetime

@@ -74,7 +74,7 @@ def resume(session: Session, experiment_id: str) -> ExperimentRecord:
         again = standing.ahead - {Status.SUCCEEDED}
         hint = "`retry` starts failed and cancelled runs again" if again else "there is nothing left to resume"
         raise ConflictError(f"{standing}: {hint}")
-    _change(session, experiment_id, (Status.PAUSED,), status=Status.QUEUED, queued_at=now(), woken_at=None)
+    _change(session, experiment_id, (Status.PAUSED,), status=Status.QUEUED, not_before=None, queued_at=now(), woken_at=None)
     _request(session, experiment_id, (Request.PAUSE,), Request.NONE)
     return settle(session, [experiment_id])[0]
 
@@ -91,7 +91,8 @@ def retry(session: Session, experiment_id: str) -> ExperimentRecord:
             raise ConflictError(f"{standing}: there is nothing left to retry")
         if Status.PAUSED in standing.ahead:
             raise ConflictError(f"nothing of experiment {experiment_id} has failed: `resume` lets its paused runs go on")
-    _change(session, experiment_id, again, status=Status.QUEUED, queued_at=now(), woken_at=None, finished_at=None, attempts=0, error=None)
+    fresh = {"queued_at": now(), "woken_at": None, "not_before": None, "finished_at": None, "attempts": 0, "error": None}
+    _change(session, experiment_id, again, status=Status.QUEUED, **fresh)
     _request(session, experiment_id, (Request.CANCEL,), Request.NONE)
     return settle(session, [experiment_id])[0]
 

@@ -7,11 +7,14 @@ from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.status import ENDED, Request, Status
-from fedcore.store import tally
+from fedcore.store import backoff, tally
 from fedcore.store.clock import now
 from fedcore.store.lifecycle import settle
 from fedcore.store.runs import after_loss
 from fedcore.store.tables import RunRecord
+
+_LOST = "its worker"
+"""How an error begins that says so."""
 
 
 class Wakeable(NamedTuple):
@@ -21,17 +24,18 @@ class Wakeable(NamedTuple):
     queue: str
 
 
-def lost(session: Session, max_attempts: int, limit: int = 100) -> Sequence[str]:
+def lost(session: Session, max_attempts: int, limit: int = 100, *, backoff_s: float = 0.0) -> Sequence[str]:
     """Take runs from workers that let their leases expire; returns their ids.
 
     Each goes back to its place in the queue, or to where a pending pause or cancel puts it, or it fails: when
-    `max_attempts` claims in a row have ended without a committed round.
+    `max_attempts` claims in a row have ended without a committed round. From the second of them on it is not taken up again
+    for `backoff_s`, then longer and longer.
     """
     expired = RunRecord.status == Status.RUNNING, RunRecord.lease_until < now()
     query = select(RunRecord).where(*expired).order_by(RunRecord.id).limit(limit).with_for_update(skip_locked=True)
     runs = session.scalars(query).all()
     for run in runs:
-        _take(session, run, after_loss(run.request, run.attempts, max_attempts))
+        _take(session, run, after_loss(run.request, run.attempts, max_attempts), backoff_s)
     settle(session, {run.experiment_id for run in runs})
     if runs:
         tally.add(session, "reconciler", {tally.EXPIRIES: len(runs)})
@@ -43,17 +47,25 @@ def wakeable(session: Session, older_than_s: float, limit: int = 100) -> Sequenc
 
     Several reconcilers may call it at once: each run goes to one of them.
     """
-    stale = RunRecord.status == Status.QUEUED, or_(RunRecord.woken_at.is_(None), RunRecord.woken_at < now(-older_than_s))
+    stale = RunRecord.status == Status.QUEUED, backoff.over(), or_(RunRecord.woken_at.is_(None), RunRecord.woken_at < now(-older_than_s))
     chosen = select(RunRecord.id).where(*stale).order_by(RunRecord.id).limit(limit).with_for_update(skip_locked=True)
     ids = session.scalars(chosen).all()
     stamp = update(RunRecord).where(RunRecord.id.in_(ids), RunRecord.status == Status.QUEUED).values(woken_at=now())
     return [Wakeable(*row) for row in session.execute(stamp.returning(RunRecord.id, RunRecord.queue))]
 
 
-def _take(session: Session, run: RunRecord, status: Status) -> None:
+def _take(session: Session, run: RunRecord, status: Status, backoff_s: float) -> None:
     values: dict[str, Any] = {"status": status, "request": Request.NONE, "lease_until": None, "woken_at": None}
     if status in ENDED:
         values["finished_at"] = now()
-    if status is Status.FAILED:
-        values["error"] = run.error or f"its workers were lost {run.attempts} times in a row before a round was committed"
+    if run.attempts and (run.error is None or run.error.startswith(_LOST)):
+        values["error"] = _told(run.attempts)
+    if status is Status.QUEUED:
+        values["not_before"] = backoff.until(backoff.after_loss(run.attempts, backoff_s))
     session.execute(update(RunRecord).where(RunRecord.id == run.id, RunRecord.status == Status.RUNNING).values(values))
+
+
+def _told(attempts: int) -> str:
+    """The error of a run whose worker was lost so often in a row."""
+    often = " was lost" if attempts == 1 else f"s were lost {attempts} times in a row"
+    return f"{_LOST}{often} before a round was committed; the system ends processes that take more memory than there is"

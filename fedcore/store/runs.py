@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from fedcore.errors import NotFoundError, StaleLeaseError
 from fedcore.report import RoundReport
 from fedcore.status import ENDED, Control, Request, Status
-from fedcore.store import tally, turn
+from fedcore.store import backoff, tally, turn
 from fedcore.store.claim import Claim
 from fedcore.store.clock import now
 from fedcore.store.lifecycle import APPLIED, settle
@@ -68,6 +68,7 @@ def take(session: Session, run_id: str, worker: str, queues: Sequence[str], leas
         "worker": worker,
         "fence": RunRecord.fence + 1,
         "attempts": RunRecord.attempts + 1,
+        "not_before": None,
         "lease_until": now(lease_s),
         "started_at": func.coalesce(RunRecord.started_at, now()),
     }
@@ -140,18 +141,19 @@ def hand_back(session: Session, claim: Claim) -> None:
 
 def finish(session: Session, claim: Claim, *, model: str | None, provenance: Mapping[str, Any], diverged_round: int | None = None) -> None:
     """The run has played its last round; `model` is where the final model is stored. Raises StaleLeaseError."""
-    _release(session, claim, Status.SUCCEEDED, model=model, provenance=dict(provenance), diverged_round=diverged_round)
+    _release(session, claim, Status.SUCCEEDED, error=None, model=model, provenance=dict(provenance), diverged_round=diverged_round)
 
 
-def fail(session: Session, claim: Claim, error: str, max_attempts: int) -> Status:
+def fail(session: Session, claim: Claim, error: str, max_attempts: int, backoff_s: float = 0.0) -> Status:
     """An error ended the claim: the run goes back to the queue, or fails when this was the last of `max_attempts` without a round.
 
-    Returns its new status. Raises StaleLeaseError.
+    It is not taken up again for `backoff_s`, or longer the more often this has happened. Returns its new status. Raises StaleLeaseError.
     """
     query = select(RunRecord.request, RunRecord.attempts).where(*_held(claim)).with_for_update()
     request, attempts = _one(session, query, claim)
     status = after_loss(request, attempts, max_attempts)
-    _release(session, claim, status, error=_storable(error), woken_at=None)
+    pause_s = backoff.after_error(attempts, backoff_s) if status is Status.QUEUED else 0.0
+    _release(session, claim, status, error=_storable(error), woken_at=None, not_before=backoff.until(pause_s))
     tally.add(session, claim.worker, {tally.ERRORS: 1})
     return status
 

@@ -112,6 +112,8 @@ class RunRecord(Base):
     request: Mapped[Request] = mapped_column(default=Request.NONE)
     attempts: Mapped[int] = mapped_column(default=0)
     """Claims since the last committed round."""
+    not_before: Mapped[datetime | None]
+    """After something went wrong: when it may be taken up again."""
     checkpoint: Mapped[str | None] = mapped_column(Text)
     """Where the state after round `done` is stored."""
     model: Mapped[str | None] = mapped_column(Text)

@@ -6,6 +6,7 @@ from sqlalchemy import ColumnElement, Select, Subquery, exists, func, select
 from sqlalchemy.orm import InstrumentedAttribute
 
 from fedcore.status import Status
+from fedcore.store import backoff
 from fedcore.store.tables import RunRecord
 
 
@@ -36,7 +37,7 @@ def comes_first(queues: Sequence[str], priority: int, *, turn_over: bool) -> Sel
 
 
 def _waits(queues: Sequence[str]) -> tuple[ColumnElement[bool], ...]:
-    return RunRecord.status == Status.QUEUED, RunRecord.queue.in_(queues)
+    return RunRecord.status == Status.QUEUED, RunRecord.queue.in_(queues), backoff.over()
 
 
 def _running(key: InstrumentedAttribute[str]) -> Subquery:

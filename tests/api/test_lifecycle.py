@@ -1,5 +1,6 @@
 """What can be done to an experiment, on both databases."""
 
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import httpx
@@ -55,6 +56,19 @@ def test_a_retried_run_keeps_its_rounds(http: httpx.Client, rows: Database) -> N
     assert (failed["status"], failed["error"]) == ("failed", "out of memory")
     again = _call(http, made, "retry").json()
     assert (again["status"], again["error"], again["progress"]["rounds_done"]) == ("running", None, 1)
+
+
+def test_a_run_that_failed_says_when_it_is_tried_again_until_somebody_asks_for_it_at_once(http: httpx.Client, rows: Database) -> None:
+    made = submit(http)
+    held = claim(rows)
+    with rows.transaction() as session:
+        runs.fail(session, held, "OSError: no space left on device", max_attempts=3, backoff_s=200)
+    (run,) = http.get(f"/v1/experiments/{made['id']}/runs").json()["items"]
+    assert (run["status"], run["attempts"], run["error"]) == ("queued", 1, "OSError: no space left on device")
+    pause = datetime.fromisoformat(run["next_try_at"]) - datetime.fromisoformat(run["started_at"])
+    assert timedelta(seconds=100) <= pause <= timedelta(seconds=260)
+    assert [_status(http, made, call) for call in ("pause", "resume")] == ["paused", "running"]
+    assert http.get(f"/v1/runs/{run['id']}").json()["next_try_at"] is None
 
 
 @pytest.mark.parametrize("call", ["cancel", "pause", "resume", "retry"])

@@ -38,6 +38,7 @@ def _site(request: pytest.FixtureRequest, tmp_path: Path, database_kind: str, br
         "FEDQ_STORAGE_URL": str(tmp_path / "storage"),
         "FEDQ_SLICE_SECONDS": "0.1",
         "FEDQ_LEASE_SECONDS": str(LEASE_S),
+        "FEDQ_BACKOFF_SECONDS": "0",
     }
     database = open_database(database_url)
     # As in a worker: a library may sum in another order on other threads.
