@@ -71,6 +71,10 @@ class IdempotencyError(FedcoreError):
     """An idempotency key was used before with another request body."""
 
 
+class TargetError(FedcoreError):
+    """A URL that webhooks may not be sent to; the message says why, without repeating it."""
+
+
 class BackupError(FedcoreError):
     """A backup that cannot be taken or put back; the message says why."""
 

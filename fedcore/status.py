@@ -46,3 +46,14 @@ class Control(StrEnum):
     """The user paused the run."""
     CANCEL = "cancel"
     """The user cancelled the run."""
+
+
+class DeliveryStatus(StrEnum):
+    """Where a delivery of a webhook stands."""
+
+    PENDING = "pending"
+    """It waits to be sent, or to be sent again."""
+    DELIVERED = "delivered"
+    """The receiver has answered that it has it."""
+    FAILED = "failed"
+    """It was given up."""

@@ -22,6 +22,7 @@ WITH_SECRETS = (
     f"Authorization: Bearer {SECRET}",
     f"authorization: bearer fq_0a1b_{SECRET}",
     f"key fq_0a1b_{SECRET} was refused",
+    f"signed by whsec_{SECRET}+/{SECRET}==",
     f"connection failed: password={SECRET} host=db",
     f'{{"secret": "{SECRET}", "token":"{SECRET}"}}',
 )

@@ -15,7 +15,7 @@ from fedcore.access import LOCAL
 from fedcore.errors import NotFoundError
 from fedcore.spec import Arm, ExperimentSpec
 from fedcore.status import Request, Status
-from fedcore.store import datasets, lifecycle, quotas
+from fedcore.store import datasets, lifecycle, notices, quotas
 from fedcore.store.clock import now
 from fedcore.store.idempotency import claim_key
 from fedcore.store.identifier import floor, identifiers
@@ -68,9 +68,12 @@ def create(
     session.execute(insert(ExperimentRecord).values(made_from | experiment))
     _set_tags(session, experiment_id, spec.tags)
     made_by = {"owner": owner, "key_id": key_id}
-    session.execute(insert(RunRecord), [run | made_by for run in _runs(spec, arms, experiment_id, moment)])
+    queued = _runs(spec, arms, experiment_id, moment)
+    session.execute(insert(RunRecord), [run | made_by for run in queued])
     quotas.hold_runs(session, key_id)
     datasets.use(session, experiment_id, arms)
+    notices.of_runs(session, [run["id"] for run in queued])
+    notices.of_experiments(session, [experiment_id])
     return find(session, experiment_id)
 
 

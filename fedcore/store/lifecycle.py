@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from fedcore.errors import ConflictError, NotFoundError
 from fedcore.status import ENDED, Request, Status
+from fedcore.store import notices
 from fedcore.store.clock import now
 from fedcore.store.tables import ExperimentRecord, RunRecord
 
@@ -102,8 +103,7 @@ def settle(session: Session, experiment_ids: Iterable[str]) -> list[ExperimentRe
     wanted = ExperimentRecord.id.in_(set(experiment_ids))
     # Of two transactions that finish runs of one experiment, the second waits here and then sees the first's.
     locked = session.scalars(select(ExperimentRecord).where(wanted).order_by(ExperimentRecord.id).with_for_update()).all()
-    for experiment in locked:
-        _settle(session, experiment)
+    notices.of_experiments(session, [experiment.id for experiment in locked if _settle(session, experiment)])
     return list(session.scalars(select(ExperimentRecord).where(wanted).order_by(ExperimentRecord.id)))
 
 
@@ -126,7 +126,8 @@ def derived(counts: Mapping[Status, int], *, started: bool) -> Status:
     return Status.SUCCEEDED
 
 
-def _settle(session: Session, experiment: ExperimentRecord) -> None:
+def _settle(session: Session, experiment: ExperimentRecord) -> bool:
+    """Whether its status has changed."""
     runs = RunRecord.experiment_id == experiment.id
     by_status = select(RunRecord.status, func.count()).where(runs).group_by(RunRecord.status)
     counts = dict(session.execute(by_status).all())
@@ -137,6 +138,7 @@ def _settle(session: Session, experiment: ExperimentRecord) -> None:
     changes: dict[str, Any] = {"status": status, "error": error, "started_at": started, "finished_at": finished, "updated_at": now()}
     same = ExperimentRecord.id == experiment.id, ExperimentRecord.status == experiment.status
     session.execute(update(ExperimentRecord).where(*same).values(changes))
+    return status is not experiment.status
 
 
 def _standing(session: Session, experiment_id: str) -> Standing:
@@ -147,7 +149,8 @@ def _standing(session: Session, experiment_id: str) -> Standing:
 
 
 def _change(session: Session, experiment_id: str, old: Sequence[Status], **values: Any) -> None:
-    session.execute(update(RunRecord).where(RunRecord.experiment_id == experiment_id, RunRecord.status.in_(old)).values(values))
+    changed = update(RunRecord).where(RunRecord.experiment_id == experiment_id, RunRecord.status.in_(old)).values(values)
+    notices.of_runs(session, session.scalars(changed.returning(RunRecord.id)).all())
 
 
 def _request(session: Session, experiment_id: str, old: Sequence[Request], new: Request) -> None:

@@ -7,7 +7,7 @@ from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.status import ENDED, Request, Status
-from fedcore.store import backoff, tally
+from fedcore.store import backoff, notices, tally
 from fedcore.store.clock import now
 from fedcore.store.lifecycle import settle
 from fedcore.store.runs import after_loss
@@ -36,6 +36,7 @@ def lost(session: Session, max_attempts: int, limit: int = 100, *, backoff_s: fl
     runs = session.scalars(query).all()
     for run in runs:
         _take(session, run, after_loss(run.request, run.attempts, max_attempts), backoff_s)
+    notices.of_runs(session, [run.id for run in runs])
     settle(session, {run.experiment_id for run in runs})
     if runs:
         tally.add(session, "reconciler", {tally.EXPIRIES: len(runs)})

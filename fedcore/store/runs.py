@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from fedcore.errors import NotFoundError, StaleLeaseError
 from fedcore.report import RoundReport
 from fedcore.status import ENDED, Control, Request, Status
-from fedcore.store import backoff, tally, turn
+from fedcore.store import backoff, notices, tally, turn
 from fedcore.store.claim import Claim
 from fedcore.store.clock import now
 from fedcore.store.lifecycle import APPLIED, settle
@@ -74,6 +74,7 @@ def take(session: Session, run_id: str, worker: str, queues: Sequence[str], leas
     }
     session.execute(update(RunRecord).where(RunRecord.id == run_id, RunRecord.status == Status.QUEUED).values(values))
     tally.add(session, worker, {tally.CLAIMS: 1})
+    notices.of_runs(session, [run_id])
     run = find(session, run_id)
     _begin_experiment(session, run.experiment_id)
     wanted = select(ExperimentRecord.spec, ExperimentRecord.traceparent).where(ExperimentRecord.id == run.experiment_id)
@@ -181,6 +182,7 @@ def _release(session: Session, claim: Claim, status: Status, **values: Any) -> N
     ended = {"finished_at": now()} if status in ENDED else {}
     release = update(RunRecord).where(*_held(claim)).values(status=status, request=Request.NONE, lease_until=None, **ended, **values)
     _one(session, release.returning(RunRecord.id), claim)
+    notices.of_runs(session, [claim.run_id])
     if status is not Status.QUEUED:
         settle(session, [claim.experiment_id])
 
@@ -193,4 +195,5 @@ def _storable(error: str) -> str:
 def _begin_experiment(session: Session, experiment_id: str) -> None:
     # Only the first claim of an experiment writes here, so claims do not wait for one another.
     waiting = ExperimentRecord.id == experiment_id, ExperimentRecord.status == Status.QUEUED
-    session.execute(update(ExperimentRecord).where(*waiting).values(status=Status.RUNNING, started_at=now(), updated_at=now()))
+    begun = update(ExperimentRecord).where(*waiting).values(status=Status.RUNNING, started_at=now(), updated_at=now())
+    notices.of_experiments(session, session.scalars(begun.returning(ExperimentRecord.id)).all())

@@ -8,7 +8,7 @@ from sqlalchemy import JSON, BigInteger, Enum, ForeignKey, Index, String, Text, 
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from fedcore.access import Scope
-from fedcore.status import Request, Status
+from fedcore.status import DeliveryStatus, Request, Status
 from fedcore.store.clock import Moment
 
 Document = dict[str, Any]
@@ -27,8 +27,10 @@ class Base(DeclarativeBase):
         # JSON, not JSONB: the order of a sweep's paths is the order of its arms.
         Document: JSON(),
         list[str]: JSON(),
+        list[Document]: JSON(),
         Status: _words(Status),
         Request: _words(Request),
+        DeliveryStatus: _words(DeliveryStatus),
         Scope: _words(Scope),
     }
 
@@ -296,3 +298,64 @@ class AuditRecord(Base):
     request_id: Mapped[str]
 
     __table_args__ = (Index("audit_by_owner", "owner", "id"), Index("audit_by_target", "target", "id"))
+
+
+class WebhookRecord(Base):
+    """Where its owner wants to be told of what, and by which secret that is signed."""
+
+    __tablename__ = "webhook"
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    """Sorts by age: its first characters are `created_at`."""
+    name: Mapped[str]
+    """For people: what it is for."""
+    owner: Mapped[str]
+    """Whose experiments and runs it tells of."""
+    url: Mapped[str] = mapped_column(Text)
+    kinds: Mapped[list[str]]
+    """What it tells of, by `Kind`."""
+    experiment_id: Mapped[str | None] = mapped_column(String(40))
+    """It tells of this experiment alone; None: of all. Names no row: it outlives the experiment."""
+    tag: Mapped[str | None] = mapped_column(String(64))
+    """It tells of experiments with this tag alone; None: of all."""
+    # Loaded only by who signs.
+    secret: Mapped[str] = mapped_column(String(200), deferred=True, deferred_raiseload=True)
+    previous_secret: Mapped[str | None] = mapped_column(String(200), deferred=True, deferred_raiseload=True)
+    """What the secret was before; signs as well until `previous_until`."""
+    previous_until: Mapped[datetime | None]
+    created_at: Mapped[datetime]
+    disabled_at: Mapped[datetime | None]
+    disabled_reason: Mapped[str | None] = mapped_column(Text)
+    failing_since: Mapped[datetime | None]
+    """The first failure since something was last delivered."""
+
+    __table_args__ = (Index("webhook_by_owner", "owner", "id"),)
+
+
+class DeliveryRecord(Base):
+    """Something that a webhook is told: written with the change it tells of, and sent later."""
+
+    __tablename__ = "webhook_delivery"
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    """Sorts by age: its first characters are `created_at`. The receiver gets it with every attempt."""
+    webhook_id: Mapped[str] = mapped_column(ForeignKey("webhook.id", ondelete="CASCADE"))
+    kind: Mapped[str] = mapped_column(String(64))
+    body: Mapped[str] = mapped_column(Text)
+    """JSON, byte by byte as it is signed and sent."""
+    status: Mapped[DeliveryStatus]
+    due_at: Mapped[datetime]
+    """When it is to be sent; of one that is being sent, when its sender is taken to be gone."""
+    fence: Mapped[int] = mapped_column(default=0)
+    """Counts the times it was taken up; a sender that holds an older one is refused."""
+    failures: Mapped[int] = mapped_column(default=0)
+    """Attempts in a row that failed, since it was last asked for."""
+    attempts: Mapped[list[Document]]
+    """What came of the latest attempts, the oldest first."""
+    created_at: Mapped[datetime]
+    finished_at: Mapped[datetime | None]
+
+    __table_args__ = (
+        Index("webhook_delivery_by_webhook", "webhook_id", "id"),
+        Index("webhook_delivery_by_turn", "status", "due_at"),
+    )

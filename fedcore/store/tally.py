@@ -16,6 +16,7 @@ from fedcore.store.idempotency import dialect_of
 from fedcore.store.tables import TallyRecord
 
 ROUNDS, CLAIMS, ERRORS, EXPIRIES, SLICE_SECONDS = "rounds", "claims", "errors", "expiries", "slice_seconds"
+DELIVERED, UNDELIVERED, GIVEN_UP = "webhook_delivered", "webhook_undelivered", "webhook_given_up"
 SLICE_BOUNDS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, inf)
 """Slices are counted by the first of these that their seconds do not exceed."""
 _GONE = "gone"

@@ -1,0 +1,51 @@
+"""What webhooks tell of: every change of the status of an experiment or a run."""
+
+from enum import StrEnum
+
+from fedcore.status import Status
+
+
+class Kind(StrEnum):
+    """`<thing>.<status>`: a thing has come to have this status."""
+
+    EXPERIMENT_QUEUED = "experiment.queued"
+    """It was submitted; or it was resumed or retried before any of its runs had started."""
+    EXPERIMENT_RUNNING = "experiment.running"
+    """Its first run has started; or it goes on after it was paused or had ended."""
+    EXPERIMENT_PAUSED = "experiment.paused"
+    """Nothing of it runs or waits for a worker."""
+    EXPERIMENT_SUCCEEDED = "experiment.succeeded"
+    """All of its runs have succeeded."""
+    EXPERIMENT_FAILED = "experiment.failed"
+    """All of its runs have ended, one failed and none was cancelled."""
+    EXPERIMENT_CANCELLED = "experiment.cancelled"
+    """All of its runs have ended and one was cancelled."""
+    RUN_QUEUED = "run.queued"
+    """It waits for a worker: at first, after its turn when others wait, after a fault, or since it was resumed or retried."""
+    RUN_RUNNING = "run.running"
+    """A worker has taken it up, or taken it up again."""
+    RUN_PAUSED = "run.paused"
+    """It waits for `resume`."""
+    RUN_SUCCEEDED = "run.succeeded"
+    """All of its rounds are done, or it diverged."""
+    RUN_FAILED = "run.failed"
+    """It was given up after repeated faults."""
+    RUN_CANCELLED = "run.cancelled"
+    """A user has ended it."""
+    PING = "webhook.ping"
+    """Somebody wants to see whether the webhook works; sent whatever it is subscribed to."""
+
+    @classmethod
+    def of_experiment(cls, status: Status) -> "Kind":
+        """An experiment has come to have this status."""
+        return cls(f"experiment.{status.value}")
+
+    @classmethod
+    def of_run(cls, status: Status) -> "Kind":
+        """A run has come to have this status."""
+        return cls(f"run.{status.value}")
+
+
+SUBSCRIBABLE = tuple(kind for kind in Kind if kind is not Kind.PING)
+ENDINGS = (Kind.EXPERIMENT_SUCCEEDED, Kind.EXPERIMENT_FAILED, Kind.EXPERIMENT_CANCELLED)
+"""What a webhook is told that does not say what it wants to be told."""
