@@ -22,9 +22,13 @@ from fedcore.logs import configure
 from fedcore.settings import Settings, settings
 from fedcore.storage import open_storage
 from workers.app import WAKE, celery_app, queue_name
+from workers.pulse import Pulse
 
 if TYPE_CHECKING:
     from workers.run import Runner
+
+PATIENCE_S = 5.0
+"""However short the lease, a child may be still for this long: a library that it loads on a busy machine holds it up."""
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +40,7 @@ def main() -> None:
     # Here too, so that a URL that leads nowhere ends the worker before it reports for duty.
     open_storage(configured.storage)
     worker = Worker(configured)
+    worker.watch()
     app = celery_app(configured.broker)
     worker.attach(app)
     queues = ",".join(map(queue_name, configured.queues))
@@ -45,13 +50,18 @@ def main() -> None:
 
 
 class Worker:
-    """The two halves of a worker, before and after its fork, and the flag they share."""
+    """The two halves of a worker, before and after its fork, and what they share: a flag, and the pulse."""
 
     def __init__(self, configured: Settings) -> None:
         self._settings = configured
         # Shared memory without a lock: a child killed at any moment cannot leave it locked.
         self._stop_flag = mmap.mmap(-1, 1)
+        self._pulse = Pulse(max(configured.lease_seconds, PATIENCE_S))
         self._runner: Runner | None = None
+
+    def watch(self) -> None:
+        """Kill a child that has stopped; Celery starts another."""
+        self._pulse.watch()
 
     def attach(self, app: Celery) -> None:
         """Answer nudges with work, in the child."""
@@ -79,6 +89,7 @@ class Worker:
             log.exception("this worker cannot play rounds")
             os.kill(os.getppid(), signal.SIGTERM)
             os._exit(1)
+        self._pulse.begin()
 
     def _work(self) -> None:
         assert self._runner is not None
@@ -87,6 +98,7 @@ class Worker:
     def _end(self, **_: Any) -> None:
         if self._runner is not None:
             self._runner.close()
+            self._pulse.end()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -23,6 +23,7 @@ from fedcore.storage import Storage, open_storage
 from fedcore.store import ENDED, Database, Status, experiments, rounds, runs, workers
 from fedcore.store.tables import RoundRecord, RunRecord
 from tests.documents import SYNTHETIC, merged
+from tests.support.freezing import Locks, wait_until_still
 from tests.support.polling import eventually
 from tests.support.processes import served
 from workers.app import wake
@@ -110,8 +111,28 @@ class Site:
 
     def send(self, run: RunRecord, signum: signal.Signals) -> None:
         """Send a signal to the process that plays `run`."""
+        os.kill(self.pid(run), signum)
+
+    def pid(self, run: RunRecord) -> int:
+        """The process that plays `run`."""
         assert run.worker is not None
-        os.kill(self.workers()[run.worker], signum)
+        return self.workers()[run.worker]
+
+    def freeze(self, experiment_id: str) -> RunRecord:
+        """Stop the process that plays the only run, but not in the middle of a write to it; returns the run."""
+        with closing(Locks(self.database.url)) as locks:
+            while True:
+                run = self.in_the_middle(experiment_id)
+                self.send(run, signal.SIGSTOP)
+                wait_until_still(self.pid(run))
+                if not locks.writing(run.id):
+                    return run
+                self.send(run, signal.SIGCONT)
+
+    def logged(self, *phrases: str) -> bool:
+        """Whether a worker process has written one of these to its log."""
+        texts = [log.read_text() for log in self.folder.glob("worker-*.log")]
+        return any(phrase in text for phrase in phrases for text in texts)
 
     @contextmanager
     def runner(self, stopping: Callable[[], bool] = lambda: False) -> Iterator[Runner]:

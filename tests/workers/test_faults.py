@@ -1,14 +1,16 @@
 """Whatever happens to the processes that carry a run out, its rows and its model are those of an undisturbed run."""
 
+import os
 import signal
 import time
 
+import psutil
 import pytest
 
 from fedcore.store import Status
 from tests.support.brokers import connect
 from tests.support.polling import eventually
-from tests.workers.site import Site, assert_undisturbed
+from tests.workers.site import END_S, Site, assert_undisturbed
 from workers.app import wake
 
 pytestmark = pytest.mark.slow
@@ -64,17 +66,29 @@ def test_by_default_a_killed_worker_is_missed_for_less_than_fifteen_seconds(embe
 
 
 def test_a_worker_that_was_frozen_past_its_lease_is_refused(site: Site) -> None:
-    with site.running(count=2):
+    with site.running(count=2) as workers:
         experiment = site.submit()
-        frozen = site.in_the_middle(experiment)
-        site.send(frozen, signal.SIGSTOP)
+        # Parent and child, or the one would see to the other's end; outside of a transaction, or others could not write.
+        frozen = site.freeze(experiment)
+        (own,) = (worker for worker in workers if worker.pid == psutil.Process(site.pid(frozen)).ppid())
+        own.send_signal(signal.SIGSTOP)
         try:
-            eventually(lambda: site.run(experiment).done > frozen.done + 50, timeout_s=30)
+            eventually(lambda: site.run(experiment).done > frozen.done, timeout_s=END_S)
         finally:
             site.send(frozen, signal.SIGCONT)
+            own.send_signal(signal.SIGCONT)
+        eventually(lambda: site.logged("was taken from", "is no longer held"), timeout_s=END_S)
         (run,) = site.ended(experiment)
     assert_undisturbed(site, run)
     assert run.worker != frozen.worker
+
+
+def test_a_process_that_has_stopped_is_killed_and_another_takes_its_place(embedded: Site) -> None:
+    with embedded.running(reconciler=False):
+        ((stopped, pid),) = embedded.workers().items()
+        os.kill(pid, signal.SIGSTOP)
+        eventually(lambda: embedded.workers().keys() - {stopped}, timeout_s=END_S)
+        assert not psutil.pid_exists(pid)
 
 
 def test_nudges_that_come_many_times_repeat_nothing(embedded: Site) -> None:

@@ -1,0 +1,62 @@
+"""The pulse of a worker's child, by which its parent sees that it goes on; one that has stopped is killed.
+
+A process that stops within a transaction keeps its locks: on SQLite nobody else can write until it goes on or dies, on PostgreSQL
+its run cannot be taken from it. By then its lease is over, so nothing is lost with it.
+"""
+
+import logging
+import mmap
+import os
+import signal
+import threading
+from contextlib import suppress
+
+_LOOKS = 10
+_PID, _BEATS = 0, 1
+
+log = logging.getLogger(__name__)
+
+
+class Pulse:
+    """Counted by a thread in the child, watched by one in the parent; made before the fork. The two share memory, and no lock."""
+
+    def __init__(self, patience_s: float) -> None:
+        """A child without a pulse for so long is killed."""
+        self._pause_s = patience_s / _LOOKS
+        self._shared = memoryview(mmap.mmap(-1, 16)).cast("q")
+        self._ended = threading.Event()
+
+    def begin(self) -> None:
+        """Of this process, the child: be watched from now on."""
+        self._shared[_PID] = os.getpid()
+        threading.Thread(target=self._count, name="pulse", daemon=True).start()
+
+    def end(self) -> None:
+        """Be watched no more."""
+        self._shared[_PID] = 0
+        self._ended.set()
+
+    def watch(self) -> None:
+        """Of this process, the parent: watch whatever child begins."""
+        threading.Thread(target=self._look, name="watch", daemon=True).start()
+
+    def _count(self) -> None:
+        while not self._ended.wait(self._pause_s / 2):
+            self._shared[_BEATS] += 1
+
+    def _look(self) -> None:
+        # Looks are counted, not seconds: a parent that was still together with its child has nothing to say.
+        seen, still = (0, 0), 0
+        while not self._ended.wait(self._pause_s):
+            now = self._shared[_PID], self._shared[_BEATS]
+            seen, still = now, still + 1 if now == seen else 0
+            if still == _LOOKS:
+                _kill(now[_PID])
+
+
+def _kill(pid: int) -> None:
+    # Its number may be another's by now, if it is dead and none has begun in its place; not within our group.
+    with suppress(ProcessLookupError):
+        if pid and os.getpgid(pid) == os.getpgid(0):
+            log.error("process %d has stopped and is killed; its runs are left to their leases", pid)
+            os.kill(pid, signal.SIGKILL)
