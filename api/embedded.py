@@ -16,7 +16,7 @@ from fedcore import own_key
 
 LOOK_S = 0.05
 GRACE_S = 40.0
-"""The stack gives its own children 30 s to end."""
+"""The stack gives its own children 35 s to end."""
 KEPT = frozenset({"FEDQ_REDIS_BIN"})
 """Of the settings, only these hold for the private stack: it shares no database, broker or storage with another."""
 

@@ -40,6 +40,8 @@ class Settings(BaseSettings):
     """Rounds are committed together about this often."""
     lease_seconds: Seconds = 10.0
     """A worker that has not renewed its lease for this long has lost its run."""
+    grace_seconds: Seconds = 30.0
+    """A worker that is asked to end has so long to finish its round and commit it; then it ends without, its run left to its lease."""
     turn_seconds: Seconds = 60.0
     """A worker hands its run back after this long when others of the same priority wait."""
     gang_size: Annotated[int, Field(ge=1)] = 8

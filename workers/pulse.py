@@ -40,6 +40,12 @@ class Pulse:
         """Of this process, the parent: watch whatever child begins."""
         threading.Thread(target=self._look, name="watch", daemon=True).start()
 
+    def kill(self) -> None:
+        """End the child at once, in the parent."""
+        if _is_ours(self._shared[_PID]):
+            with suppress(ProcessLookupError):
+                os.kill(self._shared[_PID], signal.SIGKILL)
+
     def _count(self) -> None:
         while not self._ended.wait(self._pause_s / 2):
             self._shared[_BEATS] += 1
@@ -50,13 +56,14 @@ class Pulse:
         while not self._ended.wait(self._pause_s):
             now = self._shared[_PID], self._shared[_BEATS]
             seen, still = now, still + 1 if now == seen else 0
-            if still == _LOOKS:
-                _kill(now[_PID])
+            if still == _LOOKS and _is_ours(now[_PID]):
+                log.error("process %d has stopped and is killed; its runs are left to their leases", now[_PID])
+                self.kill()
 
 
-def _kill(pid: int) -> None:
-    # Its number may be another's by now, if it is dead and none has begun in its place; not within our group.
-    with suppress(ProcessLookupError):
-        if pid and os.getpgid(pid) == os.getpgid(0):
-            log.error("process %d has stopped and is killed; its runs are left to their leases", pid)
-            os.kill(pid, signal.SIGKILL)
+def _is_ours(pid: int) -> bool:
+    """Whether this is the child, in our group; where it is dead, and none has begun in its place, the number may be another's by now."""
+    try:
+        return pid != 0 and os.getpgid(pid) == os.getpgid(0)
+    except ProcessLookupError:
+        return False

@@ -25,8 +25,8 @@ from workers.doors import ensure_key, listening
 
 START_S = 60.0
 """The API answers within this time, or the start has failed."""
-GRACE_S = 30.0
-"""What children get to end by themselves: a worker finishes and commits its round."""
+BEYOND_GRACE_S = 5.0
+"""What children get to end by themselves, beyond the grace in which a worker finishes and commits its round."""
 WATCH_S = 0.2
 TRIES, FIRST_TRIES = 5, 2
 """A child that ends this often in a row soon after its start will not do better the next time; at first it is a wrong setting."""
@@ -141,7 +141,7 @@ class Stack:
 
     def _end(self) -> None:
         """Ask all to end at once, except the broker, which outlives those that talk to it."""
-        deadline = time.monotonic() + GRACE_S
+        deadline = time.monotonic() + self._settings.grace_seconds + BEYOND_GRACE_S
         others = [child for child in self._children if child.name != "broker"]
         for child in others:
             child.ask_to_end()

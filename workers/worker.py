@@ -12,6 +12,7 @@ import mmap
 import os
 import signal
 import socket
+import threading
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 def main() -> None:
-    """Serve the queues of the settings until SIGTERM; then finish the round at hand, commit it, and exit 0."""
+    """Serve the queues of the settings until SIGTERM; then finish and commit the round at hand, and exit 0; or 1 when it takes too long."""
     configured = settings()
     configure(configured, "worker")
     # Here too, so that a URL that leads nowhere ends the worker before it reports for duty.
@@ -74,6 +75,14 @@ class Worker:
 
     def _ask_to_stop(self, **_: Any) -> None:
         self._stop_flag[0] = 1
+        over = threading.Timer(self._settings.grace_seconds, self._give_up)
+        over.daemon = True
+        over.start()
+
+    def _give_up(self) -> None:
+        log.error("the round at hand did not end within %g s, its run is left to its lease", self._settings.grace_seconds)
+        self._pulse.kill()
+        os._exit(1)
 
     def _begin(self, **_: Any) -> None:
         # Here, after the fork: the tensor library, a GPU and connections are the child's own.

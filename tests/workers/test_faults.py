@@ -129,3 +129,14 @@ def test_a_worker_asked_to_end_commits_its_round_and_hands_the_run_back(site: Si
     with site.running():
         (run,) = site.ended(experiment)
     assert_undisturbed(site, run)
+
+
+def test_a_worker_asked_to_end_whose_round_does_not_end_leaves_it_after_its_grace(embedded: Site) -> None:
+    # The lease is long: it is not for having stopped that the process is killed.
+    site = embedded.with_settings(grace_seconds=0.5, lease_seconds=600)
+    with site.running(reconciler=False) as (worker,):
+        (pid,) = site.workers().values()
+        os.kill(pid, signal.SIGSTOP)
+        worker.terminate()
+        assert worker.wait(END_S) == 1
+        eventually(lambda: not psutil.pid_exists(pid), timeout_s=END_S)
