@@ -12,6 +12,7 @@ from fastapi_offline import FastAPIOffline
 from api import (
     audits,
     catalog,
+    claims,
     datasets,
     events,
     experiments,
@@ -73,7 +74,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.metrics = metrics.Metrics()
     app.state.upload_gate = CapacityLimiter(1)
     app.state.waker = Waker(settings.broker)
-    for module in (experiments, lifecycle, runs, results, events, datasets, presets, catalog, operations, keys, audits):
+    for module in (experiments, lifecycle, runs, results, claims, events, datasets, presets, catalog, operations, keys, audits):
         app.include_router(module.router, responses=problems.responses(401, 403, 429, 500, 503))
     for module in (health, metrics):
         app.include_router(module.router, responses=problems.responses(500, 503))

@@ -1,12 +1,12 @@
 """Curves as a picture: a metric over rounds, bytes or simulated time, one line per arm, the spread over seeds around it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from itertools import cycle
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
-from api.schemas import ArmResult, Curve, Results
+from api.schemas import Curve, Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,9 +31,8 @@ STYLE: Mapping[Any, Any] = {
     "axes.spines.top": False,
     "grid.alpha": 0.3,
     "svg.hashsalt": "fedq",
-    "text.parse_math": False,  # a name may hold a dollar sign
 }
-_drawing = Lock()
+drawing = Lock()
 """Matplotlib's settings belong to the process, so one picture is drawn at a time."""
 
 
@@ -44,7 +43,7 @@ def measured(curve: Curve, horizontal: Horizontal) -> bool:
 
 def draw(results: Results, metric: str, horizontal: Horizontal, form: Format) -> bytes:
     """The picture; equal results make equal bytes."""
-    with _drawing:
+    with drawing:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
 
@@ -56,11 +55,22 @@ def draw(results: Results, metric: str, horizontal: Horizontal, form: Format) ->
             return picture.getvalue()
 
 
+def plain(text: str) -> str:
+    """`text` as it is drawn as written: dollar signs enclose no formula."""
+    return text.replace("$", r"\$")
+
+
+def strokes() -> Iterator[tuple[str, str]]:
+    """Colours and dashes, one pair a line; each colour once before a dash comes again."""
+    return cycle((colour, dashes) for dashes in DASHES for colour in COLOURS)
+
+
 def _fill(axes: "Axes", results: Results, metric: str, horizontal: Horizontal) -> None:
     arms = [arm for arm in results.arms if metric in arm.curves and measured(arm.curves[metric], horizontal)]
-    for arm, (colour, dashes) in zip(arms, cycle((colour, dashes) for dashes in DASHES for colour in COLOURS), strict=False):
-        _line(axes, arm, arm.curves[metric], horizontal, colour, dashes)
-    axes.set_title(results.name)
+    for arm, (colour, dashes) in zip(arms, strokes(), strict=False):
+        curve = arm.curves[metric]
+        line(axes, curve, getattr(curve, AXES[horizontal][0]), arm.name, colour, dashes)
+    axes.set_title(plain(results.name))
     axes.set_xlabel(AXES[horizontal][1])
     axes.set_ylabel(metric.replace("_", " "))
     if metric in LOGARITHMIC:
@@ -69,9 +79,9 @@ def _fill(axes: "Axes", results: Results, metric: str, horizontal: Horizontal) -
         axes.legend(frameon=False)
 
 
-def _line(axes: "Axes", arm: ArmResult, curve: Curve, horizontal: Horizontal, colour: str, dashes: str) -> None:
-    across = getattr(curve, AXES[horizontal][0])
+def line(axes: "Axes", curve: Curve, across: Sequence[float], name: str, colour: str, dashes: str) -> None:
+    """A curve over `across`, its mean as a line and the deviation over the seeds around it."""
     low = [mean - (std or 0.0) for mean, std in zip(curve.mean, curve.std, strict=True)]
     high = [mean + (std or 0.0) for mean, std in zip(curve.mean, curve.std, strict=True)]
-    axes.plot(across, curve.mean, color=colour, linestyle=dashes, label=arm.name)
+    axes.plot(across, curve.mean, color=colour, linestyle=dashes, label=plain(name))
     axes.fill_between(across, low, high, color=colour, alpha=0.2, linewidth=0)

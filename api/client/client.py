@@ -21,6 +21,7 @@ from api.schemas import (
     AuditEntry,
     AuditPage,
     Catalog,
+    Claims,
     Dataset,
     DatasetPage,
     Experiment,
@@ -146,6 +147,10 @@ class Client:
     def results(self, id: str) -> Results:
         """What came out, as far as the runs are; `.to_pandas()` and `.to_polars()` make frames of it."""
         return self._transport.read(Results, f"{EXPERIMENTS}/{id}/results")
+
+    def claims(self, id: str) -> Claims:
+        """What a publication printed and claimed of the preset that an experiment was submitted as, beside what came out."""
+        return self._transport.read(Claims, f"{EXPERIMENTS}/{id}/claims")
 
     # following
 

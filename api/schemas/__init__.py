@@ -3,6 +3,7 @@
 from api.schemas.audits import AuditEntry, AuditPage
 from api.schemas.base import Answer
 from api.schemas.catalog import Catalog, CatalogBlock, Kind, Preset, PresetList, PresetSummary
+from api.schemas.claims import ClaimResult, Claims, ComparisonResult, PublishedRow, PublishedTable
 from api.schemas.datasets import ClientSizes, Dataset, DatasetPage
 from api.schemas.events import HeartbeatEvent, RoundEvent, StatusEvent
 from api.schemas.experiments import ArmPlan, ArmSummary, Experiment, ExperimentEdit, ExperimentPage, ExperimentSummary, Plan, Progress
@@ -22,7 +23,10 @@ __all__ = [
     "Catalog",
     "CatalogBlock",
     "Check",
+    "ClaimResult",
+    "Claims",
     "ClientSizes",
+    "ComparisonResult",
     "Curve",
     "Dataset",
     "DatasetPage",
@@ -49,6 +53,8 @@ __all__ = [
     "PresetSummary",
     "ProblemDetails",
     "Progress",
+    "PublishedRow",
+    "PublishedTable",
     "QueueDepth",
     "Queues",
     "Readiness",

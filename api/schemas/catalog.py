@@ -18,6 +18,12 @@ class PresetSummary(Answer):
     """The publication, table or figure it follows; for a demonstration, what it is."""
     departures: list[str]
     """Where it differs from its source."""
+    sheet: str
+    """The figure, table or demonstration that it is of; `fedq reproduce-paper` takes it whole."""
+    panel: str
+    """The part of it; empty where it has one only."""
+    small: bool
+    """Whether it is the form that takes a minute or two on two cores."""
 
 
 class Preset(PresetSummary):

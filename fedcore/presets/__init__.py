@@ -1,10 +1,12 @@
-"""Presets: named, versioned specifications that ship with FedQ, one YAML file each."""
+"""Presets: named, versioned specifications that ship with FedQ, one YAML file for each figure, table or demonstration."""
 
+from functools import cache
 from importlib import resources
 from typing import Any
 
 from fedcore import yamls
 from fedcore.errors import PresetNotFoundError
+from fedcore.presets.sheet import Sheet, Variant, variants
 from fedcore.spec.base import Block
 
 SUFFIX = ".yaml"
@@ -14,7 +16,7 @@ class Preset(Block):
     """A specification with where it comes from."""
 
     name: str
-    """The file's name without its suffix."""
+    """The sheet's name, with that of its panel and `small` behind it where it has those."""
     version: int
     """Goes up when the specification changes."""
     title: str
@@ -25,19 +27,49 @@ class Preset(Block):
     """Where it differs from its source."""
     spec: dict[str, Any]
     """The specification, as a document."""
+    sheet: str
+    """The figure, table or demonstration that it is of."""
+    panel: str = ""
+    """The part of it, where it has several."""
+    small: bool = False
+    """Whether it is the small form, that takes a minute or two on two cores."""
 
 
 def names() -> list[str]:
     """The names of all presets, sorted."""
-    return sorted(file.name.removesuffix(SUFFIX) for file in resources.files(__name__).iterdir() if file.name.endswith(SUFFIX))
+    return sorted(_all())
 
 
 def load(name: str) -> Preset:
     """The preset `name`; raises PresetNotFoundError."""
-    if name not in names():
+    if name not in _all():
         raise PresetNotFoundError(f"there is no preset {name!r}; there are {', '.join(names())}")
-    text = resources.files(__name__).joinpath(name + SUFFIX).read_text(encoding="utf-8")
-    return Preset.model_validate({"name": name, **yamls.load(text)})
+    return _all()[name]
+
+
+@cache
+def sheets() -> dict[str, Sheet]:
+    """All sheets, by name."""
+    files = sorted(resources.files(__name__).iterdir(), key=lambda file: file.name)
+    return {
+        file.name.removesuffix(SUFFIX): Sheet.model_validate(yamls.load(file.read_text(encoding="utf-8")))
+        for file in files
+        if file.name.endswith(SUFFIX)
+    }
+
+
+def sheet(name: str) -> Sheet:
+    """The sheet `name`; raises PresetNotFoundError."""
+    if name not in sheets():
+        raise PresetNotFoundError(f"there is no sheet {name!r}; there are {', '.join(sheets())}")
+    return sheets()[name]
+
+
+def presets_of(name: str, *, small: bool) -> list[Preset]:
+    """The presets of a sheet in one form, a panel each; those without a small form are in full."""
+    wanted = sheet(name)
+    have = set(variants(wanted))
+    return [_preset(name, wanted, Variant(panel, small=small and Variant(panel, small=True) in have)) for panel in wanted.parts]
 
 
 def override(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -55,3 +87,29 @@ def override(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any
         else:
             merged[key] = value
     return merged
+
+
+@cache
+def _all() -> dict[str, Preset]:
+    made = [_preset(name, sheet, variant) for name, sheet in sheets().items() for variant in variants(sheet)]
+    return {preset.name: preset for preset in made}
+
+
+def _preset(name: str, sheet: Sheet, variant: Variant) -> Preset:
+    panel = sheet.parts[variant.panel]
+    smaller = [small for small in (sheet.small, panel.small) if small and variant.small]
+    spec = override(sheet.spec, panel.changes)
+    for small in smaller:
+        spec = override(spec, small.changes)
+    full_name = name + variant.suffix
+    return Preset(
+        name=full_name,
+        version=sheet.version,
+        title=f"{sheet.title}: {panel.title}" if sheet.panels else sheet.title,
+        source=sheet.source,
+        departures=(*sheet.departures, *panel.departures, *(departure for small in smaller for departure in small.departures)),
+        spec={"name": full_name} | spec,
+        sheet=name,
+        panel=variant.panel,
+        small=variant.small,
+    )

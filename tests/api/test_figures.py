@@ -56,6 +56,14 @@ def test_an_svg_holds_one_curve_per_arm_with_the_points_of_its_mean(http: httpx.
     assert first[1, 1] > first[0, 1]
 
 
+def test_powers_of_ten_on_a_logarithmic_axis_are_drawn_as_formulas_not_as_their_source(http: httpx.Client, rows: Database) -> None:
+    made = submit(http, TINY)
+    write(rows, lambda _: [report(round, extra={"suboptimality": 10.0 ** (3 - 3 * round)}) for round in (1, 2, 3)], 1)
+    svg = http.get(f"/v1/experiments/{made['id']}/figure.svg", params={"metric": "suboptimality"}).text
+    label = svg.partition(r"<!-- $\mathdefault{10^{-3}}$ -->")[2].partition("</g>")[0]
+    assert label.count("<use ") == len("10-3")
+
+
 def test_the_horizontal_axis_may_be_the_megabytes_sent(http: httpx.Client, place: str) -> None:
     svg = http.get(f"{place}.svg", params={"x": "bytes"}).text
     assert "<!-- megabytes sent -->" in svg

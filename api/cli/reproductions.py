@@ -1,0 +1,91 @@
+"""`fedq reproduce-paper`."""
+
+from pathlib import Path
+from typing import Annotated, get_args
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from api.cli import views
+from api.cli.connection import connect
+from api.cli.following import conclude, follow
+from api.cli.terminal import AsJson, show, stderr
+from api.cli.views import ABSENT, table
+from api.figures import Format
+from api.reproductions import Part, Reproduction, reproduce
+from api.reproductions.report import VERDICTS, report
+from api.schemas import Claims, Estimate, PresetSummary
+from fedcore import presets
+from fedcore.errors import PresetNotFoundError
+
+SheetName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Which figure or table; absent, they are listed.")]
+InSmall = Annotated[bool, typer.Option("--small", help="The form that takes a minute or two on two cores and shows the same ordering.")]
+Folder = Annotated[Path, typer.Option("--output", metavar="DIR", help="Where to write the picture, the report and the numbers.")]
+
+
+def reproduce_paper(
+    name: SheetName = None, small: InSmall = False, output: Folder = Path("reproductions"), as_json: AsJson = False
+) -> None:
+    """Run a figure or a table of a paper again: its picture, its published numbers beside ours, and a verdict on each of its claims."""
+    if name is None:
+        with connect() as client:
+            show([preset for preset in client.presets() if _claimed(preset)], views.presets, as_json=as_json)
+        return
+    try:
+        presets.sheet(name)
+    except PresetNotFoundError as error:
+        raise typer.BadParameter(str(error), param_hint="NAME") from error
+    with connect() as client:
+        reproduction = reproduce(client, name, follow, small=small)
+    written = _write(reproduction, output)
+    show([part.claims for part in reproduction.parts], lambda _: _verdicts(reproduction), as_json=as_json)
+    stderr().print(f"Written: {', '.join(map(str, written))}", markup=False)
+    for part in reproduction.parts:
+        conclude(part.experiment)
+
+
+def _claimed(preset: PresetSummary) -> bool:
+    sheet = presets.sheets().get(preset.sheet)
+    return sheet is not None and bool(sheet.claims or sheet.published)
+
+
+def _write(reproduction: Reproduction, folder: Path) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    stem, written = reproduction.file_stem, []
+    if reproduction.sheet.figure is not None:
+        # Drawing loads a large library, which the other commands do without.
+        from api.reproductions.picture import draw
+
+        for form in get_args(Format):
+            written.append(folder / f"{stem}.{form}")
+            written[-1].write_bytes(draw(reproduction, form))
+    written += [folder / f"{stem}.md", folder / f"{stem}.json"]
+    written[-2].write_text(report(reproduction, f"{stem}.svg" if reproduction.sheet.figure else None), encoding="utf-8")
+    written[-1].write_text(_json([part.claims for part in reproduction.parts]), encoding="utf-8")
+    return written
+
+
+def _json(claims: list[Claims]) -> str:
+    return "[" + ",\n".join(one.model_dump_json(indent=2) for one in claims) + "]\n"
+
+
+def _verdicts(reproduction: Reproduction) -> RenderableType:
+    return Group(*(item for part in reproduction.parts for item in _part(part)))
+
+
+def _part(part: Part) -> list[RenderableType]:
+    rows = [(VERDICTS[claim.holds].strip("*"), claim.says, claim.source) for claim in part.claims.claims]
+    items: list[RenderableType] = [table(("verdict", "claim", "where"), rows, title=part.preset.title)]
+    for published in part.claims.published:
+        lines = [(row.arm, _spread(row.published_mean, row.published_std), _here(row.measured)) for row in published.rows]
+        items += [Text(f"{published.statistic} {published.metric}"), table(("arm", f"published ({published.source})", "here"), lines)]
+    return items
+
+
+def _here(measured: Estimate | None) -> str:
+    return ABSENT if measured is None else _spread(measured.mean, measured.std)
+
+
+def _spread(mean: float, std: float | None) -> str:
+    return f"{mean:.4g}" + ("" if std is None else f" ± {std:.2g}")

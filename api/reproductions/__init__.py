@@ -1,0 +1,52 @@
+"""A figure or table of a publication, run again: its picture, its numbers, and a verdict on each of its claims."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from api.client import Client, Results
+from api.schemas import Claims, Experiment
+from fedcore import presets
+from fedcore.presets import Preset
+from fedcore.presets.sheet import Sheet
+
+Follow = Callable[[Client, str], Experiment]
+
+
+class Part(NamedTuple):
+    """One panel with what came out of it."""
+
+    preset: Preset
+    experiment: Experiment
+    results: Results
+    claims: Claims
+
+    @property
+    def title(self) -> str:
+        """What stands above the panel."""
+        return presets.sheet(self.preset.sheet).parts[self.preset.panel].title
+
+
+class Reproduction(NamedTuple):
+    """A sheet with what came out of its panels."""
+
+    name: str
+    small: bool
+    sheet: Sheet
+    parts: Sequence[Part]
+
+    @property
+    def file_stem(self) -> str:
+        """What its files are called."""
+        return self.name + ("-small" if self.small else "")
+
+
+def reproduce(client: Client, name: str, follow: Follow, *, small: bool) -> Reproduction:
+    """Run every panel of the sheet `name`, wait for all of them by `follow`, and collect what came out.
+
+    Raises PresetNotFoundError.
+    """
+    sheet, panels = presets.sheet(name), presets.presets_of(name, small=small)
+    submitted = [(preset, client.submit(preset.name)) for preset in panels]
+    ended = [(preset, follow(client, experiment.id)) for preset, experiment in submitted]
+    parts = [Part(preset, experiment, client.results(experiment.id), client.claims(experiment.id)) for preset, experiment in ended]
+    return Reproduction(name, small, sheet, parts)

@@ -1,0 +1,127 @@
+"""A file of presets: one figure or table, in panels, in full and small, with what was published and claimed of it."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field
+
+from fedcore.presets.claims import Claim
+from fedcore.presets.statistics import Statistic
+from fedcore.spec.base import Block, Finite
+
+Document = dict[str, Any]
+PanelName = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
+SMALL = "small"
+
+
+class Small(Block):
+    """The form that takes a minute or two on two cores."""
+
+    changes: Document
+    """What it changes in the specification."""
+    departures: tuple[str, ...]
+    """What that means."""
+
+
+class Panel(Block):
+    """A part of a figure with an experiment of its own: a data set, a setting."""
+
+    title: str
+    """What stands above it."""
+    changes: Document = Field(default_factory=dict)
+    """What it changes in the sheet's specification."""
+    departures: tuple[str, ...] = ()
+    """Where it, beside the sheet, differs from the source."""
+    small: Small | None = None
+    """What its small form changes beside that of the sheet."""
+
+
+class Number(Block):
+    """A number as published."""
+
+    mean: Finite
+    std: Finite | None = None
+
+
+class Published(Block):
+    """Numbers of one metric as published, in the unit in which FedQ reports it (accuracies from 0 to 1)."""
+
+    source: str
+    """Where they are printed."""
+    metric: str
+    """As a result names it."""
+    statistic: Statistic
+    """What is read off each run's curve to be laid beside them."""
+    panel: str | None = None
+    """The panel they belong to; absent, the only one."""
+    numbers: dict[str, Number]
+    """By arm."""
+
+
+class Drawing(Block):
+    """How the figure is drawn: a column for each panel, a row for each metric and facet, a line for each arm."""
+
+    metrics: Annotated[tuple[str, ...], Field(min_length=1)]
+    """What is drawn, a row of its own each."""
+    facet: str | None = None
+    """The swept path whose values have rows of their own; absent, there is one row a metric."""
+    scale: Literal["linear", "log"] = "linear"
+    """Of the vertical axis."""
+
+
+class Sheet(Block):
+    """What one file holds."""
+
+    version: int
+    """Goes up when a specification changes."""
+    title: str
+    """What it shows."""
+    source: str
+    """The publication, table or figure it follows."""
+    departures: tuple[str, ...] = ()
+    """Where it differs from its source."""
+    spec: Document
+    """The specification in full, or what the panels have in common."""
+    panels: dict[PanelName, Panel] = Field(default_factory=dict)
+    """The panels by name, if there are several."""
+    small: Small | None = None
+    """The small form of the sheet."""
+    figure: Drawing | None = None
+    """How it is drawn; absent, it is a table."""
+    published: tuple[Published, ...] = ()
+    """What was published."""
+    claims: tuple[Claim, ...] = ()
+    """What was claimed."""
+
+    @property
+    def parts(self) -> dict[str, Panel]:
+        """The panels; a sheet without any is one by itself, whose name is empty."""
+        return self.panels or {"": Panel(title=self.title)}
+
+    def claims_of(self, panel: str, *, small: bool) -> list[Claim]:
+        """What is claimed of a panel, in this form."""
+        return [claim for claim in self.claims if (not claim.panels or panel in claim.panels) and (claim.small or not small)]
+
+    def published_of(self, panel: str) -> list[Published]:
+        """What was published of a panel."""
+        return [published for published in self.published if (published.panel or "") == panel]
+
+
+class Variant(NamedTuple):
+    """A panel of a sheet in one of its forms."""
+
+    panel: str
+    small: bool
+
+    @property
+    def suffix(self) -> str:
+        """What it adds to the sheet's name."""
+        return "".join(f"-{part}" for part in (self.panel, SMALL if self.small else "") if part)
+
+
+def variants(sheet: Sheet) -> Iterator[Variant]:
+    """All panels in all forms."""
+    for name, panel in sheet.parts.items():
+        yield Variant(name, small=False)
+        if sheet.small or panel.small:
+            yield Variant(name, small=True)

@@ -1,0 +1,74 @@
+"""Every file of presets holds together: what can be submitted is valid, and what is claimed is about arms and panels that there are."""
+
+import numpy as np
+import pytest
+
+from api.summaries import METRICS
+from fedcore import presets
+from fedcore.errors import PresetNotFoundError
+from fedcore.presets import Preset
+from fedcore.presets.sheet import variants
+from fedcore.spec import ExperimentSpec
+from fedcore.theory import fedlin
+from fedcore.theory.quadratics import Quadratics
+
+
+@pytest.fixture(params=presets.names())
+def preset(request: pytest.FixtureRequest) -> Preset:
+    return presets.load(request.param)
+
+
+@pytest.fixture(params=sorted(presets.sheets()))
+def sheet_name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_a_preset_is_a_valid_specification_of_its_name(preset: Preset) -> None:
+    assert ExperimentSpec.model_validate(preset.spec).name == preset.name
+
+
+def test_claims_and_numbers_are_about_arms_that_there_are_and_measures_that_are_taken(preset: Preset) -> None:
+    sheet, spec = presets.sheet(preset.sheet), ExperimentSpec.model_validate(preset.spec)
+    comparisons = [one for claim in sheet.claims_of(preset.panel, small=preset.small) for one in claim.comparisons]
+    published = sheet.published_of(preset.panel)
+    named = {arm for one in comparisons for arm in one.arms} | {arm for table in published for arm in table.numbers}
+    assert named <= {arm.name for arm in spec.arms()}
+    metrics = {one.metric for one in comparisons} | {table.metric for table in published}
+    metrics |= set(sheet.figure.metrics) if sheet.figure else set()
+    assert metrics <= set(METRICS)
+    exact = "quadratic" in str(preset.spec["problem"]) or "least_squares" in str(preset.spec["problem"])
+    assert exact or metrics <= set(spec.evaluation.measures)
+
+
+def test_claims_name_panels_that_there_are(sheet_name: str) -> None:
+    sheet = presets.sheet(sheet_name)
+    assert {panel for claim in sheet.claims for panel in claim.panels} <= sheet.parts.keys()
+    assert {table.panel or "" for table in sheet.published} <= sheet.parts.keys()
+
+
+def test_a_small_form_says_what_it_leaves_out_and_does_less_work(sheet_name: str) -> None:
+    full, small = (presets.presets_of(sheet_name, small=small) for small in (False, True))
+    for large, little in zip(full, small, strict=True):
+        if little.small:
+            assert len(little.departures) > len(large.departures)
+            assert little.spec != large.spec
+
+
+def test_names_lead_to_one_preset_each() -> None:
+    made = [name + variant.suffix for name, sheet in presets.sheets().items() for variant in variants(sheet)]
+    assert sorted(made) == presets.names()
+
+
+def test_a_sheet_that_is_not_there_is_named_with_those_that_are() -> None:
+    with pytest.raises(PresetNotFoundError, match=r"no sheet 'fedlin-figure-9'; there are .*fedlin-figure-1"):
+        presets.sheet("fedlin-figure-9")
+
+
+def test_where_fedprox_and_fednova_rest_in_fedlins_figure_is_what_theory_says() -> None:
+    problem = Quadratics(np.array([[[1.0]], [[2.0]]]), np.array([[3.0], [100.0]]), np.array([0.5, 0.5]))
+    (optimum,) = problem.optimum()
+    same, different = (presets.sheet("fedlin-figure-1").claims_of(panel, small=False)[0] for panel in ("same-steps", "different-steps"))
+    expected = {one.arm: one.than for one in same.comparisons}
+    assert expected["FedProx"] == pytest.approx(abs(fedlin.proposition_1(problem, 0.01, 50, 5.0)[0] - optimum), rel=1e-12)
+    assert expected["FedNova"] == pytest.approx(abs(fedlin.proposition_2(problem, 0.01, 50)[0] - optimum), rel=1e-12)
+    assert different.comparisons[0].than == pytest.approx(abs(fedlin.proposition_2(problem, 0.01, [50, 30])[0] - optimum), rel=1e-12)
