@@ -91,9 +91,11 @@ class FolderStorage:
         _sync_folder(path.parent)
 
     def _make_folder(self, folder: Path) -> None:
+        """Make a folder that outlives a crash, with all above it that are not there yet."""
         if folder.is_dir():
             return
-        folder.mkdir(parents=True, exist_ok=True)
+        self._make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
         _sync_folder(folder.parent)
 
 

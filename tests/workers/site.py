@@ -166,7 +166,7 @@ def undisturbed(rounds: int = EXPERIMENT["rounds"]) -> tuple[list[RoundReport], 
 def assert_undisturbed(site: Site, run: RunRecord) -> None:
     """The run succeeded, each of its rows is there once, and rows and model are those of a run that nothing disturbed, to the bit."""
     assert (run.status, run.error) == (Status.SUCCEEDED, None)
-    reports, model = undisturbed()
+    reports, model = undisturbed(run.rounds)
     assert [_measures(row) for row in site.rows(run.id)] == [_measures(report) for report in reports]
     assert run.model is not None
     with site.storage.open(run.model) as file:

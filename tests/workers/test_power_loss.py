@@ -1,0 +1,40 @@
+"""When a transaction commits, the files that its rows point to outlive a power loss."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection, Engine, event
+
+from fedcore.store import Status
+from tests.documents import merged
+from tests.support.disk import Disk
+from tests.workers.site import EXPERIMENT, Site
+
+POINTERS = "SELECT checkpoint FROM run WHERE checkpoint IS NOT NULL UNION SELECT model FROM run WHERE model IS NOT NULL"
+
+
+@contextmanager
+def before_each_commit(look: Callable[[Connection], None]) -> Iterator[None]:
+    """`look` sees what every transaction is about to commit."""
+    event.listen(Engine, "commit", look)
+    yield
+    event.remove(Engine, "commit", look)
+
+
+def test_no_row_points_to_a_file_that_a_power_loss_would_take(site: Site) -> None:
+    experiment = site.submit(merged(EXPERIMENT, {"rounds": 5}), nudge=False)
+    disk, seen, lost = Disk(site.folder), set[str](), set[str]()
+
+    def look(connection: Connection) -> None:
+        for key in connection.exec_driver_sql(POINTERS).scalars():
+            file = site.folder / "storage" / key
+            seen.add(key)
+            if disk.survives(file) != file.read_bytes():
+                lost.add(key)
+
+    with site.with_settings(slice_seconds=0.001).runner() as runner, disk.recording(), before_each_commit(look):
+        runner.work()
+    run = site.run(experiment)
+    assert run.status is Status.SUCCEEDED
+    assert {run.checkpoint, run.model} <= seen
+    assert not lost
