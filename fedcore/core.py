@@ -195,7 +195,10 @@ class Combined:
 
 @dataclass(frozen=True)
 class Aggregator:
-    """Cohort deltas to one direction; as it stands, the weighted mean of FedAvg."""
+    """Cohort deltas to one direction; as it stands, the weighted mean of FedAvg.
+
+    One that sees no more of the deltas than weighted sums of them says so: they are then summed up as clients train, and never held.
+    """
 
     def start(self, x: Tensor) -> Vectors:
         """The book before the first round, of the type and on the device of x [D]."""
@@ -205,14 +208,17 @@ class Aggregator:
         """How many vectors [D] the book holds: for the server itself, and for each client that has taken part."""
         return 0, 0
 
-    def coefficients(self, deltas: Tensor, cohort: Cohort) -> Tensor:
-        """c_i [M]: what each of the deltas [M, D] counts in the direction."""
+    def coefficients(self, cohort: Cohort) -> Tensor:
+        """c_i [M]: what each of the deltas counts in the direction, where that does not depend on them."""
         return cohort.weights
 
-    def combine(self, deltas: Tensor, cohort: Cohort, book: Vectors) -> Combined:
-        """Deltas [M, D] to a direction; as it stands sum_i c_i delta_i."""
-        coefficients = self.coefficients(deltas, cohort)
-        return Combined(coefficients @ deltas, coefficients, book)
+    def sums(self, cohort: Cohort) -> Tensor | None:
+        """[K, M], a row for each weighted sum of the deltas that `combine` wants to see; None where it wants to see each delta."""
+        return self.coefficients(cohort)[None]
+
+    def combine(self, seen: Tensor, cohort: Cohort, book: Vectors) -> Combined:
+        """The sums [K, D], or each delta [M, D], to a direction; as it stands sum_i c_i delta_i."""
+        return Combined(seen[0], self.coefficients(cohort), book)
 
 
 @dataclass(frozen=True)

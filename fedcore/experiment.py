@@ -25,7 +25,7 @@ from fedcore.engine.observation import Observation
 from fedcore.engine.round import Account, Opened, Server, Setting, client_vectors, close_round, open_round, start
 from fedcore.engine.traffic import Traffic
 from fedcore.errors import CheckpointError
-from fedcore.measures.selection import of_population, of_round
+from fedcore.measures.selection import looks_at_deltas, of_population, of_round
 from fedcore.problems import load_problem, trained_on
 from fedcore.report import RoundReport
 from fedcore.settings import settings
@@ -100,7 +100,9 @@ class Simulation:
     def begin(self) -> Opened:
         """Play the next round up to its training."""
         began = time.perf_counter()
-        opened = open_round(self._setting, self._server, self._clients, self._traffic, self.round + 1)
+        opened = open_round(
+            self._setting, self._server, self._clients, self._traffic, self.round + 1, each=self._looks_at_each(self.round + 1)
+        )
         self._seconds = time.perf_counter() - began
         return opened
 
@@ -108,7 +110,7 @@ class Simulation:
         """Play the round on from its training, and report it."""
         began = time.perf_counter()
         self.round, self.gang = opened.number, max(self.gang, trained.together)
-        self._server, account = close_round(opened, trained.upload, self._clients, self._traffic)
+        self._server, account = close_round(opened, trained.result, self._clients, self._traffic)
         measured = self._measure(account.observation)
         if account.simulated_seconds is not None:
             self._simulated_seconds += account.simulated_seconds
@@ -167,11 +169,16 @@ class Simulation:
     def _sample(self) -> Job | None:
         """The training of the first round, as an engine sees it; nothing is changed."""
         scratch = Traffic(self._setting.algorithm, len(self._problem.share), self._problem.dim, self._server.x.element_size())
-        return open_round(self._setting, self._server, self._clients, scratch, 1).job
+        return open_round(self._setting, self._server, self._clients, scratch, 1, each=False).job
 
     @cached_property
     def _fingerprint(self) -> str:
         return checkpoint.fingerprint(self.spec, self.seed)
+
+    def _looks_at_each(self, round: int) -> bool:
+        """Whether what is measured of this round needs the delta of each client."""
+        evaluation = self.spec.evaluation
+        return evaluation.due(round, self.spec.rounds) and looks_at_deltas(evaluation.measures)
 
     def _measure(self, observed: Observation | None) -> dict[str, float | list[float]]:
         evaluation, problem, x = self.spec.evaluation, self._problem, self._server.x

@@ -39,6 +39,9 @@ class MinNormMomentum(Aggregator):
     def size(self) -> tuple[int, int]:
         return 0, 1
 
+    def sums(self, cohort: Cohort) -> None:
+        return None
+
     def combine(self, deltas: Tensor, cohort: Cohort, book: Vectors) -> Combined:
         new = ~(cohort.clients[:, None] == book["clients"]).any(1)
         clients = _longer(book["clients"], cohort.clients[new])

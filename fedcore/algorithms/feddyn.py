@@ -43,9 +43,18 @@ class DynamicAveraging(Aggregator):
     def size(self) -> tuple[int, int]:
         return 1, 0
 
-    def combine(self, deltas: Tensor, cohort: Cohort, book: Vectors) -> Combined:
-        h = book["h"] - self.alpha / cohort.population * deltas.sum(0)
-        return Combined(cohort.weights @ deltas - h / self.alpha, cohort.weights + 1 / cohort.population, {"h": h})
+    def coefficients(self, cohort: Cohort) -> Tensor:
+        return cohort.weights + 1 / cohort.population
+
+    def sums(self, cohort: Cohort) -> Tensor:
+        sums = cohort.weights.new_ones((2, len(cohort.weights)))
+        sums[0] = cohort.weights
+        return sums
+
+    def combine(self, seen: Tensor, cohort: Cohort, book: Vectors) -> Combined:
+        mean, total = seen
+        h = book["h"] - self.alpha / cohort.population * total
+        return Combined(mean - h / self.alpha, self.coefficients(cohort), {"h": h})
 
 
 class FedDyn(AlgorithmSpec):

@@ -27,6 +27,9 @@ class CommonDescent(Aggregator):
     def start(self, x: Tensor) -> Vectors:
         return {"clients": x.new_zeros(0).long(), "weights": x.new_zeros(0).double()}
 
+    def sums(self, cohort: Cohort) -> None:
+        return None
+
     def combine(self, deltas: Tensor, cohort: Cohort, book: Vectors) -> Combined:
         gram = inner_products(deltas, deltas)
         lengths = unit_lengths(gram)

@@ -23,7 +23,7 @@ class NormalisedAveraging(Aggregator):
 
     tau_eff: TauEff = "steps"
 
-    def coefficients(self, deltas: Tensor, cohort: Cohort) -> Tensor:
+    def coefficients(self, cohort: Cohort) -> Tensor:
         normalised = cohort.weights / cohort.effort
         if self.tau_eff == "steps":
             return normalised * (cohort.weights @ cohort.steps)

@@ -39,7 +39,7 @@ class Splitting(Rule):
 class MeanOfAll(Aggregator):
     """(M/N) sum_i w_i delta_i: with equal weights what the M clients change in a mean over all N."""
 
-    def coefficients(self, deltas: Tensor, cohort: Cohort) -> Tensor:
+    def coefficients(self, cohort: Cohort) -> Tensor:
         return cohort.weights * (len(cohort.weights) / cohort.population)
 
 

@@ -40,12 +40,30 @@ class Job:
     algorithm: Algorithm
     problem: Problem
     assignment: Assignment
+    sums: Tensor | None = None
+    """[K, M] the weighted sums of the deltas that the aggregator wants, where clients send deltas as they are and nothing else."""
+    each: bool = True
+    """Whether anybody wants to see each delta."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summed:
+    """What an engine returns for a job with sums, if it takes them while it trains."""
+
+    sums: Tensor
+    """[K, D]."""
+    deltas: Tensor | None
+    """[M, D]; None where nobody wants to see each."""
+
+
+Result = Upload | Summed
+"""An upload has a row for each of the M clients, in the order of the assignment."""
 
 
 class Engine(Protocol):
-    """Trains the cohorts of several runs; returns an upload for each job, its rows [M] in the order of the assignment."""
+    """Trains the cohorts of several runs; returns a result for each job."""
 
-    def __call__(self, jobs: Sequence[Job]) -> list[Upload]: ...
+    def __call__(self, jobs: Sequence[Job]) -> Sequence[Result]: ...
 
 
 def select(local: Local, rows: Tensor | slice | int) -> Local:

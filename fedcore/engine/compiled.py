@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from fedcore.core import Algorithm, Rule, Upload
 from fedcore.engine.affine import adds, factors, offsets, pull
-from fedcore.engine.assignment import Ids, Job
+from fedcore.engine.assignment import Ids, Job, Result, Summed
 from fedcore.engine.gpu import launch
 from fedcore.engine.gpu.tiling import fits
+from fedcore.engine.summing import Sums, groups
+from fedcore.engine.threads import at_once
 from fedcore.problems import Problem
 from fedcore.problems.dense import LossName
 
 if TYPE_CHECKING:
-    from fedcore.engine.kernels import Numbers, Tasks
+    from fedcore.engine.kernels import Network, Numbers, Tasks
 
 
 def suits(algorithm: Algorithm, problem: Problem) -> bool:
@@ -30,7 +29,7 @@ def suits(algorithm: Algorithm, problem: Problem) -> bool:
     return data is not None and pull(algorithm.rule) is not None and (data.features.device.type == "cpu" or fits(data))
 
 
-def compiled(jobs: Sequence[Job]) -> list[Upload]:
+def compiled(jobs: Sequence[Job]) -> Sequence[Result]:
     """Client by client, those of all jobs in one line, longest first, on as many threads as the tensor library has.
 
     Neither the threads nor the other jobs change a bit. On a GPU they are the programs of a launch.
@@ -40,7 +39,7 @@ def compiled(jobs: Sequence[Job]) -> list[Upload]:
     cohorts = [_Cohort(job) for job in jobs]
     for kind, alike in groupby(sorted(cohorts, key=lambda cohort: cohort.kind), key=lambda cohort: cohort.kind):
         _train(list(alike), *kind)
-    return [cohort.upload() for cohort in cohorts]
+    return [cohort.result() for cohort in cohorts]
 
 
 def _train(cohorts: list[_Cohort], widths: tuple[int, ...], loss: LossName, dtype: str) -> None:
@@ -51,16 +50,28 @@ def _train(cohorts: list[_Cohort], widths: tuple[int, ...], loss: LossName, dtyp
     net = kernels.network(widths, np.dtype(dtype).itemsize, max(cohort.widest for cohort in cohorts))
     # What is padded must live until all are trained.
     models = [kernels.padded(net, cohort.x) for cohort in cohorts]
-    tasks = np.concatenate([cohort.tasks(kernels.TASK, model) for cohort, model in zip(cohorts, models, strict=True)])
-    tasks, counter = tasks[np.argsort(-tasks["steps"] * tasks["width"], kind="stable")], np.zeros(1, np.int64)
-    _at_once(lambda: kernels.train(net, loss, tasks, counter), len(tasks))
+    tasks, starts = _line([cohort.tasks(net, model) for cohort, model in zip(cohorts, models, strict=True)])
+    counter = np.zeros(1, np.int64)
+    at_once(lambda: kernels.train(net, loss, tasks, starts, counter), len(starts) - 1)
+
+
+def _line(parts: Sequence[tuple[Tasks, Ids]]) -> tuple[Tasks, Ids]:
+    """The groups of all cohorts by descending work, each tasks [M] and their group [M]; and where those groups begin and the last ends."""
+    before = np.cumsum([0, *(group[-1] + 1 for _, group in parts)])
+    tasks, group = (
+        np.concatenate([tasks for tasks, _ in parts]),
+        np.concatenate([group + first for (_, group), first in zip(parts, before, strict=False)]),
+    )
+    work = np.bincount(group, tasks["steps"] * tasks["width"])
+    place = np.argsort(np.argsort(-work, kind="stable"))[group]
+    return tasks[np.argsort(place, kind="stable")], np.cumsum([0, *np.bincount(place)])
 
 
 class _Cohort:
     """A job's clients while they train: keeps alive what the kernels find by address."""
 
     def __init__(self, job: Job) -> None:
-        """Lay out the results [M, D] and what is the same in all steps."""
+        """Lay out the results [M, D], if they are wanted, and what is the same in all steps."""
         data, assignment, rule = job.problem.dense, job.assignment, job.algorithm.rule
         assert data is not None
         self._job, self._data = job, data
@@ -68,17 +79,20 @@ class _Cohort:
         self.kind = data.widths, data.loss, self.x.dtype.str
         self._batches = [np.ascontiguousarray(batch[:1] if batch.strides[0] == 0 else batch) for batch in assignment.batches]
         self.widest = max(batch.shape[1] for batch in self._batches)
-        self._results = assignment.local.x.new_empty(len(assignment.clients), len(self.x))
+        self._results = assignment.local.x.new_empty(len(assignment.clients), len(self.x)) if job.each else None
+        self._sums: Sums | None = None
         self._offsets = offsets(rule, assignment.local).contiguous() if adds(rule) else None
         self._sizes = assignment.sizes.first_of(int(assignment.steps.max()))
         # Nearly all rules send y - x as it is, which then is all that is written.
         self._only_delta = type(rule).finish is Rule.finish
 
-    def tasks(self, kind: np.dtype[Any], x: Numbers) -> Tasks:
-        """One for each client, of the type `kind`; x is the model in padded rows."""
+    def tasks(self, net: Network, x: Numbers) -> tuple[Tasks, Ids]:
+        """One for each client, by descending work, and the group that it is in; x is the model in padded rows."""
+        from fedcore.engine.kernels import TASK
+
         data, job = self._data, self._job
         assignment, algorithm = job.assignment, job.algorithm
-        tasks = np.zeros(len(assignment.clients), kind)
+        tasks = np.zeros(len(assignment.clients), TASK)
         tasks["features"], tasks["labels"] = data.features.data_ptr(), data.labels.data_ptr()
         tasks["rows"] = data.order.data_ptr() + 8 * data.offsets[assignment.clients]
         tasks["held"] = job.problem.sizes[assignment.clients]
@@ -86,15 +100,29 @@ class _Cohort:
         tasks["kinds"], tasks["width"] = np.array([batch.shape for batch in self._batches]).T
         tasks["steps"], tasks["sizes"] = assignment.steps, self._sizes.ctypes.data
         tasks["pace"] = np.asarray(algorithm.rule.pace(assignment.local.steps)).reshape(-1)
-        tasks["x"], tasks["out"], tasks["delta"] = x.ctypes.data, _addresses(self._results), self._only_delta
+        tasks["x"], tasks["delta"] = x.ctypes.data, self._only_delta
+        tasks["out"] = 0 if self._results is None else _addresses(self._results)
         tasks["offset"] = 0 if self._offsets is None else _addresses(self._offsets)
         tasks["compares"], tasks["scale"] = algorithm.rule.compares(), data.scale[assignment.clients]
         for scale in np.unique(tasks["scale"]):
             tasks[["pull", "shrink", "momentum"]][tasks["scale"] == scale] = factors(algorithm, scale * data.l2)
-        return tasks
+        return self._grouped(tasks, net)
 
-    def upload(self) -> Upload:
-        """What the clients send once they are trained."""
+    def _grouped(self, tasks: Tasks, net: Network) -> tuple[Tasks, Ids]:
+        work = tasks["steps"] * tasks["width"]
+        order = np.argsort(-work, kind="stable")
+        if self._job.sums is None:
+            return tasks[order], np.arange(len(tasks))
+        tasks, group = tasks[order], groups(work[order])
+        self._sums = Sums(net, self._job.sums[:, torch.from_numpy(order)], group)
+        self._sums.write(tasks)
+        return tasks, group
+
+    def result(self) -> Result:
+        """What has become of the clients once they are trained."""
+        if self._sums is not None:
+            return Summed(self._sums.total(), self._results)
+        assert self._results is not None
         if self._only_delta:
             return Upload(delta=self._results)
         return self._job.algorithm.rule.finish(self._results, self._job.assignment.local)
@@ -103,21 +131,3 @@ class _Cohort:
 def _addresses(rows: torch.Tensor) -> Ids:
     """Of each of the rows [M, D]."""
     return rows.data_ptr() + rows.element_size() * rows.shape[1] * np.arange(len(rows))
-
-
-def _at_once(work: Callable[[], None], most: int) -> None:
-    """The same on as many threads as the tensor library has, and at most so many; this one takes part."""
-    others = min(torch.get_num_threads(), most) - 1
-    if others <= 0:
-        work()
-        return
-    pending = [_threads(others, os.getpid()).submit(work) for _ in range(others)]
-    work()
-    for done in pending:
-        done.result()
-
-
-@lru_cache(maxsize=4)
-def _threads(count: int, _process: int) -> ThreadPoolExecutor:
-    """Threads that wait from round to round; a process that is forked has none of its parent's."""
-    return ThreadPoolExecutor(count, thread_name_prefix="kernels")

@@ -4,15 +4,14 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fedcore.core import Upload
-from fedcore.engine.assignment import Engine, Job
+from fedcore.engine.assignment import Engine, Job, Result
 from fedcore.engine.round import Opened
 
 
 class Trained(NamedTuple):
     """What came of the training in one round of one run."""
 
-    upload: Upload | None = None
+    result: Result | None = None
     """None where nobody reached the server."""
     seconds: float = 0.0
     """The run's share of the time, by its local steps."""
@@ -36,6 +35,6 @@ def train(rounds: Sequence[Opened]) -> list[Trained]:
 
 def _train(engine: Engine, jobs: Sequence[Job]) -> list[Trained]:
     began = time.perf_counter()
-    uploads = engine(jobs)
+    results = engine(jobs)
     seconds, steps = time.perf_counter() - began, [int(job.assignment.steps.sum()) for job in jobs]
-    return [Trained(upload, seconds * own / sum(steps), len(jobs)) for upload, own in zip(uploads, steps, strict=True)]
+    return [Trained(result, seconds * own / sum(steps), len(jobs)) for result, own in zip(results, steps, strict=True)]

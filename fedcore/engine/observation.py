@@ -15,8 +15,8 @@ class Observation:
     algorithm: Algorithm
     assignment: Assignment
     """The work of the M clients that reached the server, and the model x [D] they started from."""
-    deltas: Tensor
-    """[M, D] y_i - x as the clients computed it, before compression."""
+    deltas: Tensor | None
+    """[M, D] y_i - x as the clients computed it, before compression; None where the round was not opened to show each."""
     cohort: Cohort
     combined: Combined
     """The server's direction, what each client's delta counted in it, and the aggregator's book."""

@@ -122,4 +122,4 @@ def _part(job: Job, clients: int, steps: int) -> Job:
         noise=None if whole.noise is None else tuple(whole.noise[row][:steps] for row in rows),
         local=select(whole.local, torch.from_numpy(rows).to(whole.local.x.device)),
     )
-    return replace(job, assignment=part)
+    return replace(job, assignment=part, sums=None if job.sums is None else job.sums[:, torch.from_numpy(rows).to(job.sums.device)])

@@ -4,10 +4,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from fedcore.core import Cohort, Combined, Upload, Vectors
-from fedcore.engine.assignment import Assignment, Job
+from fedcore.core import Algorithm, Cohort, Combined, Rule, Vectors
+from fedcore.engine.assignment import Assignment, Job, Result, Summed
 from fedcore.engine.clients import ClientTable
 from fedcore.engine.links import Links, gather
+from fedcore.engine.messages import DENSE
 from fedcore.engine.muster import Muster, muster
 from fedcore.engine.observation import Observation
 from fedcore.engine.planning import assign
@@ -44,12 +45,17 @@ class Opened:
     training: "Training | None"
     """None where nobody reaches the server."""
 
+    each: bool
+    """Whether the delta of each client is to be seen afterwards."""
+
     @property
     def job(self) -> Job | None:
         """What an engine is to do."""
         if self.training is None:
             return None
-        return Job(self.setting.algorithm, self.setting.problem, self.training.assignment)
+        algorithm = self.setting.algorithm
+        sums = algorithm.aggregator.sums(self.training.cohort) if _sends_deltas(algorithm) else None
+        return Job(algorithm, self.setting.problem, self.training.assignment, sums, self.each or sums is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +73,14 @@ class Training:
     """What x itself is multiplied by before the direction is added."""
 
 
-def open_round(setting: Setting, server: Server, table: ClientTable, traffic: Traffic, number: int) -> Opened:
-    """Round `number`, counted from 1, up to the training; `traffic` changes in place."""
+def open_round(setting: Setting, server: Server, table: ClientTable, traffic: Traffic, number: int, *, each: bool = True) -> Opened:
+    """Round `number`, counted from 1, up to the training; `traffic` changes in place.
+
+    Whether each delta is to be seen afterwards changes no bit of what comes of the round.
+    """
     mustered = muster(setting, traffic, number)
     if not len(mustered.arrived.clients):
-        return Opened(setting, number, server, mustered, None)
+        return Opened(setting, number, server, mustered, None, each)
     rule = setting.algorithm.rule.tuned(server.tuning)
     setting = replace(setting, algorithm=replace(setting.algorithm, rule=rule))
     clients, share = mustered.arrived.clients, setting.problem.share
@@ -86,19 +95,19 @@ def open_round(setting: Setting, server: Server, table: ClientTable, traffic: Tr
         server = replace(server, residual=residual)
         assignment = replace(assignment, local=replace(assignment.local, gathered=gathered))
     factor = iterate_factor(setting.spec.participation, weight)
-    return Opened(setting, number, server, mustered, Training(assignment, cohort, links, memory, kept, factor))
+    return Opened(setting, number, server, mustered, Training(assignment, cohort, links, memory, kept, factor), each)
 
 
-def close_round(opened: Opened, upload: Upload | None, table: ClientTable, traffic: Traffic) -> tuple[Server, Account]:
-    """The round from the cohort's `upload` on; `table` and `traffic` change in place.
+def close_round(opened: Opened, result: Result | None, table: ClientTable, traffic: Traffic) -> tuple[Server, Account]:
+    """The round from the `result` of the training on; `table` and `traffic` change in place.
 
     A round that nobody reaches leaves the server as it is.
     """
     mustered, training = opened.mustered, opened.training
-    if upload is None or training is None:
+    if result is None or training is None:
         return opened.server, Account(0, 0, mustered.bytes_down, mustered.seconds)
     count = len(mustered.arrived.clients)
-    server, observed = _take_in(opened, training, upload, table)
+    server, observed = _take_in(opened, training, result, table)
     exchange_up, exchange_down = traffic.exchange(count, opened.number)
     return _adapted(opened.setting, server), Account(
         local_steps=int(observed.assignment.steps.sum()),
@@ -109,18 +118,31 @@ def close_round(opened: Opened, upload: Upload | None, table: ClientTable, traff
     )
 
 
-def _take_in(opened: Opened, training: Training, upload: Upload, table: ClientTable) -> tuple[Server, Observation]:
+def _take_in(opened: Opened, training: Training, result: Result, table: ClientTable) -> tuple[Server, Observation]:
     """The server's part: uplink, aggregation, its own step, and what the clients keep."""
     algorithm, server, assignment, kept = opened.setting.algorithm, opened.server, training.assignment, training.kept
-    deltas = upload.delta
-    if server.models_compressed:
-        deltas, kept = training.links.up(deltas, training.memory)
-    combined = algorithm.aggregator.combine(deltas, training.cohort, server.book)
-    shared = algorithm.rule.absorb(server.shared, upload.shared, training.cohort)
-    clock = server.clock + int(assignment.steps.max())
-    server = replace(_move(server, training.links, combined, training.factor), shared=shared, clock=clock)
-    table.scatter(assignment.clients, {**algorithm.rule.settle(upload, server.broadcast, assignment.local), **kept})
-    return server, Observation(algorithm, assignment, upload.delta, training.cohort, combined)
+    if isinstance(result, Summed):
+        seen, deltas, upload = result.sums, result.deltas, None
+    else:
+        seen, deltas, upload = result.delta, result.delta, result
+        if server.models_compressed:
+            seen, kept = training.links.up(deltas, training.memory)
+        sums = algorithm.aggregator.sums(training.cohort)
+        seen = seen if sums is None else sums @ seen
+    combined = algorithm.aggregator.combine(seen, training.cohort, server.book)
+    server = replace(_move(server, training.links, combined, training.factor), clock=server.clock + int(assignment.steps.max()))
+    if upload is not None:
+        server = replace(server, shared=algorithm.rule.absorb(server.shared, upload.shared, training.cohort))
+        kept = {**algorithm.rule.settle(upload, server.broadcast, assignment.local), **kept}
+    table.scatter(assignment.clients, kept)
+    return server, Observation(algorithm, assignment, deltas, training.cohort, combined)
+
+
+def _sends_deltas(algorithm: Algorithm) -> bool:
+    """Whether clients send their deltas as they are, and whoever has their sums needs nothing else of them."""
+    rule = type(algorithm.rule)
+    own = rule.finish is not Rule.finish or rule.settle is not Rule.settle or rule.absorb is not Rule.absorb
+    return not own and (algorithm.uplink == DENSE or algorithm.rule.gathers())
 
 
 def _adapted(setting: Setting, server: Server) -> Server:

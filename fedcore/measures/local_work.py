@@ -14,6 +14,7 @@ from fedcore.problems import Problem
 
 def drift(observed: Observation) -> Measured:
     """client_drift, (1/M) sum_i |y_i - x|^2: Karimireddy et al., SCAFFOLD, Section 5, at the last local step."""
+    assert observed.deltas is not None
     return {"client_drift": float(observed.deltas.double().square().sum(1).mean())}
 
 
@@ -27,11 +28,12 @@ def inexactness(problem: Problem, observed: Observation) -> Measured:
     It may exceed 1: the client diverges. Of 0/0 it is 0, over 0 inf. For other algorithms grad h_i is what their local
     steps descend along: the gradient with weight decay, the proximal term and the rule's own correction, without momentum.
     """
-    gammas = np.array([_gamma(problem, observed, row) for row in range(len(observed.assignment.clients))])
+    assert observed.deltas is not None
+    gammas = np.array([_gamma(problem, observed, row, delta) for row, delta in enumerate(observed.deltas)])
     return {"gamma_inexactness": float(gammas.max()), "mean_gamma_inexactness": float(gammas.mean())}
 
 
-def _gamma(problem: Problem, observed: Observation, row: int) -> float:
+def _gamma(problem: Problem, observed: Observation, row: int, delta: Tensor) -> float:
     client, x = int(observed.assignment.clients[row]), observed.assignment.local.x
     local = select(observed.assignment.local, row)
 
@@ -42,7 +44,7 @@ def _gamma(problem: Problem, observed: Observation, row: int) -> float:
             grad = grad - problem.gradient(x, client, None)
         return float(_descent(observed, grad, y, local).double().norm())
 
-    end, start = slope(x + observed.deltas[row]), slope(x)
+    end, start = slope(x + delta), slope(x)
     return end / start if start else (inf if end else 0.0)
 
 

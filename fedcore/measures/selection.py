@@ -20,6 +20,11 @@ _DRIFT = frozenset({"client_drift"})
 _INEXACTNESS = frozenset({"gamma_inexactness", "mean_gamma_inexactness"})
 
 
+def looks_at_deltas(names: Collection[str]) -> bool:
+    """Whether any of these measures of a round looks at the delta of each client."""
+    return not (_DRIFT | _INEXACTNESS).isdisjoint(names)
+
+
 def of_population(problem: Problem, x: Tensor, observed: Observation | None, names: Collection[str]) -> Measured:
     """The asked-for measures that go over all clients, at x [D]; `observed` is the round that led there."""
     measured: Measured = {}

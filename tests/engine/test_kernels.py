@@ -110,7 +110,7 @@ def trained(case: Case, data: Data, *, delta: bool = False, x: Any = None) -> An
     task["offset"] = data.offset.ctypes.data if case.offset else 0
     task["compares"], task["pace"], task["scale"] = case.compares, 0.5, 1.5
     task["pull"], task["shrink"], task["momentum"] = case.pull, case.shrink, case.momentum
-    kernels.train(net, case.loss, task, np.zeros(1, np.int64))
+    kernels.train(net, case.loss, task, np.arange(2), np.zeros(1, np.int64))
     return out
 
 

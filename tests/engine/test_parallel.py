@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedcore import Simulation
-from fedcore.engine.assignment import Engine, Job
+from fedcore.engine.assignment import Job
 from fedcore.engine.parallel import parallel
 from fedcore.engine.round import open_round
 from fedcore.errors import DataUnavailableError
@@ -80,9 +80,8 @@ def job(document: Document, **changes: Any) -> Job:
 
 def test_jobs_side_by_side_are_trained_as_if_alone() -> None:
     torch.set_num_threads(2)
-    engine: Engine = parallel
     jobs = [job(merged(DIGITS_CNN, SINGLE)), job(SYNTHETIC), job(DIGITS_CNN, algorithm={"kind": "fedprox"})]
-    for together, alone in zip(engine(jobs), (engine([one])[0] for one in jobs), strict=True):
+    for together, alone in zip(parallel(jobs), (parallel([one])[0] for one in jobs), strict=True):
         assert torch.equal(together.delta, alone.delta)
         assert all(torch.equal(vector, alone.memory[name]) for name, vector in together.memory.items())
 

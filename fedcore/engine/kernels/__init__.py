@@ -7,7 +7,7 @@ import numpy as np
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from fedcore.engine.kernels.layout import Network, Numbers, aligned, network, padded, parts
+from fedcore.engine.kernels.layout import Network, Numbers, aligned, network, padded, parts, plain
 from fedcore.engine.kernels.routine import Code, once, translate
 from fedcore.engine.kernels.simd import Emitter
 from fedcore.engine.kernels.tasks import TASK, Tasks
@@ -15,22 +15,26 @@ from fedcore.engine.kernels.training import Trainer
 from fedcore.engine.kernels.values import WORD, Value
 from fedcore.problems.dense import LossName
 
-__all__ = ["TASK", "Network", "Numbers", "Tasks", "network", "padded", "train"]
+__all__ = ["TASK", "Network", "Numbers", "Tasks", "aligned", "network", "padded", "plain", "train"]
 
 
-def train(net: Network, loss: LossName, tasks: Tasks, counter: NDArray[np.int64]) -> None:
-    """Carry out `tasks`, of type TASK, beginning with that of the number in `counter` [1]; other threads may do so at the same time."""
-    room = aligned(sum(parts(net).values()), np.dtype(f"f{net.size}"))
-    _function(_code(net, loss).address)(counter.ctypes.data, tasks.ctypes.data, len(tasks), room.ctypes.data)
+def train(net: Network, loss: LossName, tasks: Tasks, starts: NDArray[np.int64], counter: NDArray[np.int64]) -> None:
+    """Carry out groups of `tasks`, of type TASK, beginning with that of the number in `counter` [1]; other threads may do so at once.
+
+    `starts` [G + 1] are where each group begins, and where the last ends; those of a group are carried out one after another.
+    """
+    sums = int(tasks["summed"].max()) * net.starts[-1]
+    room = aligned(sum(parts(net).values()) + sums, np.dtype(f"f{net.size}"))
+    _function(_code(net, loss).address)(counter.ctypes.data, tasks.ctypes.data, starts.ctypes.data, len(starts) - 1, room.ctypes.data)
 
 
-_function: Any = CFUNCTYPE(None, c_int64, c_int64, c_int64, c_int64)
+_function: Any = CFUNCTYPE(None, c_int64, c_int64, c_int64, c_int64, c_int64)
 """It lets go of Python's lock while it runs."""
 
 
 @once
 def _code(net: Network, loss: LossName) -> Code:
-    def body(emit: Emitter, counter: Value, tasks: Value, count: Value, room: Value) -> None:
-        Trainer(emit, net, loss, room).work(counter, tasks, count)
+    def body(emit: Emitter, counter: Value, tasks: Value, starts: Value, count: Value, room: Value) -> None:
+        Trainer(emit, net, loss, room).work(counter, tasks, starts, count)
 
-    return translate(body, ir.FunctionType(ir.VoidType(), [WORD] * 4), net.size)
+    return translate(body, ir.FunctionType(ir.VoidType(), [WORD] * 5), net.size)

@@ -1,6 +1,7 @@
 """Where a network's parameters, inputs and outputs lie while a client trains: rows padded to whole registers."""
 
-from itertools import accumulate
+from collections.abc import Iterator
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -84,10 +85,24 @@ def padded(net: Network, theta: Numbers) -> Numbers:
     """The parameters `theta` [D] as rows of whole registers, zeros at their ends."""
     rows = aligned(net.starts[-1], theta.dtype)
     rows[:] = 0
+    for layer, held in _layers(net, rows, theta):
+        layer[:] = held
+    return rows
+
+
+def plain(net: Network, rows: Numbers) -> Numbers:
+    """The parameters [D] that lie padded in `rows`."""
+    theta = np.empty(sum(fan_out * (fan_in + 1) for fan_in, fan_out in pairwise(net.widths)), rows.dtype)
+    for layer, held in _layers(net, rows, theta):
+        held[:] = layer
+    return theta
+
+
+def _layers(net: Network, rows: Numbers, theta: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
+    """Of each layer its place in padded rows and in `theta`, [outputs, inputs + 1] each."""
     read = 0
-    for fan_in, fan_out, stride, start in zip(net.widths, net.widths[1:], net.strides, net.starts, strict=False):
+    for (fan_in, fan_out), stride, start in zip(pairwise(net.widths), net.strides, net.starts, strict=False):
         size = fan_out * (fan_in + 1)
         layer = rows[start : start + fan_out * stride].reshape(fan_out, stride)
-        layer[:, : fan_in + 1] = theta[read : read + size].reshape(fan_out, fan_in + 1)
+        yield layer[:, : fan_in + 1], theta[read : read + size].reshape(fan_out, fan_in + 1)
         read += size
-    return rows

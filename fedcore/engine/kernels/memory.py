@@ -30,6 +30,20 @@ def mix(emit: Emitter, keep: Number, target: Word, factor: Number, source: Word,
 
 
 @routine
+def add_change(emit: Emitter, target: Word, factor: Number, left: Word, right: Word, count: Word) -> None:
+    """target <- target + factor (left - right), `count` numbers."""
+    times = emit.splat(factor)
+    _each(emit, count, target, lambda load: emit.fma(times, load(left) - load(right), load(target)))
+
+
+@routine
+def put_past(emit: Emitter, target: Word, source: Word, count: Word) -> None:
+    """target <- source, `count` numbers in whole registers, past the caches."""
+    with emit.tiles(Variable(emit.word(0)), count, emit.lanes) as at:
+        emit.store_past(emit.load(emit.after(source, at)), emit.after(target, at))
+
+
+@routine
 def gather(emit: Emitter, target: Matrix, source: Word, width: Word, chosen: Word, count: Word) -> None:
     """target[b] <- source[chosen[b]], a one and zeros, for b < count; `source` has rows of `width` numbers, and nothing between them."""
     with emit.loop(count) as b:

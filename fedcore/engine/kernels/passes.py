@@ -24,13 +24,14 @@ class Passes:
     """Writes code that works in a thread's room."""
 
     def __init__(self, emit: Emitter, net: Network, loss: LossName, room: Value) -> None:
-        """Divide the room, of `parts(net)`."""
+        """Divide the room, of `parts(net)` and then of sums."""
         self._emit, self._net, self._loss = emit, net, loss
         self.layers, self._last = range(len(net.strides)), len(net.strides) - 1
         self.one, self.zero = (Value(emit.b, ir.Constant(emit.number, number)) for number in (1.0, 0.0))
         sizes = parts(net)
         self._at = {name: emit.after(room, begin) for name, begin in zip(sizes, running(sizes.values(), initial=0), strict=False)}
         self.y, self.velocity, self.offset = (self._at[name, 0, 0] for name in ("y", "velocity", "offset"))
+        self.sums = emit.after(room, sum(sizes.values()))
 
     def prepare(self) -> None:
         """Set the tables of rows, and the ones at the ends of those that go into later layers."""

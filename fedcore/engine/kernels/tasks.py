@@ -20,8 +20,12 @@ TASK = np.dtype(
         ("sizes", np.int64),  # [steps] step sizes, in double precision
         ("x", np.int64),  # the broadcast model, padded
         ("offset", np.int64),  # [D]; 0 where there is none
-        ("out", np.int64),  # [D] where the result goes
+        ("out", np.int64),  # [D] where the result goes; 0 where nobody wants it
         ("delta", np.int64),  # whether that is y - x, or else y
+        ("summed", np.int64),  # K weighted sums that y - x is added to
+        ("counts", np.int64),  # [K] what multiplies y - x in each
+        ("fresh", np.int64),  # whether the sums begin with this client
+        ("sums", np.int64),  # [K, D] in padded rows, where they go after this client; 0 where they go on
         ("compares", np.int64),  # whether g is less the gradient at x over the same batch
         ("pace", np.float64),  # what multiplies the step sizes
         ("scale", np.float64),  # what multiplies the loss

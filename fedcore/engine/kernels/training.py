@@ -9,7 +9,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from fedcore.engine.kernels.layout import Network
-from fedcore.engine.kernels.memory import copy, fill, hand_over, mix
+from fedcore.engine.kernels.memory import add_change, copy, fill, hand_over, mix, put_past
 from fedcore.engine.kernels.passes import HERE, THERE, Passes
 from fedcore.engine.kernels.simd import Emitter, Matrix
 from fedcore.engine.kernels.tasks import TASK, Task
@@ -25,14 +25,16 @@ class Trainer:
         self._emit, self._net, self._size = emit, net, emit.word(net.starts[-1])
         self._passes = Passes(emit, net, loss, room)
 
-    def work(self, counter: Value, tasks: Value, count: Value) -> None:
-        """Take tasks, by the whole number at address `counter`, until none of `count` are left."""
+    def work(self, counter: Value, tasks: Value, starts: Value, count: Value) -> None:
+        """Take groups of tasks, by the whole number at address `counter`, until none of `count` are left."""
         emit = self._emit
         self._passes.prepare()
-        task = Variable(self._take(counter))
-        with emit.during(lambda: task.value < count):
-            self._train(Task(emit, tasks + task.value * TASK.itemsize))
-            task.value = self._take(counter)
+        group = Variable(self._take(counter))
+        with emit.during(lambda: group.value < count):
+            task = Variable(emit.read_word(starts, group.value))
+            with emit.tiles(task, emit.read_word(starts, group.value + 1)) as number:
+                self._train(Task(emit, tasks + number * TASK.itemsize))
+            group.value = self._take(counter)
         emit.settle()
 
     def _take(self, counter: Value) -> Value:
@@ -63,7 +65,9 @@ class Trainer:
                 with otherwise:
                     self._long_step(task, step, batch)
             model.value = passes.y
-        self._hand_in(task, model.value)
+        with emit.when(task.out.differs(0)):
+            self._hand_in(task, model.value)
+        self._sum_up(task, model.value)
 
     def _step(self, task: Task, model: Value, step: Value, batch: Value, fresh: Value) -> None:
         """Without a velocity: y <- keep y + step pull x - step offset - step g, the gradient added as it comes."""
@@ -130,6 +134,17 @@ class Trainer:
                     hand_over(emit, emit.row(out, row), emit.row(y, row), emit.row(x, row), width)
                 with otherwise:
                     copy(emit, emit.row(out, row), emit.row(y, row), width)
+
+    def _sum_up(self, task: Task, model: Value) -> None:
+        """Add what the model differs from x by to this thread's sums, all while it is in the cache."""
+        emit, sums = self._emit, self._passes.sums
+        with emit.when(task.fresh > 0):
+            fill(emit, self._passes.zero, sums, self._size * task.summed)
+        with emit.loop(task.summed) as row:
+            factor = emit.read(emit.after(task.counts, row))
+            add_change(emit, emit.after(sums, self._size * row), factor, model, task.x, self._size)
+        with emit.when(task.sums.differs(0)):
+            put_past(emit, task.sums, sums, self._size * task.summed)
 
     def _places(self, padded: Value, plain: Value) -> list[tuple[Value, Value, Matrix, Matrix]]:
         """Of each layer how many rows it has and how long they are, and where they lie with padding and without."""
