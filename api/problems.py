@@ -27,6 +27,7 @@ from fedcore.errors import (
     QuotaError,
     RateError,
     SpecificationError,
+    StorageError,
     UploadError,
 )
 from fedcore.store import UNAVAILABLE
@@ -94,6 +95,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(ClientDisconnect, _hung_up)
     app.add_exception_handler(FedcoreError, _fedcore)
+    app.add_exception_handler(StorageError, _no_storage)
     for kind in UNAVAILABLE:
         app.add_exception_handler(kind, _unavailable)
     app.add_exception_handler(Exception, _unexpected)
@@ -177,6 +179,12 @@ def _unavailable(request: Request, error: Exception) -> Response:
     request.app.state.metrics.unavailable.inc()
     answer = Answer(503, BLANK, HTTPStatus.SERVICE_UNAVAILABLE.phrase)
     return _problem(request, answer, "The database does not answer; try again.", headers={"Retry-After": "1"})
+
+
+def _no_storage(request: Request, error: Exception) -> Response:
+    log.warning("storage unavailable", path=request.url.path, error=str(error))
+    answer = Answer(503, BLANK, HTTPStatus.SERVICE_UNAVAILABLE.phrase)
+    return _problem(request, answer, "The storage does not answer, or is full; try again later.", headers={"Retry-After": "10"})
 
 
 def _unexpected(request: Request, error: Exception) -> Response:

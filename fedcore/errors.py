@@ -31,6 +31,10 @@ class UploadError(FedcoreError):
         self.detail = detail
 
 
+class StorageError(FedcoreError):
+    """The storage is away, full or broken: the same may work later."""
+
+
 class CheckpointError(FedcoreError):
     """A checkpoint that cannot be read, or that belongs to another run."""
 

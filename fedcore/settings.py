@@ -51,7 +51,7 @@ class Settings(BaseSettings):
     backoff_seconds: Annotated[float, Field(ge=0)] = 2.0
     """A run that failed is taken up again after about this long, each time twice as long until it finishes a round; after 300 s at most."""
     retry_seconds: Annotated[float, Field(ge=0)] = 60.0
-    """So long a worker tries again to save a run while the database is away, before it leaves it to its lease."""
+    """So long a worker tries again while the database or the storage is away or full, before it lets go of a run."""
     queues: Words = ("default",)
     """Queues a worker serves, separated by commas."""
     device: str = "auto"

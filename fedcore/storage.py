@@ -1,19 +1,27 @@
 """Storage: checkpoints, models and users' data, in a folder or wherever an fsspec URL leads."""
 
+import errno
 import io
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import BinaryIO, Protocol
 from urllib.parse import unquote, urlparse
 
-from fedcore.errors import NotFoundError
+from fedcore.errors import FedcoreError, NotFoundError, StorageError
+from fedcore.remote import RemoteStorage, nothing
 
 _PIECE_BYTES = 1 << 20
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Storage(Protocol):
-    """Named bytes. A key is a path with slashes; what is read is what some `put` wrote whole."""
+    """Named bytes. A key is a path with slashes; what is read is what some `put` wrote whole.
+
+    That of `open_storage` raises StorageError for whatever goes wrong with it.
+    """
 
     def put(self, key: str, data: bytes) -> None:
         """Store `data` under `key`, in place of what was there; it outlives a crash from here on."""
@@ -44,8 +52,56 @@ def open_storage(url: str) -> Storage:
     """The storage at `url`: a folder, or a URL that fsspec knows (`s3://bucket/path`)."""
     parsed = urlparse(url)
     if parsed.scheme in ("", "file"):
-        return FolderStorage(Path(unquote(parsed.path) if parsed.scheme else url))
-    return RemoteStorage(url)
+        return ToldStorage(FolderStorage(Path(unquote(parsed.path) if parsed.scheme else url)))
+    return ToldStorage(RemoteStorage(url))
+
+
+class ToldStorage:
+    """Another storage, whose faults, whatever they are, say what could not be done: each is a StorageError."""
+
+    def __init__(self, inner: Storage) -> None:
+        self._inner = inner
+
+    def put(self, key: str, data: bytes) -> None:
+        with _told(f"{key} could not be stored"):
+            self._inner.put(key, data)
+
+    def put_file(self, key: str, file: Path) -> None:
+        with _told(f"{key} could not be stored"):
+            self._inner.put_file(key, file)
+
+    def open(self, key: str) -> BinaryIO:
+        with _told(f"{key} could not be read"):
+            return self._inner.open(key)
+
+    def keys(self, prefix: str) -> list[str]:
+        with _told(f"{prefix} could not be listed"):
+            return self._inner.keys(prefix)
+
+    def delete(self, key: str) -> None:
+        with _told(f"{key} could not be removed"):
+            self._inner.delete(key)
+
+    def delete_prefix(self, prefix: str) -> None:
+        with _told(f"{prefix} could not be removed"):
+            self._inner.delete_prefix(prefix)
+
+
+def read(storage: Storage, key: str) -> bytes:
+    """All that is stored under `key`; raises NotFoundError."""
+    with _told(f"{key} could not be read"), storage.open(key) as file:
+        return file.read()
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (FedcoreError, MemoryError):
+        raise
+    except Exception as error:  # Whatever a library for a store raises.
+        reason = "the storage is full" if getattr(error, "errno", None) in _FULL else "the storage failed"
+        raise StorageError(f"{reason}: {what}: {type(error).__name__}: {error}") from error
 
 
 class FolderStorage:
@@ -65,7 +121,7 @@ class FolderStorage:
         try:
             return (self._folder / key).open("rb")
         except FileNotFoundError as error:
-            raise _nothing(key) from error
+            raise NotFoundError(nothing(key)) from error
 
     def keys(self, prefix: str) -> list[str]:
         folder = self._folder / prefix
@@ -83,11 +139,17 @@ class FolderStorage:
         path = self._folder / key
         self._make_folder(path.parent)
         partial = path.with_name(f".{path.name}.partial")
-        with partial.open("wb") as file:
-            shutil.copyfileobj(source, file, _PIECE_BYTES)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
+        try:
+            with partial.open("wb") as file:
+                shutil.copyfileobj(source, file, _PIECE_BYTES)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        except BaseException:
+            # Where the disk is full, what was written of it would keep it so.
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
+            raise
         _sync_folder(path.parent)
 
     def _make_folder(self, folder: Path) -> None:
@@ -97,60 +159,6 @@ class FolderStorage:
         self._make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
         _sync_folder(folder.parent)
-
-
-class RemoteStorage:
-    """Objects of a store that writes an object whole or not at all."""
-
-    def __init__(self, url: str) -> None:
-        # Here, because a folder needs none of it.
-        from fsspec.core import url_to_fs
-
-        self._files, self._root = cast("tuple[Any, str]", url_to_fs(url))
-
-    def put(self, key: str, data: bytes) -> None:
-        path = self._path(key)
-        self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
-        self._files.pipe_file(path, data)
-
-    def put_file(self, key: str, file: Path) -> None:
-        path = self._path(key)
-        self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
-        self._files.put_file(str(file), path)
-
-    def open(self, key: str) -> BinaryIO:
-        try:
-            return cast("BinaryIO", self._files.open(self._path(key), "rb"))
-        except FileNotFoundError as error:
-            raise _nothing(key) from error
-
-    def keys(self, prefix: str) -> list[str]:
-        # Other processes write here too, so what fsspec remembers of the folder is void.
-        self._files.invalidate_cache()
-        try:
-            entries = self._files.ls(self._path(prefix), detail=False)
-        except FileNotFoundError:
-            return []
-        return sorted(f"{prefix}/{entry.rpartition('/')[2]}" for entry in entries)
-
-    def delete(self, key: str) -> None:
-        try:
-            self._files.rm_file(self._path(key))
-        except FileNotFoundError:
-            return
-
-    def delete_prefix(self, prefix: str) -> None:
-        try:
-            self._files.rm(self._path(prefix), recursive=True)
-        except FileNotFoundError:
-            return
-
-    def _path(self, key: str) -> str:
-        return f"{self._root.rstrip('/')}/{key}"
-
-
-def _nothing(key: str) -> NotFoundError:
-    return NotFoundError(f"nothing is stored under {key!r}; its files may have been removed")
 
 
 def _sync_folder(folder: Path) -> None:

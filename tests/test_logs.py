@@ -38,6 +38,18 @@ def _configure(log_format: Any = "json", **facts: str) -> None:
     configure(Settings(_env_file=None, log_format=log_format), "worker", **facts)
 
 
+def test_a_disk_that_is_full_costs_lines_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "wb", buffering=0) as full:  # noqa: PTH123 - a device
+        monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(full, write_through=True))
+        _configure()
+        for _ in range(2):
+            logging.getLogger("test").error("nobody will read this")
+        try:
+            int("nor this")
+        except ValueError:
+            structlog.stdlib.get_logger("test").exception("it went wrong")
+
+
 def _lines(capsys: pytest.CaptureFixture[str]) -> list[Document]:
     return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
 

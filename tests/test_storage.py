@@ -1,6 +1,8 @@
 """Storage keeps the same promises in a folder and at an fsspec URL."""
 
 import re
+import resource
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,8 +10,11 @@ from uuid import uuid4
 
 import pytest
 
-from fedcore.errors import NotFoundError
-from fedcore.storage import Storage, open_storage
+from fedcore.errors import NotFoundError, StorageError
+from fedcore.remote import RemoteStorage
+from fedcore.storage import Storage, open_storage, read
+from tests.support import faulty
+from tests.support.faulty import FaultyFileSystem
 
 KEY = "run-1/3-2.safetensors"
 
@@ -97,3 +102,47 @@ def test_what_a_crash_left_half_written_is_not_listed_and_harms_no_later_write(t
     assert storage.keys("run-1") == [KEY]
     storage.put("run-1/4-2.safetensors", b"state")
     assert _read(storage, "run-1/4-2.safetensors") == b"state"
+
+
+def test_a_full_disk_is_named_and_leaves_what_was_there_and_nothing_else(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    storage.put(KEY, b"state")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(StorageError, match=rf"^the storage is full: {re.escape(KEY)} could not be stored: OSError: "):
+            storage.put(KEY, b"\1" * 200_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert _read(storage, KEY) == b"state"
+    assert [path.name for path in (tmp_path / "run-1").iterdir()] == ["3-2.safetensors"]
+
+
+@pytest.mark.parametrize("fault", [faulty.refused, faulty.timed_out, faulty.broken_off, faulty.half_written])
+def test_an_object_that_was_not_stored_whole_is_an_error(monkeypatch: pytest.MonkeyPatch, fault: faulty.Fault) -> None:
+    monkeypatch.setattr(FaultyFileSystem, "on_write", lambda _path: fault)
+    with pytest.raises(StorageError, match=rf"^the storage failed: {re.escape(KEY)} could not be stored: "):
+        open_storage("faulty://bucket").put(KEY, b"0123456789")
+
+
+def test_a_store_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    never = threading.Event()
+    monkeypatch.setattr(FaultyFileSystem, "on_write", lambda _path: lambda *_: never.wait() and None)
+    try:
+        with pytest.raises(TimeoutError, match=r"the storage has not answered for 0\.1 s"):
+            RemoteStorage("faulty://bucket", timeout_s=0.1).put(KEY, b"0123456789")
+    finally:
+        never.set()
+
+
+def test_a_store_that_is_away_is_not_taken_for_an_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FaultyFileSystem, "away", True)
+    storage = open_storage("faulty://bucket")
+    for act in (
+        lambda: storage.keys("run-1"),
+        lambda: read(storage, KEY),
+        lambda: storage.delete(KEY),
+        lambda: storage.delete_prefix("run-1"),
+    ):
+        with pytest.raises(StorageError, match="503 Slow Down"):
+            act()

@@ -3,13 +3,13 @@
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
 from structlog.contextvars import bound_contextvars
 
-from fedcore.errors import DataUnavailableError, NotFoundError, SpecificationError, StaleLeaseError
+from fedcore.errors import DataUnavailableError, NotFoundError, SpecificationError, StaleLeaseError, StorageError
 from fedcore.experiment import Simulation
 from fedcore.report import RoundReport
 from fedcore.settings import Settings
@@ -19,10 +19,8 @@ from fedcore.tracing import span
 from workers.checkpoints import Checkpoints
 from workers.heartbeat import Lease
 from workers.outcome import model_bytes, model_key, provenance
+from workers.patience import patiently
 from workers.simulations import Simulations
-
-_RETRY_S = 0.5
-"""How often a write is tried again while the database is away."""
 
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
@@ -51,7 +49,7 @@ class Member:
         """`left`: the run is no longer in this worker's hands."""
         self.reports: list[RoundReport] = []
         """The rounds since the last commit."""
-        self._resources, self._checkpoints = resources, Checkpoints.of(resources.storage, lease.claim)
+        self._resources, self._checkpoints = resources, Checkpoints(resources.storage, lease.claim)
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
@@ -64,8 +62,12 @@ class Member:
                 log.warning("%s", error)
                 self._leave()
                 self._sweep()
-            except (SpecificationError, DataUnavailableError) as error:
+            except SpecificationError as error:
                 self._fail(str(error), max_attempts=1)
+            except (DataUnavailableError, StorageError) as error:
+                # The files may come back, or another worker may have them.
+                log.warning("run %s is let go of: %s", claim.run_id, error)
+                self._fail(str(error), max_attempts=self._resources.settings.attempts)
             except UNAVAILABLE as error:
                 log.error("run %s is left to its lease, the database is away: %s", claim.run_id, error)  # noqa: TRY400 - expected
                 self.left = True
@@ -76,10 +78,14 @@ class Member:
     def load(self) -> None:
         """Stand after the last committed round; rounds that come after the newest readable checkpoint are played again."""
         self.reports.clear()
-        self.simulation = self._resources.simulations.at(self.lease.claim, self._checkpoints)
+        self.simulation = self._stored(self._restored)
         while self.simulation.round < self.lease.claim.done:
             self.simulation.advance()
             self._check_lease()
+
+    def _restored(self) -> Simulation:
+        self._checkpoints.look()
+        return self._resources.simulations.at(self.lease.claim, self._checkpoints)
 
     def reload(self) -> None:
         """As `load`, where the simulation's state is in doubt."""
@@ -100,7 +106,8 @@ class Member:
             )
 
         with span("commit", rounds=len(reports)):
-            key = self._checkpoints.save(self.simulation)
+            state = self.simulation.checkpoint()
+            key = self._stored(lambda: self._checkpoints.save(self.simulation.round, state))
             try:
                 control = self._persist(write)
             except StaleLeaseError:
@@ -122,7 +129,8 @@ class Member:
     def finish(self) -> None:
         """The run has played its last round."""
         claim, simulation, key = self.lease.claim, self.simulation, model_key(self.lease.claim)
-        self._resources.storage.put(key, model_bytes(simulation, claim))
+        model = model_bytes(simulation, claim)
+        self._stored(lambda: self._resources.storage.put(key, model))
         made_with = provenance(simulation, self._resources.device)
         diverged_round = simulation.round if simulation.diverged else None
         self._leave()
@@ -140,17 +148,17 @@ class Member:
 
     def _persist(self, write: Callable[[Session, bool], Result]) -> Result:
         """`write` in a transaction, again while the database is away; it is told when an earlier try may have gone through."""
-        give_up, again = time.monotonic() + self._resources.settings.retry_seconds, False
-        while True:
-            try:
-                with self._resources.database.transaction() as session:
-                    return write(session, again)
-            except UNAVAILABLE as error:
-                if time.monotonic() > give_up:
-                    raise
-                log.warning("run %s waits for the database: %s", self.lease.claim.run_id, error)
-            again = True
-            time.sleep(_RETRY_S)
+
+        def transact(again: bool) -> Result:
+            with self._resources.database.transaction() as session:
+                return write(session, again)
+
+        return patiently(transact, self._resources.settings.retry_seconds)
+
+    def _stored(self, act: Callable[[], Result]) -> Result:
+        """What `act` makes of the storage, again while that is away; not if the run is wanted elsewhere, or the worker is to end."""
+        given_up = lambda: self.lease.interrupted or self._resources.stopping()  # noqa: E731 - one expression
+        return patiently(lambda _: act(), self._resources.settings.retry_seconds, given_up)
 
     def _fail(self, error: str, max_attempts: int) -> None:
         self._leave()
@@ -167,4 +175,5 @@ class Member:
             with self._resources.database.reading() as session:
                 runs.find(session, run_id)
         except NotFoundError:
-            self._resources.storage.delete_prefix(run_id)
+            with suppress(StorageError):
+                self._resources.storage.delete_prefix(run_id)

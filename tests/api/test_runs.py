@@ -96,6 +96,16 @@ def test_a_file_that_is_not_there_yet_is_not_found(http: httpx.Client, file: str
     assert run["id"] in answer.json()["detail"]
 
 
+def test_a_file_that_the_storage_does_not_give_is_worth_another_try(http: httpx.Client, rows: Database, settings: Settings) -> None:
+    (run,) = _runs(http, submit(http))
+    held = commit(rows, claim(rows), [report(1)])
+    assert held.checkpoint is not None
+    open_storage(settings.storage).put(f"{held.checkpoint}/a folder", b"where a file should be")
+    answer = http.get(f"/v1/runs/{run['id']}/checkpoint")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "10")
+    assert "storage" in answer.json()["detail"]
+
+
 def test_a_file_that_somebody_removed_is_not_found(http: httpx.Client, rows: Database) -> None:
     submit(http)
     (held,) = write(rows, lambda _: [report(1)], 1)

@@ -136,7 +136,7 @@ def test_one_that_fails_fails_alone(embedded: Site) -> None:
         folder.rename(folder.with_suffix(".away"))
         folder.write_text("a file where a folder should be")
 
-    work(embedded.with_settings(attempts=1), break_storage)
+    work(embedded.with_settings(attempts=1, retry_seconds=0), break_storage)
     failed, *others = embedded.runs(experiment)
     assert failed.status is Status.FAILED
     assert failed.error is not None

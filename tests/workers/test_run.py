@@ -90,13 +90,13 @@ def test_a_diverged_run_is_a_result_and_says_in_which_round(embedded: Site) -> N
     assert len(embedded.rows(run.id)) == run.done < ROUNDS
 
 
-def test_a_run_that_nobody_can_carry_out_fails_at_once_and_says_what_is_missing(embedded: Site) -> None:
+def test_a_run_whose_data_stay_away_fails_and_says_what_is_missing(embedded: Site) -> None:
     document = merged(EXPERIMENT, {"problem": {"dataset": {"kind": "mnist"}, "partition": {"kind": "iid", "clients": 10}}})
     experiment = embedded.submit(document, nudge=False)
     with embedded.with_settings(data_dir=embedded.folder / "nothing").runner() as runner:
         runner.work()
     run = embedded.run(experiment)
-    assert (run.status, run.fence, run.attempts) == (Status.FAILED, 1, 1)
+    assert (run.status, run.fence, run.attempts) == (Status.FAILED, 3, 3)
     assert run.error is not None
     assert "FEDQ_DATA_DIR" in run.error
 
@@ -107,7 +107,7 @@ def test_a_fault_that_passes_costs_an_attempt_and_one_that_stays_fails_the_run(e
     done = embedded.run(experiment).done
     (embedded.folder / "storage").rename(embedded.folder / "elsewhere")
     (embedded.folder / "storage").write_text("a file where a folder should be")
-    with embedded.with_settings(attempts=2).runner() as runner:
+    with embedded.with_settings(attempts=2, retry_seconds=0).runner() as runner:
         runner.work()
     run = embedded.run(experiment)
     assert (run.status, run.attempts, run.done) == (Status.FAILED, 2, done)

@@ -1,0 +1,191 @@
+"""Disks that are full and stores that fail: a worker waits, or lets go of the run with a reason, and no row and no bit is lost."""
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count, cycle
+
+import pytest
+
+from fedcore.experiment import Simulation
+from fedcore.store import Status, experiments, runs
+from fedcore.store.claim import Claim
+from tests.documents import merged, specification
+from tests.support import faulty
+from tests.support.faulty import FaultyFileSystem
+from tests.workers.site import EXPERIMENT, Site, assert_undisturbed
+from workers.checkpoints import Checkpoints
+
+SHORT = merged(EXPERIMENT, {"rounds": 12})
+FULL_BYTES = 20_000
+"""Files may be this large on a full disk: a log's are smaller, a checkpoint's larger."""
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tries follow one another at once, and slices are short."""
+    monkeypatch.setattr("workers.patience._AGAIN_S", 0.001)
+    monkeypatch.setattr("workers.turn.SAVING_SHARE", 1e6)
+
+
+@pytest.fixture
+def store(embedded: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """A site whose storage is an object store that goes wrong when told to."""
+    for name, value in (("store", {}), ("pseudo_dirs", [""]), ("on_write", FaultyFileSystem.on_write), ("away", False)):
+        monkeypatch.setattr(FaultyFileSystem, name, value)
+    return embedded.with_settings(storage_url="faulty://bucket", slice_seconds=0.001)
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """The system refuses this process all but small files."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (FULL_BYTES, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def work(site: Site) -> None:
+    """Play what waits, in this process."""
+    with site.runner() as runner:
+        runner.work()
+
+
+def faults(path_has: str, *kinds: faulty.Fault | None) -> None:
+    """From now on these happen in turn to the writes of paths that have `path_has` in them."""
+    coming = cycle(kinds)
+    FaultyFileSystem.on_write = lambda path: next(coming) if path_has in path else None
+
+
+def test_a_store_that_fails_again_and_again_loses_nothing_and_costs_no_attempt(store: Site) -> None:
+    experiment = store.submit(SHORT, nudge=False)
+    faults("", None, faulty.refused, faulty.timed_out, None, faulty.broken_off, faulty.half_written)
+    work(store)
+    run = store.run(experiment)
+    assert_undisturbed(store, run)
+    assert run.fence == 1
+    assert len(store.storage.keys(run.id)) == 3, "two checkpoints and the model"
+
+
+@pytest.mark.parametrize("site", [("postgresql", "redis")], indirect=True, ids=["production"])
+def test_a_disk_that_is_full_is_waited_for_and_named_where_it_stays_so(site: Site) -> None:
+    experiment, asked = site.submit(SHORT, nudge=False), count()
+    site = site.with_settings(slice_seconds=0.001)
+
+    def freed() -> bool:
+        """Asked between rounds, and by a worker that waits: some space is freed after a while."""
+        if next(asked) == 5:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+        return site.run(experiment).done >= 8
+
+    with full_disk(), site.runner(stopping=freed) as runner:
+        runner.work()
+    handed_back = site.run(experiment)
+    assert (handed_back.status, handed_back.fence, handed_back.error) == (Status.QUEUED, 1, None)
+    with full_disk():
+        work(site.with_settings(attempts=2, retry_seconds=0))
+    failed = site.run(experiment)
+    assert (failed.status, failed.done, failed.attempts) == (Status.FAILED, handed_back.done, 2)
+    assert failed.error is not None
+    assert failed.error.startswith("the storage is full: ")
+    assert not list((site.folder / "storage").rglob(".*")), "what was written in part keeps the disk full"
+    with site.database.transaction() as session:
+        experiments.retry(session, experiment)
+    work(site)
+    assert_undisturbed(site, site.run(experiment))
+
+
+def test_a_model_that_cannot_be_stored_fails_a_run_that_keeps_its_rounds_and_ends_when_retried(store: Site) -> None:
+    experiment = store.submit(SHORT, nudge=False)
+    faults("model-", faulty.refused)
+    work(store.with_settings(attempts=2, retry_seconds=0))
+    failed = store.run(experiment)
+    assert (failed.status, failed.done, failed.model) == (Status.FAILED, SHORT["rounds"], None)
+    assert failed.error is not None
+    assert "the storage failed" in failed.error
+    assert "model-" in failed.error
+    faults("model-", faulty.refused, faulty.half_written, None)
+    with store.database.transaction() as session:
+        experiments.retry(session, experiment)
+    work(store)
+    assert_undisturbed(store, store.run(experiment))
+
+
+def test_a_store_that_is_away_when_a_run_is_taken_up_sends_it_back_and_not_to_its_start(store: Site) -> None:
+    experiment = store.submit(SHORT, nudge=False)
+    with store.runner(stopping=lambda: store.run(experiment).done >= 5) as runner:
+        runner.work()
+    done = store.run(experiment).done
+    FaultyFileSystem.away = True
+    work(store.with_settings(attempts=2, retry_seconds=0))
+    failed = store.run(experiment)
+    assert (failed.status, failed.done, failed.fence) == (Status.FAILED, done, 3)
+    assert "could not be listed" in (failed.error or "")
+    FaultyFileSystem.away = False
+    with store.database.transaction() as session:
+        experiments.retry(session, experiment)
+    work(store)
+    assert_undisturbed(store, store.run(experiment))
+
+
+def test_a_user_need_not_wait_for_the_storage(store: Site) -> None:
+    """A run that is paused while its worker waits for a store is paused, and goes on later."""
+    experiment = store.submit(SHORT, nudge=False)
+
+    def paused(_path: str) -> faulty.Fault | None:
+        with store.database.transaction() as session:
+            experiments.pause(session, experiment)
+        return faulty.refused
+
+    FaultyFileSystem.on_write = paused
+    work(store.with_settings(lease_seconds=0.3, retry_seconds=3_600))
+    run = store.run(experiment)
+    assert (run.status, run.done) == (Status.PAUSED, 0)
+    assert "503 Slow Down" in (run.error or "")
+
+
+def test_old_checkpoints_that_could_not_be_removed_are_removed_later(store: Site) -> None:
+    held = _held(store)
+    checkpoints = Checkpoints(store.storage, held)
+    for number in range(1, 6):
+        key = checkpoints.save(number, b"state")
+        FaultyFileSystem.away = number in (3, 4)
+        checkpoints.keep(key)
+        checkpoints.drop(f"{held.run_id}/99-1.safetensors")
+        FaultyFileSystem.away = False
+    assert store.storage.keys(held.run_id) == [f"{held.run_id}/{number}-1.safetensors" for number in (4, 5)]
+
+
+@pytest.mark.parametrize("cut", [0, 100, -1])
+def test_of_two_checkpoints_that_are_kept_none_is_a_damaged_one(store: Site, cut: int) -> None:
+    held, played = _held(store), Simulation(specification(SHORT), seed=0)
+    checkpoints, keys, states = Checkpoints(store.storage, held), list[str](), list[bytes]()
+    for number in (1, 2):
+        played.advance()
+        states.append(played.checkpoint())
+        keys.append(checkpoints.save(number, states[-1]))
+        checkpoints.keep(keys[-1])
+    store.storage.put(keys[1], states[1][:cut])
+    later = Checkpoints(store.storage, held.at(2, keys[1]))
+    later.look()
+    restored = Simulation(specification(SHORT), seed=0)
+    later.restore(restored)
+    assert restored.round == 1
+    for _ in (2, 3):
+        restored.advance()
+    newest = later.save(3, restored.checkpoint())
+    later.keep(newest)
+    assert store.storage.keys(held.run_id) == [keys[0], newest]
+    played.advance()
+    assert restored.checkpoint() == played.checkpoint()
+
+
+def _held(site: Site) -> Claim:
+    """A run in somebody's hands."""
+    site.submit(SHORT, nudge=False)
+    with site.database.transaction() as session:
+        held = runs.claim(session, "worker-1", ["default"], 60.0)
+    assert held is not None
+    return held
