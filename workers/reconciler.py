@@ -31,7 +31,7 @@ def main() -> None:
         signal.signal(signum, lambda *_: ended.set())
     configured = settings()
     configure(configured, "reconciler")
-    database = open_database(configured.database)
+    database = open_database(configured.database, idle_s=configured.lease_seconds)
     while not ended.wait(PERIOD_S):
         try:
             reconcile(database, configured)

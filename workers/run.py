@@ -41,7 +41,8 @@ def open_runner(configured: Settings, worker_id: str, stopping: Callable[[], boo
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.empty((), device=device)  # raises now, not in every run, where there is no such device
-    database = open_database(configured.database)
+    # A worker that is silent in a transaction for as long as its lease, its machine gone perhaps, has lost its runs: they are set free.
+    database = open_database(configured.database, idle_s=configured.lease_seconds)
     identity = Identity(worker_id, socket.gethostname(), os.getpid(), configured.queues, device)
     storage = open_storage(configured.storage)
     simulations = Simulations(device, configured.data_dir.expanduser(), StoredShelf(storage))

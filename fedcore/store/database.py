@@ -13,7 +13,8 @@ from sqlalchemy.orm import Session
 
 BUSY_TIMEOUT_MS = 10_000
 LOCK_TIMEOUT_MS = 10_000
-IDLE_TIMEOUT_MS = 60_000
+IDLE_S = 60.0
+"""PostgreSQL ends a transaction whose process has said nothing for so long, and frees what it has locked."""
 UNAVAILABLE = (InterfaceError, InternalError, OperationalError, PoolTimeoutError)
 """What is raised while the database is away, keeps a lock for too long, or has given up a frozen process: the same may work later."""
 
@@ -21,8 +22,8 @@ UNAVAILABLE = (InterfaceError, InternalError, OperationalError, PoolTimeoutError
 class Database:
     """A database by URL. It connects on first use, so make that use after a fork, not before."""
 
-    def __init__(self, url: str) -> None:
-        self.url = canonical(url)
+    def __init__(self, url: str, idle_s: float = IDLE_S) -> None:
+        self.url, self._idle_s = canonical(url), idle_s
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
@@ -47,7 +48,7 @@ class Database:
 
     @cached_property
     def _engine(self) -> Engine:
-        return engine(self.url)
+        return engine(self.url, self._idle_s)
 
     @cached_property
     def _snapshots(self) -> Engine:
@@ -56,9 +57,9 @@ class Database:
         return self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
 
-def open_database(url: str) -> Database:
-    """The database at `url`: `sqlite:///path` or `postgresql://...`."""
-    return Database(url)
+def open_database(url: str, idle_s: float = IDLE_S) -> Database:
+    """The database at `url`: `sqlite:///path` or `postgresql://...`; PostgreSQL ends transactions that are silent for `idle_s` seconds."""
+    return Database(url, idle_s)
 
 
 def canonical(url: str) -> URL:
@@ -73,14 +74,14 @@ def canonical(url: str) -> URL:
             raise ValueError(f"FedQ keeps its state in sqlite or postgresql, not {other}: {parsed.render_as_string()}")
 
 
-def engine(url: URL) -> Engine:
+def engine(url: URL, idle_s: float = IDLE_S) -> Engine:
     """An engine with the safeguards of its database."""
-    return _sqlite(url) if url.get_backend_name() == "sqlite" else _postgresql(url)
+    return _sqlite(url) if url.get_backend_name() == "sqlite" else _postgresql(url, idle_s)
 
 
 # Parameters are hidden: the text of an error, which is logged, says which statement failed and not what was to be written.
-def _postgresql(url: URL) -> Engine:
-    options = {"lock_timeout": LOCK_TIMEOUT_MS, "idle_in_transaction_session_timeout": IDLE_TIMEOUT_MS, "timezone": "UTC"}
+def _postgresql(url: URL, idle_s: float) -> Engine:
+    options = {"lock_timeout": LOCK_TIMEOUT_MS, "idle_in_transaction_session_timeout": round(1_000 * idle_s), "timezone": "UTC"}
     arguments = {
         "connect_timeout": 5,
         "keepalives_idle": 15,

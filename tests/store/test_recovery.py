@@ -1,11 +1,13 @@
 """Runs whose worker is gone, and runs that no worker was told of."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 
 import pytest
 
-from fedcore.store import Database, Request, Status, experiments, recovery, runs
+from fedcore.store import UNAVAILABLE, Database, Request, Status, experiments, open_database, recovery, runs
 from tests.store.acts import ATTEMPTS, claim, commit, lose, on_postgresql, read, status_of, submit, the_run, the_runs, write
+from tests.support.polling import eventually
 
 
 def wake(database: Database, older_than_s: float = 60.0, limit: int = 100) -> list[str]:
@@ -147,3 +149,12 @@ def test_reconcilers_do_not_wait_for_each_other(database: Database) -> None:
     with database.transaction() as session:
         assert [run.run_id for run in recovery.wakeable(session, 60.0, 1)] == [first]
         assert wake(database) == [second]
+
+
+@on_postgresql
+def test_a_run_that_a_silent_transaction_has_locked_is_soon_free(database: Database, database_url: str) -> None:
+    submit(database)
+    held = claim(database, lease_s=-1)
+    with closing(open_database(database_url, idle_s=0.2)) as silent, suppress(*UNAVAILABLE), silent.transaction() as session:
+        runs.renew(session, held, -1)
+        eventually(lambda: lose(database) == [held.run_id], timeout_s=60)

@@ -27,6 +27,12 @@ def embedded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     yield from _site(request, tmp_path, "sqlite", "valkey")
 
 
+@pytest.fixture
+def production(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    """A site as a production has it."""
+    yield from _site(request, tmp_path, "postgresql", "redis")
+
+
 def _site(request: pytest.FixtureRequest, tmp_path: Path, database_kind: str, broker_kind: str) -> Iterator[Site]:
     database_url: str = request.getfixturevalue(f"{database_kind}_url")
     broker_url: str = request.getfixturevalue(f"{broker_kind}_url")

@@ -1,0 +1,94 @@
+"""A database that breaks off, is away, or is locked by others costs a run time, and nothing else."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from threading import Event, Thread
+
+import psycopg
+import pytest
+from sqlalchemy import URL
+
+from fedcore.store import database
+from tests.documents import merged
+from tests.support.polling import eventually
+from tests.workers.site import END_S, EXPERIMENT, Site, assert_undisturbed
+
+SHORT = merged(EXPERIMENT, {"rounds": 40})
+CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()"
+HELD_UP = "SELECT pid FROM pg_locks WHERE relation = 'round'::regclass AND NOT granted"
+
+
+@contextmanager
+def working(site: Site) -> Iterator[None]:
+    """A worker in this process that looks for work again and again, as if it were nudged."""
+    ended = Event()
+
+    def work() -> None:
+        with site.with_settings(lease_seconds=60, slice_seconds=0.001).runner() as runner:
+            while not ended.wait(0.05):
+                runner.work()
+
+    thread = Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def at_the_server(url: URL) -> psycopg.Connection:
+    """A connection of an administrator to the database of the site, or to the one beside it."""
+    return psycopg.connect(url.set(drivername="postgresql").render_as_string(hide_password=False), autocommit=True)
+
+
+def test_connections_cut_in_the_middle_of_a_commit_lose_and_repeat_nothing(production: Site) -> None:
+    site = production
+    with working(site), closing(at_the_server(site.database.url)) as server:
+        experiment = site.submit(SHORT, nudge=False)
+        for done in (3, 6, 9):
+            site.in_the_middle(experiment, done)
+            with server.transaction():
+                # Whoever commits a slice now has written to the run, and waits here to write its rounds.
+                server.execute("LOCK TABLE round IN SHARE MODE")
+                (pid,) = eventually(lambda: server.execute(HELD_UP).fetchone(), timeout_s=END_S)
+                server.execute("SELECT pg_terminate_backend(%s)", (pid,))
+        (run,) = site.ended(experiment)
+    assert_undisturbed(site, run)
+    assert run.fence == 1
+
+
+def test_a_server_that_is_away_for_a_while_is_waited_for(production: Site, caplog: pytest.LogCaptureFixture) -> None:
+    site = production
+    beside, name = at_the_server(site.database.url.set(database="postgres")), site.database.url.database
+
+    def waits() -> bool:
+        beside.execute(CUT, (name,))
+        return "waits for the database" in caplog.text
+
+    with working(site), closing(beside):
+        experiment = site.submit(SHORT, nudge=False)
+        site.in_the_middle(experiment, 3)
+        beside.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
+        try:
+            eventually(waits, timeout_s=END_S)
+        finally:
+            beside.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
+        (run,) = site.ended(experiment)
+    assert_undisturbed(site, run)
+    assert run.fence == 1
+
+
+def test_a_file_that_another_process_keeps_locked_is_waited_for(
+    embedded: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(database, "BUSY_TIMEOUT_MS", 100)
+    with working(embedded), closing(sqlite3.connect(str(embedded.database.url.database), timeout=60, isolation_level=None)) as other:
+        experiment = embedded.submit(SHORT, nudge=False)
+        embedded.in_the_middle(experiment, 3)
+        other.execute("BEGIN IMMEDIATE")
+        eventually(lambda: "waits for the database" in caplog.text, timeout_s=END_S)
+        other.rollback()
+        (run,) = embedded.ended(experiment)
+    assert_undisturbed(embedded, run)
