@@ -7,9 +7,18 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 PR_SET_PDEATHSIG = 1
+STOP_S = 30.0
+
+
+class Child(Protocol):
+    """A process that can be ended."""
+
+    def send_signal(self, sig: int, /) -> None: ...
+    def wait(self, timeout: float | None = None, /) -> int: ...
+    def kill(self) -> None: ...
 
 
 @contextmanager
@@ -24,26 +33,29 @@ def served(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C is for the tests; they stop the server
-            preexec_fn=_dies_with_parent(stop),  # noqa: PLW1509 - it makes one system call
+            preexec_fn=dying_with_parent(stop),  # noqa: PLW1509 - it makes one system call
             **options,
         )
-    try:
+    with ended(child, stop):
         yield child
-    finally:
-        _end(child, stop)
 
 
-def _end(child: subprocess.Popen[bytes], stop: signal.Signals) -> None:
-    child.send_signal(stop)
+@contextmanager
+def ended(child: Child, stop: signal.Signals = signal.SIGTERM) -> Iterator[None]:
+    """At the end `child` is asked to `stop`, and killed when it does not."""
     try:
-        child.wait(10)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
+        yield
+    finally:
+        child.send_signal(stop)
+        try:
+            child.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
 
 
-def _dies_with_parent(stop: signal.Signals) -> Callable[[], None] | None:
-    """What the child runs first: the kernel is to send it `stop` when the tests are gone, even by kill -9."""
+def dying_with_parent(stop: signal.Signals) -> Callable[[], object] | None:
+    """What a child runs first: the kernel is to send it `stop` when its parent is gone, even by kill -9."""
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None).prctl

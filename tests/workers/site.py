@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
@@ -23,16 +21,25 @@ from fedcore.storage import Storage, open_storage
 from fedcore.store import ENDED, Database, Status, experiments, rounds, runs, workers
 from fedcore.store.tables import RoundRecord, RunRecord
 from tests.documents import SYNTHETIC, merged
+from tests.support.forks import Forked, forked
 from tests.support.freezing import Locks, wait_until_still
 from tests.support.polling import eventually
-from tests.support.processes import served
+from tests.workers.leashed import LEASH
 from workers.app import wake
 from workers.run import Runner, open_runner
 
 EXPERIMENT = merged(
-    SYNTHETIC, {"name": "a second or two of work", "rounds": 250, "algorithm": {"kind": "scaffold"}, "execution": {"engine": "vectorised"}}
+    SYNTHETIC,
+    {
+        "name": "rounds to be disturbed in",
+        "rounds": 120,
+        "algorithm": {"kind": "scaffold"},
+        "local": {"epochs": None, "steps": 2},
+        "execution": {"engine": "vectorised"},
+    },
 )
-"""Long enough to be disturbed in the middle, since not by the fastest engine; its clients and its server remember from round to round."""
+"""Half a second of work; its clients and its server remember from round to round."""
+MIDDLE = 20
 END_S = 60.0
 
 
@@ -63,13 +70,14 @@ class Site:
         return experiment.id
 
     @contextmanager
-    def running(self, *, count: int = 1, reconciler: bool = True) -> Iterator[list[subprocess.Popen[bytes]]]:
-        """`count` worker processes that have reported for duty, and a reconciler."""
+    def running(self, *, count: int = 1, reconciler: bool = True) -> Iterator[list[Forked]]:
+        """`count` worker processes that have reported for duty, on a leash (see `tests.workers.leashed`), and a reconciler."""
+        self._let_go(MIDDLE)
         with ExitStack() as stack:
             if reconciler:
                 stack.enter_context(self._process("workers.reconciler", "reconciler.log"))
             present = len(self.workers())
-            started = [stack.enter_context(self._process("workers.worker", f"worker-{index}.log")) for index in range(count)]
+            started = [stack.enter_context(self._process("tests.workers.leashed", f"worker-{index}.log")) for index in range(count)]
             eventually(lambda: len(self.workers()) >= present + count, timeout_s=END_S)
             yield started
 
@@ -93,15 +101,17 @@ class Site:
         with self.database.reading() as session:
             return rounds.after(session, run_id, limit=10_000)
 
-    def in_the_middle(self, experiment_id: str, after: int = 20) -> RunRecord:
+    def in_the_middle(self, experiment_id: str, after: int = MIDDLE) -> RunRecord:
         """Wait until some rounds are committed, and then some more are under way; returns the run."""
+        self._let_go(after)
         eventually(lambda: self.run(experiment_id).done >= after, timeout_s=END_S)
         run = self.run(experiment_id)
         assert run.status is Status.RUNNING, f"the run was over before it could be disturbed: {run.status}"
         return run
 
     def ended(self, experiment_id: str) -> Sequence[RunRecord]:
-        """Wait for the end of all runs of an experiment."""
+        """Let the workers off the leash, and wait for the end of all runs of an experiment."""
+        self._let_go(1_000_000)
 
         def look() -> Sequence[RunRecord]:
             found = self.runs(experiment_id)
@@ -147,9 +157,15 @@ class Site:
         finally:
             opened.close()
 
+    def _let_go(self, rounds: int) -> None:
+        """Let the workers play so many rounds at full speed."""
+        partial = self.folder / f"{LEASH}.partial"
+        partial.write_text(str(rounds))
+        partial.replace(self.folder / LEASH)
+
     @contextmanager
-    def _process(self, module: str, log: str) -> Iterator[subprocess.Popen[bytes]]:
-        with served([sys.executable, "-m", module], self.folder / log, env=self.environment, cwd=self.folder) as process:
+    def _process(self, module: str, log: str) -> Iterator[Forked]:
+        with forked(module, self.folder / log, environment=self.environment, folder=self.folder) as process:
             yield process
 
 

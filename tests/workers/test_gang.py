@@ -16,18 +16,12 @@ from fedcore.store import Request, Status, lifecycle, recovery
 from fedcore.store.tables import RunRecord
 from tests.documents import merged
 from tests.support.polling import eventually
-from tests.workers.site import EXPERIMENT, Site
+from tests.workers.site import END_S, EXPERIMENT, MIDDLE, Site
 from workers.app import wake
 
 SEEDS = [0, 1, 2]
 ROUNDS = 12
 GANG = merged(EXPERIMENT, {"rounds": ROUNDS, "seeds": SEEDS, "local": {"epochs": None, "steps": 3}, "evaluation": {"every": 6}})
-
-
-@pytest.fixture(autouse=True)
-def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a round or two, whatever saving costs."""
-    monkeypatch.setattr("workers.turn.SAVING_SHARE", 1e6)
 
 
 @cache
@@ -159,14 +153,14 @@ def test_runs_that_fail_together_go_on_apart(embedded: Site, monkeypatch: pytest
 
 @pytest.mark.slow
 def test_a_worker_killed_in_the_middle_of_a_gang_is_replaced(site: Site) -> None:
-    rounds = 400
+    rounds = 100
     with site.running():
         experiment = site.submit(merged(GANG, {"rounds": rounds}))
-        eventually(lambda: all(run.done >= 20 for run in site.runs(experiment)), timeout_s=60)
+        eventually(lambda: all(run.done >= MIDDLE for run in site.runs(experiment)), timeout_s=END_S)
         before = site.runs(experiment)
         assert {run.status for run in before} == {Status.RUNNING}
         site.send(before[0], signal.SIGKILL)
-        eventually(lambda: any(run.fence > 1 for run in site.runs(experiment)), timeout_s=30)
+        eventually(lambda: any(run.fence > 1 for run in site.runs(experiment)), timeout_s=END_S)
         wake("default", site.broker_url)
         runs = site.ended(experiment)
     assert_each_as_alone(site, runs, rounds)

@@ -12,7 +12,7 @@ ROUNDS = EXPERIMENT["rounds"]
 
 def test_a_run_that_is_handed_back_again_and_again_goes_on_each_time(site: Site) -> None:
     experiment = site.submit(nudge=False)
-    for stop in (1, 2, 50, 100):
+    for stop in (1, 2, 10, 30):
         _work_until(site, experiment, stop)
         handed_back = site.run(experiment)
         assert handed_back.status is Status.QUEUED
@@ -39,7 +39,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(embedded: Site, 
 
 def test_a_run_with_no_readable_checkpoint_is_played_again_from_the_start_to_the_same_bits(embedded: Site) -> None:
     experiment = embedded.submit(nudge=False)
-    _work_until(embedded, experiment, 50)
+    _work_until(embedded, experiment, 20)
     embedded.storage.delete_prefix(embedded.run(experiment).id)
     with embedded.runner() as runner:
         runner.work()
@@ -63,7 +63,7 @@ def test_a_run_goes_on_with_the_engine_that_its_first_slice_recorded(embedded: S
 
 def test_two_checkpoints_of_a_run_are_kept(embedded: Site) -> None:
     experiment = embedded.submit(nudge=False)
-    for stop in (1, 10, 50):
+    for stop in (1, 5, 10):
         _work_until(embedded, experiment, stop)
     run = embedded.run(experiment)
     assert len(kept := embedded.storage.keys(run.id)) == 2
