@@ -14,6 +14,7 @@ from api import (
     catalog,
     claims,
     datasets,
+    deliveries,
     events,
     experiments,
     health,
@@ -27,10 +28,12 @@ from api import (
     problems,
     results,
     runs,
+    webhooks,
 )
 from api.auth import Doorkeeper
 from api.deeds import Refusals
 from api.feed import Feed
+from api.probes import Prober
 from api.rates import Rates
 from api.shields import Shields
 from api.wakeups import Waker
@@ -41,6 +44,8 @@ from fedcore.settings import settings as process_settings
 from fedcore.storage import open_storage
 from fedcore.store import open_database
 
+KEYED = (experiments, lifecycle, runs, results, claims, events, datasets, presets, catalog, operations, webhooks, deliveries, keys, audits)
+"""What needs a key."""
 DESCRIPTION = """
 Runs federated-learning experiments. An **experiment** is one submitted specification; an **arm** is one point of its sweep; a **run** is
 one arm with one seed; a **round** is one communication round of a run. Arms that share a seed see the same cohorts, stragglers and
@@ -73,8 +78,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.feed = Feed(app.state.database)
     app.state.metrics = metrics.Metrics()
     app.state.upload_gate = CapacityLimiter(1)
+    app.state.prober = Prober()
     app.state.waker = Waker(settings.broker)
-    for module in (experiments, lifecycle, runs, results, claims, events, datasets, presets, catalog, operations, keys, audits):
+    for module in KEYED:
         app.include_router(module.router, responses=problems.responses(401, 403, 429, 500, 503))
     for module in (health, metrics):
         app.include_router(module.router, responses=problems.responses(500, 503))

@@ -16,7 +16,7 @@ from fedcore.store.tables import WorkerRecord
 
 def families(census: Census) -> list[Metric]:
     """What the database knows."""
-    return [_up(1), _software(), *_runs(census.groups), *_workers(census.workers), *_totals(census.totals)]
+    return [_up(1), _software(), *_runs(census.groups), *_workers(census.workers), *_totals(census.totals), *_webhooks(census)]
 
 
 def away() -> list[Metric]:
@@ -61,6 +61,16 @@ def _totals(totals: dict[str, float]) -> Iterable[Metric]:
     bounds = [*map(str, tally.SLICE_BOUNDS_S[:-1]), "+Inf"]
     slices, seconds = list(zip(bounds, counts, strict=True)), totals.get(tally.SLICE_SECONDS, 0)
     yield HistogramMetricFamily("fedq_slice_seconds", "Slices by the seconds that their rounds took.", slices, seconds)
+
+
+def _webhooks(census: Census) -> Iterable[Metric]:
+    yield GaugeMetricFamily("fedq_webhook_backlog", "Deliveries that wait to be sent, or to be sent again.", census.backlog.deliveries)
+    yield GaugeMetricFamily("fedq_webhook_backlog_seconds", "How long the oldest of them has waited.", census.backlog.longest_s)
+    attempts = CounterMetricFamily("fedq_webhook_attempts", "Attempts to deliver, by what came of them.", labels=["outcome"])
+    for outcome, name in (("delivered", tally.DELIVERED), ("failed", tally.UNDELIVERED)):
+        attempts.add_metric([outcome], census.totals.get(name, 0))
+    yield attempts
+    yield CounterMetricFamily("fedq_webhook_given_up", "Deliveries that were given up.", census.totals.get(tally.GIVEN_UP, 0))
 
 
 def _gauge(name: str, text: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], float]]) -> Metric:

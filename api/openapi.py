@@ -7,11 +7,20 @@ from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
 from api.examples import examples
-from api.schemas import ExperimentEdit, HeartbeatEvent, KeyRequest, ProblemDetails, RoundEvent, StatusEvent
+from api.schemas import (
+    ExperimentEdit,
+    HeartbeatEvent,
+    KeyRequest,
+    ProblemDetails,
+    RoundEvent,
+    StatusEvent,
+    WebhookEdit,
+    WebhookRequest,
+)
 from api.submissions import PresetSubmission
 from fedcore.spec import ExperimentSpec
 
-BODIES = (ExperimentSpec, PresetSubmission, ExperimentEdit, KeyRequest)
+BODIES = (ExperimentSpec, PresetSubmission, ExperimentEdit, KeyRequest, WebhookRequest, WebhookEdit)
 ANSWERS = (ProblemDetails, RoundEvent, StatusEvent, HeartbeatEvent)
 FOREIGN = ("HTTPValidationError", "ValidationError")
 """FastAPI's own shapes of errors, which nothing here answers with."""

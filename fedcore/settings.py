@@ -4,7 +4,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field, IPvAnyNetwork, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from fedcore.errors import SettingsError
@@ -88,6 +88,16 @@ class Settings(BaseSettings):
     """Requests a second that an API key may send in the long run; 0: as many as it likes."""
     rate_burst: Annotated[int, Field(ge=1)] = 1_000
     """Requests that an API key may send at once."""
+    webhooks_max: Annotated[int, Field(ge=0)] = 20
+    """Webhooks that an owner may have; 0: none."""
+    webhook_networks: Annotated[tuple[IPvAnyNetwork, ...], NoDecode, BeforeValidator(_split)] = ()
+    """Networks that webhooks may reach although they are not public, separated by commas: `127.0.0.0/8,10.1.2.0/24`. Absent: none."""
+    webhook_http: bool = False
+    """Whether webhooks may be sent by plain HTTP, which anybody on the way can read."""
+    webhook_timeout_seconds: Seconds = 10.0
+    """A receiver that has not answered by then is tried again later."""
+    webhook_retention_days: Seconds = 30.0
+    """What was delivered, or given up, is remembered for so long."""
     url: str = "http://127.0.0.1:8642"
     """The service that the client and the command line talk to."""
     api_key: str | None = None

@@ -2,7 +2,8 @@
 
     python -m workers.reconciler
 
-Several may run at once; each run is seen to by one of them. While there is none, runs still begin by the nudges of the API.
+Several may run at once; each run is seen to by one of them. While there is none, runs still begin by the nudges of the API. In the same
+process webhooks are sent, on threads of their own.
 """
 
 import signal
@@ -15,6 +16,7 @@ from fedcore.logs import configure
 from fedcore.settings import Settings, settings
 from fedcore.store import UNAVAILABLE, Database, open_database, recovery, workers
 from workers.app import wake
+from workers.sender import sending
 
 PERIOD_S = 1.0
 NUDGE_AGAIN_S = 5.0
@@ -32,11 +34,12 @@ def main() -> None:
     configured = settings()
     configure(configured, "reconciler")
     database = open_database(configured.database, idle_s=configured.lease_seconds)
-    while not ended.wait(PERIOD_S):
-        try:
-            reconcile(database, configured)
-        except UNAVAILABLE as error:
-            log.warning("the database is away: %s", error)
+    with sending(database, configured):
+        while not ended.wait(PERIOD_S):
+            try:
+                reconcile(database, configured)
+            except UNAVAILABLE as error:
+                log.warning("the database is away: %s", error)
 
 
 def reconcile(database: Database, configured: Settings) -> None:

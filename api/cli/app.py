@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import typer
 
-from api.cli import audits, connection, datasets, keys, lifecycle, offers, operations, outcomes, status, submission
+from api.cli import audits, connection, datasets, keys, lifecycle, offers, operations, outcomes, status, submission, webhooks
 from api.cli.backup import backup, restore
 from api.cli.demo import demo
 from api.cli.failures import MEANINGS, ExitCode, code_of, complain, explain
@@ -65,5 +65,6 @@ def _app() -> typer.Typer:
         for command in commands:
             app.command(rich_help_panel=panel)(command)
     app.add_typer(datasets.app(), name="dataset", rich_help_panel="What there is")
+    app.add_typer(webhooks.app(), name="webhook", rich_help_panel="Service")
     app.add_typer(keys.app(), name="key", rich_help_panel="Service")
     return app

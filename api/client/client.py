@@ -17,6 +17,7 @@ from api.client.specification import Specification, body_of
 from api.client.transport import Transport, given, walk
 from api.client.uploads import TIMEOUT_S as UPLOAD_TIMEOUT_S
 from api.client.uploads import Pieces, Upload, file_of, name_of
+from api.client.webhooks import Webhooks
 from api.schemas import (
     AuditEntry,
     AuditPage,
@@ -72,6 +73,8 @@ class Client:
         """
         address = url or settings().url
         self._transport = Transport(address, api_key or settings().api_key or own_key.find(address), retries)
+        self.webhooks = Webhooks(self._transport)
+        """Whom the service tells of changes of its own accord."""
 
     def __enter__(self) -> Self:
         return self

@@ -12,12 +12,14 @@ from api.schemas.operations import Check, Health, QueueDepth, Queues, Readiness,
 from api.schemas.problems import Flaw, ProblemDetails
 from api.schemas.results import ArmResult, Curve, Estimate, MetricResult, Results
 from api.schemas.runs import MetricsPage, RoundRow, Run, RunPage
+from api.schemas.webhooks import Attempt, Delivery, DeliveryPage, NewWebhook, Webhook, WebhookEdit, WebhookPage, WebhookRequest
 
 __all__ = [
     "Answer",
     "ArmPlan",
     "ArmResult",
     "ArmSummary",
+    "Attempt",
     "AuditEntry",
     "AuditPage",
     "Catalog",
@@ -30,6 +32,8 @@ __all__ = [
     "Curve",
     "Dataset",
     "DatasetPage",
+    "Delivery",
+    "DeliveryPage",
     "Estimate",
     "Experiment",
     "ExperimentEdit",
@@ -47,6 +51,7 @@ __all__ = [
     "MetricResult",
     "MetricsPage",
     "NewKey",
+    "NewWebhook",
     "Plan",
     "Preset",
     "PresetList",
@@ -64,6 +69,10 @@ __all__ = [
     "Run",
     "RunPage",
     "StatusEvent",
+    "Webhook",
+    "WebhookEdit",
+    "WebhookPage",
+    "WebhookRequest",
     "Worker",
     "Workers",
 ]

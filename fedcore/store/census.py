@@ -8,8 +8,9 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from fedcore.status import Status
-from fedcore.store import tally, workers
+from fedcore.store import deliveries, tally, workers
 from fedcore.store.clock import now
+from fedcore.store.deliveries import Backlog
 from fedcore.store.tables import RunRecord, WorkerRecord
 
 
@@ -31,11 +32,13 @@ class Census:
     workers: Sequence[WorkerRecord]
     totals: dict[str, float]
     """What was counted in all, by the names of `tally`."""
+    backlog: Backlog
+    """What webhooks are yet to be told."""
 
 
 def take(session: Session, within_s: float) -> Census:
     """The census now; workers are those seen in the last `within_s` seconds."""
-    return Census(_groups(session), workers.alive(session, within_s), tally.totals(session))
+    return Census(_groups(session), workers.alive(session, within_s), tally.totals(session), deliveries.backlog(session))
 
 
 def _groups(session: Session) -> list[Group]:

@@ -16,7 +16,7 @@ from fedcore.store.clock import now
 from fedcore.store.identifier import identifiers
 from fedcore.store.tables import DeliveryRecord as Delivery
 from fedcore.store.tables import Document, ExperimentRecord, RunRecord, WebhookRecord
-from fedcore.webhooks.kinds import Kind
+from fedcore.webhooks.kinds import PING, EventKind
 
 _EXPERIMENT = (
     *(ExperimentRecord.owner, ExperimentRecord.id.label("experiment_id"), ExperimentRecord.name, ExperimentRecord.tags),
@@ -35,7 +35,7 @@ def of_experiments(session: Session, experiment_ids: Sequence[str]) -> None:
     listeners = _listeners(session, select(ExperimentRecord.owner).where(wanted)) if experiment_ids else []
     if listeners:
         rows = session.execute(select(*_EXPERIMENT).where(wanted).order_by(ExperimentRecord.id)).mappings()
-        told = [(Kind.of_experiment(row["status"]), dict(row)) for row in rows]
+        told = [(EventKind.of_experiment(row["status"]), dict(row)) for row in rows]
         _write(session, [order for kind, facts in told for order in _orders(listeners, kind, facts)])
 
 
@@ -45,13 +45,13 @@ def of_runs(session: Session, run_ids: Sequence[str]) -> None:
     listeners = _listeners(session, select(RunRecord.owner).where(wanted)) if run_ids else []
     if listeners:
         query = select(*_RUN).join(ExperimentRecord, ExperimentRecord.id == RunRecord.experiment_id).where(wanted).order_by(RunRecord.id)
-        told = [(Kind.of_run(row["status"]), dict(row)) for row in session.execute(query).mappings()]
+        told = [(EventKind.of_run(row["status"]), dict(row)) for row in session.execute(query).mappings()]
         _write(session, [order for kind, facts in told for order in _orders(listeners, kind, facts)])
 
 
 def ping(session: Session, webhook_id: str) -> str:
     """Let this webhook be told that it is one; the id of the delivery."""
-    return _write(session, [(webhook_id, Kind.PING, {"webhook_id": webhook_id})])[0]
+    return _write(session, [(webhook_id, PING, {"webhook_id": webhook_id})])[0]
 
 
 def _listeners(session: Session, owners: Select[str]) -> Sequence[WebhookRecord]:
@@ -61,22 +61,22 @@ def _listeners(session: Session, owners: Select[str]) -> Sequence[WebhookRecord]
     return session.scalars(query.with_for_update(read=True, key_share=True, of=WebhookRecord)).all()
 
 
-_Order = tuple[str, Kind, Document]
+_Order = tuple[str, str, Document]
 """The id of a webhook, and what it is to be told."""
 
 
-def _orders(listeners: Sequence[WebhookRecord], kind: Kind, facts: Document) -> Iterator[_Order]:
+def _orders(listeners: Sequence[WebhookRecord], kind: EventKind, facts: Document) -> Iterator[_Order]:
     for hook in listeners:
         of_this = hook.experiment_id in (None, facts["experiment_id"]) and (hook.tag is None or hook.tag in facts["tags"])
         if hook.owner == facts["owner"] and kind in hook.kinds and of_this:
-            yield hook.id, kind, facts
+            yield hook.id, kind.value, facts
 
 
 def _write(session: Session, orders: Sequence[_Order]) -> list[str]:
     moment = session.scalars(select(now())).one()
     ids = identifiers("msg", moment, len(orders))
     rows: list[dict[str, Any]] = [
-        {"id": id, "webhook_id": webhook_id, "kind": kind.value, "body": _body(kind, moment, facts)}
+        {"id": id, "webhook_id": webhook_id, "kind": kind, "body": _body(kind, moment, facts)}
         for id, (webhook_id, kind, facts) in zip(ids, orders, strict=True)
     ]
     common = {"status": DeliveryStatus.PENDING, "due_at": moment, "created_at": moment, "attempts": [], "fence": 0, "failures": 0}
@@ -85,6 +85,6 @@ def _write(session: Session, orders: Sequence[_Order]) -> list[str]:
     return ids
 
 
-def _body(kind: Kind, moment: datetime, facts: Document) -> str:
+def _body(kind: str, moment: datetime, facts: Document) -> str:
     """As Standard Webhooks lays it out."""
-    return json.dumps({"type": kind.value, "timestamp": moment.isoformat().replace("+00:00", "Z"), "data": facts}, ensure_ascii=False)
+    return json.dumps({"type": kind, "timestamp": moment.isoformat().replace("+00:00", "Z"), "data": facts}, ensure_ascii=False)

@@ -313,7 +313,7 @@ class WebhookRecord(Base):
     """Whose experiments and runs it tells of."""
     url: Mapped[str] = mapped_column(Text)
     kinds: Mapped[list[str]]
-    """What it tells of, by `Kind`."""
+    """What it tells of, by `EventKind`."""
     experiment_id: Mapped[str | None] = mapped_column(String(40))
     """It tells of this experiment alone; None: of all. Names no row: it outlives the experiment."""
     tag: Mapped[str | None] = mapped_column(String(64))

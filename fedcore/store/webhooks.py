@@ -18,7 +18,7 @@ from fedcore.store.clock import now
 from fedcore.store.identifier import identifiers
 from fedcore.store.paging import Page, newest
 from fedcore.store.tables import DeliveryRecord, KeyRecord, WebhookRecord
-from fedcore.webhooks.kinds import ENDINGS, Kind
+from fedcore.webhooks.kinds import ENDINGS, EventKind
 from fedcore.webhooks.signing import new_secret
 
 OVERLAP_S = 86_400.0
@@ -30,7 +30,7 @@ def create(
     *,
     owner: str,
     url: str,
-    kinds: Sequence[Kind] = ENDINGS,
+    kinds: Sequence[EventKind] = ENDINGS,
     name: str = "",
     experiment_id: str | None = None,
     tag: str | None = None,

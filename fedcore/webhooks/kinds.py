@@ -5,7 +5,7 @@ from enum import StrEnum
 from fedcore.status import Status
 
 
-class Kind(StrEnum):
+class EventKind(StrEnum):
     """`<thing>.<status>`: a thing has come to have this status."""
 
     EXPERIMENT_QUEUED = "experiment.queued"
@@ -32,20 +32,19 @@ class Kind(StrEnum):
     """It was given up after repeated faults."""
     RUN_CANCELLED = "run.cancelled"
     """A user has ended it."""
-    PING = "webhook.ping"
-    """Somebody wants to see whether the webhook works; sent whatever it is subscribed to."""
 
     @classmethod
-    def of_experiment(cls, status: Status) -> "Kind":
+    def of_experiment(cls, status: Status) -> "EventKind":
         """An experiment has come to have this status."""
         return cls(f"experiment.{status.value}")
 
     @classmethod
-    def of_run(cls, status: Status) -> "Kind":
+    def of_run(cls, status: Status) -> "EventKind":
         """A run has come to have this status."""
         return cls(f"run.{status.value}")
 
 
-SUBSCRIBABLE = tuple(kind for kind in Kind if kind is not Kind.PING)
-ENDINGS = (Kind.EXPERIMENT_SUCCEEDED, Kind.EXPERIMENT_FAILED, Kind.EXPERIMENT_CANCELLED)
+PING = "webhook.ping"
+"""Somebody wants to see whether the webhook works; sent whatever it tells of."""
+ENDINGS = (EventKind.EXPERIMENT_SUCCEEDED, EventKind.EXPERIMENT_FAILED, EventKind.EXPERIMENT_CANCELLED)
 """What a webhook is told that does not say what it wants to be told."""

@@ -17,11 +17,12 @@ from api.app import create_app
 from api.auth import REMEMBERED_S
 from fedcore.access import Scope, Token
 from fedcore.settings import Settings
-from fedcore.store import Database, open_database, workers
+from fedcore.store import Database, deliveries, open_database, workers
 from fedcore.store.tables import Base
 from tests.api.histories import TINY, submit
 from tests.documents import Document
 from tests.store.acts import claim, write
+from tests.store.hooks import listen
 from tests.store.test_datasets import keep
 from tests.support.access import bearer, key_for
 from tests.support.asgi import calling
@@ -29,12 +30,14 @@ from tests.support.asgi import calling
 DOCUMENT = create_app(Settings(_env_file=None)).openapi()
 OPEN = {"/healthz", "/readyz", "/metrics"}
 ROUTES = [(method, path) for path, operations in DOCUMENT["paths"].items() for method in operations if path not in OPEN]
-OWNED = [(method, path) for method, path in ROUTES if re.search(r"\{(experiment|run|dataset)_id\}", path)]
+OWNED = [(method, path) for method, path in ROUTES if re.search(r"\{(experiment|run|dataset|webhook)_id\}", path)]
 READ = [path for method, path in OWNED if method == "get" and not path.endswith(("model", "checkpoint", "events"))]
 BODIES: dict[tuple[str, str], Any] = {
     ("post", "/v1/experiments"): TINY,
     ("patch", "/v1/experiments/{experiment_id}"): {"name": "mine now"},
     ("post", "/v1/keys"): {"owner": "eve", "scope": "admin"},
+    ("post", "/v1/webhooks"): {"url": "https://hooks.example.org/"},
+    ("patch", "/v1/webhooks/{webhook_id}"): {"name": "mine now"},
 }
 FOREIGN = [{}, bearer("guess"), bearer(Token.of("key_" + "0" * 26).text), {"Authorization": "Basic YTpi"}]
 
@@ -64,7 +67,9 @@ def house(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> It
         experiment = http.post("/v1/experiments", json=TINY, headers=keys["ann submit"]).json()["id"]
         (run,) = http.get(f"/v1/experiments/{experiment}/runs", headers=keys["ann read"]).json()["items"]
         key = http.get("/v1/me", headers=keys["ann read"]).json()["key"]["id"]
-        things = {"experiment_id": experiment, "run_id": run["id"], "dataset_id": keep(rows).id, "key_id": key}
+        hook = listen(rows, owner="ann").id
+        told = {"webhook_id": hook, "delivery_id": write(rows, deliveries.ping, hook).id}
+        things = {"experiment_id": experiment, "run_id": run["id"], "dataset_id": keep(rows).id, "key_id": key, **told}
         before = _rows(rows)
         yield House(http, keys, things, {name: f"{id[:4]}{'0' * 26}" for name, id in things.items()})
         assert _rows(rows) == before

@@ -1,6 +1,7 @@
 """Requests made up from the OpenAPI document, valid and not: every answer must be one that the document describes."""
 
 from collections.abc import Iterator
+from ipaddress import ip_address
 from typing import Any
 
 import httpx
@@ -13,11 +14,14 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.python.asgi import get_client
 
 from api.app import create_app
+from api.probes import Prober
 from fedcore.settings import Settings
-from fedcore.store import Database
+from fedcore.store import Database, deliveries
 from tests.api.histories import TWO_ARMS, submit, write
 from tests.documents import Document
+from tests.store import acts
 from tests.store.acts import report
+from tests.store.hooks import listen
 from tests.store.test_datasets import keep
 from tests.support.access import bearer
 
@@ -26,14 +30,17 @@ EXAMPLES = 30
 CONFIG = {
     # Of the specification's schema alone this phase would make thousands of requests.
     "phases": {"coverage": {"enabled": False}},
-    # What a schema cannot say is refused as well: blocks that do not fit together, an id of another experiment's event, NUL.
+    # What a schema cannot say is refused as well: blocks that do not fit together, an id of another experiment's event, NUL, the
+    # twenty-first webhook.
     "operations": [
-        {"include-name": name, "checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", 404, 422]}}}
+        {"include-name": name, "checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", 403, 404, 422]}}}
         for name in (
             "POST /v1/datasets",
             "POST /v1/experiments",
             "PATCH /v1/experiments/{experiment_id}",
             "GET /v1/experiments/{experiment_id}/events",
+            "POST /v1/webhooks",
+            "PATCH /v1/webhooks/{webhook_id}",
         )
     ],
 }
@@ -60,11 +67,14 @@ def known(http: httpx.Client, rows: Database) -> dict[str, str]:
     """Path parameters that lead somewhere: to a finished experiment and one of its runs."""
     made = submit(http, TWO_ARMS)
     held = write(rows, lambda _: [report(round, train_loss=1.0 / round) for round in (1, 2, 3)], 6)
-    return {"dataset_id": keep(rows).id, "experiment_id": made["id"], "run_id": held[0].run_id, "name": "demo"}
+    hook = listen(rows).id
+    told = {"webhook_id": hook, "delivery_id": acts.write(rows, deliveries.ping, hook).id}
+    return {"dataset_id": keep(rows).id, "experiment_id": made["id"], "run_id": held[0].run_id, "name": "demo", **told}
 
 
 @pytest.fixture
 def session(app: Any) -> Iterator[Session]:
+    app.state.prober = Prober(lambda _host, _port: [ip_address("93.184.216.34")])
     with get_client(app) as client:
         yield client
 

@@ -8,14 +8,14 @@ from fedcore.store import Database, deliveries, webhooks
 from fedcore.store.deliveries import Parcel
 from fedcore.store.tables import DeliveryRecord, WebhookRecord
 from fedcore.webhooks.answer import Answer
-from fedcore.webhooks.kinds import SUBSCRIBABLE, Kind
+from fedcore.webhooks.kinds import EventKind
 from tests.store.acts import read, write
 
 GOOD, BAD = Answer(0.1, 200, "thanks"), Answer(0.2, 500, "no", "the answer was 500")
 URL = "https://hooks.example.org/fedq"
 
 
-def listen(database: Database, *, owner: str = "local", kinds: Sequence[Kind] = SUBSCRIBABLE, **wanted: Any) -> WebhookRecord:
+def listen(database: Database, *, owner: str = "local", kinds: Sequence[EventKind] = tuple(EventKind), **wanted: Any) -> WebhookRecord:
     """A new webhook, of everything unless told otherwise."""
     return write(database, webhooks.create, owner=owner, url=URL, kinds=kinds, most=20, **wanted)[0]
 

@@ -9,7 +9,7 @@ from threading import Event
 import pytest
 
 from fedcore.store import Database, Status, deliveries, experiments, webhooks
-from fedcore.webhooks.kinds import ENDINGS, Kind
+from fedcore.webhooks.kinds import ENDINGS, EventKind
 from tests.store.acts import claim, commit, fail, finish, lose, on_postgresql, read, submit, the_run, the_runs, write
 from tests.store.hooks import data, hook_now, listen, story, told
 
@@ -91,8 +91,8 @@ def test_a_webhook_is_told_what_it_asked_for_of_its_owners_experiments(database:
     hooks = {
         "all": listen(database, owner="ann"),
         "ends": listen(database, owner="ann", kinds=ENDINGS),
-        "one": listen(database, owner="ann", kinds=[Kind.EXPERIMENT_CANCELLED], experiment_id=first.id),
-        "tag": listen(database, owner="ann", kinds=[Kind.EXPERIMENT_CANCELLED], tag="thesis"),
+        "one": listen(database, owner="ann", kinds=[EventKind.EXPERIMENT_CANCELLED], experiment_id=first.id),
+        "tag": listen(database, owner="ann", kinds=[EventKind.EXPERIMENT_CANCELLED], tag="thesis"),
         "part of a tag": listen(database, owner="ann", tag="thes"),
         "other": listen(database, owner="bob"),
     }
@@ -108,7 +108,7 @@ def test_a_webhook_is_told_what_it_asked_for_of_its_owners_experiments(database:
 
 
 def test_a_sweep_tells_of_each_of_its_runs(database: Database) -> None:
-    hook = listen(database, kinds=[Kind.RUN_QUEUED])
+    hook = listen(database, kinds=[EventKind.RUN_QUEUED])
     experiment = submit(database, seeds=list(range(50)))
     assert [data(row)["run_id"] for row in told(database, hook)] == [run.id for run in the_runs(database, experiment)]
 

@@ -1,0 +1,189 @@
+"""`/v1/webhooks`: made with a secret that is shown once, only for where the service may go."""
+
+from ipaddress import ip_address
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from api.app import create_app
+from api.probes import Prober
+from fedcore.access import Scope
+from fedcore.settings import Settings
+from fedcore.store import Database, webhooks
+from fedcore.webhooks.kinds import ENDINGS
+from tests.api.histories import submit
+from tests.documents import Document
+from tests.store.acts import write
+from tests.store.hooks import BAD, take, told
+from tests.store.test_deliveries import conclude, let_pass
+from tests.support.access import key_for
+from tests.support.asgi import calling
+
+HOOKS, URL = "/v1/webhooks", "https://hooks.example.org/fedq"
+NAMES = {"hooks.example.org": "93.184.216.34", "inside.example.org": "10.0.0.7", "metadata.example.org": "169.254.169.254"}
+
+
+def look_up(host: str, port: int) -> list[Any]:
+    if host not in NAMES:
+        raise OSError
+    return [ip_address(NAMES[host])]
+
+
+@pytest.fixture
+def app(settings: Settings) -> FastAPI:
+    made = create_app(settings)
+    made.state.prober = Prober(look_up)
+    return made
+
+
+def make(http: httpx.Client, **fields: Any) -> Document:
+    answer = http.post(HOOKS, json={"url": URL, **fields})
+    assert answer.status_code == 201, answer.text
+    assert answer.headers["location"] == f"{HOOKS}/{answer.json()['id']}"
+    return answer.json()
+
+
+def test_a_webhook_is_made_shown_without_its_secret_changed_and_deleted(http: httpx.Client) -> None:
+    made = make(http, name="chat", tag="thesis")
+    secret = made.pop("secret")
+    assert secret.startswith("whsec_")
+    assert (made["events"], made["enabled"], made["owner"]) == (list(ENDINGS), True, "local")
+    path = f"{HOOKS}/{made['id']}"
+    answers = [http.get(path), http.get(HOOKS)]
+    assert [answers[0].json(), answers[1].json()["items"]] == [made, [made]]
+    changed = http.patch(path, json={"events": ["run.failed"], "tag": None, "name": None}).json()
+    assert changed == made | {"events": ["run.failed"], "tag": None}
+    assert http.patch(path, json={}).json() == changed
+    assert http.delete(path).status_code == 204
+    assert [http.get(path).status_code, http.delete(path).status_code, http.patch(path, json={"name": "x"}).status_code] == [404] * 3
+    assert not any(secret in answer.text for answer in answers)
+
+
+def test_a_new_secret_is_another_and_the_old_one_has_an_end(http: httpx.Client) -> None:
+    made = make(http)
+    rotated = http.post(f"{HOOKS}/{made['id']}/rotate").json()
+    assert rotated["secret"] not in {made["secret"], None}
+    assert (made["previous_secret_until"], rotated["previous_secret_until"] > rotated["created_at"]) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer", "told_of"),
+    [
+        ({"url": "http://hooks.example.org/hunter2"}, "/url", "FEDQ_WEBHOOK_HTTP"),
+        ({"url": "https://ann:hunter2@hooks.example.org/"}, "/url", "user or a password"),
+        ({"url": "https://inside.example.org/hunter2"}, "/url", "(private); the operator allows networks by FEDQ_WEBHOOK_NETWORKS"),
+        ({"url": "https://metadata.example.org/hunter2"}, "/url", "(link-local)"),
+        ({"url": "https://nowhere.example.org/hunter2"}, "/url", "not known"),
+        ({"url": "hunter2"}, "/url", "https://host/path"),
+        ({"url": ""}, "/url", "at least 1"),
+        ({"url": None}, "/url", "string"),
+        ({"events": []}, "/events", "at least 1"),
+        ({"events": ["run.exploded"]}, "/events/0", "run.failed"),
+        ({"events": ["webhook.ping"]}, "/events/0", "run.failed"),
+        ({"experiment_id": "exp_0"}, "/experiment_id", "no experiment"),
+        ({"secret": "whsec_mine"}, "/secret", "unknown field"),
+        ({"event": ["run.failed"]}, "/event", "did you mean events"),
+    ],
+)
+def test_what_makes_no_webhook_is_refused_by_its_field_and_no_url_is_repeated(
+    http: httpx.Client, change: Document, pointer: str, told_of: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = http.post(HOOKS, json={"url": URL} | change)
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, pointer)
+    assert told_of in answer.json()["errors"][0]["detail"]
+    assert "hunter2" not in answer.text.replace("not 'hunter2'", "") + "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize(("change", "pointer"), [({"url": "https://inside.example.org/"}, "/url"), ({"enabled": "no"}, "/enabled")])
+def test_a_change_is_looked_at_as_closely(http: httpx.Client, change: Document, pointer: str) -> None:
+    made = make(http)
+    answer = http.patch(f"{HOOKS}/{made['id']}", json=change)
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, pointer)
+    assert http.get(f"{HOOKS}/{made['id']}").json()["url"] == URL
+
+
+def test_what_the_operator_allows_may_be_told(settings: Settings, admin_key: str) -> None:
+    allowing = {"webhook_http": True, "webhook_networks": ("127.0.0.0/8",)}
+    configured = Settings(_env_file=None, home=settings.home, database_url=settings.database_url, **allowing)  # type: ignore[arg-type]
+    with calling(create_app(configured), admin_key) as http:
+        assert make(http, url="http://127.0.0.1:8000/x")["url"] == "http://127.0.0.1:8000/x"
+
+
+def test_an_owner_has_as_many_as_there_may_be(settings: Settings, admin_key: str) -> None:
+    configured = Settings(_env_file=None, home=settings.home, database_url=settings.database_url, webhooks_max=1)
+    app = create_app(configured)
+    app.state.prober = Prober(look_up)
+    with calling(app, admin_key) as http:
+        make(http)
+        answer = http.post(HOOKS, json={"url": URL})
+    assert (answer.status_code, answer.json()["type"]) == (403, "urn:fedq:problem:quota")
+    assert "FEDQ_WEBHOOKS_MAX" in answer.json()["detail"]
+
+
+def test_nobody_listens_to_experiments_of_others_and_administrators_change_all(
+    app: FastAPI, settings: Settings, http: httpx.Client
+) -> None:
+    with calling(app, key_for(settings.database, "ann", Scope.SUBMIT)) as ann:
+        anns, locals_ = submit(ann)["id"], submit(http)["id"]
+        made = make(ann, experiment_id=anns)
+        assert ann.post(HOOKS, json={"url": URL, "experiment_id": locals_}).json()["errors"][0]["pointer"] == "/experiment_id"
+        assert http.patch(f"{HOOKS}/{made['id']}", json={"name": "seen to"}).json()["owner"] == "ann"
+        assert http.patch(f"{HOOKS}/{made['id']}", json={"experiment_id": locals_}).status_code == 422
+        assert ann.get(HOOKS).json()["items"] == http.get(HOOKS).json()["items"]
+
+
+def test_a_ping_and_what_became_of_it(http: httpx.Client, rows: Database) -> None:
+    path = f"{HOOKS}/{make(http)['id']}"
+    pinged = http.post(f"{path}/ping")
+    assert pinged.status_code == 202
+    waiting = pinged.json()
+    assert (waiting["event"], waiting["status"], waiting["attempts"]) == ("webhook.ping", "pending", [])
+    assert waiting["payload"]["type"] == "webhook.ping"
+    conclude(rows, take(rows), BAD)
+    delivery = http.get(f"{path}/deliveries/{waiting['id']}").json()
+    (attempt,) = delivery["attempts"]
+    assert (attempt["code"], attempt["error"], attempt["answer"], attempt["seconds"]) == (500, "the answer was 500", "no", 0.2)
+    assert delivery["next_attempt_at"] > waiting["next_attempt_at"]
+    assert http.get(path).json()["failing_since"] is not None
+    let_pass(rows, failures=100)
+    conclude(rows, take(rows), BAD)
+    assert [len(http.get(f"{path}/deliveries", params={"status": status}).json()["items"]) for status in ("pending", "failed")] == [0, 1]
+    again = http.post(f"{path}/deliveries/{waiting['id']}/redeliver")
+    assert (again.status_code, again.json()["id"], again.json()["status"]) == (202, waiting["id"], "pending")
+
+
+def test_a_disabled_webhook_is_told_nothing_until_it_is_enabled(http: httpx.Client, rows: Database) -> None:
+    made = make(http, events=["experiment.queued"])
+    path = f"{HOOKS}/{made['id']}"
+    delivery = http.post(f"{path}/ping").json()
+    disabled = http.patch(path, json={"enabled": False}).json()
+    assert (disabled["enabled"], disabled["disabled_reason"]) == (False, "its owner disabled it")
+    assert http.get(f"{path}/deliveries/{delivery['id']}").json()["status"] == "failed"
+    assert [http.post(f"{path}/{what}").status_code for what in ("ping", f"deliveries/{delivery['id']}/redeliver")] == [409, 409]
+    submit(http)
+    assert http.patch(path, json={"enabled": True}).json()["disabled_reason"] is None
+    submit(http)
+    assert len(told(rows, write(rows, webhooks.find, made["id"]))) == 2
+
+
+def test_whatever_is_done_is_in_the_audit_log_and_no_url_is(http: httpx.Client) -> None:
+    id = make(http, url=f"{URL}?token=hunter2")["id"]
+    path = f"{HOOKS}/{id}"
+    delivery = http.post(f"{path}/ping").json()["id"]
+    http.post(f"{path}/deliveries/{delivery}/redeliver")
+    http.patch(path, json={"name": "x"})
+    http.post(f"{path}/rotate")
+    http.delete(path)
+    log = http.get("/v1/audit", params={"target": id})
+    assert [entry["action"] for entry in reversed(log.json()["items"])] == [
+        "POST /v1/webhooks",
+        "POST /v1/webhooks/{webhook_id}/ping",
+        "POST /v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver",
+        "PATCH /v1/webhooks/{webhook_id}",
+        "POST /v1/webhooks/{webhook_id}/rotate",
+        "DELETE /v1/webhooks/{webhook_id}",
+    ]
+    assert "hunter2" not in log.text
+    assert "whsec_" not in log.text

@@ -1,0 +1,126 @@
+"""The sender: whatever is due arrives, signed, and no receiver holds up another."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+from standardwebhooks import Webhook
+
+from fedcore.settings import Settings
+from fedcore.status import DeliveryStatus
+from fedcore.store import Database, deliveries, webhooks
+from fedcore.store.clock import now
+from fedcore.store.tables import DeliveryRecord, WebhookRecord
+from fedcore.webhooks.kinds import EventKind
+from tests.store.acts import claim, finish, read, submit, write
+from tests.store.hooks import hook_now, told
+from tests.support.polling import eventually
+from tests.support.receiver import LOOPBACK, Receiver, receiving
+from workers.sender import OF_ONE_OWNER, sending
+
+LIMIT_S = 60.0
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as receiver:
+        yield receiver
+
+
+def settings(home: Path, **changes: Any) -> Settings:
+    given: dict[str, Any] = {"home": home, "webhook_networks": LOOPBACK, "webhook_http": True, "webhook_timeout_seconds": LIMIT_S}
+    return Settings(_env_file=None, **(given | changes))
+
+
+def listen(database: Database, url: str, owner: str = "local") -> tuple[WebhookRecord, str]:
+    return write(database, webhooks.create, owner=owner, url=url, kinds=tuple(EventKind), most=20)
+
+
+def ping(database: Database, hook: WebhookRecord) -> None:
+    write(database, deliveries.ping, hook.id)
+
+
+def over(database: Database, hook: WebhookRecord) -> list[DeliveryRecord] | None:
+    """What a webhook was told, once there is nothing more to be told."""
+    found = told(database, hook)
+    return None if any(row.status is DeliveryStatus.PENDING for row in found) else found
+
+
+def test_a_life_of_an_experiment_arrives_signed_each_change_once(database: Database, receiver: Receiver, tmp_path: Path) -> None:
+    hook, secret = listen(database, f"{receiver.url}/ok")
+    with sending(database, settings(tmp_path)):
+        submit(database)
+        finish(database, claim(database))
+        sent = eventually(lambda: over(database, hook), LIMIT_S)
+    verified = [Webhook(secret).verify(request.body, request.headers) for request in receiver.received]
+    assert [event["type"] for event in verified] == [row.kind for row in sent]
+    assert len(verified) == 6
+    assert [request.headers["webhook-id"] for request in receiver.received] == [row.id for row in sent]
+    assert {request.headers["content-type"] for request in receiver.received} == {"application/json"}
+    assert all(row.attempts[0]["code"] == 200 for row in sent)
+
+
+def test_what_failed_arrives_later_under_the_same_id(database: Database, receiver: Receiver, tmp_path: Path) -> None:
+    hook, _ = listen(database, f"{receiver.url}/500")
+    ping(database, hook)
+    with sending(database, settings(tmp_path)):
+        eventually(lambda: told(database, hook)[0].attempts, LIMIT_S)
+        write(database, lambda session: webhooks.edit(session, hook.id, url=f"{receiver.url}/ok"))
+        write(database, lambda session: session.execute(update(DeliveryRecord).values(due_at=now())))
+        (row,) = eventually(lambda: over(database, hook), LIMIT_S)
+    assert [attempt["code"] for attempt in row.attempts] == [500, 200]
+    assert row.attempts[0]["answer"] == "that was 500"
+    assert [request.headers["webhook-id"] for request in receiver.received] == [row.id] * 2
+
+
+def test_a_receiver_that_hangs_holds_up_nobody_else(database: Database, receiver: Receiver, tmp_path: Path) -> None:
+    hanging = [listen(database, f"{receiver.url}/hang", "ann")[0] for _ in range(OF_ONE_OWNER + 1)]
+    other, _ = listen(database, f"{receiver.url}/ok", "bob")
+    with sending(database, settings(tmp_path)):
+        for hook in hanging:
+            ping(database, hook)
+        eventually(lambda: len(receiver.received) == OF_ONE_OWNER, LIMIT_S)
+        ping(database, other)
+        eventually(lambda: over(database, other), LIMIT_S)
+        assert [request.path for request in receiver.received].count("/hang") == OF_ONE_OWNER
+        receiver.released.set()
+    outcomes = [row.attempts[0]["error"] for hook in hanging for row in told(database, hook) if row.attempts]
+    assert len(outcomes) >= OF_ONE_OWNER
+    assert all(outcomes)
+
+
+def test_who_answers_that_it_is_gone_is_not_asked_again(database: Database, receiver: Receiver, tmp_path: Path) -> None:
+    hook, _ = listen(database, f"{receiver.url}/410")
+    ping(database, hook)
+    with sending(database, settings(tmp_path)):
+        eventually(lambda: over(database, hook), LIMIT_S)
+    assert hook_now(database, hook).disabled_reason == "it answered 410 Gone"
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_by_default_this_machine_is_not_reached_and_the_log_names_the_setting_but_no_url(
+    database: Database, receiver: Receiver, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hook, secret = listen(database, f"{receiver.url}/ok?token=hunter2")
+    ping(database, hook)
+    with sending(database, settings(tmp_path, webhook_networks=())):
+        (attempt,) = eventually(lambda: told(database, hook)[0].attempts, LIMIT_S)
+    assert "127.0.0.1 (loopback); the operator allows networks by FEDQ_WEBHOOK_NETWORKS" in attempt["error"]
+    assert receiver.received == []
+    printed = "".join(capsys.readouterr())
+    assert "hunter2" not in printed + str(attempt)
+    assert secret not in printed
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_what_is_old_is_forgotten(database: Database, tmp_path: Path) -> None:
+    hook, _ = listen(database, "https://hooks.example.org/")
+    ping(database, hook)
+    write(database, webhooks.disable, hook.id, "by hand")
+    long_ago = update(DeliveryRecord).values(id="msg_" + "0" * 26)
+    write(database, lambda session: session.execute(long_ago))
+    with sending(database, settings(tmp_path)):
+        eventually(lambda: not told(database, hook), LIMIT_S)
+    assert read(database, deliveries.backlog).deliveries == 0

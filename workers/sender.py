@@ -1,0 +1,124 @@
+"""The sender: takes up what webhooks are to be told, and sends it; threads of the reconciler's process.
+
+Several may run at once, in as many processes: each delivery is sent by one of them. A receiver that is slow holds up nothing but what
+is for itself: of a webhook one delivery is under way at a time, of an owner a few, and reconciling has a thread of its own.
+"""
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import structlog
+
+from fedcore.settings import Settings
+from fedcore.store import UNAVAILABLE, Database, deliveries
+from fedcore.store.deliveries import Parcel
+from fedcore.webhooks.answer import Answer
+from fedcore.webhooks.sending import send
+from fedcore.webhooks.signing import signed
+from fedcore.webhooks.target import Resolve, Rules, resolve
+
+PERIOD_S = 1.0
+THREADS, OF_ONE_OWNER = 16, 4
+RESOLVING_S = 60.0
+"""The system's resolver is given so long beside the timeout of a delivery; then another sender may take it up."""
+PRUNE_EVERY_S = 600.0
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class Sender:
+    """Sends what is due, on threads of its own; `look_up` is the resolver of names."""
+
+    def __init__(self, database: Database, configured: Settings, look_up: Resolve = resolve) -> None:
+        self._database, self._settings, self._look_up = database, configured, look_up
+        self._rules = Rules(configured.webhook_networks, configured.webhook_http)
+        self._busy: dict[str, str] = {}  # owners by webhook
+        self._lock, self._news = threading.Lock(), threading.Event()
+
+    def run(self, ended: threading.Event) -> None:
+        """Look every second, and whenever something was sent, until `ended`; what is under way by then is waited for."""
+        pruned = PRUNE_EVERY_S
+        with ThreadPoolExecutor(THREADS, "webhooks") as pool:
+            while not ended.is_set():
+                try:
+                    self.hand_out(pool)
+                    pruned = self._prune(pruned)
+                except UNAVAILABLE as error:
+                    log.warning("the database is away: %s", error)
+                except Exception:
+                    # Whatever it is, what is due stays due.
+                    log.exception("nothing was sent")
+                pruned += PERIOD_S
+                self._news.wait(PERIOD_S)
+                self._news.clear()
+
+    def hand_out(self, pool: ThreadPoolExecutor) -> None:
+        """Give a thread to each delivery that may be sent now, as far as there are threads."""
+        with self._database.reading() as session:
+            if not deliveries.any_due(session):
+                return
+        while (parcel := self._take()) is not None:
+            pool.submit(self._deliver, parcel)
+
+    def _take(self) -> Parcel | None:
+        with self._lock:
+            busy = dict(self._busy)
+        if len(busy) >= THREADS:
+            return None
+        owners = [owner for owner, count in Counter(busy.values()).items() if count >= OF_ONE_OWNER]
+        lease_s = self._settings.webhook_timeout_seconds + RESOLVING_S
+        with self._database.transaction() as session:
+            parcel = deliveries.take(session, lease_s, besides=list(busy), not_of=owners)
+        if parcel is not None:
+            with self._lock:
+                self._busy[parcel.webhook_id] = parcel.owner
+        return parcel
+
+    def _deliver(self, parcel: Parcel) -> None:
+        try:
+            answer = self._send(parcel)
+            with self._database.transaction() as session:
+                status = deliveries.conclude(session, parcel, answer, random.random())  # noqa: S311 - it spreads retries, and hides nothing
+            # Not the URL: it may hold what only its owner is to know.
+            log.info(
+                "webhook told", webhook_id=parcel.webhook_id, delivery_id=parcel.id, status=status, code=answer.code, error=answer.error
+            )
+        except UNAVAILABLE as error:
+            log.warning("the database is away: %s; the delivery is sent again", error, delivery_id=parcel.id)
+        except Exception:
+            log.exception("a delivery was not sent", delivery_id=parcel.id)
+        finally:
+            with self._lock:
+                del self._busy[parcel.webhook_id]
+            self._news.set()
+
+    def _send(self, parcel: Parcel) -> Answer:
+        headers = {"Content-Type": "application/json", "User-Agent": "FedQ-webhooks"}
+        headers |= signed(parcel.id, parcel.moment, parcel.body, parcel.secrets)
+        timeout_s = self._settings.webhook_timeout_seconds
+        return send(parcel.url, headers, parcel.body, rules=self._rules, resolve=self._look_up, timeout_s=timeout_s)
+
+    def _prune(self, since_s: float) -> float:
+        """Forget what is old, if it is time; the seconds since it was last done."""
+        if since_s < PRUNE_EVERY_S:
+            return since_s
+        with self._database.transaction() as session:
+            deliveries.prune(session, self._settings.webhook_retention_days * 86_400)
+        return 0.0
+
+
+@contextmanager
+def sending(database: Database, configured: Settings) -> Iterator[None]:
+    """Send, in threads beside the block, as long as it lasts."""
+    ended = threading.Event()
+    thread = threading.Thread(target=Sender(database, configured).run, args=[ended], name="sender")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
