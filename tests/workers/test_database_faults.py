@@ -65,7 +65,7 @@ def test_a_server_that_is_away_for_a_while_is_waited_for(production: Site, caplo
 
     def waits() -> bool:
         beside.execute(CUT, (name,))
-        return "waits for the database" in caplog.text
+        return "tried again in" in caplog.text
 
     with working(site), closing(beside):
         experiment = site.submit(SHORT, nudge=False)
@@ -88,7 +88,7 @@ def test_a_file_that_another_process_keeps_locked_is_waited_for(
         experiment = embedded.submit(SHORT, nudge=False)
         embedded.in_the_middle(experiment, 3)
         other.execute("BEGIN IMMEDIATE")
-        eventually(lambda: "waits for the database" in caplog.text, timeout_s=END_S)
+        eventually(lambda: "tried again in" in caplog.text, timeout_s=END_S)
         other.rollback()
         (run,) = embedded.ended(experiment)
     assert_undisturbed(embedded, run)
