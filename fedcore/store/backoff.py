@@ -34,6 +34,6 @@ def until(pause_s: float) -> ColumnElement[datetime] | None:
     return now(pause_s) if pause_s > 0 else None
 
 
-def over() -> ColumnElement[bool]:
+def over(run: type[RunRecord] = RunRecord) -> ColumnElement[bool]:
     """Of a run: that it need not wait any longer."""
-    return or_(RunRecord.not_before.is_(None), RunRecord.not_before <= now())
+    return or_(run.not_before.is_(None), run.not_before <= now())

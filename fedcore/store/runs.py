@@ -14,9 +14,10 @@ from sqlalchemy.orm import Session
 from fedcore.errors import NotFoundError, StaleLeaseError
 from fedcore.report import RoundReport
 from fedcore.status import ENDED, Control, Request, Status
-from fedcore.store import backoff, notices, tally, turn
+from fedcore.store import backoff, notices, shares, tally, turn
 from fedcore.store.claim import Claim
 from fedcore.store.clock import now
+from fedcore.store.fairness import Place
 from fedcore.store.lifecycle import APPLIED, settle
 from fedcore.store.rounds import append
 from fedcore.store.tables import ExperimentRecord, RunRecord
@@ -55,9 +56,10 @@ def visible(session: Session, run_ids: Sequence[str], owner: str | None) -> set[
 def claim(session: Session, worker: str, queues: Sequence[str], lease_s: float) -> Claim | None:
     """Take the best run that waits in `queues`, for `lease_s` seconds; None when none waits.
 
-    Higher priority first; among equals the owner, then the experiment, with the fewest running runs; then the longest waiting.
+    Higher priority first; then the owner whose turn it is, as `fairness` says; of his experiments the one with the fewest running
+    runs; then the longest waiting.
     """
-    run_id = session.scalar(turn.best(queues))
+    run_id = turn.take(session, worker, queues)
     return None if run_id is None else take(session, run_id, worker, queues, lease_s)
 
 
@@ -112,12 +114,14 @@ def commit_slice(
         "seconds": RunRecord.seconds + seconds,
     }
     held = update(RunRecord).where(*_held(claim), RunRecord.done == claim.done).values(values)
-    request, priority = _one(session, held.returning(RunRecord.request, RunRecord.priority), claim)
+    columns = RunRecord.request, RunRecord.priority, RunRecord.queue, RunRecord.owner
+    request, priority, queue, owner = _one(session, held.returning(*columns), claim)
     append(session, claim.run_id, reports)
     tally.add_slice(session, claim.worker, len(played), seconds)
+    shares.charge(session, claim.worker, Place(queue, owner), seconds)
     if request is not Request.NONE:
         return _CONTROL[request]
-    return Control.YIELD if session.scalar(turn.comes_first(claim.queues, priority, turn_over=turn_over)) else Control.CONTINUE
+    return Control.YIELD if turn.comes_first(session, claim.queues, priority, turn_over=turn_over) else Control.CONTINUE
 
 
 def committed(session: Session, claim: Claim, done: int) -> bool:

@@ -133,7 +133,7 @@ class RunRecord(Base):
 
     __table_args__ = (
         Index("run_by_experiment", "experiment_id", "id"),
-        Index("run_by_turn", "status", "queue", "priority", "queued_at"),
+        Index("run_by_turn", "status", "queue", "owner", "key_id", "priority", "experiment_id", "queued_at", "id"),
         Index("run_by_lease", "status", "lease_until"),
         Index("run_by_wake", "status", "woken_at"),
         Index("run_by_key", "key_id", "status"),
@@ -201,6 +201,25 @@ class TallyRecord(Base):
     """A worker by its id, or another part of the service."""
     name: Mapped[str] = mapped_column(String(64), primary_key=True)
     value: Mapped[float]
+
+
+class ShareRecord(Base):
+    """What an owner has had of a queue, by who noted it; `fairness` says what it is for."""
+
+    __tablename__ = "share"
+
+    queue: Mapped[str] = mapped_column(String(64), primary_key=True)
+    owner: Mapped[str] = mapped_column(primary_key=True)
+    source: Mapped[str] = mapped_column(primary_key=True)
+    """A worker by its id."""
+    seconds: Mapped[float]
+    """That its rounds for the owner took."""
+    lift: Mapped[float]
+    """What it last added for the time that the owner was away."""
+    clock: Mapped[float]
+    """What it last took the queue's clock to be."""
+    turn: Mapped[int] = mapped_column(BigInteger)
+    """At which of its claims it last took from the queue for the owner."""
 
 
 class DatasetRecord(Base):

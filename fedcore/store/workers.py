@@ -6,7 +6,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from fedcore.store import tally
+from fedcore.store import shares, tally
 from fedcore.store.clock import now
 from fedcore.store.tables import WorkerRecord
 
@@ -23,6 +23,7 @@ def gone(session: Session, worker_id: str) -> None:
     """A worker says that it leaves."""
     session.execute(delete(WorkerRecord).where(WorkerRecord.id == worker_id))
     tally.retire(session, [worker_id])
+    shares.retire(session, [worker_id])
 
 
 def alive(session: Session, within_s: float) -> Sequence[WorkerRecord]:
@@ -36,4 +37,5 @@ def forget(session: Session, older_than_s: float) -> int:
     ids = session.scalars(dropped).all()
     if ids:
         tally.retire(session, ids)
+        shares.retire(session, ids)
     return len(ids)

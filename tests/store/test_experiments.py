@@ -43,8 +43,8 @@ def pages(database: Database, limit: int, **filters: Any) -> Iterator[list[str]]
 
 
 def counts(session: Session) -> dict[str, int]:
-    """The number of rows of each table, but for that which counts what has happened."""
-    tables = {name: table for name, table in Base.metadata.tables.items() if name != "tally"}
+    """The number of rows of each table, but for those that count what has happened."""
+    tables = {name: table for name, table in Base.metadata.tables.items() if name not in ("tally", "share")}
     return {name: session.scalars(select(func.count()).select_from(table)).one() for name, table in tables.items()}
 
 
