@@ -48,10 +48,12 @@ class Simulation:
         data_dir: Path | None = None,
         shelf: Shelf | None = None,
         recorded: Choice | None = None,
+        thrift: int = 1,
     ) -> None:
         """Load the problem, users' own data from `shelf` or else from a folder of `data_dir`, and stand before the first round.
 
-        `recorded` is the engine of rounds that were played before; it goes on where it can.
+        `recorded` is the engine of rounds that were played before; it goes on where it can. With `thrift` so many times fewer clients
+        than usual are trained at a time, for want of memory: the same bits, but from the engine `vectorised` to rounding.
 
         Raises DataUnavailableError when the data set is not on this machine, SpecificationError when it cannot be divided as asked.
         """
@@ -63,7 +65,7 @@ class Simulation:
         problem = load_problem(spec.problem, seed, device=device, dtype=dtype, data_dir=folder, shelf=shelf)
         self._problem = problem
         algorithm, trained = spec.build(), trained_on(problem, spec.participation)
-        self._setting = Setting(spec, seed, algorithm, trained, ENGINES["reference"])
+        self._setting = Setting(spec, seed, algorithm, trained, ENGINES["reference"], thrift)
         self._server = start(self._setting)
         population, word = len(problem.share), self._server.x.element_size()
         self._clients = ClientTable(client_vectors(self._setting.algorithm, self._server.x), population)
@@ -86,6 +88,11 @@ class Simulation:
     def gang_pays(self) -> bool:
         """Whether it is faster in a gang."""
         return pays(self.engine, self._server.x.device)
+
+    @property
+    def thrift(self) -> int:
+        """So many times fewer clients than usual have been trained at a time, at the least."""
+        return self._setting.thrift
 
     @property
     def data_source(self) -> str:
@@ -134,7 +141,7 @@ class Simulation:
         tensors |= {f"heard.{name}": torch.from_numpy(value) for name, value in self._traffic.state().items()}
         manifest = {"run": self._fingerprint, "round": self.round, "clock": server.clock, "diverged": self.diverged}
         manifest |= {"simulated_seconds": self._simulated_seconds, "tuning": dict(server.tuning), "gang": self.gang}
-        manifest |= {"engine": self.choice.document()}
+        manifest |= {"engine": self.choice.document(), "thrift": self.thrift}
         return checkpoint.dumps(tensors, manifest)
 
     def restore(self, data: bytes) -> None:
@@ -154,6 +161,7 @@ class Simulation:
             clock=manifest["clock"],
         )
         self._choose(Choice.of(manifest["engine"]))
+        self._setting = replace(self._setting, thrift=max(self.thrift, manifest.get("thrift", 1)))
         self._clients.load(_under("clients.", tensors))
         self._traffic.load({name: value.numpy() for name, value in _under("heard.", tensors).items()})
         self.round, self.diverged = manifest["round"], manifest["diverged"]

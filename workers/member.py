@@ -13,6 +13,7 @@ from fedcore.errors import DataUnavailableError, NotFoundError, SpecificationErr
 from fedcore.experiment import Simulation
 from fedcore.report import RoundReport
 from fedcore.settings import Settings
+from fedcore.shortage import give_back, is_shortage, told
 from fedcore.storage import Storage
 from fedcore.store import UNAVAILABLE, Control, Database, Session, runs
 from fedcore.tracing import span
@@ -54,7 +55,7 @@ class Member:
     @contextmanager
     def guarded(self) -> Iterator[None]:
         """Whatever goes wrong in the block is written to the run, or left to its lease; it then has left."""
-        claim = self.lease.claim
+        claim, attempts, short = self.lease.claim, self._resources.settings.attempts, False
         with bound_contextvars(run_id=claim.run_id, experiment_id=claim.experiment_id, fence=claim.fence):
             try:
                 yield
@@ -67,13 +68,17 @@ class Member:
             except (DataUnavailableError, StorageError) as error:
                 # The files may come back, or another worker may have them.
                 log.warning("run %s is let go of: %s", claim.run_id, error)
-                self._fail(str(error), max_attempts=self._resources.settings.attempts)
+                self._fail(str(error), attempts)
             except UNAVAILABLE as error:
                 log.error("run %s is left to its lease, the database is away: %s", claim.run_id, error)  # noqa: TRY400 - expected
                 self.left = True
             except Exception as error:
                 log.exception("run %s failed", claim.run_id)
-                self._fail(f"{type(error).__name__}: {error}", max_attempts=self._resources.settings.attempts)
+                short = is_shortage(error)
+                self._fail(told(error) if short else f"{type(error).__name__}: {error}", attempts, shortage=short)
+            if short:
+                # Only now does nothing hold what the error held: the next run needs it.
+                give_back()
 
     def load(self) -> None:
         """Stand after the last committed round; rounds that come after the newest readable checkpoint are played again."""
@@ -90,6 +95,7 @@ class Member:
     def reload(self) -> None:
         """As `load`, where the simulation's state is in doubt."""
         self._resources.simulations.forget(self.lease.claim)
+        vars(self).pop("simulation", None)
         self.load()
 
     def commit(self, *, turn_over: bool) -> Control:
@@ -139,6 +145,8 @@ class Member:
 
     def _leave(self) -> None:
         self._resources.simulations.forget(self.lease.claim)
+        # Others of a gang go on, and need the memory.
+        vars(self).pop("simulation", None)
         self.left = True
 
     def _check_lease(self) -> None:
@@ -160,11 +168,12 @@ class Member:
         given_up = lambda: self.lease.interrupted or self._resources.stopping()  # noqa: E731 - one expression
         return patiently(lambda _: act(), self._resources.settings.retry_seconds, given_up)
 
-    def _fail(self, error: str, max_attempts: int) -> None:
+    def _fail(self, error: str, max_attempts: int, *, shortage: bool = False) -> None:
         self._leave()
+        backoff_s = self._resources.settings.backoff_seconds
         try:
             with self._resources.database.transaction() as session:
-                runs.fail(session, self.lease.claim, error, max_attempts, self._resources.settings.backoff_seconds)
+                runs.fail(session, self.lease.claim, error, max_attempts, backoff_s, shortage=shortage)
         except (StaleLeaseError, *UNAVAILABLE) as refused:
             log.warning("run %s is left to its lease: %s", self.lease.claim.run_id, refused)
 

@@ -35,6 +35,7 @@ def provenance(simulation: Simulation, device: str) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "engine": simulation.engine,
         "gang": simulation.gang,
+        "thrift": simulation.thrift,
         ENGINE_CHOICE: simulation.choice.document(),
         "precision": simulation.spec.precision,
         "data_source": simulation.data_source,

@@ -16,8 +16,9 @@ import torch
 from structlog.contextvars import bound_contextvars
 
 from fedcore.settings import Settings
+from fedcore.shortage import ADVICE
 from fedcore.storage import open_storage
-from fedcore.store import UNAVAILABLE, companions, open_database, runs
+from fedcore.store import UNAVAILABLE, companions, open_database, recovery, runs, workers
 from fedcore.store.claim import Claim
 from fedcore.tracing import continued, flush
 from fedcore.uploads.shelves import StoredShelf
@@ -66,6 +67,18 @@ class Runner:
         self._resources.database.close()
         flush()
 
+    def bury(self, worker_id: str) -> None:
+        """Let the runs of a worker that was ended for want of memory go on at once, with less of it."""
+        configured, error = self._resources.settings, f"memory ran out, and the system ended the worker; {ADVICE}"
+        try:
+            with self._resources.database.transaction() as session:
+                taken = recovery.starved(session, worker_id, error, configured.attempts, configured.backoff_seconds)
+                workers.gone(session, worker_id)
+        except UNAVAILABLE as away:
+            log.warning("the runs of worker %s are left to their leases, the database is away: %s", worker_id, away)
+        else:
+            log.error("worker %s was ended for want of memory, its runs go on with less: %s", worker_id, ", ".join(taken))
+
     def work(self) -> None:
         """Turn after turn, until nothing waits or the stint is over."""
         self._warm_up.stop()
@@ -99,7 +112,7 @@ class Runner:
         simulations.begin(claim)
         members = [self._member(claim)]
         try:
-            if not members[0].left and members[0].simulation.gang_pays:
+            if not (members[0].left or claim.shortages) and members[0].simulation.gang_pays:
                 members += map(self._member, self._companions(claim))
             simulations.keep([member.lease.claim for member in members])
             Turn(self._resources, [member for member in members if not member.left]).play()

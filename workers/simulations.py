@@ -7,6 +7,7 @@ from fedcore import ExperimentSpec
 from fedcore.engine.choice import Choice
 from fedcore.experiment import Simulation
 from fedcore.gang import alike
+from fedcore.shortage import THRIFT
 from fedcore.spec.experiment import Arm
 from fedcore.store.claim import Claim
 from fedcore.store.tables import Document
@@ -66,6 +67,7 @@ class Simulations:
             data_dir=self._data_dir,
             shelf=self._shelf,
             recorded=Choice.of(claim.provenance.get(ENGINE_CHOICE)),
+            thrift=THRIFT**claim.shortages,
         )
 
     def _of(self, claim: Claim) -> list[Arm]:

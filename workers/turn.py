@@ -5,6 +5,8 @@ import time
 from collections.abc import Sequence
 
 from fedcore.gang import advance
+from fedcore.report import RoundReport
+from fedcore.shortage import give_back
 from fedcore.store import Control
 from fedcore.tracing import span
 from workers.app import STINT_S
@@ -33,7 +35,7 @@ class Turn:
         """Go on from the last committed rounds until every run is finished, interrupted by its user, or others come first."""
         while True:
             for member in self._members:
-                if member.simulation.finished and not member.left:
+                if not member.left and member.simulation.finished:
                     with member.guarded():
                         member.finish()
             self._members = [member for member in self._members if not member.left]
@@ -71,17 +73,25 @@ class Turn:
             with member.guarded():
                 member.reports.append(member.simulation.advance())
             return
-        try:
-            reports = advance([member.simulation for member in group])
-        except Exception:
-            log.exception("%d runs failed together, they go on apart", len(group))
-            self._together = False
+        reports = self._all_at_once(group)
+        if reports is None:
+            # Here, where nothing holds what the error held any more.
+            give_back()
             for member in group:
                 with member.guarded():
                     member.reload()
             return
         for member, report in zip(group, reports, strict=True):
             member.reports.append(report)
+
+    def _all_at_once(self, group: Sequence[Member]) -> list[RoundReport] | None:
+        """The reports of a round of each; None where it went wrong."""
+        try:
+            return advance([member.simulation for member in group])
+        except Exception:
+            log.exception("%d runs failed together, they go on apart", len(group))
+            self._together = False
+            return None
 
     def _committed(self, member: Member) -> Control:
         turn_over = time.monotonic() - self._began > self._resources.settings.turn_seconds

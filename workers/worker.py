@@ -23,6 +23,7 @@ from fedcore.logs import configure
 from fedcore.settings import Settings, settings
 from fedcore.storage import open_storage
 from workers.app import WAKE, celery_app, queue_name
+from workers.predecessor import Predecessor
 from workers.pulse import Pulse
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class Worker:
         self._settings = configured
         # Shared memory without a lock: a child killed at any moment cannot leave it locked.
         self._stop_flag = mmap.mmap(-1, 1)
+        self._predecessor = Predecessor()
         self._pulse = Pulse(max(configured.lease_seconds, PATIENCE_S))
         self._runner: Runner | None = None
 
@@ -99,6 +101,8 @@ class Worker:
             os.kill(os.getppid(), signal.SIGTERM)
             os._exit(1)
         self._pulse.begin()
+        if (starved := self._predecessor.follow(identity)) is not None:
+            self._runner.bury(starved)
 
     def _work(self) -> None:
         assert self._runner is not None
@@ -107,6 +111,7 @@ class Worker:
     def _end(self, **_: Any) -> None:
         if self._runner is not None:
             self._runner.close()
+            self._predecessor.end()
             self._pulse.end()
 
 

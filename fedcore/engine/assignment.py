@@ -44,6 +44,8 @@ class Job:
     """[K, M] the weighted sums of the deltas that the aggregator wants, where clients send deltas as they are and nothing else."""
     each: bool = True
     """Whether anybody wants to see each delta."""
+    thrift: int = 1
+    """So many times fewer clients than usual are to be trained at a time, for want of memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ class Opened:
             return None
         algorithm = self.setting.algorithm
         sums = algorithm.aggregator.sums(self.training.cohort) if _sends_deltas(algorithm) else None
-        return Job(algorithm, self.setting.problem, self.training.assignment, sums, self.each or sums is None)
+        return Job(algorithm, self.setting.problem, self.training.assignment, sums, self.each or sums is None, self.setting.thrift)
 
 
 @dataclass(frozen=True, slots=True)

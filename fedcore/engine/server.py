@@ -24,6 +24,8 @@ class Setting:
     problem: Problem
     """What is trained on."""
     engine: Engine
+    thrift: int = 1
+    """As of `Job`."""
 
 
 @dataclass(frozen=True, slots=True)

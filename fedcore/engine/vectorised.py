@@ -41,16 +41,17 @@ def _train(jobs: Sequence[Job]) -> list[Upload]:
     """One stack after another, of as many rows as are best trained at a time."""
     rows, problem = Rows.of(jobs), jobs[0].problem
     clients, ids = _clients(jobs, rows)
-    together = _together(rows, problem)
+    thrift = max(job.thrift for job in jobs)
+    together, capacity = max(1, _together(rows, problem) // thrift), problem.capacity // thrift
     parts = [slice(start, start + together) for start in range(0, len(rows), together)]
-    y = torch.cat([_advance(rows.cut(part), clients, ids[part], problem.capacity) for part in parts])
+    y = torch.cat([_advance(rows.cut(part), clients, ids[part], capacity) for part in parts])
     return [job.algorithm.rule.finish(own, job.assignment.local) for job, own in zip(jobs, rows.back(y), strict=True)]
 
 
 def _together(rows: Rows, problem: Problem) -> int:
     """How many rows train at a time: as many as there is memory for, and on a CPU, as fit into its caches."""
     x, room = rows.jobs[0].assignment.local.x, problem.capacity // rows.widest
-    return max(1, room if x.is_cuda else min(room, CACHE_BYTES // x.nbytes))
+    return min(len(rows), max(1, room if x.is_cuda else min(room, CACHE_BYTES // x.nbytes)))
 
 
 def _clients(jobs: Sequence[Job], rows: Rows) -> tuple[Stackable, Ids]:

@@ -30,6 +30,8 @@ class Claim:
     """The queues its worker serves."""
     provenance: Document
     """What carried its committed rounds out; empty before the first."""
+    shortages: int = 0
+    """How often memory ran out in it."""
     traceparent: str | None = None
     """The trace in which the experiment was submitted."""
 
@@ -51,6 +53,7 @@ class Claim:
             checkpoint=run.checkpoint,
             queues=tuple(queues),
             provenance=run.provenance,
+            shortages=run.shortages,
             traceparent=traceparent,
         )
 

@@ -17,7 +17,13 @@ def claim(session: Session, held: Claim, arms: Collection[int], most: int, *, le
     That is what remains to a worker when all that are idle, and were seen in the last `seen_s` seconds, share what waits.
     """
     queue = session.scalars(select(RunRecord.queue).where(RunRecord.id == held.run_id)).one()
-    waiting = RunRecord.experiment_id == held.experiment_id, RunRecord.status == Status.QUEUED, RunRecord.queue == queue, backoff.over()
+    waiting = (
+        RunRecord.experiment_id == held.experiment_id,
+        RunRecord.status == Status.QUEUED,
+        RunRecord.queue == queue,
+        backoff.over(),
+        RunRecord.shortages == 0,
+    )
     count = _fair(session, [*waiting, RunRecord.arm.in_(arms)], queue, seen_s)
     chosen = select(RunRecord.id).where(*waiting, RunRecord.arm.in_(arms)).order_by(RunRecord.id).limit(min(most, count))
     ids = session.scalars(chosen.with_for_update(skip_locked=True)).all()

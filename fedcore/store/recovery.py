@@ -35,11 +35,26 @@ def lost(session: Session, max_attempts: int, limit: int = 100, *, backoff_s: fl
     query = select(RunRecord).where(*expired).order_by(RunRecord.id).limit(limit).with_for_update(skip_locked=True)
     runs = session.scalars(query).all()
     for run in runs:
-        _take(session, run, after_loss(run.request, run.attempts, max_attempts), backoff_s)
+        status = after_loss(run.request, run.attempts, max_attempts)
+        _take(session, run, status, _afterwards(run, status, backoff_s))
     notices.of_runs(session, [run.id for run in runs])
     settle(session, {run.experiment_id for run in runs})
     if runs:
         tally.add(session, "reconciler", {tally.EXPIRIES: len(runs)})
+    return [run.id for run in runs]
+
+
+def starved(session: Session, worker: str, error: str, max_attempts: int, backoff_s: float) -> Sequence[str]:
+    """Take its runs from a worker that was ended for want of memory, as `runs.fail` would after a shortage; returns their ids."""
+    query = select(RunRecord).where(RunRecord.status == Status.RUNNING, RunRecord.worker == worker).order_by(RunRecord.id)
+    runs = session.scalars(query.with_for_update(skip_locked=True)).all()
+    for run in runs:
+        status = after_loss(run.request, run.attempts, max_attempts)
+        pause_s = backoff.after_error(run.attempts, backoff_s) if status is Status.QUEUED else 0.0
+        _take(session, run, status, {"error": error, "shortages": run.shortages + 1, "not_before": backoff.until(pause_s)})
+    settle(session, {run.experiment_id for run in runs})
+    if runs:
+        tally.add(session, worker, {tally.ERRORS: len(runs)})
     return [run.id for run in runs]
 
 
@@ -55,14 +70,20 @@ def wakeable(session: Session, older_than_s: float, limit: int = 100) -> Sequenc
     return [Wakeable(*row) for row in session.execute(stamp.returning(RunRecord.id, RunRecord.queue))]
 
 
-def _take(session: Session, run: RunRecord, status: Status, backoff_s: float) -> None:
-    values: dict[str, Any] = {"status": status, "request": Request.NONE, "lease_until": None, "woken_at": None}
-    if status in ENDED:
-        values["finished_at"] = now()
+def _afterwards(run: RunRecord, status: Status, backoff_s: float) -> dict[str, Any]:
+    """What is to be known of a run whose worker was lost."""
+    values: dict[str, Any] = {}
     if run.attempts and (run.error is None or run.error.startswith(_LOST)):
         values["error"] = _told(run.attempts)
     if status is Status.QUEUED:
         values["not_before"] = backoff.until(backoff.after_loss(run.attempts, backoff_s))
+    return values
+
+
+def _take(session: Session, run: RunRecord, status: Status, values: dict[str, Any]) -> None:
+    values |= {"status": status, "request": Request.NONE, "lease_until": None, "woken_at": None}
+    if status in ENDED:
+        values["finished_at"] = now()
     session.execute(update(RunRecord).where(RunRecord.id == run.id, RunRecord.status == Status.RUNNING).values(values))
 
 

@@ -149,16 +149,18 @@ def finish(session: Session, claim: Claim, *, model: str | None, provenance: Map
     _release(session, claim, Status.SUCCEEDED, error=None, model=model, provenance=dict(provenance), diverged_round=diverged_round)
 
 
-def fail(session: Session, claim: Claim, error: str, max_attempts: int, backoff_s: float = 0.0) -> Status:
+def fail(session: Session, claim: Claim, error: str, max_attempts: int, backoff_s: float = 0.0, *, shortage: bool = False) -> Status:
     """An error ended the claim: the run goes back to the queue, or fails when this was the last of `max_attempts` without a round.
 
-    It is not taken up again for `backoff_s`, or longer the more often this has happened. Returns its new status. Raises StaleLeaseError.
+    It is not taken up again for `backoff_s`, or longer the more often this has happened; after a `shortage` of memory, to be played
+    with less. Returns its new status. Raises StaleLeaseError.
     """
     query = select(RunRecord.request, RunRecord.attempts).where(*_held(claim)).with_for_update()
     request, attempts = _one(session, query, claim)
     status = after_loss(request, attempts, max_attempts)
     pause_s = backoff.after_error(attempts, backoff_s) if status is Status.QUEUED else 0.0
-    _release(session, claim, status, error=_storable(error), woken_at=None, not_before=backoff.until(pause_s))
+    less = {"shortages": RunRecord.shortages + shortage}
+    _release(session, claim, status, error=_storable(error), woken_at=None, not_before=backoff.until(pause_s), **less)
     tally.add(session, claim.worker, {tally.ERRORS: 1})
     return status
 

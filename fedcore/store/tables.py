@@ -116,6 +116,8 @@ class RunRecord(Base):
     """Claims since the last committed round."""
     not_before: Mapped[datetime | None]
     """After something went wrong: when it may be taken up again."""
+    shortages: Mapped[int] = mapped_column(default=0)
+    """How often memory ran out in it: it is then played by itself, fewer clients at a time."""
     checkpoint: Mapped[str | None] = mapped_column(Text)
     """Where the state after round `done` is stored."""
     model: Mapped[str | None] = mapped_column(Text)

@@ -1,0 +1,48 @@
+"""Shortages of memory: how they show, on a CPU and on a GPU, and what is done about them."""
+
+import gc
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+
+THRIFT = 4
+"""After each shortage clients are trained in stacks so many times smaller."""
+_SIGNS = ("can't allocate memory", "not enough memory", "out of memory", "alloc_failed", "bad_alloc", "cannot allocate memory")
+"""What libraries say in errors of no class of their own, in small letters."""
+_COUNTERS = (Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat"))
+
+
+def is_shortage(error: BaseException) -> bool:
+    """Whether memory ran out: Python's and NumPy's, or the tensor library's, on whatever device."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError | OSError) and any(sign in str(error).lower() for sign in _SIGNS)
+
+
+def give_back() -> None:
+    """Let go of what nobody holds any more, on a GPU too."""
+    gc.collect()
+    # Does nothing where no GPU has been touched.
+    torch.cuda.empty_cache()
+
+
+def told(error: BaseException) -> str:
+    """What to say to whoever waits for the run."""
+    return f"memory ran out ({type(error).__name__}: {error}); {ADVICE}"
+
+
+ADVICE = "what takes less: fewer clients in a round, smaller batches or a smaller model; or a worker with more memory"
+
+
+def kills(counters: Iterable[Path] = _COUNTERS) -> int:
+    """How many processes the system has ended for want of memory, as far as it says so; only a rise means something."""
+    return sum(_count(path) for path in counters)
+
+
+def _count(path: Path) -> int:
+    try:
+        words = path.read_text().split()
+    except OSError:
+        return 0
+    return int(words[words.index("oom_kill") + 1]) if "oom_kill" in words else 0

@@ -1,0 +1,184 @@
+"""A run for which memory runs out is played again with less; if that is not enough it fails and says so, and others go on."""
+
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load
+
+from fedcore import ExperimentSpec
+from fedcore.engine import vectorised
+from fedcore.engine.compiled import compiled
+from fedcore.engine.engines import ENGINES
+from fedcore.experiment import Simulation
+from fedcore.shortage import THRIFT
+from fedcore.store import Status, recovery, runs
+from fedcore.store.tables import RunRecord
+from tests.documents import merged
+from tests.workers.site import EXPERIMENT, Site, assert_undisturbed, undisturbed
+from workers.predecessor import Predecessor
+
+SHORT = merged(EXPERIMENT, {"rounds": 6})
+GREEDY = {
+    "name": "greedy",
+    "problem": {"dataset": {"kind": "quadratic", "generate": {"dim": 10_000, "clients": 8}}},
+    "algorithm": {"kind": "fedavg"},
+    "local": {"lr": 0.1, "steps": 1},
+    "rounds": 2,
+}
+"""Its Hessians take 6.4 GB."""
+
+
+def work(site: Site) -> None:
+    """Play what waits, in this process."""
+    with site.runner() as runner:
+        runner.work()
+
+
+def scarce(monkeypatch: pytest.MonkeyPatch, room: int, error: Exception) -> list[int]:
+    """Let the engine `vectorised` run out of memory with more than `room` clients at a time; how many it had each time."""
+    advance, asked = vectorised._advance, list[int]()
+
+    def limited(rows: Any, *given: Any) -> Any:
+        asked.append(len(rows))
+        if len(rows) > room:
+            raise error
+        return advance(rows, *given)
+
+    monkeypatch.setattr(vectorised, "_advance", limited)
+    return asked
+
+
+@contextmanager
+def at_most(more_bytes: int) -> Iterator[None]:
+    """The system gives this process so much more memory, and no more."""
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (taken + more_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+SHORTAGES = (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB"), MemoryError("8 GiB"))
+
+
+@pytest.mark.parametrize("error", SHORTAGES, ids=["GPU", "host"])
+def test_a_run_is_played_again_with_fewer_clients_at_a_time_until_there_is_room(
+    embedded: Site, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    expected, model = undisturbed(SHORT["rounds"])
+    experiment, asked = embedded.submit(SHORT, nudge=False), scarce(monkeypatch, 1, error)
+    work(embedded)
+    run = embedded.run(experiment)
+    assert (run.fence, run.shortages, run.provenance["thrift"]) == (2, 1, THRIFT)
+    assert asked[0] == 4
+    assert set(asked[1:]) == {1}
+    assert (run.status, run.error, run.model) == (Status.SUCCEEDED, None, f"{run.id}/model-2.safetensors")
+    rows = embedded.rows(run.id)
+    assert [(row.round, row.local_steps) for row in rows] == [(report.round, report.local_steps) for report in expected]
+    assert [row.test_loss for row in rows] == pytest.approx([report.test_loss for report in expected], rel=1e-9)
+    with embedded.storage.open(f"{run.id}/model-2.safetensors") as file:
+        torch.testing.assert_close(load(file.read()), model, rtol=1e-9, atol=1e-12)
+
+
+def test_a_run_for_which_memory_is_never_enough_fails_and_says_so_and_others_are_untouched(
+    embedded: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet = embedded.submit(merged(SHORT, {"execution": {"engine": "compiled", "priority": 1}}), nudge=False)
+    experiment, asked = embedded.submit(SHORT, nudge=False), scarce(monkeypatch, 0, SHORTAGES[0])
+    work(embedded)
+    failed, other = embedded.run(experiment), embedded.run(quiet)
+    assert (failed.status, failed.attempts, failed.shortages) == (Status.FAILED, 3, 3)
+    assert (failed.error or "").startswith(
+        "memory ran out (OutOfMemoryError: CUDA out of memory. Tried to allocate 20 GiB); what takes less:"
+    )
+    assert asked == [4, 1, 1]
+    assert (other.status, other.fence, other.shortages, other.provenance["thrift"]) == (Status.SUCCEEDED, 1, 0, 1)
+
+
+def test_an_engine_that_promises_bits_keeps_them_after_a_shortage(embedded: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = merged(SHORT, {"execution": {"engine": "compiled"}})
+    shortages = [MemoryError("8 GiB")]
+
+    def short_once(jobs: Any) -> Any:
+        if shortages:
+            raise shortages.pop()
+        return compiled(jobs)
+
+    monkeypatch.setitem(ENGINES, "compiled", short_once)
+    experiment = embedded.submit(document, nudge=False)
+    work(embedded)
+    run, alone = embedded.run(experiment), _alone(document)
+    assert (run.status, run.fence, run.shortages) == (Status.SUCCEEDED, 2, 1)
+    assert [row.test_loss for row in embedded.rows(run.id)] == alone
+
+
+def test_a_gang_in_which_memory_runs_out_costs_none_of_them_an_attempt(embedded: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment, asked = embedded.submit(merged(SHORT, {"seeds": [0, 1, 2]}), nudge=False), scarce(monkeypatch, 4, SHORTAGES[1])
+    work(embedded)
+    for run in embedded.runs(experiment):
+        assert (run.status, run.fence, run.shortages) == (Status.SUCCEEDED, 1, 0)
+        assert [row.round for row in embedded.rows(run.id)] == list(range(1, 7))
+    assert asked[0] == 12
+    assert set(asked[1:]) == {4}
+
+
+def test_a_problem_that_does_not_fit_fails_with_what_the_system_says_and_others_are_untouched(embedded: Site) -> None:
+    quiet = embedded.submit(merged(SHORT, {"execution": {"priority": 1}}), nudge=False)
+    greedy = embedded.submit(merged(GREEDY, {"execution": {"priority": 9}}), nudge=False)
+    with at_most(2 << 30):
+        work(embedded.with_settings(attempts=2))
+    failed = embedded.run(greedy)
+    assert (failed.status, failed.attempts) == (Status.FAILED, 2)
+    assert (failed.error or "").startswith("memory ran out (")
+    assert_undisturbed(embedded, embedded.run(quiet))
+
+
+def test_the_runs_of_a_worker_that_the_system_ended_for_want_of_memory_go_on_with_less_and_at_once(site: Site) -> None:
+    experiment = site.submit(merged(SHORT, {"seeds": [0, 1]}), nudge=False)
+    with site.database.transaction() as session:
+        held = [runs.claim(session, "starved", ["default"], 3_600.0) for _ in range(2)]
+    assert all(held)
+    with site.runner() as runner:
+        runner.bury("starved")
+        taken = site.runs(experiment)
+        runner.work()
+    assert {(run.status, run.shortages, run.attempts) for run in taken} == {(Status.QUEUED, 1, 1)}
+    assert all((run.error or "").startswith("memory ran out, and the system ended the worker") for run in taken)
+    assert {(run.status, run.error, run.provenance["thrift"]) for run in site.runs(experiment)} == {(Status.SUCCEEDED, None, THRIFT)}
+
+
+def test_a_run_that_starves_its_workers_again_and_again_fails_and_says_so(site: Site) -> None:
+    experiment = site.submit(SHORT, nudge=False)
+    for _ in range(3):
+        with site.database.transaction() as session:
+            assert runs.claim(session, "starved", ["default"], 3_600.0)
+            recovery.starved(session, "starved", "memory ran out", 3, 0.0)
+    run: RunRecord = site.run(experiment)
+    assert (run.status, run.attempts, run.error) == (Status.FAILED, 3, "memory ran out")
+
+
+def test_only_a_child_that_died_while_the_system_ended_processes_is_buried(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = {"kills": 5}
+    monkeypatch.setattr("workers.predecessor.kills", lambda: counted["kills"])
+    predecessor: Predecessor = Predecessor()
+    follow: Callable[[str], str | None] = predecessor.follow
+    assert follow("first") is None
+    assert follow("second") is None, "killed by somebody else"
+    counted["kills"] = 6
+    assert follow("third") == "second"
+    assert follow("fourth") is None
+    counted["kills"] = 7
+    predecessor.end()
+    assert follow("fifth") is None, "the one before ended of its own accord"
+
+
+def _alone(document: Any) -> list[float | None]:
+    simulation = Simulation(ExperimentSpec.model_validate(document), seed=0)
+    return [simulation.advance().test_loss for _ in range(document["rounds"])]
