@@ -19,17 +19,17 @@ from api.schemas import (
 from fedcore.access import prefix_of
 from fedcore.spec.uploaded import Content
 from fedcore.status import DeliveryStatus
-from fedcore.store import Session, Status, progress, runs
+from fedcore.store import Session, Status, progress
 from fedcore.store.progress import Progress as Rounds
 from fedcore.store.tables import DatasetRecord, DeliveryRecord, ExperimentRecord, KeyRecord, RunRecord, WebhookRecord
 
 
 def experiment_answer(session: Session, record: ExperimentRecord) -> Experiment:
     """An experiment with its progress and arms."""
-    rounds = progress.progress(session, record.id)
-    arms = {run.arm: ArmSummary(index=run.arm, name=run.arm_name, settings=run.settings) for run in runs.of_experiment(session, record.id)}
+    rounds, points = progress.overview(session, record.id)
+    arms = [ArmSummary(index=point.arm, name=point.name, settings=point.settings) for point in points]
     summary = summary_answer(record, rounds)
-    return Experiment(**_fields(summary), arms=list(arms.values()), specification=record.spec, provenance=record.provenance)
+    return Experiment(**_fields(summary), arms=arms, specification=record.spec, provenance=record.provenance)
 
 
 def summary_answer(record: ExperimentRecord, rounds: Rounds) -> ExperimentSummary:

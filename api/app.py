@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 
 from anyio import CapacityLimiter
 from fastapi import FastAPI
@@ -39,6 +38,7 @@ from api.shields import Shields
 from api.wakeups import Waker
 from fedcore import tracing
 from fedcore.logs import configure
+from fedcore.release import release
 from fedcore.settings import Settings
 from fedcore.settings import settings as process_settings
 from fedcore.storage import open_storage
@@ -65,7 +65,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         title="FedQ",
         summary="Federated-learning experiments as a service.",
         description=DESCRIPTION,
-        version=version("fedq"),
+        version=release(),
         lifespan=_lifespan,
         # Spans of requests are FastAPI's own; probes have none, and metrics and logs go other ways.
         telemetry={"metrics": False, "logs": False, "operation_spans": False, "auto_configure": False, "exclude": logs.is_probe},

@@ -8,6 +8,7 @@ from math import isfinite
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 from fastapi import Depends, HTTPException, Request
+from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ValidationError
 
 from api.dependencies import Configuration
@@ -18,6 +19,8 @@ from fedcore import yamls
 from fedcore.errors import SpecificationError
 
 MAX_FLAWS = 100
+SMALL_BYTES = 4_096
+"""JSON of this size is read in less time than it takes to hand it to a thread and back."""
 MAX_VALUES = 4_000_000
 """Counted with every use of a YAML alias, which else could unfold without end."""
 JSON, YAML = "application/json", "application/yaml"
@@ -66,13 +69,11 @@ async def read(request: Request, media_type: MediaType, settings: Configuration)
     return b"".join(chunks)
 
 
-def parse(body: Annotated[bytes, Depends(read)], media_type: MediaType) -> Parsed:
+async def parse(body: Annotated[bytes, Depends(read)], media_type: MediaType) -> Parsed:
     """The body as a document."""
-    value = _load(body, media_type)
-    flaws = list(islice(_foreign_values(value), MAX_FLAWS))
-    if flaws:
-        raise InvalidRequestError(flaws)
-    return Parsed(value)
+    if media_type == JSON and len(body) <= SMALL_BYTES:
+        return _parse(body, media_type)
+    return await run_in_threadpool(_parse, body, media_type)
 
 
 Document = Annotated[Parsed, Depends(parse)]
@@ -94,6 +95,14 @@ def body_of(*schemas: str) -> dict[str, Any]:
     schema = choices[0] if len(choices) == 1 else {"anyOf": choices}
     content = {media_type: {"schema": schema} for media_type in (JSON, YAML)}
     return {"requestBody": {"required": True, "content": content}}
+
+
+def _parse(body: bytes, media_type: str) -> Parsed:
+    value = _load(body, media_type)
+    flaws = list(islice(_foreign_values(value), MAX_FLAWS))
+    if flaws:
+        raise InvalidRequestError(flaws)
+    return Parsed(value)
 
 
 def _load(body: bytes, media_type: str) -> Any:

@@ -9,14 +9,15 @@ from api.answers import experiment_answer, summary_answer
 from api.auth import Reader, Submitter
 from api.deeds import Note
 from api.dependencies import NO_NUL, Configuration, Cursor, ExperimentId, IdempotencyKey, Moment, Store
-from api.documents import Document, body_of
+from api.documents import Document, Parsed, body_of
 from api.estimates import plan
 from api.problems import responses
 from api.schemas import Experiment, ExperimentPage, Plan
 from api.submissions import specification
 from api.wakeups import Wake
+from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec
-from fedcore.store import Status, experiments, progress
+from fedcore.store import Database, Status, experiments, progress
 from fedcore.store.experiments import Filter
 from fedcore.tracing import span, traceparent
 
@@ -49,18 +50,23 @@ Wanted = Annotated[Filter, Depends(_wanted)]
 
 
 class Submission(NamedTuple):
-    """What somebody may submit, and has."""
+    """What somebody asks for, not looked at yet."""
 
-    spec: ExperimentSpec
-    provenance: dict[str, Any]
-    digest: str
+    document: Parsed
+    database: Database
+    settings: Settings
+    owner: str | None
+
+    def read(self) -> tuple[ExperimentSpec, dict[str, Any]]:
+        """The specification and its provenance; raises InvalidRequestError or SpecificationError."""
+        return specification(self.document.value, self.database, self.settings, self.owner)
 
 
-def _submitted(principal: Submitter, document: Document, database: Store, settings: Configuration) -> Submission:
-    return Submission(*specification(document.value, database, settings, principal.sees), document.digest)
+async def _submission(principal: Submitter, document: Document, database: Store, settings: Configuration) -> Submission:
+    return Submission(document, database, settings, principal.sees)
 
 
-Submitted = Annotated[Submission, Depends(_submitted)]
+Submitted = Annotated[Submission, Depends(_submission)]
 
 
 @router.post(
@@ -85,25 +91,26 @@ def submit(
     dry_run: DryRun = False,
 ) -> Experiment | Plan:
     """Validate a specification, or a preset with overrides, store it, and queue its runs: every arm of its sweep with every seed."""
+    spec, provenance = submitted.read()
     if dry_run:
         response.status_code = 200
-        return plan(submitted.spec)
+        return plan(spec)
     with span("submit"), database.transaction() as session:
         record = experiments.create(
             session,
-            submitted.spec,
+            spec,
             owner=principal.owner,
             key_id=principal.key_id,
             idempotency_key=idempotency_key,
-            request_hash=submitted.digest,
-            provenance=submitted.provenance,
+            request_hash=submitted.document.digest,
+            provenance=provenance,
             traceparent=traceparent(),
         )
         note(session, record.id)
         answer = experiment_answer(session, record)
-    log.info("experiment submitted", experiment_id=record.id, queue=submitted.spec.execution.queue)
+    log.info("experiment submitted", experiment_id=record.id, queue=spec.execution.queue)
     response.headers["Location"] = f"{router.prefix}/{record.id}"
-    wake(submitted.spec.execution.queue)
+    wake(spec.execution.queue)
     return answer
 
 

@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from importlib.metadata import version
 from itertools import accumulate
 
 from prometheus_client import Metric
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
 
+from fedcore.release import release
 from fedcore.status import Status
 from fedcore.store import tally
 from fedcore.store.census import Census, Group
@@ -29,7 +29,7 @@ def _up(value: int) -> Metric:
 
 
 def _software() -> Metric:
-    return InfoMetricFamily("fedq", "The software.", {"version": version("fedq")})
+    return InfoMetricFamily("fedq", "The software.", {"version": release()})
 
 
 def _runs(groups: Sequence[Group]) -> Iterable[Metric]:

@@ -1,12 +1,12 @@
 """`/healthz` and `/readyz`: whether the process lives, and whether it can serve."""
 
 from collections.abc import Callable
-from importlib.metadata import version
 
 from fastapi import APIRouter, Response
 
 from api.dependencies import Configuration, Store
 from api.schemas import Check, Health, Readiness
+from fedcore.release import release
 from fedcore.store import Database, progress
 from workers.app import celery_app
 
@@ -18,7 +18,7 @@ BROKER_TIMEOUT_S = 2.0
 @router.get("/healthz", summary="Liveness")
 async def read_health() -> Health:
     """The process answers; nothing else is looked at."""
-    return Health(version=version("fedq"))
+    return Health(version=release())
 
 
 @router.get("/readyz", responses={503: {"model": Readiness, "description": "The database does not answer."}}, summary="Readiness")

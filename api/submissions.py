@@ -1,6 +1,5 @@
 """What `POST /v1/experiments` takes: a specification, or a preset with overrides."""
 
-from importlib.metadata import version
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -11,6 +10,7 @@ from api.problems import InvalidRequestError
 from api.schemas import Flaw
 from fedcore import presets
 from fedcore.errors import PresetNotFoundError, SpecificationError
+from fedcore.release import release
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.allowance import refuse_foreign_models
@@ -39,14 +39,14 @@ def specification(document: Any, database: Database, settings: Settings, owner: 
     the patterns in `settings` covers (it would run on a worker, and is not imported here), and for what is larger than they allow.
     """
     if not (isinstance(document, dict) and "preset" in document):
-        return _validated(document, database, settings, owner), {"fedq": version("fedq")}
+        return _validated(document, database, settings, owner), {"fedq": release()}
     submission = validate(PresetSubmission, document)
     try:
         preset = presets.load(submission.preset)
     except PresetNotFoundError as error:
         raise InvalidRequestError([Flaw(pointer="/preset", detail=str(error))]) from error
     spec = _validated(presets.override(preset.spec, submission.overrides), database, settings, owner, at="/overrides")
-    return spec, {"fedq": version("fedq"), "preset": preset.name, "preset_version": preset.version, "overrides": submission.overrides}
+    return spec, {"fedq": release(), "preset": preset.name, "preset_version": preset.version, "overrides": submission.overrides}
 
 
 def _validated(document: Any, database: Database, settings: Settings, owner: str | None, at: str = "") -> ExperimentSpec:

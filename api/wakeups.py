@@ -3,12 +3,15 @@
 from collections.abc import Callable
 from typing import Annotated
 
-from anyio import Semaphore, to_thread
+from anyio import Semaphore, current_time, sleep, to_thread
 from fastapi import BackgroundTasks, Depends, Request
 
 from workers.app import wake
 
 MAX_AT_ONCE = 4
+APART_S = 0.02
+"""Nudges of one queue are at least so far apart: one takes as long as it takes to answer half a request."""
+MAX_QUEUES = 1_000
 
 
 class Waker:
@@ -18,14 +21,20 @@ class Waker:
         self._broker = broker
         self._turns = Semaphore(MAX_AT_ONCE)
         self._waiting: set[str] = set()
+        self._due: dict[str, float] = {}
+        """When each queue may be nudged again."""
 
     async def wake(self, queue: str) -> None:
         """Nudge a worker of `queue`; never raises. One nudge that waits for its turn does for all that would wait behind it."""
         if queue in self._waiting:
             return
         self._waiting.add(queue)
+        await sleep(max(0.0, self._due.get(queue, 0.0) - current_time()))
         async with self._turns:
             self._waiting.discard(queue)
+            if len(self._due) >= MAX_QUEUES:
+                self._due.clear()
+            self._due[queue] = current_time() + APART_S
             await to_thread.run_sync(wake, queue, self._broker)
 
 

@@ -86,6 +86,7 @@ def _api_start() -> tuple[float, float]:
     """Seconds from the start of an API process until it answers, and its resident memory in MB."""
     with tempfile.TemporaryDirectory() as home, socket.create_server(("127.0.0.1", 0)) as listener:
         database_url = f"sqlite:///{Path(home, 'fedq.db')}"
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         upgrade(database_url)
         with open_database(database_url).transaction() as session:
             _, key = keys.create(session, owner="bench", scope=Scope.READ)

@@ -74,6 +74,8 @@ class ExperimentSpec(Block):
 
     def arms(self) -> list["Arm"]:
         """The points of the sweep, in the order of its product; one arm when there is no sweep."""
+        if not self.sweep:
+            return [Arm(index=0, name=self.algorithm.kind, settings={}, spec=self)]
         points = enumerate(sweep.expand(self.model_dump(mode="json")))
         return [Arm(index=index, name=point.name, settings=point.settings, spec=_arm_spec(point)) for index, point in points]
 

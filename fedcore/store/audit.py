@@ -2,12 +2,13 @@
 
 from dataclasses import asdict, dataclass
 
-from sqlalchemy import insert, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from fedcore.store.clock import now
+from fedcore.store.clock import moment
 from fedcore.store.identifier import identifiers
 from fedcore.store.paging import Page, newest
+from fedcore.store.statements import insert_into
 from fedcore.store.tables import AuditRecord
 
 
@@ -33,9 +34,9 @@ class Deed:
 
 def record(session: Session, deed: Deed) -> None:
     """Note `deed`: of a change, in the transaction that makes it."""
-    moment = session.scalars(select(now())).one()
-    (audit_id,) = identifiers("aud", moment, 1)
-    session.execute(insert(AuditRecord).values(id=audit_id, at=moment, **asdict(deed)))
+    at = moment(session)
+    (audit_id,) = identifiers("aud", at, 1)
+    session.execute(insert_into(AuditRecord), {"id": audit_id, "at": at, **asdict(deed)})
 
 
 def page(

@@ -3,9 +3,10 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Dialect, Float, String, TypeDecorator, literal
+from sqlalchemy import ColumnElement, Dialect, Float, String, TypeDecorator, literal, select
 from sqlalchemy.dialects.postgresql import TIMESTAMP
 from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.orm import Session
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
@@ -56,3 +57,14 @@ def _now_sqlite(element: _Now, compiler: SQLCompiler, **options: Any) -> str:
 def now(offset_s: float = 0.0) -> ColumnElement[datetime]:
     """The present moment, or the one `offset_s` seconds after it, as an SQL expression."""
     return _Now(literal(offset_s, Float))
+
+
+_MOMENT = select(now())
+
+
+def moment(session: Session) -> datetime:
+    """When this transaction first asked: for ids and for what is dated, where a database's clock is needed but not each time anew."""
+    if "moment" not in session.info:
+        session.info["moment"] = session.scalars(_MOMENT).one()
+    asked: datetime = session.info["moment"]
+    return asked

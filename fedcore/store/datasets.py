@@ -13,7 +13,8 @@ from fedcore.errors import ConflictError, NotFoundError, SpecificationError
 from fedcore.spec import Arm
 from fedcore.spec.uploaded import Content, Uploaded
 from fedcore.status import ENDED
-from fedcore.store.clock import now
+from fedcore.store import statements
+from fedcore.store.clock import moment, now
 from fedcore.store.idempotency import claim_key, dialect_of
 from fedcore.store.identifier import identifiers
 from fedcore.store.paging import Page, newest
@@ -22,7 +23,7 @@ from fedcore.store.tables import DatasetKeyRecord, DatasetRecord, DatasetUseReco
 
 def new_id(session: Session) -> str:
     """An id for a data set that is about to be stored."""
-    return identifiers("set", session.scalars(select(now())).one(), 1)[0]
+    return identifiers("set", moment(session), 1)[0]
 
 
 def create(
@@ -66,7 +67,7 @@ def create(
 
 def find(session: Session, dataset_id: str, owner: str | None = None) -> DatasetRecord:
     """The data set with this id, if it is `owner`'s where one is given; raises NotFoundError."""
-    record = session.get(DatasetRecord, dataset_id)
+    record = statements.get(session, DatasetRecord, dataset_id)
     if record is None or owner not in (None, record.owner):
         raise NotFoundError(f"there is no data set {dataset_id!r}")
     return record

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, insert, select, update
+from sqlalchemy import Select, select, update
 from sqlalchemy import delete as delete_from
 from sqlalchemy.orm import Session, defer
 
@@ -15,12 +15,13 @@ from fedcore.access import LOCAL
 from fedcore.errors import NotFoundError
 from fedcore.spec import Arm, ExperimentSpec
 from fedcore.status import Request, Status
-from fedcore.store import datasets, lifecycle, notices, quotas
-from fedcore.store.clock import now
+from fedcore.store import datasets, lifecycle, notices, quotas, statements
+from fedcore.store.clock import moment, now
 from fedcore.store.idempotency import claim_key
 from fedcore.store.identifier import floor, identifiers
 from fedcore.store.lifecycle import cancel, lock_runs, pause
 from fedcore.store.paging import Page, newest
+from fedcore.store.statements import insert_into
 from fedcore.store.tables import Document, ExperimentRecord, IdempotencyRecord, RunRecord, TagRecord
 
 __all__ = ["Filter", "cancel", "create", "delete", "edit", "find", "page", "pause", "resume", "retry"]
@@ -55,31 +56,31 @@ def create(
     raises IdempotencyError when the request was another one, SpecificationError for uploaded data that are not there, and QuotaError
     when it is more than the API key `key_id` may have.
     """
-    moment = session.scalars(select(now())).one()
-    (experiment_id,) = identifiers("exp", moment, 1)
+    at = moment(session)
+    (experiment_id,) = identifiers("exp", at, 1)
     document = spec.model_dump(mode="json")
     if idempotency_key is not None:
         request_hash = request_hash or hashlib.sha256(json.dumps(document).encode()).hexdigest()
         first = claim_key(session, IdempotencyRecord.experiment_id, owner, idempotency_key, request_hash, experiment_id, request="request")
         if first != experiment_id:
             return find(session, first)
-    experiment, arms = _experiment(spec, experiment_id, owner, moment), spec.arms()
+    experiment, arms = _experiment(spec, experiment_id, owner, at), spec.arms()
     made_from = {"spec": document, "provenance": dict(provenance or {}), "traceparent": traceparent}
-    session.execute(insert(ExperimentRecord).values(made_from | experiment))
-    _set_tags(session, experiment_id, spec.tags)
+    session.execute(insert_into(ExperimentRecord), made_from | experiment)
+    _add_tags(session, experiment_id, spec.tags)
     made_by = {"owner": owner, "key_id": key_id}
-    queued = _runs(spec, arms, experiment_id, moment)
-    session.execute(insert(RunRecord), [run | made_by for run in queued])
+    queued = _runs(spec, arms, experiment_id, at)
+    session.execute(insert_into(RunRecord), [run | made_by for run in queued])
     quotas.hold_runs(session, key_id)
     datasets.use(session, experiment_id, arms)
     notices.of_runs(session, [run["id"] for run in queued])
     notices.of_experiments(session, [experiment_id])
-    return find(session, experiment_id)
+    return ExperimentRecord(**made_from, **experiment, **dict.fromkeys(("started_at", "finished_at", "error")))
 
 
 def find(session: Session, experiment_id: str, owner: str | None = None) -> ExperimentRecord:
     """The experiment with this id, if it is `owner`'s where one is given; raises NotFoundError."""
-    record = session.get(ExperimentRecord, experiment_id)
+    record = statements.get(session, ExperimentRecord, experiment_id)
     if record is None or owner not in (None, record.owner):
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
     return record
@@ -117,7 +118,8 @@ def edit(
     session.execute(update(ExperimentRecord).where(ExperimentRecord.id == experiment_id).values(updated_at=now(), **changes))
     record = find(session, experiment_id)
     if tags is not None:
-        _set_tags(session, experiment_id, tags)
+        session.execute(delete_from(TagRecord).where(TagRecord.experiment_id == experiment_id))
+        _add_tags(session, experiment_id, tags)
     return record
 
 
@@ -185,10 +187,9 @@ def _runs(spec: ExperimentSpec, arms: Sequence[Arm], experiment_id: str, moment:
     ]
 
 
-def _set_tags(session: Session, experiment_id: str, tags: Sequence[str]) -> None:
-    session.execute(delete_from(TagRecord).where(TagRecord.experiment_id == experiment_id))
-    for tag in set(tags):
-        session.execute(insert(TagRecord).values(tag=tag, experiment_id=experiment_id))
+def _add_tags(session: Session, experiment_id: str, tags: Sequence[str]) -> None:
+    if tags:
+        session.execute(insert_into(TagRecord), [{"tag": tag, "experiment_id": experiment_id} for tag in sorted(set(tags))])
 
 
 def _within(query: Select[ExperimentRecord], after: datetime | None, before: datetime | None) -> Select[ExperimentRecord]:

@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 
 from fedcore.access import Scope, Token, prefix_of
 from fedcore.errors import AuthenticationError, NotFoundError
+from fedcore.store import statements
 from fedcore.store.clock import now
 from fedcore.store.identifier import identifiers
 from fedcore.store.paging import Page, newest
@@ -35,7 +36,7 @@ def create(
 
 def find(session: Session, key_id: str) -> KeyRecord:
     """The key with this id; raises NotFoundError."""
-    record = session.get(KeyRecord, key_id)
+    record = statements.get(session, KeyRecord, key_id)
     if record is None:
         raise NotFoundError(f"there is no key {key_id!r}")
     return record

@@ -1,14 +1,22 @@
 """How far experiments have come."""
 
+import json
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import func, select
+from sqlalchemy import Executable, Text, bindparam, cast, func, select
 from sqlalchemy.orm import Session
 
 from fedcore.status import ENDED, Status
-from fedcore.store.tables import RunRecord
+from fedcore.store.tables import Document, RunRecord
+
+_SUMS = (func.count(), func.sum(RunRecord.done), func.sum(RunRecord.rounds), func.sum(RunRecord.seconds))
+"""What `_Group` is made of, after the status."""
+# JSON cannot be grouped by, its text can; that of an arm is the same in all its runs.
+_ARM = (RunRecord.arm, RunRecord.arm_name, cast(RunRecord.settings, Text), RunRecord.status)
+_OVERVIEW: Executable = select(*_ARM, *_SUMS).where(RunRecord.experiment_id == bindparam("wanted")).group_by(*_ARM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +39,15 @@ class Position(NamedTuple):
     status: Status
     done: int
     """Rounds committed."""
+
+
+class ArmPoint(NamedTuple):
+    """One point of a sweep."""
+
+    arm: int
+    name: str
+    settings: Document
+    """The swept paths and their values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +78,20 @@ def progress(session: Session, experiment_id: str) -> Progress:
     return progress_of(session, [experiment_id])[experiment_id]
 
 
+def overview(session: Session, experiment_id: str) -> tuple[Progress, Sequence[ArmPoint]]:
+    """The progress of one experiment, and its arms in order."""
+    groups: list[_Group] = []
+    arms: dict[int, ArmPoint] = {}
+    for index, name, settings, status, runs, done, asked, seconds in session.execute(_OVERVIEW, {"wanted": experiment_id}):
+        groups.append(_Group(status, runs, done, asked, seconds))
+        arms[index] = ArmPoint(index, name, json.loads(settings))
+    return _sum(groups), [arms[index] for index in sorted(arms)]
+
+
 def progress_of(session: Session, experiment_ids: Sequence[str]) -> dict[str, Progress]:
     """The progress of several experiments, by id."""
-    sums = func.sum(RunRecord.done), func.sum(RunRecord.rounds), func.sum(RunRecord.seconds)
     query = (
-        select(RunRecord.experiment_id, RunRecord.status, func.count(), *sums)
+        select(RunRecord.experiment_id, RunRecord.status, *_SUMS)
         .where(RunRecord.experiment_id.in_(experiment_ids))
         .group_by(RunRecord.experiment_id, RunRecord.status)
     )
@@ -87,7 +113,10 @@ class _Group:
 def _sum(groups: Sequence[_Group]) -> Progress:
     done = sum(group.done for group in groups)
     rounds = sum(group.done if group.status is Status.SUCCEEDED else group.rounds for group in groups)
-    return Progress(done, rounds, {group.status: group.runs for group in groups}, _eta(groups))
+    runs: defaultdict[Status, int] = defaultdict(int)
+    for group in groups:
+        runs[group.status] += group.runs
+    return Progress(done, rounds, dict(runs), _eta(groups))
 
 
 def _eta(groups: Sequence[_Group]) -> float | None:

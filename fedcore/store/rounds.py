@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, case, false, func, insert, or_, select
+from sqlalchemy import ColumnElement, case, false, func, or_, select
 from sqlalchemy.orm import Session
 
 from fedcore.report import RoundReport
-from fedcore.store.clock import now
+from fedcore.store.clock import moment
+from fedcore.store.statements import insert_into
 from fedcore.store.tables import Document, RoundRecord, RunRecord
 
 COLUMNS = ("train_loss", "test_loss", "test_accuracy", "local_steps", "bytes_up", "bytes_down", "seconds")
@@ -29,8 +30,7 @@ class Series(NamedTuple):
 
 def append(session: Session, run_id: str, reports: Sequence[RoundReport]) -> None:
     """Store rounds of a run; what is not finite is stored as absent."""
-    moment = session.scalars(select(now())).one()
-    session.execute(insert(RoundRecord), [_row(run_id, report) | {"committed_at": moment} for report in reports])
+    session.execute(insert_into(RoundRecord), [_row(run_id, report) | {"committed_at": moment(session)} for report in reports])
 
 
 def after(session: Session, run_id: str, after: int = 0, limit: int = 1_000) -> Sequence[RoundRecord]:

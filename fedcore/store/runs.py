@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from fedcore.errors import NotFoundError, StaleLeaseError
 from fedcore.report import RoundReport
 from fedcore.status import ENDED, Control, Request, Status
-from fedcore.store import backoff, notices, shares, tally, turn
+from fedcore.store import backoff, notices, shares, statements, tally, turn
 from fedcore.store.claim import Claim
 from fedcore.store.clock import now
 from fedcore.store.fairness import Place
@@ -27,7 +27,7 @@ _CONTROL = {Request.PAUSE: Control.PAUSE, Request.CANCEL: Control.CANCEL}
 
 def find(session: Session, run_id: str, owner: str | None = None) -> RunRecord:
     """The run with this id, if it is `owner`'s where one is given; raises NotFoundError."""
-    record = session.get(RunRecord, run_id)
+    record = statements.get(session, RunRecord, run_id)
     if record is None or owner not in (None, record.owner):
         raise NotFoundError(f"there is no run {run_id!r}")
     return record

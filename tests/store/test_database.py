@@ -23,6 +23,13 @@ def present(database: Database) -> list[str]:
         return [worker.id for worker in workers.alive(session, 60)]
 
 
+def alone(database: Database) -> bool:
+    """Whether nobody else is connected to this PostgreSQL database."""
+    others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    with database.reading() as session:
+        return not session.scalar(text(others))
+
+
 def test_a_block_that_ends_well_is_committed(database: Database) -> None:
     report(database, "w1")
     assert present(database) == ["w1"]
@@ -96,6 +103,7 @@ def test_a_connection_that_the_server_has_closed_is_replaced(postgresql_url: str
         session.execute(
             text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
         )
+    eventually(lambda: alone(other))
     report(database, "w2")
     assert present(database) == ["w1", "w2"]
     for one in (database, other):

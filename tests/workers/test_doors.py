@@ -1,5 +1,6 @@
 """The key that an embedded stack makes for itself, and who may come in by which address."""
 
+import socket
 import stat
 from contextlib import closing
 from pathlib import Path
@@ -61,3 +62,12 @@ def test_others_are_let_in_only_where_one_of_them_has_a_key(configured: Settings
         write(database, keys.create, owner="ann", scope=Scope.SUBMIT)
     with listening(configured, EVERYWHERE, 0, own) as listener:
         assert listener.getsockname()[0] == EVERYWHERE
+
+
+def test_an_answer_does_not_wait_for_its_head_to_be_acknowledged(configured: Settings) -> None:
+    with (
+        listening(configured, "127.0.0.1", 0, ensure_key(configured)) as listener,
+        socket.create_connection(listener.getsockname()),
+        listener.accept()[0] as accepted,
+    ):
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
