@@ -28,7 +28,7 @@ _SILENT = {
 
 
 class Played(NamedTuple):
-    """One round."""
+    """One turn: rounds that a contender plays one after another, together."""
 
     seconds: float
     steps: int
@@ -56,9 +56,9 @@ class Contender:
         self._answer()
         self.start_s = time.perf_counter() - began
 
-    def play(self, round: int) -> Played:
-        """Have it play a round."""
-        answer = self._ask(do="play", round=round)
+    def play(self, rounds: range) -> Played:
+        """Have it play these rounds."""
+        answer = self._ask(do="play", first=rounds[0], last=rounds[-1])
         return Played(answer["seconds"], answer["steps"])
 
     def model(self, path: Path) -> NDArray[np.float64]:

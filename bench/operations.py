@@ -33,7 +33,7 @@ class Layer(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Of one round."""
+    """Of a round, or of several."""
 
     operations: float
     traffic: float
@@ -45,8 +45,14 @@ def per_sample(model: dict[str, Any], shape: Sequence[int], classes: int) -> int
     return sum(layer.operations for layer in _layers(model, shape, classes))
 
 
+def turns_of(folder: Path, turns: int, rounds: int) -> list[Work]:
+    """The work of so many turns of so many rounds each, from the second round of an exported plan on; the first is not timed."""
+    each = rounds_of(folder, turns * rounds)
+    return [Work(*map(sum, zip(*each[first : first + rounds], strict=True))) for first in range(0, len(each), rounds)]
+
+
 def rounds_of(folder: Path, rounds: int) -> list[Work]:
-    """Rounds 2, 3, ... of an exported plan; the first is not timed."""
+    """Of rounds 2, 3, ..."""
     about = json.loads((folder / "task.json").read_text())
     each = per_sample(about["model"], about["shape"], about["classes"])
     sizes = np.diff(np.load(folder / "offsets.npy"))

@@ -1,4 +1,4 @@
-"""Contenders on one workload, in turn (A B A B ...): the same rounds, each by all before the next."""
+"""Contenders on one workload, in turn (A B A B ...): the same rounds, those of a turn by each before the next turn."""
 
 import sys
 import time
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bench.contender import Contender, Memory, Played
 from bench.export import export
-from bench.operations import Work, rounds_of
+from bench.operations import Work, turns_of
 from bench.workloads import Workload
 
 OWN = ("fedq", "loop")
@@ -37,36 +37,38 @@ class Entry:
     difference: float = 0.0
     """Of its model after that round from FedQ's, over how far FedQ's has moved."""
     note: str = ""
-    rounds: list[Played] = field(default_factory=list)
+    turns: list[Played] = field(default_factory=list)
 
 
 @dataclass
 class Race:
-    """A workload, what its rounds must do at least, and the entries, FedQ's first."""
+    """A workload, what its turns must do at least, and the entries, FedQ's first."""
 
     workload: str
     title: str
     entries: list[Entry]
     work: list[Work]
-    """Of each round in `Entry.rounds`."""
+    """Of each turn in `Entry.turns`."""
+    together: int
+    """Rounds in a turn."""
 
 
 def race(workload: Workload, home: Path, contenders: Sequence[Sequence[str]], pairs: int, budget_s: float) -> Race:
-    """Start `contenders` (each its name and options), have each play a first round, compare the models, and time the next rounds in turn.
+    """Start `contenders` (each its name and options), have each play a first round, compare the models, and time the next in turn.
 
-    There are `pairs` of those, or as many as `budget_s` allows for everything together.
+    There are `pairs` turns each, or as many as `budget_s` allows for everything together.
     """
-    rounds = pairs + 1
-    folder = export(workload, home, rounds)
+    together = workload.together
+    folder = export(workload, home, 1 + pairs * together)
     deadline = time.monotonic() + budget_s
     with ExitStack() as stack:
         entered = [stack.enter_context(_started(home, folder, *contender)) for contender in contenders]
         running, entries = map(list, zip(*entered, strict=True))
         _compare([contender.model(folder / f"{contender.name}-model.npz") for contender in running], entries, folder)
-        _turns(running, entries, rounds, deadline)
+        _turns(running, entries, [range(2 + turn * together, 2 + (turn + 1) * together) for turn in range(pairs)], deadline)
         for contender, entry in zip(running, entries, strict=True):
             entry.note = contender.describe()
-    return Race(workload.name, workload.title, entries, rounds_of(folder, len(entries[0].rounds)))
+    return Race(workload.name, workload.title, entries, turns_of(folder, len(entries[0].turns), together), together)
 
 
 @contextmanager
@@ -76,7 +78,7 @@ def _started(home: Path, folder: Path, name: str, *options: str) -> Iterator[tup
         entry = Entry(name, contender.start_s)
         contender.tune()
         with memory.watching(contender):
-            entry.first_s = contender.play(1).seconds
+            entry.first_s = contender.play(range(1, 2)).seconds
         entry.peak_bytes = memory.peak
         yield contender, entry
 
@@ -102,17 +104,17 @@ def _compare(models: list[NDArray[np.float64]], entries: list[Entry], folder: Pa
             raise RuntimeError(f"{entry.name} does other work: after a round its model is off by {entry.difference:.2g} of the way")
 
 
-def _turns(running: list[Contender], entries: list[Entry], rounds: int, deadline: float) -> None:
-    """Rounds 2, 3, ...: one at least, and no more than end before the deadline if they take as long as the last."""
-    for round in range(2, rounds + 1):
+def _turns(running: list[Contender], entries: list[Entry], turns: list[range], deadline: float) -> None:
+    """One at least, and no more than end before the deadline if they take as long as the last."""
+    for rounds in turns:
         began = time.monotonic()
-        _turn(running, entries, round)
+        _turn(running, entries, rounds)
         if 2 * time.monotonic() - began > deadline:
             return
 
 
-def _turn(running: list[Contender], entries: list[Entry], round: int) -> None:
+def _turn(running: list[Contender], entries: list[Entry], rounds: range) -> None:
     for contender, entry in zip(running, entries, strict=True):
-        entry.rounds.append(contender.play(round))
-    if len({entry.rounds[-1].steps for entry in entries}) > 1:
-        raise RuntimeError(f"round {round} had different local steps: {[(entry.name, entry.rounds[-1].steps) for entry in entries]}")
+        entry.turns.append(contender.play(rounds))
+    if len({entry.turns[-1].steps for entry in entries}) > 1:
+        raise RuntimeError(f"{rounds} had different local steps: {[(entry.name, entry.turns[-1].steps) for entry in entries]}")

@@ -62,25 +62,24 @@ def _processor() -> str:
 
 def section(race: Race, limits: Limits) -> str:
     """One workload's table."""
-    ours, floors = race.entries[0], [limits.floor_s(*work) for work in race.work]
-    steps = statistics.median(played.steps for played in ours.rounds)
-    operations, traffic = (statistics.median(column) for column in zip(*race.work, strict=True))
+    ours, floors, together = race.entries[0], [limits.floor_s(*work) for work in race.work], race.together
+    steps = statistics.median(played.steps for played in ours.turns) / together
+    operations, traffic = (statistics.median(column) / together for column in zip(*race.work, strict=True))
+    turns = f"{len(race.work)} rounds" if together == 1 else f"{len(race.work)} turns of {together} rounds, each as a round"
     head = f"**{race.workload}.** {race.title}. "
-    head += (
-        f"Median of {len(race.work)} rounds: {steps:.0f} local steps, {operations / 1e9:.3g} GFLOP and {traffic / 1e6:.3g} MB at least, "
-    )
-    head += f"so no faster than {1e3 * statistics.median(floors):.3g} ms here."
-    rows = [_row(entry, ours, floors) for entry in race.entries]
+    head += f"Median of {turns}: {steps:.0f} local steps, {operations / 1e9:.3g} GFLOP and {traffic / 1e6:.3g} MB at least, "
+    head += f"so no faster than {1e3 * statistics.median(floors) / together:.3g} ms here."
+    rows = [_row(entry, ours, floors, together) for entry in race.entries]
     return head + "\n\n" + table(HEADINGS, rows)
 
 
-def _row(entry: Entry, ours: Entry, floors: Sequence[float]) -> list[str]:
-    seconds = [played.seconds for played in entry.rounds]
-    ratios = [played.seconds / own.seconds for played, own in zip(entry.rounds, ours.rounds, strict=True)]
+def _row(entry: Entry, ours: Entry, floors: Sequence[float], together: int) -> list[str]:
+    seconds = [played.seconds for played in entry.turns]
+    ratios = [played.seconds / own.seconds for played, own in zip(entry.turns, ours.turns, strict=True)]
     return [
         f"{TITLES[entry.name]}, {entry.note}",
-        numbers(seconds),
-        significant(1e6 * statistics.median(played.seconds / played.steps for played in entry.rounds)),
+        numbers([turn / together for turn in seconds]),
+        significant(1e6 * statistics.median(played.seconds / played.steps for played in entry.turns)),
         "" if entry is ours else numbers(ratios),
         significant(entry.start_s, 2),
         significant(entry.first_s, 2),

@@ -26,6 +26,8 @@ class Workload:
     budget_s: float
     """How long all contenders together may take, starts and first rounds included."""
     algorithm: str = "fedavg"
+    together: int = 1
+    """How many rounds a contender plays in a turn: several where one lasts but milliseconds, so that caches are as in any run."""
 
     def spec(self, folder: Path) -> ExperimentSpec:
         """The specification, its data generated in `folder` unless they are there; evaluation is left out of the rounds."""
@@ -86,6 +88,7 @@ WORKLOADS: Mapping[str, Workload] = {
             {"lr": 0.01, "epochs": 20, "batch_size": 10},
             10,
             120.0,
+            together=4,
         ),
         Workload(
             "W2",
@@ -94,6 +97,7 @@ WORKLOADS: Mapping[str, Workload] = {
             {"lr": 0.03, "epochs": 20, "batch_size": 10},
             10,
             90.0,
+            together=8,
         ),
         Workload(
             "W3",
@@ -110,6 +114,7 @@ WORKLOADS: Mapping[str, Workload] = {
             {"lr": 0.05, "epochs": 1, "batch_size": 10},
             100,
             110.0,
+            together=4,
         ),
         Workload(
             "W5",

@@ -1,7 +1,7 @@
 """What all contenders share, with NumPy alone: the task as `bench.export` wrote it, and the conversation with the bench.
 
-The bench writes a request, one JSON object a line, to standard input: `{"do": "play", "round": 3}`. The answer is one on what was
-standard output when the process began; what libraries print goes to standard error.
+The bench writes a request, one JSON object a line, to standard input: `{"do": "play", "first": 3, "last": 5}`. The answer is one on what
+was standard output when the process began; what libraries print goes to standard error.
 """
 
 import json
@@ -102,7 +102,7 @@ class Channel:
         self._out = os.fdopen(os.dup(1), "w")
         os.dup2(2, 1)
         sys.stdout = sys.stderr
-        self._began = 0.0
+        self._began, self._steps, self._waiting = 0.0, 0, list[int]()
 
     def ready(self) -> None:
         """The first round can begin."""
@@ -110,14 +110,17 @@ class Channel:
 
     def next_round(self, contender: Describes) -> int | None:
         """The round to play; None when the bench says stop, or is gone. Other requests are answered meanwhile."""
+        if self._waiting:
+            return self._waiting.pop(0)
         for line in sys.stdin:
             request = json.loads(line)
             match request["do"]:
                 case "stop":
                     return None
                 case "play":
-                    self._began = time.perf_counter()
-                    return int(request["round"])
+                    first, *self._waiting = range(request["first"], request["last"] + 1)
+                    self._began, self._steps = time.perf_counter(), 0
+                    return first
                 case "model":
                     np.savez(request["path"], allow_pickle=False, **contender.model())
                     self._answer(path=request["path"])
@@ -129,8 +132,10 @@ class Channel:
         return None
 
     def played(self, steps: int) -> None:
-        """The round is over, after so many local steps."""
-        self._answer(seconds=time.perf_counter() - self._began, steps=steps)
+        """A round is over, after so many local steps; with the last of those asked for, the bench is told."""
+        self._steps += steps
+        if not self._waiting:
+            self._answer(seconds=time.perf_counter() - self._began, steps=self._steps)
 
     def _answer(self, **said: Any) -> None:
         print(json.dumps(said), file=self._out, flush=True)

@@ -14,7 +14,7 @@ from fedcore.engine.affine import adds, factors, offsets, pull
 from fedcore.engine.assignment import Ids, Job, Result, Summed
 from fedcore.engine.gpu import launch
 from fedcore.engine.gpu.tiling import fits
-from fedcore.engine.summing import Sums, groups
+from fedcore.engine.summing import Sums
 from fedcore.engine.threads import at_once
 from fedcore.problems import Problem
 from fedcore.problems.dense import LossName
@@ -56,15 +56,15 @@ def _train(cohorts: list[_Cohort], widths: tuple[int, ...], loss: LossName, dtyp
 
 
 def _line(parts: Sequence[tuple[Tasks, Ids]]) -> tuple[Tasks, Ids]:
-    """The groups of all cohorts by descending work, each tasks [M] and their group [M]; and where those groups begin and the last ends."""
-    before = np.cumsum([0, *(group[-1] + 1 for _, group in parts)])
-    tasks, group = (
-        np.concatenate([tasks for tasks, _ in parts]),
-        np.concatenate([group + first for (_, group), first in zip(parts, before, strict=False)]),
-    )
-    work = np.bincount(group, tasks["steps"] * tasks["width"])
-    place = np.argsort(np.argsort(-work, kind="stable"))[group]
-    return tasks[np.argsort(place, kind="stable")], np.cumsum([0, *np.bincount(place)])
+    """The groups of all cohorts, those with most work first; of each part the tasks, and where its groups begin and the last ends."""
+    if len(parts) == 1:
+        return parts[0]
+    work = np.concatenate([np.add.reduceat(tasks["steps"] * tasks["width"], starts[:-1]) for tasks, starts in parts])
+    lengths, order = np.concatenate([np.diff(starts) for _, starts in parts]), np.argsort(-work, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    tasks = np.concatenate([tasks for tasks, _ in parts])
+    return tasks[np.argsort(np.repeat(place, lengths), kind="stable")], np.cumsum([0, *lengths[order]])
 
 
 class _Cohort:
@@ -87,36 +87,31 @@ class _Cohort:
         self._only_delta = type(rule).finish is Rule.finish
 
     def tasks(self, net: Network, x: Numbers) -> tuple[Tasks, Ids]:
-        """One for each client, by descending work, and the group that it is in; x is the model in padded rows."""
+        """One for each client, by descending work, and where each group of them begins and the last ends; x is the model in padded rows."""
         from fedcore.engine.kernels import TASK
 
-        data, job = self._data, self._job
-        assignment, algorithm = job.assignment, job.algorithm
-        tasks = np.zeros(len(assignment.clients), TASK)
-        tasks["features"], tasks["labels"] = data.features.data_ptr(), data.labels.data_ptr()
-        tasks["rows"] = data.order.data_ptr() + 8 * data.offsets[assignment.clients]
-        tasks["held"] = job.problem.sizes[assignment.clients]
-        tasks["batches"] = [batch.ctypes.data for batch in self._batches]
-        tasks["kinds"], tasks["width"] = np.array([batch.shape for batch in self._batches]).T
-        tasks["steps"], tasks["sizes"] = assignment.steps, self._sizes.ctypes.data
-        tasks["pace"] = np.asarray(algorithm.rule.pace(assignment.local.steps)).reshape(-1)
-        tasks["x"], tasks["delta"] = x.ctypes.data, self._only_delta
-        tasks["out"] = 0 if self._results is None else _addresses(self._results)
-        tasks["offset"] = 0 if self._offsets is None else _addresses(self._offsets)
-        tasks["compares"], tasks["scale"] = algorithm.rule.compares(), data.scale[assignment.clients]
-        for scale in np.unique(tasks["scale"]):
-            tasks[["pull", "shrink", "momentum"]][tasks["scale"] == scale] = factors(algorithm, scale * data.l2)
-        return self._grouped(tasks, net)
-
-    def _grouped(self, tasks: Tasks, net: Network) -> tuple[Tasks, Ids]:
-        work = tasks["steps"] * tasks["width"]
+        data, job, assignment, rule = self._data, self._job, self._job.assignment, self._job.algorithm.rule
+        work = assignment.steps * [batch.shape[1] for batch in self._batches]
         order = np.argsort(-work, kind="stable")
-        if self._job.sums is None:
-            return tasks[order], np.arange(len(tasks))
-        tasks, group = tasks[order], groups(work[order])
-        self._sums = Sums(net, self._job.sums[:, torch.from_numpy(order)], group)
-        self._sums.write(tasks)
-        return tasks, group
+        clients, batches = assignment.clients[order], [self._batches[row] for row in order.tolist()]
+        tasks = np.zeros(len(clients), TASK)
+        tasks["features"], tasks["labels"] = data.features.data_ptr(), data.labels.data_ptr()
+        tasks["rows"] = data.order.data_ptr() + 8 * data.offsets[clients]
+        tasks["held"] = job.problem.sizes[clients]
+        tasks["batches"] = [batch.__array_interface__["data"][0] for batch in batches]
+        tasks["kinds"], tasks["width"] = np.array([batch.shape for batch in batches]).T
+        tasks["steps"], tasks["sizes"] = assignment.steps[order], self._sizes.ctypes.data
+        tasks["pace"] = np.broadcast_to(np.asarray(rule.pace(assignment.local.steps)).reshape(-1), len(order))[order]
+        tasks["x"], tasks["delta"] = x.ctypes.data, self._only_delta
+        tasks["out"] = 0 if self._results is None else _addresses(self._results)[order]
+        tasks["offset"] = 0 if self._offsets is None else _addresses(self._offsets)[order]
+        tasks["compares"], tasks["scale"] = rule.compares(), data.scale[clients]
+        known = {scale: factors(job.algorithm, scale * data.l2) for scale in set(tasks["scale"].tolist())}
+        tasks["pull"], tasks["shrink"], tasks["momentum"] = np.array([known[scale] for scale in tasks["scale"].tolist()]).T
+        if job.sums is None:
+            return tasks, np.arange(len(tasks) + 1)
+        self._sums = Sums(net, job.sums[:, torch.from_numpy(order)], work[order])
+        return tasks, self._sums.write(tasks)
 
     def result(self) -> Result:
         """What has become of the clients once they are trained."""

@@ -24,8 +24,8 @@ def train(rounds: Sequence[Opened]) -> list[Trained]:
     trained = [Trained()] * len(rounds)
     wanted: dict[Engine, list[tuple[int, Job]]] = {}
     for index, opened in enumerate(rounds):
-        if opened.job is not None:
-            wanted.setdefault(opened.setting.engine, []).append((index, opened.job))
+        if (job := opened.job) is not None:
+            wanted.setdefault(opened.setting.engine, []).append((index, job))
     for engine, members in wanted.items():
         indices, jobs = zip(*members, strict=True)
         for index, result in zip(indices, _train(engine, jobs), strict=True):

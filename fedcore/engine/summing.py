@@ -26,29 +26,34 @@ _PIECE = 1 << 14
 
 
 def groups(work: Ids) -> Ids:
-    """[M] the group of each client, numbered from 0, given the `work` [M] of each: shares about alike for those who come in this order."""
-    before = (np.cumsum(work) - work) * GROUPS // max(1, int(work.sum()))
-    return np.cumsum(np.diff(before, prepend=0) > 0)
+    """[G + 1] where each group begins, and where the last ends, given the `work` [M] of each client: shares about alike.
+
+    Clients come in this order, by descending work, so whoever has more than a share is alone.
+    """
+    share = (np.cumsum(work) - work) * GROUPS // max(1, int(work.sum()))
+    return np.concatenate([[0], np.flatnonzero(share[1:] != share[:-1]) + 1, [len(work)]])
 
 
 class Sums:
-    """[K, D] sums of one cohort's deltas, with weights [K, M]."""
+    """[K, D] sums of one cohort's deltas."""
 
-    def __init__(self, net: Network, weights: Tensor, group: Ids) -> None:
-        """For clients in groups [M], those of one after those of another."""
+    def __init__(self, net: Network, weights: Tensor, work: Ids) -> None:
+        """With `weights` [K, M] of clients with `work` [M], by descending work."""
         from fedcore.engine import kernels
 
-        self._net, self._group = net, group
+        self._net, self._starts = net, groups(work)
         self._counts: Numbers = np.ascontiguousarray(weights.numpy().T)
-        shape = int(group[-1]) + 1, len(weights) * net.starts[-1]
+        shape = len(self._starts) - 1, len(weights) * net.starts[-1]
         self._held: Numbers = kernels.aligned(prod(shape), self._counts.dtype).reshape(shape)
 
-    def write(self, tasks: Tasks) -> None:
-        """Say in the tasks [M] of the clients where they add what they change."""
-        tasks["summed"] = self._counts.shape[1]
-        tasks["counts"] = self._counts.ctypes.data + self._counts.strides[0] * np.arange(len(tasks))
-        tasks["fresh"], last = np.diff(self._group, prepend=-1), np.diff(self._group, append=len(tasks)) > 0
-        tasks["sums"][last] = self._held.ctypes.data + self._held.strides[0] * self._group[last]
+    def write(self, tasks: Tasks) -> Ids:
+        """Say in the tasks [M] of the clients what they add to, and where it goes; returns where each group begins and the last ends."""
+        starts, held, counts = self._starts, self._held, self._counts
+        tasks["summed"] = counts.shape[1]
+        tasks["counts"] = counts.ctypes.data + counts.strides[0] * np.arange(len(tasks))
+        tasks["fresh"][starts[:-1]] = 1
+        tasks["sums"][starts[1:] - 1] = held.ctypes.data + held.strides[0] * np.arange(len(held))
+        return starts
 
     def total(self) -> Tensor:
         """[K, D], once all are trained."""

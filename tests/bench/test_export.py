@@ -8,7 +8,7 @@ import torch
 from bench import population, seeds
 from bench.export import export
 from bench.generated import images, plays
-from bench.operations import rounds_of
+from bench.operations import rounds_of, turns_of
 from bench.peers.common import Task
 from bench.peers.fedq import FedQ
 from bench.peers.loop import Loop
@@ -56,6 +56,15 @@ def test_a_plan_counts_the_samples_that_its_steps_see(tmp_path: Path, workload: 
         # Two epochs; two layers, 16 x 6 without and 6 x 10 with a gradient of the inputs.
         assert work.operations == 2 * held * 2 * (2 * 96 + 3 * 60)
         assert work.traffic == held * 16 * 4 + 3 * 2 * 4 * (17 * 6 + 7 * 10)
+
+
+def test_a_turn_is_the_work_of_its_rounds(tmp_path: Path, workload: Workload) -> None:
+    folder = export(workload, tmp_path, rounds=5)
+    one, two, three, four = rounds_of(folder, 4)
+    assert turns_of(folder, 2, 2) == [
+        (one.operations + two.operations, one.traffic + two.traffic),
+        (three.operations + four.operations, three.traffic + four.traffic),
+    ]
 
 
 def test_data_are_written_once_and_again_when_others_are_asked_for(tmp_path: Path, workload: Workload) -> None:
