@@ -1,6 +1,8 @@
 """`fedq up` and `fedq demo`, with all their processes."""
 
-from contextlib import AbstractContextManager
+import os
+import sys
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from subprocess import Popen
 
@@ -8,43 +10,23 @@ import httpx
 import pytest
 
 from api.client import Client
+from fedcore.settings import Settings
+from fedcore.store import Status, open_database, runs
 from tests.documents import SYNTHETIC, merged
 from tests.support.access import bearer
 from tests.support.commands import START_S, interrupted, log_of, started, url_of
+from tests.support.forks import Forked, forked
 from tests.support.polling import eventually
+from workers.doors import DoorError
+from workers.stack import Stack
 
 pytestmark = pytest.mark.slow
 
-EXPERIMENT = merged(SYNTHETIC, {"name": "some seconds of work", "rounds": 300, "execution": {"engine": "vectorised"}})
+EXPERIMENT = merged(SYNTHETIC, {"name": "not over before it is interrupted", "rounds": 100_000})
 
 
-def test_up_stops_on_ctrl_c_and_goes_on_where_it_was(place: Path) -> None:
-    with _fedq(place, "up", f"--home={place / 'home'}", "--port=0", "--workers=1") as first, Client(url_of(place)) as client:
-        id = client.submit(EXPERIMENT).id
-        eventually(lambda: client.experiment(id).progress.rounds_done > 0, timeout_s=START_S)
-        assert interrupted(first) == 0
-    with _fedq(place, "up", f"--home={place / 'home'}", "--port=0", "--workers=1") as second, Client(url_of(place)) as client:
-        (run,) = client.runs(id)
-        assert 0 < run.rounds_done < EXPERIMENT["rounds"], "the run was over before it was interrupted, or began anew"
-        assert client.wait(id, timeout_s=START_S).status == "succeeded"
-        assert [row.round for row in client.rounds(run.id)] == list(range(1, EXPERIMENT["rounds"] + 1))
-        assert interrupted(second) == 0
-
-
-def test_up_lets_other_machines_in_only_with_keys_and_says_how_to_make_one(place: Path) -> None:
-    up = ("up", f"--home={place / 'home'}", "--host=192.0.2.1", "--workers=1")
-    with _fedq(place, *up) as process:
-        assert process.wait(START_S) == 1
-    assert "`fedq key create OWNER --direct`" in log_of(place).read_text()
-    with _fedq(place, "key", "create", "ann", "--direct", home=str(place / "home")) as made:
-        assert made.wait(START_S) == 0, log_of(place).read_text()
-    with _fedq(place, *up) as process:
-        assert process.wait(START_S) == 1
-    assert "cannot listen on 192.0.2.1:8642" in log_of(place).read_text()
-
-
-def test_a_stack_is_opened_by_the_key_in_its_folder_alone_and_commands_find_it_from_anywhere(place: Path) -> None:
-    with _fedq(place, "up", f"--home={place / 'home'}", "--port=0", "--workers=1"):
+def test_up_is_opened_by_the_key_in_its_folder_alone_and_stops_on_ctrl_c_between_two_rounds(place: Path) -> None:
+    with _fedq(place, "up", f"--home={place / 'home'}", "--port=0", "--workers=1") as up:
         url = url_of(place)
         assert httpx.get(f"{url}/v1/me", trust_env=False).status_code == 401
         key = (place / "home" / "api-key").read_text().strip()
@@ -53,10 +35,32 @@ def test_a_stack_is_opened_by_the_key_in_its_folder_alone_and_commands_find_it_f
         with _fedq(place / "elsewhere", "me", url=url) as asked:
             assert asked.wait(START_S) == 0
         assert "of scope admin" in log_of(place / "elsewhere").read_text()
+        with Client(url) as client:
+            id = client.submit(EXPERIMENT).id
+            eventually(lambda: client.experiment(id).progress.rounds_done > 0, timeout_s=START_S)
+        assert interrupted(up) == 0
+    with closing(open_database(f"sqlite:///{place / 'home' / 'fedq.db'}")) as database, database.reading() as session:
+        (run,) = runs.of_experiment(session, id)
+        assert (run.status, run.attempts) == (Status.QUEUED, 0)
+        assert run.done > 0
+
+
+def test_up_lets_other_machines_in_only_with_keys_and_says_how_to_make_one(place: Path) -> None:
+    with _fedq(place, "up", f"--home={place / 'home'}", "--host=192.0.2.1", "--workers=1") as process:
+        assert process.wait(START_S) == 1
+    assert "`fedq key create OWNER --direct`" in log_of(place).read_text()
+    environment = os.environ | {"FEDQ_HOME": str(place / "home")}
+    with forked("api.cli", "key", "create", "ann", "--direct", log=log_of(place), environment=environment, folder=place) as made:
+        assert made.wait(START_S) == 0, log_of(place).read_text()
+    with (
+        pytest.raises(DoorError, match=r"cannot listen on 192\.0\.2\.1:8642"),
+        Stack(Settings(_env_file=None, home=place / "home"), "192.0.2.1", 8642, 1),
+    ):
+        pass
 
 
 def test_the_demo_prints_a_table_draws_pictures_and_leaves_nothing_running(place: Path) -> None:
-    with _fedq(place, "demo", "--set", "rounds=2", "--set", "seeds=[0, 1]", "--output", str(place / "pictures")) as process:
+    with _demo(place, "--set", "rounds=2", "--set", "seeds=[0, 1]") as process:
         assert process.wait(START_S) == 0, log_of(place).read_text()
     printed = log_of(place).read_text()
     assert printed.count("succeeded after 2 rounds") == 8
@@ -68,7 +72,7 @@ def test_the_demo_prints_a_table_draws_pictures_and_leaves_nothing_running(place
 
 
 def test_an_interrupted_demo_cleans_up(place: Path) -> None:
-    with _fedq(place, "demo", "--output", str(place / "pictures")) as process:
+    with _demo(place) as process:
         eventually(lambda: list((place / "tmp").glob("*/ready")), timeout_s=START_S)
         assert interrupted(process) == 130
     assert list((place / "tmp").iterdir()) == []
@@ -76,3 +80,11 @@ def test_an_interrupted_demo_cleans_up(place: Path) -> None:
 
 def _fedq(place: Path, *arguments: str, **settings: str) -> AbstractContextManager[Popen[bytes]]:
     return started(place, "api.cli", *arguments, **settings)
+
+
+def _demo(place: Path, *options: str) -> AbstractContextManager[Forked]:
+    """`fedq demo` with one worker and pictures in `place`; its temporary files are in `place/tmp`, where none is at first."""
+    (place / "tmp").mkdir()
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(place / "tmp")}
+    arguments = ("demo", *options, "--output", str(place / "pictures"))
+    return forked("tests.cli.small_demo", *arguments, log=log_of(place), environment=environment, folder=place)

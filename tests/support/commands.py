@@ -10,9 +10,10 @@ from pathlib import Path
 
 import psutil
 
+from tests.support.forks import Forked
 from tests.support.polling import eventually
 
-START_S, STOP_S = 60.0, 40.0
+START_S, STOP_S = 120.0, 60.0
 
 
 @contextmanager
@@ -35,7 +36,7 @@ def started(place: Path, module: str, *arguments: str, **settings: str) -> Itera
             process.wait(STOP_S)
 
 
-def interrupted(process: subprocess.Popen[bytes]) -> int:
+def interrupted(process: subprocess.Popen[bytes] | Forked) -> int:
     """The exit code after Ctrl-C, which a terminal sends to the whole group."""
     os.killpg(process.pid, signal.SIGINT)
     return process.wait(STOP_S)

@@ -8,7 +8,9 @@ import multiprocessing
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from multiprocessing import forkserver
@@ -53,18 +55,18 @@ class Forked:
 
 
 @contextmanager
-def forked(module: str, log: Path, *, environment: Mapping[str, str], folder: Path) -> Iterator[Forked]:
-    """`python -m module` as a process of its own, whose `main` begins at once; at the end it is asked to stop."""
+def forked(module: str, *arguments: str, log: Path, environment: Mapping[str, str], folder: Path) -> Iterator[Forked]:
+    """`python -m module`, run in `folder`, its output in `log`: its `main` begins at once. At the end it is asked to stop."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(LOADED))
-    process = context.Process(target=_run, name=module, args=(module, log, dict(environment), folder), daemon=True)
+    process = context.Process(target=_run, name=module, args=(module, arguments, log, dict(environment), folder), daemon=True)
     process.start()
     running = Forked(process)
     with ended(running):
         yield running
 
 
-def _run(module: str, log: Path, environment: Mapping[str, str], folder: Path) -> None:
+def _run(module: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str], folder: Path) -> None:
     # The template ends with the tests, however they end, and its children with it: so none may keep it alive.
     os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]
     os.setsid()
@@ -75,4 +77,6 @@ def _run(module: str, log: Path, environment: Mapping[str, str], folder: Path) -
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    import_module(module).main()
+    tempfile.tempdir = None
+    main = import_module(module).main
+    sys.exit(main(arguments) if arguments else main())

@@ -40,7 +40,7 @@ EXPERIMENT = merged(
 )
 """Half a second of work; its clients and its server remember from round to round."""
 MIDDLE = 20
-END_S = 60.0
+END_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Site:
 
     @contextmanager
     def _process(self, module: str, log: str) -> Iterator[Forked]:
-        with forked(module, self.folder / log, environment=self.environment, folder=self.folder) as process:
+        with forked(module, log=self.folder / log, environment=self.environment, folder=self.folder) as process:
             yield process
 
 

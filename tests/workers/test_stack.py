@@ -1,9 +1,15 @@
-"""The embedded stack under faults of its own processes, and where it cannot start."""
+"""The embedded stack under faults of its own processes, and where it cannot start.
+
+A stack takes seconds to start, so those tests that leave one whole share it.
+"""
 
 import os
 import signal
 import socket
-from contextlib import AbstractContextManager
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from subprocess import Popen
 from typing import Any
@@ -13,94 +19,137 @@ import psutil
 import pytest
 
 from api.client import Client
+from fedcore.settings import Settings
 from tests.api.histories import TINY
+from tests.documents import SYNTHETIC, merged
 from tests.support.commands import START_S, log_of, running_in, started, url_of
+from tests.support.forks import forked
 from tests.support.polling import eventually
+from workers.doors import DoorError
+from workers.stack import Stack, StackError
 
 pytestmark = pytest.mark.slow
 
+LONG = merged(SYNTHETIC, {"name": "not over before it is disturbed", "rounds": 100_000})
 
-def test_killed_children_are_started_again_and_no_request_is_refused_meanwhile(place: Path) -> None:
-    with _stack(place) as supervisor, Client(url_of(place), retries=0) as client:
-        before = _children(supervisor)
+
+class Embedded:
+    """A stack with one worker, started when it is asked for; it may be killed, and started again in its folder."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        # Too deep for a socket: its broker has to be elsewhere.
+        self.home = place / ("a" * 60) / ("b" * 60)
+        self._open = ExitStack()
+        self._supervisor: Popen[bytes] | None = None
+
+    def supervisor(self, **settings: str) -> Popen[bytes]:
+        """The process that is the stack, which answers at `url_of(place)`."""
+        if self._supervisor is None or self._supervisor.poll() is not None:
+            options = (f"--home={self.home}", "--port=0", "--workers=1")
+            self._supervisor = self._open.enter_context(started(self.place, "workers.supervisor", *options, **settings))
+            url_of(self.place)
+        return self._supervisor
+
+    def client(self) -> Client:
+        """One that does not try again."""
+        return Client(url_of(self.place), (self.home / "api-key").read_text().strip(), retries=0)
+
+    def end(self) -> None:
+        """End it."""
+        self._open.close()
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Iterator[Embedded]:
+    with tempfile.TemporaryDirectory() as folder:
+        stack = Embedded(Path(folder))
+        try:
+            yield stack
+        finally:
+            stack.end()
+        eventually(lambda: not running_in(Path(folder)))
+
+
+def test_it_listens_on_loopback_unless_told_otherwise(embedded: Embedded) -> None:
+    embedded.supervisor()
+    elsewhere = httpx.URL(url_of(embedded.place)).copy_with(host="127.0.0.2")
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(elsewhere.join("/healthz"), trust_env=False)
+
+
+def test_a_folder_has_one_stack_at_a_time(embedded: Embedded) -> None:
+    embedded.supervisor()
+    with pytest.raises(StackError, match=f"a stack already runs in {embedded.home}"), _stack(embedded.home):
+        pass
+
+
+def test_killed_children_are_started_again_and_no_request_is_refused_meanwhile(embedded: Embedded) -> None:
+    supervisor = embedded.supervisor()
+    with embedded.client() as client:
+        before = eventually(lambda: _all_four(_children(supervisor)))
         os.kill(before["uvicorn"], signal.SIGKILL)
         assert list(client.experiments()) == []
         for name in ("workers.worker", "workers.reconciler", "valkey-server"):
             os.kill(before[name], signal.SIGKILL)
-        eventually(lambda: _children(supervisor).keys() == before.keys(), timeout_s=START_S)
-        assert not set(_children(supervisor).values()) & set(before.values())
-        assert client.wait(client.submit(TINY).id, timeout_s=START_S).status == "succeeded"
+        eventually(lambda: _all_four({name: pid for name, pid in _children(supervisor).items() if pid != before[name]}), START_S)
+        experiment = client.submit(TINY)
+        assert client.wait(experiment.id, timeout_s=START_S).status == "succeeded"
+        client.delete(experiment.id)
 
 
-def test_nothing_outlives_a_killed_supervisor_and_the_next_one_starts_in_its_place(place: Path) -> None:
-    with _stack(place) as supervisor:
-        url_of(place)
+def test_nothing_outlives_a_killed_supervisor_and_the_next_one_goes_on_in_its_place_even_without_any_redis(embedded: Embedded) -> None:
+    supervisor = embedded.supervisor()
+    with embedded.client() as client:
+        id = client.submit(LONG).id
+        before = eventually(lambda: client.experiment(id).progress.rounds_done, START_S)
         supervisor.kill()
         supervisor.wait()
-        eventually(lambda: running_in(place) == [], timeout_s=START_S)
-    with _stack(place), Client(url_of(place)) as client:
+    eventually(lambda: running_in(embedded.place) == [], START_S)
+    embedded.supervisor(broker_url=f"filesystem://{embedded.place}")
+    with embedded.client() as client:
+        eventually(lambda: client.experiment(id).progress.rounds_done > before, START_S)
+        client.cancel(id)
         assert client.wait(client.submit(TINY).id, timeout_s=START_S).status == "succeeded"
-
-
-def test_a_folder_has_one_stack_at_a_time(place: Path) -> None:
-    with _stack(place):
-        url_of(place)
-        with _stack(place) as second:
-            assert second.wait(START_S) == 1
-        assert f"a stack already runs in {place / 'home'}" in log_of(place).read_text()
+        (run,) = client.runs(id)
+        assert [row.round for row in client.rounds(run.id)] == list(range(1, run.rounds_done + 1))
 
 
 def test_a_port_in_use_is_named(place: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with _stack(place, f"--port={port}") as process:
-            assert process.wait(START_S) == 1
-    assert f"cannot listen on 127.0.0.1:{port}" in log_of(place).read_text()
+        with pytest.raises(DoorError, match=f"cannot listen on 127.0.0.1:{port}"), _stack(place / "home", port):
+            pass
 
 
 def test_a_broker_that_is_not_there_is_named(place: Path) -> None:
-    with _stack(place, redis_bin="/nowhere/redis-server") as process:
-        assert process.wait(START_S) == 1
-    message = "fedq: FEDQ_REDIS_BIN is /nowhere/redis-server, which is no program"
-    assert message in log_of(place).read_text().splitlines()
+    message = "FEDQ_REDIS_BIN is /nowhere/redis-server, which is no program"
+    with pytest.raises(StackError, match=message), _stack(place / "home", redis_bin=Path("/nowhere/redis-server")):
+        pass
 
 
-def test_a_child_that_keeps_ending_ends_the_stack_with_its_last_words(place: Path) -> None:
-    with _stack(place, storage_url="nosuchscheme://bucket") as process:
-        assert process.wait(START_S) == 1
-    assert "nosuchscheme" in log_of(place).read_text()
+def test_a_child_that_keeps_ending_ends_the_stack_with_its_last_words(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(place / "tmp"))
+    monkeypatch.setenv("FEDQ_STORAGE_URL", "nosuchscheme://bucket")
+    with _stack(place / "home") as stack, pytest.raises(StackError, match="nosuchscheme"):
+        stack.run(threading.Event(), when_ready=lambda: pytest.fail("it is ready"))
 
 
 def test_a_bad_setting_is_named(place: Path) -> None:
-    with _stack(place, lease_seconds="0") as process:
+    environment = os.environ | {"FEDQ_LEASE_SECONDS": "0"}
+    with forked("workers.supervisor", "--home=home", log=log_of(place), environment=environment, folder=place) as process:
         assert process.wait(START_S) == 1
     assert log_of(place).read_text() == "fedq: FEDQ_LEASE_SECONDS: Input should be greater than 0, not '0'\n"
 
 
-def test_a_home_too_deep_for_a_socket_will_do(place: Path) -> None:
-    deep = place / ("a" * 60) / ("b" * 60)
-    with _stack(place, f"--home={deep}"), Client(url_of(place)) as client:
-        assert client.wait(client.submit(TINY).id, timeout_s=START_S).status == "succeeded"
+def _stack(home: Path, port: int = 0, **given: Any) -> Stack:
+    """A stack of this process with one worker, without a supervisor's own process."""
+    return Stack(Settings(_env_file=None, home=home, **given), "127.0.0.1", port, 1)
 
 
-def test_without_any_redis_messages_go_through_files(place: Path) -> None:
-    with _stack(place, broker_url=f"filesystem://{place}"), Client(url_of(place)) as client:
-        assert client.wait(client.submit(TINY).id, timeout_s=START_S).status == "succeeded"
-        (run,) = client.runs(next(client.experiments()).id)
-        assert [row.round for row in client.rounds(run.id)] == [1, 2, 3]
-
-
-def test_it_listens_on_loopback_unless_told_otherwise(place: Path) -> None:
-    with _stack(place):
-        elsewhere = httpx.URL(url_of(place)).copy_with(host="127.0.0.2")
-        with pytest.raises(httpx.ConnectError):
-            httpx.get(elsewhere.join("/healthz"), trust_env=False)
-
-
-def _stack(place: Path, *options: str, **settings: Any) -> AbstractContextManager[Popen[bytes]]:
-    """A stack with one worker; later `options` win."""
-    given = (f"--home={place / 'home'}", "--port=0", "--workers=1", *options)
-    return started(place, "workers.supervisor", *given, **settings)
+def _all_four(children: dict[str, int]) -> dict[str, int]:
+    return children if len(children) == 4 else {}
 
 
 def _children(supervisor: Popen[bytes]) -> dict[str, int]:
