@@ -21,6 +21,7 @@ from fedcore.engine.engines import ENGINES, EngineName, pays
 from fedcore.engine.experience import experience_at
 from fedcore.engine.gang import Trained, train
 from fedcore.engine.gpu.repeatable import repeatable
+from fedcore.engine.holding import Room
 from fedcore.engine.observation import Observation
 from fedcore.engine.round import Account, Opened, Server, Setting, client_vectors, close_round, open_round, start
 from fedcore.engine.traffic import Traffic
@@ -68,7 +69,8 @@ class Simulation:
         self._setting = Setting(spec, seed, algorithm, trained, ENGINES["reference"], thrift)
         self._server = start(self._setting)
         population, word = len(problem.share), self._server.x.element_size()
-        self._clients = ClientTable(client_vectors(self._setting.algorithm, self._server.x), population)
+        room = Room(settings().client_memory_bytes, settings().client_dir)
+        self._clients = ClientTable(client_vectors(self._setting.algorithm, self._server.x), population, room)
         self._traffic = Traffic(self._setting.algorithm, population, problem.dim, word)
         self.round, self.diverged, self._simulated_seconds, self._seconds = 0, False, 0.0, 0.0
         self.gang = 1

@@ -46,6 +46,10 @@ class Settings(BaseSettings):
     """A worker hands its run back after this long when others of the same priority wait."""
     gang_size: Annotated[int, Field(ge=1)] = 8
     """So many runs of one experiment are trained together at most, where that is faster than one after another."""
+    client_memory_bytes: Annotated[int, Field(ge=0)] = 2 << 30
+    """What the clients of a run keep between rounds lies in memory up to so many bytes, and beyond in a file that goes with the process."""
+    client_dir: Path | None = None
+    """Where that file lies; absent, the system's folder for temporary files."""
     attempts: Annotated[int, Field(ge=1)] = 3
     """A run that is lost or fails this often without finishing a round in between is failed."""
     backoff_seconds: Annotated[float, Field(ge=0)] = 2.0

@@ -7,6 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedcore.engine.holding import Room
+
 Ids = NDArray[np.int64]
 _ABSENT = -1
 
@@ -17,8 +19,12 @@ class ClientTable:
     Rows are stored in the order in which clients first took part, in blocks that double when full.
     """
 
-    def __init__(self, start: Mapping[str, Tensor], population: int) -> None:
-        """Keep vectors by name for each of `population` clients; `start` [D] each is what they are for a client never written."""
+    def __init__(self, start: Mapping[str, Tensor], population: int, room: Room | None = None) -> None:
+        """Keep vectors by name for each of `population` clients; `start` [D] each is what they are for a client never written.
+
+        They lie where there is `room` for them, or else in memory; that changes no bit.
+        """
+        self._room = (room or Room()).shared(len(start))
         self._slots = np.full(population, _ABSENT, np.int64)
         self._ids = np.empty(0, np.int64)
         self._start = dict(start)
@@ -49,7 +55,7 @@ class ClientTable:
         self._ids = state["ids"].numpy().copy()
         self._slots[:] = _ABSENT
         self._slots[self._ids] = np.arange(len(self._ids))
-        self._rows = {name: state[f"rows.{name}"].to(rows) for name, rows in self._rows.items()}
+        self._rows = {name: self._room.moved(state[f"rows.{name}"], rows) for name, rows in self._rows.items()}
 
     def _gather_one(self, name: str, rows: Tensor, slots: Tensor, known: Tensor) -> Tensor:
         start = self._start[name]
@@ -59,10 +65,10 @@ class ClientTable:
 
     def _admit(self, clients: Ids) -> None:
         new = clients[self._slots[clients] == _ABSENT]
-        self._slots[new] = np.arange(len(self._ids), len(self._ids) + len(new))
-        self._ids = np.concatenate([self._ids, new])
+        ids = np.concatenate([self._ids, new])
         for name, rows in self._rows.items():
-            if len(self._ids) > len(rows):
-                grown = rows.new_zeros((max(len(self._ids), 2 * len(rows)), rows.shape[1]))
+            if len(ids) > len(rows):
+                grown = self._room.zeros((max(len(ids), 2 * len(rows)), rows.shape[1]), rows)
                 grown[: len(rows)] = rows
                 self._rows[name] = grown
+        self._slots[new], self._ids = np.arange(len(self._ids), len(ids)), ids

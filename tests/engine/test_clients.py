@@ -1,9 +1,18 @@
-"""The client table: zero until written, stored only for those who took part."""
+"""The client table: zero until written, stored only for those who took part, wherever there is room."""
+
+import errno
+import os
+from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
+from fedcore import Simulation
 from fedcore.engine.clients import ClientTable
+from fedcore.engine.holding import Room
+from fedcore.settings import settings
+from tests.documents import SYNTHETIC, specification
 
 LIKE = torch.zeros(3, dtype=torch.float64)
 
@@ -44,3 +53,65 @@ def test_state_restores_the_table() -> None:
     copy.load(table.state())
     copy.scatter(np.array([4]), {"c": rows(4), "d": rows(40)})
     assert torch.equal(copy.gather(np.array([3, 4, 5]))["d"], rows(30, 40, 50))
+
+
+def test_rows_in_a_file_are_those_in_memory(tmp_path: Path) -> None:
+    tables = [ClientTable({"c": LIKE, "z": LIKE + 5}, 40, room) for room in (Room(), Room(200, tmp_path))]
+    lot = np.random.default_rng(0)
+    for _ in range(6):
+        cohort = np.sort(lot.choice(40, 5, replace=False))
+        values = torch.from_numpy(lot.normal(size=(2, 5, 3)))
+        for table in tables:
+            table.scatter(cohort, {"c": values[0], "z": values[1]})
+        gathered = [table.gather(np.arange(40)) for table in tables]
+        assert all(torch.equal(gathered[0][name], gathered[1][name]) for name in "cz")
+    copy = ClientTable({"c": LIKE, "z": LIKE + 5}, 40, Room(0, tmp_path))
+    copy.load(tables[1].state())
+    assert torch.equal(copy.gather(np.arange(40))["z"], tables[0].gather(np.arange(40))["z"])
+
+
+def test_a_file_of_rows_has_no_name_and_small_tables_have_none(tmp_path: Path) -> None:
+    small, large = (ClientTable({"c": LIKE}, 10, Room(size, tmp_path)) for size in (72, 71))
+    held = []
+    for table in (small, large):
+        table.scatter(np.array([0, 1, 2]), {"c": rows(0, 1, 2)})
+        held.append(Path("/proc/self/maps").read_text().count(f"{tmp_path}/"))
+    assert held == [0, 1]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_an_error_and_leaves_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = ClientTable({"c": LIKE}, 10, Room(0, tmp_path))
+    table.scatter(np.array([4]), {"c": rows(4)})
+
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", full)
+        with pytest.raises(OSError, match="No space"):
+            table.scatter(np.array([5]), {"c": rows(5)})
+    assert torch.equal(table.gather(np.array([4, 5]))["c"], rows(4, 0))
+    table.scatter(np.array([5]), {"c": rows(5)})
+    assert torch.equal(table.gather(np.array([4, 5]))["c"], rows(4, 5))
+
+
+def test_a_run_ends_in_the_same_bits_wherever_its_clients_memory_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def played() -> tuple[bytes, torch.Tensor]:
+        simulation = Simulation(specification(SYNTHETIC, algorithm={"kind": "scaffold"}), seed=0)
+        simulation.advance()
+        saved = simulation.checkpoint()
+        simulation.restore(saved)
+        while not simulation.finished:
+            simulation.advance()
+        return saved, torch.cat([parameter.flatten() for parameter in simulation.model().values()])
+
+    in_memory = played()
+    with monkeypatch.context() as patch:
+        patch.setenv("FEDQ_CLIENT_MEMORY_BYTES", "0")
+        patch.setenv("FEDQ_CLIENT_DIR", str(tmp_path))
+        settings.cache_clear()
+        in_a_file = played()
+    settings.cache_clear()
+    assert in_memory[0] == in_a_file[0]
+    assert torch.equal(in_memory[1], in_a_file[1])
