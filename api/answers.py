@@ -19,7 +19,8 @@ from api.schemas import (
 from fedcore.access import prefix_of
 from fedcore.spec.uploaded import Content
 from fedcore.status import DeliveryStatus
-from fedcore.store import Session, Status, progress
+from fedcore.store import Session, Status, progress, search
+from fedcore.store.progress import ArmPoint
 from fedcore.store.progress import Progress as Rounds
 from fedcore.store.tables import DatasetRecord, DeliveryRecord, ExperimentRecord, KeyRecord, RunRecord, WebhookRecord
 
@@ -27,9 +28,15 @@ from fedcore.store.tables import DatasetRecord, DeliveryRecord, ExperimentRecord
 def experiment_answer(session: Session, record: ExperimentRecord) -> Experiment:
     """An experiment with its progress and arms."""
     rounds, points = progress.overview(session, record.id)
-    arms = [ArmSummary(index=point.arm, name=point.name, settings=point.settings) for point in points]
+    last = search.last(session, record.id)
     summary = summary_answer(record, rounds)
+    arms = [_arm(point, last.get(point.arm)) for point in points]
     return Experiment(**_fields(summary), arms=arms, specification=record.spec, provenance=record.provenance)
+
+
+def _arm(point: ArmPoint, last: search.Standing | None) -> ArmSummary:
+    judged = {} if last is None else {"rung": last.round, "value": last.value, "verdict": last.verdict}
+    return ArmSummary(index=point.arm, name=point.name, settings=point.settings, **judged)
 
 
 def summary_answer(record: ExperimentRecord, rounds: Rounds) -> ExperimentSummary:
@@ -63,8 +70,11 @@ def run_answer(record: RunRecord) -> Run:
         status=record.status,
         diverged=record.diverged_round is not None,
         diverged_round=record.diverged_round,
+        stop_reason=record.stop_reason,
         rounds_done=record.done,
         rounds_total=record.rounds,
+        next_rung=record.until,
+        waiting_since=record.held_at,
         queue=record.queue,
         priority=record.priority,
         worker=record.worker if record.status is Status.RUNNING else None,

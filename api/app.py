@@ -27,6 +27,7 @@ from api import (
     problems,
     results,
     runs,
+    search,
     webhooks,
 )
 from api.auth import Doorkeeper
@@ -44,7 +45,10 @@ from fedcore.settings import settings as process_settings
 from fedcore.storage import open_storage
 from fedcore.store import open_database
 
-KEYED = (experiments, lifecycle, runs, results, claims, events, datasets, presets, catalog, operations, webhooks, deliveries, keys, audits)
+KEYED = (
+    *(experiments, lifecycle, runs, results, claims, search, events, datasets, presets, catalog),
+    *(operations, webhooks, deliveries, keys, audits),
+)
 """What needs a key."""
 DESCRIPTION = """
 Runs federated-learning experiments. An **experiment** is one submitted specification; an **arm** is one point of its sweep; a **run** is

@@ -10,7 +10,7 @@ from fedcore.status import Status
 
 _UNTOLD = "-"
 _STATUSES = {status.value[0]: status for status in Status}
-_GROUP = re.compile(r"([-qrpsfc])(\d{1,9})(?:x(\d{1,9}))?", re.ASCII)
+_GROUP = re.compile(rf"([-{''.join(_STATUSES)}])(\d{{1,9}})(?:x(\d{{1,9}}))?", re.ASCII)
 
 
 @dataclass(slots=True)

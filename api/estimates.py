@@ -5,9 +5,10 @@ from math import ceil, exp, prod
 from statistics import fmean
 
 from api.cohorts import drawn_clients
-from api.schemas import ArmPlan, Plan
+from api.schemas import ArmPlan, Plan, SearchPlan, Stretch
 from api.traffic import bytes_down, bytes_up, reached
 from fedcore.core import Algorithm
+from fedcore.halving import Ladder, expected
 from fedcore.spec import Arm, ExperimentSpec
 from fedcore.spec.exact import LeastSquares, Quadratic
 from fedcore.spec.local import BatchSize
@@ -34,12 +35,25 @@ def plan(spec: ExperimentSpec) -> Plan:
         seeds=list(spec.seeds),
         runs=sum(arm.runs for arm in arms),
         rounds=sum(arm.runs * point.spec.rounds for arm, point in zip(arms, points, strict=True)),
+        search=_search(spec),
         local_steps=sum(arm.runs * arm.local_steps for arm in arms),
         bytes_up=sum(arm.runs * arm.bytes_up for arm in arms),
         bytes_down=sum(arm.runs * arm.bytes_down for arm in arms),
         memory_bytes=max(arm.memory_bytes for arm in arms),
         specification=spec.model_dump(mode="json"),
     )
+
+
+def _search(spec: ExperimentSpec) -> SearchPlan | None:
+    if spec.search is None:
+        return None
+    stretches = expected(Ladder.of(spec.search, spec.arm_count, spec.rounds), spec.rounds)
+    played, before = 0, 0
+    for until, arms in stretches:
+        played, before = played + arms * (until - before), until
+    saving = 1 - played / (spec.arm_count * spec.rounds)
+    listed = [Stretch(until=until, arms=arms) for until, arms in stretches]
+    return SearchPlan(stretches=listed, rounds=played * len(spec.seeds), saving=saving)
 
 
 def _plan_arm(arm: Arm) -> ArmPlan:

@@ -40,11 +40,12 @@ def _worker(record: WorkerRecord, shown: set[str]) -> Worker:
 
 def _queue(name: str, depths: Sequence[Depth]) -> QueueDepth:
     counts = {depth.status: depth.runs for depth in depths}
-    left = sum(depth.rounds_left for depth in depths if depth.status is not Status.PAUSED)
+    left = sum(depth.rounds_left for depth in depths if depth.status not in (Status.WAITING, Status.PAUSED))
     return QueueDepth(
         queue=name,
         queued=counts.get(Status.QUEUED, 0),
         running=counts.get(Status.RUNNING, 0),
+        waiting=counts.get(Status.WAITING, 0),
         paused=counts.get(Status.PAUSED, 0),
         rounds_left=left,
     )

@@ -72,6 +72,7 @@ def _arm(arm: Sequence[_Run], baseline: Sequence[_Run], points: int) -> ArmResul
         seeds=[run.record.seed for run in started],
         runs=Counter(run.record.status for run in arm),
         diverged=sum(run.record.diverged_round is not None for run in arm),
+        stopped=sum(run.record.stop_reason is not None for run in arm),
         rounds_done=sum(run.record.done for run in arm),
         local_steps=_estimate(started, lambda run: run.total("local_steps")),
         megabytes_up=_estimate(started, lambda run: run.total("bytes_up") / MEGABYTE),

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from fedcore.spec import ExperimentSpec
 
 if TYPE_CHECKING:
+    from fedcore.carrying import run
     from fedcore.experiment import Simulation
-    from fedcore.gang import run
     from fedcore.report import RoundReport
 
-_MODULES = {"RoundReport": "fedcore.report", "Simulation": "fedcore.experiment", "run": "fedcore.gang"}
+_MODULES = {"RoundReport": "fedcore.report", "Simulation": "fedcore.experiment", "run": "fedcore.carrying"}
 
 __all__ = ["ExperimentSpec", "RoundReport", "Simulation", "run"]
 

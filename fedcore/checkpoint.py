@@ -18,7 +18,10 @@ _MANIFEST = "fedq"
 
 def fingerprint(spec: ExperimentSpec, seed: int) -> str:
     """What identifies a run's computation: SHA-256 over its specification (without names and execution) and seed."""
-    computed = spec.model_dump(mode="json", exclude={"name", "description", "tags", "seeds", "sweep", "execution"})
+    # What is decided about a run is not of its computation; a block that came later says nothing where it is absent.
+    absent = {"early_stopping"} if spec.early_stopping is None else set()
+    others = {"name", "description", "tags", "seeds", "sweep", "search", "execution"} | absent
+    computed = spec.model_dump(mode="json", exclude=others)
     document = json.dumps({"spec": computed, "seed": seed, "precision": spec.precision}, sort_keys=True)
     return hashlib.sha256(document.encode()).hexdigest()
 

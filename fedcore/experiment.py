@@ -31,6 +31,8 @@ from fedcore.problems import load_problem, trained_on
 from fedcore.report import RoundReport
 from fedcore.settings import settings
 from fedcore.spec import ExperimentSpec
+from fedcore.status import StopReason
+from fedcore.stopping import Watch
 from fedcore.uploads.shelves import Shelf
 
 COLUMNS = ("train_loss", "test_loss", "test_accuracy")
@@ -73,13 +75,18 @@ class Simulation:
         self._clients = ClientTable(client_vectors(self._setting.algorithm, self._server.x), population, room)
         self._traffic = Traffic(self._setting.algorithm, population, problem.dim, word)
         self.round, self.diverged, self._simulated_seconds, self._seconds = 0, False, 0.0, 0.0
-        self.gang = 1
+        self.gang, self._watch = 1, Watch()
         self._choose(recorded)
 
     @property
     def finished(self) -> bool:
-        """All rounds are done, or the run has diverged."""
-        return self.diverged or self.round >= self.spec.rounds
+        """All rounds are done, or the run has diverged or was stopped early."""
+        return self.diverged or self._watch.reason is not None or self.round >= self.spec.rounds
+
+    @property
+    def stopped(self) -> StopReason | None:
+        """Why the run ended before its last round; None where it did not, or diverged."""
+        return None if self.diverged or self.round >= self.spec.rounds else self._watch.reason
 
     @property
     def engine(self) -> EngineName:
@@ -126,7 +133,10 @@ class Simulation:
             measured["simulated_seconds"] = self._simulated_seconds
         finite = _finite(self._server.x)
         self.diverged = not finite or not isfinite(measured.get("train_loss", 0.0))  # type: ignore[arg-type]
-        return self._report(account, measured, self._seconds + trained.seconds + time.perf_counter() - began)
+        report = self._report(account, measured, self._seconds + trained.seconds + time.perf_counter() - began)
+        if self.spec.early_stopping:
+            self._watch = self._watch.after(self.spec.early_stopping, self.round, report.value(self.spec.early_stopping.metric))
+        return replace(report, stopped=self.stopped)
 
     def model(self) -> dict[str, Tensor]:
         """The global model's parameters, by the names of its module."""
@@ -143,7 +153,7 @@ class Simulation:
         tensors |= {f"heard.{name}": torch.from_numpy(value) for name, value in self._traffic.state().items()}
         manifest = {"run": self._fingerprint, "round": self.round, "clock": server.clock, "diverged": self.diverged}
         manifest |= {"simulated_seconds": self._simulated_seconds, "tuning": dict(server.tuning), "gang": self.gang}
-        manifest |= {"engine": self.choice.document(), "thrift": self.thrift}
+        manifest |= {"engine": self.choice.document(), "thrift": self.thrift, "watch": self._watch.document()}
         return checkpoint.dumps(tensors, manifest)
 
     def restore(self, data: bytes) -> None:
@@ -168,6 +178,7 @@ class Simulation:
         self._traffic.load({name: value.numpy() for name, value in _under("heard.", tensors).items()})
         self.round, self.diverged = manifest["round"], manifest["diverged"]
         self._simulated_seconds, self.gang = manifest["simulated_seconds"], manifest.get("gang", 1)
+        self._watch = Watch.of(manifest.get("watch"))
 
     def _choose(self, recorded: Choice | None) -> None:
         """Settle on an engine; a run keeps it to its end, so that it ends in the same bits wherever it is interrupted."""

@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import cast
+
+from fedcore.status import StopReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +30,10 @@ class RoundReport:
     """Other measures by name."""
     diverged: bool = False
     """The model or its loss is no longer finite; the run ends here."""
+    stopped: StopReason | None = None
+    """Why early stopping ends the run here."""
+
+    def value(self, metric: str) -> float | None:
+        """A metric that is a number; None where the round has none."""
+        found = getattr(self, metric) if metric in type(self).__slots__ else self.extra.get(metric)
+        return cast("float | None", found)

@@ -10,10 +10,12 @@ class Status(StrEnum):
     """Waits for a worker; an experiment: none of its runs has started yet."""
     RUNNING = "running"
     """A worker holds its lease; an experiment: some of its runs have started and some are not done."""
+    WAITING = "waiting"
+    """Has come to a rung of its search, and no worker holds it until its arm is promoted or stopped. Of a run only."""
     PAUSED = "paused"
     """Waits for `resume`; an experiment: nothing of it runs or waits for a worker."""
     SUCCEEDED = "succeeded"
-    """All rounds are done, or the run diverged; an experiment: all of its runs succeeded."""
+    """All rounds are done, or the run diverged or was stopped early; an experiment: all of its runs succeeded."""
     FAILED = "failed"
     """Gave up after repeated faults; an experiment: all of its runs have ended, one failed and none was cancelled."""
     CANCELLED = "cancelled"
@@ -22,6 +24,17 @@ class Status(StrEnum):
 
 ENDED = frozenset({Status.SUCCEEDED, Status.FAILED, Status.CANCELLED})
 """What only `retry` leaves."""
+
+
+class StopReason(StrEnum):
+    """Why a run has succeeded before its last round, other than by diverging."""
+
+    RUNG = "rung"
+    """A search did not promote its arm."""
+    PATIENCE = "patience"
+    """Early stopping: the metric no longer improved."""
+    TARGET = "target"
+    """Early stopping: the metric was as good as wanted."""
 
 
 class Request(StrEnum):

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from structlog.contextvars import bound_contextvars
 
@@ -16,6 +16,7 @@ from fedcore.settings import Settings
 from fedcore.shortage import give_back, is_shortage, told
 from fedcore.storage import Storage
 from fedcore.store import UNAVAILABLE, Control, Database, Session, runs
+from fedcore.store.claim import Claim
 from fedcore.tracing import span
 from workers.checkpoints import Checkpoints
 from workers.heartbeat import Lease
@@ -80,6 +81,11 @@ class Member:
                 # Only now does nothing hold what the error held: the next run needs it.
                 give_back()
 
+    @property
+    def at_end(self) -> bool:
+        """It has played its last round, or has come to a rung of its search."""
+        return self.simulation.finished or self.simulation.round >= self.lease.claim.until
+
     def load(self) -> None:
         """Stand after the last committed round; rounds that come after the newest readable checkpoint are played again."""
         self.reports.clear()
@@ -132,15 +138,28 @@ class Member:
         self._persist(lambda session, _: runs.hand_back(session, self.lease.claim))
         log.info("run handed back after round %d: %s", self.lease.claim.done, control)
 
-    def finish(self) -> None:
-        """The run has played its last round."""
+    def conclude(self) -> None:
+        """The run has played its last round, or waits at a rung from here on; its model is stored either way."""
         claim, simulation, key = self.lease.claim, self.simulation, model_key(self.lease.claim)
         model = model_bytes(simulation, claim)
         self._stored(lambda: self._resources.storage.put(key, model))
-        made_with = provenance(simulation, self._resources.device)
+        if simulation.finished:
+            self._finish(claim, key)
+        else:
+            self.left = True
+            self._persist(lambda session, _: runs.park(session, claim, model=key))
+            log.info("run parked at the rung of round %d", claim.done)
+        if claim.model not in (None, key):
+            # Left behind where the storage is away: it goes with the experiment.
+            with suppress(StorageError):
+                self._resources.storage.delete(claim.model)
+
+    def _finish(self, claim: Claim, key: str) -> None:
+        simulation, made_with = self.simulation, provenance(self.simulation, self._resources.device)
         diverged_round = simulation.round if simulation.diverged else None
         self._leave()
-        self._persist(lambda session, _: runs.finish(session, claim, model=key, provenance=made_with, diverged_round=diverged_round))
+        ending: dict[str, Any] = {"diverged_round": diverged_round, "stop_reason": simulation.stopped}
+        self._persist(lambda session, _: runs.finish(session, claim, model=key, provenance=made_with, **ending))
         log.info("run finished after round %d", claim.done)
 
     def _leave(self) -> None:

@@ -32,12 +32,12 @@ class Turn:
         self._saving_s = 0.0
 
     def play(self) -> None:
-        """Go on from the last committed rounds until every run is finished, interrupted by its user, or others come first."""
+        """Go on from the last committed rounds until every run is finished, at a rung, interrupted by its user, or others come first."""
         while True:
             for member in self._members:
-                if not member.left and member.simulation.finished:
+                if not member.left and member.at_end:
                     with member.guarded():
-                        member.finish()
+                        member.conclude()
             self._members = [member for member in self._members if not member.left]
             if not self._members:
                 return
@@ -51,7 +51,7 @@ class Turn:
         self._saving_s = time.monotonic() - began
         # After all commits: a run that is back in the queue would come before the others.
         for member, control in controls:
-            if not (member.left or member.simulation.finished) and (over or control is not Control.CONTINUE):
+            if not (member.left or member.at_end) and (over or control is not Control.CONTINUE):
                 with member.guarded():
                     member.hand_back(Control.YIELD if control is Control.CONTINUE else control)
 
@@ -60,7 +60,7 @@ class Turn:
         begun = all(member.lease.claim.done for member in self._members)
         length_s = max(self._resources.settings.slice_seconds, self._saving_s / SAVING_SHARE) if begun else 0.0
         deadline = time.monotonic() + length_s
-        while playing := [member for member in self._members if not (member.left or member.simulation.finished)]:
+        while playing := [member for member in self._members if not (member.left or member.at_end)]:
             for group in [playing] if self._together else [[member] for member in playing]:
                 self._round(group)
             if time.monotonic() > deadline or any(member.lease.interrupted for member in playing) or self._resources.stopping():

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import typer
 
-from api.cli import audits, connection, datasets, keys, lifecycle, offers, operations, outcomes, status, submission, webhooks
+from api.cli import audits, connection, datasets, keys, lifecycle, offers, operations, outcomes, search, status, submission, webhooks
 from api.cli.backup import backup, restore
 from api.cli.demo import demo
 from api.cli.failures import MEANINGS, ExitCode, code_of, complain, explain
@@ -33,7 +33,7 @@ PANELS = {
         lifecycle.retry,
         lifecycle.delete,
     ),
-    "Results": (outcomes.results, outcomes.figure, outcomes.model, reproduce_paper),
+    "Results": (outcomes.results, outcomes.figure, outcomes.model, search.search, reproduce_paper),
     "What there is": (offers.presets, offers.catalogue, operations.queue, operations.workers),
     "Service": (up, demo, migrate, backup, restore, keys.me, audits.audit),
 }

@@ -57,7 +57,8 @@ def _difference(estimate: Estimate | None, number: Format) -> str:
 def _remark(arm: ArmResult) -> str:
     unfinished = [f"{count} {status}" for status, count in arm.runs.items() if status is not Status.SUCCEEDED]
     diverged = [f"{arm.diverged} of {sum(arm.runs.values())} diverged"] if arm.diverged else []
-    return ", ".join(unfinished + diverged)
+    stopped = [f"{arm.stopped} of {sum(arm.runs.values())} stopped early"] if arm.stopped else []
+    return ", ".join(unfinished + diverged + stopped)
 
 
 def _percent(value: float, sign: str) -> str:

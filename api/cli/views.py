@@ -20,6 +20,7 @@ from api.schemas import (
     PresetSummary,
     QueueDepth,
     Run,
+    SearchPlan,
     Worker,
 )
 from fedcore.status import Status
@@ -65,7 +66,13 @@ def plan(item: Plan) -> RenderableType:
     total = (
         f"{item.runs} runs, {item.rounds:,} rounds, about {item.local_steps:,} local steps; the figures below are for one run of each arm"
     )
-    return Group(Text(f"{item.name}: {total}"), table(columns, rows))
+    return Group(Text(f"{item.name}: {total}"), *_saving(item.search), table(columns, rows))
+
+
+def _saving(search: SearchPlan | None) -> Iterable[Text]:
+    if search is not None:
+        stretches = ", ".join(f"{stretch.arms} arms to round {stretch.until}" for stretch in search.stretches)
+        yield Text(f"with the search about {search.rounds:,} rounds, {search.saving:.0%} less: {stretches}")
 
 
 def presets(items: Sequence[PresetSummary]) -> Table:
@@ -106,8 +113,8 @@ def dataset(item: Dataset) -> RenderableType:
 
 def queues(items: Sequence[QueueDepth]) -> Table:
     """Queues, one a line."""
-    rows = ((item.queue, item.queued, item.running, item.paused, f"{item.rounds_left:,}") for item in items)
-    return table(("queue", "queued", "running", "paused", "rounds left"), rows)
+    rows = ((item.queue, item.queued, item.running, item.waiting, item.paused, f"{item.rounds_left:,}") for item in items)
+    return table(("queue", "queued", "running", "waiting", "paused", "rounds left"), rows)
 
 
 def workers(items: Sequence[Worker]) -> Table:
@@ -160,6 +167,8 @@ def _rounds(item: ExperimentSummary) -> str:
 def _note(run: Run) -> str:
     if run.diverged:
         return f"diverged in round {run.diverged_round}"
+    if run.stop_reason:
+        return f"stopped early: {run.stop_reason}"
     again = f" (next try {run.next_try_at:{TIME}} UTC)" if run.next_try_at else ""
     return (run.error or "") + again
 

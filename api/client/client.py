@@ -42,6 +42,7 @@ from api.schemas import (
     RoundRow,
     Run,
     RunPage,
+    SearchPage,
     Worker,
     Workers,
 )
@@ -154,6 +155,18 @@ class Client:
     def claims(self, id: str) -> Claims:
         """What a publication printed and claimed of the preset that an experiment was submitted as, beside what came out."""
         return self._transport.read(Claims, f"{EXPERIMENTS}/{id}/claims")
+
+    def search(self, id: str) -> SearchPage:
+        """What the search of an experiment has decided, and on what: every arm that has come to a rung, in the order in which they came.
+
+        NotFoundError where it has no search.
+        """
+        page = self._transport.read(SearchPage, f"{EXPERIMENTS}/{id}/search")
+        items = list(page.items)
+        while (more := self._transport.read(SearchPage, f"{EXPERIMENTS}/{id}/search", after=page.next)).items:
+            page = more
+            items += more.items
+        return page.model_copy(update={"items": items})
 
     # following
 

@@ -6,16 +6,29 @@ from api.schemas.catalog import Catalog, CatalogBlock, Kind, Preset, PresetList,
 from api.schemas.claims import ClaimResult, Claims, ComparisonResult, PublishedRow, PublishedTable
 from api.schemas.datasets import ClientSizes, Dataset, DatasetPage
 from api.schemas.events import HeartbeatEvent, RoundEvent, StatusEvent
-from api.schemas.experiments import ArmPlan, ArmSummary, Experiment, ExperimentEdit, ExperimentPage, ExperimentSummary, Plan, Progress
+from api.schemas.experiments import (
+    ArmPlan,
+    ArmSummary,
+    Experiment,
+    ExperimentEdit,
+    ExperimentPage,
+    ExperimentSummary,
+    Plan,
+    Progress,
+    SearchPlan,
+    Stretch,
+)
 from api.schemas.keys import Key, KeyPage, KeyRequest, KeyUsage, Me, NewKey
 from api.schemas.operations import Check, Health, QueueDepth, Queues, Readiness, Worker, Workers
 from api.schemas.problems import Flaw, ProblemDetails
 from api.schemas.results import ArmResult, Curve, Estimate, MetricResult, Results
 from api.schemas.runs import MetricsPage, RoundRow, Run, RunPage
+from api.schemas.search import ArmArrival, SearchPage
 from api.schemas.webhooks import Attempt, Delivery, DeliveryPage, NewWebhook, Webhook, WebhookEdit, WebhookPage, WebhookRequest
 
 __all__ = [
     "Answer",
+    "ArmArrival",
     "ArmPlan",
     "ArmResult",
     "ArmSummary",
@@ -68,7 +81,10 @@ __all__ = [
     "RoundRow",
     "Run",
     "RunPage",
+    "SearchPage",
+    "SearchPlan",
     "StatusEvent",
+    "Stretch",
     "Webhook",
     "WebhookEdit",
     "WebhookPage",

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.schemas.base import Answer
+from fedcore.halving import Verdict
 from fedcore.status import Status
 
 
@@ -33,6 +34,12 @@ class ArmSummary(Answer):
     """What sets it apart, as `momentum=0.9`; the algorithm's kind where there is no sweep."""
     settings: dict[str, Any]
     """The swept paths and their values here."""
+    rung: int | None = None
+    """Under a search, the round of the last rung that all its runs have come to; null before the first."""
+    value: float | None = None
+    """The mean of the search's metric over its seeds there; null where one of them failed, diverged or has none."""
+    verdict: Verdict | None = None
+    """What became of it there; null while that is not decided."""
 
 
 class ExperimentSummary(Answer):
@@ -103,6 +110,26 @@ class ArmPlan(ArmSummary):
     """Estimated working memory of one run: data, server state, client memory and a cohort in training."""
 
 
+class Stretch(Answer):
+    """The rounds from one rung of a search to the next."""
+
+    until: int
+    """The round at which it ends: that of a rung, or the last."""
+    arms: int
+    """Arms that play it."""
+
+
+class SearchPlan(Answer):
+    """What a search comes to where every rung keeps as many arms as the synchronous kind does; `asha` may promote a few more."""
+
+    stretches: list[Stretch]
+    """From the first round to the last."""
+    rounds: int
+    """Rounds, over all runs."""
+    saving: float
+    """Share of the rounds that are not played, 0 to 1."""
+
+
 class Plan(Answer):
     """What a specification would set in motion; nothing was stored."""
 
@@ -115,7 +142,9 @@ class Plan(Answer):
     runs: int
     """Arms times seeds."""
     rounds: int
-    """Rounds, over all runs."""
+    """Rounds, over all runs; with a search or early stopping at most so many, as all that follows."""
+    search: "SearchPlan | None" = None
+    """What the search saves."""
     local_steps: int
     """Estimated mini-batch steps, over all runs."""
     bytes_up: int

@@ -12,13 +12,15 @@ class QueueDepth(Answer):
     queue: str
     """Its name."""
     queued: int
-    """Runs that wait."""
+    """Runs that wait for a worker."""
     running: int
     """Runs that a worker has."""
+    waiting: int
+    """Runs that wait at a rung of their search for what becomes of their arm."""
     paused: int
     """Runs that wait for `resume`."""
     rounds_left: int
-    """Rounds to do in the runs that wait or run."""
+    """Rounds to do in the runs that wait for a worker or run."""
 
 
 class Queues(Answer):

@@ -66,6 +66,8 @@ class ArmResult(Answer):
     """Number of runs by status; all are `succeeded` once the figures are final."""
     diverged: int
     """Runs that diverged."""
+    stopped: int
+    """Runs that were stopped early, at a rung of the search or by early stopping; their figures are of the rounds up to there."""
     rounds_done: int
     """Rounds committed, over all runs."""
     local_steps: Estimate | None

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from api.schemas.base import Answer
-from fedcore.status import Status
+from fedcore.status import Status, StopReason
 
 
 class Run(Answer):
@@ -28,10 +28,17 @@ class Run(Answer):
     """The model or its loss was no longer finite; the run ended there."""
     diverged_round: int | None
     """The round in which it diverged."""
+    stop_reason: StopReason | None
+    """Why it has succeeded before its last round: its search did not promote its arm from a `rung`, or early stopping found no improvement
+    (`patience`) or its `target` reached; null where it did not, or diverged."""
     rounds_done: int
     """Rounds committed."""
     rounds_total: int
     """Rounds asked for."""
+    next_rung: int | None
+    """Under a search, the round up to which it may play: its next rung, or its last round; null without a search."""
+    waiting_since: datetime | None
+    """Since when it has waited at its rung for what becomes of its arm."""
     queue: str
     """Only workers that serve this queue take it."""
     priority: int

@@ -11,6 +11,7 @@ from fedcore.spec.exact import Quadratic
 from fedcore.spec.model import Imported, Linear, Logistic, Mlp
 from fedcore.spec.participation import AnyParticipation, Bernoulli, Full, Trace, WithoutReplacement, WithReplacement
 from fedcore.spec.problem_checks import check_fit
+from fedcore.spec.search_checks import check_early_stopping
 from fedcore.spec.shapes import dimension, population
 from fedcore.spec.system_checks import check_systems
 from fedcore.spec.systems import AnyBatch, AnyWork, PerClient, WorkTrace
@@ -40,6 +41,7 @@ def check(spec: ExperimentSpec) -> None:
     _check_exact(spec)
     _check_server(spec)
     _check_evaluation(spec, clients, dim)
+    check_early_stopping(spec)
 
 
 def _check_evaluation(spec: ExperimentSpec, clients: int, dim: int) -> None:

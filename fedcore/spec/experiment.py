@@ -16,6 +16,8 @@ from fedcore.spec.exact import ExactProblem
 from fedcore.spec.local import LocalSolver
 from fedcore.spec.participation import AnyParticipation, Full
 from fedcore.spec.problem import Problem
+from fedcore.spec.search import AnySearch, EarlyStopping
+from fedcore.spec.search_checks import check_search
 from fedcore.spec.shapes import dimension
 from fedcore.spec.systems import Systems
 
@@ -56,6 +58,10 @@ class ExperimentSpec(Block):
     """A dotted path (`local.optimizer.momentum`) or a block (`algorithm`) to the values it takes; the arms are the product. What
     changes in several places at once stands under `arms`, a map of such paths for each: `arms: [{name: FedAvg, algorithm: {kind:
     fedavg}, systems.stragglers.policy: drop}, ...]`; the name may be left out."""
+    search: AnySearch | None = None
+    """Which arms of the sweep play all rounds, decided on the way; absent, all do."""
+    early_stopping: EarlyStopping | None = None
+    """When a run ends before its last round; absent, only when it diverges."""
     execution: Execution = Execution()
     """How the runs are carried out."""
 
@@ -63,14 +69,20 @@ class ExperimentSpec(Block):
     def _holds_together(self) -> Self:
         if len(set(self.seeds)) != len(self.seeds):
             raise SpecificationError("/seeds", f"each seed once, not {list(self.seeds)}")
-        count = sweep.size(self.sweep) * len(self.seeds)
+        count = self.arm_count * len(self.seeds)
         if count > MAX_RUNS:
             raise SpecificationError("/sweep", f"{count} runs (arms times seeds) exceed the {MAX_RUNS} one experiment may have")
         if self.sweep:
-            self.arms()
+            check_search(self, [arm.spec for arm in self.arms()])
         else:
             checks.check(self)
+            check_search(self, [self])
         return self
+
+    @property
+    def arm_count(self) -> int:
+        """Number of arms, n."""
+        return sweep.size(self.sweep)
 
     def arms(self) -> list["Arm"]:
         """The points of the sweep, in the order of its product; one arm when there is no sweep."""

@@ -16,7 +16,7 @@ from fedcore.errors import SpecificationError
 
 Document = dict[str, Any]
 LONGEST_NAME = 200
-NOT_SWEPT = frozenset({"name", "description", "tags", "seeds", "sweep", "execution"})
+NOT_SWEPT = frozenset({"name", "description", "tags", "seeds", "sweep", "search", "execution"})
 
 JOINT = "arms"
 """The entry of a sweep whose values each set several paths."""
@@ -36,7 +36,7 @@ class Point(NamedTuple):
     name: str
     settings: Document
     document: Document
-    """The specification at this point, without the sweep."""
+    """The specification at this point, without the sweep and the search among its arms."""
 
 
 class Choice(NamedTuple):
@@ -53,7 +53,7 @@ def paths(sweep: Mapping[str, list[Any]]) -> set[str]:
 
 def expand(document: Document) -> Iterator[Point]:
     """Yield the points of `document`'s sweep in order; raises SpecificationError for a path that leads nowhere."""
-    base = {key: value for key, value in document.items() if key != "sweep"}
+    base = {key: value for key, value in document.items() if key not in ("sweep", "search")}
     sweep: Mapping[str, list[Any]] = document.get("sweep", {})
     entries = [list(_choices(key, values)) for key, values in sweep.items()]
     _check_paths(sweep)
@@ -93,7 +93,7 @@ def _joint_paths(values: list[Any]) -> set[str]:
 def _check_paths(sweep: Mapping[str, list[Any]]) -> None:
     for path in sorted(paths(sweep)):
         if path.split(".")[0] in NOT_SWEPT:
-            raise SpecificationError(f"/sweep/{path}", "only what a run computes can be swept, not its name, seeds or execution")
+            raise SpecificationError(f"/sweep/{path}", "only what a run computes can be swept, not its name, seeds, search or execution")
     for path in sorted(_joint_paths(sweep.get(JOINT, [])) & sweep.keys()):
         raise SpecificationError(f"/sweep/{path}", f"is set by the sweep's `{JOINT}` too; give it in one place")
 

@@ -26,6 +26,10 @@ class Claim:
     rounds: int
     checkpoint: str | None
     """Where the state after round `done` is stored; None before the first."""
+    until: int
+    """The round up to which it may play: its last, or the next rung of its search."""
+    model: str | None
+    """Where the model of an earlier rung is stored."""
     queues: tuple[str, ...]
     """The queues its worker serves."""
     provenance: Document
@@ -51,6 +55,8 @@ class Claim:
             done=run.done,
             rounds=run.rounds,
             checkpoint=run.checkpoint,
+            until=run.rounds if run.until is None else run.until,
+            model=run.model,
             queues=tuple(queues),
             provenance=run.provenance,
             shortages=run.shortages,

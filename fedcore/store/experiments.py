@@ -15,7 +15,7 @@ from fedcore.access import LOCAL
 from fedcore.errors import NotFoundError
 from fedcore.spec import Arm, ExperimentSpec
 from fedcore.status import Request, Status
-from fedcore.store import datasets, lifecycle, notices, quotas, statements
+from fedcore.store import datasets, lifecycle, notices, quotas, search, statements
 from fedcore.store.clock import moment, now
 from fedcore.store.idempotency import claim_key
 from fedcore.store.identifier import floor, identifiers
@@ -71,6 +71,7 @@ def create(
     made_by = {"owner": owner, "key_id": key_id}
     queued = _runs(spec, arms, experiment_id, at)
     session.execute(insert_into(RunRecord), [run | made_by for run in queued])
+    search.begin(session, experiment_id, spec)
     quotas.hold_runs(session, key_id)
     datasets.use(session, experiment_id, arms)
     notices.of_runs(session, [run["id"] for run in queued])

@@ -1,18 +1,18 @@
 """What users do to an experiment that exists: cancel, pause, resume, retry; and its status, which follows from its runs.
 
-Order of locks, everywhere: runs by id, then experiments by id.
+Order of locks, everywhere: searches by experiment, then runs by id, then experiments by id.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import ColumnElement, func, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.errors import ConflictError, NotFoundError
 from fedcore.status import ENDED, Request, Status
-from fedcore.store import notices
+from fedcore.store import notices, search
 from fedcore.store.clock import now
 from fedcore.store.tables import ExperimentRecord, RunRecord
 
@@ -47,7 +47,7 @@ def cancel(session: Session, experiment_id: str) -> ExperimentRecord:
     standing = _standing(session, experiment_id)
     if standing.over and Status.CANCELLED not in standing.ahead:
         raise ConflictError(f"{standing}: there is nothing left to cancel")
-    _change(session, experiment_id, WAITING, status=Status.CANCELLED, finished_at=now())
+    _change(session, experiment_id, (*WAITING, Status.WAITING), status=Status.CANCELLED, finished_at=now())
     _request(session, experiment_id, (Request.NONE, Request.PAUSE), Request.CANCEL)
     return settle(session, [experiment_id])[0]
 
@@ -60,7 +60,7 @@ def pause(session: Session, experiment_id: str) -> ExperimentRecord:
     standing = _standing(session, experiment_id)
     if standing.over:
         raise ConflictError(f"{standing}: there is nothing left to pause")
-    _change(session, experiment_id, (Status.QUEUED,), status=Status.PAUSED)
+    _change(session, experiment_id, (Status.QUEUED, Status.WAITING), status=Status.PAUSED)
     _request(session, experiment_id, (Request.NONE,), Request.PAUSE)
     return settle(session, [experiment_id])[0]
 
@@ -75,7 +75,7 @@ def resume(session: Session, experiment_id: str) -> ExperimentRecord:
         again = standing.ahead - {Status.SUCCEEDED}
         hint = "`retry` starts failed and cancelled runs again" if again else "there is nothing left to resume"
         raise ConflictError(f"{standing}: {hint}")
-    _change(session, experiment_id, (Status.PAUSED,), status=Status.QUEUED, not_before=None, queued_at=now(), woken_at=None)
+    _requeue(session, experiment_id, (Status.PAUSED,))
     _request(session, experiment_id, (Request.PAUSE,), Request.NONE)
     return settle(session, [experiment_id])[0]
 
@@ -92,8 +92,7 @@ def retry(session: Session, experiment_id: str) -> ExperimentRecord:
             raise ConflictError(f"{standing}: there is nothing left to retry")
         if Status.PAUSED in standing.ahead:
             raise ConflictError(f"nothing of experiment {experiment_id} has failed: `resume` lets its paused runs go on")
-    fresh = {"queued_at": now(), "woken_at": None, "not_before": None, "finished_at": None, "attempts": 0, "error": None}
-    _change(session, experiment_id, again, status=Status.QUEUED, **fresh)
+    _requeue(session, experiment_id, again, finished_at=None, attempts=0, error=None)
     _request(session, experiment_id, (Request.CANCEL,), Request.NONE)
     return settle(session, [experiment_id])[0]
 
@@ -109,6 +108,7 @@ def settle(session: Session, experiment_ids: Iterable[str]) -> list[ExperimentRe
 
 def lock_runs(session: Session, experiment_id: str) -> Sequence[str]:
     """Lock the runs of an experiment, in order; their ids. Raises NotFoundError when there is no such experiment."""
+    search.lock(session, experiment_id)
     query = select(RunRecord.id).where(RunRecord.experiment_id == experiment_id).order_by(RunRecord.id)
     ids = session.scalars(query.with_for_update()).all()
     if not ids:
@@ -118,7 +118,7 @@ def lock_runs(session: Session, experiment_id: str) -> Sequence[str]:
 
 def derived(counts: Mapping[Status, int], *, started: bool) -> Status:
     """The status of an experiment with so many runs of each status."""
-    if counts.get(Status.RUNNING) or counts.get(Status.QUEUED):
+    if counts.get(Status.RUNNING) or counts.get(Status.QUEUED) or counts.get(Status.WAITING):
         return Status.RUNNING if started else Status.QUEUED
     for status in (Status.PAUSED, Status.CANCELLED, Status.FAILED):
         if counts.get(status):
@@ -148,9 +148,16 @@ def _standing(session: Session, experiment_id: str) -> Standing:
     return Standing(experiment_id, {status for status, _ in rows}, {APPLIED.get(request, status) for status, request in rows})
 
 
-def _change(session: Session, experiment_id: str, old: Sequence[Status], **values: Any) -> None:
-    changed = update(RunRecord).where(RunRecord.experiment_id == experiment_id, RunRecord.status.in_(old)).values(values)
+def _change(session: Session, experiment_id: str, old: Sequence[Status], *which: ColumnElement[bool], **values: Any) -> None:
+    changed = update(RunRecord).where(RunRecord.experiment_id == experiment_id, RunRecord.status.in_(old), *which).values(values)
     notices.of_runs(session, session.scalars(changed.returning(RunRecord.id)).all())
+
+
+def _requeue(session: Session, experiment_id: str, old: Sequence[Status], **values: Any) -> None:
+    """Queue runs again; those that are at a rung wait there on."""
+    again = {"not_before": None, "queued_at": now(), "woken_at": None, **values}
+    _change(session, experiment_id, old, RunRecord.held_at.is_not(None), status=Status.WAITING, **again)
+    _change(session, experiment_id, old, status=Status.QUEUED, **again)
 
 
 def _request(session: Session, experiment_id: str, old: Sequence[Request], new: Request) -> None:

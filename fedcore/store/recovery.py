@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import ColumnElement, and_, not_, or_, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.status import ENDED, Request, Status
-from fedcore.store import backoff, notices, tally
+from fedcore.store import backoff, notices, search, tally
 from fedcore.store.clock import now
 from fedcore.store.lifecycle import settle
 from fedcore.store.runs import after_loss
@@ -31,14 +31,11 @@ def lost(session: Session, max_attempts: int, limit: int = 100, *, backoff_s: fl
     `max_attempts` claims in a row have ended without a committed round. From the second of them on it is not taken up again
     for `backoff_s`, then longer and longer.
     """
-    expired = RunRecord.status == Status.RUNNING, RunRecord.lease_until < now()
-    query = select(RunRecord).where(*expired).order_by(RunRecord.id).limit(limit).with_for_update(skip_locked=True)
-    runs = session.scalars(query).all()
+    runs = _locked(session, RunRecord.lease_until < now(), max_attempts, limit)
     for run in runs:
         status = after_loss(run.request, run.attempts, max_attempts)
         _take(session, run, status, _afterwards(run, status, backoff_s))
-    notices.of_runs(session, [run.id for run in runs])
-    settle(session, {run.experiment_id for run in runs})
+    _settle(session, runs)
     if runs:
         tally.add(session, "reconciler", {tally.EXPIRIES: len(runs)})
     return [run.id for run in runs]
@@ -46,13 +43,12 @@ def lost(session: Session, max_attempts: int, limit: int = 100, *, backoff_s: fl
 
 def starved(session: Session, worker: str, error: str, max_attempts: int, backoff_s: float) -> Sequence[str]:
     """Take its runs from a worker that was ended for want of memory, as `runs.fail` would after a shortage; returns their ids."""
-    query = select(RunRecord).where(RunRecord.status == Status.RUNNING, RunRecord.worker == worker).order_by(RunRecord.id)
-    runs = session.scalars(query.with_for_update(skip_locked=True)).all()
+    runs = _locked(session, RunRecord.worker == worker, max_attempts)
     for run in runs:
         status = after_loss(run.request, run.attempts, max_attempts)
         pause_s = backoff.after_error(run.attempts, backoff_s) if status is Status.QUEUED else 0.0
         _take(session, run, status, {"error": error, "shortages": run.shortages + 1, "not_before": backoff.until(pause_s)})
-    settle(session, {run.experiment_id for run in runs})
+    _settle(session, runs)
     if runs:
         tally.add(session, worker, {tally.ERRORS: len(runs)})
     return [run.id for run in runs]
@@ -68,6 +64,26 @@ def wakeable(session: Session, older_than_s: float, limit: int = 100) -> Sequenc
     ids = session.scalars(chosen).all()
     stamp = update(RunRecord).where(RunRecord.id.in_(ids), RunRecord.status == Status.QUEUED).values(woken_at=now())
     return [Wakeable(*row) for row in session.execute(stamp.returning(RunRecord.id, RunRecord.queue))]
+
+
+def _locked(session: Session, which: ColumnElement[bool], max_attempts: int, limit: int | None = None) -> Sequence[RunRecord]:
+    """Runs to be taken from their workers."""
+    running = RunRecord.status == Status.RUNNING, which
+    # An arm that fails may end a rung, and searches are locked before runs: one that is not locked now is seen to at the next look.
+    failing = and_(RunRecord.until.is_not(None), RunRecord.attempts >= max_attempts)
+    experiment_ids = session.scalars(select(RunRecord.experiment_id).where(*running, failing).distinct()).all()
+    sure = or_(not_(failing), RunRecord.experiment_id.in_(search.lock_all(session, experiment_ids)))
+    query = select(RunRecord).where(*running, sure).order_by(RunRecord.id).limit(limit)
+    return session.scalars(query.with_for_update(skip_locked=True)).all()
+
+
+def _settle(session: Session, runs: Sequence[RunRecord]) -> None:
+    """They were taken: what follows for others."""
+    notices.of_runs(session, [run.id for run in runs])
+    for run in runs:
+        if run.until is not None and session.scalar(select(RunRecord.status).where(RunRecord.id == run.id)) is Status.FAILED:
+            search.advance(session, run.experiment_id, run.arm)
+    settle(session, {run.experiment_id for run in runs})
 
 
 def _afterwards(run: RunRecord, status: Status, backoff_s: float) -> dict[str, Any]:

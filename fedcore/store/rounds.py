@@ -66,6 +66,15 @@ def columns(session: Session, experiment_id: str, *metrics: str) -> dict[str, Se
     return series
 
 
+def value(session: Session, run: RunRecord, metric: str, round: int) -> float | None:
+    """A measure of a run after `round`; of a run that ended before, its last one."""
+    chosen = getattr(RoundRecord, metric) if metric in COLUMNS else _figure(metric, session.get_bind().dialect.name)
+    rows = select(chosen).where(RoundRecord.run_id == run.id)
+    if run.done >= round:
+        return session.scalars(rows.where(RoundRecord.round == round)).first()
+    return session.scalars(rows.where(chosen.is_not(None)).order_by(RoundRecord.round.desc()).limit(1)).first()
+
+
 def _figure(metric: str, dialect: str) -> ColumnElement[float | None]:
     """A measure in `extra`, absent where it is not a number. Taken out by the database: it need not be parsed here, row by row."""
     entry = RoundRecord.extra[metric]

@@ -13,8 +13,8 @@ from sqlalchemy.orm import Session
 
 from fedcore.errors import NotFoundError, StaleLeaseError
 from fedcore.report import RoundReport
-from fedcore.status import ENDED, Control, Request, Status
-from fedcore.store import backoff, notices, shares, statements, tally, turn
+from fedcore.status import ENDED, Control, Request, Status, StopReason
+from fedcore.store import backoff, notices, search, shares, statements, tally, turn
 from fedcore.store.claim import Claim
 from fedcore.store.clock import now
 from fedcore.store.fairness import Place
@@ -144,9 +144,29 @@ def hand_back(session: Session, claim: Claim) -> None:
     _release(session, claim, APPLIED.get(request, Status.QUEUED), attempts=kept, queued_at=now(), woken_at=None)
 
 
-def finish(session: Session, claim: Claim, *, model: str | None, provenance: Mapping[str, Any], diverged_round: int | None = None) -> None:
+def park(session: Session, claim: Claim, *, model: str) -> None:
+    """The run has come to round `claim.until`, a rung; `model` is where the model of that round is stored. Raises StaleLeaseError.
+
+    It waits there, or does what is requested of it, until its arm is promoted or stopped; which this may bring about, for others too.
+    """
+    search.lock(session, claim.experiment_id)
+    (request,) = _one(session, select(RunRecord.request).where(*_held(claim)).with_for_update(), claim)
+    _release(session, claim, APPLIED.get(request, Status.WAITING), model=model, held_at=now(), attempts=0, error=None)
+
+
+def finish(
+    session: Session,
+    claim: Claim,
+    *,
+    model: str | None,
+    provenance: Mapping[str, Any],
+    diverged_round: int | None = None,
+    stop_reason: StopReason | None = None,
+) -> None:
     """The run has played its last round; `model` is where the final model is stored. Raises StaleLeaseError."""
-    _release(session, claim, Status.SUCCEEDED, error=None, model=model, provenance=dict(provenance), diverged_round=diverged_round)
+    search.lock(session, claim.experiment_id)
+    ending = {"diverged_round": diverged_round, "stop_reason": stop_reason}
+    _release(session, claim, Status.SUCCEEDED, error=None, model=model, provenance=dict(provenance), **ending)
 
 
 def fail(session: Session, claim: Claim, error: str, max_attempts: int, backoff_s: float = 0.0, *, shortage: bool = False) -> Status:
@@ -155,6 +175,7 @@ def fail(session: Session, claim: Claim, error: str, max_attempts: int, backoff_
     It is not taken up again for `backoff_s`, or longer the more often this has happened; after a `shortage` of memory, to be played
     with less. Returns its new status. Raises StaleLeaseError.
     """
+    search.lock(session, claim.experiment_id)
     query = select(RunRecord.request, RunRecord.attempts).where(*_held(claim)).with_for_update()
     request, attempts = _one(session, query, claim)
     status = after_loss(request, attempts, max_attempts)
@@ -189,6 +210,8 @@ def _release(session: Session, claim: Claim, status: Status, **values: Any) -> N
     release = update(RunRecord).where(*_held(claim)).values(status=status, request=Request.NONE, lease_until=None, **ended, **values)
     _one(session, release.returning(RunRecord.id), claim)
     notices.of_runs(session, [claim.run_id])
+    if status in search.SETTLED or "held_at" in values:
+        search.advance(session, claim.experiment_id, claim.arm)
     if status is not Status.QUEUED:
         settle(session, [claim.experiment_id])
 

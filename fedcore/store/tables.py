@@ -8,7 +8,8 @@ from sqlalchemy import JSON, BigInteger, Enum, ForeignKey, Index, String, Text, 
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from fedcore.access import Scope
-from fedcore.status import DeliveryStatus, Request, Status
+from fedcore.halving import Verdict
+from fedcore.status import DeliveryStatus, Request, Status, StopReason
 from fedcore.store.clock import Moment
 
 Document = dict[str, Any]
@@ -27,9 +28,12 @@ class Base(DeclarativeBase):
         # JSON, not JSONB: the order of a sweep's paths is the order of its arms.
         Document: JSON(),
         list[str]: JSON(),
+        list[int]: JSON(),
         list[Document]: JSON(),
         Status: _words(Status),
         Request: _words(Request),
+        StopReason: _words(StopReason),
+        Verdict: _words(Verdict),
         DeliveryStatus: _words(DeliveryStatus),
         Scope: _words(Scope),
     }
@@ -97,6 +101,12 @@ class RunRecord(Base):
     """Rounds committed."""
     rounds: Mapped[int]
     """Rounds asked for."""
+    until: Mapped[int | None]
+    """Under a search, the round up to which it may play."""
+    held_at: Mapped[datetime | None]
+    """Since when it waits at round `until`, its model stored, for what becomes of its arm; None while it does not."""
+    stop_reason: Mapped[StopReason | None]
+    """Why it succeeded before its last round."""
     seconds: Mapped[float] = mapped_column(default=0.0)
     """Time the committed rounds took."""
     queue: Mapped[str] = mapped_column(String(64))
@@ -121,7 +131,7 @@ class RunRecord(Base):
     checkpoint: Mapped[str | None] = mapped_column(Text)
     """Where the state after round `done` is stored."""
     model: Mapped[str | None] = mapped_column(Text)
-    """Where the final model is stored."""
+    """Where the final model is stored; of a run at a rung, or one that went on from there, the model of that round."""
     diverged_round: Mapped[int | None]
     error: Mapped[str | None] = mapped_column(Text)
     """The last error; of a run that is not failed, one that it has not yet got past."""
@@ -140,6 +150,51 @@ class RunRecord(Base):
         Index("run_by_wake", "status", "woken_at"),
         Index("run_by_key", "key_id", "status"),
     )
+
+
+class SearchRecord(Base):
+    """What is decided about the arms of an experiment; whoever decides, or changes all of its runs, locks this row first."""
+
+    __tablename__ = "search"
+
+    experiment_id: Mapped[str] = mapped_column(ForeignKey("experiment.id", ondelete="CASCADE"), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(64))
+    metric: Mapped[str] = mapped_column(String(64))
+    maximise: Mapped[bool]
+    eta: Mapped[int]
+    arms: Mapped[int]
+    rounds: Mapped[int]
+    rungs: Mapped[list[int]]
+    """Their rounds."""
+    arrivals: Mapped[int] = mapped_column(default=0)
+    """So many have been recorded."""
+
+
+class ArrivalRecord(Base):
+    """An arm that came to a rung, and what became of it there; `sequence` is the order in which arms came."""
+
+    __tablename__ = "search_arrival"
+
+    experiment_id: Mapped[str] = mapped_column(ForeignKey("search.experiment_id", ondelete="CASCADE"), primary_key=True)
+    sequence: Mapped[int] = mapped_column(primary_key=True)
+    arm: Mapped[int]
+    rung: Mapped[int]
+    """Counted from 0."""
+    value: Mapped[float | None]
+    """Mean of the metric over the arm's seeds; None where one of them failed, diverged or has no value."""
+    arrived_at: Mapped[datetime]
+    verdict: Mapped[Verdict | None]
+    rank: Mapped[int | None]
+    """Among the arms at its rung when it was decided, from 1."""
+    field: Mapped[int | None]
+    """So many these were: those of this rung with a sequence up to `decided_by`."""
+    places: Mapped[int | None]
+    """So many of them could be promoted."""
+    decided_by: Mapped[int | None]
+    """The arrival that brought the decision."""
+    decided_at: Mapped[datetime | None]
+
+    __table_args__ = (UniqueConstraint("experiment_id", "arm", "rung", name="search_arrival_once"),)
 
 
 class RoundRecord(Base):

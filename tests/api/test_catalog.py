@@ -38,6 +38,7 @@ def test_every_block_with_a_choice_is_there_once(catalog: Document) -> None:
         "systems.devices.latency_seconds",
         "compression.uplink",
         "compression.downlink",
+        "search",
     ]
 
 

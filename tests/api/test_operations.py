@@ -18,8 +18,8 @@ def test_queues_hold_what_is_not_finished(http: httpx.Client, rows: Database) ->
     paused = submit(http, {**TINY, "execution": {"queue": "gpu"}})
     http.post(f"/v1/experiments/{paused['id']}/pause")
     assert http.get("/v1/queue").json()["items"] == [
-        {"queue": "default", "queued": 1, "running": 1, "paused": 0, "rounds_left": 5},
-        {"queue": "gpu", "queued": 0, "running": 0, "paused": 1, "rounds_left": 0},
+        {"queue": "default", "queued": 1, "running": 1, "waiting": 0, "paused": 0, "rounds_left": 5},
+        {"queue": "gpu", "queued": 0, "running": 0, "waiting": 0, "paused": 1, "rounds_left": 0},
     ]
 
 

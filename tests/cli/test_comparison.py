@@ -54,5 +54,5 @@ def _arm(index: int, name: str, metric: str, figure: Estimate, difference: Estim
     sent = Estimate(n=3, mean=23.088, std=0.0, low=23.088, high=23.088)
     totals = dict.fromkeys(("local_steps", "megabytes_up", "megabytes_down", "seconds", "simulated_seconds"))
     metrics = {metric: MetricResult(best=figure, final=figure, best_difference=difference, final_difference=difference)}
-    given = {"runs": {Status.SUCCEEDED: 3}, "diverged": 0, "rounds_done": 9, "settings": {}, "seeds": [0, 1, 2], "curves": {}}
+    given = {"runs": {Status.SUCCEEDED: 3}, "diverged": 0, "stopped": 0, "rounds_done": 9, "settings": {}, "seeds": [0, 1, 2], "curves": {}}
     return ArmResult(index=index, name=name, metrics=metrics, megabytes_sent=sent, **(totals | given | values))

@@ -1,0 +1,120 @@
+"""What `search` and `early_stopping` cannot see alone: what is measured, when, and how many arms there are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, get_args
+
+from fedcore.errors import SpecificationError
+from fedcore.halving import rungs
+from fedcore.spec.evaluation import Evaluation, PopulationMeasure, ScalarMeasure
+from fedcore.spec.exact import ExactProblem
+from fedcore.spec.search import Cost, ExactFigure, Halving, Judged
+from fedcore.spec.shapes import data_shape
+from fedcore.spec.sweep import paths
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fedcore.spec.experiment import ExperimentSpec
+
+_OF_TESTS = frozenset({"test_loss", "test_accuracy", "client_accuracy_std", "client_accuracy_worst_decile"})
+_OF_CLASSES = _OF_TESTS - {"test_loss"}
+_OF_POPULATION = frozenset(get_args(PopulationMeasure))
+
+
+def check_early_stopping(spec: ExperimentSpec) -> None:
+    """Raises SpecificationError where an arm's early stopping waits for what never comes."""
+    rule = spec.early_stopping
+    if rule is None:
+        return
+    _check_metric(rule, "/early_stopping/metric", spec)
+    if rule.min_rounds >= spec.rounds:
+        detail = f"a run of {spec.rounds} rounds never ends before its round {rule.min_rounds}; use less than `rounds`"
+        raise SpecificationError("/early_stopping/min_rounds", detail)
+    cadence = evaluated_every(rule, spec.evaluation)
+    if rule.patience is not None and rule.patience * cadence >= spec.rounds:
+        most = (spec.rounds - 1) // cadence
+        detail = f"{rule.patience} evaluations, one every {cadence} rounds, are not over before round {spec.rounds}; use at most {most}"
+        raise SpecificationError("/early_stopping/patience", detail if most else f"{rule.metric} is evaluated in the last round alone")
+
+
+def check_search(spec: ExperimentSpec, arms: Sequence[ExperimentSpec]) -> None:
+    """Raises SpecificationError where the search does not fit the arms of `spec`."""
+    search = spec.search
+    if search is None:
+        return
+    for path in sorted(paths(spec.sweep)):
+        if path == "rounds" or path.split(".")[0] == "evaluation":
+            raise SpecificationError(
+                f"/sweep/{path}", "with `search` all arms have the same rounds and evaluations, or they could not be compared"
+            )
+    for arm in arms:
+        _check_metric(search, "/search/metric", arm)
+    _check_rungs(search, spec)
+
+
+def evaluated_every(judged: Judged, evaluation: Evaluation) -> int:
+    """Rounds from one evaluation of the metric to the next."""
+    if judged.metric in get_args(Cost):
+        return 1
+    return (evaluation.population_every or evaluation.every) if judged.metric in _OF_POPULATION else evaluation.every
+
+
+def _check_rungs(search: Halving, spec: ExperimentSpec) -> None:
+    arms, steps = spec.arm_count, rungs(search.min_rounds, search.eta, spec.rounds)
+    if arms < search.eta:
+        smaller = f", or use at most {arms}" if arms >= 2 else ""
+        raise SpecificationError("/search/eta", f"one in {search.eta} of {arms} is none; sweep over at least {search.eta} arms{smaller}")
+    if not steps:
+        detail = f"from a rung at round {search.min_rounds}, {search.eta} times as many rounds are more than the {spec.rounds} there are"
+        raise SpecificationError(
+            "/search/min_rounds", f"{detail}; use at most {spec.rounds // search.eta}" if spec.rounds >= search.eta else detail
+        )
+    if arms < search.eta ** len(steps):
+        detail = f"of {arms} arms none is left after rungs at rounds {', '.join(map(str, steps))}, where one in {search.eta} goes on"
+        raise SpecificationError("/search/min_rounds", f"{detail}; use at least {_least(search, arms, spec.rounds)}")
+    cadence = evaluated_every(search, spec.evaluation)
+    if search.min_rounds % cadence:
+        nearest = search.min_rounds + cadence - search.min_rounds % cadence
+        detail = f"{search.metric} is evaluated every {cadence} rounds, and {search.min_rounds} is none of them; use {nearest}"
+        raise SpecificationError("/search/min_rounds", detail)
+
+
+def _least(search: Halving, arms: int, rounds: int) -> int:
+    """The first rung from which there are no more rungs than arms allow."""
+    most = 0
+    while search.eta ** (most + 1) <= arms:
+        most += 1
+    return int(rounds // search.eta ** (most + 1)) + 1
+
+
+def _check_metric(judged: Judged, pointer: str, spec: ExperimentSpec) -> None:
+    reason = _unmeasured(judged.metric, spec)
+    if reason:
+        raise SpecificationError(pointer, reason)
+
+
+def _unmeasured(metric: str, spec: ExperimentSpec) -> str | None:
+    """Why no round has this metric."""
+    if metric in get_args(ScalarMeasure):
+        return _missing(metric, spec)
+    if metric in get_args(ExactFigure) and not isinstance(spec.problem.dataset, ExactProblem):
+        return f"only quadratic and least-squares problems have {metric}; use a measure of `evaluation.measures`"
+    if metric == "simulated_seconds" and not spec.systems.devices:
+        return "without `systems.devices` there is no simulated clock"
+    return None
+
+
+def _missing(metric: str, spec: ExperimentSpec) -> str | None:
+    """Why no round has this measure."""
+    dataset = spec.problem.dataset
+    exact = isinstance(dataset, ExactProblem)
+    if metric not in spec.evaluation.measures:
+        return f"{metric} is not measured; add it to `evaluation.measures`"
+    if exact and metric in _OF_TESTS:
+        return f"a {dataset.kind} problem has no {metric}; use train_loss, suboptimality or distance"
+    if not exact and metric in _OF_CLASSES and not data_shape(dataset).classes:
+        return f"real labels have no {metric}; use a loss"
+    if metric == "fedaware_chi_square" and spec.algorithm.kind not in ("fedaware", "fedmgda"):
+        return f"{spec.algorithm.kind} has no {metric}; use another metric, or fedaware or fedmgda"
+    return None
