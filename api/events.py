@@ -1,8 +1,9 @@
 """`/v1/experiments/{id}/events`: what happens, as it happens."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query
@@ -16,6 +17,9 @@ from api.problems import InvalidRequestError, responses
 from api.schemas import Flaw, HeartbeatEvent
 from api.streams import Event, EventStream
 from fedcore.store import experiments, progress
+
+AT_ONCE = 100
+"""Events sent in one piece, at most."""
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 
@@ -73,28 +77,27 @@ async def listen(
     return EventStream(_listen(experiment_id, feed, listener, heartbeat))
 
 
-async def _listen(experiment_id: str, feed: Feed, listener: Listener, heartbeat_s: float) -> AsyncGenerator[Event, None]:
+async def _listen(experiment_id: str, feed: Feed, listener: Listener, heartbeat_s: float) -> AsyncGenerator[Sequence[Event], None]:
     with feed.listen(experiment_id) as mailbox:
         while not listener.finished:
             try:
                 news = await asyncio.wait_for(mailbox.get(), heartbeat_s)
             except TimeoutError:
-                yield Event("heartbeat", HeartbeatEvent(time=datetime.now(UTC)).model_dump_json())
+                yield [Event("heartbeat", HeartbeatEvent(time=datetime.now(UTC)).model_dump_json())]
                 continue
             if news is None:
                 return
-            async for event in _tell(listener, news, feed):
-                yield event
+            async for events in _tell(listener, news, feed):
+                yield events
 
 
-async def _tell(listener: Listener, news: News, feed: Feed) -> AsyncGenerator[Event, None]:
-    """The events that `news` are to `listener`; what the news leave out is read from the database."""
-    for event in listener.beginnings(news):
-        yield event
+async def _tell(listener: Listener, news: News, feed: Feed) -> AsyncGenerator[Sequence[Event], None]:
+    """The events that `news` are to `listener`, some at a time; what the news leave out is read from the database."""
+    yield list(listener.beginnings(news))
     lines = news.lines or await feed.lines(listener.missing(news))
     while lines:
-        for event in listener.rounds(lines):
-            yield event
+        told = listener.rounds(lines)
+        while events := list(islice(told, AT_ONCE)):
+            yield events
         lines = await feed.lines(listener.missing(news))
-    for event in listener.endings(news):
-        yield event
+    yield list(listener.endings(news))

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import structlog
 
 from api.schemas import RoundEvent
-from fedcore.errors import NotFoundError
-from fedcore.store import Database, Status, experiments, progress, rounds
+from fedcore.store import Database, Status, progress, rounds
 
 FASTEST_S = 0.1
 SLOWEST_S = 1.0
@@ -98,25 +97,33 @@ class Feed:
     async def _poll(self) -> None:
         pause = FASTEST_S
         while self._channels:
-            changed = [await self._refresh(experiment_id, channel) for experiment_id, channel in list(self._channels.items())]
-            pause = FASTEST_S if any(changed) else min(pause * SLOWING, SLOWEST_S)
+            pause = FASTEST_S if await self._refresh(dict(self._channels)) else min(pause * SLOWING, SLOWEST_S)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._hurry.wait(), pause)
                 pause = FASTEST_S
             self._hurry.clear()
 
-    async def _refresh(self, experiment_id: str, channel: _Channel) -> bool:
-        """Read an experiment; tell its listeners if anything is new, and newcomers in any case."""
-        newcomers, channel.newcomers = channel.newcomers, []
+    async def _refresh(self, channels: Mapping[str, _Channel]) -> bool:
+        """Read the experiments; tell the listeners of each that has something new, and newcomers in any case. Whether any has."""
+        newcomers = {experiment_id: channel.newcomers for experiment_id, channel in channels.items()}
+        for channel in channels.values():
+            channel.newcomers = []
+        before = {experiment_id: channel.news for experiment_id, channel in channels.items()}
         try:
-            news = await asyncio.to_thread(read_news, self._database, experiment_id, channel.news)
-        except NotFoundError:
-            _tell(channel.mailboxes, None)
-            return False
+            found = await asyncio.to_thread(read_news, self._database, before)
         except Exception:
             # The database is away; listeners get heartbeats until it is back.
-            log.warning("event poll failed", experiment_id=experiment_id, exc_info=True)
-            channel.newcomers += newcomers
+            log.warning("event poll failed", exc_info=True)
+            for experiment_id, channel in channels.items():
+                channel.newcomers += newcomers[experiment_id]
+            return False
+        changed = [self._spread(channel, newcomers[id], found.get(id)) for id, channel in channels.items()]
+        return any(changed)
+
+    def _spread(self, channel: _Channel, newcomers: Sequence[Mailbox], news: News | None) -> bool:
+        """Tell of one experiment; None when it is gone. Whether it has something new."""
+        if news is None:
+            _tell(channel.mailboxes, None)
             return False
         changed = channel.news is None or news != channel.news._replace(lines=())
         channel.news = news
@@ -124,16 +131,21 @@ class Feed:
         return changed
 
 
-def read_news(database: Database, experiment_id: str, before: News | None) -> News:
-    """An experiment now, with the rows since `before`; raises NotFoundError."""
+def read_news(database: Database, before: Mapping[str, News | None]) -> dict[str, News]:
+    """Those of the experiments that are there, as they are now, with the rows since the news `before`; all read at once."""
     with database.reading() as session:
-        status = experiments.find(session, experiment_id).status
-        positions = progress.positions(session, experiment_id)
-    news = News(status, positions)
-    if before is None:
-        return news
-    moved = {run_id: before.runs[run_id][1] for run_id, (_, done) in positions.items() if done > before.runs.get(run_id, (None, done))[1]}
-    return news._replace(lines=read_lines(database, moved))
+        found = progress.standings(session, list(before))
+    moved: dict[str, int] = {}
+    of: dict[str, str] = {}
+    for experiment_id, standing in found.items():
+        known = before[experiment_id]
+        for run_id, (_, done) in standing.runs.items():
+            if known is not None and run_id in known.runs and done > known.runs[run_id][1]:
+                moved[run_id], of[run_id] = known.runs[run_id][1], experiment_id
+    lines: dict[str, list[Line]] = {experiment_id: [] for experiment_id in found}
+    for line in read_lines(database, moved):
+        lines[of[line.run_id]].append(line)
+    return {experiment_id: News(standing.status, standing.runs, lines[experiment_id]) for experiment_id, standing in found.items()}
 
 
 def read_lines(database: Database, after: Mapping[str, int]) -> Sequence[Line]:

@@ -50,9 +50,10 @@ def read_run(principal: Reader, run_id: RunId, database: Store) -> Run:
 def read_metrics(principal: Reader, run_id: RunId, database: Store, after: After = 0, limit: RowLimit = 1_000) -> MetricsPage:
     """The rows after a round, in order: poll with `after` set to the last `next`."""
     with database.reading() as session:
-        status = runs.find(session, run_id, principal.sees).status
-        rows = [RoundRow.model_validate(record) for record in rounds.after(session, run_id, after, limit)]
-    return MetricsPage(run_id=run_id, status=status, items=rows, next=rows[-1].round if rows else after)
+        run = runs.find(session, run_id, principal.sees)
+        found = rounds.after(session, run_id, after, limit) if run.done > after else ()
+    rows = [RoundRow.model_validate(record) for record in found]
+    return MetricsPage(run_id=run_id, status=run.status, items=rows, next=rows[-1].round if rows else after)
 
 
 @router.get(

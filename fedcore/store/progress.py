@@ -10,7 +10,7 @@ from sqlalchemy import Executable, Text, bindparam, cast, func, select
 from sqlalchemy.orm import Session
 
 from fedcore.status import ENDED, Status
-from fedcore.store.tables import Document, RunRecord
+from fedcore.store.tables import Document, ExperimentRecord, RunRecord
 
 _SUMS = (func.count(), func.sum(RunRecord.done), func.sum(RunRecord.rounds), func.sum(RunRecord.seconds))
 """What `_Group` is made of, after the status."""
@@ -50,6 +50,14 @@ class ArmPoint(NamedTuple):
     """The swept paths and their values."""
 
 
+class Standing(NamedTuple):
+    """Where an experiment stands."""
+
+    status: Status
+    runs: dict[str, Position]
+    """By id, in order."""
+
+
 @dataclass(frozen=True, slots=True)
 class Depth:
     """What the unfinished runs of one queue and status amount to."""
@@ -64,6 +72,16 @@ def positions(session: Session, experiment_id: str) -> dict[str, Position]:
     """Where each run of an experiment stands, in order of run ids."""
     query = select(RunRecord.id, RunRecord.status, RunRecord.done).where(RunRecord.experiment_id == experiment_id)
     return {row[0]: Position(row[1], row[2]) for row in session.execute(query.order_by(RunRecord.id))}
+
+
+def standings(session: Session, experiment_ids: Sequence[str]) -> dict[str, Standing]:
+    """Where each of the experiments that there are stands, by id."""
+    columns = (ExperimentRecord.id, ExperimentRecord.status, RunRecord.id, RunRecord.status, RunRecord.done)
+    query = select(*columns).join(RunRecord, RunRecord.experiment_id == ExperimentRecord.id).where(ExperimentRecord.id.in_(experiment_ids))
+    found: dict[str, Standing] = {}
+    for experiment_id, status, run_id, run_status, done in session.execute(query.order_by(RunRecord.id)):
+        found.setdefault(experiment_id, Standing(status, {})).runs[run_id] = Position(run_status, done)
+    return found
 
 
 def depths(session: Session) -> Sequence[Depth]:

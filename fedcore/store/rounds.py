@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, case, false, func, or_, select
+from sqlalchemy import JSON, ColumnElement, Integer, Text, bindparam, case, cast, func, select
 from sqlalchemy.orm import Session
 
 from fedcore.report import RoundReport
@@ -16,8 +16,13 @@ from fedcore.store.tables import Document, RoundRecord, RunRecord
 
 COLUMNS = ("train_loss", "test_loss", "test_accuracy", "local_steps", "bytes_up", "bytes_down", "seconds")
 """Measures with a column of their own; the others are in `extra`."""
-_MAX_RUNS = 500
-"""Of runs in one query: SQLite allows an expression 1,000 deep."""
+_IN_ORDER = select(RoundRecord).order_by(RoundRecord.run_id, RoundRecord.round).limit(bindparam("most", type_=Integer))
+_AFTER = _IN_ORDER.where(RoundRecord.run_id == bindparam("wanted"), RoundRecord.round > bindparam("after"))
+# The runs and their rounds go as one JSON document, so that the statement is the same for any number of them.
+_CURSORS = func.json_each(bindparam("cursors", type_=JSON)).table_valued("key", "value")
+_AFTER_MANY = _IN_ORDER.join(_CURSORS, RoundRecord.run_id == _CURSORS.c.key).where(
+    RoundRecord.round > cast(cast(_CURSORS.c.value, Text), Integer)
+)
 
 
 class Series(NamedTuple):
@@ -35,16 +40,12 @@ def append(session: Session, run_id: str, reports: Sequence[RoundReport]) -> Non
 
 def after(session: Session, run_id: str, after: int = 0, limit: int = 1_000) -> Sequence[RoundRecord]:
     """The rounds of a run that follow round `after`, in order."""
-    return after_many(session, {run_id: after}, limit)
+    return session.scalars(_AFTER, {"wanted": run_id, "after": after, "most": limit}).all()
 
 
 def after_many(session: Session, cursors: Mapping[str, int], limit: int = 1_000) -> Sequence[RoundRecord]:
     """The rounds of several runs, each after the round given for it, by run and round; at most `limit` in all."""
-    done = session.execute(select(RunRecord.id, RunRecord.done).where(RunRecord.id.in_(cursors)).order_by(RunRecord.id))
-    advanced = [run_id for run_id, rounds in done if rounds > cursors[run_id]]
-    wanted = [(RoundRecord.run_id == run_id) & (RoundRecord.round > cursors[run_id]) for run_id in advanced[: min(limit, _MAX_RUNS)]]
-    query = select(RoundRecord).where(or_(false(), *wanted)).order_by(RoundRecord.run_id, RoundRecord.round)
-    return session.scalars(query.limit(limit)).all()
+    return session.scalars(_AFTER_MANY, {"cursors": dict(cursors), "most": limit}).all()
 
 
 def columns(session: Session, experiment_id: str, *metrics: str) -> dict[str, Series]:

@@ -1,0 +1,85 @@
+"""The service under load: PostgreSQL with the durability it has by default, one API process, and keys of several owners."""
+
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import psutil
+import psycopg
+
+from fedcore.access import Scope
+from fedcore.store import keys, open_database, upgrade
+from tests.support.polling import eventually
+from tests.support.postgresql import postgresql
+from tests.support.processes import served
+
+OWNERS = 20
+"""People, each with a key of their own and its rate limit."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """What is running."""
+
+    port: int
+    database_url: str
+    keys: list[str]
+    """One of each owner."""
+    api: psutil.Process
+    server: psutil.Process
+    """PostgreSQL's."""
+
+    def memory(self) -> tuple[float, float]:
+        """MB of the API process, resident, and of PostgreSQL, whose processes share pages: as proportional set sizes."""
+        parts = [self.server, *self.server.children(recursive=True)]
+        return self.api.memory_info().rss / 1e6, sum(part.memory_full_info().pss for part in parts) / 1e6
+
+    def processor(self) -> tuple[float, float, float]:
+        """Seconds of processor time so far: the API process, PostgreSQL, and this process."""
+        own = [sum(process.cpu_times()[:2]) for process in (self.api, psutil.Process())]
+        served = sum(sum(part.cpu_times()[:4]) for part in (self.server, *self.server.children(recursive=True)))
+        return own[0], served, own[1]
+
+    def verify(self, experiments: Mapping[str, int], rows: Mapping[str, int]) -> None:
+        """Everything is there: the experiments with so many runs each, and the runs' rows, numbered 1 to so many."""
+        with psycopg.connect(self.database_url.replace("postgresql+psycopg", "postgresql")) as connection:
+            runs: dict[str, int] = dict(connection.execute("SELECT experiment_id, count(*) FROM run GROUP BY experiment_id").fetchall())
+            found = connection.execute("SELECT run_id, count(*), min(round), max(round) FROM round GROUP BY run_id").fetchall()
+        if runs != experiments:
+            raise RuntimeError(f"experiments in the database and those answered with 201 differ: {runs.items() ^ experiments.items()}")
+        if {run_id: spread for run_id, *spread in found} != {run_id: [count, 1, count] for run_id, count in rows.items()}:
+            raise RuntimeError(f"rows are missing: {found}")
+
+
+@contextmanager
+def service() -> Iterator[Service]:
+    """A service of its own on the loopback, gone at the end."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        postgresql(durable=True) as url,
+        socket.create_server(("127.0.0.1", 0), backlog=512) as listener,
+    ):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        upgrade(url)
+        own = {"FEDQ_HOME": folder, "FEDQ_DATABASE_URL": url, "FEDQ_BROKER_URL": f"filesystem://{folder}", "FEDQ_LOG_FORMAT": "json"}
+        command = [sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app", "--no-access-log", "--log-level=warning"]
+        descriptor, port = listener.fileno(), listener.getsockname()[1]
+        with served([*command, f"--fd={descriptor}"], Path(folder, "log"), env=os.environ | own, pass_fds=(descriptor,)) as child:
+            eventually(lambda: httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=30, trust_env=False).is_success)
+            yield Service(port, url, _keys(url), psutil.Process(child.pid), _server(url))
+
+
+def _keys(url: str) -> list[str]:
+    with closing(open_database(url)) as database, database.transaction() as session:
+        return [keys.create(session, owner=f"owner-{number}", scope=Scope.SUBMIT)[1].text for number in range(OWNERS)]
+
+
+def _server(url: str) -> psutil.Process:
+    folder = url.partition("host=")[2]
+    return next(process for process in psutil.Process().children() if folder in " ".join(process.cmdline()))
