@@ -1,6 +1,5 @@
 """What a run may take of the machine's memory: activations of convolutional models, and what many clients keep."""
 
-import multiprocessing
 import resource
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from fedcore import Simulation
 from fedcore.uploads.local import keep
 from tests.data import image_files
 from tests.documents import Document, specification
+from tests.support.forks import template
 
 CNN: Document = {
     "name": "full batches of MNIST",
@@ -37,7 +37,7 @@ def growth_mb(engine: str, folder: Path) -> float:
 def test_full_batches_of_a_cnn_take_little_memory(engine: str, tmp_path: Path) -> None:
     """Two thousand images at once would take 0.35 MB each by their layers' outputs; so many as fit into 64 MiB do not."""
     image_files.write_mnist(tmp_path, train=IMAGES)
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
+    with template().Pool(1) as pool:
         assert pool.apply(growth_mb, (engine, tmp_path)) < 300
 
 
@@ -77,5 +77,5 @@ def test_clients_that_never_took_part_cost_nothing(tmp_path: Path) -> None:
     clients = np.arange(2 * POPULATION) % POPULATION
     features = draw.normal(size=(len(clients), 60)).astype(np.float32)
     np.savez(tmp_path / "many.npz", features=features, label=draw.integers(10, size=len(clients)), client=clients)
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
+    with template().Pool(1) as pool:
         assert pool.apply(resident_mb, (tmp_path / "many.npz", tmp_path)) < 2_000

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 from tests.support.processes import dying_with_parent, ended
@@ -54,12 +55,17 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
+def template() -> ForkServerContext:
+    """What forks: `multiprocessing` with a server that has loaded what `tests.support.loaded` does."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(LOADED))
+    return context
+
+
 @contextmanager
 def forked(module: str, *arguments: str, log: Path, environment: Mapping[str, str], folder: Path) -> Iterator[Forked]:
     """`python -m module`, run in `folder`, its output in `log`: its `main` begins at once. At the end it is asked to stop."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(LOADED))
-    process = context.Process(target=_run, name=module, args=(module, arguments, log, dict(environment), folder), daemon=True)
+    process = template().Process(target=_run, name=module, args=(module, arguments, log, dict(environment), folder), daemon=True)
     process.start()
     running = Forked(process)
     with ended(running):
