@@ -33,7 +33,11 @@ def main() -> None:
         signal.signal(signum, lambda *_: ended.set())
     configured = settings()
     configure(configured, "reconciler")
-    database = open_database(configured.database, idle_s=configured.lease_seconds)
+    watch(open_database(configured.database, idle_s=configured.lease_seconds), configured, ended)
+
+
+def watch(database: Database, configured: Settings, ended: threading.Event) -> None:
+    """Reconcile every second, and send what webhooks are to be told, until `ended`."""
     with sending(database, configured):
         while not ended.wait(PERIOD_S):
             try:

@@ -12,8 +12,8 @@ from api.schemas import Delivery, Webhook
 
 def webhooks(items: Sequence[Webhook]) -> Table:
     """Webhooks, one a line."""
-    rows = ((item.id, item.name, item.url, ", ".join(item.events), _state(item)) for item in items)
-    return table(("webhook", "name", "url", "events", "state"), rows)
+    rows = ((item.id, item.owner, item.name, item.url, ", ".join(item.events), _state(item)) for item in items)
+    return table(("webhook", "owner", "name", "url", "events", "state"), rows)
 
 
 def webhook(item: Webhook) -> RenderableType:

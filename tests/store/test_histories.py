@@ -1,6 +1,7 @@
 """Any history of users, workers and crashes leaves the books in order: rows 1 to done, each once; every status explained."""
 
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
@@ -16,6 +17,7 @@ from fedcore.store import ENDED, Request, Status, experiments, open_database, ro
 from fedcore.store.claim import Claim
 from fedcore.store.lifecycle import derived
 from tests.store.acts import ATTEMPTS, LEASE_S, QUEUE, WORKER, commit, key, lose, read, submit, write
+from tests.store.hooks import data, listen, told
 
 EXAMPLES, STEPS = 40, 40
 APPLIED = {Request.NONE: Status.QUEUED, Request.PAUSE: Status.PAUSED, Request.CANCEL: Status.CANCELLED}
@@ -58,9 +60,25 @@ class History(RuleBasedStateMachine):
         super().__init__()
         self.database = open_database(url)
         self.books: dict[str, Book] = {}
+        self.hook = listen(self.database)
+        self.seen: dict[str, Status] = {}
+        self.changes: Counter[tuple[str, str]] = Counter()
 
     def teardown(self) -> None:
+        self.webhooks_were_told_every_change_once()
         self.database.close()
+
+    def webhooks_were_told_every_change_once(self) -> None:
+        told_of = Counter(
+            (about.get("run_id", about["experiment_id"]), about["status"]) for about in map(data, told(self.database, self.hook))
+        )
+        assert told_of == self.changes
+
+    def note(self, id: str, status: Status) -> None:
+        """Count a change of the status of a run or an experiment; no step changes one twice."""
+        if self.seen.get(id) is not status:
+            self.seen[id] = status
+            self.changes[id, status.value] += 1
 
     def of(self, experiment_id: str) -> list[Book]:
         return [book for book in self.books.values() if book.experiment_id == experiment_id]
@@ -169,6 +187,7 @@ class History(RuleBasedStateMachine):
                 run = runs.find(session, run_id)
                 found = (run.status, run.done, run.fence, run.request, run.attempts)
                 assert found == (book.status, book.done, book.fence, book.request, book.attempts)
+                self.note(run_id, run.status)
                 assert [row.round for row in rounds.after(session, run_id)] == list(range(1, book.done + 1))
                 assert (run.lease_until is not None) == (run.status is Status.RUNNING)
                 assert (run.finished_at is not None) == (run.status in ENDED)
@@ -181,6 +200,7 @@ class History(RuleBasedStateMachine):
                 statuses = [book.status for book in books]
                 counts = {status: statuses.count(status) for status in statuses}
                 assert record.status is derived(counts, started=any(book.fence for book in books))
+                self.note(experiment_id, record.status)
                 assert (record.finished_at is not None) == (record.status in ENDED)
 
 

@@ -78,6 +78,13 @@ def test_a_change_that_is_rolled_back_is_not_told(database: Database) -> None:
     assert the_run(database, experiment).status is Status.QUEUED
 
 
+def test_a_long_error_is_told_by_its_beginning(database: Database) -> None:
+    hook = listen(database, kinds=[EventKind.RUN_FAILED])
+    submit(database)
+    fail(database, claim(database), "x" * 100_000)
+    assert data(told(database, hook)[0])["error"] == "x" * 2_000
+
+
 def test_rounds_are_no_change_of_status(database: Database) -> None:
     submit(database)
     held = claim(database)

@@ -1,7 +1,9 @@
 """The sender: whatever is due arrives, signed, and no receiver holds up another."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -10,14 +12,15 @@ from standardwebhooks import Webhook
 
 from fedcore.settings import Settings
 from fedcore.status import DeliveryStatus
-from fedcore.store import Database, deliveries, webhooks
+from fedcore.store import Database, Status, deliveries, webhooks
 from fedcore.store.clock import now
 from fedcore.store.tables import DeliveryRecord, WebhookRecord
 from fedcore.webhooks.kinds import EventKind
-from tests.store.acts import claim, finish, read, submit, write
+from tests.store.acts import claim, finish, read, submit, the_run, write
 from tests.store.hooks import hook_now, told
 from tests.support.polling import eventually
 from tests.support.receiver import LOOPBACK, Receiver, receiving
+from workers.reconciler import watch
 from workers.sender import OF_ONE_OWNER, sending
 
 LIMIT_S = 60.0
@@ -112,6 +115,26 @@ def test_by_default_this_machine_is_not_reached_and_the_log_names_the_setting_bu
     printed = "".join(capsys.readouterr())
     assert "hunter2" not in printed + str(attempt)
     assert secret not in printed
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_the_reconciler_sends_and_reconciles_while_a_receiver_hangs(database: Database, receiver: Receiver, tmp_path: Path) -> None:
+    hook, _ = listen(database, f"{receiver.url}/hang")
+    ping(database, hook)
+    ended = Event()
+    configured = settings(tmp_path, broker_url=f"redis+socket://{tmp_path}/nobody.sock")
+    with ThreadPoolExecutor(1) as beside:
+        watching = beside.submit(watch, database, configured, ended)
+        try:
+            eventually(lambda: receiver.received, LIMIT_S)
+            experiment = submit(database)
+            claim(database, lease_s=-1.0)
+            eventually(lambda: the_run(database, experiment).status is Status.QUEUED, LIMIT_S)
+        finally:
+            ended.set()
+            receiver.released.set()
+        watching.result()
+    assert told(database, hook)[0].attempts
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
