@@ -27,7 +27,7 @@ _EXPERIMENT = (
 _RUN = (
     *(RunRecord.owner, RunRecord.experiment_id, ExperimentRecord.name, ExperimentRecord.tags, RunRecord.id.label("run_id"), RunRecord.arm),
     *(RunRecord.arm_name, RunRecord.seed, RunRecord.status, RunRecord.done.label("rounds_done"), RunRecord.rounds.label("rounds_total")),
-    *(RunRecord.diverged_round, RunRecord.error),
+    *(RunRecord.diverged_round, RunRecord.stop_reason, RunRecord.error),
 )
 
 

@@ -23,7 +23,7 @@ def test_a_life_is_told_in_order_and_whole(database: Database) -> None:
     ]
     run = the_run(database, experiment)
     last_of_run, last = told(database, hook)[-2:]
-    told_of_run = {"experiment_id": experiment.id, "run_id": run.id, "status": "succeeded", "rounds_done": 4, "rounds_total": 4}
+    told_of_run = {"experiment_id": experiment.id, "run_id": run.id, "status": "succeeded", "rounds_done": 4, "stop_reason": None}
     assert told_of_run.items() <= data(last_of_run).items()
     assert {"experiment_id": experiment.id, "name": "one run", "status": "succeeded"}.items() <= data(last).items()
     body = json.loads(last.body)
@@ -141,6 +141,13 @@ def test_a_webhook_that_is_being_deleted_holds_up_a_change_and_does_not_spoil_it
         gone, changed = both.submit(delete), both.submit(cancel)
         gone.result()
         assert changed.result() is Status.CANCELLED
+
+
+def test_every_status_has_its_event() -> None:
+    assert {EventKind.of_run(status).value for status in Status} == {f"run.{status}" for status in Status}
+    # Of a run only.
+    others = set(Status) - {Status.WAITING}
+    assert {*map(EventKind.of_run, Status), *map(EventKind.of_experiment, others)} == set(EventKind)
 
 
 def test_a_deleted_experiment_still_has_its_end_told(database: Database) -> None:
