@@ -58,8 +58,8 @@ def summary_answer(record: ExperimentRecord, rounds: Rounds) -> ExperimentSummar
     )
 
 
-def run_answer(record: RunRecord) -> Run:
-    """A run; the worker is named only while it has the run."""
+def run_answer(record: RunRecord, waits_for: str | None = None) -> Run:
+    """A run, and what it waits for beside its turn; the worker is named only while it has the run."""
     return Run(
         id=record.id,
         experiment_id=record.experiment_id,
@@ -79,6 +79,7 @@ def run_answer(record: RunRecord) -> Run:
         priority=record.priority,
         worker=record.worker if record.status is Status.RUNNING else None,
         attempts=record.attempts,
+        waits_for=waits_for,
         next_try_at=record.not_before if record.status is Status.QUEUED else None,
         error=record.error,
         created_at=record.created_at,
@@ -116,6 +117,7 @@ def key_answer(record: KeyRecord) -> Key:
         revoked_at=record.revoked_at,
         last_used_at=record.last_used_at,
         max_waiting_runs=record.max_waiting_runs,
+        max_running_runs=record.max_running_runs,
         max_stored_bytes=record.max_stored_bytes,
         max_compute_seconds=record.max_compute_seconds,
     )

@@ -1,5 +1,6 @@
 """What a specification would cost, estimated without loading anything: every client is taken to hold the mean number of samples."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, exp, prod
 from statistics import fmean
@@ -25,8 +26,8 @@ SERVER_VECTORS = 3
 """Model, residual of the downlink, direction."""
 
 
-def plan(spec: ExperimentSpec) -> Plan:
-    """The arms and runs of `spec`, and what they would cost."""
+def plan(spec: ExperimentSpec, warnings: Sequence[str] = ()) -> Plan:
+    """The arms and runs of `spec`, and what they would cost; and what would keep them waiting."""
     points = spec.arms()
     arms = [_plan_arm(point) for point in points]
     return Plan(
@@ -40,6 +41,7 @@ def plan(spec: ExperimentSpec) -> Plan:
         bytes_up=sum(arm.runs * arm.bytes_up for arm in arms),
         bytes_down=sum(arm.runs * arm.bytes_down for arm in arms),
         memory_bytes=max(arm.memory_bytes for arm in arms),
+        warnings=list(warnings),
         specification=spec.model_dump(mode="json"),
     )
 

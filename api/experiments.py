@@ -17,7 +17,7 @@ from api.submissions import specification
 from api.wakeups import Wake
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec
-from fedcore.store import Database, Status, experiments, progress
+from fedcore.store import Database, Status, experiments, progress, waiting
 from fedcore.store.experiments import Filter
 from fedcore.tracing import span, traceparent
 
@@ -61,6 +61,12 @@ class Submission(NamedTuple):
         """The specification and its provenance; raises InvalidRequestError or SpecificationError."""
         return specification(self.document.value, self.database, self.settings, self.owner)
 
+    def warnings(self, spec: ExperimentSpec) -> list[str]:
+        """What would keep its runs waiting."""
+        with self.database.reading() as session:
+            unserved = waiting.unserved(session, [spec.execution.queue], self.settings.seen_seconds)
+        return [f"no worker serves the queue {queue!r} at present: the runs would wait for one" for queue in unserved]
+
 
 async def _submission(principal: Submitter, document: Document, database: Store, settings: Configuration) -> Submission:
     return Submission(document, database, settings, principal.sees)
@@ -94,7 +100,7 @@ def submit(
     spec, provenance = submitted.read()
     if dry_run:
         response.status_code = 200
-        return plan(spec)
+        return plan(spec, submitted.warnings(spec))
     with span("submit"), database.transaction() as session:
         record = experiments.create(
             session,

@@ -1,4 +1,4 @@
-"""`/v1/keys` and `/v1/me`: API keys, made, listed and revoked by administrators; and whoever asks."""
+"""`/v1/keys` and `/v1/me`: API keys, made, listed, changed and revoked by administrators; and whoever asks."""
 
 from typing import Annotated
 
@@ -11,7 +11,7 @@ from api.deeds import Note
 from api.dependencies import Cursor, Store, printable
 from api.documents import Document, body_of, validate
 from api.problems import responses
-from api.schemas import Key, KeyPage, KeyRequest, KeyUsage, Me, NewKey
+from api.schemas import Key, KeyEdit, KeyPage, KeyRequest, KeyStanding, KeyUsage, Me, NewKey
 from fedcore.store import keys, quotas
 from fedcore.store.quotas import Quota
 
@@ -25,7 +25,7 @@ KeyId = Annotated[str, Path(description="The key's id.", examples=["key_01k9x3zq
 def create(_principal: Administrator, document: Document, database: Store, note: Note) -> NewKey:
     """A key for an owner, new or known. The answer holds the key itself; it is not kept, and cannot be read again."""
     wanted = validate(KeyRequest, document.value)
-    quota = Quota(wanted.max_waiting_runs, wanted.max_stored_bytes, wanted.max_compute_seconds)
+    quota = Quota(wanted.max_waiting_runs, wanted.max_running_runs, wanted.max_stored_bytes, wanted.max_compute_seconds)
     with database.transaction() as session:
         record, token = keys.create(
             session, owner=wanted.owner, scope=wanted.scope, name=wanted.name, expires_at=wanted.expires_at, quota=quota
@@ -40,6 +40,25 @@ def read_keys(_principal: Administrator, database: Store, limit: Limit = 50, cur
     with database.reading() as session:
         page = keys.page(session, limit=limit, cursor=cursor)
     return KeyPage(items=[key_answer(record) for record in page.items], next=page.next)
+
+
+@router.get("/keys/{key_id}", responses=responses(404, 422), summary="Read a key")
+def read_key(_principal: Administrator, key_id: KeyId, database: Store) -> KeyStanding:
+    """A key, and how much of its quotas is used; of their own key, `/v1/me` tells everybody."""
+    with database.reading() as session:
+        record = keys.find(session, key_id)
+        return KeyStanding(key=key_answer(record), usage=KeyUsage.model_validate(quotas.usage(session, record)))
+
+
+@router.patch("/keys/{key_id}", responses=responses(400, 404, 409, 413, 415, 422), openapi_extra=body_of("KeyEdit"), summary="Change a key")
+def edit(_principal: Administrator, key_id: KeyId, document: Document, database: Store, note: Note, request: Request) -> Key:
+    """Change what is given and leave the rest, within two seconds in every process; a lower quota takes nothing away that is there."""
+    changes = validate(KeyEdit, document.value)
+    with database.transaction() as session:
+        record = keys.edit(session, key_id, {name: getattr(changes, name) for name in changes.model_fields_set})
+        note(session, key_id)
+    doorkeeper_of(request).forget()
+    return key_answer(record)
 
 
 @router.post("/keys/{key_id}/revoke", responses=responses(404, 422), summary="Revoke a key")

@@ -10,6 +10,7 @@ from api.examples import examples
 from api.schemas import (
     ExperimentEdit,
     HeartbeatEvent,
+    KeyEdit,
     KeyRequest,
     ProblemDetails,
     RoundEvent,
@@ -20,7 +21,7 @@ from api.schemas import (
 from api.submissions import PresetSubmission
 from fedcore.spec import ExperimentSpec
 
-BODIES = (ExperimentSpec, PresetSubmission, ExperimentEdit, KeyRequest, WebhookRequest, WebhookEdit)
+BODIES = (ExperimentSpec, PresetSubmission, ExperimentEdit, KeyRequest, KeyEdit, WebhookRequest, WebhookEdit)
 ANSWERS = (ProblemDetails, RoundEvent, StatusEvent, HeartbeatEvent)
 FOREIGN = ("HTTPValidationError", "ValidationError")
 """FastAPI's own shapes of errors, which nothing here answers with."""

@@ -28,7 +28,7 @@ def read_queue(_principal: Reader, database: Store) -> Queues:
 def read_workers(principal: Reader, database: Store, settings: Configuration) -> Workers:
     """The workers that have reported within three leases; the run is named to its owner and to administrators."""
     with database.reading() as session:
-        alive = workers.alive(session, 3 * settings.lease_seconds)
+        alive = workers.alive(session, settings.seen_seconds)
         shown = runs.visible(session, [record.run_id for record in alive if record.run_id], principal.sees)
     return Workers(items=[_worker(record, shown) for record in alive])
 

@@ -8,13 +8,13 @@ from fastapi.responses import StreamingResponse
 
 from api.answers import run_answer
 from api.auth import Reader
-from api.dependencies import Cursor, ExperimentId, Files, RunId, Store
+from api.dependencies import Configuration, Cursor, ExperimentId, Files, RunId, Store
 from api.problems import responses
 from api.schemas import MetricsPage, RoundRow, Run, RunPage
 from fedcore.access import Principal
 from fedcore.errors import NotFoundError
 from fedcore.storage import Storage
-from fedcore.store import Database, experiments, rounds, runs
+from fedcore.store import Database, experiments, rounds, runs, waiting
 
 router = APIRouter(prefix="/v1", tags=["runs"])
 
@@ -30,20 +30,24 @@ RowLimit = Annotated[int, Query(ge=1, le=10_000, description="Rows on a page, at
 
 
 @router.get("/experiments/{experiment_id}/runs", responses=responses(404, 422), summary="List an experiment's runs")
-def read_runs(principal: Reader, experiment_id: ExperimentId, database: Store, limit: Limit = 1_000, cursor: Cursor = None) -> RunPage:
+def read_runs(
+    principal: Reader, experiment_id: ExperimentId, database: Store, settings: Configuration, limit: Limit = 1_000, cursor: Cursor = None
+) -> RunPage:
     """In order of arm, then of seed as the specification lists them."""
     with database.reading() as session:
         experiments.find(session, experiment_id, principal.sees)
         records = runs.of_experiment(session, experiment_id, after=cursor, limit=limit + 1)
-    page, more = records[:limit], records[limit:]
-    return RunPage(items=[run_answer(record) for record in page], next=page[-1].id if more else None)
+        page, more = records[:limit], records[limit:]
+        held = waiting.reasons(session, page, settings.seen_seconds)
+    return RunPage(items=[run_answer(record, held.get(record.id)) for record in page], next=page[-1].id if more else None)
 
 
 @router.get("/runs/{run_id}", responses=responses(404, 422), summary="Read a run")
-def read_run(principal: Reader, run_id: RunId, database: Store) -> Run:
+def read_run(principal: Reader, run_id: RunId, database: Store, settings: Configuration) -> Run:
     """One run with status, progress and provenance."""
     with database.reading() as session:
-        return run_answer(runs.find(session, run_id, principal.sees))
+        record = runs.find(session, run_id, principal.sees)
+        return run_answer(record, waiting.reasons(session, [record], settings.seen_seconds).get(run_id))
 
 
 @router.get("/runs/{run_id}/metrics", responses=responses(404, 422), summary="Read a run's rows")

@@ -113,6 +113,11 @@ class Settings(BaseSettings):
         return self.database_url or f"sqlite:///{self.home.absolute() / 'fedq.db'}"
 
     @property
+    def seen_seconds(self) -> float:
+        """A worker that was not seen for so long is not there."""
+        return 3 * self.lease_seconds
+
+    @property
     def storage(self) -> str:
         """The storage URL, resolved."""
         return self.storage_url or str(self.home.absolute() / "storage")

@@ -29,9 +29,6 @@ from workers.simulations import Simulations
 from workers.turn import Turn
 from workers.warmup import WarmUp
 
-SEEN_LEASES = 3
-"""A worker that was not seen for so many leases is not there."""
-
 log = logging.getLogger(__name__)
 
 
@@ -133,7 +130,7 @@ class Runner:
         lease_s, arms = configured.lease_seconds, self._resources.simulations.alike(claim)
         try:
             with self._resources.database.transaction() as session:
-                return companions.claim(session, claim, arms, configured.gang_size - 1, lease_s=lease_s, seen_s=SEEN_LEASES * lease_s)
+                return companions.claim(session, claim, arms, configured.gang_size - 1, lease_s=lease_s, seen_s=configured.seen_seconds)
         except UNAVAILABLE as error:
             log.warning("run %s goes alone, the database is away: %s", claim.run_id, error)
             return []

@@ -15,7 +15,7 @@ from api.schemas import (
     Experiment,
     ExperimentSummary,
     Key,
-    Me,
+    KeyStanding,
     Plan,
     PresetSummary,
     QueueDepth,
@@ -66,7 +66,8 @@ def plan(item: Plan) -> RenderableType:
     total = (
         f"{item.runs} runs, {item.rounds:,} rounds, about {item.local_steps:,} local steps; the figures below are for one run of each arm"
     )
-    return Group(Text(f"{item.name}: {total}"), *_saving(item.search), table(columns, rows))
+    warnings = [Text(warning, style="yellow") for warning in item.warnings]
+    return Group(Text(f"{item.name}: {total}"), *warnings, *_saving(item.search), table(columns, rows))
 
 
 def _saving(search: SearchPlan | None) -> Iterable[Text]:
@@ -129,6 +130,12 @@ def keys(items: Sequence[Key]) -> Table:
     return table(columns, ((item.id, item.owner, item.scope, item.name, _end(item), _time(item.last_used_at)) for item in items))
 
 
+def key(item: Key) -> Table:
+    """What can be changed of an API key."""
+    shown = ("scope", "name", "expires_at", "max_waiting_runs", "max_running_runs", "max_stored_bytes", "max_compute_seconds")
+    return table((item.id, "is"), ((name, getattr(item, name)) for name in shown))
+
+
 def audit(items: Sequence[AuditEntry]) -> Table:
     """Entries of the audit log, one a line."""
     columns = ("when (UTC)", "who", "what", "to", "answer", "from")
@@ -136,11 +143,12 @@ def audit(items: Sequence[AuditEntry]) -> Table:
     return table(columns, rows)
 
 
-def me(item: Me) -> RenderableType:
-    """Whoever asks."""
+def standing(item: KeyStanding) -> RenderableType:
+    """A key, and how much of its quotas is used."""
     key, used = item.key, item.usage
     counted = (
         ("runs that wait", used.waiting_runs, key.max_waiting_runs),
+        ("runs that are running", used.running_runs, key.max_running_runs),
         ("bytes of data sets", used.stored_bytes, key.max_stored_bytes),
         ("seconds computed", round(used.compute_seconds, 1), key.max_compute_seconds),
     )

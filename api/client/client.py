@@ -29,8 +29,10 @@ from api.schemas import (
     ExperimentPage,
     ExperimentSummary,
     Key,
+    KeyEdit,
     KeyPage,
     KeyRequest,
+    KeyStanding,
     Me,
     MetricsPage,
     NewKey,
@@ -304,6 +306,15 @@ class Client:
     def keys(self) -> Iterator[Key]:
         """All keys, newest first, fetched page by page. For administrators."""
         return walk(lambda cursor: self._transport.read(KeyPage, KEYS, cursor=cursor))
+
+    def key(self, id: str) -> KeyStanding:
+        """A key, and how much of its quotas is used. For administrators; `me` tells everybody of their own."""
+        return self._transport.read(KeyStanding, f"{KEYS}/{id}")
+
+    def edit_key(self, id: str, changes: KeyEdit) -> Key:
+        """Change what is given and leave the rest; None takes an end or a limit away. For administrators."""
+        content = changes.model_dump_json(exclude_unset=True)
+        return self._transport.send(Key, "PATCH", f"{KEYS}/{id}", content=content, headers=JSON)
 
     def revoke_key(self, id: str) -> Key:
         """End a key. For administrators."""

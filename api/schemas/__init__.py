@@ -18,7 +18,7 @@ from api.schemas.experiments import (
     SearchPlan,
     Stretch,
 )
-from api.schemas.keys import Key, KeyPage, KeyRequest, KeyUsage, Me, NewKey
+from api.schemas.keys import Key, KeyEdit, KeyPage, KeyRequest, KeyStanding, KeyUsage, Me, NewKey
 from api.schemas.operations import Check, Health, QueueDepth, Queues, Readiness, Worker, Workers
 from api.schemas.problems import Flaw, ProblemDetails
 from api.schemas.results import ArmResult, Curve, Estimate, MetricResult, Results
@@ -56,8 +56,10 @@ __all__ = [
     "Health",
     "HeartbeatEvent",
     "Key",
+    "KeyEdit",
     "KeyPage",
     "KeyRequest",
+    "KeyStanding",
     "KeyUsage",
     "Kind",
     "Me",

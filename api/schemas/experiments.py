@@ -153,6 +153,8 @@ class Plan(Answer):
     """Estimated bytes that clients receive, over all runs."""
     memory_bytes: int
     """Estimated working memory of the largest run."""
+    warnings: list[str]
+    """What would keep its runs waiting at present."""
     specification: dict[str, Any]
     """The specification as validated, every default written out."""
 

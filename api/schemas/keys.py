@@ -26,6 +26,12 @@ def _number(value: object) -> object:
 Owner = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[\w.@+-]+$")]
 
 
+Expiry = Annotated[AwareDatetime, BeforeValidator(_no_number)] | None
+MaxRuns = Annotated[int, Field(ge=0, le=2**31 - 1), BeforeValidator(_number)] | None
+MaxBytes = Annotated[int, Field(ge=0, le=2**62), BeforeValidator(_number)] | None
+MaxSeconds = Annotated[float, Field(ge=0, le=1e12), BeforeValidator(_number)] | None
+
+
 class KeyRequest(BaseModel):
     """A key that is to be made."""
 
@@ -37,14 +43,37 @@ class KeyRequest(BaseModel):
     """What it allows; each scope includes those before it: `read`, `submit`, `admin`."""
     name: Annotated[str, Field(max_length=200)] = ""
     """For people: what it is for."""
-    expires_at: Annotated[AwareDatetime, BeforeValidator(_no_number)] | None = None
+    expires_at: Expiry = None
     """When it ends (ISO 8601 with time zone); absent, when it is revoked."""
-    max_waiting_runs: Annotated[int, Field(ge=0, le=2**31 - 1), BeforeValidator(_number)] | None = None
+    max_waiting_runs: MaxRuns = None
     """Runs made with it that may be queued or paused at a time; absent, as many as it likes."""
-    max_stored_bytes: Annotated[int, Field(ge=0, le=2**62), BeforeValidator(_number)] | None = None
+    max_running_runs: MaxRuns = None
+    """Runs made with it that may be running at a time, others wait; absent, as many as it likes."""
+    max_stored_bytes: MaxBytes = None
     """Bytes that data sets uploaded with it may take; absent, as many as it likes."""
-    max_compute_seconds: Annotated[float, Field(ge=0, le=1e12), BeforeValidator(_number)] | None = None
+    max_compute_seconds: MaxSeconds = None
     """Seconds that the rounds of runs made with it may take in all, before it may start no more; absent, as many as it likes."""
+
+
+class KeyEdit(BaseModel):
+    """What can be changed of a key; a field that is left out stays."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    scope: Scope = Scope.SUBMIT
+    """What it allows."""
+    name: Annotated[str, Field(max_length=200)] = ""
+    """For people: what it is for."""
+    expires_at: Expiry = None
+    """When it ends (ISO 8601 with time zone); null: when it is revoked."""
+    max_waiting_runs: MaxRuns = None
+    """Runs made with it that may be queued or paused at a time; null: as many as it likes."""
+    max_running_runs: MaxRuns = None
+    """Runs made with it that may be running at a time, others wait; null: as many as it likes."""
+    max_stored_bytes: MaxBytes = None
+    """Bytes that data sets uploaded with it may take; null: as many as it likes."""
+    max_compute_seconds: MaxSeconds = None
+    """Seconds that the rounds of runs made with it may take in all, before it may start no more; null: as many as it likes."""
 
 
 class Key(Answer):
@@ -70,6 +99,8 @@ class Key(Answer):
     """When it was used last (UTC), to the minute."""
     max_waiting_runs: int | None
     """Runs made with it that may be queued or paused at a time; null: as many as it likes."""
+    max_running_runs: int | None
+    """Runs made with it that may be running at a time, others wait; null: as many as it likes."""
     max_stored_bytes: int | None
     """Bytes that data sets uploaded with it may take; null: as many as it likes."""
     max_compute_seconds: float | None
@@ -97,16 +128,22 @@ class KeyUsage(Answer):
 
     waiting_runs: int
     """Runs that are queued or paused."""
+    running_runs: int
+    """Runs that workers have."""
     stored_bytes: int
     """Bytes of uploaded data sets."""
     compute_seconds: float
     """Seconds that rounds took, those of deleted runs too."""
 
 
-class Me(Answer):
-    """Whoever asks."""
+class KeyStanding(Answer):
+    """A key, and how much of its quotas is used."""
 
     key: Key
-    """The key that was sent."""
+    """The key."""
     usage: KeyUsage
     """What was made with it."""
+
+
+class Me(KeyStanding):
+    """Whoever asks: the key that was sent."""

@@ -47,6 +47,8 @@ class Run(Answer):
     """The worker that has it now."""
     attempts: int
     """How often it was taken up, lost or failed since it last finished a round; at `FEDQ_ATTEMPTS` it is failed."""
+    waits_for: str | None
+    """Of a queued run: what it waits for beside its turn, as a worker of its queue or a quota of its key; null: nothing."""
     next_try_at: datetime | None
     """Of a queued run with which something went wrong: no worker takes it before; null when any may take it at once."""
     error: str | None

@@ -6,7 +6,7 @@ from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from fedcore.status import Status
-from fedcore.store import backoff, runs, workers
+from fedcore.store import backoff, quotas, runs, workers
 from fedcore.store.claim import Claim
 from fedcore.store.tables import RunRecord
 
@@ -16,7 +16,7 @@ def claim(session: Session, held: Claim, arms: Collection[int], most: int, *, le
 
     That is what remains to a worker when all that are idle, and were seen in the last `seen_s` seconds, share what waits.
     """
-    queue = session.scalars(select(RunRecord.queue).where(RunRecord.id == held.run_id)).one()
+    queue, key_id = session.execute(select(RunRecord.queue, RunRecord.key_id).where(RunRecord.id == held.run_id)).one()
     waiting = (
         RunRecord.experiment_id == held.experiment_id,
         RunRecord.status == Status.QUEUED,
@@ -25,7 +25,9 @@ def claim(session: Session, held: Claim, arms: Collection[int], most: int, *, le
         RunRecord.shortages == 0,
     )
     count = _fair(session, [*waiting, RunRecord.arm.in_(arms)], queue, seen_s)
-    chosen = select(RunRecord.id).where(*waiting, RunRecord.arm.in_(arms)).order_by(RunRecord.id).limit(min(most, count))
+    room = quotas.room(session, key_id)
+    fit = min(most, count) if room is None else min(most, count, room)
+    chosen = select(RunRecord.id).where(*waiting, RunRecord.arm.in_(arms)).order_by(RunRecord.id).limit(fit)
     ids = session.scalars(chosen.with_for_update(skip_locked=True)).all()
     return [runs.take(session, run_id, held.worker, held.queues, lease_s) for run_id in ids]
 

@@ -1,12 +1,14 @@
-"""API keys: made, verified, listed, revoked."""
+"""API keys: made, verified, listed, changed, revoked."""
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import ColumnElement, or_, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.access import Scope, Token, prefix_of
-from fedcore.errors import AuthenticationError, NotFoundError
+from fedcore.errors import AuthenticationError, ConflictError, NotFoundError
 from fedcore.store import statements
 from fedcore.store.clock import now
 from fedcore.store.identifier import identifiers
@@ -27,7 +29,7 @@ def create(
     (key_id,) = identifiers("key", moment, 1)
     token = Token.of(key_id)
     record = KeyRecord(id=key_id, name=name, owner=owner, scope=scope, digest=token.digest, created_at=moment, expires_at=expires_at)
-    record.max_waiting_runs, record.max_stored_bytes = quota.waiting_runs, quota.stored_bytes
+    record.max_waiting_runs, record.max_running_runs, record.max_stored_bytes = quota.waiting_runs, quota.running_runs, quota.stored_bytes
     record.max_compute_seconds, record.spent_seconds = quota.compute_seconds, 0.0
     session.add(record)
     session.flush()
@@ -64,6 +66,16 @@ def note_use(session: Session, key_id: str) -> None:
 def page(session: Session, *, limit: int = 50, cursor: str | None = None) -> Page[KeyRecord]:
     """Keys, newest first."""
     return newest(session, select(KeyRecord), KeyRecord.id, limit, cursor)
+
+
+def edit(session: Session, key_id: str, changes: Mapping[str, Any]) -> KeyRecord:
+    """Change these columns of a key; raises NotFoundError, and ConflictError for one that was revoked."""
+    if changes:
+        session.execute(update(KeyRecord).where(KeyRecord.id == key_id, KeyRecord.revoked_at.is_(None)).values(**changes))
+    record = find(session, key_id)
+    if record.revoked_at is not None:
+        raise ConflictError(f"the key {key_id} was revoked at {record.revoked_at.isoformat()}, and cannot be changed; make another")
+    return record
 
 
 def revoke(session: Session, key_id: str) -> KeyRecord:

@@ -1,12 +1,13 @@
 """Quotas: how much of a service what is made with one key may take, held in the transaction that would take more."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.errors import QuotaError
+from fedcore.status import Status
 from fedcore.store.lifecycle import WAITING
 from fedcore.store.tables import DatasetRecord, KeyRecord, RunRecord
 
@@ -17,6 +18,8 @@ class Quota:
 
     waiting_runs: int | None = None
     """Runs that are queued or paused."""
+    running_runs: int | None = None
+    """Runs that workers hold; those that would be more wait."""
     stored_bytes: int | None = None
     """Of uploaded data sets, as they are kept."""
     compute_seconds: float | None = None
@@ -28,6 +31,7 @@ class Usage:
     """What there is of each."""
 
     waiting_runs: int
+    running_runs: int
     stored_bytes: int
     compute_seconds: float
 
@@ -36,14 +40,15 @@ def usage(session: Session, key: KeyRecord) -> Usage:
     """What was made with a key."""
     runs, data = RunRecord.key_id == key.id, DatasetRecord.key_id == key.id
     waiting = session.scalars(select(func.count()).select_from(RunRecord).where(runs, RunRecord.status.in_(WAITING))).one()
+    running = _running(session, key.id)
     stored = session.scalars(select(func.coalesce(func.sum(DatasetRecord.size_bytes), 0)).where(data)).one()
     seconds = session.scalars(select(func.coalesce(func.sum(RunRecord.seconds), 0.0)).where(runs)).one()
-    return Usage(waiting, int(stored), key.spent_seconds + seconds)
+    return Usage(waiting, running, int(stored), key.spent_seconds + seconds)
 
 
 def quota_of(key: KeyRecord) -> Quota:
     """What a key may take."""
-    return Quota(key.max_waiting_runs, key.max_stored_bytes, key.max_compute_seconds)
+    return Quota(key.max_waiting_runs, key.max_running_runs, key.max_stored_bytes, key.max_compute_seconds)
 
 
 def hold_runs(session: Session, key_id: str) -> None:
@@ -64,6 +69,25 @@ def hold_resume(session: Session, experiment_id: str) -> None:
     """To be called where paused runs go on, which waited before: raises QuotaError when their key may compute no more."""
     for key_id in _keys_of(session, experiment_id):
         _hold_seconds(*_held(session, key_id))
+
+
+def running_limits(session: Session, key_ids: Collection[str]) -> dict[str, int]:
+    """How many runs may be running at a time of those of these keys that may not have as many as they like."""
+    query = select(KeyRecord.id, KeyRecord.max_running_runs).where(KeyRecord.id.in_(key_ids), KeyRecord.max_running_runs.is_not(None))
+    return {key_id: most for key_id, most in session.execute(query) if most is not None}
+
+
+def room(session: Session, key_id: str) -> int | None:
+    """How many more runs of a key may be taken; None: as many as there are.
+
+    Where it is limited the key's row is locked, so that of two who take the second counts what the first took. While it is
+    locked there is no room: to wait would keep the runs of others waiting.
+    """
+    if key_id not in running_limits(session, [key_id]):
+        return None
+    locked = select(KeyRecord.max_running_runs).where(KeyRecord.id == key_id).with_for_update(skip_locked=True)
+    most = session.scalars(locked).first()
+    return 0 if most is None else max(0, most - _running(session, key_id))
 
 
 def charge(session: Session, dataset_id: str, key_id: str) -> None:
@@ -87,6 +111,11 @@ def _hold_seconds(quota: Quota, used: Usage) -> None:
         raise QuotaError(f"this key has used {used.compute_seconds:,.1f} of the {quota.compute_seconds:,.1f} seconds it may compute")
 
 
+def _running(session: Session, key_id: str) -> int:
+    running = RunRecord.key_id == key_id, RunRecord.status == Status.RUNNING
+    return session.scalars(select(func.count()).select_from(RunRecord).where(*running)).one()
+
+
 def _keys_of(session: Session, experiment_id: str) -> Sequence[str]:
     """The keys that the runs of an experiment were made with, in order."""
     made = select(RunRecord.key_id).where(RunRecord.experiment_id == experiment_id).distinct().order_by(RunRecord.key_id)
@@ -97,6 +126,6 @@ def _held(session: Session, key_id: str) -> tuple[Quota, Usage]:
     """What a key may have, and has. Where it has quotas, its row is locked: of two requests the second counts what the first made."""
     key = session.scalars(select(KeyRecord).where(KeyRecord.id == key_id)).first()
     if key is None or quota_of(key) == Quota():
-        return Quota(), Usage(0, 0, 0.0)
+        return Quota(), Usage(0, 0, 0, 0.0)
     locked = session.scalars(select(KeyRecord).where(KeyRecord.id == key_id).with_for_update()).one()
     return quota_of(locked), usage(session, locked)

@@ -121,7 +121,7 @@ def commit_slice(
     shares.charge(session, claim.worker, Place(queue, owner), seconds)
     if request is not Request.NONE:
         return _CONTROL[request]
-    return Control.YIELD if turn.comes_first(session, claim.queues, priority, turn_over=turn_over) else Control.CONTINUE
+    return Control.YIELD if turn.comes_first(session, claim.worker, claim.queues, priority, turn_over=turn_over) else Control.CONTINUE
 
 
 def committed(session: Session, claim: Claim, done: int) -> bool:

@@ -351,6 +351,7 @@ class KeyRecord(Base):
     last_used_at: Mapped[datetime | None]
     """To the minute."""
     max_waiting_runs: Mapped[int | None]
+    max_running_runs: Mapped[int | None]
     max_stored_bytes: Mapped[int | None] = mapped_column(BigInteger)
     max_compute_seconds: Mapped[float | None]
     spent_seconds: Mapped[float] = mapped_column(default=0.0)

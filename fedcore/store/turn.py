@@ -16,7 +16,7 @@ from sqlalchemy import CTE, ColumnElement, ScalarSelect, Select, String, bindpar
 from sqlalchemy.orm import Session, aliased
 
 from fedcore.status import Status
-from fedcore.store import backoff, fairness, shares
+from fedcore.store import backoff, fairness, quotas, shares
 from fedcore.store.fairness import Books, Flow, Place
 from fedcore.store.tables import RunRecord
 
@@ -50,8 +50,10 @@ def take(session: Session, worker: str, queues: Sequence[str]) -> str | None:
     accounts, clocks, turns = shares.read(session, worker, queues)
     serving = Counter(place for place, _ in {(run.place, run.worker) for run in busy})
     books = Books(accounts, clocks, serving, turns)
+    waiting = _within_quotas(session, waiting, busy)
     while (choice := fairness.choose(waiting, books)) is not None:
-        run_id = _locked(session, choice.flow, Counter(run.experiment_id for run in busy))
+        full = quotas.room(session, choice.flow.key_id) == 0
+        run_id = None if full else _locked(session, choice.flow, Counter(run.experiment_id for run in busy))
         if run_id is not None:
             shares.note(session, worker, choice)
             return run_id
@@ -59,9 +61,15 @@ def take(session: Session, worker: str, queues: Sequence[str]) -> str | None:
     return None
 
 
-def comes_first(session: Session, queues: Sequence[str], priority: int, *, turn_over: bool) -> bool:
-    """Whether a run waits in `queues` that comes before a running one of this priority; at the end of its turn an equal one does."""
-    return any(flow.priority > priority or (turn_over and flow.priority == priority) for flow in flows(session, queues))
+def comes_first(session: Session, worker: str, queues: Sequence[str], priority: int, *, turn_over: bool) -> bool:
+    """Whether a run waits in `queues` that comes before one of this priority that `worker` plays.
+
+    At the end of its turn one of the same priority does.
+    """
+    least = priority if turn_over else priority + 1
+    waiting = [flow for flow in flows(session, queues) if flow.priority >= least]
+    # As it will be once the worker has let go of what it has.
+    return bool(waiting and _within_quotas(session, waiting, [run for run in running(session) if run.worker != worker]))
 
 
 def flows(session: Session, queues: Sequence[str]) -> list[Flow]:
@@ -75,6 +83,13 @@ def running(session: Session) -> list[Running]:
     columns = RunRecord.queue, RunRecord.owner, RunRecord.key_id, RunRecord.experiment_id, RunRecord.worker
     rows = session.execute(select(*columns).where(RunRecord.status == Status.RUNNING))
     return [Running(Place(queue, owner), key_id, experiment_id, worker) for queue, owner, key_id, experiment_id, worker in rows]
+
+
+def _within_quotas(session: Session, waiting: Sequence[Flow], busy: Sequence[Running]) -> list[Flow]:
+    """Those whose keys may have another run running."""
+    limits = quotas.running_limits(session, {flow.key_id for flow in waiting if flow.key_id})
+    held = Counter(run.key_id for run in busy)
+    return [flow for flow in waiting if flow.key_id not in limits or held[flow.key_id] < limits[flow.key_id]]
 
 
 # Built once: to build such a statement takes longer than to carry it out.

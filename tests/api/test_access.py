@@ -36,6 +36,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("post", "/v1/experiments"): TINY,
     ("patch", "/v1/experiments/{experiment_id}"): {"name": "mine now"},
     ("post", "/v1/keys"): {"owner": "eve", "scope": "admin"},
+    ("patch", "/v1/keys/{key_id}"): {"scope": "admin"},
     ("post", "/v1/webhooks"): {"url": "https://hooks.example.org/"},
     ("patch", "/v1/webhooks/{webhook_id}"): {"name": "mine now"},
 }
@@ -227,3 +228,43 @@ def test_no_key_is_in_the_log_or_in_an_error(http: httpx.Client, admin_key: str,
     assert secret not in answers[0].text
     assert secret not in printed
     assert wrong.rpartition("_")[2] not in printed
+
+
+def test_a_key_is_changed_where_something_is_given_and_works_on(app: FastAPI, http: httpx.Client) -> None:
+    made = http.post("/v1/keys", json={"owner": "cleo", "scope": "read", "max_waiting_runs": 5, "max_compute_seconds": 60}).json()
+    path = f"/v1/keys/{made['id']}"
+    with calling(app, made["key"]) as cleo:
+        assert cleo.post("/v1/experiments", json=TINY).status_code == 403
+        changed = http.patch(path, json={"scope": "submit", "max_running_runs": 2, "max_compute_seconds": None})
+        assert changed.status_code == 200
+        assert cleo.post("/v1/experiments", json=TINY).status_code == 201
+        assert cleo.get("/v1/me").json() == http.get(path).json()
+    expected = {"scope": "submit", "name": "", "max_waiting_runs": 5, "max_running_runs": 2, "max_compute_seconds": None}
+    assert {name: http.get(path).json()["key"][name] for name in expected} == expected
+    assert http.get(path).json()["usage"]["waiting_runs"] == 1
+    assert http.patch(path, json={"expires_at": "2026-01-01T00:00:00Z"}).json()["expires_at"] == "2026-01-01T00:00:00Z"
+    with calling(app, made["key"]) as cleo:
+        assert cleo.get("/v1/me").status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer"),
+    [
+        ({"owner": "dan"}, "/owner"),
+        ({"max_running_runs": -1}, "/max_running_runs"),
+        ({"scope": None}, "/scope"),
+        ({"expires_at": 5}, "/expires_at"),
+    ],
+)
+def test_a_change_of_a_key_that_makes_no_sense_is_refused(http: httpx.Client, change: Document, pointer: str) -> None:
+    made = http.post("/v1/keys", json={"owner": "cleo"}).json()
+    answer = http.patch(f"/v1/keys/{made['id']}", json=change)
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, pointer)
+
+
+def test_a_revoked_key_is_not_changed(http: httpx.Client) -> None:
+    made = http.post("/v1/keys", json={"owner": "cleo"}).json()
+    http.post(f"/v1/keys/{made['id']}/revoke")
+    answer = http.patch(f"/v1/keys/{made['id']}", json={"expires_at": None})
+    assert (answer.status_code, "was revoked" in answer.json()["detail"]) == (409, True)
+    assert http.patch(f"/v1/keys/key_{'0' * 26}", json={"name": "x"}).status_code == 404

@@ -25,6 +25,7 @@ BODIES: dict[str, Document] = {
     "POST /v1/experiments": TINY,
     "PATCH /v1/experiments/{experiment_id}": {"name": "renamed"},
     "POST /v1/keys": {"owner": "cleo"},
+    "PATCH /v1/keys/{key_id}": {"name": "renamed"},
 }
 
 
@@ -50,7 +51,11 @@ def test_every_change_is_noted_once_with_what_it_was_done_to(http: httpx.Client,
     for method, _, act in (call.partition(" ") for call in calls):
         action = f"{method} /v1/experiments/{{experiment_id}}" + (f"/{act}" if act else "")
         expected.append((action, id, 204 if method == "DELETE" else 200))
-    expected += [("DELETE /v1/datasets/{dataset_id}", dataset, 204), ("POST /v1/keys/{key_id}/revoke", key, 200)]
+    expected += [
+        ("DELETE /v1/datasets/{dataset_id}", dataset, 204),
+        ("PATCH /v1/keys/{key_id}", key, 200),
+        ("POST /v1/keys/{key_id}/revoke", key, 200),
+    ]
     for action, _, status in expected[3:]:
         method, path = action.split(" ")
         assert http.request(method, path.format(**things), json=BODIES.get(action)).status_code == status

@@ -158,4 +158,4 @@ def test_a_key_is_told_what_it_may_have_and_has_and_refused_more(app: FastAPI, s
         assert list(open_storage(settings.storage).keys("datasets")) == []
         me = ann.get("/v1/me").json()
     assert {name: me["key"][name] for name in limits} == limits
-    assert me["usage"] == {"waiting_runs": 1, "stored_bytes": 0, "compute_seconds": 0.0}
+    assert me["usage"] == {"waiting_runs": 1, "running_runs": 0, "stored_bytes": 0, "compute_seconds": 0.0}

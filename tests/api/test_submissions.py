@@ -8,8 +8,10 @@ import httpx
 import pytest
 
 from fedcore import presets
+from fedcore.store import Database, runs, workers
 from tests.api.histories import TINY, submit
 from tests.documents import Document, merged
+from tests.store.acts import write
 
 IMAGES: Document = {
     "name": "images",
@@ -138,6 +140,19 @@ def test_a_dry_run_says_what_would_be_done_and_stores_nothing(http: httpx.Client
     assert (plan["runs"], plan["rounds"], len(plan["arms"])) == (12, 720, 4)
     assert plan["specification"]["name"] == "demo"
     assert http.get("/v1/experiments").json()["items"] == []
+
+
+def test_a_queue_that_nobody_serves_is_told_before_and_after_submission(http: httpx.Client, rows: Database) -> None:
+    document = {**TINY, "execution": {"queue": "gpu"}}
+    (warning,) = http.post("/v1/experiments?dry_run=true", json=document).json()["warnings"]
+    assert "no worker serves the queue 'gpu'" in warning
+    made = http.post("/v1/experiments", json=document).json()["id"]
+    (run,) = http.get(f"/v1/experiments/{made}/runs").json()["items"]
+    assert run["waits_for"] == http.get(f"/v1/runs/{run['id']}").json()["waits_for"] == "no worker serves the queue 'gpu' at present"
+    write(rows, workers.seen, "worker-1", host="here", pid=7, queues=["cpu", "gpu"], device="cpu", run_id=None)
+    assert http.post("/v1/experiments?dry_run=true", json=document).json()["warnings"] == []
+    assert http.get(f"/v1/runs/{run['id']}").json()["waits_for"] is None
+    assert write(rows, runs.claim, "worker-1", ["cpu", "gpu"], 60.0) is not None
 
 
 def test_a_repeat_with_the_same_key_and_document_returns_the_first_experiment(http: httpx.Client, database_url: str) -> None:

@@ -69,3 +69,14 @@ def test_the_audit_log_is_shown(fedq: Fedq) -> None:
     key_id = fedq("key", "create", "ann").out.strip()[3:29]
     assert "POST /v1/keys" in fedq("audit", "--target", f"key_{key_id}").out
     assert '"owner": "local"' in fedq("audit", "--limit", "1", "--json").out
+
+
+def test_a_key_is_changed_and_shown_with_what_is_used(fedq: Fedq) -> None:
+    key = fedq("key", "create", "ann", "--max-running-runs", "2", "--days", "9").out.strip()
+    key_id = Token.parse(key).key_id
+    changed = fedq("key", "edit", key_id, "--set", "max_running_runs=4", "--set", "expires_at=null", "--set", "name=laptop")
+    assert changed.code == 0
+    assert [line.split()[-1] for line in changed.out.splitlines() if "running" in line or "expires" in line] == ["-", "4"]
+    assert [line.split()[-2:] for line in fedq("key", "show", key_id).out.splitlines() if "running" in line] == [["0", "4"]]
+    refused = fedq("key", "edit", key_id, "--set", "max_running_runs=-4")
+    assert (refused.code, "max_running_runs" in refused.err) == (2, True)

@@ -9,10 +9,10 @@ import pytest
 
 from fedcore.access import Scope
 from fedcore.errors import QuotaError
-from fedcore.store import Database, datasets, experiments, keys, quotas
+from fedcore.store import Database, companions, datasets, experiments, keys, quotas, runs, waiting, workers
 from fedcore.store.quotas import Quota, Usage
 from tests.documents import specification
-from tests.store.acts import ONE_RUN, claim, commit, fail, finish, read, write
+from tests.store.acts import LEASE_S, ONE_RUN, QUEUE, WORKER, claim, commit, fail, finish, play, read, write
 from tests.store.test_datasets import CONTENT, SIZES
 
 BYTES = 3_000
@@ -24,6 +24,7 @@ def made(database: Database, **quota: Any) -> str:
 
 
 def submit(database: Database, key_id: str, runs: int = 1) -> str:
+    """A new experiment with so many runs; its id."""
     spec = specification(ONE_RUN, seeds=list(range(runs)))
     return write(database, experiments.create, spec, owner="ann", key_id=key_id).id
 
@@ -104,7 +105,7 @@ def test_data_sets_larger_than_they_may_be_are_refused_until_one_is_deleted(data
         upload(database, key_id, "2")
     write(database, datasets.delete, first)
     upload(database, key_id, "2")
-    assert used(database, key_id) == Usage(0, 2 * BYTES, 0.0)
+    assert used(database, key_id) == Usage(0, 0, 2 * BYTES, 0.0)
 
 
 def test_requests_at_once_get_no_more_than_one_after_another(database: Database) -> None:
@@ -121,4 +122,65 @@ def test_requests_at_once_get_no_more_than_one_after_another(database: Database)
 
     with ThreadPoolExecutor(4) as crowd:
         list(crowd.map(attempt, range(12)))
-    assert used(database, key_id) == Usage(5, 5 * BYTES, 0.0)
+    assert used(database, key_id) == Usage(5, 0, 5 * BYTES, 0.0)
+
+
+def test_runs_over_the_quota_of_running_ones_wait_and_those_of_others_are_taken(database: Database) -> None:
+    key_id = made(database, running_runs=1)
+    submit(database, key_id, runs=3)
+    first = claim(database, "worker-1")
+    assert used(database, key_id).running_runs == 1
+    assert write(database, runs.claim, "worker-2", [QUEUE], LEASE_S) is None
+    other = submit(database, made(database))
+    assert claim(database, "worker-2").experiment_id == other
+    finish(database, first)
+    assert claim(database, "worker-3").experiment_id == first.experiment_id
+
+
+def test_a_quota_of_running_runs_holds_for_gangs_too(database: Database) -> None:
+    key_id = made(database, running_runs=3)
+    submit(database, key_id, runs=6)
+    held = claim(database)
+    assert len(write(database, companions.claim, held, [0], 7, lease_s=LEASE_S, seen_s=LEASE_S)) == 2
+    assert used(database, key_id).running_runs == 3
+
+
+def test_workers_that_claim_at_once_do_not_exceed_the_quota_of_running_runs(database: Database) -> None:
+    key_id = made(database, running_runs=2)
+    submit(database, key_id, runs=8)
+    with ThreadPoolExecutor(4) as crowd:
+        list(crowd.map(lambda number: write(database, runs.claim, f"worker-{number}", [QUEUE], LEASE_S), range(12)))
+    assert used(database, key_id).running_runs <= 2
+
+
+@pytest.mark.parametrize(("priority", "turn_over", "control"), [(5, False, "continue"), (5, True, "yield"), (6, False, "yield")])
+def test_a_run_gives_way_to_its_own_key_s_but_not_to_one_that_no_worker_could_take(
+    database: Database, priority: int, turn_over: bool, control: str
+) -> None:
+    key_id, idle = made(database, running_runs=1), made(database, running_runs=0)
+    submit(database, key_id)
+    held = claim(database)
+    write(database, experiments.create, specification(ONE_RUN, execution={"priority": 9}), owner="bob", key_id=idle)
+    assert play(database, held, turn_over=True) == "continue"
+    write(database, experiments.create, specification(ONE_RUN, execution={"priority": priority}), owner="ann", key_id=key_id)
+    assert play(database, held.at(1, "key"), turn_over=turn_over) == control
+
+
+def test_why_runs_wait_is_told_while_they_do(database: Database) -> None:
+    key_id = made(database, running_runs=1)
+    experiment = submit(database, key_id, runs=2)
+
+    def told() -> set[str]:
+        with database.reading() as session:
+            return set(waiting.reasons(session, runs.of_experiment(session, experiment), 60.0).values())
+
+    assert told() == {"no worker serves the queue 'default' at present"}
+    write(database, workers.seen, WORKER, host="here", pid=1, queues=[QUEUE, "gpu"], device="cpu", run_id=None)
+    assert told() == set()
+    held = claim(database)
+    assert told() == {"1 runs of its key are running, and 1 may be (max_running_runs)"}
+    write(database, keys.edit, key_id, {"max_running_runs": None})
+    assert told() == set()
+    finish(database, held)
+    finish(database, claim(database))
+    assert told() == set()
