@@ -1,9 +1,11 @@
 """Records of the store as answers."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from api.schemas import (
+    ArmArrival,
     ArmSummary,
     ClientSizes,
     Dataset,
@@ -22,7 +24,16 @@ from fedcore.status import DeliveryStatus
 from fedcore.store import Session, Status, progress, search
 from fedcore.store.progress import ArmPoint
 from fedcore.store.progress import Progress as Rounds
-from fedcore.store.tables import DatasetRecord, DeliveryRecord, ExperimentRecord, KeyRecord, RunRecord, WebhookRecord
+from fedcore.store.tables import (
+    ArrivalRecord,
+    DatasetRecord,
+    DeliveryRecord,
+    ExperimentRecord,
+    KeyRecord,
+    RunRecord,
+    SearchRecord,
+    WebhookRecord,
+)
 
 
 def experiment_answer(session: Session, record: ExperimentRecord) -> Experiment:
@@ -89,6 +100,29 @@ def run_answer(record: RunRecord, waits_for: str | None = None) -> Run:
         has_checkpoint=record.checkpoint is not None,
         provenance=record.provenance,
     )
+
+
+def arrival_answers(session: Session, search_of: SearchRecord, arrivals: Sequence[ArrivalRecord]) -> list[ArmArrival]:
+    """Arms that came to rungs of this search."""
+    names = search.names(session, search_of.experiment_id, [arrival.arm for arrival in arrivals])
+    return [
+        ArmArrival(
+            sequence=arrival.sequence,
+            arm=arrival.arm,
+            name=names[arrival.arm],
+            rung=arrival.rung,
+            round=search_of.rungs[arrival.rung],
+            value=arrival.value,
+            arrived_at=arrival.arrived_at,
+            verdict=arrival.verdict,
+            rank=arrival.rank,
+            field=arrival.field,
+            places=arrival.places,
+            decided_by=arrival.decided_by,
+            decided_at=arrival.decided_at,
+        )
+        for arrival in arrivals
+    ]
 
 
 def dataset_answer(record: DatasetRecord) -> Dataset:

@@ -9,6 +9,8 @@ from typing import Self
 from fedcore.status import Status
 
 _UNTOLD = "-"
+_DECISIONS = ".d"
+_NUMBER = re.compile(r"\d{1,9}", re.ASCII)
 _STATUSES = {status.value[0]: status for status in Status}
 _GROUP = re.compile(rf"([-{''.join(_STATUSES)}])(\d{{1,9}})(?:x(\d{{1,9}}))?", re.ASCII)
 
@@ -22,6 +24,8 @@ class Position:
     """Of the runs, in order of their ids."""
     rounds: list[int]
     """The last one told of each run."""
+    decisions: int = 0
+    """So many of a search were told."""
 
     @classmethod
     def start(cls, runs: int) -> Self:
@@ -31,17 +35,24 @@ class Position:
     @classmethod
     def parse(cls, text: str, runs: int) -> Self:
         """What `str` wrote, for an experiment of `runs` runs; raises ValueError."""
+        text, told_of, decisions = text.partition(_DECISIONS)
+        if told_of and not _NUMBER.fullmatch(decisions):
+            raise ValueError(f"{decisions!r} is not part of the id of an event")
         first, *groups = text.split(".")
         # No more than it takes to see that there are too many: a few characters may claim millions.
         told = list(islice((entry for group in groups for entry in _parse_group(group)), runs + 1))
         if first not in {*_STATUSES, _UNTOLD} or len(told) != runs:
             raise ValueError(f"{text!r} is not the id of an event of this experiment")
-        return cls(_STATUSES.get(first), [status for status, _ in told], [round for _, round in told])
+        return cls(_STATUSES.get(first), [status for status, _ in told], [round for _, round in told], int(decisions or 0))
 
     def __str__(self) -> str:
-        """The initial of the experiment's status; then, for each run, `.`, initial and round; `x` counts equal neighbours."""
+        """The initial of the experiment's status; then, for each run, `.`, initial and round; last `.d` and decisions.
+
+        `x` counts equal neighbours.
+        """
         runs = groupby(zip(self.statuses, self.rounds, strict=True))
-        return ".".join([_initial(self.experiment), *(_format_group(*run, len(list(same))) for run, same in runs)])
+        decisions = f"{_DECISIONS}{self.decisions}" if self.decisions else ""
+        return ".".join([_initial(self.experiment), *(_format_group(*run, len(list(same))) for run, same in runs)]) + decisions
 
 
 def _parse_group(group: str) -> Iterator[tuple[Status | None, int]]:

@@ -29,16 +29,17 @@ LastEventId = Annotated[
 ]
 Heartbeat = Annotated[float, Query(ge=0.1, le=300, description="A heartbeat is sent after so many seconds of silence.")]
 
+KINDS = ("Round", "Status", "Decision", "Heartbeat")
 EVENT = {
     "type": "object",
     "required": ["event", "data"],
     "properties": {
-        "event": {"enum": ["round", "status", "heartbeat"]},
+        "event": {"enum": [kind.lower() for kind in KINDS]},
         "id": {"type": "string", "description": "What to resume after it with; a heartbeat has none."},
         "data": {
             "type": "string",
             "contentMediaType": "application/json",
-            "contentSchema": {"anyOf": [{"$ref": f"#/components/schemas/{name}Event"} for name in ("Round", "Status", "Heartbeat")]},
+            "contentSchema": {"anyOf": [{"$ref": f"#/components/schemas/{name}Event"} for name in KINDS]},
         },
     },
 }
@@ -68,10 +69,10 @@ def start(principal: Reader, experiment_id: ExperimentId, database: Store, last_
 async def listen(
     experiment_id: ExperimentId, feed: NewsFeed, listener: Annotated[Listener, Depends(start)], heartbeat: Heartbeat = 15
 ) -> EventStream:
-    """Server-sent events: `round` for each row of each run, `status` for each change of a run's or the experiment's status, `heartbeat`.
+    """Server-sent events: `round` for a row of a run, `status` for a change of a run's or the experiment's, `decision`, `heartbeat`.
 
-    Their data are a RoundEvent, a StatusEvent and a HeartbeatEvent. The first call starts from the first round;
-    `Last-Event-ID` resumes without loss or repetition. The rounds of a run come in order. The stream ends after the
+    Their data are a RoundEvent, a StatusEvent, a DecisionEvent (of a search, on one arm) and a HeartbeatEvent. The first call starts from
+    the first round; `Last-Event-ID` resumes without loss or repetition. The rounds of a run come in order. The stream ends after the
     experiment's final status.
     """
     return EventStream(_listen(experiment_id, feed, listener, heartbeat))
@@ -87,11 +88,11 @@ async def _listen(experiment_id: str, feed: Feed, listener: Listener, heartbeat_
                 continue
             if news is None:
                 return
-            async for events in _tell(listener, news, feed):
+            async for events in _tell(experiment_id, listener, news, feed):
                 yield events
 
 
-async def _tell(listener: Listener, news: News, feed: Feed) -> AsyncGenerator[Sequence[Event], None]:
+async def _tell(experiment_id: str, listener: Listener, news: News, feed: Feed) -> AsyncGenerator[Sequence[Event], None]:
     """The events that `news` are to `listener`, some at a time; what the news leave out is read from the database."""
     yield list(listener.beginnings(news))
     lines = news.lines or await feed.lines(listener.missing(news))
@@ -100,4 +101,6 @@ async def _tell(listener: Listener, news: News, feed: Feed) -> AsyncGenerator[Se
         while events := list(islice(told, AT_ONCE)):
             yield events
         lines = await feed.lines(listener.missing(news))
+    while (known := listener.undecided(news)) is not None and (made := await feed.decisions(experiment_id, known)):
+        yield list(listener.decisions(made))
     yield list(listener.endings(news))

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import structlog
 
-from api.schemas import RoundEvent
-from fedcore.store import Database, Status, progress, rounds
+from api.answers import arrival_answers
+from api.schemas import DecisionEvent, RoundEvent
+from fedcore.store import Database, Status, progress, rounds, search
 
 FASTEST_S = 0.1
 SLOWEST_S = 1.0
@@ -39,6 +40,8 @@ class News(NamedTuple):
     """Each run's status and rounds done, in order of run ids."""
     lines: Sequence[Line] = ()
     """Rows since the news before; the database has them all."""
+    decisions: int = 0
+    """So many its search has made; the database has them."""
 
 
 Mailbox = asyncio.Queue[News | None]
@@ -94,6 +97,10 @@ class Feed:
         """Some rows past the given round of each run, each run's in order; none when there are no more."""
         return await asyncio.to_thread(read_lines, self._database, after)
 
+    async def decisions(self, experiment_id: str, told: int) -> Sequence[str]:
+        """Some decisions after the first `told`, in order, as JSON; none when there are no more."""
+        return await asyncio.to_thread(read_decisions, self._database, experiment_id, told)
+
     async def _poll(self) -> None:
         pause = FASTEST_S
         while self._channels:
@@ -135,6 +142,7 @@ def read_news(database: Database, before: Mapping[str, News | None]) -> dict[str
     """Those of the experiments that are there, as they are now, with the rows since the news `before`; all read at once."""
     with database.reading() as session:
         found = progress.standings(session, list(before))
+        decided = search.decided(session, list(found))
     moved: dict[str, int] = {}
     of: dict[str, str] = {}
     for experiment_id, standing in found.items():
@@ -145,7 +153,7 @@ def read_news(database: Database, before: Mapping[str, News | None]) -> dict[str
     lines: dict[str, list[Line]] = {experiment_id: [] for experiment_id in found}
     for line in read_lines(database, moved):
         lines[of[line.run_id]].append(line)
-    return {experiment_id: News(standing.status, standing.runs, lines[experiment_id]) for experiment_id, standing in found.items()}
+    return {id: News(standing.status, standing.runs, lines[id], decided.get(id, 0)) for id, standing in found.items()}
 
 
 def read_lines(database: Database, after: Mapping[str, int]) -> Sequence[Line]:
@@ -155,6 +163,13 @@ def read_lines(database: Database, after: Mapping[str, int]) -> Sequence[Line]:
     with database.reading() as session:
         rows = rounds.after_many(session, after, ROWS)
     return [Line(row.run_id, row.round, RoundEvent.model_validate(row).model_dump_json()) for row in rows]
+
+
+def read_decisions(database: Database, experiment_id: str, told: int) -> Sequence[str]:
+    """At most `ROWS` decisions of an experiment's search after the first `told`, in the order in which they were made, as JSON."""
+    with database.reading() as session:
+        answers = arrival_answers(session, search.find(session, experiment_id), search.decisions(session, experiment_id, told, ROWS))
+    return [DecisionEvent(experiment_id=experiment_id, **answer.model_dump()).model_dump_json() for answer in answers]
 
 
 def _tell(mailboxes: Sequence[Mailbox], news: News | None) -> None:

@@ -43,6 +43,17 @@ class Listener:
                 self._position.rounds[index] = line.round
                 yield Event("round", line.row, str(self._position))
 
+    def undecided(self, news: News) -> int | None:
+        """How many decisions were told, where there are more; else None."""
+        told = self._position.decisions
+        return told if told < news.decisions else None
+
+    def decisions(self, made: Sequence[str]) -> Iterator[Event]:
+        """Decisions that follow those told before."""
+        for decision in made:
+            self._position.decisions += 1
+            yield Event("decision", decision, str(self._position))
+
     def endings(self, news: News) -> Iterator[Event]:
         """Changes to a final status, the experiment's last: told after the rows."""
         yield from self._changes(news, ended=True)

@@ -8,6 +8,7 @@ from pydantic.json_schema import models_json_schema
 
 from api.examples import examples
 from api.schemas import (
+    DecisionEvent,
     ExperimentEdit,
     HeartbeatEvent,
     KeyEdit,
@@ -22,7 +23,7 @@ from api.submissions import PresetSubmission
 from fedcore.spec import ExperimentSpec
 
 BODIES = (ExperimentSpec, PresetSubmission, ExperimentEdit, KeyRequest, KeyEdit, WebhookRequest, WebhookEdit)
-ANSWERS = (ProblemDetails, RoundEvent, StatusEvent, HeartbeatEvent)
+ANSWERS = (ProblemDetails, RoundEvent, StatusEvent, DecisionEvent, HeartbeatEvent)
 FOREIGN = ("HTTPValidationError", "ValidationError")
 """FastAPI's own shapes of errors, which nothing here answers with."""
 

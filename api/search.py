@@ -4,12 +4,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from api.answers import arrival_answers
 from api.auth import Reader
 from api.dependencies import ExperimentId, Store
 from api.problems import responses
-from api.schemas import ArmArrival, SearchPage
+from api.schemas import SearchPage
 from fedcore.store import experiments, search
-from fedcore.store.tables import ArrivalRecord, SearchRecord
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 
@@ -26,8 +26,7 @@ def read_search(principal: Reader, experiment_id: ExperimentId, database: Store,
     with database.reading() as session:
         experiments.find(session, experiment_id, principal.sees)
         record = search.find(session, experiment_id)
-        arrivals = search.arrivals(session, experiment_id, after, limit)
-        names = search.names(session, experiment_id, [arrival.arm for arrival in arrivals])
+        items = arrival_answers(session, record, search.arrivals(session, experiment_id, after, limit))
     return SearchPage(
         experiment_id=experiment_id,
         kind=record.kind,
@@ -37,24 +36,6 @@ def read_search(principal: Reader, experiment_id: ExperimentId, database: Store,
         arms=record.arms,
         rungs=record.rungs,
         rounds=record.rounds,
-        items=[_arrival(record, arrival, names[arrival.arm]) for arrival in arrivals],
-        next=arrivals[-1].sequence if arrivals else after,
-    )
-
-
-def _arrival(record: SearchRecord, arrival: ArrivalRecord, name: str) -> ArmArrival:
-    return ArmArrival(
-        sequence=arrival.sequence,
-        arm=arrival.arm,
-        name=name,
-        rung=arrival.rung,
-        round=record.rungs[arrival.rung],
-        value=arrival.value,
-        arrived_at=arrival.arrived_at,
-        verdict=arrival.verdict,
-        rank=arrival.rank,
-        field=arrival.field,
-        places=arrival.places,
-        decided_by=arrival.decided_by,
-        decided_at=arrival.decided_at,
+        items=items,
+        next=items[-1].sequence if items else after,
     )

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, get_args
 from uuid import uuid4
 
-from api.client.events import Event, follow
+from api.client.events import Event, arrivals_of, follow
 from api.client.progress import report
 from api.client.results import Frame, Results, rows_of
 from api.client.specification import Specification, body_of
@@ -163,17 +163,12 @@ class Client:
 
         NotFoundError where it has no search.
         """
-        page = self._transport.read(SearchPage, f"{EXPERIMENTS}/{id}/search")
-        items = list(page.items)
-        while (more := self._transport.read(SearchPage, f"{EXPERIMENTS}/{id}/search", after=page.next)).items:
-            page = more
-            items += more.items
-        return page.model_copy(update={"items": items})
+        return arrivals_of(self._transport, id)
 
     # following
 
     def events(self, id: str) -> Iterator[Event]:
-        """Every round and change of status as it happens, until the experiment has ended.
+        """Every round, decision of a search and change of status as it happens, until the experiment has ended.
 
         None is lost and none told twice when the connection breaks; where event streams do not get through, it polls.
         """

@@ -8,10 +8,10 @@ from httpx_sse import EventSource, ServerSentEvent, SSEError
 
 from api.client.errors import ServiceUnreachableError
 from api.client.transport import Transport, walk
-from api.schemas import Experiment, MetricsPage, RoundEvent, Run, RunPage, StatusEvent
+from api.schemas import ArmArrival, DecisionEvent, Experiment, MetricsPage, RoundEvent, Run, RunPage, SearchPage, StatusEvent
 from fedcore.status import ENDED, Status
 
-Event = RoundEvent | StatusEvent
+Event = RoundEvent | StatusEvent | DecisionEvent
 
 HEARTBEAT_S = 5.0
 SHORTEST_HEARTBEAT_S = 0.1
@@ -32,6 +32,8 @@ class Seen:
     last_event_id: str | None = None
     rounds: dict[str, int] = field(default_factory=dict)
     statuses: dict[str | None, Status] = field(default_factory=dict)
+    decisions: set[tuple[int, int]] = field(default_factory=set)
+    """By arm and rung."""
 
     @property
     def ended(self) -> bool:
@@ -51,10 +53,14 @@ class Seen:
                 changed = status != self.statuses.get(run_id)
                 self.statuses[run_id] = status
                 return changed
+            case DecisionEvent(arm=arm, rung=rung):
+                told = len(self.decisions)
+                self.decisions.add((arm, rung))
+                return len(self.decisions) > told
 
 
 def follow(transport: Transport, experiment_id: str, *, quiet_s: float = HEARTBEAT_S) -> Iterator[Event | None]:
-    """Every round and every change of status, each once, until the experiment has ended; None after `quiet_s` without any.
+    """Every round, every decision and every change of status, each once, until the experiment has ended; None after `quiet_s` without any.
 
     Raises NotFoundError, also when the experiment is deleted, and ServiceUnreachableError when the service stays away.
     """
@@ -90,6 +96,8 @@ def _event(message: ServerSentEvent) -> Event | None:
             return RoundEvent.model_validate_json(message.data)
         case "status":
             return StatusEvent.model_validate_json(message.data)
+        case "decision":
+            return DecisionEvent.model_validate_json(message.data)
         case _:
             return None
 
@@ -110,12 +118,31 @@ def _poll(transport: Transport, experiment_id: str, seen: Seen) -> Iterator[Even
 
 def _look(transport: Transport, experiment_id: str, seen: Seen) -> Iterator[Event]:
     """What is new since what was seen; the experiment's own status is read first and told last, so no row can follow it."""
-    status = transport.read(Experiment, f"/v1/experiments/{experiment_id}").status
+    experiment = transport.read(Experiment, f"/v1/experiments/{experiment_id}")
     path = f"/v1/experiments/{experiment_id}/runs"
     for run in walk(lambda cursor: transport.read(RunPage, path, cursor=cursor)):
         yield from _rows(transport, run, seen.rounds.get(run.id, 0))
         yield StatusEvent(experiment_id=experiment_id, run_id=run.id, status=run.status, rounds_done=run.rounds_done)
-    yield StatusEvent(experiment_id=experiment_id, run_id=None, status=status, rounds_done=None)
+    if experiment.specification.get("search"):
+        made = sorted((one for one in arrivals_of(transport, experiment_id).items if one.verdict), key=_order)
+        yield from (DecisionEvent(experiment_id=experiment_id, **one.model_dump()) for one in made)
+    yield StatusEvent(experiment_id=experiment_id, run_id=None, status=experiment.status, rounds_done=None)
+
+
+def arrivals_of(transport: Transport, experiment_id: str) -> SearchPage:
+    """All that has come of an experiment's search, on one page; raises NotFoundError where it has none."""
+    path = f"/v1/experiments/{experiment_id}/search"
+    page = transport.read(SearchPage, path)
+    items = list(page.items)
+    while (more := transport.read(SearchPage, path, after=page.next)).items:
+        page = more
+        items += more.items
+    return page.model_copy(update={"items": items})
+
+
+def _order(decision: ArmArrival) -> tuple[int, int, int]:
+    """In which decisions are made."""
+    return decision.decided_by or 0, decision.rung, decision.rank or 0
 
 
 def _rows(transport: Transport, run: Run, after: int) -> Iterator[RoundEvent]:

@@ -48,9 +48,9 @@ class _Bars:
                 self._progress.start_task(self._tasks[run_id])
                 self._progress.update(self._tasks[run_id], completed=round, note=_note(event))
             case StatusEvent(run_id=str(run_id), status=Status.SUCCEEDED):
-                # One that diverged has fewer rounds than were asked for.
+                # One that diverged or was stopped early has fewer rounds than were asked for.
                 self._progress.update(self._tasks[run_id], completed=event.rounds_done, total=event.rounds_done)
-            case StatusEvent(run_id=str(run_id), status=Status.PAUSED | Status.FAILED | Status.CANCELLED):
+            case StatusEvent(run_id=str(run_id), status=Status.WAITING | Status.PAUSED | Status.FAILED | Status.CANCELLED):
                 self._progress.update(self._tasks[run_id], note=event.status)
 
 
@@ -64,7 +64,7 @@ class _Bar:
     def tell(self, event: Event) -> None:
         if isinstance(event, RoundEvent):
             self._progress.advance(self._task)
-        elif event.run_id is not None and event.status in ENDED:
+        elif isinstance(event, StatusEvent) and event.run_id is not None and event.status in ENDED:
             self._ended += 1
             self._progress.update(self._task, note=f"{self._ended} of {self._runs} runs ended")
 
@@ -80,7 +80,7 @@ class _Lines:
     def tell(self, event: Event) -> None:
         if isinstance(event, RoundEvent):
             self._notes[event.run_id] = _note(event)
-        elif event.run_id is not None and event.status in ENDED:
+        elif isinstance(event, StatusEvent) and event.run_id is not None and event.status in ENDED:
             told = f"{self._names[event.run_id]}: {event.status} after {event.rounds_done} rounds"
             note = self._notes.get(event.run_id)
             self._console.print(f"{told}, {note}" if note else told, highlight=False, markup=False)

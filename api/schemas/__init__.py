@@ -5,7 +5,7 @@ from api.schemas.base import Answer
 from api.schemas.catalog import Catalog, CatalogBlock, Kind, Preset, PresetList, PresetSummary
 from api.schemas.claims import ClaimResult, Claims, ComparisonResult, PublishedRow, PublishedTable
 from api.schemas.datasets import ClientSizes, Dataset, DatasetPage
-from api.schemas.events import HeartbeatEvent, RoundEvent, StatusEvent
+from api.schemas.events import DecisionEvent, HeartbeatEvent, RoundEvent, StatusEvent
 from api.schemas.experiments import (
     ArmPlan,
     ArmSummary,
@@ -45,6 +45,7 @@ __all__ = [
     "Curve",
     "Dataset",
     "DatasetPage",
+    "DecisionEvent",
     "Delivery",
     "DeliveryPage",
     "Estimate",

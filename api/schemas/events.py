@@ -4,6 +4,7 @@ from datetime import datetime
 
 from api.schemas.base import Answer
 from api.schemas.runs import RoundRow
+from api.schemas.search import ArmArrival
 from fedcore.status import Status
 
 
@@ -25,6 +26,13 @@ class StatusEvent(Answer):
     """What it is now; one that lasted a moment only may never be told."""
     rounds_done: int | None
     """Rounds the run has committed; null for the experiment."""
+
+
+class DecisionEvent(ArmArrival):
+    """`event: decision`: a search promoted or stopped an arm."""
+
+    experiment_id: str
+    """The experiment."""
 
 
 class HeartbeatEvent(Answer):

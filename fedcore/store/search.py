@@ -64,6 +64,20 @@ def arrivals(session: Session, experiment_id: str, after: int = 0, limit: int | 
     return session.scalars(query.order_by(ArrivalRecord.sequence).limit(limit)).all()
 
 
+def decided(session: Session, experiment_ids: Sequence[str]) -> dict[str, int]:
+    """How many decisions each of these experiments has, by id; those that have some."""
+    made = ArrivalRecord.experiment_id.in_(experiment_ids), ArrivalRecord.verdict.is_not(None)
+    query = select(ArrivalRecord.experiment_id, func.count()).where(*made).group_by(ArrivalRecord.experiment_id)
+    return dict(session.execute(query).all())
+
+
+def decisions(session: Session, experiment_id: str, told: int, limit: int) -> Sequence[ArrivalRecord]:
+    """The decisions after the first `told`, in the order in which they were made; what is made later comes after all of them."""
+    query = select(ArrivalRecord).where(ArrivalRecord.experiment_id == experiment_id, ArrivalRecord.verdict.is_not(None))
+    ordered = query.order_by(ArrivalRecord.decided_by, ArrivalRecord.rung, ArrivalRecord.rank)
+    return session.scalars(ordered.offset(told).limit(limit)).all()
+
+
 def names(session: Session, experiment_id: str, arms: Sequence[int]) -> dict[int, str]:
     """The names of these arms, by index."""
     found: dict[int, str] = {}

@@ -2,15 +2,21 @@
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from rich.console import Console
 
 from api.cli.search import repeats, view
-from api.schemas import SearchPage
+from api.client import Client
+from api.client.events import Seen, _poll
+from api.schemas import DecisionEvent, SearchPage
 from fedcore.store import Database
 from tests.api.histories import TINY, submit
+from tests.api.test_events import Event, _listening
 from tests.documents import Document
 from tests.store.acts import claim
 from tests.store.test_search import HALVING, LOSSES, come, drain
+from tests.support.access import bearer
+from tests.support.live import serving
 
 NINE: Document = {
     **TINY,
@@ -62,6 +68,37 @@ def test_arms_and_runs_say_where_they_were_stopped(http: httpx.Client, ended: Do
     assert [(arm["stopped"], arm["metrics"]["suboptimality"]["final"]["n"]) for arm in results] == [
         (0 if arm == 3 else 2, 2) for arm in range(9)
     ]
+
+
+def test_decisions_are_events_each_told_once_in_the_order_in_which_they_were_made(app: FastAPI, admin_key: str, rows: Database) -> None:
+    with serving(app) as url, httpx.Client(base_url=url, timeout=60, headers=bearer(admin_key)) as http:
+        made = submit(http, NINE)
+        drain(rows)
+        events = listen(http, made, None)
+        told = [(event.data["rung"], event.data["rank"], event.data["verdict"]) for event in events if event.kind == "decision"]
+        assert told == [(0, rank, "promoted" if rank <= 3 else "stopped") for rank in range(1, 10)] + [
+            (1, rank, "promoted" if rank <= 1 else "stopped") for rank in range(1, 4)
+        ]
+        assert events[-1].data["run_id"] is None
+        cut = [index for index, event in enumerate(events) if event.kind == "decision"][4]
+        assert listen(http, made, events[cut].id) == events[cut + 1 :]
+
+
+def test_the_client_is_told_of_decisions_where_it_has_to_poll_too(app: FastAPI, admin_key: str, rows: Database) -> None:
+    with serving(app) as url, Client(url, admin_key) as client:
+        id = client.submit(NINE).id
+        drain(rows)
+        streamed = [event for event in client.events(id) if isinstance(event, DecisionEvent)]
+        polled = [event for event in _poll(client._transport, id, Seen()) if isinstance(event, DecisionEvent)]
+        assert streamed == polled
+        assert [event.model_dump(exclude={"experiment_id"}) for event in sorted(polled, key=lambda one: one.sequence)] == [
+            one.model_dump() for one in client.search(id).items
+        ]
+
+
+def listen(http: httpx.Client, made: Document, last: str | None) -> list[Event]:
+    with _listening(http, made, last) as events:
+        return list(events)
 
 
 def test_a_run_at_its_rung_waits_and_is_counted_so(http: httpx.Client, rows: Database) -> None:
