@@ -56,6 +56,10 @@ class Sender:
                 self._news.wait(PERIOD_S)
                 self._news.clear()
 
+    def look(self) -> None:
+        """Look at once, also whether it has ended."""
+        self._news.set()
+
     def hand_out(self, pool: ThreadPoolExecutor) -> None:
         """Give a thread to each delivery that may be sent now, as far as there are threads."""
         with self._database.reading() as session:
@@ -94,7 +98,7 @@ class Sender:
         finally:
             with self._lock:
                 del self._busy[parcel.webhook_id]
-            self._news.set()
+            self.look()
 
     def _send(self, parcel: Parcel) -> Answer:
         headers = {"Content-Type": "application/json", "User-Agent": "FedQ-webhooks"}
@@ -114,11 +118,12 @@ class Sender:
 @contextmanager
 def sending(database: Database, configured: Settings) -> Iterator[None]:
     """Send, in threads beside the block, as long as it lasts."""
-    ended = threading.Event()
-    thread = threading.Thread(target=Sender(database, configured).run, args=[ended], name="sender")
+    sender, ended = Sender(database, configured), threading.Event()
+    thread = threading.Thread(target=sender.run, args=[ended], name="sender")
     thread.start()
     try:
         yield
     finally:
         ended.set()
+        sender.look()
         thread.join()

@@ -25,8 +25,8 @@ Events = Annotated[
     list[EventKind] | None, typer.Option("--event", metavar="EVENT", help=f"What to tell of; may be repeated. {', '.join(EventKind)}.")
 ]
 Name = Annotated[str | None, typer.Option(metavar="NAME", help="What it is for.")]
-Experiment = Annotated[str | None, typer.Option("--experiment", metavar="ID", help="Tell of this experiment alone.")]
-Tag = Annotated[str | None, typer.Option(metavar="TAG", help="Tell of experiments with this tag alone.")]
+Experiment = Annotated[str | None, typer.Option("--experiment", metavar="ID", help="Tell of this experiment alone; '' for all.")]
+Tag = Annotated[str | None, typer.Option(metavar="TAG", help="Tell of experiments with this tag alone; '' for all.")]
 NewUrl = Annotated[str | None, typer.Option("--url", metavar="URL", help="Where to send.")]
 Enabled = Annotated[bool | None, typer.Option("--enable/--disable", help="Tell again from now on; or nothing more.")]
 Status = Annotated[DeliveryStatus | None, typer.Option(help="List only those with this status.")]
@@ -36,7 +36,7 @@ Limit = Annotated[int, typer.Option(min=1, help="List at most so many, the newes
 def create(url: Url, event: Events = None, name: Name = None, experiment: Experiment = None, tag: Tag = None) -> None:
     """Have changes of status sent to a URL, and print the secret that signs them, this once. Absent --event, of the ends of experiments."""
     with connect() as client:
-        made = client.webhooks.create(url, event, name=name, experiment_id=experiment, tag=tag)
+        made = client.webhooks.create(url, event, name=name, experiment_id=experiment or None, tag=tag or None)
     stderr().print(f"The webhook {made.id}; its secret is not shown again:", markup=False)
     typer.echo(made.secret)
 
@@ -58,13 +58,16 @@ def edit(
     url: NewUrl = None,
     event: Events = None,
     name: Name = None,
+    experiment: Experiment = None,
+    tag: Tag = None,
     enabled: Enabled = None,
     as_json: AsJson = False,
 ) -> None:
     """Change a webhook, disable it or enable it again."""
     wanted = {"url": url, "events": event, "name": name, "enabled": enabled}
+    confined = {field: value or None for field, value in (("experiment_id", experiment), ("tag", tag)) if value is not None}
     with connect() as client:
-        changed = client.webhooks.edit(webhook, **{field: value for field, value in wanted.items() if value is not None})
+        changed = client.webhooks.edit(webhook, **{field: value for field, value in wanted.items() if value is not None}, **confined)
         show(changed, views.webhook, as_json=as_json)
 
 

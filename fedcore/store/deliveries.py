@@ -6,7 +6,7 @@ least once, always under the same id.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, delete, func, select, update
@@ -39,6 +39,7 @@ class Parcel:
     url: str = field(repr=False)
     body: str = field(repr=False)
     secrets: Sequence[str] = field(repr=False)
+    created_at: datetime
     moment: datetime
     """When it was taken up, by the database's clock."""
     fence: int
@@ -80,8 +81,8 @@ def any_due(session: Session) -> bool:
 def conclude(session: Session, parcel: Parcel, answer: Answer, chance: float) -> DeliveryStatus | None:
     """Note what came of an attempt, and when there is to be another; `chance` in [0, 1) is its jitter.
 
-    Returns where the delivery stands; None when it is no longer this sender's. A webhook that is gone, or that has failed for days when
-    a delivery is given up, is disabled.
+    Returns where the delivery stands; None when it is no longer this sender's. A webhook that is gone, or has failed for days, is
+    disabled.
     """
     # The webhook first, then its deliveries: the order of whoever deletes or disables one.
     failing_s = _note_health(session, parcel, answer)
@@ -92,7 +93,9 @@ def conclude(session: Session, parcel: Parcel, answer: Answer, chance: float) ->
         return None
     counts = {tally.DELIVERED if answer.error is None else tally.UNDELIVERED: 1}
     tally.add(session, SENDER, counts | ({tally.GIVEN_UP: 1} if status is DeliveryStatus.FAILED else {}))
-    reason = _hopeless(answer, failing_s if status is DeliveryStatus.FAILED else 0.0)
+    # Of one that is seldom told anything the last failure may be long ago: what is new is tried for its day first.
+    tried = status is DeliveryStatus.FAILED or parcel.moment - parcel.created_at >= timedelta(days=1)
+    reason = _hopeless(answer, failing_s if tried else 0.0)
     if reason:
         webhooks.disable(session, parcel.webhook_id, reason)
         audit.record(session, audit.Deed("disable a webhook", parcel.webhook_id, 200, parcel.owner, "", SENDER))
@@ -163,6 +166,7 @@ def _parcel(session: Session, delivery_id: str) -> Parcel:
         url=hook.url,
         body=delivery.body,
         secrets=(hook.secret, hook.previous_secret) if overlaps and hook.previous_secret else (hook.secret,),
+        created_at=delivery.created_at,
         moment=moment,
         fence=delivery.fence,
         failures=delivery.failures,

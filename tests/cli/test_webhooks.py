@@ -40,6 +40,8 @@ def test_a_webhook_is_shown_changed_and_given_a_new_secret(fedq: Fedq, hook: str
     assert json.loads(fedq("webhook", "show", hook, "--json").out)["events"] == list(ENDINGS)
     changed = json.loads(fedq("webhook", "edit", hook, "--name", "chat", "--event", "run.failed", "--json").out)
     assert (changed["name"], changed["events"]) == ("chat", ["run.failed"])
+    assert "of experiments tagged thesis of local" in fedq("webhook", "edit", hook, "--tag", "thesis").out
+    assert "of all experiments of local" in fedq("webhook", "edit", hook, "--tag", "").out
     rotated = fedq("webhook", "rotate", hook).out.strip()
     assert rotated.startswith("whsec_")
     assert rotated not in fedq("webhook", "show", hook, "--json").out

@@ -104,16 +104,20 @@ def test_who_is_gone_is_told_nothing_more_and_that_is_in_the_audit_log(database:
     assert (entry.action, entry.owner) == ("disable a webhook", "local")
 
 
-def test_who_has_failed_for_days_is_disabled_when_something_is_given_up(database: Database, hook: WebhookRecord) -> None:
+@pytest.mark.parametrize("columns", [{"failures": RETRIES}, {"created_at": now(-86_401.0)}])
+def test_who_has_failed_for_days_is_disabled_once_something_was_tried_for_its_day(
+    database: Database, hook: WebhookRecord, columns: dict[str, Any]
+) -> None:
     conclude(database, take(database), BAD)
     long_ago = update(WebhookRecord).values(failing_since=now(-DISABLED_AFTER_S))
     write(database, lambda session: session.execute(long_ago))
     let_pass(database)
     conclude(database, take(database), BAD)
     assert hook_now(database, hook).disabled_at is None
-    let_pass(database, failures=RETRIES)
+    let_pass(database, **columns)
     conclude(database, take(database), BAD)
     assert str(hook_now(database, hook).disabled_reason).startswith("nothing was delivered for 3 days, at last: the answer was 500")
+    assert the_one(database, hook).status is DeliveryStatus.FAILED
 
 
 def test_one_success_and_nothing_is_held_against_it(database: Database, hook: WebhookRecord) -> None:
