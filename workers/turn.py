@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from fedcore.gang import advance
 from fedcore.report import RoundReport
 from fedcore.shortage import give_back
-from fedcore.store import Control
+from fedcore.store import UNAVAILABLE, Control, runs
 from fedcore.tracing import span
 from workers.app import STINT_S
 from workers.member import Member, Resources
 
 SAVING_SHARE = 0.05
 """Slices grow so long that saving and committing takes at most about this share of the time."""
+
+LOOK_S, LOOK_SHARE = 0.1, 0.01
+"""Between rounds it is asked at most so often, and for this share of the time, whether users want something: for long rounds after each."""
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +32,7 @@ class Turn:
         self._resources, self._members = resources, list(members)
         self._together = True
         self._began = time.monotonic()
-        self._saving_s = 0.0
+        self._saving_s = self._look_at = 0.0
 
     def play(self) -> None:
         """Go on from the last committed rounds until every run is finished, at a rung, interrupted by its user, or others come first."""
@@ -59,12 +62,27 @@ class Turn:
         """The rounds of one slice; a run's first slice is one round, so that there is something to read at once."""
         begun = all(member.lease.claim.done for member in self._members)
         length_s = max(self._resources.settings.slice_seconds, self._saving_s / SAVING_SHARE) if begun else 0.0
-        deadline = time.monotonic() + length_s
+        deadline, self._look_at = time.monotonic() + length_s, time.monotonic() + LOOK_S
         while playing := [member for member in self._members if not (member.left or member.at_end)]:
             for group in [playing] if self._together else [[member] for member in playing]:
                 self._round(group)
-            if time.monotonic() > deadline or any(member.lease.interrupted for member in playing) or self._resources.stopping():
+            if time.monotonic() > deadline or self._resources.stopping() or self._called(playing):
                 return
+
+    def _called(self, playing: Sequence[Member]) -> bool:
+        """Whether the slice should end here, so that what users want takes effect after this round."""
+        if any(member.lease.interrupted for member in playing):
+            return True
+        if (began := time.monotonic()) < self._look_at:
+            return False
+        try:
+            with self._resources.database.reading() as session:
+                called = runs.called(session, [member.lease.claim for member in playing])
+        except UNAVAILABLE:
+            called = False  # the commit waits for it
+        ended = time.monotonic()
+        self._look_at = ended + max(LOOK_S, (ended - began) / LOOK_SHARE)
+        return called
 
     def _round(self, group: Sequence[Member]) -> None:
         """A round of each; where it goes wrong for several, they go on apart, and it shows with whom."""

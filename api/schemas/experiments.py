@@ -169,4 +169,4 @@ class ExperimentEdit(BaseModel):
     tags: list[Annotated[str, Field(min_length=1, max_length=64)]] | None = Field(default=None, max_length=32)
     """For finding it again."""
     priority: int | None = Field(default=None, ge=0, le=9)
-    """Higher goes first; running runs take note at their next slice."""
+    """Higher goes first; running runs take note after their round, looked for ten times a second at most."""

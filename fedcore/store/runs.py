@@ -137,6 +137,15 @@ def renew(session: Session, claim: Claim, lease_s: float) -> Control:
     return _CONTROL.get(request, Control.CONTINUE)
 
 
+def called(session: Session, claims: Sequence[Claim]) -> bool:
+    """Whether users want something of one of these runs, all of one worker, or another comes before one: its slice is to end."""
+    wanted = select(RunRecord.request, RunRecord.priority).where(RunRecord.id.in_([claim.run_id for claim in claims]))
+    found = session.execute(wanted).all()
+    if not found or any(request is not Request.NONE for request, _ in found):
+        return True
+    return turn.comes_first(session, claims[0].worker, claims[0].queues, min(priority for _, priority in found), turn_over=False)
+
+
 def hand_back(session: Session, claim: Claim) -> None:
     """Give the run up between two rounds: back to the queue, or to where a pending pause or cancel puts it. Raises StaleLeaseError."""
     kept = case((RunRecord.attempts > 0, RunRecord.attempts - 1), else_=0)

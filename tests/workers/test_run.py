@@ -1,8 +1,14 @@
 """A worker's turns with its runs, in this process: no fork, no message, a stop at a slice of the test's choice."""
 
+from collections.abc import Callable
+from functools import partial
+from math import inf
+
 import pytest
 
-from fedcore.store import Status
+from fedcore.experiment import Simulation
+from fedcore.report import RoundReport
+from fedcore.store import Session, Status, experiments
 from fedcore.store.tables import RunRecord
 from tests.documents import merged
 from tests.workers.site import EXPERIMENT, Site, assert_undisturbed
@@ -20,6 +26,54 @@ def test_a_run_that_is_handed_back_again_and_again_goes_on_each_time(site: Site)
     with site.runner() as runner:
         runner.work()
     assert_undisturbed(site, site.run(experiment))
+
+
+def _write(site: Site, act: Callable[[Session, str], object], id: str) -> None:
+    with site.database.transaction() as session:
+        act(session, id)
+
+
+def _urgent(site: Site, _: str) -> None:
+    site.submit(merged(EXPERIMENT, {"name": "urgent", "rounds": 1, "execution": {"priority": 9}}), nudge=False)
+
+
+WISHES: dict[str, Callable[[Site, str], None]] = {
+    "pause": lambda site, id: _write(site, experiments.pause, id),
+    "cancel": lambda site, id: _write(site, experiments.cancel, id),
+    "a run of higher priority": _urgent,
+    "a lower priority": lambda site, id: _write(site, partial(experiments.edit, priority=1), id),
+}
+
+
+@pytest.mark.parametrize("wish", WISHES)
+def test_what_a_user_wants_while_a_round_is_played_takes_effect_after_it(
+    embedded: Site, monkeypatch: pytest.MonkeyPatch, wish: str
+) -> None:
+    """Slices and leases are long, so it is neither the end of a slice nor the heartbeat that shows it."""
+    monkeypatch.setattr("workers.turn.LOOK_S", 0.0)
+    monkeypatch.setattr("workers.turn.LOOK_SHARE", inf)
+    site = embedded.with_settings(slice_seconds=3600, lease_seconds=3600)
+    experiment = site.submit(merged(EXPERIMENT, {"name": "patient", "rounds": 9}), nudge=False)
+    played: list[str] = []
+    advance = Simulation.advance
+
+    def round_with_a_wish(simulation: Simulation) -> RoundReport:
+        played.append(simulation.spec.name)
+        if len(played) == 5:
+            if wish == "a lower priority":
+                site.submit(merged(EXPERIMENT, {"name": "another", "rounds": 1}), nudge=False)
+            WISHES[wish](site, experiment)
+        return advance(simulation)
+
+    monkeypatch.setattr(Simulation, "advance", round_with_a_wish)
+    with site.runner() as runner:
+        runner.work()
+    run = site.run(experiment)
+    if wish in ("pause", "cancel"):
+        assert (run.status, run.done, len(site.rows(run.id))) == ({"pause": "paused", "cancel": "cancelled"}[wish], 5, 5)
+    else:
+        assert played[4:7] == ["patient", "urgent" if wish == "a run of higher priority" else "another", "patient"]
+        assert (run.status, run.done) == ("succeeded", 9)
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0" * 100, None], ids=["empty", "zeros", "missing"])
