@@ -90,6 +90,7 @@ def run_answer(record: RunRecord, waits_for: str | None = None) -> Run:
         priority=record.priority,
         worker=record.worker if record.status is Status.RUNNING else None,
         attempts=record.attempts,
+        memory_bytes=record.memory_bytes,
         waits_for=waits_for,
         next_try_at=record.not_before if record.status is Status.QUEUED else None,
         error=record.error,

@@ -20,10 +20,20 @@ from fedcore.spec.systems import AnyWork, Constant, NormalDraw, PerClient, Unifo
 
 BATCH_SIZES = 1_000
 """Of a distribution of batch sizes, looked at to find how many steps they make."""
-COHORT_VECTORS = 6
-"""Vectors [D] held per client while it trains: start, model, gradient, direction, velocity, change."""
-SERVER_VECTORS = 3
-"""Model, residual of the downlink, direction."""
+COHORT_VECTORS = 8
+"""Vectors [D] held per client of a round: start, model, gradient, direction, velocity, change, and copies on their way."""
+MEMORY_VECTORS = 3
+"""Of each vector that a client keeps: what it was, what it becomes, and a copy on the way."""
+COMPRESSED_VECTORS = 6
+"""What a compressor makes of a cohort's changes: orders and chances have eight bytes each."""
+SERVER_VECTORS = 8
+"""Model, residual of the downlink, direction, and copies while they are aggregated, measured and saved."""
+KEPT_COPIES = 5
+"""Of the table of what clients keep, at its height: it doubles when it is full, and is copied, hashed and written when it is saved."""
+DATA_COPIES = 3
+"""Of a data set while it is read, divided and brought to its type."""
+WORKING_BYTES = 256 << 20
+"""Batches and what a model computes from them, losses over data sets, machine code."""
 
 
 def plan(spec: ExperimentSpec, warnings: Sequence[str] = ()) -> Plan:
@@ -58,10 +68,15 @@ def _search(spec: ExperimentSpec) -> SearchPlan | None:
     return SearchPlan(stretches=listed, rounds=played * len(spec.seeds), saving=saving)
 
 
+def memory_needed(spec: ExperimentSpec) -> list[int]:
+    """Bytes that a run of each arm needs of its worker's memory, rather too many than too few."""
+    return [_memory(arm.spec, arm.spec.build(), drawn_clients(arm.spec), _word(arm.spec)) for arm in spec.arms()]
+
+
 def _plan_arm(arm: Arm) -> ArmPlan:
     spec = arm.spec
     algorithm, cohort = spec.build(), _cohort(spec)
-    word = 8 if spec.precision == "float64" else 4
+    word = _word(spec)
     return ArmPlan(
         index=arm.index,
         name=arm.name,
@@ -71,7 +86,7 @@ def _plan_arm(arm: Arm) -> ArmPlan:
         local_steps=round(spec.rounds * cohort.steps),
         bytes_up=round(bytes_up(spec, algorithm, cohort.arrived, word)),
         bytes_down=round(bytes_down(spec, algorithm, cohort.drawn, cohort.arrived, word)),
-        memory_bytes=_memory(spec, algorithm, cohort, word),
+        memory_bytes=_memory(spec, algorithm, cohort.drawn, word),
     )
 
 
@@ -156,12 +171,19 @@ def _samples(problem: Problem) -> int:
     return dataset.generate.samples * dataset.generate.clients
 
 
-def _memory(spec: ExperimentSpec, algorithm: Algorithm, cohort: _Cohort, word: int) -> int:
-    vector = dimension(spec.problem) * word
+def _word(spec: ExperimentSpec) -> int:
+    return 8 if spec.precision == "float64" else 4
+
+
+def _memory(spec: ExperimentSpec, algorithm: Algorithm, drawn: float, word: int) -> int:
+    """Of one run on a CPU, at its height; the factors are those that were measured, and then some (docs/decisions/0023)."""
+    vector, held = dimension(spec.problem) * word, len(algorithm.rule.memory())
     booked, booked_per_client = algorithm.aggregator.size()
     server = SERVER_VECTORS + len(algorithm.server.start()) + len(algorithm.rule.shared()) + booked
-    kept = len(algorithm.rule.memory()) + algorithm.uplink.error_feedback + booked_per_client
-    return round(_data_bytes(spec.problem, word) + vector * (server + kept * reached(spec) + COHORT_VECTORS * cohort.drawn))
+    kept = held + algorithm.uplink.error_feedback + booked_per_client
+    client = COHORT_VECTORS + MEMORY_VECTORS * kept + (COMPRESSED_VECTORS if spec.compression.uplink.kind != "none" else 0)
+    vectors = server + KEPT_COPIES * kept * reached(spec) + client * drawn
+    return round(WORKING_BYTES + DATA_COPIES * _data_bytes(spec.problem, word) + vector * vectors)
 
 
 def _data_bytes(problem: Problem, word: int) -> int:

@@ -10,7 +10,7 @@ from api.auth import Reader, Submitter
 from api.deeds import Note
 from api.dependencies import NO_NUL, Configuration, Cursor, ExperimentId, IdempotencyKey, Moment, Store
 from api.documents import Document, Parsed, body_of
-from api.estimates import plan
+from api.estimates import memory_needed, plan
 from api.problems import responses
 from api.schemas import Experiment, ExperimentPage, Plan
 from api.submissions import specification
@@ -101,6 +101,7 @@ def submit(
     if dry_run:
         response.status_code = 200
         return plan(spec, submitted.warnings(spec))
+    needed = memory_needed(spec)
     with span("submit"), database.transaction() as session:
         record = experiments.create(
             session,
@@ -111,6 +112,7 @@ def submit(
             request_hash=submitted.document.digest,
             provenance=provenance,
             traceparent=traceparent(),
+            memory_bytes=needed,
         )
         note(session, record.id)
         answer = experiment_answer(session, record)

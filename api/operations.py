@@ -17,11 +17,12 @@ router = APIRouter(prefix="/v1", tags=["operations"])
 
 
 @router.get("/queue", summary="What waits and what runs")
-def read_queue(_principal: Reader, database: Store) -> Queues:
+def read_queue(_principal: Reader, database: Store, settings: Configuration) -> Queues:
     """Unfinished runs, by queue, of all owners."""
     with database.reading() as session:
         depths = progress.depths(session)
-    return Queues(items=[_queue(name, list(group)) for name, group in groupby(depths, key=lambda depth: depth.queue)])
+        large = progress.larger(session, workers.rooms(session, settings.seen_seconds))
+    return Queues(items=[_queue(name, list(group), large.get(name, 0)) for name, group in groupby(depths, key=lambda depth: depth.queue)])
 
 
 @router.get("/workers", summary="Who works")
@@ -38,7 +39,7 @@ def _worker(record: WorkerRecord, shown: set[str]) -> Worker:
     return worker if record.run_id in shown else worker.model_copy(update={"run_id": None})
 
 
-def _queue(name: str, depths: Sequence[Depth]) -> QueueDepth:
+def _queue(name: str, depths: Sequence[Depth], too_large: int) -> QueueDepth:
     counts = {depth.status: depth.runs for depth in depths}
     left = sum(depth.rounds_left for depth in depths if depth.status not in (Status.WAITING, Status.PAUSED))
     return QueueDepth(
@@ -47,5 +48,6 @@ def _queue(name: str, depths: Sequence[Depth]) -> QueueDepth:
         running=counts.get(Status.RUNNING, 0),
         waiting=counts.get(Status.WAITING, 0),
         paused=counts.get(Status.PAUSED, 0),
+        too_large=too_large,
         rounds_left=left,
     )

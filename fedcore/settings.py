@@ -60,6 +60,8 @@ class Settings(BaseSettings):
     """Queues a worker serves, separated by commas."""
     device: str = "auto"
     """Where a worker computes: `cpu`, `cuda`, `cuda:1`; `auto` takes a GPU when there is one."""
+    memory_bytes: Annotated[int, Field(ge=1)] | None = None
+    """A worker takes no run that is estimated to need more; absent, what its machine, container or GPU has, less 1 GiB for libraries."""
     torch_threads: Annotated[int, Field(ge=1)] = 1
     """Threads of one worker's tensor library; one worker per core is faster than one worker on all."""
     redis_bin: Path | None = None

@@ -3,6 +3,7 @@
 import logging
 import threading
 from dataclasses import dataclass
+from typing import Any
 
 from fedcore.errors import StaleLeaseError
 from fedcore.store import UNAVAILABLE, Control, Database, runs, workers
@@ -22,6 +23,8 @@ class Identity:
     pid: int
     queues: tuple[str, ...]
     device: str
+    room: int
+    """Bytes of memory that a run on it may need."""
 
 
 class Lease:
@@ -98,5 +101,12 @@ class Heartbeat:
     def _report(self, held: tuple[Lease, ...]) -> None:
         worker = self.identity
         run_id = held[0].claim.run_id if held else None
+        present: dict[str, Any] = {
+            "host": worker.host,
+            "pid": worker.pid,
+            "queues": worker.queues,
+            "device": worker.device,
+            "memory_bytes": worker.room,
+        }
         with self._database.transaction() as session:
-            workers.seen(session, worker.id, host=worker.host, pid=worker.pid, queues=worker.queues, device=worker.device, run_id=run_id)
+            workers.seen(session, worker.id, run_id=run_id, **present)

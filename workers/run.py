@@ -25,6 +25,7 @@ from fedcore.uploads.shelves import StoredShelf
 from workers.app import STINT_S, wake
 from workers.heartbeat import Heartbeat, Identity
 from workers.member import Member, Resources
+from workers.room import room
 from workers.simulations import Simulations
 from workers.turn import Turn
 from workers.warmup import WarmUp
@@ -41,7 +42,7 @@ def open_runner(configured: Settings, worker_id: str, stopping: Callable[[], boo
     torch.empty((), device=device)  # raises now, not in every run, where there is no such device
     # A worker that is silent in a transaction for as long as its lease, its machine gone perhaps, has lost its runs: they are set free.
     database = open_database(configured.database, idle_s=configured.lease_seconds)
-    identity = Identity(worker_id, socket.gethostname(), os.getpid(), configured.queues, device)
+    identity = Identity(worker_id, socket.gethostname(), os.getpid(), configured.queues, device, room(device, configured.memory_bytes))
     storage = open_storage(configured.storage)
     simulations = Simulations(device, configured.data_dir.expanduser(), StoredShelf(storage))
     resources = Resources(configured, database, storage, simulations, device, stopping)
@@ -98,7 +99,7 @@ class Runner:
         identity = self._heartbeat.identity
         try:
             with self._resources.database.transaction() as session:
-                return runs.claim(session, identity.id, identity.queues, self._resources.settings.lease_seconds)
+                return runs.claim(session, identity.id, identity.queues, self._resources.settings.lease_seconds, identity.room)
         except UNAVAILABLE as error:
             log.warning("the database is away, the reconciler will call again: %s", error)
             return None

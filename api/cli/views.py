@@ -114,14 +114,21 @@ def dataset(item: Dataset) -> RenderableType:
 
 def queues(items: Sequence[QueueDepth]) -> Table:
     """Queues, one a line."""
-    rows = ((item.queue, item.queued, item.running, item.waiting, item.paused, f"{item.rounds_left:,}") for item in items)
-    return table(("queue", "queued", "running", "waiting", "paused", "rounds left"), rows)
+    rows = ((item.queue, item.queued, item.too_large, item.running, item.waiting, item.paused, f"{item.rounds_left:,}") for item in items)
+    return table(("queue", "queued", "too large", "running", "waiting", "paused", "rounds left"), rows)
 
 
 def workers(items: Sequence[Worker]) -> Table:
     """Workers, one a line."""
-    rows = ((item.id, item.device, ", ".join(item.queues), item.run_id, f"{item.seen_at:{TIME}}") for item in items)
-    return table(("worker", "device", "queues", "run", "seen (UTC)"), rows)
+    rows = (
+        (item.id, item.device, _gigabytes(item.memory_bytes), ", ".join(item.queues), item.run_id, f"{item.seen_at:{TIME}}")
+        for item in items
+    )
+    return table(("worker", "device", "memory", "queues", "run", "seen (UTC)"), rows)
+
+
+def _gigabytes(size: int | None) -> str | None:
+    return None if size is None else f"{size / 1e9:,.1f} GB"
 
 
 def keys(items: Sequence[Key]) -> Table:
@@ -177,6 +184,8 @@ def _note(run: Run) -> str:
         return f"diverged in round {run.diverged_round}"
     if run.stop_reason:
         return f"stopped early: {run.stop_reason}"
+    if run.waits_for:
+        return f"{run.error}; {run.waits_for}" if run.error else run.waits_for
     again = f" (next try {run.next_try_at:{TIME}} UTC)" if run.next_try_at else ""
     return (run.error or "") + again
 

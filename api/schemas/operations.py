@@ -19,6 +19,8 @@ class QueueDepth(Answer):
     """Runs that wait at a rung of their search for what becomes of their arm."""
     paused: int
     """Runs that wait for `resume`."""
+    too_large: int
+    """Of those that wait, how many need more memory than any worker of the queue that is there; 0 while none is."""
     rounds_left: int
     """Rounds to do in the runs that wait for a worker or run."""
 
@@ -43,6 +45,8 @@ class Worker(Answer):
     """The queues it serves."""
     device: str
     """Where it computes."""
+    memory_bytes: int | None
+    """It takes no run that needs more; null where it has not said."""
     started_at: datetime
     """When it started."""
     seen_at: datetime

@@ -51,6 +51,8 @@ class Run(Answer):
     """Of a queued run: what it waits for beside its turn, as a worker of its queue or a quota of its key; null: nothing."""
     next_try_at: datetime | None
     """Of a queued run with which something went wrong: no worker takes it before; null when any may take it at once."""
+    memory_bytes: int
+    """What it is estimated to need of a worker's memory, rather too much than too little; 0 where that is not known."""
     error: str | None
     """Why it failed, or what went wrong last."""
     created_at: datetime

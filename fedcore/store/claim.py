@@ -6,6 +6,9 @@ from typing import Self
 
 from fedcore.store.tables import Document, RunRecord
 
+ANY_ROOM = (1 << 63) - 1
+"""Memory of a worker that takes whatever there is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -36,11 +39,15 @@ class Claim:
     """What carried its committed rounds out; empty before the first."""
     shortages: int = 0
     """How often memory ran out in it."""
+    memory_bytes: int = 0
+    """What it is estimated to need."""
+    room: int = ANY_ROOM
+    """What runs may need on its worker."""
     traceparent: str | None = None
     """The trace in which the experiment was submitted."""
 
     @classmethod
-    def of(cls, run: RunRecord, spec: Document, queues: Sequence[str], traceparent: str | None = None) -> Self:
+    def of(cls, run: RunRecord, spec: Document, queues: Sequence[str], traceparent: str | None = None, room: int = ANY_ROOM) -> Self:
         """The claim on a run whose row has just been made `running`."""
         assert run.worker is not None
         return cls(
@@ -60,6 +67,8 @@ class Claim:
             queues=tuple(queues),
             provenance=run.provenance,
             shortages=run.shortages,
+            memory_bytes=run.memory_bytes,
+            room=room,
             traceparent=traceparent,
         )
 

@@ -23,13 +23,16 @@ def claim(session: Session, held: Claim, arms: Collection[int], most: int, *, le
         RunRecord.queue == queue,
         backoff.over(),
         RunRecord.shortages == 0,
+        RunRecord.arm.in_(arms),
     )
-    count = _fair(session, [*waiting, RunRecord.arm.in_(arms)], queue, seen_s)
-    room = quotas.room(session, key_id)
+    # All are in memory at once, so there must be room for each beside the others, were it the largest of them.
+    largest = session.scalar(select(func.max(RunRecord.memory_bytes)).where(*waiting)) or 1
+    most = min(most, max(0, held.room - held.memory_bytes) // largest)
+    count, room = _fair(session, waiting, queue, seen_s), quotas.room(session, key_id)
     fit = min(most, count) if room is None else min(most, count, room)
-    chosen = select(RunRecord.id).where(*waiting, RunRecord.arm.in_(arms)).order_by(RunRecord.id).limit(fit)
+    chosen = select(RunRecord.id).where(*waiting).order_by(RunRecord.id).limit(fit)
     ids = session.scalars(chosen.with_for_update(skip_locked=True)).all()
-    return [runs.take(session, run_id, held.worker, held.queues, lease_s) for run_id in ids]
+    return [runs.take(session, run_id, held.worker, held.queues, lease_s, held.room) for run_id in ids]
 
 
 def _fair(session: Session, waiting: Sequence[ColumnElement[bool]], queue: str, seen_s: float) -> int:

@@ -39,7 +39,7 @@ class Filter:
     created_before: datetime | None = None
 
 
-def create(
+def create(  # noqa: PLR0913 - all that is known of a submission
     session: Session,
     spec: ExperimentSpec,
     *,
@@ -49,8 +49,11 @@ def create(
     request_hash: str | None = None,
     provenance: Mapping[str, Any] | None = None,
     traceparent: str | None = None,
+    memory_bytes: Sequence[int] = (),
 ) -> ExperimentRecord:
     """Store `spec` and queue its runs: all arms, each with all seeds; their spans become part of the trace `traceparent`.
+
+    `memory_bytes` says what a run of each arm is estimated to need; without it, any worker may take them.
 
     With an `idempotency_key` that `owner` has used before, the experiment of that time is returned instead;
     raises IdempotencyError when the request was another one, SpecificationError for uploaded data that are not there, and QuotaError
@@ -69,7 +72,7 @@ def create(
     session.execute(insert_into(ExperimentRecord), made_from | experiment)
     _add_tags(session, experiment_id, spec.tags)
     made_by = {"owner": owner, "key_id": key_id}
-    queued = _runs(spec, arms, experiment_id, at)
+    queued = _runs(spec, arms, experiment_id, at, memory_bytes or [0] * len(arms))
     session.execute(insert_into(RunRecord), [run | made_by for run in queued])
     search.begin(session, experiment_id, spec)
     quotas.hold_runs(session, key_id)
@@ -165,7 +168,7 @@ def _experiment(spec: ExperimentSpec, experiment_id: str, owner: str, moment: da
     }
 
 
-def _runs(spec: ExperimentSpec, arms: Sequence[Arm], experiment_id: str, moment: datetime) -> list[Document]:
+def _runs(spec: ExperimentSpec, arms: Sequence[Arm], experiment_id: str, moment: datetime, memory_bytes: Sequence[int]) -> list[Document]:
     points = [(arm, seed) for arm in arms for seed in spec.seeds]
     return [
         {
@@ -180,6 +183,7 @@ def _runs(spec: ExperimentSpec, arms: Sequence[Arm], experiment_id: str, moment:
             "rounds": arm.spec.rounds,
             "queue": spec.execution.queue,
             "priority": spec.execution.priority,
+            "memory_bytes": memory_bytes[arm.index],
             "queued_at": moment,
             "created_at": moment,
             "provenance": {},

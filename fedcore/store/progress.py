@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -89,6 +89,15 @@ def depths(session: Session) -> Sequence[Depth]:
     place, left = (RunRecord.queue, RunRecord.status), func.sum(RunRecord.rounds - RunRecord.done)
     query = select(*place, func.count(), left).where(RunRecord.status.not_in(ENDED)).group_by(*place).order_by(*place)
     return [Depth(*row) for row in session.execute(query)]
+
+
+def larger(session: Session, rooms: Mapping[str, int]) -> dict[str, int]:
+    """How many runs that wait need more memory than `rooms` says that there is, by queue."""
+    counts = {}
+    for queue, room in rooms.items():
+        waits = RunRecord.status == Status.QUEUED, RunRecord.queue == queue, RunRecord.memory_bytes > room
+        counts[queue] = session.scalar(select(func.count()).where(*waits)) or 0
+    return counts
 
 
 def progress(session: Session, experiment_id: str) -> Progress:

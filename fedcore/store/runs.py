@@ -15,7 +15,7 @@ from fedcore.errors import NotFoundError, StaleLeaseError
 from fedcore.report import RoundReport
 from fedcore.status import ENDED, Control, Request, Status, StopReason
 from fedcore.store import backoff, notices, search, shares, statements, tally, turn
-from fedcore.store.claim import Claim
+from fedcore.store.claim import ANY_ROOM, Claim
 from fedcore.store.clock import now
 from fedcore.store.fairness import Place
 from fedcore.store.lifecycle import APPLIED, settle
@@ -53,17 +53,17 @@ def visible(session: Session, run_ids: Sequence[str], owner: str | None) -> set[
     return set(session.scalars(query if owner is None else query.where(RunRecord.owner == owner)))
 
 
-def claim(session: Session, worker: str, queues: Sequence[str], lease_s: float) -> Claim | None:
-    """Take the best run that waits in `queues`, for `lease_s` seconds; None when none waits.
+def claim(session: Session, worker: str, queues: Sequence[str], lease_s: float, room: int = ANY_ROOM) -> Claim | None:
+    """Take the best run that waits in `queues` and needs no more memory than `room`, for `lease_s` seconds; None when none waits.
 
     Higher priority first; then the owner whose turn it is, as `fairness` says; of his experiments the one with the fewest running
     runs; then the longest waiting.
     """
-    run_id = turn.take(session, worker, queues)
-    return None if run_id is None else take(session, run_id, worker, queues, lease_s)
+    run_id = turn.take(session, worker, queues, room)
+    return None if run_id is None else take(session, run_id, worker, queues, lease_s, room)
 
 
-def take(session: Session, run_id: str, worker: str, queues: Sequence[str], lease_s: float) -> Claim:
+def take(session: Session, run_id: str, worker: str, queues: Sequence[str], lease_s: float, room: int = ANY_ROOM) -> Claim:
     """Take a run that waits, and whose row is locked."""
     values = {
         "status": Status.RUNNING,
@@ -81,7 +81,7 @@ def take(session: Session, run_id: str, worker: str, queues: Sequence[str], leas
     _begin_experiment(session, run.experiment_id)
     wanted = select(ExperimentRecord.spec, ExperimentRecord.traceparent).where(ExperimentRecord.id == run.experiment_id)
     spec, traceparent = session.execute(wanted).one()
-    return Claim.of(run, spec, queues, traceparent)
+    return Claim.of(run, spec, queues, traceparent, room)
 
 
 def commit_slice(
@@ -121,7 +121,8 @@ def commit_slice(
     shares.charge(session, claim.worker, Place(queue, owner), seconds)
     if request is not Request.NONE:
         return _CONTROL[request]
-    return Control.YIELD if turn.comes_first(session, claim.worker, claim.queues, priority, turn_over=turn_over) else Control.CONTINUE
+    first = turn.comes_first(session, claim.worker, claim.queues, priority, claim.room, turn_over=turn_over)
+    return Control.YIELD if first else Control.CONTINUE
 
 
 def committed(session: Session, claim: Claim, done: int) -> bool:
@@ -143,7 +144,8 @@ def called(session: Session, claims: Sequence[Claim]) -> bool:
     found = session.execute(wanted).all()
     if not found or any(request is not Request.NONE for request, _ in found):
         return True
-    return turn.comes_first(session, claims[0].worker, claims[0].queues, min(priority for _, priority in found), turn_over=False)
+    held, least = claims[0], min(priority for _, priority in found)
+    return turn.comes_first(session, held.worker, held.queues, least, held.room, turn_over=False)
 
 
 def hand_back(session: Session, claim: Claim) -> None:

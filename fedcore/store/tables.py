@@ -128,6 +128,8 @@ class RunRecord(Base):
     """After something went wrong: when it may be taken up again."""
     shortages: Mapped[int] = mapped_column(default=0)
     """How often memory ran out in it: it is then played by itself, fewer clients at a time."""
+    memory_bytes: Mapped[int] = mapped_column(BigInteger, default=0)
+    """What it is estimated to need; 0 where nobody has said."""
     checkpoint: Mapped[str | None] = mapped_column(Text)
     """Where the state after round `done` is stored."""
     model: Mapped[str | None] = mapped_column(Text)
@@ -243,6 +245,8 @@ class WorkerRecord(Base):
     device: Mapped[str]
     run_id: Mapped[str | None] = mapped_column(String(40))
     """The run it holds, of several the first."""
+    memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    """What a run on it may need."""
     started_at: Mapped[datetime]
     seen_at: Mapped[datetime]
 

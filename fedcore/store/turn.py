@@ -12,11 +12,12 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from sqlalchemy import CTE, ColumnElement, ScalarSelect, Select, String, bindparam, func, select
+from sqlalchemy import CTE, BigInteger, ColumnElement, ScalarSelect, Select, String, bindparam, func, select
 from sqlalchemy.orm import Session, aliased
 
 from fedcore.status import Status
 from fedcore.store import backoff, fairness, quotas, shares
+from fedcore.store.claim import ANY_ROOM
 from fedcore.store.fairness import Books, Flow, Place
 from fedcore.store.tables import RunRecord
 
@@ -44,16 +45,19 @@ class _Waiting(NamedTuple):
     queued_at: datetime
 
 
-def take(session: Session, worker: str, queues: Sequence[str]) -> str | None:
-    """Choose a run that waits in `queues` and lock it, noting the turn; runs that others are just taking are passed over."""
-    waiting, busy = flows(session, queues), running(session)
+def take(session: Session, worker: str, queues: Sequence[str], room: int) -> str | None:
+    """Choose a run that waits in `queues` and lock it, noting the turn; runs that others are just taking are passed over.
+
+    So are those that need more memory than `room`.
+    """
+    waiting, busy = flows(session, queues, room), running(session)
     accounts, clocks, turns = shares.read(session, worker, queues)
     serving = Counter(place for place, _ in {(run.place, run.worker) for run in busy})
     books = Books(accounts, clocks, serving, turns)
     waiting = _within_quotas(session, waiting, busy)
     while (choice := fairness.choose(waiting, books)) is not None:
         full = quotas.room(session, choice.flow.key_id) == 0
-        run_id = None if full else _locked(session, choice.flow, Counter(run.experiment_id for run in busy))
+        run_id = None if full else _locked(session, choice.flow, Counter(run.experiment_id for run in busy), room)
         if run_id is not None:
             shares.note(session, worker, choice)
             return run_id
@@ -61,20 +65,20 @@ def take(session: Session, worker: str, queues: Sequence[str]) -> str | None:
     return None
 
 
-def comes_first(session: Session, worker: str, queues: Sequence[str], priority: int, *, turn_over: bool) -> bool:
+def comes_first(session: Session, worker: str, queues: Sequence[str], priority: int, room: int, *, turn_over: bool) -> bool:
     """Whether a run waits in `queues` that comes before one of this priority that `worker` plays.
 
-    At the end of its turn one of the same priority does.
+    At the end of its turn one of the same priority does. What needs more memory than `room` does not.
     """
     least = priority if turn_over else priority + 1
-    waiting = [flow for flow in flows(session, queues) if flow.priority >= least]
+    waiting = [flow for flow in flows(session, queues, room) if flow.priority >= least]
     # As it will be once the worker has let go of what it has.
     return bool(waiting and _within_quotas(session, waiting, [run for run in running(session) if run.worker != worker]))
 
 
-def flows(session: Session, queues: Sequence[str]) -> list[Flow]:
+def flows(session: Session, queues: Sequence[str], room: int = ANY_ROOM) -> list[Flow]:
     """What waits in `queues`: for each owner and key, of the highest priority and the oldest experiment, the run that waits longest."""
-    found = _waiting(session, _best(tuple(queues)))
+    found = _waiting(session, _best(tuple(queues)), {"room": room})
     return [Flow(Place(run.queue, run.owner), run.key_id, run.priority, run.queued_at, run.id) for run in found]
 
 
@@ -127,9 +131,9 @@ def _next() -> Select[Any]:
     return query.with_for_update(skip_locked=True)
 
 
-def _locked(session: Session, flow: Flow, under_way: Counter[str]) -> str | None:
+def _locked(session: Session, flow: Flow, under_way: Counter[str], room: int) -> str | None:
     """The run of a flow to take, locked: of the experiment with the fewest running, the one that waits longest."""
-    named = {**flow.place._asdict(), "key_id": flow.key_id, "priority": flow.priority}
+    named = {**flow.place._asdict(), "key_id": flow.key_id, "priority": flow.priority, "room": room}
     oldest = _waiting(session, _by_experiment(), named)
     for run in sorted(oldest, key=lambda run: (under_way[run.experiment_id], run.queued_at, run.id)):
         run_id: str | None = session.scalar(_next(), {**named, "experiment_id": run.experiment_id})
@@ -175,4 +179,5 @@ def _alike(run: type[RunRecord]) -> tuple[ColumnElement[bool], ...]:
 
 def _waits(run: type[RunRecord], queue: str | ColumnElement[str]) -> tuple[ColumnElement[bool], ...]:
     """What holds for a run that may be taken from `queue`."""
-    return run.status == Status.QUEUED, run.queue == queue, backoff.over(run)
+    fits = run.memory_bytes <= bindparam("room", type_=BigInteger)
+    return run.status == Status.QUEUED, run.queue == queue, backoff.over(run), fits

@@ -1,6 +1,6 @@
 """Why runs wait, where it is not just for their turn."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -9,22 +9,37 @@ from fedcore.status import Status
 from fedcore.store import quotas, workers
 from fedcore.store.tables import RunRecord
 
+GIGABYTE = 1e9
+
 
 def reasons(session: Session, runs: Iterable[RunRecord], seen_s: float) -> dict[str, str]:
     """Why some of these runs, by id, cannot be taken up now; workers are those seen in the last `seen_s` seconds."""
     queued = [run for run in runs if run.status is Status.QUEUED]
     if not queued:
         return {}
-    idle = {queue: f"no worker serves the queue {queue!r} at present" for queue in unserved(session, {run.queue for run in queued}, seen_s)}
+    rooms = workers.rooms(session, seen_s)
     full = _full(session, {run.key_id for run in queued if run.key_id})
-    found = {run.id: [text for text in (idle.get(run.queue), full.get(run.key_id)) if text] for run in queued}
+    found = {run.id: [text for text in (_homeless(run, rooms), full.get(run.key_id)) if text] for run in queued}
     return {run_id: "; ".join(texts) for run_id, texts in found.items() if texts}
 
 
 def unserved(session: Session, queues: Collection[str], seen_s: float) -> list[str]:
     """Those of the queues, in order, that no worker serves."""
-    served = {queue for worker in workers.alive(session, seen_s) for queue in worker.queues}
-    return sorted(set(queues) - served)
+    return sorted(set(queues) - set(workers.rooms(session, seen_s)))
+
+
+def _homeless(run: RunRecord, rooms: Mapping[str, int]) -> str | None:
+    """Why no worker can take a run, given what one of each queue may need."""
+    room = rooms.get(run.queue)
+    if room is None:
+        return f"no worker serves the queue {run.queue!r} at present"
+    if run.memory_bytes <= room:
+        return None
+    needed, most = run.memory_bytes / GIGABYTE, room / GIGABYTE
+    return (
+        f"needs about {needed:.1f} GB of memory, and no worker of the queue {run.queue!r} has more than {most:.1f} GB: start one "
+        "that has, or submit it with fewer clients in a round or a smaller model"
+    )
 
 
 def _full(session: Session, key_ids: Collection[str]) -> dict[str, str]:

@@ -7,14 +7,26 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from fedcore.store import shares, tally
+from fedcore.store.claim import ANY_ROOM
 from fedcore.store.clock import now
 from fedcore.store.tables import WorkerRecord
 
 
-def seen(session: Session, worker_id: str, *, host: str, pid: int, queues: Sequence[str], device: str, run_id: str | None) -> None:
-    """A worker says that it is there, and which run it holds."""
+def seen(
+    session: Session,
+    worker_id: str,
+    *,
+    host: str,
+    pid: int,
+    queues: Sequence[str],
+    device: str,
+    run_id: str | None,
+    memory_bytes: int | None = None,
+) -> None:
+    """A worker says that it is there, which run it holds, and what a run on it may need."""
     dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
-    present = {"host": host, "pid": pid, "queues": list(queues), "device": device, "run_id": run_id, "seen_at": now()}
+    present = {"host": host, "pid": pid, "queues": list(queues), "device": device, "run_id": run_id, "memory_bytes": memory_bytes}
+    present |= {"seen_at": now()}
     first = dialect.insert(WorkerRecord).values(id=worker_id, started_at=now(), **present)
     session.execute(first.on_conflict_do_update(index_elements=[WorkerRecord.id], set_=present))
 
@@ -29,6 +41,15 @@ def gone(session: Session, worker_id: str) -> None:
 def alive(session: Session, within_s: float) -> Sequence[WorkerRecord]:
     """The workers that were seen in the last `within_s` seconds, by id."""
     return session.scalars(select(WorkerRecord).where(WorkerRecord.seen_at > now(-within_s)).order_by(WorkerRecord.id)).all()
+
+
+def rooms(session: Session, within_s: float) -> dict[str, int]:
+    """What a run of each queue may need at most, of the workers that were seen in the last `within_s` seconds."""
+    found: dict[str, int] = {}
+    for worker in alive(session, within_s):
+        for queue in worker.queues:
+            found[queue] = max(ANY_ROOM if worker.memory_bytes is None else worker.memory_bytes, found.get(queue, 0))
+    return found
 
 
 def forget(session: Session, older_than_s: float) -> int:

@@ -1,11 +1,13 @@
 """What a dry run foretells against what a run then does."""
 
+from pathlib import Path
+
 import pytest
 
-from api.estimates import plan
+from api.estimates import memory_needed, plan
 from api.schemas import ArmPlan
 from fedcore.experiment import Simulation
-from tests.documents import COMPRESSORS, QUADRATIC, SYNTHETIC, Document, specification
+from tests.documents import COMPRESSORS, QUADRATIC, SYNTHETIC, Document, merged, specification
 
 DIGITS: Document = {
     "name": "digits",
@@ -131,3 +133,47 @@ def test_sizes_of_their_own_are_what_steps_are_foretold_by() -> None:
     changes: Document = {"problem": {"partition": partition}, "local": {"epochs": 1, "batch_size": 1}}
     foretold, done = _foretold(DIGITS, changes), _done(DIGITS, changes)
     assert foretold.local_steps == pytest.approx(done["local_steps"], rel=0.1)
+
+
+WIDE: Document = {
+    "problem": {"partition": {"clients": 40}, "model": {"hidden": [2_000]}},
+    "local": {"epochs": 1},
+    "participation": {"clients_per_round": 20},
+    "rounds": 2,
+    "evaluation": {"every": 1},
+    "execution": {"precision": "float32"},
+}
+"""Models of 0.6 MB, twenty at a time."""
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"algorithm": {"kind": "scaffold"}, "execution": {"engine": "vectorised"}},
+        {"compression": {"uplink": {"kind": "top_k", "ratio": 0.01, "error_feedback": True}}},
+        {"algorithm": {"kind": "fedmgda"}},
+    ],
+)
+def test_no_run_takes_more_memory_than_was_foretold(changes: Document) -> None:
+    document = merged(DIGITS, WIDE)
+    (foretold,) = memory_needed(specification(document, **changes))
+    Simulation(specification(DIGITS), seed=0).advance()  # what the libraries take they take once
+    before = _peak_bytes(reset=True)
+    simulation = Simulation(specification(document, **changes), seed=0)
+    while not simulation.finished:
+        simulation.advance()
+    simulation.checkpoint()
+    assert _peak_bytes() - before <= foretold
+
+
+def test_every_arm_is_foretold_its_own_need() -> None:
+    small, large = memory_needed(specification(DIGITS, sweep={"participation.clients_per_round": [1, 20]}))
+    assert small < large
+
+
+def _peak_bytes(*, reset: bool = False) -> int:
+    """The most memory this process has had in all, since the last reset."""
+    if reset:
+        Path("/proc/self/clear_refs").write_text("5")
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) << 10

@@ -16,11 +16,12 @@ from fedcore.engine.compiled import compiled
 from fedcore.engine.engines import ENGINES
 from fedcore.experiment import Simulation
 from fedcore.shortage import THRIFT
-from fedcore.store import Status, recovery, runs
+from fedcore.store import Status, experiments, recovery, runs
 from fedcore.store.tables import RunRecord
 from tests.documents import merged
 from tests.workers.site import EXPERIMENT, Site, assert_undisturbed, undisturbed
 from workers.predecessor import Predecessor
+from workers.room import host_bytes, room
 
 SHORT = merged(EXPERIMENT, {"rounds": 6})
 GREEDY = {
@@ -177,6 +178,26 @@ def test_only_a_child_that_died_while_the_system_ended_processes_is_buried(monke
     counted["kills"] = 7
     predecessor.end()
     assert follow("fifth") is None, "the one before ended of its own accord"
+
+
+def test_a_worker_takes_no_run_that_needs_more_than_it_has(embedded: Site) -> None:
+    with embedded.database.transaction() as session:
+        made = experiments.create(session, ExperimentSpec.model_validate(SHORT), memory_bytes=[1 << 30])
+    work(embedded.with_settings(memory_bytes=(1 << 30) - 1))
+    assert (embedded.run(made.id).status, embedded.run(made.id).fence) == (Status.QUEUED, 0)
+    work(embedded.with_settings(memory_bytes=1 << 30))
+    assert_undisturbed(embedded, embedded.run(made.id))
+
+
+def test_a_worker_has_what_its_machine_or_container_has_and_no_more(tmp_path: Path) -> None:
+    machine, group, unlimited = tmp_path / "meminfo", tmp_path / "memory.max", tmp_path / "max"
+    machine.write_text("MemTotal:       16384 kB\nMemFree:        1000 kB\n")
+    group.write_text("1048576\n")
+    unlimited.write_text("max\n")
+    assert host_bytes(machine, [unlimited, tmp_path / "none"]) == 16384 << 10
+    assert host_bytes(machine, [unlimited, group]) == 1 << 20
+    assert room("cpu", 7) == 7
+    assert 0 < room("cpu") < host_bytes()
 
 
 def _alone(document: Any) -> list[float | None]:
