@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test check gpu bench bench-peers clean
+.PHONY: help install demo up test check audit gpu bench bench-peers clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -28,6 +28,9 @@ check: $(INSTALLED) ## Format, lint, types, import contracts
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+audit: $(INSTALLED) ## Look up known vulnerabilities of the pinned dependencies, where there is a network
+	@$(BIN)/python -m deploy.audit
 
 bench: $(INSTALLED) ## Measure the figures of README.md and docs/performance.md
 	@$(BIN)/python -m bench $(ARGS)
