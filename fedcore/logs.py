@@ -10,8 +10,9 @@ import sys
 from typing import Any, TextIO
 
 import structlog
-from structlog.typing import Processor, WrappedLogger
+from structlog.typing import EventDict, Processor, WrappedLogger
 
+from fedcore import tracing
 from fedcore.settings import Settings
 
 QUIET = ("alembic", "celery.app.trace", "celery.worker.strategy", "httpx", "uvicorn.access")
@@ -34,6 +35,7 @@ def configure(settings: Settings, process: str, **facts: str) -> None:
     """Make this process log to its standard error, each line with the name of the process and `facts`; may be called again."""
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
+        _with_trace,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
@@ -85,6 +87,11 @@ def _renderers(settings: Settings) -> list[Processor]:
     # Not the renderer's own choice of traceback, which shows the values of variables.
     plain = structlog.dev.plain_traceback
     return [structlog.dev.ConsoleRenderer(colors=terminal, timestamp_key="time", exception_formatter=plain)]
+
+
+def _with_trace(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """By these a line is found from the trace it belongs to, and the trace from a line."""
+    return {**event, **tracing.ids()}
 
 
 def _without_secrets(_logger: WrappedLogger, _method: str, line: Any) -> Any:

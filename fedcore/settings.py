@@ -76,6 +76,8 @@ class Settings(BaseSettings):
     """Numbers that each of its samples may have."""
     upload_dir: Path | None = None
     """Where uploads wait on disk while they are checked; absent, the system's folder for temporary files."""
+    audit_retention_days: Seconds | None = None
+    """Entries of the audit log older than this are removed; absent: none is."""
     log_format: Literal["auto", "json", "text"] = "auto"
     """How processes log: `json`, an object a line; `text`, for people; `auto` takes `text` on a terminal and `json` elsewhere."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"

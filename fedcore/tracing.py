@@ -60,6 +60,14 @@ def traceparent() -> str | None:
     return carrier.get(_PARENT)
 
 
+def ids() -> dict[str, str]:
+    """The present trace and span, by the names that log lines have for them; empty where there is none."""
+    context = trace.get_current_span().get_span_context()
+    if not context.is_valid:
+        return {}
+    return {"trace_id": trace.format_trace_id(context.trace_id), "span_id": trace.format_span_id(context.span_id)}
+
+
 def _tracer() -> trace.Tracer:
     # Asked for each time: whoever has one from before the configuration has one that does nothing.
     return trace.get_tracer("fedq")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import structlog
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
 from structlog.contextvars import bound_contextvars
 
 from fedcore.logs import configure
@@ -52,6 +53,19 @@ def test_a_disk_that_is_full_costs_lines_and_nothing_else(monkeypatch: pytest.Mo
 
 def _lines(capsys: pytest.CaptureFixture[str]) -> list[Document]:
     return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+
+
+def test_lines_name_the_trace_and_the_span_in_which_they_are_written(capsys: pytest.CaptureFixture[str]) -> None:
+    _configure()
+    here = SpanContext(trace_id=0xABC << 100, span_id=0xDEF, is_remote=False, trace_flags=TraceFlags(1))
+    logging.getLogger("some.library").warning("before")
+    with use_span(NonRecordingSpan(here)):
+        logging.getLogger("some.library").warning("within")
+        structlog.stdlib.get_logger("fedq").warning("within")
+    before, *within = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert {"trace_id", "span_id"}.isdisjoint(before)
+    # As W3C Trace Context writes them: 32 and 16 hexadecimal digits.
+    assert {(line["trace_id"], line["span_id"]) for line in within} == {(f"{0xABC:07x}" + 25 * "0", "0000000000000def")}
 
 
 def test_lines_of_libraries_and_of_our_own_carry_the_same_context(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ import structlog
 
 from fedcore.logs import configure
 from fedcore.settings import Settings, settings
-from fedcore.store import UNAVAILABLE, Database, open_database, recovery, workers
+from fedcore.store import UNAVAILABLE, Database, audit, open_database, recovery, workers
 from workers.app import wake
 from workers.sender import sending
 
@@ -47,12 +47,17 @@ def watch(database: Database, configured: Settings, ended: threading.Event) -> N
 
 
 def reconcile(database: Database, configured: Settings) -> None:
-    """Take runs from workers that are gone, and nudge a worker of every queue in which a run waits unannounced."""
+    """Take runs from workers that are gone, nudge a worker of every queue in which a run waits unannounced, and let old entries go."""
     lost, queues = look(database, configured)
     if lost:
         log.warning("runs had lost their workers", run_ids=list(lost))
     for queue in queues:
         wake(queue, configured.broker)
+    if configured.audit_retention_days is not None:
+        with database.transaction() as session:
+            removed = audit.prune(session, configured.audit_retention_days * 86_400)
+        if removed:
+            log.info("old entries of the audit log were removed", entries=removed)
 
 
 def look(database: Database, configured: Settings) -> tuple[Sequence[str], Sequence[str]]:

@@ -1,12 +1,13 @@
-"""The audit log: who changed what, or tried to; it is only ever added to."""
+"""The audit log: who changed what, or tried to; it is added to, and what is old leaves it where the operator says so."""
 
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 
-from sqlalchemy import select
+from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from fedcore.store.clock import moment
-from fedcore.store.identifier import identifiers
+from fedcore.store.identifier import floor, identifiers
 from fedcore.store.paging import Page, newest
 from fedcore.store.statements import insert_into
 from fedcore.store.tables import AuditRecord
@@ -37,6 +38,17 @@ def record(session: Session, deed: Deed) -> None:
     at = moment(session)
     (audit_id,) = identifiers("aud", at, 1)
     session.execute(insert_into(AuditRecord), {"id": audit_id, "at": at, **asdict(deed)})
+
+
+def prune(session: Session, older_than_s: float, limit: int = 1_000) -> int:
+    """Remove the oldest `limit` entries, at most, of those older than `older_than_s` seconds; returns how many."""
+    first_kept = floor("aud", moment(session) - timedelta(seconds=older_than_s))
+    old = select(AuditRecord.id).where(AuditRecord.id < first_kept).order_by(AuditRecord.id).limit(limit)
+    # Several reconcilers may do so at once: what another is just removing is left to it.
+    ids = session.scalars(old.with_for_update(skip_locked=True)).all()
+    if ids:
+        session.execute(delete(AuditRecord).where(AuditRecord.id.in_(ids)))
+    return len(ids)
 
 
 def page(

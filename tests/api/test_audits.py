@@ -1,6 +1,7 @@
 """The audit log: every change leaves an entry with who, what and whence; every refused attempt does; reading leaves none."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,11 +14,12 @@ from fedcore.settings import Settings
 from fedcore.store import Database, audit
 from tests.api.histories import TINY, submit
 from tests.documents import Document
-from tests.store.acts import read
+from tests.store.acts import read, write
 from tests.store.test_datasets import keep
 from tests.support.access import bearer, key_for
 from tests.support.asgi import calling
 from tests.uploads.files import arrays, npz
+from workers.reconciler import reconcile
 
 DOCUMENT = create_app(Settings(_env_file=None)).openapi()
 MUTATIONS = {f"{method.upper()} {path}" for path, operations in DOCUMENT["paths"].items() for method in operations if method != "get"}
@@ -116,3 +118,19 @@ def test_a_change_that_cannot_be_noted_is_not_made(http: httpx.Client, rows: Dat
         session.execute(text("ALTER TABLE audit RENAME TO elsewhere"))
     assert http.post("/v1/experiments", json=TINY).status_code == 503
     assert http.get("/v1/experiments").json()["items"] == []
+
+
+def test_entries_are_kept_for_ever_or_as_long_as_the_operator_says(database: Database, tmp_path: Path) -> None:
+    """By the reconciler, so many at a time."""
+    deed = audit.Deed("POST /v1/keys", "", 201, "ann", "", "127.0.0.1")
+    for _ in range(3):
+        write(database, audit.record, deed)
+    made = [entry.id for entry in read(database, audit.page).items]
+    for_ever = Settings(_env_file=None, home=tmp_path, broker_url=f"filesystem://{tmp_path}")
+    reconcile(database, for_ever)
+    reconcile(database, for_ever.model_copy(update={"audit_retention_days": 1.0}))
+    assert [entry.id for entry in read(database, audit.page).items] == made
+    assert write(database, audit.prune, -1.0, 2) == 2
+    assert [entry.id for entry in read(database, audit.page).items] == made[:1]
+    reconcile(database, for_ever.model_copy(update={"audit_retention_days": -1.0}))
+    assert read(database, audit.page).items == []
