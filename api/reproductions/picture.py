@@ -1,89 +1,119 @@
-"""A sheet's figure: a column for each panel, a row for each metric and facet, a line for each arm."""
+"""A sheet's figure: a column for each panel and swept value, a row for each metric and swept value, in each of them a line for each arm."""
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from api.client import Results
 from api.figures import STYLE, Format, drawing, line, plain, strokes
 from api.reproductions import Part, Reproduction
 from api.schemas import ArmResult
 from fedcore.presets.sheet import Drawing
+from fedcore.spec.sweep import label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-WIDTH_IN, HEIGHT_IN = 4.0, 3.0
-"""Of one field of the grid."""
+WIDTH_IN, HEIGHT_IN, LEGEND_IN = 4.0, 3.0, 0.6
+"""Of one field of the grid, and of the legend below it."""
+LEGEND_COLUMNS = 4
+
+
+class Facet(NamedTuple):
+    """The arms that one row or column shows: all, or those with one value of a swept path."""
+
+    path: str | None = None
+    value: Any = None
+
+    @property
+    def label(self) -> str:
+        """What the names of its arms say of it; empty where it shows all."""
+        return label(self.path, self.value) if self.path else ""
+
+    def shows(self, arm: ArmResult) -> bool:
+        """Whether `arm` belongs to it."""
+        return self.path is None or arm.settings.get(self.path) == self.value
 
 
 class Row(NamedTuple):
     """What one row of the grid shows."""
 
     metric: str
-    facet: str | None
-    """The value of the swept path, as JSON; None where the figure has no facets."""
+    facet: Facet
+
+
+class Column(NamedTuple):
+    """What one column of the grid shows."""
+
+    part: Part
+    facet: Facet
+
+    @property
+    def title(self) -> str:
+        """What stands above it."""
+        return ", ".join(filter(None, (self.part.title if self.part.preset.panel or not self.facet.path else "", self.facet.label)))
 
 
 def draw(reproduction: Reproduction, form: Format) -> bytes:
     """The picture of a sheet that has a figure; equal results make equal bytes of SVG."""
     layout = reproduction.sheet.figure
     assert layout is not None
-    rows = list(_rows(layout, [part.results for part in reproduction.parts]))
+    rows, columns = _grid(layout, reproduction.parts)
     with drawing:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
 
         with rc_context(dict(STYLE)):
-            size = WIDTH_IN * len(reproduction.parts), HEIGHT_IN * len(rows) + 0.6
-            figure = Figure(figsize=size, layout="constrained")
-            grid = figure.subplots(len(rows), len(reproduction.parts), squeeze=False)
-            styles: dict[str, tuple[str, str]] = {}
-            for (row, column), axes in zip(product(range(len(rows)), range(len(reproduction.parts))), grid.flat, strict=True):
-                _fill(axes, reproduction.parts[column], rows[row], layout, styles, first=column == 0, top=row == 0)
+            figure = Figure(figsize=(WIDTH_IN * len(columns), HEIGHT_IN * len(rows) + LEGEND_IN), layout="constrained")
+            grid = figure.subplots(len(rows), len(columns), squeeze=False)
+            styles = _styles(reproduction.parts, layout)
+            for axes, (row, column) in zip(grid.flat, product(rows, columns), strict=True):
+                _fill(axes, row, column, layout, styles)
+            for axes, column in zip(grid[0], columns, strict=True):
+                axes.set_title(plain(column.title), wrap=True)
+            for axes, row in zip(grid[:, 0], rows, strict=True):
+                axes.set_ylabel(plain("\n".join(filter(None, (row.metric.replace("_", " "), row.facet.label)))))
             handles = {text: handle for axes in grid.flat for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)}
-            figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(len(handles), 4), frameon=False)
+            figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=LEGEND_COLUMNS, frameon=False)
             picture = BytesIO()
             figure.savefig(picture, format=form, dpi=150, metadata={"Date": None} if form == "svg" else None)
             return picture.getvalue()
 
 
-def _rows(layout: Drawing, all_results: list[Results]) -> Iterator[Row]:
-    facets: list[str | None] = [None]
-    if layout.facet is not None:
-        values = (arm.settings.get(layout.facet) for results in all_results for arm in results.arms)
-        facets = list(dict.fromkeys(json.dumps(value) for value in values))
-    for metric, facet in product(layout.metrics, facets):
-        yield Row(metric, facet)
+def _grid(layout: Drawing, parts: Sequence[Part]) -> tuple[list[Row], list[Column]]:
+    arms = [arm for part in parts for arm in part.results.arms]
+    rows = [Row(metric, facet) for metric, facet in product(layout.metrics, _facets(layout.rows, arms))]
+    return rows, [Column(part, facet) for part in parts for facet in _facets(layout.columns, part.results.arms)]
 
 
-def _fill(axes: "Axes", part: Part, row: Row, layout: Drawing, styles: dict[str, tuple[str, str]], *, first: bool, top: bool) -> None:
-    for arm in part.results.arms:
+def _facets(path: str | None, arms: Iterable[ArmResult]) -> Iterator[Facet]:
+    if path is None:
+        yield Facet()
+        return
+    seen: list[Any] = []
+    for value in (arm.settings[path] for arm in arms if path in arm.settings):
+        if value not in seen:
+            seen.append(value)
+            yield Facet(path, value)
+
+
+def _styles(parts: Sequence[Part], layout: Drawing) -> dict[str, tuple[str, str]]:
+    """One colour and dash for lines of the same name everywhere."""
+    names = dict.fromkeys(_name(arm, layout) for part in parts for arm in part.results.arms)
+    return dict(zip(names, islice(strokes(), len(names)), strict=True))
+
+
+def _fill(axes: "Axes", row: Row, column: Column, layout: Drawing, styles: dict[str, tuple[str, str]]) -> None:
+    for arm in column.part.results.arms:
         curve = arm.curves.get(row.metric)
-        if curve is None or (row.facet is not None and json.dumps(arm.settings.get(layout.facet or "")) != row.facet):
-            continue
-        name = label(arm, layout.facet)
-        if name not in styles:
-            styles[name] = next(islice(strokes(), len(styles), None))
-        line(axes, curve, curve.rounds, name, *styles[name])
+        if curve is not None and row.facet.shows(arm) and column.facet.shows(arm):
+            name = _name(arm, layout)
+            line(axes, curve, curve.rounds, name, *styles[name])
     axes.set_yscale(layout.scale)
     axes.set_xlabel("round")
-    if top:
-        axes.set_title(plain(part.title), wrap=True)
-    if first:
-        facet = "" if row.facet is None else f"\n{(layout.facet or '').rpartition('.')[2]} = {row.facet}"
-        axes.set_ylabel(row.metric.replace("_", " ") + facet)
 
 
-def label(arm: ArmResult, facet: str | None) -> str:
-    """The name of an arm without what its row says."""
-    if facet is None or facet not in arm.settings:
-        return arm.name
-    own = f"{facet.rpartition('.')[2]}={_show(arm.settings[facet])}"
-    return ", ".join(part for part in arm.name.split(", ") if part != own) or arm.name
-
-
-def _show(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+def _name(arm: ArmResult, layout: Drawing) -> str:
+    """The name of an arm without what its row and column say."""
+    said = {label(path, arm.settings[path]) for path in (layout.rows, layout.columns) if path and path in arm.settings}
+    return ", ".join(part for part in arm.name.split(", ") if part not in said) or arm.name

@@ -59,14 +59,16 @@ class Published(Block):
 
 
 class Drawing(Block):
-    """How the figure is drawn: a column for each panel, a row for each metric and facet, a line for each arm."""
+    """How the figure is drawn: a grid of axes, in each of them a line for each arm."""
 
     metrics: Annotated[tuple[str, ...], Field(min_length=1)]
     """What is drawn, a row of its own each."""
-    facet: str | None = None
-    """The swept path whose values have rows of their own; absent, there is one row a metric."""
+    rows: str | None = None
+    """The swept path whose values have rows of their own."""
+    columns: str | None = None
+    """The swept path whose values have columns of their own, beside those of the panels."""
     scale: Literal["linear", "log"] = "linear"
-    """Of the vertical axis."""
+    """Of the vertical axes."""
 
 
 class Sheet(Block):

@@ -131,10 +131,12 @@ def _assign(document: Document, path: str, value: Any) -> None:
 
 
 def _name(settings: Document) -> str:
-    return ", ".join(_label(path.rsplit(".", 1)[-1], value) for path, value in settings.items())
+    return ", ".join(label(path, value) for path, value in settings.items())
 
 
-def _label(leaf: str, value: Any) -> str:
+def label(path: str, value: Any) -> str:
+    """What the name of an arm says of a swept path and its value: `mu=0.1`, `fedprox mu=0.1`."""
+    leaf = path.rpartition(".")[2]
     if leaf == "kind":
         return str(value)
     if isinstance(value, dict) and "kind" in value:
