@@ -43,7 +43,7 @@ def read_claims(principal: Reader, experiment_id: ExperimentId, database: Store)
         preset_version=preset.version,
         departures=list(preset.departures),
         changed=bool(experiment.provenance.get("overrides")),
-        claims=[_claim(judge(claim, rows)) for claim in claims],
+        claims=[_claim(judge(claim, rows), preset.name) for claim in claims],
         published=[_published(table, rows) for table in published],
     )
 
@@ -83,9 +83,15 @@ def _trajectory(rounds: Sequence[int], values: Sequence[float | None], *, diverg
     return Trajectory([round for round, _ in known], [value for _, value in known], diverged)
 
 
-def _claim(verdict: Verdict) -> ClaimResult:
-    comparisons = [_comparison(sides) for sides in verdict.sides]
-    return ClaimResult(says=verdict.claim.says, source=verdict.claim.source, holds=verdict.holds, comparisons=comparisons)
+def _claim(verdict: Verdict, preset: str) -> ClaimResult:
+    claim = verdict.claim
+    return ClaimResult(
+        says=claim.says,
+        source=claim.source,
+        holds=verdict.holds,
+        comparisons=[_comparison(sides) for sides in verdict.sides],
+        known_to_fail=claim.because if preset in claim.fails_in else None,
+    )
 
 
 def _comparison(sides: Sides) -> ComparisonResult:

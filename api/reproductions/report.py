@@ -51,7 +51,8 @@ def _claim(claim: ClaimResult) -> str:
         f" ({side.seeds_holding} of {side.seeds} seeds)"
         for side in claim.comparisons
     )
-    return f"| {claim.says} ({claim.source}) | {VERDICTS[claim.holds]} | {sides} |"
+    known = f"<br>Known: {claim.known_to_fail}" if claim.known_to_fail and not claim.holds else ""
+    return f"| {claim.says} ({claim.source}) | {VERDICTS[claim.holds]} | {sides}{known} |"
 
 
 def _table(table: PublishedTable) -> Iterator[str]:

@@ -32,6 +32,8 @@ class ClaimResult(Answer):
     """Whether all of its comparisons hold; null while an arm of it has no results."""
     comparisons: list[ComparisonResult]
     """What it rests on."""
+    known_to_fail: str | None
+    """Where it did not come out when the preset was made, why, as far as that was found out; else null."""
 
 
 class PublishedRow(Answer):

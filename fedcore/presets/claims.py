@@ -61,6 +61,16 @@ class Claim(Block):
     """All of them must hold."""
     small: bool = True
     """Whether it is to hold in the small form too."""
+    fails_in: tuple[str, ...] = ()
+    """The presets in which it did not come out here."""
+    because: str | None = None
+    """Why, as far as it was found out."""
+
+    @model_validator(mode="after")
+    def _is_explained(self) -> Self:
+        if bool(self.fails_in) != (self.because is not None):
+            raise ValueError("`because` goes with `fails_in`: say why it does not come out")
+        return self
 
 
 class Sides(NamedTuple):

@@ -76,7 +76,7 @@ def _choices(key: str, values: list[Any]) -> Iterator[Choice]:
 
 def _joint(value: Any, pointer: str) -> Document:
     settings = {path: item for path, item in value.items() if path != "name"} if isinstance(value, dict) else {}
-    if not settings:
+    if not (settings or (isinstance(value, dict) and "name" in value)):
         raise SpecificationError(
             pointer, "each of `arms` maps dotted paths to the values they take together, as in {algorithm: ..., local.lr: 0.1}"
         )

@@ -44,6 +44,7 @@ def test_claims_name_panels_that_there_are(sheet_name: str) -> None:
     sheet = presets.sheet(sheet_name)
     assert {panel for claim in sheet.claims for panel in claim.panels} <= sheet.parts.keys()
     assert {table.panel or "" for table in sheet.published} <= sheet.parts.keys()
+    assert {preset for claim in sheet.claims for preset in claim.fails_in} <= {sheet_name + variant.suffix for variant in variants(sheet)}
 
 
 def test_a_small_form_says_what_it_leaves_out_and_does_less_work(sheet_name: str) -> None:

@@ -83,7 +83,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a seed twice": ({"seeds": [1, 1]}, "/seeds", "once"),
     "too many runs": ({"sweep": {"local.lr": [0.1] * 10_001}}, "/sweep", "10000"),
     "a sweep over what is not computed": ({"sweep": {"seeds": [[1], [2]]}}, "/sweep/seeds", "only what a run computes"),
-    "arms that set nothing": ({"sweep": {"arms": [{"name": "nothing"}]}}, "/sweep/arms/0", "maps dotted paths"),
+    "arms that set nothing": ({"sweep": {"arms": [{}]}}, "/sweep/arms/0", "maps dotted paths"),
     "an arm with a number for a name": ({"sweep": {"arms": [{"name": 1, "local.lr": 0.1}]}}, "/sweep/arms/0/name", "1 to 200"),
     "a path in two places": ({"sweep": {"local.lr": [0.1], "arms": [{"local.lr": 0.2}]}}, "/sweep/local.lr", "one place"),
     "seeds in an arm": ({"sweep": {"arms": [{"seeds": [1]}]}}, "/sweep/seeds", "only what a run computes"),
@@ -177,6 +177,7 @@ def test_arms_set_several_paths_together_and_multiply_with_the_rest() -> None:
     fedavg = {"name": "FedAvg", "algorithm": {"kind": "fedavg"}, "local.lr": 0.1}
     fedprox = {"algorithm": {"kind": "fedprox", "mu": 1}, "local.lr": 0.2}
     arms = specification(SYNTHETIC, sweep={"rounds": [3, 5], "arms": [fedavg, fedprox]}).arms()
+    assert [arm.name for arm in specification(SYNTHETIC, sweep={"arms": [{"name": "as it is"}]}).arms()] == ["as it is"]
     names = ["rounds=3, FedAvg", "rounds=3, fedprox mu=1, lr=0.2", "rounds=5, FedAvg", "rounds=5, fedprox mu=1, lr=0.2"]
     assert [arm.name for arm in arms] == names
     assert [(arm.spec.rounds, arm.spec.algorithm.kind, arm.spec.local.rate) for arm in arms] == [
