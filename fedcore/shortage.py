@@ -4,8 +4,6 @@ import gc
 from collections.abc import Iterable
 from pathlib import Path
 
-import torch
-
 THRIFT = 4
 """After each shortage clients are trained in stacks so many times smaller."""
 _SIGNS = ("can't allocate memory", "not enough memory", "out of memory", "alloc_failed", "bad_alloc", "cannot allocate memory")
@@ -15,6 +13,8 @@ _COUNTERS = (Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat"))
 
 def is_shortage(error: BaseException) -> bool:
     """Whether memory ran out: Python's and NumPy's, or the tensor library's, on whatever device."""
+    import torch
+
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError | OSError) and any(sign in str(error).lower() for sign in _SIGNS)
@@ -22,6 +22,8 @@ def is_shortage(error: BaseException) -> bool:
 
 def give_back() -> None:
     """Let go of what nobody holds any more, on a GPU too."""
+    import torch
+
     gc.collect()
     # Does nothing where no GPU has been touched.
     torch.cuda.empty_cache()

@@ -103,7 +103,8 @@ def test_the_page_on_algorithms_names_every_one_and_its_example_holds() -> None:
 def variant(case: str, **changes: Any) -> ExperimentSpec:
     algorithm, name = CASES[case]
     return specification(
-        {**SYNTHETIC, **VARIANTS[name], "local": {**SYNTHETIC["local"], **VARIANTS[name].get("local", {})}},
+        # The largest batches that leave every client a short last one.
+        {**SYNTHETIC, **VARIANTS[name], "local": {**SYNTHETIC["local"], "batch_size": 50, **VARIANTS[name].get("local", {})}},
         algorithm=algorithm,
         **changes,
     )
