@@ -1,4 +1,4 @@
-"""The service: `uvicorn --factory api.app:create_app`."""
+"""The service: `uvicorn --factory api.app:create_app --http api.heads:BoundedHeads`."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

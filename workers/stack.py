@@ -85,7 +85,9 @@ class Stack:
         python = (sys.executable, "-m")
         descriptor = listener.fileno()
         served = ("--fd", str(descriptor), "--timeout-graceful-shutdown", "3", "--no-access-log", "--log-level", "warning")
-        self._launch("api", *python, "uvicorn", "--factory", "api.app:create_app", *served, keep=descriptor)
+        self._launch(
+            "api", *python, "uvicorn", "--factory", "api.app:create_app", "--http", "api.heads:BoundedHeads", *served, keep=descriptor
+        )
         for number in range(1, self._workers + 1):
             self._launch(f"worker-{number}", *python, "workers.worker")
         self._launch("reconciler", *python, "workers.reconciler")

@@ -68,7 +68,17 @@ def service() -> Iterator[Service]:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         upgrade(url)
         own = {"FEDQ_HOME": folder, "FEDQ_DATABASE_URL": url, "FEDQ_BROKER_URL": f"filesystem://{folder}", "FEDQ_LOG_FORMAT": "json"}
-        command = [sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app", "--no-access-log", "--log-level=warning"]
+        command = [
+            sys.executable,
+            "-m",
+            "uvicorn",
+            "--factory",
+            "api.app:create_app",
+            "--http",
+            "api.heads:BoundedHeads",
+            "--no-access-log",
+            "--log-level=warning",
+        ]
         descriptor, port = listener.fileno(), listener.getsockname()[1]
         with served([*command, f"--fd={descriptor}"], Path(folder, "log"), env=os.environ | own, pass_fds=(descriptor,)) as child:
             eventually(lambda: httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=30, trust_env=False).is_success)

@@ -8,6 +8,7 @@ from threading import Thread
 import uvicorn
 from fastapi import FastAPI
 
+from api.heads import BoundedHeads
 from tests.support.polling import eventually
 
 
@@ -15,7 +16,7 @@ from tests.support.polling import eventually
 def serving(app: FastAPI) -> Iterator[str]:
     """`app` served by uvicorn in a thread; its URL."""
     listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none", timeout_graceful_shutdown=1))
+    server = uvicorn.Server(uvicorn.Config(app, http=BoundedHeads, log_level="warning", ws="none", timeout_graceful_shutdown=1))
     thread = Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     try:

@@ -47,7 +47,17 @@ def running_service(database_file: Path) -> Iterator[Service]:
     home, database_url = database_file.parent, f"sqlite:///{database_file}"
     own = {"FEDQ_HOME": str(home), "FEDQ_DATABASE_URL": database_url, "FEDQ_BROKER_URL": f"redis+socket://{home / 'nowhere'}"}
     own["FEDQ_STORAGE_URL"] = str(home / "storage")
-    command = [sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app", "--no-access-log", "--fd"]
+    command = [
+        sys.executable,
+        "-m",
+        "uvicorn",
+        "--factory",
+        "api.app:create_app",
+        "--http",
+        "api.heads:BoundedHeads",
+        "--no-access-log",
+        "--fd",
+    ]
     database = open_database(database_url)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as the embedded stack does

@@ -1,0 +1,35 @@
+"""HTTP as the API takes it: `uvicorn --http api.heads:BoundedHeads`."""
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MOST_BYTES = 1 << 16
+"""Of a request's first line and headers."""
+REFUSAL = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+
+class BoundedHeads(HttpToolsProtocol):
+    """Httptools, which alone would gather headers without end, from anybody: one who sends too many is hung up on."""
+
+    _within = True
+    _gathered = 0
+
+    def data_received(self, data: bytes) -> None:
+        """What has come from the client."""
+        before = self._within
+        super().data_received(data)
+        # A piece that ends the head may hold a body as well, and is not counted.
+        if before and self._within:
+            self._gathered += len(data)
+            if self._gathered > MOST_BYTES and not self.transport.is_closing():
+                self.transport.write(REFUSAL)
+                self.transport.close()
+
+    def on_headers_complete(self) -> None:
+        """The head is whole."""
+        self._within = False
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The request is whole; another may follow."""
+        self._within, self._gathered = True, 0
+        super().on_message_complete()
