@@ -17,7 +17,7 @@ COMMANDS = {
     "layers": ("bench.layers", "where a step of a convolutional network goes, layer by layer"),
     "compressors": ("bench.compressors", "the compressors"),
 }
-ALONE = (["peers", "--contenders", "loop"], ["startup"], ["population"], ["seeds"], ["service"])
+ALONE = (["peers", "--contenders", "loop"], ["startup"], ["population"], ["seeds"], ["service"], ["load"])
 
 
 def main() -> None:
