@@ -1,0 +1,74 @@
+"""The database is migrated first: until they are replaced, processes of the version before work on with the newer tables."""
+
+from collections.abc import Iterator
+
+import pytest
+from pytest_alembic import MigrationContext
+from sqlalchemy import Engine, MetaData, Table, insert, inspect, select, update
+
+from fedcore.store import Database, Status, open_database, rounds
+from fedcore.store.claim import Claim
+from tests.store.acts import claim, commit, finish, lose, read, submit, the_run
+
+BEFORE = "0007"
+"""The oldest revision from which upgrades are made while the service runs."""
+
+
+@pytest.fixture
+def database_at(empty_url: str) -> Iterator[Database]:
+    opened = open_database(empty_url)
+    yield opened
+    opened.close()
+
+
+def test_whoever_knows_only_the_older_tables_can_write_to_the_newer(alembic_runner: MigrationContext, alembic_engine: Engine) -> None:
+    alembic_runner.migrate_up_to(BEFORE)
+    older = {table: set(columns) for table, columns in columns_of(alembic_engine).items()}
+    alembic_runner.migrate_up_to("heads")
+    newer = columns_of(alembic_engine)
+    for table, known in older.items():
+        assert known <= newer[table].keys(), f"{table} has lost a column"
+        demanded = {name for name, needed in newer[table].items() if needed and name not in known}
+        assert not demanded, f"{table} demands what the version before does not write: give the columns a server_default"
+
+
+def test_a_run_under_way_goes_on_through_an_upgrade(
+    alembic_runner: MigrationContext, alembic_engine: Engine, database_at: Database
+) -> None:
+    alembic_runner.migrate_up_to("heads")
+    experiment = submit(database_at)
+    held = commit(database_at, claim(database_at), 1)
+    alembic_runner.migrate_down_to(BEFORE)
+    older = MetaData()
+    older.reflect(alembic_engine, only=["run", "round"])
+    commit_as_before(alembic_engine, older, held, 2)
+    alembic_runner.migrate_up_to("heads")
+    commit_as_before(alembic_engine, older, held, 3)
+    assert lose(database_at) == [held.run_id]
+    newer = claim(database_at)
+    assert (newer.fence, newer.done) == (held.fence + 1, 3)
+    commit_as_before(alembic_engine, older, held, 4, refused=True)
+    finish(database_at, newer)
+    assert the_run(database_at, experiment).status is Status.SUCCEEDED
+    assert [row.round for row in read(database_at, rounds.after, held.run_id)] == [1, 2, 3, 4]
+
+
+def columns_of(engine: Engine) -> dict[str, dict[str, bool]]:
+    """The columns of every table: whether a row must be given a value for it."""
+    found = inspect(engine)
+    return {
+        table: {column["name"]: not column["nullable"] and column["default"] is None for column in found.get_columns(table)}
+        for table in found.get_table_names()
+    }
+
+
+def commit_as_before(engine: Engine, older: MetaData, held: Claim, done: int, *, refused: bool = False) -> None:
+    """Commit a round as a worker of the version before does, with the columns that it knows; its lease is over then."""
+    run, round = (Table(name, older) for name in ("run", "round"))
+    own = run.c.id == held.run_id, run.c.fence == held.fence, run.c.done == done - 1, run.c.status == Status.RUNNING
+    with engine.begin() as connection:
+        changed = connection.execute(update(run).where(*own).values(done=done, attempts=0, lease_until=run.c.queued_at))
+        assert changed.rowcount == (0 if refused else 1)
+        if not refused:
+            first = connection.execute(select(round).where(round.c.run_id == held.run_id, round.c.round == 1)).mappings().one()
+            connection.execute(insert(round).values(dict(first) | {"round": done}))
