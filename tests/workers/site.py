@@ -72,7 +72,7 @@ class Site:
     @contextmanager
     def running(self, *, count: int = 1, reconciler: bool = True) -> Iterator[list[Forked]]:
         """`count` worker processes that have reported for duty, on a leash (see `tests.workers.leashed`), and a reconciler."""
-        self._let_go(MIDDLE)
+        self.let_go(MIDDLE)
         with ExitStack() as stack:
             if reconciler:
                 stack.enter_context(self._process("workers.reconciler", "reconciler.log"))
@@ -103,7 +103,7 @@ class Site:
 
     def in_the_middle(self, experiment_id: str, after: int = MIDDLE) -> RunRecord:
         """Wait until some rounds are committed, and then some more are under way; returns the run."""
-        self._let_go(after)
+        self.let_go(after)
         eventually(lambda: self.run(experiment_id).done >= after, timeout_s=END_S)
         run = self.run(experiment_id)
         assert run.status is Status.RUNNING, f"the run was over before it could be disturbed: {run.status}"
@@ -111,13 +111,19 @@ class Site:
 
     def ended(self, experiment_id: str) -> Sequence[RunRecord]:
         """Let the workers off the leash, and wait for the end of all runs of an experiment."""
-        self._let_go(1_000_000)
+        self.let_go(1_000_000)
 
         def look() -> Sequence[RunRecord]:
             found = self.runs(experiment_id)
             return found if all(run.status in ENDED for run in found) else []
 
         return eventually(look, timeout_s=END_S)
+
+    def let_go(self, rounds: int) -> None:
+        """Let the workers play so many rounds at full speed."""
+        partial = self.folder / f"{LEASH}.partial"
+        partial.write_text(str(rounds))
+        partial.replace(self.folder / LEASH)
 
     def send(self, run: RunRecord, signum: signal.Signals) -> None:
         """Send a signal to the process that plays `run`."""
@@ -156,12 +162,6 @@ class Site:
             yield opened
         finally:
             opened.close()
-
-    def _let_go(self, rounds: int) -> None:
-        """Let the workers play so many rounds at full speed."""
-        partial = self.folder / f"{LEASH}.partial"
-        partial.write_text(str(rounds))
-        partial.replace(self.folder / LEASH)
 
     @contextmanager
     def _process(self, module: str, log: str) -> Iterator[Forked]:

@@ -53,18 +53,6 @@ def test_a_worker_killed_again_and_again_still_gets_there(embedded: Site) -> Non
     assert run.fence >= 4
 
 
-def test_by_default_a_killed_worker_is_missed_for_less_than_fifteen_seconds(embedded: Site) -> None:
-    site = embedded.with_settings(lease_seconds=10)
-    with site.running():
-        experiment = site.submit()
-        before = site.in_the_middle(experiment)
-        killed = time.monotonic()
-        site.send(before, signal.SIGKILL)
-        eventually(lambda: site.run(experiment).fence > before.fence, timeout_s=15 - (time.monotonic() - killed))
-        (run,) = site.ended(experiment)
-    assert_undisturbed(site, run)
-
-
 def test_a_worker_that_was_frozen_past_its_lease_is_refused(site: Site) -> None:
     with site.running(count=2) as workers:
         experiment = site.submit()

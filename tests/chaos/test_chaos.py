@@ -1,0 +1,33 @@
+"""In short what `make chaos` does at length: a run suffers one fault after another, and nobody can tell from what comes of it."""
+
+import pytest
+
+from tests.chaos.faults import KILLS, OTHERS
+from tests.chaos.world import quantiles, world
+from tests.workers.conftest import production
+from tests.workers.site import Site, assert_undisturbed
+
+__all__ = ["production"]
+
+SEED = 0
+NEW = ("checkpoint", "transaction", "reconciler", "all workers", "emptied")
+"""Those of the faults that no other test has."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_run_that_suffers_one_fault_after_another_is_the_run_of_the_library(production: Site) -> None:
+    faults = [fault for fault in (*KILLS, *OTHERS) if any(word in fault.name for word in NEW)]
+    assert len(faults) == len(NEW)
+    with world(production, len(faults), SEED) as suffering:
+        for fault in faults:
+            suffering.suffer(fault)
+        (run,) = production.ended(suffering.experiment)
+    assert_undisturbed(production, run)
+    assert run.fence > len(faults)
+
+
+def test_quantiles_are_values_that_were_measured() -> None:
+    assert quantiles([3.0, 1.0, 2.0]) == (2.0, 3.0, 3.0)
+    assert quantiles([float(value) for value in range(1, 101)]) == (50.0, 95.0, 100.0)
+    assert quantiles([4.0]) == (4.0, 4.0, 4.0)

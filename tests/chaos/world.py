@@ -1,0 +1,114 @@
+"""A run, the processes that carry it out, and what they suffer."""
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from math import nan
+
+import psutil
+
+from fedcore.store import Status
+from fedcore.store.tables import RunRecord
+from tests.documents import merged
+from tests.support.forks import Forked, forked
+from tests.support.polling import eventually
+from tests.workers.site import EXPERIMENT, Site
+
+END_S = 300.0
+ROUNDS_PER_FAULT = 30
+"""So long a run is not over before it has suffered all, however slow the machine: on a leash, two rounds are played in a second."""
+EVERY_S, HELD_UP_S = 0.02, 0.5
+"""A look at the run takes milliseconds; one that takes so long was held up."""
+_AT_SPEED = 3
+_MOMENT_S = 0.6
+"""A fault strikes within this time, in which a worker on its leash plays a round, saves and commits it."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault, in words, and what it does."""
+
+    name: str
+    strike: Callable[["World", RunRecord], float]
+    """Returns the moment, by the monotonic clock, from which the run may be expected to recover."""
+    takes: bool = True
+    """It costs the worker its run."""
+
+
+class World:
+    """Two workers and a reconciler on a site, started again when they end, and a run; all its draws come from one generator."""
+
+    def __init__(self, site: Site, rounds: int, draws: random.Random, stack: ExitStack) -> None:
+        self.site, self._draws, self.stack = site, draws, stack
+        self.reconciler = self._start("workers.reconciler", "reconciler")
+        self.workers = [self._start("tests.workers.leashed", f"worker-{place}") for place in range(2)]
+        self.experiment = site.submit(merged(EXPERIMENT, {"rounds": rounds}))
+
+    @property
+    def run(self) -> RunRecord:
+        """The run as it is now."""
+        return self.site.run(self.experiment)
+
+    def suffer(self, fault: Fault) -> float:
+        """The run suffers a fault at a random moment; the seconds until a worker takes it up again, or goes on with it, if it kept it.
+
+        Not a number where this process was held up meanwhile, and cannot tell.
+        """
+        eventually(self._complete, timeout_s=END_S)
+        self.site.in_the_middle(self.experiment, self.run.done + 1)
+        time.sleep(self._draws.uniform(0, _MOMENT_S))
+        before = self.run
+        assert before.status is Status.RUNNING, before.status
+        over = fault.strike(self, before)
+        done, least = self.run.done, before.fence + fault.takes
+        self.site.let_go(done + _AT_SPEED)
+        looked, held_up_s = over, 0.0
+        deadline = over + END_S
+        while not self._goes_on(done, least, taken=fault.takes):
+            self.tend()
+            assert time.monotonic() < deadline, f"nobody went on with the run: {fault.name}"
+            held_up_s, looked = max(held_up_s, time.monotonic() - looked), time.monotonic()
+            time.sleep(EVERY_S)
+        return time.monotonic() - over if max(held_up_s, time.monotonic() - looked) < HELD_UP_S else nan
+
+    def tend(self) -> None:
+        """Start again what has ended."""
+        if self.reconciler.poll() is not None:
+            self.reconciler = self._start("workers.reconciler", "reconciler")
+        for place, worker in enumerate(self.workers):
+            if worker.poll() is not None:
+                self.workers[place] = self._start("tests.workers.leashed", f"worker-{place}")
+
+    def parent(self, run: RunRecord) -> Forked:
+        """The worker whose child plays the run."""
+        pid = psutil.Process(self.site.pid(run)).ppid()
+        return next(worker for worker in self.workers if worker.pid == pid)
+
+    def _complete(self) -> bool:
+        self.tend()
+        return sum(map(psutil.pid_exists, self.site.workers().values())) >= len(self.workers)
+
+    def _goes_on(self, done: int, fence: int, *, taken: bool) -> bool:
+        now = self.run
+        return now.fence >= fence if taken else now.done > done
+
+    def _start(self, module: str, name: str) -> Forked:
+        site = self.site
+        log = site.folder / f"{name}-{time.monotonic_ns()}.log"
+        return self.stack.enter_context(forked(module, log=log, environment=site.environment, folder=site.folder))
+
+
+@contextmanager
+def world(site: Site, faults: int, seed: int) -> Iterator[World]:
+    """A world whose run is long enough for so many faults."""
+    site.let_go(0)
+    with ExitStack() as stack:
+        yield World(site, ROUNDS_PER_FAULT * faults, random.Random(seed), stack)
+
+
+def quantiles(seconds: Sequence[float]) -> tuple[float, float, float]:
+    """Median, 95th percentile (the smallest value that 95 % do not exceed), and maximum."""
+    ordered = sorted(seconds)
+    return ordered[(len(ordered) - 1) // 2], ordered[-(-95 * len(ordered) // 100) - 1], ordered[-1]
