@@ -1,5 +1,7 @@
 """Presets: named, versioned specifications that ship with FedQ, one YAML file for each figure, table or demonstration."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -43,7 +45,7 @@ def names() -> list[str]:
 def load(name: str) -> Preset:
     """The preset `name`; raises PresetNotFoundError."""
     if name not in _all():
-        raise PresetNotFoundError(f"there is no preset {name!r}; there are {', '.join(names())}")
+        raise PresetNotFoundError(f"there is no preset {name!r}; {_nearest(name, names())}; GET /v1/presets lists all {len(names())}")
     return _all()[name]
 
 
@@ -61,7 +63,7 @@ def sheets() -> dict[str, Sheet]:
 def sheet(name: str) -> Sheet:
     """The sheet `name`; raises PresetNotFoundError."""
     if name not in sheets():
-        raise PresetNotFoundError(f"there is no sheet {name!r}; there are {', '.join(sheets())}")
+        raise PresetNotFoundError(f"there is no figure or table {name!r}; {_nearest(name, sheets())}; `fedq reproduce-paper` lists all")
     return sheets()[name]
 
 
@@ -87,6 +89,10 @@ def override(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any
         else:
             merged[key] = value
     return merged
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    return "the nearest are " + ", ".join(get_close_matches(name, known, n=3, cutoff=0.0))
 
 
 @cache

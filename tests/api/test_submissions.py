@@ -60,7 +60,9 @@ def test_a_preset_is_submitted_by_name_with_overrides(http: httpx.Client) -> Non
 
 
 def test_a_preset_that_is_not_there_is_pointed_at_with_those_that_are(http: httpx.Client) -> None:
-    assert _refusal(http, {"preset": "domo"}) == {"/preset": "there is no preset 'domo'; there are demo"}
+    refusal = _refusal(http, {"preset": "domo"})["/preset"]
+    assert refusal.startswith("there is no preset 'domo'; the nearest are demo, ")
+    assert refusal.endswith(f"GET /v1/presets lists all {len(presets.names())}")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load
 
 from api.client import Client, ConflictError, InvalidRequestError, NotFoundError
-from fedcore import ExperimentSpec
+from fedcore import ExperimentSpec, presets
 from fedcore.settings import settings
 from fedcore.status import Status
 from tests.api.histories import TINY, TWO_ARMS, carry_out
@@ -140,7 +140,7 @@ def test_a_figure_is_svg_or_png(client: Client, tmp_path: Path) -> None:
 
 def test_the_service_tells_what_it_offers_and_does(client: Client) -> None:
     client.submit(TWO_ARMS)
-    assert [preset.name for preset in client.presets()] == ["demo"]
+    assert [preset.name for preset in client.presets()] == presets.names()
     assert client.preset("demo").specification["name"] == "demo"
     assert {"algorithm", "problem.dataset"} <= {block.path for block in client.catalogue().blocks}
     (queue,) = client.queues().items

@@ -61,7 +61,7 @@ def test_names_lead_to_one_preset_each() -> None:
 
 
 def test_a_sheet_that_is_not_there_is_named_with_those_that_are() -> None:
-    with pytest.raises(PresetNotFoundError, match=r"no sheet 'fedlin-figure-9'; there are .*fedlin-figure-1"):
+    with pytest.raises(PresetNotFoundError, match=r"no figure or table 'fedlin-figure-9'; the nearest are fedlin-figure-1, "):
         presets.sheet("fedlin-figure-9")
 
 
