@@ -41,6 +41,8 @@ CONFIG = {
             "POST /v1/experiments",
             "PATCH /v1/experiments/{experiment_id}",
             "GET /v1/experiments/{experiment_id}/events",
+            "POST /v1/keys",
+            "PATCH /v1/keys/{key_id}",
             "POST /v1/webhooks",
             "PATCH /v1/webhooks/{webhook_id}",
         )

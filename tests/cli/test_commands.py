@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from api.client import Client
+from fedcore import presets
 from fedcore.settings import settings
 from tests.api.histories import TINY, TWO_ARMS, carry_out
 from tests.cli.conftest import Fedq
@@ -109,7 +110,7 @@ def test_pictures_and_models_are_written_where_told(fedq: Fedq, client: Client, 
 
 def test_presets_can_be_listed_and_printed_to_be_changed(fedq: Fedq) -> None:
     assert "demo" in fedq("presets").out
-    assert [preset["name"] for preset in json.loads(fedq("presets", "--json").out)] == ["demo"]
+    assert [preset["name"] for preset in json.loads(fedq("presets", "--json").out)] == presets.names()
     assert yaml.safe_load(fedq("presets", "demo").out) == json.loads(fedq("presets", "demo", "--json").out)["specification"]
     assert fedq("presets", "demos").code == 4
 

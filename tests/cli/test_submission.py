@@ -96,7 +96,7 @@ def test_a_refusal_names_every_field_and_what_would_be_right(fedq: Fedq, spec: s
         ([], "give a specification file, or a preset"),
         (["a.yaml", "--preset", "demo"], "give a specification file, or a preset"),
         (["a.yaml"], "a.yaml cannot be read"),
-        (["--preset", "demos"], "there is no preset 'demos'; there are demo"),
+        (["--preset", "demos"], "there is no preset 'demos'; the nearest are demo, "),
         (["--preset", "demo", "--set", "rounds"], "'rounds' is not of the form path=value"),
         (["--preset", "demo", "--set", "rounds={"], "is not YAML"),
         (["--preset", "demo", "--set", "local=1", "--set", "local.lr=1"], "local was given a value of its own before"),
