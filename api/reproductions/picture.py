@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
 from itertools import islice, product
+from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from api.figures import STYLE, Format, drawing, line, plain, strokes
@@ -14,9 +15,10 @@ from fedcore.spec.sweep import label
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-WIDTH_IN, HEIGHT_IN, LEGEND_IN = 4.0, 3.0, 0.6
-"""Of one field of the grid, and of the legend below it."""
-LEGEND_COLUMNS = 4
+WIDTH_IN, HEIGHT_IN, LINE_IN = 4.0, 3.0, 0.25
+"""Of one field of the grid, and of a line of the legend below it."""
+LETTER_IN, STROKE_IN = 0.1, 0.7
+"""Of a letter of the legend, and of the stroke and the space beside a name."""
 
 
 class Facet(NamedTuple):
@@ -64,9 +66,11 @@ def draw(reproduction: Reproduction, form: Format) -> bytes:
         from matplotlib.figure import Figure
 
         with rc_context(dict(STYLE)):
-            figure = Figure(figsize=(WIDTH_IN * len(columns), HEIGHT_IN * len(rows) + LEGEND_IN), layout="constrained")
+            styles, width = _styles(reproduction.parts, layout), WIDTH_IN * len(columns)
+            across = names_in_a_line(styles, width)
+            height = HEIGHT_IN * len(rows) + LINE_IN * (1 + ceil(len(styles) / across))
+            figure = Figure(figsize=(width, height), layout="constrained")
             grid = figure.subplots(len(rows), len(columns), squeeze=False)
-            styles = _styles(reproduction.parts, layout)
             for axes, (row, column) in zip(grid.flat, product(rows, columns), strict=True):
                 _fill(axes, row, column, layout, styles)
             for axes, column in zip(grid[0], columns, strict=True):
@@ -74,10 +78,15 @@ def draw(reproduction: Reproduction, form: Format) -> bytes:
             for axes, row in zip(grid[:, 0], rows, strict=True):
                 axes.set_ylabel(plain("\n".join(filter(None, (row.metric.replace("_", " "), row.facet.label)))))
             handles = {text: handle for axes in grid.flat for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)}
-            figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=LEGEND_COLUMNS, frameon=False)
+            figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=across, frameon=False)
             picture = BytesIO()
             figure.savefig(picture, format=form, dpi=150, metadata={"Date": None} if form == "svg" else None)
             return picture.getvalue()
+
+
+def names_in_a_line(names: Iterable[str], width_in: float) -> int:
+    """How many of a legend's names stand beside each other in `width_in` inches, at least one."""
+    return max(1, int(width_in / (STROKE_IN + LETTER_IN * max(map(len, names), default=0))))
 
 
 def _grid(layout: Drawing, parts: Sequence[Part]) -> tuple[list[Row], list[Column]]:
