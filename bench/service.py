@@ -28,6 +28,7 @@ from fedcore import ExperimentSpec
 from fedcore.access import Scope
 from fedcore.presets import load
 from fedcore.store import keys, open_database, upgrade
+from workers.doors import API
 
 LOOK_S = 0.005
 START_S = 30.0
@@ -90,7 +91,7 @@ def _api_start() -> tuple[float, float]:
         upgrade(database_url)
         with open_database(database_url).transaction() as session:
             _, key = keys.create(session, owner="bench", scope=Scope.READ)
-        command = (sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app", "--log-level=warning", f"--fd={listener.fileno()}")
+        command = (*API, f"--fd={listener.fileno()}")
         began = time.perf_counter()
         process = subprocess.Popen(  # noqa: S603 - our own
             command, env=os.environ | {"FEDQ_HOME": home}, pass_fds=(listener.fileno(),), stdout=subprocess.DEVNULL

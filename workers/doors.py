@@ -1,6 +1,7 @@
 """The doors of an embedded stack: the address it listens on, and the key that opens it."""
 
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from ipaddress import ip_address
@@ -11,6 +12,11 @@ from fedcore.errors import AuthenticationError
 from fedcore.settings import Settings
 from fedcore.store import audit, keys, open_database
 
+API = (
+    *(sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app", "--http", "api.heads:BoundedHeads"),
+    *("--no-access-log", "--log-level=warning"),
+)
+"""What starts a process of the API; the descriptor of the socket that it listens on is to follow, as `--fd=7`."""
 KEY_NAME = "the embedded stack's own"
 REFUSAL = (
     "listening on {host} would let other machines in, and there is no key for anybody yet: make one first, by "

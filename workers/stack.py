@@ -21,7 +21,7 @@ from fedcore.settings import Settings
 from fedcore.store import upgrade
 from workers import broker
 from workers.child import Child
-from workers.doors import ensure_key, listening
+from workers.doors import API, ensure_key, listening
 
 START_S = 60.0
 """The API answers within this time, or the start has failed."""
@@ -84,10 +84,7 @@ class Stack:
         self._start_broker()
         python = (sys.executable, "-m")
         descriptor = listener.fileno()
-        served = ("--fd", str(descriptor), "--timeout-graceful-shutdown", "3", "--no-access-log", "--log-level", "warning")
-        self._launch(
-            "api", *python, "uvicorn", "--factory", "api.app:create_app", "--http", "api.heads:BoundedHeads", *served, keep=descriptor
-        )
+        self._launch("api", *API, f"--fd={descriptor}", "--timeout-graceful-shutdown=3", keep=descriptor)
         for number in range(1, self._workers + 1):
             self._launch(f"worker-{number}", *python, "workers.worker")
         self._launch("reconciler", *python, "workers.reconciler")

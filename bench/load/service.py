@@ -2,7 +2,6 @@
 
 import os
 import socket
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -18,6 +17,7 @@ from fedcore.store import keys, open_database, upgrade
 from tests.support.polling import eventually
 from tests.support.postgresql import postgresql
 from tests.support.processes import served
+from workers.doors import API
 
 OWNERS = 20
 """People, each with a key of their own and its rate limit."""
@@ -68,19 +68,8 @@ def service() -> Iterator[Service]:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         upgrade(url)
         own = {"FEDQ_HOME": folder, "FEDQ_DATABASE_URL": url, "FEDQ_BROKER_URL": f"filesystem://{folder}", "FEDQ_LOG_FORMAT": "json"}
-        command = [
-            sys.executable,
-            "-m",
-            "uvicorn",
-            "--factory",
-            "api.app:create_app",
-            "--http",
-            "api.heads:BoundedHeads",
-            "--no-access-log",
-            "--log-level=warning",
-        ]
         descriptor, port = listener.fileno(), listener.getsockname()[1]
-        with served([*command, f"--fd={descriptor}"], Path(folder, "log"), env=os.environ | own, pass_fds=(descriptor,)) as child:
+        with served([*API, f"--fd={descriptor}"], Path(folder, "log"), env=os.environ | own, pass_fds=(descriptor,)) as child:
             eventually(lambda: httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=30, trust_env=False).is_success)
             yield Service(port, url, _keys(url), psutil.Process(child.pid), _server(url))
 

@@ -15,6 +15,7 @@ from fedcore.store import Database, datasets, experiments, open_database
 from tests.support.access import key_for
 from tests.support.polling import eventually
 from tests.support.processes import served
+from workers.doors import API
 
 
 @dataclass(frozen=True)
@@ -47,23 +48,12 @@ def running_service(database_file: Path) -> Iterator[Service]:
     home, database_url = database_file.parent, f"sqlite:///{database_file}"
     own = {"FEDQ_HOME": str(home), "FEDQ_DATABASE_URL": database_url, "FEDQ_BROKER_URL": f"redis+socket://{home / 'nowhere'}"}
     own["FEDQ_STORAGE_URL"] = str(home / "storage")
-    command = [
-        sys.executable,
-        "-m",
-        "uvicorn",
-        "--factory",
-        "api.app:create_app",
-        "--http",
-        "api.heads:BoundedHeads",
-        "--no-access-log",
-        "--fd",
-    ]
     database = open_database(database_url)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as the embedded stack does
         descriptor, url = listener.fileno(), f"http://127.0.0.1:{listener.getsockname()[1]}"
         environment = os.environ | own | {"PYTHONPATH": os.pathsep.join(sys.path)}
-        with served([*command, str(descriptor)], home / "api.log", env=environment, cwd=home, pass_fds=(descriptor,)):
+        with served([*API, f"--fd={descriptor}"], home / "api.log", env=environment, cwd=home, pass_fds=(descriptor,)):
             eventually(lambda: httpx.get(f"{url}/healthz", timeout=30, trust_env=False).is_success)
             yield Service(url, database, own["FEDQ_STORAGE_URL"], key_for(database_url))
     database.close()
