@@ -32,36 +32,13 @@ MaxBytes = Annotated[int, Field(ge=0, le=2**62), BeforeValidator(_number)] | Non
 MaxSeconds = Annotated[float, Field(ge=0, le=1e12), BeforeValidator(_number)] | None
 
 
-class KeyRequest(BaseModel):
-    """A key that is to be made."""
+class _Terms(BaseModel):
+    """What a key is good for."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    owner: Owner
-    """Whose things it makes and sees: letters, digits and `_.@+-`. An owner may have several keys."""
     scope: Scope = Scope.SUBMIT
     """What it allows; each scope includes those before it: `read`, `submit`, `admin`."""
-    name: Annotated[str, Field(max_length=200)] = ""
-    """For people: what it is for."""
-    expires_at: Expiry = None
-    """When it ends (ISO 8601 with time zone); absent, when it is revoked."""
-    max_waiting_runs: MaxRuns = None
-    """Runs made with it that may be queued or paused at a time; absent, as many as it likes."""
-    max_running_runs: MaxRuns = None
-    """Runs made with it that may be running at a time, others wait; absent, as many as it likes."""
-    max_stored_bytes: MaxBytes = None
-    """Bytes that data sets uploaded with it may take; absent, as many as it likes."""
-    max_compute_seconds: MaxSeconds = None
-    """Seconds that the rounds of runs made with it may take in all, before it may start no more; absent, as many as it likes."""
-
-
-class KeyEdit(BaseModel):
-    """What can be changed of a key; a field that is left out stays."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-    scope: Scope = Scope.SUBMIT
-    """What it allows."""
     name: Annotated[str, Field(max_length=200)] = ""
     """For people: what it is for."""
     expires_at: Expiry = None
@@ -74,6 +51,17 @@ class KeyEdit(BaseModel):
     """Bytes that data sets uploaded with it may take; null: as many as it likes."""
     max_compute_seconds: MaxSeconds = None
     """Seconds that the rounds of runs made with it may take in all, before it may start no more; null: as many as it likes."""
+
+
+class KeyEdit(_Terms):
+    """What can be changed of a key; a field that is left out stays."""
+
+
+class KeyRequest(_Terms):
+    """A key that is to be made."""
+
+    owner: Owner
+    """Whose things it makes and sees: letters, digits and `_.@+-`. An owner may have several keys."""
 
 
 class Key(Answer):
