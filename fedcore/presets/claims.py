@@ -59,8 +59,6 @@ class Claim(Block):
     """The panels it is about; all, when there are none."""
     comparisons: Annotated[tuple[Comparison, ...], Field(min_length=1)]
     """All of them must hold."""
-    small: bool = True
-    """Whether it is to hold in the small form too."""
     fails_in: tuple[str, ...] = ()
     """The presets in which it did not come out here."""
     because: str | None = None

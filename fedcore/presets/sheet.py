@@ -100,9 +100,9 @@ class Sheet(Block):
         """The panels; a sheet without any is one by itself, whose name is empty."""
         return self.panels or {"": Panel(title=self.title)}
 
-    def claims_of(self, panel: str, *, small: bool) -> list[Claim]:
-        """What is claimed of a panel, in this form."""
-        return [claim for claim in self.claims if (not claim.panels or panel in claim.panels) and (claim.small or not small)]
+    def claims_of(self, panel: str) -> list[Claim]:
+        """What is claimed of a panel."""
+        return [claim for claim in self.claims if not claim.panels or panel in claim.panels]
 
     def published_of(self, panel: str) -> list[Published]:
         """What was published of a panel."""

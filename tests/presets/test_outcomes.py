@@ -27,7 +27,7 @@ PRESETS = (
 def test_claims_come_out_as_on_record(name: str) -> None:
     preset = presets.load(name)
     rows = played(ExperimentSpec.model_validate(preset.spec))
-    for claim in presets.sheet(preset.sheet).claims_of(preset.panel, small=preset.small):
+    for claim in presets.sheet(preset.sheet).claims_of(preset.panel):
         verdict = judge(claim, rows)
         assert verdict.holds is (preset.name not in claim.fails_in), (claim.says, verdict.sides)
 

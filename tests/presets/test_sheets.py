@@ -29,7 +29,7 @@ def test_a_preset_is_a_valid_specification_of_its_name(preset: Preset) -> None:
 
 def test_claims_and_numbers_are_about_arms_that_there_are_and_measures_that_are_taken(preset: Preset) -> None:
     sheet, spec = presets.sheet(preset.sheet), ExperimentSpec.model_validate(preset.spec)
-    comparisons = [one for claim in sheet.claims_of(preset.panel, small=preset.small) for one in claim.comparisons]
+    comparisons = [one for claim in sheet.claims_of(preset.panel) for one in claim.comparisons]
     published = sheet.published_of(preset.panel)
     named = {arm for one in comparisons for arm in one.arms} | {arm for table in published for arm in table.numbers}
     assert named <= {arm.name for arm in spec.arms()}
@@ -68,7 +68,7 @@ def test_a_sheet_that_is_not_there_is_named_with_those_that_are() -> None:
 def test_where_fedprox_and_fednova_rest_in_fedlins_figure_is_what_theory_says() -> None:
     problem = Quadratics(np.array([[[1.0]], [[2.0]]]), np.array([[3.0], [100.0]]), np.array([0.5, 0.5]))
     (optimum,) = problem.optimum()
-    same, different = (presets.sheet("fedlin-figure-1").claims_of(panel, small=False)[0] for panel in ("same-steps", "different-steps"))
+    same, different = (presets.sheet("fedlin-figure-1").claims_of(panel)[0] for panel in ("same-steps", "different-steps"))
     expected = {one.arm: one.than for one in same.comparisons}
     assert expected["FedProx"] == pytest.approx(abs(fedlin.proposition_1(problem, 0.01, 50, 5.0)[0] - optimum), rel=1e-12)
     assert expected["FedNova"] == pytest.approx(abs(fedlin.proposition_2(problem, 0.01, 50)[0] - optimum), rel=1e-12)
