@@ -1,4 +1,4 @@
-"""How far the clients' gradients disagree at one model: gradient and surrogate diversity, B-dissimilarity, gradient variance."""
+"""How far the clients' gradients disagree at one model: gradient and surrogate diversity, B-dissimilarity, variance, and their mean."""
 
 from math import inf, sqrt
 from typing import NamedTuple
@@ -17,7 +17,7 @@ CHUNK_BYTES = 64 << 20
 
 
 def dissimilarity(problem: Problem, x: Tensor, surrogate: Floats | None = None) -> Measured:
-    """The four at x [D], over all clients.
+    """The five at x [D], over all clients.
 
     With g_i = grad F_i(x) and g = sum_i p_i g_i:
 
@@ -25,6 +25,7 @@ def dissimilarity(problem: Problem, x: Tensor, surrogate: Floats | None = None) 
         surrogate_diversity  sqrt(sum_i p_i |g_i|^2 / |sum_i w_i g_i|^2)    FedAWARE, Definition 3.2
         b_dissimilarity      as the first, but 1 where every g_i = 0        FedProx, Definition 3
         gradient_variance    sum_i p_i |g_i - g|^2                          FedProx, Section 5.3.3
+        gradient_norm        |g|                                            FedAWARE, Section 3.3
 
     w [N] is `surrogate`, what each client's gradients counted in the round that led to x, 0 for those who did not reach
     the server; without such a round there is no surrogate_diversity. A ratio is inf where what it divides by is 0.
@@ -35,6 +36,7 @@ def dissimilarity(problem: Problem, x: Tensor, surrogate: Floats | None = None) 
         "gradient_diversity": ratio,
         "b_dissimilarity": 1.0 if found.mean_square == 0 else ratio,
         "gradient_variance": max(found.mean_square - found.square, 0.0),
+        "gradient_norm": sqrt(found.square),
     }
     return values if surrogate is None else values | {"surrogate_diversity": _ratio(found.mean_square, found.surrogate_square)}
 

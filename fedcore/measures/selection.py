@@ -12,7 +12,7 @@ from fedcore.measures.fairness import fairness
 from fedcore.measures.local_work import drift, inexactness
 from fedcore.problems import Problem
 
-_GRADIENTS = frozenset({"gradient_diversity", "surrogate_diversity", "b_dissimilarity", "gradient_variance"})
+_GRADIENTS = frozenset({"gradient_diversity", "surrogate_diversity", "b_dissimilarity", "gradient_variance", "gradient_norm"})
 _ACCURACIES = frozenset({"client_accuracy_std", "client_accuracy_worst_decile"})
 _CONTRIBUTION = frozenset({"weight_bias", "tau_eff", "slowdown"})
 _HULL = frozenset({"min_norm_weights", "fedaware_chi_square"})

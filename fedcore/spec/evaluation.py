@@ -13,6 +13,7 @@ PopulationMeasure = Literal[
     "surrogate_diversity",
     "b_dissimilarity",
     "gradient_variance",
+    "gradient_norm",
     "client_accuracy_std",
     "client_accuracy_worst_decile",
 ]
@@ -35,7 +36,7 @@ class Evaluation(Block):
     """Evaluate after every so many rounds; the last round is always evaluated."""
     population_every: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """The same for the measures that go over all clients one by one (gradient_diversity, surrogate_diversity,
-    b_dissimilarity, gradient_variance, client_accuracy_std, client_accuracy_worst_decile); absent, as `every`."""
+    b_dissimilarity, gradient_variance, gradient_norm, client_accuracy_std, client_accuracy_worst_decile); absent, as `every`."""
     measures: tuple[Measure, ...] = ("train_loss", "test_loss", "test_accuracy")
     """train_loss is f(w) over the training data of all clients, weighted by p_i; those without a meaning for the
     problem (accuracy of a quadratic), the algorithm (min_norm_weights beside FedAWARE and FedMGDA+) or a round that no

@@ -40,6 +40,7 @@ def test_they_are_what_their_papers_define() -> None:
         "gradient_diversity": sqrt(mean_square / (mean**2).sum()),
         "b_dissimilarity": sqrt(mean_square / (mean**2).sum()),
         "gradient_variance": problem.share @ ((gradients - mean) ** 2).sum(1),
+        "gradient_norm": sqrt((mean**2).sum()),
     }
     assert dissimilarity(problem, X) == pytest.approx(expected, rel=1e-12)
 
@@ -55,12 +56,14 @@ def test_of_a_model_on_data_they_are_those_of_its_gradients() -> None:
 
 def test_equal_clients_do_not_disagree() -> None:
     measured = dissimilarity(springs([1, 2, 3], [1, 2, 3]), X)
+    norm = measured.pop("gradient_norm")
+    assert norm == pytest.approx(float((X - torch.tensor([1.0, 2.0, 3.0])).norm()))
     assert measured == pytest.approx({"gradient_diversity": 1, "b_dissimilarity": 1, "gradient_variance": 0}, abs=1e-12)
 
 
 def test_where_only_the_mean_gradient_vanishes_both_ratios_are_infinite() -> None:
     measured = dissimilarity(springs([1, 0], [-1, 0]), torch.zeros(2, dtype=torch.float64))
-    assert measured == {"gradient_diversity": inf, "b_dissimilarity": inf, "gradient_variance": 1.0}
+    assert measured == {"gradient_diversity": inf, "b_dissimilarity": inf, "gradient_variance": 1.0, "gradient_norm": 0.0}
 
 
 def test_where_every_gradient_vanishes_clients_are_not_dissimilar() -> None:

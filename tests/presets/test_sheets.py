@@ -73,3 +73,17 @@ def test_where_fedprox_and_fednova_rest_in_fedlins_figure_is_what_theory_says() 
     assert expected["FedProx"] == pytest.approx(abs(fedlin.proposition_1(problem, 0.01, 50, 5.0)[0] - optimum), rel=1e-12)
     assert expected["FedNova"] == pytest.approx(abs(fedlin.proposition_2(problem, 0.01, 50)[0] - optimum), rel=1e-12)
     assert different.comparisons[0].than == pytest.approx(abs(fedlin.proposition_2(problem, 0.01, [50, 30])[0] - optimum), rel=1e-12)
+
+
+def test_where_two_clients_lead_in_fedawares_figure_is_what_the_closed_form_says() -> None:
+    """lambda_1 = (v_2 - v_1)' v_2 / |v_1 - v_2|^2, held between 0 and 1."""
+    sheet = presets.sheet("fedaware-figure-3")
+    arms = {arm["name"]: np.array([client["e"] for client in arm["problem.dataset.clients"]]) for arm in sheet.spec["sweep"]["arms"]}
+    for one in (one for claim in sheet.claims for one in claim.comparisons if one.relation == "near"):
+        first, second = arms[one.arm]
+        weight = np.clip((second - first) @ second / ((first - second) @ (first - second)), 0, 1)
+        values = {
+            "distance": abs(weight - 0.5) * np.linalg.norm(first - second),
+            "fedaware_chi_square": 4 * (weight**2 + (1 - weight) ** 2),
+        }
+        assert one.than == pytest.approx(values[one.metric], rel=1e-12), one.arm
