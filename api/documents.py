@@ -11,9 +11,10 @@ from fastapi import Depends, HTTPException, Request
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ValidationError
 
+from api import positions
 from api.dependencies import Configuration
 from api.pointers import join
-from api.problems import InvalidRequestError, flaws_of
+from api.problems import InvalidRequestError, UnreadableBodyError, flaws_of
 from api.schemas import Flaw
 from fedcore import yamls
 from fedcore.errors import SpecificationError
@@ -69,11 +70,11 @@ async def read(request: Request, media_type: MediaType, settings: Configuration)
     return b"".join(chunks)
 
 
-async def parse(body: Annotated[bytes, Depends(read)], media_type: MediaType) -> Parsed:
+async def parse(request: Request, body: Annotated[bytes, Depends(read)], media_type: MediaType) -> Parsed:
     """The body as a document."""
     if media_type == JSON and len(body) <= SMALL_BYTES:
-        return _parse(body, media_type)
-    return await run_in_threadpool(_parse, body, media_type)
+        return _parse(request, body, media_type)
+    return await run_in_threadpool(_parse, request, body, media_type)
 
 
 Document = Annotated[Parsed, Depends(parse)]
@@ -97,20 +98,34 @@ def body_of(*schemas: str) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-def _parse(body: bytes, media_type: str) -> Parsed:
-    value = _load(body, media_type)
+def _parse(request: Request, body: bytes, media_type: str) -> Parsed:
+    value = _load(request, body, media_type)
     flaws = list(islice(_foreign_values(value), MAX_FLAWS))
     if flaws:
         raise InvalidRequestError(flaws)
     return Parsed(value)
 
 
-def _load(body: bytes, media_type: str) -> Any:
+def _load(request: Request, body: bytes, media_type: str) -> Any:
     try:
         text = body.decode()
-        return yamls.load(text) if media_type == YAML else json.loads(text)
+        if media_type == JSON:
+            return json.loads(text)
+        value = yamls.load(text)
     except (ValueError, RecursionError) as error:
-        raise HTTPException(400, f"The body is not {media_type}: {error}") from error
+        raise UnreadableBodyError(f"The body is not {media_type}: {error}", _unreadable(error)) from error
+    positions.remember(request, text)
+    return value
+
+
+def _unreadable(error: Exception) -> Flaw:
+    match error:
+        case yamls.YamlError(detail=detail, place=yamls.Place(line, column)):
+            return Flaw(pointer="", detail=detail, line=line, column=column)
+        case json.JSONDecodeError(msg=detail, lineno=line, colno=column):
+            return Flaw(pointer="", detail=detail, line=line, column=column)
+        case _:
+            return Flaw(pointer="", detail=str(error))
 
 
 def _foreign_values(document: Any) -> Iterator[Flaw]:

@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
 from api.pointers import join, locate
+from api.positions import placed
 from api.schemas import Flaw, ProblemDetails
 from api.spelling import suggestion
 from fedcore.errors import (
@@ -77,6 +78,14 @@ class InvalidRequestError(Exception):
         self.flaws = list(flaws)
 
 
+class UnreadableBodyError(Exception):
+    """A body that is no document at all."""
+
+    def __init__(self, detail: str, flaw: Flaw) -> None:
+        super().__init__(detail)
+        self.flaw = flaw
+
+
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The OpenAPI texts of the errors an operation may answer with."""
     schema = {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}
@@ -91,6 +100,7 @@ def flaws_of(errors: Sequence[Any], model: type[BaseModel], document: Any, at: s
 def install(app: FastAPI) -> None:
     """Make `app` answer every error as a problem."""
     app.add_exception_handler(InvalidRequestError, _invalid_request)
+    app.add_exception_handler(UnreadableBodyError, _unreadable_body)
     app.add_exception_handler(RequestValidationError, _invalid_parameters)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(ClientDisconnect, _hung_up)
@@ -108,14 +118,19 @@ def _problem(request: Request, answer: Answer, detail: str, errors: Sequence[Fla
         status=answer.status,
         detail=detail,
         instance=request.url.path,
-        errors=list(errors),
+        errors=placed(request, errors),
     )
-    return Response(body.model_dump_json(), answer.status, headers, MEDIA_TYPE)
+    return Response(body.model_dump_json(exclude_none=True), answer.status, headers, MEDIA_TYPE)
 
 
 def _invalid_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, InvalidRequestError)
     return _problem(request, Answer(422, "invalid", "The request is not valid"), str(error), error.flaws)
+
+
+def _unreadable_body(request: Request, error: Exception) -> Response:
+    assert isinstance(error, UnreadableBodyError)
+    return _problem(request, Answer(400, BLANK, HTTPStatus.BAD_REQUEST.phrase), str(error), [error.flaw])
 
 
 def _invalid_parameters(request: Request, error: Exception) -> Response:

@@ -5,7 +5,8 @@ on deep nesting; and merge keys, which YAML 1.2 has dropped, multiply what they 
 """
 
 import re
-from typing import Any
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import yaml
 from yaml.constructor import SafeConstructor
@@ -13,6 +14,33 @@ from yaml.events import CollectionEndEvent, CollectionStartEvent
 
 MAX_DEPTH = 32
 _TAG = "tag:yaml.org,2002:"
+
+
+class Place(NamedTuple):
+    """A place in a text, in characters, counted from 1."""
+
+    line: int
+    column: int
+
+
+class YamlError(ValueError):
+    """A text that is no document, with what is wrong and, where one is known, its place."""
+
+    def __init__(self, detail: str, place: Place | None = None) -> None:
+        super().__init__(detail if place is None else f"line {place.line}, column {place.column}: {detail}")
+        self.detail = detail
+        self.place = place
+
+
+def _construct_map(loader: Any, node: yaml.MappingNode) -> Iterator[dict[Hashable, Any]]:
+    """A mapping; of a key that stands twice PyYAML would drop the first value without a word."""
+    seen: dict[str, yaml.Node] = {}
+    for key, _ in node.value:
+        first = seen.setdefault(key.value, key) if isinstance(key, yaml.ScalarNode) else key
+        if first is not key:
+            detail = f"{key.value!r} stands here already, in line {first.start_mark.line + 1}"
+            raise yaml.constructor.ConstructorError(None, None, detail, key.start_mark)
+    yield from SafeConstructor.construct_yaml_map(loader, node)
 
 
 class _Loader(yaml.CSafeLoader):
@@ -33,18 +61,59 @@ class _Loader(yaml.CSafeLoader):
         _TAG + "float": lambda loader, node: float(loader.construct_scalar(node)),
         _TAG + "str": SafeConstructor.construct_yaml_str,
         _TAG + "seq": SafeConstructor.construct_yaml_seq,
-        _TAG + "map": SafeConstructor.construct_yaml_map,
+        _TAG + "map": _construct_map,
         None: SafeConstructor.construct_undefined,
     }
 
 
 def load(text: str) -> Any:
-    """The document in `text`; raises ValueError, also when it nests deeper than `MAX_DEPTH`."""
+    """The document in `text`; raises YamlError, also when it nests deeper than `MAX_DEPTH`, or a key stands twice in a block."""
     try:
         _check_depth(text)
         return yaml.load(text, _Loader)  # noqa: S506 - it makes nothing but JSON's values
-    except (yaml.YAMLError, KeyError) as error:
-        raise ValueError(str(error)) from error
+    except yaml.MarkedYAMLError as error:
+        raise _marked(error, text.rstrip()) from error
+    except (yaml.YAMLError, KeyError, ValueError) as error:
+        raise error if isinstance(error, YamlError) else YamlError(str(error)) from error
+
+
+def places(text: str, pointers: Iterable[str]) -> dict[str, Place]:
+    """Where what each JSON pointer points at begins, a field with its name; or else, where that is missing, the block that lacks it.
+
+    `text` is one that `load` takes.
+    """
+    root = yaml.compose(text, _Loader)
+    return {} if root is None else {pointer: _follow(root, pointer) for pointer in pointers}
+
+
+def _follow(node: yaml.Node, pointer: str) -> Place:
+    found = node
+    for part in pointer.split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        match node:
+            case yaml.MappingNode(value=fields):
+                step = next(((key, value) for key, value in fields if key.value == name), None)
+            case yaml.SequenceNode(value=items) if name.isdecimal() and int(name) < len(items):
+                step = items[int(name)], items[int(name)]
+            case _:
+                step = None
+        if step is None:
+            break
+        found, node = step
+    return _place(found.start_mark)
+
+
+def _place(mark: Any) -> Place:
+    return Place(mark.line + 1, mark.column + 1)
+
+
+def _marked(error: yaml.MarkedYAMLError, text: str) -> YamlError:
+    """What PyYAML says; of what it missed at the end of `text`, the place is the last character."""
+    context, mark = f"{error.context}: " if error.context else "", error.problem_mark
+    if mark is None:
+        return YamlError(f"{context}{error.problem}")
+    end = Place(text.count("\n") + 1, max(1, len(text) - text.rfind("\n") - 1))
+    return YamlError(f"{context}{error.problem}", end if mark.index >= len(text) else _place(mark))
 
 
 def _check_depth(text: str) -> None:
@@ -52,4 +121,4 @@ def _check_depth(text: str) -> None:
     for event in yaml.parse(text, _Loader):
         depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
         if depth > MAX_DEPTH:
-            raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+            raise YamlError(f"nested deeper than {MAX_DEPTH} levels", _place(event.start_mark))

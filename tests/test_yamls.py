@@ -1,6 +1,6 @@
 import pytest
 
-from fedcore.yamls import load
+from fedcore.yamls import Place, YamlError, load, places
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,52 @@ def test_deep_nesting_is_refused_before_it_overflows_the_stack(text: str) -> Non
 def test_what_is_no_document_of_plain_values_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         load(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("a: 1\nb: [1, 2\nc: 3", Place(3, 2)),
+        ("a: 1\n\tb: 2", Place(2, 1)),
+        ("a: 1\nb: 2\n a: 3", Place(3, 3)),
+        ("a: {b: 1, c: 2, b: 3}", Place(1, 17)),
+        ("a: *there", Place(1, 4)),
+        ("a:\n  - !!timestamp 2026-01-01", Place(2, 5)),
+        ("[" * 40, Place(1, 33)),
+    ],
+)
+def test_what_is_no_document_is_refused_with_its_place(text: str, place: Place) -> None:
+    with pytest.raises(YamlError) as refused:
+        load(text)
+    assert refused.value.place == place
+    assert str(refused.value) == f"line {place.line}, column {place.column}: {refused.value.detail}"
+
+
+def test_a_field_that_stands_twice_is_refused_for_one_of_its_values_would_be_lost() -> None:
+    with pytest.raises(YamlError, match=r"line 3, column 1: 'rounds' stands here already, in line 1"):
+        load("rounds: 5\nseeds: [1]\nrounds: 6")
+    assert load("{rounds: 5, local: {rounds: 6}}") == {"rounds": 5, "local": {"rounds": 6}}
+
+
+def test_places_are_those_where_fields_and_entries_begin_or_else_the_block_that_lacks_them() -> None:
+    text = "name: ü\nlocal:\n  lr: 1   # of all\n  seeds: [1, {a/b: 2}]\n'~x': 3\nagain: &it {lr: 1}\nmore: *it\n"
+    expected = {
+        "": (1, 1),
+        "/name": (1, 1),
+        "/local": (2, 1),
+        "/local/lr": (3, 3),
+        "/local/lr/deeper": (3, 3),
+        "/local/seeds/1": (4, 14),
+        "/local/seeds/1/a~1b": (4, 15),
+        "/local/seeds/2": (4, 3),
+        "/local/steps": (2, 1),
+        "/~0x": (5, 1),
+        "/more": (7, 1),
+        "/more/lr": (6, 13),
+        "/rounds": (1, 1),
+    }
+    assert places(text, expected) == expected
+
+
+def test_an_empty_text_has_no_places() -> None:
+    assert places("", [""]) == {}

@@ -11,6 +11,11 @@ class Flaw(Answer):
     array or column."""
     detail: str
     """What is wrong there, and what would be right."""
+    line: int | None = None
+    """Where that begins in a YAML body, counted from 1; of what is missing, the block that lacks it. In JSON, only of what cannot be
+    read."""
+    column: int | None = None
+    """The character in that line, counted from 1."""
 
 
 class ProblemDetails(Answer):

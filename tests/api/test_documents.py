@@ -103,3 +103,45 @@ def test_no_more_than_a_hundred_flaws_are_listed(http: httpx.Client) -> None:
 def test_a_body_that_is_no_object_is_told_so(http: httpx.Client, body: bytes) -> None:
     (flaw,) = _flaws(_dry_run(http, body))
     assert flaw["pointer"] == ""
+
+
+BROKEN = """\
+name: broken            # a comment
+problem:
+  dataset: {kind: quadratic, generate: {dim: 3, clients: 2}}
+algorithm: {kind: fedsgd}
+local:
+  lr: -1
+  batchsize: full
+seeds: [0, none]
+"""
+
+
+def test_flaws_in_yaml_have_line_and_column_all_at_once(http: httpx.Client) -> None:
+    flaws = _flaws(_dry_run(http, BROKEN.encode(), "application/yaml"))
+    places = {flaw["pointer"]: (flaw["line"], flaw["column"]) for flaw in flaws}
+    expected = {"/algorithm/kind": (4, 13), "/local/lr": (6, 3), "/local/batchsize": (7, 3), "/seeds/1": (8, 12), "/rounds": (1, 1)}
+    assert places == expected
+
+
+def test_what_only_the_whole_shows_has_a_place_too(http: httpx.Client) -> None:
+    text = yaml.safe_dump({"preset": "demo", "overrides": {"rounds": 5, "seeds": [1, 1]}}, sort_keys=False)
+    (flaw,) = _flaws(_dry_run(http, text.encode(), "application/yaml"))
+    assert (flaw["pointer"], flaw["line"], flaw["column"]) == ("/overrides/seeds", 4, 3)
+
+
+def test_flaws_in_json_have_pointers_alone(http: httpx.Client) -> None:
+    assert all(flaw.keys() == {"pointer", "detail"} for flaw in _flaws(_dry_run(http, b'{"name": "x"}')))
+
+
+@pytest.mark.parametrize(
+    ("body", "media_type", "place"),
+    [
+        (b"a: 1\nb: [", "application/yaml", (2, 4)),
+        (b"a: 1\na: 2", "application/yaml", (2, 1)),
+        (b'{"a": 1,\n "b"}', "application/json", (2, 5)),
+    ],
+)
+def test_what_cannot_be_read_is_pointed_at(http: httpx.Client, body: bytes, media_type: str, place: tuple[int, int]) -> None:
+    (flaw,) = _dry_run(http, body, media_type).json()["errors"]
+    assert (flaw["pointer"], flaw["line"], flaw["column"]) == ("", *place)
