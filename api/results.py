@@ -1,29 +1,37 @@
 """`/v1/experiments/{id}/results` and `/figure.svg`: what came out, as JSON, table or picture."""
 
+import re
+from collections.abc import Iterable
 from typing import Annotated
 
 from fastapi import APIRouter, Header, HTTPException, Path, Query, Response
 
 from api.auth import Reader
-from api.dependencies import ExperimentId, Store
+from api.dependencies import NO_NUL, ExperimentId, Store
 from api.figures import Format, Horizontal, draw, measured
-from api.problems import responses
-from api.schemas import Results
+from api.problems import InvalidRequestError, responses
+from api.schemas import Flaw, Results
 from api.summaries import COLUMNS, Metric, results_of
 from api.tables import Table, to_csv, to_parquet
 from fedcore.access import Principal
 from fedcore.errors import NotFoundError
 from fedcore.store import Database, experiments, rounds, runs
+from fedcore.store.tables import RunRecord
 from fedcore.summary import HEADLINES, headline
 
 router = APIRouter(prefix="/v1/experiments", tags=["results"])
 
+TOLD_ARMS = 20
+"""Names of arms are listed to those who got one wrong, up to so many."""
 JSON, CSV, PARQUET = "application/json", "text/csv", "application/vnd.apache.parquet"
 
 Points = Annotated[
     int, Query(ge=2, le=100_000, description="Points of a curve, at most; evenly spread, the first and the last among them.")
 ]
 TableName = Annotated[Table, Query(description="For CSV and Parquet: figures over seeds, or curves.")]
+Baseline = Annotated[
+    str | None, Query(max_length=1_000, pattern=NO_NUL, description="The arm that differences are to, by its name or index; absent, arm 0.")
+]
 Accept = Annotated[str | None, Header(include_in_schema=False)]
 Drawn = Annotated[Metric | None, Query(description="What is drawn; absent, the first that there is of " + ", ".join(HEADLINES) + ".")]
 Form = Annotated[Format, Path(description="The file format.")]
@@ -51,13 +59,14 @@ def read_results(
     accept: Accept = None,
     points: Points = 2_000,
     table: TableName = "summary",
+    baseline: Baseline = None,
 ) -> Results | Response:
-    """Per arm, over its seeds: best and final of each metric with confidence interval and paired difference to arm 0, traffic, curves.
+    """Per arm, over its seeds: best and final of each metric with confidence interval and paired test against a baseline, traffic, curves.
 
     They may be read at any time; they are final once the experiment's status is. CSV and Parquet hold one figure a line.
     """
     media_type = _acceptable(accept or JSON)
-    results = _read(database, principal, experiment_id, points)
+    results = _read(database, principal, experiment_id, points, baseline)
     if media_type == JSON:
         return results
     convert = to_csv if media_type == CSV else to_parquet
@@ -93,12 +102,22 @@ def read_figure(
     return Response(picture, media_type="image/svg+xml" if form == "svg" else "image/png")
 
 
-def _read(database: Database, principal: Principal, experiment_id: str, points: int) -> Results:
+def _read(database: Database, principal: Principal, experiment_id: str, points: int, baseline: str | None = None) -> Results:
     with database.reading() as session:
         experiment = experiments.find(session, experiment_id, principal.sees)
         records = runs.of_experiment(session, experiment_id)
         series = rounds.columns(session, experiment_id, *COLUMNS)
-    return results_of(experiment, records, series, points)
+    return results_of(experiment, records, series, points, 0 if baseline is None else _arm(records, baseline))
+
+
+def _arm(records: Iterable[RunRecord], wanted: str) -> int:
+    """The index of the arm with this name or index; raises InvalidRequestError."""
+    names = {record.arm_name: record.arm for record in records}
+    found = names.get(wanted, int(wanted) if re.fullmatch(r"\d{1,9}", wanted, re.ASCII) else -1)
+    if found not in names.values():
+        choices = ", ".join(names) if len(names) <= TOLD_ARMS else f"0 to {len(names) - 1}"
+        raise InvalidRequestError([Flaw(pointer="?baseline", detail=f"must be an arm, by name or index: {choices}; not {wanted!r}")])
+    return found
 
 
 def _choose(results: Results, metric: Metric | None) -> str:

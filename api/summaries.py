@@ -1,14 +1,16 @@
-"""From the rows of an experiment to its results: figures over seeds, differences to the first arm, curves."""
+"""From the rows of an experiment to its results: figures over seeds, differences to a baseline, curves."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, groupby
 from typing import Literal, NamedTuple, get_args
 
-from api.schemas import ArmResult, Curve, Estimate, MetricResult, Results
-from fedcore import summary
+from api.schemas import ArmResult, Curve, Difference, Estimate, MetricResult, Results
+from fedcore import significance, summary
 from fedcore.spec.evaluation import ScalarMeasure
+from fedcore.status import Status, StopReason
 from fedcore.store.rounds import Series
 from fedcore.store.tables import ExperimentRecord, RunRecord
 
@@ -19,15 +21,23 @@ COLUMNS = (*METRICS, "local_steps", "bytes_up", "bytes_down", "seconds", "simula
 MEGABYTE = 1e6
 
 
-def results_of(experiment: ExperimentRecord, runs: Iterable[RunRecord], series: Mapping[str, Series], points: int) -> Results:
-    """The results of an experiment from its `runs`, in order of arms, and the `COLUMNS` of each; curves thinned to `points`."""
+def results_of(
+    experiment: ExperimentRecord, runs: Iterable[RunRecord], series: Mapping[str, Series], points: int, baseline: int = 0
+) -> Results:
+    """The results of an experiment from its `runs`, in order of arms, and the `COLUMNS` of each; curves thinned to `points`.
+
+    Differences are to the arm with the index `baseline`.
+    """
     arms = [[_Run(run, series.get(run.id, _EMPTY)) for run in members] for _, members in groupby(runs, key=lambda run: run.arm)]
+    metrics = {metric: _compared(arms, baseline, metric) for metric in METRICS}
     return Results(
         experiment_id=experiment.id,
         name=experiment.name,
         status=experiment.status,
         confidence=summary.CONFIDENCE,
-        arms=[_arm(arm, arms[0], points) for arm in arms],
+        level=significance.LEVEL,
+        baseline=baseline,
+        arms=[_arm(arm, {metric: of_arms[index] for metric, of_arms in metrics.items()}, points) for index, arm in enumerate(arms)],
     )
 
 
@@ -38,6 +48,11 @@ _EMPTY = Series([], {name: [] for name in COLUMNS})
 class _Run:
     record: RunRecord
     series: Series
+
+    @property
+    def whole(self) -> bool:
+        """Whether it has ended well, and no search ended it before its time."""
+        return self.record.status is Status.SUCCEEDED and self.record.stop_reason is not StopReason.RUNG
 
     def best(self, metric: str) -> float | None:
         return summary.best(metric, self.series.values[metric])
@@ -61,7 +76,7 @@ class _Run:
 _Figure = Callable[[_Run], float | None]
 
 
-def _arm(arm: Sequence[_Run], baseline: Sequence[_Run], points: int) -> ArmResult:
+def _arm(arm: Sequence[_Run], metrics: Mapping[str, MetricResult], points: int) -> ArmResult:
     first, started = arm[0].record, [run for run in arm if run.series.rounds]
     curves = {metric: _curve(started, metric, points) for metric in METRICS}
     measured = {metric: curve for metric, curve in curves.items() if curve.rounds}
@@ -80,26 +95,35 @@ def _arm(arm: Sequence[_Run], baseline: Sequence[_Run], points: int) -> ArmResul
         megabytes_sent=_estimate(started, lambda run: run.megabytes()[-1]),
         seconds=_estimate(started, lambda run: run.total("seconds")),
         simulated_seconds=_estimate(started, _Run.simulated_seconds),
-        metrics={metric: _metric(arm, baseline, metric) for metric in measured},
+        metrics={metric: metrics[metric] for metric in measured},
         curves=measured,
     )
 
 
-def _metric(arm: Sequence[_Run], baseline: Sequence[_Run], metric: str) -> MetricResult:
-    return MetricResult(
-        best=_estimate(arm, lambda run: run.best(metric)),
-        final=_estimate(arm, lambda run: run.final(metric)),
-        best_difference=_difference(arm, baseline, lambda run: run.best(metric)),
-        final_difference=_difference(arm, baseline, lambda run: run.final(metric)),
-    )
+def _compared(arms: Sequence[Sequence[_Run]], baseline: int, metric: str) -> list[MetricResult]:
+    """What each arm has of a metric, beside what the baseline has."""
+    found: list[dict[str, Estimate | None]] = [{} for _ in arms]
+    for name, figure in _FIGURES.items():
+        by_seed = [_by_seed(arm, partial(figure, metric=metric)) for arm in arms]
+        whole = [all(run.whole for run in arm) and len(values) == len(arm) for arm, values in zip(arms, by_seed, strict=True)]
+        comparisons = significance.compare(by_seed, baseline, whole, summary.BETTER.get(metric))
+        for fields, values, comparison in zip(found, by_seed, comparisons, strict=True):
+            fields[name] = _answer(summary.estimate(list(values.values())))
+            fields[f"{name}_difference"] = None if comparison is None else _difference(comparison)
+    return [MetricResult.model_validate(fields) for fields in found]
+
+
+_FIGURES: Mapping[str, Callable[..., float | None]] = {"best": _Run.best, "final": _Run.final}
+"""What is read off a run's values of a metric."""
+
+
+def _difference(comparison: significance.Comparison) -> Difference:
+    tests = {name: value for name, value in comparison._asdict().items() if name != "difference"}
+    return Difference(**comparison.difference._asdict(), **tests)
 
 
 def _estimate(runs: Iterable[_Run], figure: _Figure) -> Estimate | None:
     return _answer(summary.estimate(list(_by_seed(runs, figure).values())))
-
-
-def _difference(arm: Sequence[_Run], baseline: Sequence[_Run], figure: _Figure) -> Estimate | None:
-    return None if arm is baseline else _answer(summary.paired(_by_seed(arm, figure), _by_seed(baseline, figure)))
 
 
 def _by_seed(runs: Iterable[_Run], figure: _Figure) -> dict[int, float]:

@@ -11,7 +11,7 @@ Table = Literal["summary", "curves"]
 Line = dict[str, Any]
 
 COLUMNS: dict[Table, tuple[str, ...]] = {
-    "summary": ("arm", "name", "metric", "figure", "n", "mean", "std", "low", "high"),
+    "summary": ("arm", "name", "metric", "figure", "n", "mean", "std", "low", "high", "p", "p_adjusted", "p_signed_rank", "verdict"),
     "curves": ("arm", "name", "metric", "round", "megabytes", "simulated_seconds", "n", "mean", "std"),
 }
 FIGURES = ("best", "final", "best_difference", "final_difference")
@@ -38,7 +38,7 @@ def to_parquet(results: Results, table: Table) -> bytes:
     import pyarrow as pa
     from pyarrow import parquet
 
-    types = dict.fromkeys(("arm", "n", "round"), pa.int64()) | dict.fromkeys(("name", "metric", "figure"), pa.string())
+    types = dict.fromkeys(("arm", "n", "round"), pa.int64()) | dict.fromkeys(("name", "metric", "figure", "verdict"), pa.string())
     schema = pa.schema([(column, types.get(column, pa.float64())) for column in COLUMNS[table]])
     file = BytesIO()
     parquet.write_table(pa.Table.from_pylist(lines(results, table), schema), file)

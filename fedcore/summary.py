@@ -1,9 +1,10 @@
-"""The statistics of results: figures over seeds with confidence intervals, paired differences, curves. Standard library only."""
+"""The statistics of results: figures over seeds with confidence intervals, and what is read off a curve. Standard library only."""
 
-from collections.abc import Container, Iterable, Mapping, Sequence
-from functools import lru_cache
-from math import cos, isfinite, pi, sin, sqrt, tan
+from collections.abc import Container, Iterable, Sequence
+from math import isfinite, sqrt
 from typing import NamedTuple
+
+from fedcore import student
 
 CONFIDENCE = 0.95
 BETTER = {
@@ -44,7 +45,7 @@ def estimate(values: Sequence[float]) -> Estimate | None:
     n, mean, std = len(values), *moments(values)
     if std is None:
         return Estimate(n, mean, None, None, None)
-    reach = student_t(CONFIDENCE, n - 1) * std / sqrt(n)
+    reach = student.within(CONFIDENCE, n - 1) * std / sqrt(n)
     return Estimate(n, mean, std, _finite(mean - reach), _finite(mean + reach))
 
 
@@ -58,11 +59,6 @@ def moments(values: Sequence[float]) -> tuple[float, float | None]:
     return mean * scale, _finite(spread * scale)
 
 
-def paired(values: Mapping[int, float], baseline: Mapping[int, float]) -> Estimate | None:
-    """The difference of `values` to `baseline`, both by seed, over the seeds that have both."""
-    return estimate([value - baseline[seed] for seed, value in values.items() if seed in baseline])
-
-
 def best(metric: str, values: Iterable[float | None]) -> float | None:
     """The best of a run's values by round; None where there is none, or no better and worse."""
     known = [value for value in values if value is not None]
@@ -74,28 +70,6 @@ def final(values: Sequence[float | None], *, diverged: bool) -> float | None:
     if diverged:
         return values[-1] if values else None
     return next((value for value in reversed(values) if value is not None), None)
-
-
-@lru_cache(maxsize=1024)
-def student_t(confidence: float, freedom: int) -> float:
-    """The t that |T| stays below with probability `confidence`, for `freedom` degrees of freedom."""
-    low, high = 0.0, pi / 2
-    while low < (middle := (low + high) / 2) < high:
-        if _probability(middle, freedom) < confidence:
-            low = middle
-        else:
-            high = middle
-    return sqrt(freedom) * tan(low)
-
-
-def _probability(theta: float, freedom: int) -> float:
-    """P(|T| < sqrt(freedom) tan(theta)), in the closed form of Abramowitz and Stegun, 26.7.3 and 26.7.4."""
-    odd = freedom % 2
-    term, total = (cos(theta) if odd else 1.0), 0.0
-    for k in range(1 + odd, freedom, 2):
-        total += term
-        term *= cos(theta) ** 2 * k / (k + 1)
-    return 2 / pi * (theta + sin(theta) * total) if odd else sin(theta) * total
 
 
 def _finite(value: float) -> float | None:

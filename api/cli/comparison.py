@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 from rich.table import Table
 
 from api.cli.views import ABSENT, table
-from api.schemas import ArmResult, Estimate, MetricResult, Results
+from api.schemas import ArmResult, Difference, Estimate, MetricResult, Results
+from fedcore.significance import Verdict
 from fedcore.status import Status
 from fedcore.summary import headline
 
@@ -18,12 +19,13 @@ Format = Callable[[float, str], str]
 
 
 def comparison(results: Results, metric: str | None = None) -> Table:
-    """Best and final of a metric over the seeds, the paired difference to the first arm, traffic; absent, the most telling metric."""
+    """Best and final of a metric over the seeds, beside the baseline what may be concluded, traffic; absent, the most telling metric."""
     metric = metric or headline({name for arm in results.arms for name in arm.metrics})
     shares = metric.endswith("accuracy")
     number: Format = _percent if shares else _plain
     rows = [list(_row(arm, metric, number)) for arm in results.arms]
-    columns = ["arm", "best", "final", f"final - {results.arms[0].name} [{results.confidence:.0%} CI]", "MB sent"]
+    beside = f"final - {results.arms[results.baseline].name} [{results.confidence:.0%} CI]"
+    columns = ["arm", "best", "final", beside, "verdict", "MB sent"]
     remarks = [_remark(arm) for arm in results.arms]
     if any(remarks):
         columns.append("")
@@ -38,6 +40,7 @@ def _row(arm: ArmResult, metric: str, number: Format) -> Iterator[object]:
     yield _spread(figures.best, number)
     yield _spread(figures.final, number)
     yield _difference(figures.final_difference, number)
+    yield _verdict(figures.final_difference)
     yield ABSENT if arm.megabytes_sent is None else f"{arm.megabytes_sent.mean:,.1f}"
 
 
@@ -52,6 +55,15 @@ def _difference(estimate: Estimate | None, number: Format) -> str:
         return ABSENT
     interval = "" if estimate.low is None or estimate.high is None else f" [{number(estimate.low, '+')}, {number(estimate.high, '+')}]"
     return number(estimate.mean, "+") + interval
+
+
+def _verdict(difference: Difference | None) -> str:
+    if difference is None:
+        return ABSENT
+    words = difference.verdict.replace("_", " ")
+    if difference.p_adjusted is None or difference.verdict is Verdict.INCOMPLETE:
+        return words
+    return f"{words} (p {difference.p_adjusted:.2g})"
 
 
 def _remark(arm: ArmResult) -> str:

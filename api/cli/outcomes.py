@@ -23,6 +23,9 @@ class Format(StrEnum):
 
 
 Metric = Annotated[str | None, typer.Option(help="Which metric; absent, the most telling one that there is.")]
+Baseline = Annotated[
+    str | None, typer.Option(metavar="ARM", help="The arm that others are compared with, by name or index; absent, the first.")
+]
 AsFormat = Annotated[Format, typer.Option("--format", help="A table of one metric, or all figures as JSON or CSV.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as `fedq status EXPERIMENT` lists it.")]
 Picture = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write it, .svg or .png; absent, EXPERIMENT.svg here.")]
@@ -30,10 +33,12 @@ Over = Annotated[Horizontal, typer.Option("--x", help="Draw over rounds, the byt
 ModelFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write it; absent, RUN.safetensors here.")]
 
 
-def results(experiment: ExperimentId, form: AsFormat = Format.TABLE, metric: Metric = None, as_json: AsJson = False) -> None:
+def results(
+    experiment: ExperimentId, form: AsFormat = Format.TABLE, metric: Metric = None, baseline: Baseline = None, as_json: AsJson = False
+) -> None:
     """Print what came out of an experiment, as far as it is; --json is short for --format json."""
     with connect() as client:
-        found = client.results(experiment)
+        found = client.results(experiment, baseline=baseline)
     match Format.JSON if as_json else form:
         case Format.TABLE:
             stdout().print(comparison(found, _known(found, metric)))

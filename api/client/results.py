@@ -40,11 +40,11 @@ class Frame:
 
 
 class Results(schemas.Results):
-    """What came out of an experiment: per arm figures over the seeds, differences to the first arm, curves."""
+    """What came out of an experiment: per arm figures over the seeds, differences to the baseline, curves."""
 
     @property
     def summary(self) -> Frame:
-        """One figure a line: arm, metric, figure (`best`, `final`, their differences to the first arm), mean, std, confidence interval."""
+        """One figure a line: arm, metric, figure (`best`, `final`, their differences to the baseline), mean, std, interval, tests."""
         return Frame(tables.COLUMNS["summary"], tables.lines(self, "summary"))
 
     @property

@@ -21,7 +21,7 @@ from api.schemas.experiments import (
 from api.schemas.keys import Key, KeyEdit, KeyPage, KeyRequest, KeyStanding, KeyUsage, Me, NewKey
 from api.schemas.operations import Check, Health, QueueDepth, Queues, Readiness, Worker, Workers
 from api.schemas.problems import Flaw, ProblemDetails
-from api.schemas.results import ArmResult, Curve, Estimate, MetricResult, Results
+from api.schemas.results import ArmResult, Curve, Difference, Estimate, MetricResult, Results
 from api.schemas.runs import MetricsPage, RoundRow, Run, RunPage
 from api.schemas.search import ArmArrival, SearchPage
 from api.schemas.webhooks import Attempt, Delivery, DeliveryPage, NewWebhook, Webhook, WebhookEdit, WebhookPage, WebhookRequest
@@ -48,6 +48,7 @@ __all__ = [
     "DecisionEvent",
     "Delivery",
     "DeliveryPage",
+    "Difference",
     "Estimate",
     "Experiment",
     "ExperimentEdit",

@@ -29,7 +29,7 @@ class ArmSummary(Answer):
     """One point of the sweep."""
 
     index: int
-    """Position in the sweep's product, from 0; differences are to arm 0."""
+    """Position in the sweep's product, from 0; differences are to arm 0 unless another is asked for."""
     name: str
     """What sets it apart, as `momentum=0.9`; the algorithm's kind where there is no sweep."""
     settings: dict[str, Any]

@@ -3,6 +3,7 @@
 from typing import Any
 
 from api.schemas.base import Answer
+from fedcore.significance import Verdict
 from fedcore.status import Status
 
 
@@ -21,6 +22,22 @@ class Estimate(Answer):
     """Upper end of it."""
 
 
+class Difference(Estimate):
+    """An arm's figure minus that of the baseline with the same seed, over the seeds that have both, and whether it is more than chance."""
+
+    p: float | None
+    """Two-sided p-value of the paired t-test; null of fewer than 3 pairs, and where the difference is the same for every seed."""
+    p_adjusted: float | None
+    """The same, corrected by Holm for the number of arms that are compared with the baseline in this figure."""
+    p_signed_rank: float | None
+    """Two-sided p-value of Wilcoxon's signed-rank test, exact up to 50 pairs, not corrected; it asks for no normal distribution, and cannot
+    fall below 0.05 with fewer than 6 pairs."""
+    verdict: Verdict
+    """`better`, `worse`, or `different` where the metric has no better and worse: `p_adjusted` is below the `level`; `unclear`: it is not.
+    Nothing is concluded of fewer than 3 pairs (`too_few_seeds`), where seeds make no difference (`same_for_all`), and while a run of either
+    arm is not done, failed, diverged, or was stopped at a rung (`incomplete`)."""
+
+
 class MetricResult(Answer):
     """One metric of one arm; a figure is null where no run has it."""
 
@@ -28,10 +45,10 @@ class MetricResult(Answer):
     """Of each run's best round: the highest accuracy, the lowest loss; null for a metric that has no better and worse."""
     final: Estimate | None
     """Of each run's last evaluated round; a run that diverged counts only where its last value was finite."""
-    best_difference: Estimate | None
-    """Of `best` minus that of arm 0 with the same seed; null for arm 0 itself."""
-    final_difference: Estimate | None
-    """Of `final` minus that of arm 0 with the same seed; null for arm 0 itself."""
+    best_difference: Difference | None
+    """Of `best` to the baseline's; null for the baseline itself, and where no seed has both."""
+    final_difference: Difference | None
+    """Of `final` to the baseline's; null for the baseline itself, and where no seed has both."""
 
 
 class Curve(Answer):
@@ -99,5 +116,9 @@ class Results(Answer):
     """Its status when the rows were read."""
     confidence: float
     """Of the confidence intervals."""
+    level: float
+    """Below it, a corrected p-value is taken to rule chance out."""
+    baseline: int
+    """Index of the arm that differences are to."""
     arms: list[ArmResult]
     """In the order of the sweep."""

@@ -10,9 +10,9 @@ from scipy import stats
 from fedcore.report import RoundReport
 from fedcore.store import Database
 from fedcore.store.claim import Claim
-from tests.api.histories import TINY, TWO_ARMS, commit, submit, write
+from tests.api.histories import TINY, TWO_ARMS, commit, finish, submit, write
 from tests.documents import Document
-from tests.store.acts import claim, report
+from tests.store.acts import claim, fail, report
 
 ROUNDS, SEEDS = 3, 3
 
@@ -70,6 +70,62 @@ def test_differences_are_paired_by_seed_and_are_those_of_scipys_paired_test(resu
     assert (difference["low"], difference["high"]) == pytest.approx((interval.low, interval.high))
     assert difference["mean"] == pytest.approx(np.mean(second) - np.mean(first))
     assert results["arms"][0]["metrics"]["test_accuracy"]["best_difference"] is None
+
+
+def test_differences_are_tested_and_the_tests_corrected_for_the_number_of_arms(http: httpx.Client, rows: Database) -> None:
+    submit(http, TWO_ARMS | {"sweep": {"local.lr": [0.1, 0.05, 0.01]}})
+    held = write(rows, _history, 3 * SEEDS)
+    arms = http.get(f"/v1/experiments/{held[0].experiment_id}/results").json()["arms"]
+    finals = [[_accuracy(one, ROUNDS) for one in held if one.arm == arm] for arm in (0, 1, 2)]
+    ps = [stats.ttest_rel(finals[arm], finals[0]).pvalue for arm in (1, 2)]
+    tested = [arms[arm]["metrics"]["test_accuracy"]["final_difference"] for arm in (1, 2)]
+    assert [one["p"] for one in tested] == pytest.approx(ps)
+    assert sorted(one["p_adjusted"] for one in tested) == pytest.approx(sorted([2 * min(ps), max(2 * min(ps), *ps)]))
+    assert [one["p_signed_rank"] for one in tested] == [stats.wilcoxon(finals[arm], finals[0]).pvalue for arm in (1, 2)]
+
+
+@pytest.mark.usefixtures("database_url")
+@pytest.mark.parametrize("baseline", ["1", "lr=0.05"])
+def test_any_arm_may_be_the_baseline_by_index_or_name(http: httpx.Client, runs: dict[tuple[int, int], Claim], baseline: str) -> None:
+    place = f"/v1/experiments/{runs[0, 0].experiment_id}/results"
+    forth, back = http.get(place).json(), http.get(place, params={"baseline": baseline}).json()
+    assert (forth["baseline"], back["baseline"]) == (0, 1)
+    there, here = (found["arms"][arm]["metrics"]["test_accuracy"]["final_difference"] for found, arm in ((forth, 1), (back, 0)))
+    assert here["mean"] == -there["mean"]
+    assert here["p"] == there["p"]
+    assert back["arms"][1]["metrics"]["test_accuracy"]["final_difference"] is None
+
+
+@pytest.mark.parametrize("baseline", ["2", "momentum", "-1", "9" * 30])
+def test_a_baseline_that_is_no_arm_is_refused_with_those_that_are(
+    http: httpx.Client, runs: dict[tuple[int, int], Claim], baseline: str
+) -> None:
+    answer = http.get(f"/v1/experiments/{runs[0, 0].experiment_id}/results", params={"baseline": baseline})
+    assert answer.status_code == 422
+    assert answer.json()["errors"] == [
+        {"pointer": "?baseline", "detail": f"must be an arm, by name or index: lr=0.1, lr=0.05; not {baseline!r}"}
+    ]
+
+
+def test_nothing_is_concluded_while_runs_are_missing(http: httpx.Client, rows: Database) -> None:
+    """Of five arms, the last four: one run not done, one failed, one diverged, and one whose runs all differ alike."""
+    made = submit(http, TWO_ARMS | {"sweep": {"local.lr": [0.5, 0.4, 0.3, 0.2, 0.1]}})
+
+    def history(held: Claim) -> list[RoundReport]:
+        lost = held.arm == 3 and held.seed == 2
+        return [report(1, train_loss=float("nan") if lost else 1.0 + held.arm, diverged=lost)]
+
+    held = {(one.arm, one.seed): one for one in [claim(rows) for _ in range(15)]}
+    for place, one in held.items():
+        reports = history(one)
+        ended = commit(rows, one, reports)
+        if place == (2, 2):
+            fail(rows, ended)
+        elif place != (1, 2):
+            finish(rows, ended, diverged_round=1 if reports[-1].diverged else None)
+    arms = http.get(f"/v1/experiments/{made['id']}/results").json()["arms"]
+    verdicts = [arm["metrics"]["train_loss"]["final_difference"]["verdict"] for arm in arms[1:]]
+    assert verdicts == ["incomplete", "incomplete", "incomplete", "same_for_all"]
 
 
 def test_the_best_loss_is_the_lowest(results: Document) -> None:
