@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 
 from anyio import CapacityLimiter
 from fastapi import FastAPI
-from fastapi.responses import RedirectResponse
 from fastapi_offline import FastAPIOffline
 
 from api import (
@@ -28,6 +27,7 @@ from api import (
     results,
     runs,
     search,
+    web,
     webhooks,
 )
 from api.auth import Doorkeeper
@@ -88,8 +88,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.include_router(module.router, responses=problems.responses(401, 403, 429, 500, 503))
     for module in (health, metrics):
         app.include_router(module.router, responses=problems.responses(500, 503))
-    app.add_api_route("/", lambda: RedirectResponse("/docs"), include_in_schema=False)
     problems.install(app)
+    web.install(app)
     openapi.install(app)
     app.add_middleware(Shields)
     app.add_middleware(Refusals, database=app.state.database)

@@ -7,6 +7,7 @@ from fastapi import Depends, Request, Security
 from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
 
+from api import cookies
 from api.rates import Rates
 from fedcore.access import Principal, Scope, Token
 from fedcore.errors import AuthenticationError, ForbiddenError
@@ -19,7 +20,8 @@ MAX_REMEMBERED = 10_000
 _bearer = HTTPBearer(
     scheme_name="key",
     bearerFormat="fq_<id>_<secret>",
-    description="An API key. `fedq key create` makes one; an embedded stack keeps its own in `api-key` in its folder.",
+    description="An API key. `fedq key create` makes one; an embedded stack keeps its own in `api-key` in its folder. "
+    "Pages carry it as a cookie, which is taken from them alone.",
     auto_error=False,
 )
 
@@ -60,16 +62,21 @@ class Doorkeeper:
 
 
 async def identify(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Principal:
-    """Whoever sent the request; raises AuthenticationError and RateError."""
-    if given is None:
+    """Whoever sent the request; raises AuthenticationError, RateError, and ForbiddenError for what a foreign page makes a browser send."""
+    key = cookies.key_of(request) if given is None else given.credentials
+    if key is None:
         raise AuthenticationError("this needs an API key, as the header `Authorization: Bearer fq_...`")
-    token, doorkeeper = Token.parse(given.credentials), doorkeeper_of(request)
-    known = doorkeeper.recall(token)
-    request.state.principal = known if known is not None else await run_in_threadpool(doorkeeper.verify, token)
-    principal: Principal = request.state.principal
+    request.state.principal = principal = await recognise(request, Token.parse(key))
     rates: Rates = request.app.state.rates
     await rates.take(principal.key_id)
     return principal
+
+
+async def recognise(request: Request, token: Token) -> Principal:
+    """Whose key this is; raises AuthenticationError."""
+    doorkeeper = doorkeeper_of(request)
+    known = doorkeeper.recall(token)
+    return known if known is not None else await run_in_threadpool(doorkeeper.verify, token)
 
 
 async def allow(needed: SecurityScopes, principal: Annotated[Principal, Depends(identify)]) -> Principal:

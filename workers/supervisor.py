@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parser(settings()).parse_args(arguments)
         configured = settings().model_copy(update={"home": options.home.absolute()})
         with Stack(configured, options.host, options.port, options.workers) as stack:
-            stack.run(ended, when_ready=lambda: _announce(stack.url, configured.home, options.ready_file))
+            stack.run(ended, when_ready=lambda: _announce(stack.url, configured.home, options))
     except (SettingsError, StackError, DoorError) as error:
         print(f"fedq: {error}", file=sys.stderr)
         return 1
@@ -46,16 +47,22 @@ def _parser(configured: Settings) -> argparse.ArgumentParser:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, default=8642, help="port to listen on, 0 for any that is free (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="worker processes (default: one per core)")
+    parser.add_argument("--open", action="store_true", help="open the pages in a browser, signed in")
     parser.add_argument("--ready-file", type=Path, help="write the URL to this file once the stack answers")
     return parser
 
 
-def _announce(url: str, home: Path, ready_file: Path | None) -> None:
-    print(f"FedQ is ready at {url}\nits key, which `fedq` on this machine finds by itself: {own_key.path_in(home)}", flush=True)
-    if ready_file is not None:
-        partial = ready_file.with_name(f".{ready_file.name}.{time.monotonic_ns()}")
+def _announce(url: str, home: Path, options: argparse.Namespace) -> None:
+    # Behind `#`, browsers send it to nobody. What is no terminal may be a log that others read.
+    link = f"{url}/sign-in#{own_key.read(home)}"
+    print(f"FedQ is ready at {url}\nits key, which `fedq` on this machine finds by itself: {own_key.path_in(home)}")
+    print(f"in a browser, signed in: {link}" if sys.stdout.isatty() else f"in a browser: {url}/sign-in", flush=True)
+    if options.open:
+        webbrowser.open(link)
+    if options.ready_file is not None:
+        partial = options.ready_file.with_name(f".{options.ready_file.name}.{time.monotonic_ns()}")
         partial.write_text(url)
-        partial.replace(ready_file)
+        partial.replace(options.ready_file)
 
 
 if __name__ == "__main__":

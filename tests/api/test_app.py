@@ -36,8 +36,3 @@ def test_the_pages_of_documentation_load_only_what_the_service_itself_serves(htt
     loaded = re.findall(r'(?:src|href)="([^"]+)"', http.get(path).text)
     assert len(loaded) >= 2
     assert all(place.startswith("/") and http.get(place).status_code == 200 for place in loaded)
-
-
-def test_the_address_of_the_service_leads_to_its_documentation(http: httpx.Client) -> None:
-    answer = http.get("/")
-    assert (answer.status_code, answer.headers["location"]) == (307, "/docs")

@@ -1,0 +1,15 @@
+"""Pages for people: HTML over the same functions and rules that `/v1` has, with scripts and styles that are served from here alone."""
+
+from fastapi import FastAPI
+
+from api.web import assets, entry, errors, listing
+
+ROUTERS = (listing.router, entry.router)
+
+
+def install(app: FastAPI) -> None:
+    """Give `app` its pages; after `problems.install`, whose answers browsers then get as pages."""
+    assets.install(app)
+    for router in ROUTERS:
+        app.include_router(router)
+    errors.install(app)

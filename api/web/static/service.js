@@ -1,0 +1,46 @@
+// Requests to /v1 as pages send them: the cookie carries the key, errors come as what a person can read.
+
+export class Problem extends Error {
+  /** @param {{title: string, status: number, detail: string, errors?: {pointer: string, detail: string}[]}} details as RFC 9457 has them */
+  constructor(details) {
+    super(details.detail);
+    Object.assign(this, details);
+  }
+}
+
+/** The answer to `method path`, as JSON where it is; `body` is sent as JSON. Throws Problem. Whoever is not signed in is sent to do so. */
+export async function call(method, path, body = undefined, options = {}) {
+  const headers = body === undefined ? {} : { "Content-Type": "application/json" };
+  const sent = { method, headers, body: body === undefined ? undefined : JSON.stringify(body), credentials: "same-origin", ...options };
+  let answer;
+  try {
+    answer = await fetch(path, sent);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem({ title: "No answer", status: 0, detail: "The service cannot be reached; is it running?" });
+  }
+  if (answer.status === 401) {
+    location.assign(`/sign-in?next=${encodeURIComponent(location.pathname + location.search)}`);
+  }
+  const isJson = /[/+]json\b/.test(answer.headers.get("Content-Type") ?? "");
+  const value = isJson ? await answer.json() : await answer.text();
+  if (!answer.ok) throw new Problem(isJson ? value : { title: answer.statusText, status: answer.status, detail: `${answer.status} ${answer.statusText}` });
+  return value;
+}
+
+/** Tell `text` in the corner, and to screen readers; `kind` is `ok`, `warning` or `error`. Errors stay until they are closed. */
+export function tell(text, kind = "ok") {
+  const notice = document.createElement("div");
+  notice.className = `notice ${kind}`;
+  const words = document.createElement("p");
+  words.textContent = text;
+  const close = document.createElement("button");
+  close.type = "button";
+  close.className = "quiet";
+  close.textContent = "×";
+  close.setAttribute("aria-label", "Close");
+  close.addEventListener("click", () => notice.remove());
+  notice.append(words, close);
+  document.getElementById("notices").append(notice);
+  if (kind !== "error") setTimeout(() => notice.remove(), 6000);
+}

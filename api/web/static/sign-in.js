@@ -1,0 +1,12 @@
+// A link of `fedq up` holds the key behind `#`, which browsers send to nobody: it is taken out of the address and posted. Whoever
+// has a key already goes on: a link from elsewhere does not carry the cookie, this request does.
+const form = document.getElementById("sign-in");
+const key = decodeURIComponent(location.hash.slice(1));
+
+if (key.startsWith("fq_")) {
+  history.replaceState(null, "", location.pathname + location.search);
+  form.elements.key.value = key;
+  form.requestSubmit();
+} else if ((await fetch("/v1/me")).ok) {
+  location.replace(form.elements.next.value);
+}

@@ -1,0 +1,32 @@
+// Tabs as WAI-ARIA has them: arrows, Home and End move, the address remembers which is open.
+/** @param {HTMLElement} list with role=tablist; each of its role=tab names its panel by aria-controls */
+export function tabs(list) {
+  const all = [...list.querySelectorAll("[role=tab]")];
+
+  function show(tab, remember = true) {
+    for (const other of all) {
+      const chosen = other === tab;
+      other.setAttribute("aria-selected", String(chosen));
+      other.tabIndex = chosen ? 0 : -1;
+      document.getElementById(other.getAttribute("aria-controls")).hidden = !chosen;
+    }
+    if (remember) history.replaceState(null, "", `#${tab.getAttribute("aria-controls")}`);
+    list.dispatchEvent(new CustomEvent("fedq:tab", { bubbles: true, detail: tab.getAttribute("aria-controls") }));
+  }
+
+  list.addEventListener("click", (event) => {
+    const tab = event.target.closest("[role=tab]");
+    if (tab) show(tab);
+  });
+  list.addEventListener("keydown", (event) => {
+    const at = all.indexOf(document.activeElement);
+    const to = { ArrowRight: at + 1, ArrowLeft: at - 1 + all.length, Home: 0, End: all.length - 1 }[event.key];
+    if (at < 0 || to === undefined) return;
+    event.preventDefault();
+    const tab = all[to % all.length];
+    tab.focus();
+    show(tab);
+  });
+  const wanted = all.find((tab) => `#${tab.getAttribute("aria-controls")}` === location.hash);
+  show(wanted ?? all[0], false);
+}

@@ -1,0 +1,99 @@
+"""What all pages have in common: what browsers may do with them, where their scripts come from, and how errors look."""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+
+from api.shields import HEADERS
+from api.web import ROUTERS
+from api.web.assets import FOLDER, FOREVER, digest_of
+from tests.api.histories import TINY, submit
+from tests.support.asgi import calling
+from tests.web.conftest import BROWSER
+
+PAGES = [
+    route.path
+    for router in ROUTERS
+    for route in router.routes
+    if isinstance(route, APIRoute) and "GET" in (route.methods or ()) and "{" not in route.path
+]
+EVIL = '"><script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}'
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/nowhere"])
+def test_pages_run_scripts_of_files_alone_and_load_nothing_from_other_hosts(browser: httpx.Client, path: str) -> None:
+    page = browser.get(path)
+    assert {name: page.headers[name] for name in HEADERS} == HEADERS | {"Referrer-Policy": "same-origin"}
+    assert page.headers["cache-control"] == "no-store"
+    policy = dict(rule.split(" ", 1) for rule in page.headers["content-security-policy"].split("; "))
+    assert (policy["default-src"], policy["script-src"], policy["style-src"]) == ("'none'", "'self'", "'self'")
+    assert (policy["frame-ancestors"], policy["base-uri"], policy["form-action"]) == ("'none'", "'none'", "'self'")
+    assert "http" not in page.headers["content-security-policy"]
+    assert not re.search(r"<script(?![^>]*\ssrc=)|\son\w+=|\sstyle=|<style|https?://", page.text)
+    loaded = re.findall(r'(?:src|href)="([^"#]+)"', page.text)
+    assert all(place.startswith(("/", "?")) and not place.startswith("//") for place in loaded)
+    for place in {place for place in loaded if place.startswith("/static/")}:
+        answer = browser.get(place)
+        assert (answer.status_code, answer.headers["cache-control"]) == (200, FOREVER), place
+
+
+def test_a_file_is_kept_for_good_under_the_address_of_its_content_alone(browser: httpx.Client) -> None:
+    assert browser.get(f"/static/{digest_of(FOLDER)}/fedq.css").headers["cache-control"] == FOREVER
+    assert browser.get("/static/older/fedq.css").headers["cache-control"] == "no-cache"
+    for outside in ("../web/__init__.py", "%2e%2e/__init__.py", "nothing.css", ""):
+        assert browser.get(f"/static/{digest_of(FOLDER)}/{outside}").status_code == 404
+
+
+def test_the_address_changes_with_any_file(tmp_path: Path) -> None:
+    digests = []
+    for name, text in (("a.js", "1"), ("a.js", "2"), ("b.js", "2")):
+        (tmp_path / name).write_text(text)
+        digests.append(digest_of(tmp_path))
+    assert len(set(digests)) == 3
+
+
+def test_what_others_made_is_as_they_published_it() -> None:
+    manifest = json.loads((FOLDER / "vendor/manifest.json").read_text())
+    listed = {f"{name}/{file}": digest for name, entry in manifest.items() for file, digest in entry["files"].items()}
+    there = [path.relative_to(FOLDER / "vendor").as_posix() for path in (FOLDER / "vendor").rglob("*") if path.is_file()]
+    assert sorted([*listed, "manifest.json"]) == sorted(there)
+    for name, digest in listed.items():
+        assert hashlib.sha256((FOLDER / "vendor" / name).read_bytes()).hexdigest() == digest, name
+    for name, entry in manifest.items():
+        assert {"package", "version", "licence", "files"} == entry.keys()
+        assert any("LICEN" in file.upper() for file in entry["files"]), f"{name} comes without its licence"
+
+
+def test_what_users_write_is_text(browser: httpx.Client, http: httpx.Client) -> None:
+    submit(http, TINY | {"name": EVIL})
+    page = browser.get("/").text
+    assert "<script>alert" not in page
+    assert "<img src=x" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert "{{ 7 * 7 }}" in page
+
+
+def test_errors_are_pages_for_people_and_problems_for_programs(browser: httpx.Client) -> None:
+    page = browser.get("/nowhere")
+    assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert "There is nothing at /nowhere." in page.text
+    for path, accept in (("/nowhere", "*/*"), ("/v1/nowhere", BROWSER["Accept"]), ("/v1/experiments/x", BROWSER["Accept"])):
+        problem = browser.get(path, headers={"Accept": accept})
+        assert (problem.status_code, problem.headers["content-type"]) == (404, "application/problem+json")
+    assert browser.put("/sign-in").headers["allow"] == "GET, POST"
+
+
+def test_a_page_that_fails_says_so(app: FastAPI) -> None:
+    app.add_api_route("/broken", lambda: 1 / 0)
+    with calling(app) as client:
+        page = client.get("/broken", headers=BROWSER)
+    assert (page.status_code, page.headers["content-type"]) == (500, "text/html; charset=utf-8")
+    assert "its log says why" in page.text
+    assert "script-src 'self';" in page.headers["content-security-policy"]
+    assert "ZeroDivisionError" not in page.text
