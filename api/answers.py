@@ -39,7 +39,7 @@ from fedcore.store.tables import (
 def experiment_answer(session: Session, record: ExperimentRecord) -> Experiment:
     """An experiment with its progress and arms."""
     rounds, points = progress.overview(session, record.id)
-    last = search.last(session, record.id)
+    last = search.last(session, record.id) if record.spec.get("search") else {}
     summary = summary_answer(record, rounds)
     arms = [_arm(point, last.get(point.arm)) for point in points]
     return Experiment(**_fields(summary), arms=arms, specification=record.spec, provenance=record.provenance)
