@@ -22,7 +22,7 @@ from fedcore.access import prefix_of
 from fedcore.spec.uploaded import Content
 from fedcore.status import DeliveryStatus
 from fedcore.store import Session, Status, progress, search
-from fedcore.store.progress import ArmPoint
+from fedcore.store.progress import ArmPoint, Overview
 from fedcore.store.progress import Progress as Rounds
 from fedcore.store.tables import (
     ArrivalRecord,
@@ -36,9 +36,9 @@ from fedcore.store.tables import (
 )
 
 
-def experiment_answer(session: Session, record: ExperimentRecord) -> Experiment:
-    """An experiment with its progress and arms."""
-    rounds, points = progress.overview(session, record.id)
+def experiment_answer(session: Session, record: ExperimentRecord, overview: Overview | None = None) -> Experiment:
+    """An experiment with its progress and arms: those of `overview`, where that is known."""
+    rounds, points = overview or progress.overview(session, record.id)
     last = search.last(session, record.id) if record.spec.get("search") else {}
     summary = summary_answer(record, rounds)
     arms = [_arm(point, last.get(point.arm)) for point in points]

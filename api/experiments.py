@@ -103,7 +103,7 @@ def submit(
         return plan(spec, submitted.warnings(spec))
     needed = memory_needed(spec)
     with span("submit"), database.transaction() as session:
-        record = experiments.create(
+        record, overview = experiments.create(
             session,
             spec,
             owner=principal.owner,
@@ -115,7 +115,7 @@ def submit(
             memory_bytes=needed,
         )
         note(session, record.id)
-        answer = experiment_answer(session, record)
+        answer = experiment_answer(session, record, overview)
     log.info("experiment submitted", experiment_id=record.id, queue=spec.execution.queue)
     response.headers["Location"] = f"{router.prefix}/{record.id}"
     wake(spec.execution.queue)

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Select, select, update
 from sqlalchemy import delete as delete_from
@@ -15,7 +15,7 @@ from fedcore.access import LOCAL
 from fedcore.errors import NotFoundError
 from fedcore.spec import Arm, ExperimentSpec
 from fedcore.status import Request, Status
-from fedcore.store import datasets, lifecycle, notices, quotas, search, statements
+from fedcore.store import datasets, lifecycle, notices, progress, quotas, search, statements
 from fedcore.store.clock import moment, now
 from fedcore.store.idempotency import claim_key
 from fedcore.store.identifier import floor, identifiers
@@ -24,7 +24,7 @@ from fedcore.store.paging import Page, newest
 from fedcore.store.statements import insert_into
 from fedcore.store.tables import Document, ExperimentRecord, IdempotencyRecord, RunRecord, TagRecord
 
-__all__ = ["Filter", "cancel", "create", "delete", "edit", "find", "page", "pause", "resume", "retry"]
+__all__ = ["Filter", "Made", "cancel", "create", "delete", "edit", "find", "page", "pause", "resume", "retry"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,14 @@ class Filter:
     created_before: datetime | None = None
 
 
+class Made(NamedTuple):
+    """What a submission has come to."""
+
+    record: ExperimentRecord
+    overview: progress.Overview | None
+    """How it stands where it was made just now; None where the same request had made it before."""
+
+
 def create(  # noqa: PLR0913 - all that is known of a submission
     session: Session,
     spec: ExperimentSpec,
@@ -50,7 +58,7 @@ def create(  # noqa: PLR0913 - all that is known of a submission
     provenance: Mapping[str, Any] | None = None,
     traceparent: str | None = None,
     memory_bytes: Sequence[int] = (),
-) -> ExperimentRecord:
+) -> Made:
     """Store `spec` and queue its runs: all arms, each with all seeds; their spans become part of the trace `traceparent`.
 
     `memory_bytes` says what a run of each arm is estimated to need; without it, any worker may take them.
@@ -66,7 +74,7 @@ def create(  # noqa: PLR0913 - all that is known of a submission
         request_hash = request_hash or hashlib.sha256(json.dumps(document).encode()).hexdigest()
         first = claim_key(session, IdempotencyRecord.experiment_id, owner, idempotency_key, request_hash, experiment_id, request="request")
         if first != experiment_id:
-            return find(session, first)
+            return Made(find(session, first), None)
     experiment, arms = _experiment(spec, experiment_id, owner, at), spec.arms()
     made_from = {"spec": document, "provenance": dict(provenance or {}), "traceparent": traceparent}
     session.execute(insert_into(ExperimentRecord), made_from | experiment)
@@ -79,7 +87,8 @@ def create(  # noqa: PLR0913 - all that is known of a submission
     datasets.use(session, experiment_id, arms)
     notices.of_runs(session, [run["id"] for run in queued])
     notices.of_experiments(session, [experiment_id])
-    return ExperimentRecord(**made_from, **experiment, **dict.fromkeys(("started_at", "finished_at", "error")))
+    record = ExperimentRecord(**made_from, **experiment, **dict.fromkeys(("started_at", "finished_at", "error")))
+    return Made(record, progress.outset(spec, arms))
 
 
 def find(session: Session, experiment_id: str, owner: str | None = None) -> ExperimentRecord:

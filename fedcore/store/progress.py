@@ -9,6 +9,7 @@ from typing import NamedTuple
 from sqlalchemy import Executable, Text, bindparam, cast, func, select
 from sqlalchemy.orm import Session
 
+from fedcore.spec import Arm, ExperimentSpec
 from fedcore.status import ENDED, Status
 from fedcore.store.tables import Document, ExperimentRecord, RunRecord
 
@@ -48,6 +49,14 @@ class ArmPoint(NamedTuple):
     name: str
     settings: Document
     """The swept paths and their values."""
+
+
+class Overview(NamedTuple):
+    """An experiment as a whole."""
+
+    progress: Progress
+    arms: Sequence[ArmPoint]
+    """In order."""
 
 
 class Standing(NamedTuple):
@@ -105,14 +114,21 @@ def progress(session: Session, experiment_id: str) -> Progress:
     return progress_of(session, [experiment_id])[experiment_id]
 
 
-def overview(session: Session, experiment_id: str) -> tuple[Progress, Sequence[ArmPoint]]:
-    """The progress of one experiment, and its arms in order."""
+def overview(session: Session, experiment_id: str) -> Overview:
+    """The progress of one experiment, and its arms."""
     groups: list[_Group] = []
     arms: dict[int, ArmPoint] = {}
     for index, name, settings, status, runs, done, asked, seconds in session.execute(_OVERVIEW, {"wanted": experiment_id}):
         groups.append(_Group(status, runs, done, asked, seconds))
         arms[index] = ArmPoint(index, name, json.loads(settings))
-    return _sum(groups), [arms[index] for index in sorted(arms)]
+    return Overview(_sum(groups), [arms[index] for index in sorted(arms)])
+
+
+def outset(spec: ExperimentSpec, arms: Sequence[Arm]) -> Overview:
+    """The same of an experiment whose runs, those of these `arms` of `spec`, have just been queued."""
+    count = len(spec.seeds)
+    groups = [_Group(Status.QUEUED, count, 0, count * arm.spec.rounds, 0.0) for arm in arms]
+    return Overview(_sum(groups), [ArmPoint(arm.index, arm.name, arm.settings) for arm in arms])
 
 
 def progress_of(session: Session, experiment_ids: Sequence[str]) -> dict[str, Progress]:

@@ -165,6 +165,9 @@ def test_a_repeat_with_the_same_key_and_document_returns_the_first_experiment(ht
     assert first.json()["id"] == again.json()["id"]
     assert first.headers["location"] == again.headers["location"]
     assert len(http.get("/v1/experiments").json()["items"]) == 1
+    http.post(f"/v1/experiments/{first.json()['id']}/cancel")
+    later = http.post("/v1/experiments", json=TINY, headers=headers)
+    assert later.json() == http.get(later.headers["location"]).json(), "as it is now"
 
 
 def test_of_many_repeats_at_once_one_makes_the_experiment(http: httpx.Client, database_url: str) -> None:

@@ -44,7 +44,7 @@ def read(database: Database, query: Query[Given, Result], *given: Given.args, **
 
 def submit(database: Database, *, owner: str = "local", **changes: Any) -> ExperimentRecord:
     """A new experiment: one run, unless `changes` to the specification make it more."""
-    return write(database, experiments.create, specification(ONE_RUN, **changes), owner=owner)
+    return write(database, experiments.create, specification(ONE_RUN, **changes), owner=owner).record
 
 
 def claim(database: Database, worker: str = WORKER, queue: str = QUEUE, *, lease_s: float = LEASE_S) -> Claim:

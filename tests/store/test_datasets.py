@@ -42,7 +42,7 @@ def document(*records: DatasetRecord, **changes: Any) -> Document:
 
 def submit(database: Database, *records: DatasetRecord, **changes: Any) -> str:
     """Submit an experiment on data sets; its id."""
-    return write(database, experiments.create, specification(document(*records, **changes))).id
+    return write(database, experiments.create, specification(document(*records, **changes))).record.id
 
 
 def test_a_data_set_is_found_as_it_was_stored(database: Database) -> None:

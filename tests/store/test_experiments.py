@@ -22,7 +22,7 @@ SWEPT: dict[str, Any] = {"seeds": [7, 3], "sweep": {"local.lr": [0.1, 0.05], "al
 
 def post(database: Database, key: str, *, owner: str = "ann", name: str = "one run") -> str:
     """Create under an idempotency key; the experiment's id."""
-    made = write(database, experiments.create, specification(ONE_RUN, name=name), owner=owner, idempotency_key=key)
+    made = write(database, experiments.create, specification(ONE_RUN, name=name), owner=owner, idempotency_key=key).record
     return made.id
 
 

@@ -98,7 +98,7 @@ class History(RuleBasedStateMachine):
             with pytest.raises(IdempotencyError):
                 write(self.database, experiments.create, spec, idempotency_key=key)
             return multiple()
-        experiment = write(self.database, experiments.create, spec, idempotency_key=key)
+        experiment = write(self.database, experiments.create, spec, idempotency_key=key).record
         if known is not None:
             assert experiment.id == known
             return multiple()

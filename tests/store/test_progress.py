@@ -4,7 +4,8 @@ import pytest
 
 from fedcore.store import Database, Status, experiments, progress, runs
 from fedcore.store.progress import Depth
-from tests.store.acts import claim, commit, fail, finish, read, submit, the_runs, write
+from tests.documents import Document, specification
+from tests.store.acts import ONE_RUN, claim, commit, fail, finish, read, submit, the_runs, write
 
 # Every round of these runs takes half a second, and every run has four.
 
@@ -15,6 +16,14 @@ def test_nothing_is_known_before_the_first_round(database: Database) -> None:
     assert (found.done, found.rounds, found.runs, found.eta_s) == (0, 8, {Status.QUEUED: 2}, None)
     claim(database)
     assert read(database, progress.progress, experiment.id).eta_s is None
+
+
+@pytest.mark.parametrize("changes", [{}, {"seeds": [3, 1, 2]}, {"sweep": {"rounds": [4, 7], "local.lr": [0.1, 1e-9, 1e3]}}])
+def test_how_an_experiment_stands_when_it_was_just_made_is_how_it_is_found(database: Database, changes: Document) -> None:
+    made = write(database, experiments.create, specification(ONE_RUN, **changes), idempotency_key="a")
+    assert made.overview == read(database, progress.overview, made.record.id)
+    again = write(database, experiments.create, specification(ONE_RUN, **changes), idempotency_key="a")
+    assert (again.record.id, again.overview) == (made.record.id, None), "much may have happened to it since"
 
 
 def test_rounds_are_counted_over_all_runs(database: Database) -> None:

@@ -26,7 +26,7 @@ def made(database: Database, **quota: Any) -> str:
 def submit(database: Database, key_id: str, runs: int = 1) -> str:
     """A new experiment with so many runs; its id."""
     spec = specification(ONE_RUN, seeds=list(range(runs)))
-    return write(database, experiments.create, spec, owner="ann", key_id=key_id).id
+    return write(database, experiments.create, spec, owner="ann", key_id=key_id).record.id
 
 
 def upload(database: Database, key_id: str, digest: str) -> str:

@@ -17,7 +17,7 @@ def queued(database: Database, *needed: int, **changes: object) -> str:
     """An experiment with an arm of each of these needs; its id."""
     sweep = {"local.lr": [0.1 * (number + 1) for number in range(len(needed))]}
     spec = specification(ONE_RUN, sweep=sweep, **changes)
-    return write(database, experiments.create, spec, memory_bytes=needed).id
+    return write(database, experiments.create, spec, memory_bytes=needed).record.id
 
 
 def taken(database: Database, room: int) -> Claim | None:

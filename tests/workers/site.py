@@ -64,7 +64,7 @@ class Site:
     def submit(self, document: Mapping[str, Any] = EXPERIMENT, nudge: bool = True) -> str:
         """Store an experiment and nudge a worker, as the API does; returns its id."""
         with self.database.transaction() as session:
-            experiment = experiments.create(session, ExperimentSpec.model_validate(document))
+            experiment = experiments.create(session, ExperimentSpec.model_validate(document)).record
         if nudge:
             wake("default", self.broker_url)
         return experiment.id

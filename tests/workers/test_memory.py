@@ -182,7 +182,7 @@ def test_only_a_child_that_died_while_the_system_ended_processes_is_buried(monke
 
 def test_a_worker_takes_no_run_that_needs_more_than_it_has(embedded: Site) -> None:
     with embedded.database.transaction() as session:
-        made = experiments.create(session, ExperimentSpec.model_validate(SHORT), memory_bytes=[1 << 30])
+        made = experiments.create(session, ExperimentSpec.model_validate(SHORT), memory_bytes=[1 << 30]).record
     work(embedded.with_settings(memory_bytes=(1 << 30) - 1))
     assert (embedded.run(made.id).status, embedded.run(made.id).fence) == (Status.QUEUED, 0)
     work(embedded.with_settings(memory_bytes=1 << 30))
