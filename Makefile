@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test chaos check audit gpu bench bench-peers clean
+.PHONY: help install demo up test docs chaos check audit gpu bench bench-peers clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -22,6 +22,9 @@ up: $(INSTALLED) ## Start the embedded stack and keep it running
 
 test: $(INSTALLED) ## Run the whole suite, on all cores (ARGS="-m 'not slow'" for a part of it)
 	@$(BIN)/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal $(ARGS)
+
+docs: $(INSTALLED) ## Build the documentation as a site, into site/
+	@$(BIN)/python -m deploy.site $(ARGS)
 
 chaos: $(INSTALLED) ## Kill, freeze and cut off what carries a run out, 50 times and more, and report how soon it goes on (ten minutes)
 	@$(BIN)/python -m tests.chaos $(ARGS)

@@ -12,18 +12,23 @@ class RoundReport:
     """What is known of one round of one run; None where it was not evaluated or has no meaning for the problem."""
 
     arm: int
+    """Position in the sweep's product, from 0."""
     seed: int
+    """Of the run."""
     round: int
     """Counted from 1; the measures are of the model after this round."""
     local_steps: int
     """Steps of the clients whose work reached the server."""
     bytes_up: int
+    """Sent by the clients in this round."""
     bytes_down: int
+    """Sent to them."""
     seconds: float
     """Wall-clock time of the round, evaluation included."""
     train_loss: float | None = None
     """f(w) over the training data of all clients."""
     test_loss: float | None = None
+    """Mean loss over the test samples."""
     test_accuracy: float | None = None
     """Share of the test samples classified right, 0 to 1."""
     extra: Mapping[str, float | list[float]] = field(default_factory=dict)

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Carry out a command, that of the process unless `arguments` are given; ends the process with its exit code."""
     _check_settings()
     try:
-        _app()(args=arguments, prog_name="fedq")
+        application()(args=arguments, prog_name="fedq")
     except ClientError as error:
         explain(error)
         sys.exit(code_of(error))
@@ -58,7 +58,8 @@ def _check_settings() -> None:
         sys.exit(ExitCode.REFUSED)
 
 
-def _app() -> typer.Typer:
+def application() -> typer.Typer:
+    """All commands."""
     app = typer.Typer(help=HELP, epilog=EPILOG, no_args_is_help=True, add_completion=False)
     app.callback(help=HELP)(connection.choose)
     for panel, commands in PANELS.items():

@@ -30,6 +30,7 @@ class ServiceError(ClientError):
     def __init__(self, problem: ProblemDetails) -> None:
         super().__init__(problem.detail)
         self.problem = problem
+        """What the service said."""
 
     @property
     def flaws(self) -> list[Flaw]:

@@ -18,7 +18,9 @@ class Frame:
     """A table that becomes a data frame of the kind you use; iterating gives its lines as dicts."""
 
     columns: tuple[str, ...]
+    """Their names, in order."""
     lines: list[dict[str, Any]]
+    """Values by column."""
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return iter(self.lines)

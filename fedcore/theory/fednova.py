@@ -41,6 +41,7 @@ class Framework:
     weights: Floats
     """[N] w_i; they sum to 1."""
     tau_eff: float
+    """Effective steps, by which the server scales the weighted mean."""
 
     @property
     def steps(self) -> Floats:

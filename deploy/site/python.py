@@ -1,0 +1,94 @@
+"""The reference of what Python programs may use: the client, the library, the theory; read off their sources, as they are written."""
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import griffe
+
+from deploy.site.markup import code, literal, page, prose, section, table
+
+ROOT = Path(__file__).parents[2]
+CLIENT = ("api.client", "fedcore")
+THEORY = tuple(f"fedcore.theory.{name}" for name in ("fedavg", "fednova", "fedprox", "fedlin", "quadratics"))
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """Names and texts of the pages."""
+    yield "python.md", page("Python", *map(_module, CLIENT))
+    yield "theory.md", page("Theory", _said(_load("fedcore.theory")), *map(_module, THEORY))
+
+
+def undocumented() -> list[str]:
+    """The public names without a docstring."""
+    return [member.canonical_path for name in (*CLIENT, *THEORY) for member in _all(_load(name)) if member.docstring is None]
+
+
+def _all(module: griffe.Object) -> Iterator[griffe.Object]:
+    for member in public(module):
+        yield member
+        yield from public(member) if member.is_class else ()
+
+
+@cache
+def _sources() -> griffe.ModulesCollection:
+    loader = griffe.GriffeLoader(search_paths=[ROOT])
+    for package in ("api", "fedcore"):
+        loader.load(package)
+    loader.resolve_aliases()
+    return loader.modules_collection
+
+
+def _load(name: str) -> griffe.Object:
+    found = _sources()[name]
+    assert isinstance(found, griffe.Object)
+    return found
+
+
+def public(owner: griffe.Object) -> Iterator[griffe.Object]:
+    """What a module or a class offers: what it lists, or else what is written in it."""
+    for name, member in owner.members.items():
+        listed = name in owner.exports if owner.exports is not None else not member.is_alias and not name.startswith("_")
+        if listed and not member.is_module and not (owner.is_module and member.is_attribute):
+            yield member.final_target if isinstance(member, griffe.Alias) else member
+
+
+def _module(name: str) -> str:
+    module = _load(name)
+    return section(code(name), _example(_said(module)), *(_member(member, 3) for member in public(module)))
+
+
+def _member(member: griffe.Object, level: int) -> str:
+    if not isinstance(member, griffe.Class):
+        return section(code(member.name), _signature(member), _said(member), level=level)
+    members = list(public(member))
+    fields = [(code(below.name), code(below.annotation), literal(_text(below))) for below in members if isinstance(below, griffe.Attribute)]
+    methods = [_member(below, level + 1) for below in members if below.is_function]
+    return section(code(member.name), _made(member), _said(member), table(("attribute", "type", "what"), fields), *methods, level=level)
+
+
+def _made(owner: griffe.Class) -> str:
+    """How an object is made; errors are only caught."""
+    made = owner.members.get("__init__")
+    return _signature(made, owner.name) if isinstance(made, griffe.Function) and made.docstring else ""
+
+
+def _signature(member: griffe.Object, name: str | None = None) -> str:
+    if not isinstance(member, griffe.Function):
+        return ""
+    given = member.signature(return_type=name is None, name=name).replace("(self, ", "(").replace("(self)", "()")
+    return f"```python\n{given}\n```"
+
+
+def _said(member: griffe.Object) -> str:
+    return prose(_text(member))
+
+
+def _text(member: griffe.Object) -> str:
+    return member.docstring.value if member.docstring else ""
+
+
+def _example(text: str) -> str:
+    """A module's docstring; a program in it as a block of code."""
+    prose_, _, program = text.partition("\n\nfrom ")
+    return f"{prose_}\n\n```python\nfrom {program}\n```" if program else prose_

@@ -1,0 +1,87 @@
+"""The site: all that is public is in it, nothing in it comes from elsewhere, and its links lead somewhere."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from api.app import create_app
+from api.catalog import catalog
+from deploy.site.__main__ import ROOT, build, navigation, reference
+from deploy.site.formulas import with_mathml
+from deploy.site.python import undocumented
+from fedcore import presets
+from fedcore.settings import Settings
+
+PAGES = dict(reference())
+
+
+@pytest.mark.slow
+def test_it_builds_without_a_dead_link_and_loads_nothing_from_other_hosts(tmp_path: Path) -> None:
+    build(tmp_path)
+    site = tmp_path / "site"
+    loaded = [
+        found
+        for page in site.rglob("*.html")
+        for found in re.findall(r"<(?:script|img|iframe|link)\b[^>]*?(?:src|href)=\"?((?:https?:)?//[^\" >]+)", page.read_text())
+    ]
+    assert not loaded
+    for name in navigation():
+        assert (site / name).with_suffix(".html").exists()
+    assert "<math" in (site / "mathematics.html").read_text()
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    written = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+    decisions = {name for name in written if name.startswith("decisions/")}
+    named = navigation()
+    assert len(named) == len(set(named))
+    assert set(named) == (written - decisions) | {f"reference/{name}" for name in PAGES}
+
+
+def test_every_kind_is_there_with_its_source_and_its_fields() -> None:
+    for block in catalog().blocks:
+        page = PAGES[f"specification/{block.path.partition('.')[0]}.md"]
+        for kind in block.kinds:
+            _, _, part = page.partition(f"\n### `{kind.kind}`\n")
+            assert part, (block.path, kind.kind)
+            fields = kind.json_schema["properties"].keys() - {"kind"}
+            assert all(f"| `{field}` |" in page for field in fields)
+    algorithms = PAGES["specification/algorithm.md"]
+    assert algorithms.count("*Source:* ") == len(next(block for block in catalog().blocks if block.path == "algorithm").kinds)
+
+
+def test_every_algorithm_has_a_formula() -> None:
+    (block,) = [block for block in catalog().blocks if block.path == "algorithm"]
+    for kind in block.kinds:
+        assert re.search(r" (<-|=) ", kind.description), f"{kind.kind} gives no recursion"
+
+
+def test_every_call_parameter_and_field_of_the_interface_is_described() -> None:
+    document = create_app(Settings(_env_file=None)).openapi()
+    for path, operations in document["paths"].items():
+        for verb, operation in operations.items():
+            assert f"### `{verb.upper()} {path}`" in PAGES["http.md"]
+            assert operation["summary"]
+            assert operation["description"]
+            assert all(parameter["description"] for parameter in operation.get("parameters", ()))
+    for name, schema in document["components"]["schemas"].items():
+        for field, described in schema.get("properties", {}).items():
+            assert described.get("description"), f"{name}.{field}"
+
+
+def test_every_public_name_of_python_has_a_docstring() -> None:
+    assert undocumented() == []
+
+
+def test_every_preset_is_listed() -> None:
+    assert all(f"| `{name}` |" in PAGES["presets.md"] for name in presets.names())
+
+
+def test_formulas_become_mathml_and_prices_and_commands_stay() -> None:
+    page = with_mathml("costs $5 or `$x$`, $x^2$\n\n```console\n$ a $b\n```\n\n    $c$\n\n$$\\sum_i p_i$$\n")
+    assert page.count("<math") == 2
+    assert "costs $5 or `$x$`, <span><math" in page
+    assert "$ a $b" in page
+    assert "    $c$" in page
+    assert 'display="block"' in page
