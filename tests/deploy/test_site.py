@@ -13,7 +13,11 @@ from deploy.site.python import undocumented
 from fedcore import presets
 from fedcore.settings import Settings
 
-PAGES = dict(reference())
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    """The pages that are written from the code."""
+    return dict(reference())
 
 
 @pytest.mark.slow
@@ -31,23 +35,23 @@ def test_it_builds_without_a_dead_link_and_loads_nothing_from_other_hosts(tmp_pa
     assert "<math" in (site / "mathematics.html").read_text()
 
 
-def test_every_page_is_in_the_navigation() -> None:
+def test_every_page_is_in_the_navigation(pages: dict[str, str]) -> None:
     written = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
     decisions = {name for name in written if name.startswith("decisions/")}
     named = navigation()
     assert len(named) == len(set(named))
-    assert set(named) == (written - decisions) | {f"reference/{name}" for name in PAGES}
+    assert set(named) == (written - decisions) | {f"reference/{name}" for name in pages}
 
 
-def test_every_kind_is_there_with_its_source_and_its_fields() -> None:
+def test_every_kind_is_there_with_its_source_and_its_fields(pages: dict[str, str]) -> None:
     for block in catalog().blocks:
-        page = PAGES[f"specification/{block.path.partition('.')[0]}.md"]
+        page = pages[f"specification/{block.path.partition('.')[0]}.md"]
         for kind in block.kinds:
             _, _, part = page.partition(f"\n### `{kind.kind}`\n")
             assert part, (block.path, kind.kind)
             fields = kind.json_schema["properties"].keys() - {"kind"}
             assert all(f"| `{field}` |" in page for field in fields)
-    algorithms = PAGES["specification/algorithm.md"]
+    algorithms = pages["specification/algorithm.md"]
     assert algorithms.count("*Source:* ") == len(next(block for block in catalog().blocks if block.path == "algorithm").kinds)
 
 
@@ -57,11 +61,11 @@ def test_every_algorithm_has_a_formula() -> None:
         assert re.search(r" (<-|=) ", kind.description), f"{kind.kind} gives no recursion"
 
 
-def test_every_call_parameter_and_field_of_the_interface_is_described() -> None:
+def test_every_call_parameter_and_field_of_the_interface_is_described(pages: dict[str, str]) -> None:
     document = create_app(Settings(_env_file=None)).openapi()
     for path, operations in document["paths"].items():
         for verb, operation in operations.items():
-            assert f"### `{verb.upper()} {path}`" in PAGES["http.md"]
+            assert f"### `{verb.upper()} {path}`" in pages["http.md"]
             assert operation["summary"]
             assert operation["description"]
             assert all(parameter["description"] for parameter in operation.get("parameters", ()))
@@ -74,8 +78,8 @@ def test_every_public_name_of_python_has_a_docstring() -> None:
     assert undocumented() == []
 
 
-def test_every_preset_is_listed() -> None:
-    assert all(f"| `{name}` |" in PAGES["presets.md"] for name in presets.names())
+def test_every_preset_is_listed(pages: dict[str, str]) -> None:
+    assert all(f"| `{name}` |" in pages["presets.md"] for name in presets.names())
 
 
 def test_formulas_become_mathml_and_prices_and_commands_stay() -> None:
