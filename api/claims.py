@@ -16,8 +16,8 @@ from fedcore.presets import Preset
 from fedcore.presets.claims import Claim, Comparison, Rows, Sides, Verdict, judge
 from fedcore.presets.sheet import Published
 from fedcore.presets.statistics import Trajectory, read
-from fedcore.store import experiments, rounds, runs
-from fedcore.store.rounds import Series
+from fedcore.store import experiments, runs, series
+from fedcore.store.series import Series
 from fedcore.store.tables import ExperimentRecord, RunRecord
 
 router = APIRouter(prefix="/v1/experiments", tags=["results"])
@@ -35,8 +35,8 @@ def read_claims(principal: Reader, experiment_id: ExperimentId, database: Store)
         sheet = presets.sheet(preset.sheet)
         claims, published = sheet.claims_of(preset.panel), sheet.published_of(preset.panel)
         metrics = sorted(_metrics(claims, published))
-        series = rounds.columns(session, experiment_id, *metrics)
-        rows = _rows(runs.of_experiment(session, experiment_id), series)
+        records = runs.of_experiment(session, experiment_id)
+        rows = _rows(records, series.of_runs(session, [record.id for record in records], *metrics), metrics)
     return Claims(
         experiment_id=experiment_id,
         preset=preset.name,
@@ -66,14 +66,13 @@ def _metrics(claims: Iterable[Claim], published: Iterable[Published]) -> set[str
     return {comparison.metric for claim in claims for comparison in claim.comparisons} | {table.metric for table in published}
 
 
-def _rows(records: Sequence[RunRecord], series: Mapping[str, Series]) -> Rows:
+def _rows(records: Sequence[RunRecord], found: Mapping[str, Series], metrics: Sequence[str]) -> Rows:
     rows: dict[str, dict[int, dict[str, Trajectory]]] = defaultdict(dict)
     for record in records:
-        if record.id in series:
-            diverged = record.diverged_round is not None
+        if record.id in found:
+            curves, diverged = found[record.id], record.diverged_round is not None
             rows[record.arm_name][record.seed] = {
-                metric: _trajectory(series[record.id].rounds, values, diverged=diverged)
-                for metric, values in series[record.id].values.items()
+                metric: _trajectory(curves.rounds, curves.listed(metric), diverged=diverged) for metric in metrics
             }
     return rows
 

@@ -1,7 +1,7 @@
 """`/v1/experiments/{id}/results` and `/figure.svg`: what came out, as JSON, table or picture."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Header, HTTPException, Path, Query, Response
@@ -11,11 +11,11 @@ from api.dependencies import NO_NUL, ExperimentId, Store
 from api.figures import Format, Horizontal, draw, measured
 from api.problems import InvalidRequestError, responses
 from api.schemas import Flaw, Results
-from api.summaries import COLUMNS, Metric, results_of
+from api.summaries import METRICS, TOTALS, Metric, results_of
 from api.tables import Table, to_csv, to_parquet
 from fedcore.access import Principal
 from fedcore.errors import NotFoundError
-from fedcore.store import Database, experiments, rounds, runs
+from fedcore.store import Database, experiments, runs, series
 from fedcore.store.tables import RunRecord
 from fedcore.summary import HEADLINES, headline
 
@@ -26,8 +26,14 @@ TOLD_ARMS = 20
 JSON, CSV, PARQUET = "application/json", "text/csv", "application/vnd.apache.parquet"
 
 Points = Annotated[
-    int, Query(ge=2, le=100_000, description="Points of a curve, at most; evenly spread, the first and the last among them.")
+    int,
+    Query(
+        ge=2,
+        le=100_000,
+        description="Points of a curve, at most: its ends, and what is lowest and highest in each of equal stretches, of mean and band.",
+    ),
 ]
+Chosen = Annotated[list[Metric] | None, Query(alias="metric", description="Only this metric; may be given several times. Absent, all.")]
 TableName = Annotated[Table, Query(description="For CSV and Parquet: figures over seeds, or curves.")]
 Baseline = Annotated[
     str | None, Query(max_length=1_000, pattern=NO_NUL, description="The arm that differences are to, by its name or index; absent, arm 0.")
@@ -58,6 +64,7 @@ def read_results(
     database: Store,
     accept: Accept = None,
     points: Points = 2_000,
+    metric: Chosen = None,
     table: TableName = "summary",
     baseline: Baseline = None,
 ) -> Results | Response:
@@ -66,7 +73,7 @@ def read_results(
     They may be read at any time; they are final once the experiment's status is. CSV and Parquet hold one figure a line.
     """
     media_type = _acceptable(accept or JSON)
-    results = _read(database, principal, experiment_id, points, baseline)
+    results = _read(database, principal, experiment_id, metric or METRICS, points, baseline)
     if media_type == JSON:
         return results
     convert = to_csv if media_type == CSV else to_parquet
@@ -95,19 +102,28 @@ def read_figure(
     points: Points = 1_000,
 ) -> Response:
     """Mean over the seeds, one line per arm, the standard deviation around it. Equal results make equal bytes of SVG."""
-    results = _read(database, principal, experiment_id, points)
-    chosen = _choose(results, metric)
+    results = _read(database, principal, experiment_id, METRICS if metric is None else [metric], points)
+    chosen = headline(_known(results)) if metric is None else metric
+    if metric is not None and metric not in _known(results):
+        _refuse(_read(database, principal, experiment_id, METRICS, 2), metric)
     _check_axis(results, chosen, x)
     picture = draw(results, chosen, x, form)
     return Response(picture, media_type="image/svg+xml" if form == "svg" else "image/png")
 
 
-def _read(database: Database, principal: Principal, experiment_id: str, points: int, baseline: str | None = None) -> Results:
+def _read(
+    database: Database,
+    principal: Principal,
+    experiment_id: str,
+    metrics: Sequence[Metric],
+    points: int,
+    baseline: str | None = None,
+) -> Results:
     with database.reading() as session:
         experiment = experiments.find(session, experiment_id, principal.sees)
         records = runs.of_experiment(session, experiment_id)
-        series = rounds.columns(session, experiment_id, *COLUMNS)
-    return results_of(experiment, records, series, points, 0 if baseline is None else _arm(records, baseline))
+        found = series.of_runs(session, [record.id for record in records], *metrics, *TOTALS)
+    return results_of(experiment, records, found, metrics, points, 0 if baseline is None else _arm(records, baseline))
 
 
 def _arm(records: Iterable[RunRecord], wanted: str) -> int:
@@ -120,14 +136,14 @@ def _arm(records: Iterable[RunRecord], wanted: str) -> int:
     return found
 
 
-def _choose(results: Results, metric: Metric | None) -> str:
-    """The metric to draw; of an experiment without rows yet, whatever was asked for. Raises NotFoundError."""
-    known = {name for arm in results.arms for name in arm.curves}
-    if metric is None:
-        return headline(known)
-    if known and metric not in known:
+def _known(results: Results) -> set[str]:
+    return {name for arm in results.arms for name in arm.curves}
+
+
+def _refuse(results: Results, metric: str) -> None:
+    """Raises NotFoundError where there are rows, but none with the metric."""
+    if known := _known(results):
         raise NotFoundError(f"no row of {results.experiment_id} has {metric}; there are {', '.join(sorted(known))}")
-    return metric
 
 
 def _check_axis(results: Results, metric: str, x: Horizontal) -> None:

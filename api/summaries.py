@@ -1,35 +1,40 @@
 """From the rows of an experiment to its results: figures over seeds, differences to a baseline, curves."""
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, groupby
-from typing import Literal, NamedTuple, get_args
+from itertools import groupby
+from typing import Literal, get_args
 
-from api.schemas import ArmResult, Curve, Difference, Estimate, MetricResult, Results
+from api.curves import MEGABYTE, curve, megabytes
+from api.schemas import ArmResult, Difference, Estimate, MetricResult, Results
 from fedcore import significance, summary
 from fedcore.spec.evaluation import ScalarMeasure
 from fedcore.status import Status, StopReason
-from fedcore.store.rounds import Series
+from fedcore.store.series import Series
 from fedcore.store.tables import ExperimentRecord, RunRecord
 
 Metric = Literal[ScalarMeasure, "objective", "suboptimality", "distance"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
-COLUMNS = (*METRICS, "local_steps", "bytes_up", "bytes_down", "seconds", "simulated_seconds")
-"""What `results_of` wants of each round."""
-MEGABYTE = 1e6
+TOTALS = ("local_steps", "bytes_up", "bytes_down", "simulated_seconds")
+"""What `results_of` wants of each round beside metrics."""
 
 
 def results_of(
-    experiment: ExperimentRecord, runs: Iterable[RunRecord], series: Mapping[str, Series], points: int, baseline: int = 0
+    experiment: ExperimentRecord,
+    runs: Iterable[RunRecord],
+    series: Mapping[str, Series],
+    metrics: Collection[str],
+    points: int,
+    baseline: int = 0,
 ) -> Results:
-    """The results of an experiment from its `runs`, in order of arms, and the `COLUMNS` of each; curves thinned to `points`.
+    """The results of an experiment from its `runs`, in order of arms, with these `metrics` and `TOTALS`; curves thinned to `points`.
 
     Differences are to the arm with the index `baseline`.
     """
-    arms = [[_Run(run, series.get(run.id, _EMPTY)) for run in members] for _, members in groupby(runs, key=lambda run: run.arm)]
-    metrics = {metric: _compared(arms, baseline, metric) for metric in METRICS}
+    arms = [[_Run(run, series.get(run.id)) for run in members] for _, members in groupby(runs, key=lambda run: run.arm)]
+    compared = {metric: _compared(arms, baseline, metric) for metric in metrics}
     return Results(
         experiment_id=experiment.id,
         name=experiment.name,
@@ -37,17 +42,15 @@ def results_of(
         confidence=summary.CONFIDENCE,
         level=significance.LEVEL,
         baseline=baseline,
-        arms=[_arm(arm, {metric: of_arms[index] for metric, of_arms in metrics.items()}, points) for index, arm in enumerate(arms)],
+        arms=[_arm(arm, {metric: of_arms[index] for metric, of_arms in compared.items()}, points) for index, arm in enumerate(arms)],
     )
-
-
-_EMPTY = Series([], {name: [] for name in COLUMNS})
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
     record: RunRecord
-    series: Series
+    series: Series | None
+    """None before its first row."""
 
     @property
     def whole(self) -> bool:
@@ -55,31 +58,33 @@ class _Run:
         return self.record.status is Status.SUCCEEDED and self.record.stop_reason is not StopReason.RUNG
 
     def best(self, metric: str) -> float | None:
-        return summary.best(metric, self.series.values[metric])
+        return None if self.series is None else summary.best(metric, self.series.bounds(metric))
 
     def final(self, metric: str) -> float | None:
-        return summary.final(self.series.values[metric], diverged=self.record.diverged_round is not None)
+        return self._last(metric, diverged=self.record.diverged_round is not None)
 
     def total(self, column: str) -> float:
-        return sum(value or 0 for value in self.series.values[column])
+        return 0.0 if self.series is None else self.series.total(column)
 
     def simulated_seconds(self) -> float | None:
         """The last that is known of the simulated clock."""
-        return summary.final(self.series.values["simulated_seconds"], diverged=False)
+        return self._last("simulated_seconds", diverged=False)
 
-    def megabytes(self) -> list[float]:
-        """Megabytes sent up to each round."""
-        up, down = self.series.values["bytes_up"], self.series.values["bytes_down"]
-        return list(accumulate(((sent or 0) + (received or 0)) / MEGABYTE for sent, received in zip(up, down, strict=True)))
+    def megabytes(self) -> float | None:
+        """Megabytes sent in both directions."""
+        return None if self.series is None else float(megabytes(self.series)[-1])
+
+    def _last(self, column: str, *, diverged: bool) -> float | None:
+        return None if self.series is None else summary.final(self.series.ending(column), diverged=diverged)
 
 
 _Figure = Callable[[_Run], float | None]
 
 
 def _arm(arm: Sequence[_Run], metrics: Mapping[str, MetricResult], points: int) -> ArmResult:
-    first, started = arm[0].record, [run for run in arm if run.series.rounds]
-    curves = {metric: _curve(started, metric, points) for metric in METRICS}
-    measured = {metric: curve for metric, curve in curves.items() if curve.rounds}
+    first, started = arm[0].record, [run for run in arm if run.series is not None]
+    curves = {metric: curve([run.series for run in arm if run.series is not None], metric, points) for metric in metrics}
+    measured = {metric: found for metric, found in curves.items() if found is not None}
     return ArmResult(
         index=first.arm,
         name=first.arm_name,
@@ -92,8 +97,8 @@ def _arm(arm: Sequence[_Run], metrics: Mapping[str, MetricResult], points: int) 
         local_steps=_estimate(started, lambda run: run.total("local_steps")),
         megabytes_up=_estimate(started, lambda run: run.total("bytes_up") / MEGABYTE),
         megabytes_down=_estimate(started, lambda run: run.total("bytes_down") / MEGABYTE),
-        megabytes_sent=_estimate(started, lambda run: run.megabytes()[-1]),
-        seconds=_estimate(started, lambda run: run.total("seconds")),
+        megabytes_sent=_estimate(started, _Run.megabytes),
+        seconds=_estimate(started, lambda run: run.record.seconds),
         simulated_seconds=_estimate(started, _Run.simulated_seconds),
         metrics={metric: metrics[metric] for metric in measured},
         curves=measured,
@@ -133,41 +138,3 @@ def _by_seed(runs: Iterable[_Run], figure: _Figure) -> dict[int, float]:
 
 def _answer(estimate: summary.Estimate | None) -> Estimate | None:
     return None if estimate is None else Estimate(**estimate._asdict())
-
-
-def _curve(runs: Iterable[_Run], metric: str, points: int) -> Curve:
-    """The mean over the runs that have a value, with the megabytes those runs had sent and where their clocks stood."""
-    entries: dict[int, list[_Point]] = defaultdict(list)
-    for run in runs:
-        values, clock = run.series.values[metric], run.series.values["simulated_seconds"]
-        for round, value, megabytes, simulated in zip(run.series.rounds, values, run.megabytes(), clock, strict=True):
-            if value is not None:
-                entries[round].append(_Point(value, megabytes, simulated))
-    rounds = _thinned(sorted(entries), points)
-    moments = [summary.moments([point.value for point in entries[round]]) for round in rounds]
-    return Curve(
-        rounds=rounds,
-        megabytes=[summary.moments([point.megabytes for point in entries[round]])[0] for round in rounds],
-        simulated_seconds=[_mean(point.simulated_seconds for point in entries[round]) for round in rounds],
-        mean=[mean for mean, _ in moments],
-        std=[std for _, std in moments],
-        n=[len(entries[round]) for round in rounds],
-    )
-
-
-class _Point(NamedTuple):
-    value: float
-    megabytes: float
-    simulated_seconds: float | None
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return summary.moments(known)[0] if known else None
-
-
-def _thinned(rounds: list[int], points: int) -> list[int]:
-    """At most `points` of them, evenly spread, the first and the last among them."""
-    if len(rounds) <= points:
-        return rounds
-    return [rounds[index * (len(rounds) - 1) // (points - 1)] for index in range(points)]

@@ -150,12 +150,15 @@ class Client:
         """Every round of every run of an experiment, one a line."""
         return rows_of((run, self.rounds(run.id)) for run in self.runs(id))
 
-    def results(self, id: str, *, baseline: str | int | None = None) -> Results:
+    def results(
+        self, id: str, *, baseline: str | int | None = None, metrics: Sequence[str] | None = None, points: int | None = None
+    ) -> Results:
         """What came out, as far as the runs are; `.to_pandas()` and `.to_polars()` make frames of it.
 
-        Differences are to the arm `baseline`, by its name or index; absent, to the first.
+        Differences are to the arm `baseline`, by its name or index; absent, to the first. Only of these `metrics`, absent of all; curves
+        of at most so many `points`, their extremes among them, absent 2,000.
         """
-        return self._transport.read(Results, f"{EXPERIMENTS}/{id}/results", baseline=baseline)
+        return self._transport.read(Results, f"{EXPERIMENTS}/{id}/results", baseline=baseline, metric=metrics, points=points)
 
     def claims(self, id: str) -> Claims:
         """What a publication printed and claimed of the preset that an experiment was submitted as, beside what came out."""

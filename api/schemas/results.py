@@ -55,7 +55,7 @@ class Curve(Answer):
     """A metric over the rounds; entry i of every list belongs to the same round."""
 
     rounds: list[int]
-    """Rounds that at least one run evaluated; thinned to the number of points asked for."""
+    """Rounds that at least one run evaluated; where these are more than the points asked for, the ends and the extremes."""
     megabytes: list[float]
     """Megabytes (10^6 bytes) sent in both directions until then, mean over the runs in `n`."""
     simulated_seconds: list[float | None]

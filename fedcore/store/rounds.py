@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import JSON, ColumnElement, Integer, Text, bindparam, case, cast, func, select
 from sqlalchemy.orm import Session
 
 from fedcore.report import RoundReport
+from fedcore.store import blocks
 from fedcore.store.clock import moment
 from fedcore.store.statements import insert_into
 from fedcore.store.tables import Document, RoundRecord, RunRecord
@@ -25,17 +26,11 @@ _AFTER_MANY = _IN_ORDER.join(_CURSORS, RoundRecord.run_id == _CURSORS.c.key).whe
 )
 
 
-class Series(NamedTuple):
-    """One run's curve of some measures, by ascending round."""
-
-    rounds: list[int]
-    values: dict[str, list[float | None]]
-    """By measure; None where the round has none."""
-
-
 def append(session: Session, run_id: str, reports: Sequence[RoundReport]) -> None:
     """Store rounds of a run; what is not finite is stored as absent."""
-    session.execute(insert_into(RoundRecord), [_row(run_id, report) | {"committed_at": moment(session)} for report in reports])
+    rows = [_row(run_id, report) | {"committed_at": moment(session)} for report in reports]
+    session.execute(insert_into(RoundRecord), rows)
+    blocks.append(session, run_id, rows, COLUMNS)
 
 
 def after(session: Session, run_id: str, after: int = 0, limit: int = 1_000) -> Sequence[RoundRecord]:
@@ -48,36 +43,20 @@ def after_many(session: Session, cursors: Mapping[str, int], limit: int = 1_000)
     return session.scalars(_AFTER_MANY, {"cursors": dict(cursors), "most": limit}).all()
 
 
-def columns(session: Session, experiment_id: str, *metrics: str) -> dict[str, Series]:
-    """The curves of these measures for every run of an experiment that has rounds, by run id."""
-    dialect = session.get_bind().dialect.name
-    chosen = [getattr(RoundRecord, metric) if metric in COLUMNS else _figure(metric, dialect) for metric in metrics]
-    query = (
-        select(RoundRecord.run_id, RoundRecord.round, *chosen)
-        .join(RunRecord, RunRecord.id == RoundRecord.run_id)
-        .where(RunRecord.experiment_id == experiment_id)
-        .order_by(RoundRecord.run_id, RoundRecord.round)
-    )
-    series: dict[str, Series] = {}
-    for run_id, round, *values in session.execute(query):
-        one = series.setdefault(run_id, Series([], {metric: [] for metric in metrics}))
-        one.rounds.append(round)
-        for metric, value in zip(metrics, values, strict=True):
-            one.values[metric].append(value)
-    return series
-
-
 def value(session: Session, run: RunRecord, metric: str, round: int) -> float | None:
     """A measure of a run after `round`; of a run that ended before, its last one."""
-    chosen = getattr(RoundRecord, metric) if metric in COLUMNS else _figure(metric, session.get_bind().dialect.name)
+    chosen = figure(metric, session.get_bind().dialect.name)
     rows = select(chosen).where(RoundRecord.run_id == run.id)
     if run.done >= round:
         return session.scalars(rows.where(RoundRecord.round == round)).first()
     return session.scalars(rows.where(chosen.is_not(None)).order_by(RoundRecord.round.desc()).limit(1)).first()
 
 
-def _figure(metric: str, dialect: str) -> ColumnElement[float | None]:
-    """A measure in `extra`, absent where it is not a number. Taken out by the database: it need not be parsed here, row by row."""
+def figure(metric: str, dialect: str) -> ColumnElement[float | None]:
+    """A measure of a row, absent where it is not a number. Taken out by the database: `extra` need not be parsed here, row by row."""
+    if metric in COLUMNS:
+        column: ColumnElement[float | None] = getattr(RoundRecord, metric)
+        return column
     entry = RoundRecord.extra[metric]
     numeric = (
         func.json_typeof(entry) == "number" if dialect == "postgresql" else func.json_type(RoundRecord.extra, f'$."{metric}"') != "array"

@@ -218,6 +218,19 @@ class RoundRecord(Base):
     committed_at: Mapped[datetime]
 
 
+class BlockRecord(Base):
+    """One measure over many rounds of one run; `blocks` says what for."""
+
+    __tablename__ = "block"
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
+    metric: Mapped[str] = mapped_column(primary_key=True)
+    first: Mapped[int] = mapped_column(primary_key=True)
+    """The first of its rounds."""
+    values: Mapped[bytes]
+    """Float64, little-endian, NaN where a round has none."""
+
+
 class IdempotencyRecord(Base):
     """A key under which somebody created an experiment."""
 

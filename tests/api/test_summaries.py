@@ -197,11 +197,22 @@ def test_rounds_that_were_not_evaluated_leave_no_point(http: httpx.Client, rows:
     assert curve["megabytes"] == pytest.approx([0.001, 0.0015])
 
 
-def test_a_curve_is_thinned_evenly_between_its_ends(http: httpx.Client, rows: Database) -> None:
-    made = submit(http, {**TINY, "rounds": 100})
-    write(rows, lambda _: [report(round, train_loss=1.0 / round) for round in range(1, 101)], 1)
-    results = http.get(f"/v1/experiments/{made['id']}/results", params={"points": 4}).json()
-    assert results["arms"][0]["curves"]["train_loss"]["rounds"] == [1, 34, 67, 100]
+def test_a_curve_is_thinned_and_keeps_its_ends_and_its_spikes(http: httpx.Client, rows: Database) -> None:
+    made = submit(http, {**TINY, "rounds": 300})
+    write(rows, lambda _: [report(round, train_loss=9.0 if round == 123 else 1.0 / round) for round in range(1, 301)], 1)
+    results = http.get(f"/v1/experiments/{made['id']}/results", params={"points": 8}).json()
+    curve = results["arms"][0]["curves"]["train_loss"]
+    assert curve["rounds"] == [1, 100, 123, 200, 201, 300]
+    assert curve["mean"] == [9.0 if round == 123 else 1.0 / round for round in curve["rounds"]]
+
+
+def test_results_may_be_of_some_metrics_only(http: httpx.Client, results: Document) -> None:
+    chosen = http.get(f"/v1/experiments/{results['experiment_id']}/results", params={"metric": ["gradient_diversity", "train_loss"]}).json()
+    for one, all_ in zip(chosen["arms"], results["arms"], strict=True):
+        for part in ("metrics", "curves"):
+            assert one.pop(part) == {name: all_[part].pop(name) for name in ("gradient_diversity", "train_loss")}
+            all_.pop(part)
+        assert one == all_
 
 
 def _results(http: httpx.Client, rows: Database, document: Document, history: Callable[[Claim], list[RoundReport]]) -> Document:

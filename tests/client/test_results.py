@@ -30,6 +30,14 @@ def test_the_rows_give_the_figures_of_the_results(service: Service, client: Clie
     assert client.metrics(id).to_polars().shape == rows.shape
 
 
+def test_results_may_be_asked_for_some_metrics_and_points_only(service: Service, client: Client) -> None:
+    id = client.submit(TWO_ARMS).id
+    carry_out(service.database, service.storage, 6)
+    (arm, _) = client.results(id, metrics=["distance"], points=2).arms
+    assert list(arm.metrics) == ["distance"]
+    assert arm.curves["distance"].rounds == [1, 3]
+
+
 @pytest.mark.parametrize("kind", ["to_pandas", "to_polars"])
 def test_an_experiment_without_rows_gives_empty_frames(client: Client, kind: str) -> None:
     id = client.submit(TWO_ARMS).id

@@ -8,7 +8,7 @@ from sqlalchemy.exc import IntegrityError
 
 from fedcore.store import Database, rounds, runs
 from fedcore.store.claim import Claim
-from tests.store.acts import LEASE_S, claim, commit, finish, read, report, submit, write
+from tests.store.acts import LEASE_S, claim, commit, read, report, submit, write
 
 
 def commit_with(database: Database, held: Claim, **values: Any) -> Claim:
@@ -90,36 +90,3 @@ def test_more_runs_can_be_followed_than_one_query_can_name(database: Database) -
     held = commit(database, claim_new(database))
     strangers = {f"run_{number}": 0 for number in range(5_000)}
     assert numbers(read(database, rounds.after_many, strangers | {held.run_id: 0})) == [(held.run_id, 1)]
-
-
-def test_curves_have_the_measures_asked_for_by_run(database: Database) -> None:
-    experiment = submit(database, seeds=[0, 1, 2])
-    first = commit_with(database, claim(database), test_accuracy=0.5, extra={"objective": 3.0})
-    commit_with(database, first, extra={"objective": nan, "x": [1.0]})
-    second = commit_with(database, claim(database), test_accuracy=0.25)
-    found = read(database, rounds.columns, experiment.id, "test_accuracy", "objective", "x", "bytes_up")
-    assert found == {
-        first.run_id: ([1, 2], {"test_accuracy": [0.5, None], "objective": [3.0, None], "x": [None, None], "bytes_up": [300, 300]}),
-        second.run_id: ([1], {"test_accuracy": [0.25], "objective": [None], "x": [None], "bytes_up": [300]}),
-    }
-
-
-@pytest.mark.parametrize("metric", ["a.b", "a b", "$", "per-client"])
-def test_a_measure_may_have_any_name(database: Database, metric: str) -> None:
-    experiment = submit(database)
-    held = commit_with(database, claim(database), extra={metric: 2.5, "a": 1.0})
-    assert read(database, rounds.columns, experiment.id, metric)[held.run_id].values == {metric: [2.5]}
-
-
-@pytest.mark.parametrize("value", [0.1 + 0.2, 1e-300, -1.7976931348623157e308, 3, 0])
-def test_a_measure_is_read_to_the_last_bit(database: Database, value: float) -> None:
-    experiment = submit(database)
-    held = commit_with(database, claim(database), extra={"objective": value})
-    assert read(database, rounds.columns, experiment.id, "objective")[held.run_id].values == {"objective": [value]}
-
-
-def test_the_curves_of_other_experiments_are_left_out(database: Database) -> None:
-    (held,) = played(database, 1)
-    finish(database, claim_new(database))
-    assert list(read(database, rounds.columns, held.experiment_id, "train_loss")) == [held.run_id]
-    assert read(database, rounds.columns, "exp_none", "train_loss") == {}

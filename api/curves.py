@@ -1,0 +1,119 @@
+"""Curves: a metric over the rounds of several runs, thinned so that whoever looks at them still sees every spike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import isnan
+from typing import TYPE_CHECKING
+
+from api.schemas import Curve
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from fedcore.store.series import Series
+
+    Floats = NDArray[np.float64]
+
+MEGABYTE = 1e6
+
+
+def megabytes(run: Series) -> Floats:
+    """[T] sent in both directions up to each round."""
+    import numpy as np
+
+    return np.cumsum(np.nan_to_num(run.columns["bytes_up"]) + np.nan_to_num(run.columns["bytes_down"])) / MEGABYTE
+
+
+def curve(runs: Sequence[Series], metric: str, points: int) -> Curve | None:
+    """The mean over the runs that have a value, with the megabytes those runs had sent and where their clocks stood; None of no value.
+
+    At most `points` rounds are kept, the first and the last among them.
+    """
+    import numpy as np
+
+    values = _beside([run.columns[metric] for run in runs])
+    evaluated = np.flatnonzero(np.isfinite(values).any(0))
+    if not len(evaluated):
+        return None
+    mean, std, n = moments(values[:, evaluated])
+    kept = thinned(mean, np.nan_to_num(std), points)
+    rounds = evaluated[kept]
+    known = np.isfinite(values[:, rounds])
+    sent, clock = (
+        np.where(known, _beside(columns)[:, rounds], np.nan)
+        for columns in ([megabytes(run) for run in runs], [run.columns["simulated_seconds"] for run in runs])
+    )
+    return Curve(
+        rounds=(rounds + 1).tolist(),
+        megabytes=moments(sent)[0].tolist(),
+        simulated_seconds=_listed(moments(clock)[0]),
+        mean=mean[kept].tolist(),
+        std=_listed(std[kept]),
+        n=n[kept].tolist(),
+    )
+
+
+def moments(values: Floats) -> tuple[Floats, Floats, NDArray[np.int64]]:
+    """Of the numbers in each column of `values` [S, T]: mean, sample standard deviation and count, each [T]; NaN where they are not known.
+
+    As `fedcore.summary.moments`: without overflow for any finite values.
+    """
+    import numpy as np
+
+    known = np.isfinite(values)
+    held, n = np.where(known, values, 0.0), known.sum(0)
+    scale = np.abs(held).max(0)
+    scale[scale == 0] = 1.0
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        mean = (held / scale).sum(0) / n
+        std = np.sqrt((np.where(known, held / scale - mean, 0.0) ** 2).sum(0) / (n - 1)) * scale
+        mean = np.where(n == 1, held.sum(0), mean * scale)
+    return mean, np.where((n > 1) & np.isfinite(std), std, np.nan), n
+
+
+def thinned(mean: Floats, std: Floats, points: int) -> NDArray[np.int64]:
+    """Which of the points [T] to keep, at most `points`: the first, the last, and of each of equal stretches the extremes.
+
+    These are the lowest and highest mean and, where runs differ, edge of the band mean +- std: a picture with a column for each
+    stretch shows of these what it shows of all points (Jugel et al., M4, VLDB 2014). With too few points for one stretch the ends
+    alone are kept.
+    """
+    import numpy as np
+
+    total = len(mean)
+    if total <= points:
+        return np.arange(total)
+    lines: list[tuple[Floats, Callable[..., NDArray[np.int64]]]] = [(mean, np.argmin), (mean, np.argmax)]
+    if std.any():
+        with np.errstate(over="ignore"):
+            lines += [(mean - std, np.argmin), (mean + std, np.argmax)]
+    stretches = (points - 2) // len(lines)
+    bounds = np.arange(stretches + 1) * total // max(stretches, 1)
+    kept = [_extremes(line, bounds, extreme) for line, extreme in lines if stretches]
+    return np.unique(np.concatenate([[0, total - 1], *kept]))
+
+
+def _extremes(line: Floats, bounds: NDArray[np.int64], extreme: Callable[..., NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Where the extreme of `line` [T] lies in each stretch between two of `bounds`."""
+    import numpy as np
+
+    # As wide as the widest of them; in narrower ones the last point stands twice.
+    reach = np.arange(np.diff(bounds).max())
+    places = np.minimum(bounds[:-1, None] + reach, bounds[1:, None] - 1)
+    return places[np.arange(len(places)), extreme(line[places], axis=1)]
+
+
+def _beside(columns: Sequence[Floats]) -> Floats:
+    """[S, T] of columns that may end before; NaN from there on."""
+    import numpy as np
+
+    table = np.full((len(columns), max(map(len, columns), default=0)), np.nan)
+    for row, column in zip(table, columns, strict=True):
+        row[: len(column)] = column
+    return table
+
+
+def _listed(values: Floats) -> list[float | None]:
+    return [None if isnan(value) else value for value in values.tolist()]
