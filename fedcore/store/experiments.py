@@ -15,7 +15,7 @@ from fedcore.access import LOCAL
 from fedcore.errors import NotFoundError
 from fedcore.spec import Arm, ExperimentSpec
 from fedcore.status import Request, Status
-from fedcore.store import datasets, lifecycle, notices, progress, quotas, search, statements
+from fedcore.store import datasets, lifecycle, notices, outset, progress, quotas, search, statements
 from fedcore.store.clock import moment, now
 from fedcore.store.idempotency import claim_key
 from fedcore.store.identifier import floor, identifiers
@@ -67,6 +67,7 @@ def create(  # noqa: PLR0913 - all that is known of a submission
     raises IdempotencyError when the request was another one, SpecificationError for uploaded data that are not there, and QuotaError
     when it is more than the API key `key_id` may have.
     """
+    outset.ask(session, key_id)
     at = moment(session)
     (experiment_id,) = identifiers("exp", at, 1)
     document = spec.model_dump(mode="json")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, insert, select
+from sqlalchemy import Select, exists, insert, select
 from sqlalchemy.orm import Session
 
 from fedcore.status import DeliveryStatus
@@ -19,7 +19,9 @@ from fedcore.store.tables import Document, ExperimentRecord, RunRecord, WebhookR
 from fedcore.webhooks.kinds import PING, EventKind
 
 _MOST_CHARACTERS = 2_000
-_ANYBODY = select(WebhookRecord.id).where(WebhookRecord.disabled_at.is_(None)).limit(1)
+LISTENED = exists().where(WebhookRecord.disabled_at.is_(None))
+"""Whether anybody has a webhook."""
+_LISTENED = select(LISTENED)
 _EXPERIMENT = (
     *(ExperimentRecord.owner, ExperimentRecord.id.label("experiment_id"), ExperimentRecord.name, ExperimentRecord.tags),
     *(ExperimentRecord.status, ExperimentRecord.error),
@@ -59,7 +61,7 @@ def ping(session: Session, webhook_id: str) -> str:
 def _anybody_listens(session: Session) -> bool:
     """Looked up once a transaction: where nobody has a webhook, that is all that a change of status costs."""
     if "listened" not in session.info:
-        session.info["listened"] = session.scalar(_ANYBODY) is not None
+        session.info["listened"] = session.scalar(_LISTENED)
     return bool(session.info["listened"])
 
 

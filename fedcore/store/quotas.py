@@ -3,13 +3,18 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, select, update
+from sqlalchemy import bindparam, exists, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.errors import QuotaError
 from fedcore.status import Status
 from fedcore.store.lifecycle import WAITING
 from fedcore.store.tables import DatasetRecord, KeyRecord, RunRecord
+
+_LIMITS = (KeyRecord.max_waiting_runs, KeyRecord.max_running_runs, KeyRecord.max_stored_bytes, KeyRecord.max_compute_seconds)
+LIMITED = exists().where(KeyRecord.id == bindparam("key_id"), or_(*(limit.is_not(None) for limit in _LIMITS)))
+"""Whether the key `key_id` has quotas."""
+_LIMITED = select(LIMITED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +129,15 @@ def _keys_of(session: Session, experiment_id: str) -> Sequence[str]:
 
 def _held(session: Session, key_id: str) -> tuple[Quota, Usage]:
     """What a key may have, and has. Where it has quotas, its row is locked: of two requests the second counts what the first made."""
-    key = session.scalars(select(KeyRecord).where(KeyRecord.id == key_id)).first()
-    if key is None or quota_of(key) == Quota():
+    if not _is_limited(session, key_id):
         return Quota(), Usage(0, 0, 0, 0.0)
     locked = session.scalars(select(KeyRecord).where(KeyRecord.id == key_id).with_for_update()).one()
     return quota_of(locked), usage(session, locked)
+
+
+def _is_limited(session: Session, key_id: str) -> bool:
+    """Looked up once a transaction: most keys have no quotas, and then that is all that they cost."""
+    known: dict[str, bool] = session.info.setdefault("limited", {})
+    if key_id not in known:
+        known[key_id] = bool(session.scalar(_LIMITED, {"key_id": key_id}))
+    return known[key_id]
