@@ -3,6 +3,8 @@
 #   docker build --target service --tag fedq-service .
 #   docker build --target worker --tag fedq-worker .
 #
+# With --build-arg COMMIT=$(git rev-parse HEAD) the provenance of experiments names the commit.
+#
 # A worker that needs no GPU is several gigabytes smaller with the CPU builds of PyTorch:
 # name their package index by --build-arg PIP_EXTRA_INDEX_URL=...
 
@@ -45,7 +47,9 @@ RUN pip install --no-deps /dist/*.whl
 FROM python AS runtime
 RUN useradd --system --uid 10001 --create-home fedq \
     && install --directory --owner fedq /var/lib/fedq /var/lib/fedq/storage /var/lib/fedq/data /var/lib/fedq/uploads
-ENV FEDQ_HOME=/var/lib/fedq \
+ARG COMMIT=""
+ENV FEDQ_COMMIT=$COMMIT \
+    FEDQ_HOME=/var/lib/fedq \
     FEDQ_STORAGE_URL=/var/lib/fedq/storage \
     FEDQ_DATA_DIR=/var/lib/fedq/data \
     FEDQ_UPLOAD_DIR=/var/lib/fedq/uploads \

@@ -19,6 +19,7 @@ from api.schemas import (
     Webhook,
 )
 from fedcore.access import prefix_of
+from fedcore.spec.digest import specification_sha256
 from fedcore.spec.uploaded import Content
 from fedcore.status import DeliveryStatus
 from fedcore.store import Session, Status, progress, search
@@ -42,7 +43,8 @@ def experiment_answer(session: Session, record: ExperimentRecord, overview: Over
     last = search.last(session, record.id) if record.spec.get("search") else {}
     summary = summary_answer(record, rounds)
     arms = [_arm(point, last.get(point.arm)) for point in points]
-    return Experiment(**_fields(summary), arms=arms, specification=record.spec, provenance=record.provenance)
+    made_from = record.provenance | {"specification_sha256": specification_sha256(record.spec)}
+    return Experiment(**_fields(summary), arms=arms, specification=record.spec, provenance=made_from)
 
 
 def _arm(point: ArmPoint, last: search.Standing | None) -> ArmSummary:

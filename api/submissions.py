@@ -10,7 +10,7 @@ from api.problems import InvalidRequestError
 from api.schemas import Flaw
 from fedcore import presets
 from fedcore.errors import PresetNotFoundError, SpecificationError
-from fedcore.release import release
+from fedcore.release import commit, release
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.allowance import refuse_foreign_models
@@ -39,14 +39,18 @@ def specification(document: Any, database: Database, settings: Settings, owner: 
     the patterns in `settings` covers (it would run on a worker, and is not imported here), and for what is larger than they allow.
     """
     if not (isinstance(document, dict) and "preset" in document):
-        return _validated(document, database, settings, owner), {"fedq": release()}
+        return _validated(document, database, settings, owner), _code()
     submission = validate(PresetSubmission, document)
     try:
         preset = presets.load(submission.preset)
     except PresetNotFoundError as error:
         raise InvalidRequestError([Flaw(pointer="/preset", detail=str(error))]) from error
     spec = _validated(presets.override(preset.spec, submission.overrides), database, settings, owner, at="/overrides")
-    return spec, {"fedq": release(), "preset": preset.name, "preset_version": preset.version, "overrides": submission.overrides}
+    return spec, _code() | {"preset": preset.name, "preset_version": preset.version, "overrides": submission.overrides}
+
+
+def _code() -> dict[str, Any]:
+    return {"fedq": release(), "commit": commit()}
 
 
 def _validated(document: Any, database: Database, settings: Settings, owner: str | None, at: str = "") -> ExperimentSpec:

@@ -108,6 +108,11 @@ class Simulation:
         """What the data really are, for provenance."""
         return self._problem.data_source
 
+    @property
+    def data_sha256(self) -> str | None:
+        """Which data these are; None of generated ones."""
+        return self._problem.data_sha256
+
     def advance(self) -> RoundReport:
         """Play the next round and report it."""
         opened = self.begin()

@@ -110,6 +110,8 @@ class Settings(BaseSettings):
     """The service that the client and the command line talk to."""
     api_key: str | None = None
     """Sent as a bearer token by the client."""
+    commit: str | None = None
+    """The git commit that an installation was made from, for provenance; absent, that of the checkout it runs from, if any."""
 
     @property
     def database(self) -> str:

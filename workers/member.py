@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ from fedcore.store.claim import Claim
 from fedcore.tracing import span
 from workers.checkpoints import Checkpoints
 from workers.heartbeat import Lease
-from workers.outcome import model_bytes, model_key, provenance
+from workers.outcome import model_bytes, model_key, model_sha256, provenance
 from workers.patience import patiently
 from workers.simulations import Simulations
 
@@ -141,21 +141,25 @@ class Member:
     def conclude(self) -> None:
         """The run has played its last round, or waits at a rung from here on; its model is stored either way."""
         claim, simulation, key = self.lease.claim, self.simulation, model_key(self.lease.claim)
-        model = model_bytes(simulation, claim)
+        model, made_with = model_bytes(simulation, claim), self._made_with()
         self._stored(lambda: self._resources.storage.put(key, model))
         if simulation.finished:
-            self._finish(claim, key)
+            self._finish(claim, key, made_with)
         else:
             self.left = True
-            self._persist(lambda session, _: runs.park(session, claim, model=key))
+            self._persist(lambda session, _: runs.park(session, claim, model=key, provenance=made_with))
             log.info("run parked at the rung of round %d", claim.done)
         if claim.model not in (None, key):
             # Left behind where the storage is away: it goes with the experiment.
             with suppress(StorageError):
                 self._resources.storage.delete(claim.model)
 
-    def _finish(self, claim: Claim, key: str) -> None:
-        simulation, made_with = self.simulation, provenance(self.simulation, self._resources.device)
+    def _made_with(self) -> dict[str, Any]:
+        """What carried the run out, and which model came out."""
+        return provenance(self.simulation, self._resources.device) | {"model_sha256": model_sha256(self.simulation)}
+
+    def _finish(self, claim: Claim, key: str, made_with: Mapping[str, Any]) -> None:
+        simulation = self.simulation
         diverged_round = simulation.round if simulation.diverged else None
         self._leave()
         ending: dict[str, Any] = {"diverged_round": diverged_round, "stop_reason": simulation.stopped}

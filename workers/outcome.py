@@ -1,18 +1,24 @@
 """What remains of a run that has ended well: its model, and what it was made with."""
 
+import hashlib
+import os
 import platform
 from functools import cache
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save
+from torch import Tensor
 
 from fedcore.experiment import Simulation
+from fedcore.release import commit, release
 from fedcore.store.claim import Claim
 
 ENGINE_CHOICE = "engine_choice"
-_LIBRARIES = ("fedq", "numpy", "torch")
+_LIBRARIES = ("fedq", "numba", "numpy", "scikit-learn", "torch")
+_PROCESSORS = Path("/proc/cpuinfo")
 
 
 def model_key(claim: Claim) -> str:
@@ -20,18 +26,26 @@ def model_key(claim: Claim) -> str:
     return f"{claim.run_id}/model-{claim.fence}.safetensors"
 
 
+def model_sha256(simulation: Simulation) -> str:
+    """SHA-256 over the final model's parameters, as the bytes of a safetensors file that says nothing beside."""
+    return hashlib.sha256(save(_parameters(simulation))).hexdigest()
+
+
 def model_bytes(simulation: Simulation, claim: Claim) -> bytes:
     """The global model as safetensors, by the names of its module's parameters."""
-    parameters = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in simulation.model().items()}
-    return save(parameters, {"format": "pt", "run": claim.run_id, "experiment": claim.experiment_id, "round": str(simulation.round)})
+    return save(
+        _parameters(simulation), {"format": "pt", "run": claim.run_id, "experiment": claim.experiment_id, "round": str(simulation.round)}
+    )
 
 
 def provenance(simulation: Simulation, device: str) -> dict[str, Any]:
-    """Versions, device, engine and data: what one has to have again to repeat the run."""
+    """Code, versions, device, engine and data: what one has to have again to repeat the run."""
     return {
+        "code": {"release": release(), "commit": commit()},
         "versions": dict(_versions()),
         "platform": platform.platform(),
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
+        "hardware": dict(_hardware(device)),
         "threads": torch.get_num_threads(),
         "engine": simulation.engine,
         "gang": simulation.gang,
@@ -39,7 +53,29 @@ def provenance(simulation: Simulation, device: str) -> dict[str, Any]:
         ENGINE_CHOICE: simulation.choice.document(),
         "precision": simulation.spec.precision,
         "data_source": simulation.data_source,
+        "data_sha256": simulation.data_sha256,
     }
+
+
+def _parameters(simulation: Simulation) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in simulation.model().items()}
+
+
+@cache
+def _hardware(device: str) -> dict[str, Any]:
+    """The processor and the widest instructions that PyTorch makes use of; of a GPU its compute capability and what drives it."""
+    found: dict[str, Any] = {"processor": _processor(), "instructions": torch.backends.cpu.get_cpu_capability(), "cores": os.cpu_count()}
+    if device.startswith("cuda"):
+        major, minor = torch.cuda.get_device_capability(device)
+        found |= {"compute_capability": f"{major}.{minor}", "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}  # type: ignore[no-untyped-call]
+    return found
+
+
+def _processor() -> str:
+    """The processor's name, where the system tells it."""
+    lines = _PROCESSORS.read_text(encoding="utf-8", errors="replace").splitlines() if _PROCESSORS.exists() else []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor() or platform.machine())
 
 
 @cache

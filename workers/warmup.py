@@ -14,6 +14,7 @@ import numpy as np
 from fedcore import ExperimentSpec, presets
 from fedcore.data.plan import Work, cohort_batches
 from fedcore.experiment import Simulation
+from fedcore.release import commit
 
 IDLE_S = 2.0
 """A worker that starts because there is work has it by then."""
@@ -47,6 +48,8 @@ class WarmUp(threading.Thread):
             log.warning("the warm-up ended early", exc_info=True)
 
     def _steps(self) -> Iterator[None]:
+        commit()
+        yield
         many = np.full(30, 300)
         cohort_batches(0, 1, np.arange(len(many)), many, [Work(30, 10)] * len(many))
         yield

@@ -81,7 +81,8 @@ class Experiment(ExperimentSummary):
     specification: dict[str, Any]
     """The specification as validated, every default written out; it can be submitted again."""
     provenance: dict[str, Any]
-    """What it was made from: the version of FedQ that took it, and the preset with its overrides. Its runs say what carried them out."""
+    """What it was made from: the version of FedQ that took it (`fedq`, and its git `commit` where that is known), the preset with its
+    overrides, the experiment that it `reproduces`, and `specification_sha256`. Its runs say what carried them out."""
 
 
 class ExperimentPage(Answer):

@@ -66,7 +66,8 @@ class Run(Answer):
     has_checkpoint: bool
     """A checkpoint can be fetched."""
     provenance: dict[str, Any]
-    """What made it: engine, precision, device, versions, what the data really are."""
+    """What made it: code, versions, device, hardware, engine, precision, what the data really are, and SHA-256 digests of data and final
+    model (`data_sha256`, `model_sha256`)."""
 
 
 class RunPage(Answer):

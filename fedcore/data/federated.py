@@ -67,6 +67,8 @@ class Dataset:
     """[V, E] the fixed vector of each symbol, where symbols have such."""
     augmentation: CropFlip | None = None
     """How training samples are varied while clients train; absent, not at all."""
+    checksum: str | None = None
+    """SHA-256 over the data as they were read or uploaded; None of generated ones, which follow from specification and seed."""
 
     def to(self, device: str, dtype: torch.dtype) -> Dataset:
         """The same on another device, numbers in another type."""

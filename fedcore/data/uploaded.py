@@ -14,7 +14,7 @@ def uploaded(spec: Uploaded, shelf: Shelf) -> Dataset | FederatedData:
     """Read the data set from `shelf` and check its digest; FederatedData if it says who holds what. Raises DataUnavailableError."""
     with shelf.open(spec) as file:
         samples = canonical.load(file, spec.known)
-    dataset = Dataset(_part(samples, ~samples.test), _part(samples, samples.test), _source(spec))
+    dataset = Dataset(_part(samples, ~samples.test), _part(samples, samples.test), _source(spec), checksum=spec.known.digest)
     if samples.clients is None:
         return dataset
     assert samples.sizes is not None

@@ -59,6 +59,8 @@ class Problem(Stackable, Protocol):
     """Deviation of the Gaussian noise that the engine adds to every local gradient."""
     data_source: str
     """What the data really are."""
+    data_sha256: str | None
+    """As `Dataset.checksum`."""
 
     @property
     def dense(self) -> DenseNetwork | None:

@@ -1,11 +1,13 @@
 """From data sets and partitions to who holds what in a run."""
 
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from fedcore.data.checksum import checksum
 from fedcore.data.federated import Dataset, FederatedData, Ids, divide, owners_of, with_tests_of
 from fedcore.data.femnist import femnist
 from fedcore.data.hold_out import hold_out, pooled
@@ -87,7 +89,8 @@ def _parts(whole: _Whole, spec: AnyPartition, seed: int) -> list[Ids]:
 # One copy of the samples serves all arms of an experiment, and of files all seeds too.
 @lru_cache(maxsize=_CACHED_DATA_SETS)
 def _in_one_piece(spec: Images | KeyedDataset, device: str, dtype: torch.dtype, data_dir: Path) -> Dataset:
-    return sound(_read(spec, data_dir), data_shape(spec)).to(device, dtype)
+    dataset = sound(_read(spec, data_dir), data_shape(spec))
+    return replace(dataset, checksum=checksum(dataset)).to(device, dtype)
 
 
 def _read(spec: Images | KeyedDataset, data_dir: Path) -> Dataset:

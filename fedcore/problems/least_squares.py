@@ -67,6 +67,7 @@ class LeastSquaresProblem:
         self.dim, self.share = rows[0].shape[1], share
         self.views, self.capacity, self.gradient_noise = 1, capacity(x0.nbytes, x0.device), noise
         self.data_source, self.engine, self.dense = "least squares", VECTORISED, None
+        self.data_sha256: str | None = None
         held, wanted = (torch.from_numpy(np.concatenate(parts)).to(x0) for parts in (rows, targets))
         self.clients, self._ridge = _Clients(held, wanted, self.sizes, ridge), ridge
         self.kind: Hashable = ("least squares", self.dim, ridge, x0.dtype, x0.device)

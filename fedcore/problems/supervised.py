@@ -51,7 +51,7 @@ class SupervisedProblem:
         augmentation = data.dataset.augmentation
         self.views = augmentation.views if augmentation else 1
         self.dense = dense_network(data, self._layout, loss, l2)
-        self.gradient_noise, self.data_source = 0.0, data.dataset.source
+        self.gradient_noise, self.data_source, self.data_sha256 = 0.0, data.dataset.source, data.dataset.checksum
         alike = model, type(loss), l2, self._dtype, train.features.device, data_kind(data)
         self.kind: Hashable = None if model is None else alike
 

@@ -49,7 +49,7 @@ class Transformed:
         self.problem, self._factors = problem, torch.from_numpy(problem.share * population).to(problem.initial())
         self.dim, self.sizes, self.share = problem.dim, problem.sizes, np.full(population, 1 / population)
         self.views, self.capacity, self.engine = problem.views, problem.capacity, problem.engine
-        self.gradient_noise, self.data_source = problem.gradient_noise, problem.data_source
+        self.gradient_noise, self.data_source, self.data_sha256 = problem.gradient_noise, problem.data_source, problem.data_sha256
         self.kind: Hashable = None if problem.kind is None else ("transformed", problem.kind)
 
     @property

@@ -155,14 +155,15 @@ def hand_back(session: Session, claim: Claim) -> None:
     _release(session, claim, APPLIED.get(request, Status.QUEUED), attempts=kept, queued_at=now(), woken_at=None)
 
 
-def park(session: Session, claim: Claim, *, model: str) -> None:
+def park(session: Session, claim: Claim, *, model: str, provenance: Mapping[str, Any]) -> None:
     """The run has come to round `claim.until`, a rung; `model` is where the model of that round is stored. Raises StaleLeaseError.
 
     It waits there, or does what is requested of it, until its arm is promoted or stopped; which this may bring about, for others too.
     """
     search.lock(session, claim.experiment_id)
     (request,) = _one(session, select(RunRecord.request).where(*_held(claim)).with_for_update(), claim)
-    _release(session, claim, APPLIED.get(request, Status.WAITING), model=model, held_at=now(), attempts=0, error=None)
+    made = {"model": model, "provenance": dict(provenance)}
+    _release(session, claim, APPLIED.get(request, Status.WAITING), **made, held_at=now(), attempts=0, error=None)
 
 
 def finish(

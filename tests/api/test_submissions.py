@@ -8,6 +8,8 @@ import httpx
 import pytest
 
 from fedcore import presets
+from fedcore.release import commit
+from fedcore.spec.digest import specification_sha256
 from fedcore.store import Database, runs, workers
 from tests.api.histories import TINY, submit
 from tests.documents import Document, merged
@@ -56,7 +58,14 @@ def test_a_preset_is_submitted_by_name_with_overrides(http: httpx.Client) -> Non
     assert specification["algorithm"]["mu"] == 1.0
     assert specification["problem"]["model"] == {"kind": "logistic", "l2": 0.0}
     assert specification["local"]["epochs"] == presets.load("demo").spec["local"]["epochs"]
-    assert made["provenance"] == {"fedq": version("fedq"), "preset": "demo", "preset_version": 1, "overrides": changes}
+    assert made["provenance"] == {
+        "fedq": version("fedq"),
+        "commit": commit(),
+        "preset": "demo",
+        "preset_version": 1,
+        "overrides": changes,
+        "specification_sha256": specification_sha256(specification),
+    }
 
 
 def test_a_preset_that_is_not_there_is_pointed_at_with_those_that_are(http: httpx.Client) -> None:

@@ -71,7 +71,7 @@ def park(database: Database, held: Claim) -> None:
     if held.done == held.rounds:
         write(database, runs.finish, held, model=model, provenance={})
     else:
-        write(database, runs.park, held, model=model)
+        write(database, runs.park, held, model=model, provenance={})
 
 
 def waiting(database: Database) -> Claim | None:

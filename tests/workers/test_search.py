@@ -1,10 +1,11 @@
 """Searches carried out by a worker in this process: runs are parked, promoted and stopped as the library does it, to the bit."""
 
 from collections import Counter
+from hashlib import sha256
 
 import pytest
 import torch
-from safetensors.torch import load
+from safetensors.torch import load, save
 
 from fedcore import ExperimentSpec, run
 from fedcore.experiment import Simulation
@@ -47,7 +48,9 @@ def test_a_worker_decides_what_the_library_does_and_every_model_is_that_of_the_a
             alone.advance()
         assert one.model is not None
         with embedded.storage.open(one.model) as file:
-            torch.testing.assert_close(load(file.read()), alone.model(), rtol=0, atol=0)
+            stored = load(file.read())
+        torch.testing.assert_close(stored, alone.model(), rtol=0, atol=0)
+        assert one.provenance["model_sha256"] == sha256(save(stored)).hexdigest()
         # The models of earlier rungs are gone.
         assert [key for key in embedded.storage.keys(one.id) if "model" in key] == [one.model]
 

@@ -94,6 +94,7 @@ def test_a_worker_computes_what_the_library_does_alone(
     with site.storage.open(run.model) as file:
         stored = load(file.read())
     assert all(torch.equal(stored[name], model[name]) for name in model)
+    assert run.provenance["data_sha256"] == made["digest"]
     assert run.provenance["data_source"] == f"uploaded {made['dataset']} (sha256 {made['digest']})"
 
 

@@ -1,0 +1,25 @@
+"""What a specification asks to be computed, in one number."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+WORDS = ("name", "description", "tags")
+"""Fields of a specification that are for people."""
+PLACE = ("queue", "priority")
+"""Fields of `execution` that say where and when."""
+
+
+def specification_sha256(document: Mapping[str, Any]) -> str:
+    """SHA-256 over a validated specification, every default written out, without WORDS and PLACE, as canonical JSON.
+
+    Canonical: UTF-8, keys sorted, no white space, numbers as Python's json writes them. Arms whose sweep names its paths in another
+    order are other arms, so `sweep` is a list of pairs here.
+    """
+    asked = {name: value for name, value in document.items() if name not in WORDS}
+    asked["execution"] = {name: value for name, value in document.get("execution", {}).items() if name not in PLACE}
+    if document.get("sweep"):
+        asked["sweep"] = list(document["sweep"].items())
+    canonical = json.dumps(asked, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
