@@ -1,4 +1,4 @@
-"""The OpenAPI document: FastAPI's, with the models of the bodies that are read by hand, and with examples."""
+"""The OpenAPI document: FastAPI's, with the models of the bodies that are read by hand, with examples and links."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,6 +7,7 @@ from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
 from api.examples import examples
+from api.links import link
 from api.schemas import (
     DecisionEvent,
     ExperimentEdit,
@@ -42,6 +43,7 @@ def install(app: FastAPI) -> None:
             for name in FOREIGN:
                 schemas.pop(name, None)
             _illustrate(document)
+            link(document)
         return describe()
 
     app.openapi = openapi  # type: ignore[method-assign]

@@ -1,13 +1,21 @@
-"""Requests made up from the OpenAPI document, valid and not: every answer must be one that the document describes."""
+"""Requests made up from the OpenAPI document, valid and not, one by one and in chains along its links, on both databases and with keys of
+each scope: every answer must be one that the document describes, and none a fault of the service.
+"""
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from ipaddress import ip_address
-from typing import Any
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import uuid4
+from zlib import crc32
 
-import httpx
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase
+from hypothesis import settings as bounds
 from requests import Session
 from schemathesis import Case, GenerationMode
 from schemathesis.config import SchemathesisConfig
@@ -15,45 +23,59 @@ from schemathesis.python.asgi import get_client
 
 from api.app import create_app
 from api.probes import Prober
+from fedcore.access import Scope
 from fedcore.settings import Settings
-from fedcore.store import Database, deliveries
-from tests.api.histories import TWO_ARMS, submit, write
+from fedcore.store import deliveries, open_database
+from tests.api.histories import TWO_ARMS, write
+from tests.conftest import DATABASES
 from tests.documents import Document
 from tests.store import acts
 from tests.store.acts import report
 from tests.store.hooks import listen
 from tests.store.test_datasets import keep
-from tests.support.access import bearer
+from tests.support.access import bearer, key_for
+from tests.support.postgresql import fresh_database
 
 AnyCase = Case[Any]
-EXAMPLES = 30
+EXAMPLES, UPLOADS = 24, 4
+"""Of each operation; each upload is read by a process of its own."""
 PATIENCE_S = 120.0
-"""An upload is read by a process of its own, which a busy machine takes its time to start."""
+"""A busy machine takes its time to start such a process."""
+CHAINS, STEPS = 6, 16
+UNLINKED = ["GET /v1/experiments/{experiment_id}/events", "POST /v1/datasets"]
+"""What is in no chain: a stream, which would not end where no worker is, and uploads, of which those that are made up make nothing."""
+SCOPES = (Scope.ADMIN, Scope.ADMIN, Scope.ADMIN, Scope.SUBMIT, Scope.READ, None)
+"""Of the keys that are used, mostly one that allows anything; None: no key."""
 CONFIG = {
-    # Of the specification's schema alone this phase would make thousands of requests.
-    "phases": {"coverage": {"enabled": False}},
+    # Of the specification's schema alone the phase of coverage would make thousands of requests. Links are those of the document.
+    "phases": {"coverage": {"enabled": False}, "stateful": {"inference": {"algorithms": []}}},
+    "generation": {"max-examples": EXAMPLES},
     # What a schema cannot say is refused as well: blocks that do not fit together, an id of another experiment's event, NUL, the
     # twenty-first webhook.
     "operations": [
-        {"include-name": name, "checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", 403, 404, 422]}}}
-        for name in (
-            "POST /v1/datasets",
-            "POST /v1/experiments",
-            "PATCH /v1/experiments/{experiment_id}",
-            "GET /v1/experiments/{experiment_id}/events",
-            "POST /v1/keys",
-            "PATCH /v1/keys/{key_id}",
-            "POST /v1/webhooks",
-            "PATCH /v1/webhooks/{webhook_id}",
-        )
+        {"include-name": "POST /v1/datasets", "generation": {"max-examples": UPLOADS}},
+        *(
+            {"include-name": name, "checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", 401, 403, 404, 409, 422]}}}
+            for name in (
+                "POST /v1/datasets",
+                "POST /v1/experiments",
+                "PATCH /v1/experiments/{experiment_id}",
+                "GET /v1/experiments/{experiment_id}/events",
+                "POST /v1/keys",
+                "PATCH /v1/keys/{key_id}",
+                "POST /v1/webhooks",
+                "PATCH /v1/webhooks/{webhook_id}",
+            )
+        ),
     ],
 }
+BOUNDS = bounds(phases=[Phase.generate], database=None, suppress_health_check=list(HealthCheck))
 
 
 def _described() -> Document:
     """The OpenAPI document, bodies as JSON only: Schemathesis writes YAML that is none.
 
-    Nor does it know of keys, which it would garble: all requests carry a valid one. `test_access` goes without, on every route.
+    Nor does it know of keys, which it would garble: here they are valid, or none. `test_access` has all others, on every route.
     """
     document = create_app(Settings(_env_file=None)).openapi()
     for path in document["paths"].values():
@@ -63,35 +85,115 @@ def _described() -> Document:
     return document
 
 
+def _examples(operation: Document) -> list[Document]:
+    """Those of its body."""
+    return [example["value"] for example in operation["requestBody"]["content"]["application/json"]["examples"].values()]
+
+
 schema = schemathesis.openapi.from_dict(_described(), config=SchemathesisConfig.from_dict(CONFIG))
+MADE = ("/v1/experiments", "/v1/webhooks", "/v1/keys")
+BODIES = {f"POST {path}": _examples(schema.raw_schema["paths"][path]["post"]) for path in MADE}
+"""What is made up makes something so rarely that hardly a chain would begin: these do."""
+
+
+class Stock(NamedTuple):
+    """A database in use, to be copied."""
+
+    copied: Callable[[Path], Any]
+    """A context manager: the URL of a copy."""
+    known: dict[str, str]
+    """Path parameters that lead somewhere: to a finished experiment and one of its runs, among others."""
+    keys: dict[Scope, str]
+
+
+@pytest.fixture(scope="module")
+def stocks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Stock]]:
+    """One of each kind."""
+    file = Path(shutil.copy(request.getfixturevalue("sqlite_template"), tmp_path_factory.mktemp("stock") / "fedq.db"))
+    server, name = request.getfixturevalue("postgresql_server"), f"fedq_stock_{uuid4().hex}"
+    with fresh_database(server, name, request.getfixturevalue("postgresql_template")) as url:
+        yield [
+            Stock(lambda folder: _copied_file(file, folder), *_filled(f"sqlite:///{file}")),
+            Stock(lambda _: fresh_database(server, f"fedq_{uuid4().hex}", name), *_filled(url)),
+        ]
+
+
+def _filled(url: str) -> tuple[dict[str, str], dict[Scope, str]]:
+    database = open_database(url)
+    made = acts.submit(database, **TWO_ARMS)
+    held = write(database, lambda _: [report(round, train_loss=1.0 / round) for round in (1, 2, 3)], 6)
+    hook = listen(database).id
+    told = {"webhook_id": hook, "delivery_id": acts.write(database, deliveries.ping, hook).id}
+    known = {"dataset_id": keep(database).id, "experiment_id": made.id, "run_id": held[0].run_id, "name": "demo", **told}
+    database.close()
+    return known, {scope: key_for(url, scope=scope) for scope in Scope}
+
+
+@contextmanager
+def _copied_file(file: Path, folder: Path) -> Iterator[str]:
+    yield f"sqlite:///{shutil.copy(file, folder / f'{uuid4().hex}.db')}"
+
+
+class Service(NamedTuple):
+    """The application on a database."""
+
+    session: Session
+    known: dict[str, str]
+    keys: dict[Scope, str]
+
+    def headers(self, scope: Scope | None) -> dict[str, str]:
+        """Of whoever has a key of this scope, or none."""
+        return bearer(self.keys[scope]) if scope else {}
+
+
+@contextmanager
+def _serving(stock: Stock, folder: Path) -> Iterator[Service]:
+    with stock.copied(folder) as url:
+        app: Any = create_app(Settings(_env_file=None, home=folder, database_url=url))
+        app.state.prober = Prober(lambda _host, _port: [ip_address("93.184.216.34")])
+        with get_client(app) as session:
+            yield Service(session, stock.known, stock.keys)
 
 
 @pytest.fixture
-def known(http: httpx.Client, rows: Database) -> dict[str, str]:
-    """Path parameters that lead somewhere: to a finished experiment and one of its runs."""
-    made = submit(http, TWO_ARMS)
-    held = write(rows, lambda _: [report(round, train_loss=1.0 / round) for round in (1, 2, 3)], 6)
-    hook = listen(rows).id
-    told = {"webhook_id": hook, "delivery_id": acts.write(rows, deliveries.ping, hook).id}
-    return {"dataset_id": keep(rows).id, "experiment_id": made["id"], "run_id": held[0].run_id, "name": "demo", **told}
-
-
-@pytest.fixture
-def session(app: Any) -> Iterator[Session]:
-    app.state.prober = Prober(lambda _host, _port: [ip_address("93.184.216.34")])
-    with get_client(app) as client:
-        yield client
+def services(stocks: list[Stock], tmp_path: Path) -> Iterator[list[Service]]:
+    with ExitStack() as running:
+        yield [running.enter_context(_serving(stock, tmp_path)) for stock in stocks]
 
 
 @pytest.mark.slow
 @schema.parametrize()
-@settings(
-    max_examples=EXAMPLES,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
-def test_every_answer_is_as_described(case: AnyCase, known: dict[str, str], session: Session, admin_key: str) -> None:
-    assert case.meta is not None
-    if case.meta.generation.mode is GenerationMode.POSITIVE:
-        case.path_parameters.update({name: value for name, value in known.items() if name in case.path_parameters})
-    case.call_and_validate(session=session, headers=bearer(admin_key), timeout=PATIENCE_S)
+@BOUNDS
+def test_every_answer_is_as_described(case: AnyCase, services: list[Service]) -> None:
+    for service, scope in _askers(case, services):
+        if case.meta and case.meta.generation.mode is GenerationMode.POSITIVE:
+            case.path_parameters.update({name: value for name, value in service.known.items() if name in case.path_parameters})
+        case.call_and_validate(session=service.session, headers=service.headers(scope), timeout=PATIENCE_S)
+
+
+def _askers(case: AnyCase, services: list[Service]) -> Sequence[tuple[Service, Scope | None]]:
+    """Where the request goes, and whose it is: the same whenever it is repeated. Where an operation knows only one, all send it."""
+    everybody, drawn = list(product(services, SCOPES)), _digest(case.path_parameters, case.query, case.headers, case.body)
+    several = case.operation.body or any(case.operation.iter_parameters())
+    return [everybody[drawn % len(everybody)]] if several else everybody
+
+
+def _digest(*parts: object) -> int:
+    return crc32(repr(parts).encode())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", DATABASES)
+def test_every_answer_along_the_links_is_as_described(stocks: list[Stock], kind: str, tmp_path: Path) -> None:
+    with _serving(stocks[DATABASES.index(kind)], tmp_path) as service:
+
+        class Chain(schema.exclude(name=UNLINKED).as_state_machine()):  # type: ignore[misc]
+            def before_call(self, case: AnyCase) -> None:
+                if case.operation.label in BODIES:
+                    bodies = BODIES[case.operation.label]
+                    case.body = bodies[_digest(case.body) % len(bodies)]
+
+            def get_call_kwargs(self, _case: AnyCase) -> dict[str, Any]:
+                return {"session": service.session, "headers": service.headers(Scope.ADMIN), "timeout": PATIENCE_S}
+
+        Chain.run(settings=bounds(BOUNDS, max_examples=CHAINS, stateful_step_count=STEPS))

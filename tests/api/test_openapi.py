@@ -1,5 +1,6 @@
 """The OpenAPI document leaves nothing without words and examples."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -79,6 +80,15 @@ def test_the_examples_of_specifications_can_be_run_and_show_every_kind() -> None
     schema = ExperimentSpec.model_json_schema()
     kinds = {name for name, block in schema["$defs"].items() if "kind" in block.get("properties", {})}
     assert kinds <= shown
+
+
+def test_links_lead_from_what_is_made_to_whatever_can_be_asked_of_it(document: Document) -> None:
+    paths = {operation["operationId"]: path for path, known in document["paths"].items() for operation in known.values()}
+    answers = [answer for _, operation in _operations(document) for answer in operation["responses"].values()]
+    links = [link for answer in answers for link in answer.get("links", {}).values()]
+    for link in links:
+        assert set(link["parameters"]) == set(re.findall(r"{(\w+)}", paths[link["operationId"]])) - {"form"}
+    assert {link["operationId"] for link in links} == {name for name, path in paths.items() if "_id}" in path}
 
 
 def _json_bodies(document: Document) -> Iterator[tuple[str, Document]]:
