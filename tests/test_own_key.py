@@ -55,5 +55,5 @@ def test_the_note_that_a_killed_stack_leaves_is_not_believed(tmp_path: Path) -> 
 
 def test_a_client_sends_what_it_was_given_before_what_it_finds(tmp_path: Path) -> None:
     with _stack(tmp_path / "home"), Client(URL) as finding, Client(URL, "fq_2_given") as given:
-        sent = [client._transport._http.headers["Authorization"] for client in (finding, given)]
+        sent = [client._transport.wire.http.headers["Authorization"] for client in (finding, given)]
     assert sent == ["Bearer fq_1_secret", "Bearer fq_2_given"]

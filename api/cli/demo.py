@@ -13,7 +13,7 @@ from api.cli.following import conclude
 from api.cli.submission import Assignments
 from api.cli.terminal import stderr, stdout
 from api.client import Client
-from api.client.client import Form
+from api.client.models import Form
 
 PRESET = "demo"
 MOST_WORKERS = 4

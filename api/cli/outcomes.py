@@ -11,7 +11,7 @@ from api.cli.connection import connect
 from api.cli.encodings import Encoding, encode
 from api.cli.terminal import AsJson, ExperimentId, stdout
 from api.client import Results
-from api.client.client import Horizontal
+from api.client.calls.outcomes import Horizontal
 
 
 class Format(StrEnum):

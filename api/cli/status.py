@@ -41,7 +41,7 @@ def watch(experiment: ExperimentId, as_json: AsJson = False) -> None:
     """Follow an experiment until it has ended; with --json, print each of its events on a line."""
     with connect() as client:
         if as_json:
-            for event in client.events(experiment):
+            for event in client.stream(experiment):
                 typer.echo(event.model_dump_json())
         else:
             follow(client, experiment)

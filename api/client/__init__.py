@@ -6,9 +6,12 @@ with Client() as client:
     experiment = client.submit("demo")
     client.wait(experiment.id, progress=True)
     print(client.results(experiment.id).to_pandas())
+
+`AsyncClient` has the same calls for asyncio: `await client.submit("demo")`, `async for event in client.stream(id)`. In a notebook,
+experiments, results and figures show themselves.
 """
 
-from api.client.client import Client
+from api.client.client import AsyncClient, Client
 from api.client.errors import (
     ClientError,
     ConflictError,
@@ -21,14 +24,18 @@ from api.client.errors import (
     UnreadableDataError,
     UnreadableSpecificationError,
 )
+from api.client.models import Experiment, Figure
 from api.client.results import Frame, Results
 from api.schemas import KeyRequest
 from fedcore.access import Scope
 
 __all__ = [
+    "AsyncClient",
     "Client",
     "ClientError",
     "ConflictError",
+    "Experiment",
+    "Figure",
     "Frame",
     "InvalidRequestError",
     "KeyRequest",

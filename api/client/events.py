@@ -1,10 +1,11 @@
 """Following an experiment: its event stream, picked up where it broke off; polling where streams do not get through."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from httpx_sse import EventSource, ServerSentEvent, SSEError
+from httpx_sse import ServerSentEvent, SSEError
 
 from api.client.errors import ServiceUnreachableError
 from api.client.transport import Transport, walk
@@ -59,7 +60,7 @@ class Seen:
                 return len(self.decisions) > told
 
 
-def follow(transport: Transport, experiment_id: str, *, quiet_s: float = HEARTBEAT_S) -> Iterator[Event | None]:
+async def follow(transport: Transport, experiment_id: str, *, quiet_s: float = HEARTBEAT_S) -> AsyncGenerator[Event | None, None]:
     """Every round, every decision and every change of status, each once, until the experiment has ended; None after `quiet_s` without any.
 
     Raises NotFoundError, also when the experiment is deleted, and ServiceUnreachableError when the service stays away.
@@ -68,24 +69,27 @@ def follow(transport: Transport, experiment_id: str, *, quiet_s: float = HEARTBE
     heartbeat_s = max(min(quiet_s, HEARTBEAT_S), SHORTEST_HEARTBEAT_S)
     while not seen.ended and strikes < STRIKES:
         try:
-            for event in _stream(transport, experiment_id, seen, heartbeat_s):
-                strikes = 0
-                if seen.take(event):
-                    yield event
+            async with aclosing(_stream(transport, experiment_id, seen, heartbeat_s)) as events:
+                async for event in events:
+                    strikes = 0
+                    if seen.take(event):
+                        yield event
         except (ServiceUnreachableError, SSEError):
             yield None
         strikes += 1
         if not seen.ended:
-            time.sleep(FIRST_PAUSE_S * 2**strikes)
-    yield from _poll(transport, experiment_id, seen)
+            await transport.wire.sleep(FIRST_PAUSE_S * 2**strikes)
+    async for event in _poll(transport, experiment_id, seen):
+        yield event
 
 
-def _stream(transport: Transport, experiment_id: str, seen: Seen, heartbeat_s: float) -> Iterator[Event | None]:
+async def _stream(transport: Transport, experiment_id: str, seen: Seen, heartbeat_s: float) -> AsyncGenerator[Event | None, None]:
     """What one connection brings."""
     headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": seen.last_event_id} if seen.last_event_id else {})
     path = f"/v1/experiments/{experiment_id}/events"
-    with transport.stream("GET", path, headers=headers, params={"heartbeat": heartbeat_s}, timeout=SILENCE_S) as response:
-        for message in EventSource(response).iter_sse():
+    listening = transport.stream("GET", path, headers=headers, params={"heartbeat": heartbeat_s}, timeout=SILENCE_S)
+    async with listening as response, aclosing(transport.wire.messages(response)) as messages:
+        async for message in messages:
             seen.last_event_id = message.id or seen.last_event_id
             yield _event(message)
 
@@ -102,39 +106,43 @@ def _event(message: ServerSentEvent) -> Event | None:
             return None
 
 
-def _poll(transport: Transport, experiment_id: str, seen: Seen) -> Iterator[Event | None]:
+async def _poll(transport: Transport, experiment_id: str, seen: Seen) -> AsyncGenerator[Event | None, None]:
     answered = time.monotonic()
     while not seen.ended:
         try:
-            yield from filter(seen.take, _look(transport, experiment_id, seen))
+            async for event in _look(transport, experiment_id, seen):
+                if seen.take(event):
+                    yield event
             answered = time.monotonic()
         except ServiceUnreachableError:
             if time.monotonic() - answered > PATIENCE_S:
                 raise
         yield None
         if not seen.ended:
-            time.sleep(POLL_S)
+            await transport.wire.sleep(POLL_S)
 
 
-def _look(transport: Transport, experiment_id: str, seen: Seen) -> Iterator[Event]:
+async def _look(transport: Transport, experiment_id: str, seen: Seen) -> AsyncGenerator[Event, None]:
     """What is new since what was seen; the experiment's own status is read first and told last, so no row can follow it."""
-    experiment = transport.read(Experiment, f"/v1/experiments/{experiment_id}")
+    experiment = await transport.read(Experiment, f"/v1/experiments/{experiment_id}")
     path = f"/v1/experiments/{experiment_id}/runs"
-    for run in walk(lambda cursor: transport.read(RunPage, path, cursor=cursor)):
-        yield from _rows(transport, run, seen.rounds.get(run.id, 0))
+    async for run in walk(lambda cursor: transport.read(RunPage, path, cursor=cursor)):
+        async for row in _rows(transport, run, seen.rounds.get(run.id, 0)):
+            yield row
         yield StatusEvent(experiment_id=experiment_id, run_id=run.id, status=run.status, rounds_done=run.rounds_done)
     if experiment.specification.get("search"):
-        made = sorted((one for one in arrivals_of(transport, experiment_id).items if one.verdict), key=_order)
-        yield from (DecisionEvent(experiment_id=experiment_id, **one.model_dump()) for one in made)
+        made = sorted((one for one in (await arrivals_of(transport, experiment_id)).items if one.verdict), key=_order)
+        for one in made:
+            yield DecisionEvent(experiment_id=experiment_id, **one.model_dump())
     yield StatusEvent(experiment_id=experiment_id, run_id=None, status=experiment.status, rounds_done=None)
 
 
-def arrivals_of(transport: Transport, experiment_id: str) -> SearchPage:
+async def arrivals_of(transport: Transport, experiment_id: str) -> SearchPage:
     """All that has come of an experiment's search, on one page; raises NotFoundError where it has none."""
     path = f"/v1/experiments/{experiment_id}/search"
-    page = transport.read(SearchPage, path)
+    page = await transport.read(SearchPage, path)
     items = list(page.items)
-    while (more := transport.read(SearchPage, path, after=page.next)).items:
+    while (more := await transport.read(SearchPage, path, after=page.next)).items:
         page = more
         items += more.items
     return page.model_copy(update={"items": items})
@@ -145,10 +153,11 @@ def _order(decision: ArmArrival) -> tuple[int, int, int]:
     return decision.decided_by or 0, decision.rung, decision.rank or 0
 
 
-def _rows(transport: Transport, run: Run, after: int) -> Iterator[RoundEvent]:
+async def _rows(transport: Transport, run: Run, after: int) -> AsyncGenerator[RoundEvent, None]:
     while after < run.rounds_done:
-        page = transport.read(MetricsPage, f"/v1/runs/{run.id}/metrics", after=after)
-        yield from (RoundEvent(run_id=run.id, **row.model_dump()) for row in page.items)
+        page = await transport.read(MetricsPage, f"/v1/runs/{run.id}/metrics", after=after)
+        for row in page.items:
+            yield RoundEvent(run_id=run.id, **row.model_dump())
         if not page.items:
             return
         after = page.next

@@ -1,4 +1,4 @@
-"""The progress of an experiment on a terminal: a bar per run; a line per ended run where the output is no terminal."""
+"""The progress of an experiment: a bar per run on a terminal and in a notebook; a line per ended run where the output is neither."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -7,9 +7,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from api.client.events import Event
+from api.client.notebook import in_notebook
+from api.client.notes import name_of, note_of
 from api.schemas import RoundEvent, Run, StatusEvent
 from fedcore.status import ENDED, Status
-from fedcore.summary import headline
 
 Tell = Callable[[Event], None]
 
@@ -21,6 +22,10 @@ MOST_BARS = 40
 def report(runs: Sequence[Run], console: Console | None = None) -> Iterator[Tell]:
     """A function that shows each event of an experiment with these runs, on stderr unless told otherwise."""
     console = console or Console(stderr=True)
+    if console.is_jupyter:
+        with in_notebook(runs) as tell:
+            yield tell
+        return
     if not console.is_terminal:
         yield _Lines(runs, console).tell
         return
@@ -40,13 +45,13 @@ class _Bars:
 
     def __init__(self, runs: Sequence[Run], progress: Progress) -> None:
         self._progress = progress
-        self._tasks = {run.id: progress.add_task(_name(run), total=run.rounds_total, start=False, note="") for run in runs}
+        self._tasks = {run.id: progress.add_task(name_of(run), total=run.rounds_total, start=False, note="") for run in runs}
 
     def tell(self, event: Event) -> None:
         match event:
             case RoundEvent(run_id=run_id, round=round):
                 self._progress.start_task(self._tasks[run_id])
-                self._progress.update(self._tasks[run_id], completed=round, note=_note(event))
+                self._progress.update(self._tasks[run_id], completed=round, note=note_of(event))
             case StatusEvent(run_id=str(run_id), status=Status.SUCCEEDED):
                 # One that diverged or was stopped early has fewer rounds than were asked for.
                 self._progress.update(self._tasks[run_id], completed=event.rounds_done, total=event.rounds_done)
@@ -74,23 +79,13 @@ class _Lines:
 
     def __init__(self, runs: Sequence[Run], console: Console) -> None:
         self._console = console
-        self._names = {run.id: _name(run) for run in runs}
+        self._names = {run.id: name_of(run) for run in runs}
         self._notes: dict[str, str] = {}
 
     def tell(self, event: Event) -> None:
         if isinstance(event, RoundEvent):
-            self._notes[event.run_id] = _note(event)
+            self._notes[event.run_id] = note_of(event)
         elif isinstance(event, StatusEvent) and event.run_id is not None and event.status in ENDED:
             told = f"{self._names[event.run_id]}: {event.status} after {event.rounds_done} rounds"
             note = self._notes.get(event.run_id)
             self._console.print(f"{told}, {note}" if note else told, highlight=False, markup=False)
-
-
-def _name(run: Run) -> str:
-    return f"{run.arm_name}, seed {run.seed}"
-
-
-def _note(row: RoundEvent) -> str:
-    measured = {name: value for name, value in {**row.extra, **row.model_dump(exclude={"extra"})}.items() if value is not None}
-    metric = headline(measured)
-    return f"{metric.replace('_', ' ')} {measured[metric]:.4g}" if metric in measured else ""

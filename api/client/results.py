@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from api import schemas, tables
+from api.client import displays
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +29,9 @@ class Frame:
     def __len__(self) -> int:
         return len(self.lines)
 
+    def _repr_html_(self) -> str:
+        return displays.lines(self.columns, self.lines)
+
     def to_pandas(self) -> pd.DataFrame:
         """As a pandas frame."""
         import pandas as pd
@@ -43,6 +47,9 @@ class Frame:
 
 class Results(schemas.Results):
     """What came out of an experiment: per arm figures over the seeds, differences to the baseline, curves."""
+
+    def _repr_html_(self) -> str:
+        return displays.results(self)
 
     @property
     def summary(self) -> Frame:

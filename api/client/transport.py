@@ -1,8 +1,9 @@
 """Requests to the service: where it is, who asks, patience with a service that is away for a moment."""
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -11,14 +12,19 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from api.client.errors import ServiceUnreachableError, error_of
+from api.client.wires import Wire
 
 TIMEOUT_S = 30.0
 FIRST_PAUSE_S = 0.2
+LONGEST_PAUSE_S = 30.0
 AWAY = frozenset({502, 503, 504})
 """What a proxy answers for a service that is starting, stopping or gone."""
-
-TOO_MANY = frozenset({429})
-LONGEST_WAIT_S = 30.0
+REFUSED = frozenset({429, 503})
+"""Whoever answers so has not begun."""
+UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+"""Nothing of the request has left."""
+UNSAFE = frozenset({"POST"})
+"""A second one does a second thing, unless it carries an Idempotency-Key or is marked as repeatable."""
 
 Model = TypeVar("Model", bound=BaseModel)
 Item = TypeVar("Item")
@@ -38,87 +44,117 @@ class Page(Protocol[Item_co]):
 
 
 class Transport:
-    """Carries requests to one service. Every request that FedQ knows is safe to repeat, so one without an answer is."""
+    """Carries requests to one service, and repeats those without an answer that are safe to repeat."""
 
-    def __init__(self, url: str, api_key: str | None, retries: int) -> None:
+    def __init__(self, wire: Callable[..., Wire], url: str, api_key: str | None, retries: int) -> None:
         """Connects at the first request; raises ServiceUnreachableError for what is no address."""
         self.url = url.rstrip("/")
         self._retries = retries
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         try:
-            self._http = httpx.Client(base_url=self.url, headers=headers, timeout=TIMEOUT_S, trust_env=not _is_loopback(self.url))
+            self.wire = wire(base_url=self.url, headers=headers, timeout=TIMEOUT_S, trust_env=not _is_loopback(self.url))
         except httpx.InvalidURL as error:
             raise ServiceUnreachableError(f"{url!r} is not the address of a service: {error}") from error
 
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
-
-    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+    async def request(self, method: str, path: str, **options: Any) -> httpx.Response:
         """The service's answer, read; raises ServiceError or ServiceUnreachableError."""
-        with self.stream(method, path, **options) as response:
-            response.read()
-        return response
+        async with self.stream(method, path, whole=True, **options) as response:
+            return response
 
-    def send(self, model: type[Model], method: str, path: str, **options: Any) -> Model:
+    async def send(self, model: type[Model], method: str, path: str, **options: Any) -> Model:
         """The service's answer, parsed."""
-        response = self.request(method, path, **options)
+        response = await self.request(method, path, **options)
         try:
             return model.model_validate_json(response.content)
         except ValidationError as error:
             raise error_of(response) from error
 
-    def read(self, model: type[Model], path: str, **params: Any) -> Model:
+    async def read(self, model: type[Model], path: str, **params: Any) -> Model:
         """What stands at `path`; a parameter that is None is left out."""
-        return self.send(model, "GET", path, params=given(**params))
+        return await self.send(model, "GET", path, params=given(**params))
 
-    def download(self, source: str, path: Path, **params: Any) -> Path:
+    async def remove(self, path: str) -> None:
+        """Delete what stands at `path`."""
+        await self.request("DELETE", path)
+
+    async def download(self, source: str, path: Path, **params: Any) -> Path:
         """Write what stands at `source` to `path`, which is there once it is whole; a parameter that is None is left out."""
         partial = path.with_name(f".{path.name}.partial")
-        with self.stream("GET", source, params=given(**params)) as response, partial.open("wb") as file:
-            file.writelines(response.iter_bytes())
+        async with self.stream("GET", source, params=given(**params)) as response:
+            with partial.open("wb") as file:
+                async for piece in self.wire.pieces(response):
+                    file.write(piece)
         return partial.replace(path)
 
-    @contextmanager
-    def stream(self, method: str, path: str, **options: Any) -> Iterator[httpx.Response]:
-        """The service's answer, its body yet to be read; raises ServiceError or ServiceUnreachableError, in the block too."""
-        request = self._http.build_request(method, path, **options)
+    @asynccontextmanager
+    async def stream(
+        self, method: str, path: str, *, whole: bool = False, repeatable: bool = False, **options: Any
+    ) -> AsyncIterator[httpx.Response]:
+        """The service's answer, `whole` if asked, else its body yet to be read.
+
+        Raises ServiceError or ServiceUnreachableError, in the block too.
+        """
+        request = self._build(method, path, **options)
+        safe = repeatable or method not in UNSAFE or "Idempotency-Key" in request.headers
         try:
-            response = self._send(request)
+            response = await self._send(request, safe=safe, whole=whole)
             try:
-                if response.is_error:
-                    response.read()
+                if response.is_error and not _was_removed(response):
+                    await self.wire.read(response)
                     raise self._away(error_of(response)) if response.status_code in AWAY else error_of(response)
                 yield response
             finally:
-                response.close()
+                await self.wire.release(response)
         except httpx.TransportError as error:
             raise self._away(error) from error
 
-    def _send(self, request: httpx.Request) -> httpx.Response:
-        for retry in range(self._retries):
+    def _build(self, method: str, path: str, **options: Any) -> httpx.Request:
+        content = options.get("content")
+        request = self.wire.http.build_request(method, path, **options)
+        if isinstance(content, httpx.SyncByteStream | httpx.AsyncByteStream):
+            request.stream = content
+        return request
+
+    async def _send(self, request: httpx.Request, *, safe: bool, whole: bool) -> httpx.Response:
+        """The answer to a request, or to its last repetition."""
+        for repetition in range(self._retries):
+            asked_s = 0.0
             try:
-                response = self._http.send(request, stream=True)
-            except httpx.TransportError:
-                time.sleep(FIRST_PAUSE_S * 2**retry)
-                continue
-            if response.status_code not in AWAY | TOO_MANY:
-                return response
-            response.close()
-            time.sleep(max(FIRST_PAUSE_S * 2**retry, _asked_to_wait_s(response)))
-        return self._http.send(request, stream=True)
+                response = await self._exchange(request, whole=whole)
+            except httpx.TransportError as error:
+                if not (safe or isinstance(error, UNSENT)):
+                    raise
+                request.extensions["repeated"] = True
+            else:
+                if response.status_code not in (AWAY | REFUSED if safe else REFUSED):
+                    return response
+                await self.wire.release(response)
+                asked_s = _asked_to_wait_s(response)
+            await self.wire.sleep(max(_pause_s(repetition), asked_s))
+        return await self._exchange(request, whole=whole)
+
+    async def _exchange(self, request: httpx.Request, *, whole: bool) -> httpx.Response:
+        response = await self.wire.send(request)
+        if whole:
+            try:
+                await self.wire.read(response)
+            finally:
+                await self.wire.release(response)
+        return response
 
     def _away(self, error: Exception) -> ServiceUnreachableError:
         return ServiceUnreachableError(f"no answer from {self.url}: {error}; `fedq up` starts a service here, FEDQ_URL names another")
 
 
-def walk(page_at: Callable[[str | None], Page[Item]]) -> Iterator[Item]:
+async def walk(page_at: Callable[[str | None], Awaitable[Page[Item]]]) -> AsyncGenerator[Item, None]:
     """The items of all pages, fetched as they are needed."""
-    page = page_at(None)
-    yield from page.items
-    while page.next is not None:
-        page = page_at(page.next)
-        yield from page.items
+    cursor = None
+    while True:
+        page = await page_at(cursor)
+        for item in page.items:
+            yield item
+        if (cursor := page.next) is None:
+            return
 
 
 def given(**params: Any) -> dict[str, Any]:
@@ -126,10 +162,21 @@ def given(**params: Any) -> dict[str, Any]:
     return {name: value for name, value in params.items() if value is not None}
 
 
+def _was_removed(response: httpx.Response) -> bool:
+    """Whether what was to be deleted is gone since a request before, whose answer did not come."""
+    request = response.request
+    return request.method == "DELETE" and response.status_code == HTTPStatus.NOT_FOUND and "repeated" in request.extensions
+
+
+def _pause_s(repetition: int) -> float:
+    """Twice as long each time, and never the same for two clients that were cut off together."""
+    return min(FIRST_PAUSE_S * 2.0**repetition, LONGEST_PAUSE_S) * random.uniform(0.75, 1.25)  # noqa: S311 - no secret
+
+
 def _asked_to_wait_s(response: httpx.Response) -> float:
     """How long the service asks to wait, as far as it makes sense to."""
     asked = response.headers.get("Retry-After", "")
-    return min(float(asked), LONGEST_WAIT_S) if response.status_code in TOO_MANY and asked.isdecimal() else 0.0
+    return min(float(asked), LONGEST_PAUSE_S) if response.status_code in REFUSED and asked.isdecimal() else 0.0
 
 
 def _is_loopback(url: str) -> bool:

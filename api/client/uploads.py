@@ -1,10 +1,13 @@
 """Data sets on their way to the service: a file, or arrays that are written to one first."""
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import anyio
+import httpx
 
 from api.client.errors import UnreadableDataError
 
@@ -16,7 +19,7 @@ Upload = Mapping[str, Any] | Path | str
 """An NPZ or Parquet file, or the arrays `features`, `label` and, where there are, `client` and `test`."""
 
 
-class Pieces:
+class Pieces(httpx.SyncByteStream, httpx.AsyncByteStream):
     """A file in pieces, from its beginning each time it is sent: a request without an answer is sent again."""
 
     def __init__(self, file: Path) -> None:
@@ -25,6 +28,11 @@ class Pieces:
     def __iter__(self) -> Iterator[bytes]:
         with self._file.open("rb") as opened:
             while piece := opened.read(PIECE_BYTES):
+                yield piece
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async with await anyio.open_file(self._file, "rb") as opened:
+            while piece := await opened.read(PIECE_BYTES):
                 yield piece
 
 

@@ -88,7 +88,7 @@ def test_the_client_is_told_of_decisions_where_it_has_to_poll_too(app: FastAPI, 
     with serving(app) as url, Client(url, admin_key) as client:
         id = client.submit(NINE).id
         drain(rows)
-        streamed = [event for event in client.events(id) if isinstance(event, DecisionEvent)]
+        streamed = [event for event in client.stream(id) if isinstance(event, DecisionEvent)]
         polled = [event for event in _poll(client._transport, id, Seen()) if isinstance(event, DecisionEvent)]
         assert streamed == polled
         assert [event.model_dump(exclude={"experiment_id"}) for event in sorted(polled, key=lambda one: one.sequence)] == [

@@ -122,7 +122,7 @@ def test_files_arrive_whole_in_memory_and_on_disk(service: Service, client: Clie
 def test_curves_are_drawn_and_listed_over_simulated_time(service: Service, client: Client) -> None:
     timed = client.submit({**TINY, "systems": {"devices": {"steps_per_second": {"kind": "constant", "value": 4}}}})
     carry_out(service.database, service.storage, 1)
-    assert b"simulated seconds" in client.figure(timed.id, metric="distance", x="time")
+    assert "simulated seconds" in client.figure(timed.id, metric="distance", x="time").decode()
     results = client.results(timed.id)
     assert [line["simulated_seconds"] for line in results.curves if line["metric"] == "distance"] == [0.5, 1.0, 1.5]
     assert [line["mean"] for line in results.summary if line["metric"] == "simulated_seconds"] == [1.5]

@@ -18,7 +18,7 @@ from tests.support.service import Service
 def test_every_round_is_told_once_and_in_order_and_the_end_last(service: Service, client: Client) -> None:
     id = client.submit(TWO_ARMS).id
     with _worked_on(service, runs=6):
-        events = list(client.events(id))
+        events = list(client.stream(id))
     assert_all_told(client, id, events)
 
 
@@ -27,7 +27,7 @@ def test_a_stream_that_breaks_is_picked_up_where_it_broke(service: Service, clie
     id = client.submit({**TWO_ARMS, "rounds": 30}).id
     carry_out(service.database, service.storage, 6)
     with proxied(service.url, *faults) as proxy, Client(proxy.url, service.key) as behind:
-        events = list(behind.events(id))
+        events = list(behind.stream(id))
         assert proxy.connections == len(faults) + 1
     assert_all_told(client, id, events)
 
@@ -38,13 +38,13 @@ def test_an_experiment_is_polled_where_streams_bring_nothing(service: Service, c
     carry_out(service.database, service.storage, 6)
     with proxied(service.url, *[Fault.CUT] * 3) as proxy, Client(proxy.url, service.key) as behind:
         proxy.cut_after = 0
-        events = list(behind.events(id))
+        events = list(behind.stream(id))
     assert_all_told(client, id, events)
 
 
 def test_a_deleted_experiment_is_not_waited_for(client: Client) -> None:
     id = client.submit(TINY).id
-    events = client.events(id)
+    events = client.stream(id)
     assert next(events) == StatusEvent(experiment_id=id, run_id=client.runs(id)[0].id, status=Status.QUEUED, rounds_done=0)
     client.delete(id)
     with pytest.raises(NotFoundError):

@@ -1,4 +1,4 @@
-"""Patience with a connection that fails, on real sockets."""
+"""Patience with a connection that fails."""
 
 import http.server
 import socket
@@ -6,10 +6,15 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
+import httpx
 import pytest
 
-from api.client import Client, ServiceError, ServiceUnreachableError
+from api.client import Client, NotFoundError, ServiceError, ServiceUnreachableError
+from api.client.transport import LONGEST_PAUSE_S, Transport
+from api.client.wires import BlockingWire, finish
 from tests.api.histories import TINY
 from tests.support.proxy import Fault, proxied
 from tests.support.service import Service
@@ -34,6 +39,48 @@ def test_a_client_that_asks_too_often_waits_as_long_as_it_is_asked_to() -> None:
         began = time.monotonic()
         assert client.presets() == []
         assert (len(asked), time.monotonic() - began >= 1) == (2, True)
+
+
+@pytest.mark.parametrize("method", ["GET", "PATCH", "POST"])
+@pytest.mark.parametrize("key", [None, "once"])
+def test_what_may_have_been_done_is_repeated_where_that_does_nothing_more(method: str, key: str | None) -> None:
+    asked = _Asked([httpx.ReadTimeout("lost"), httpx.Response(502), httpx.Response(200)])
+    headers = {"Idempotency-Key": key} if key else {}
+    if method == "POST" and key is None:
+        with pytest.raises(ServiceUnreachableError, match="lost"):
+            asked.request(method, headers=headers)
+        assert len(asked.requests) == 1
+    else:
+        assert asked.request(method, headers=headers).status_code == 200
+        assert [request.headers.get("Idempotency-Key") for request in asked.requests] == [key] * 3
+
+
+def test_what_has_not_begun_is_repeated_always() -> None:
+    asked = _Asked(
+        [httpx.ConnectError("refused"), httpx.Response(503), httpx.Response(429, headers={"Retry-After": "0"}), httpx.Response(200)]
+    )
+    assert asked.request("POST").status_code == 200
+
+
+def test_a_service_that_asks_to_be_left_in_peace_is_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    _Asked(
+        [httpx.Response(503, headers={"Retry-After": "7"}), httpx.Response(429, headers={"Retry-After": "9999"}), httpx.Response(200)]
+    ).request("GET")
+    assert slept == [7.0, LONGEST_PAUSE_S]
+
+
+def test_an_answer_that_breaks_off_is_asked_for_again() -> None:
+    asked = _Asked([httpx.Response(200, stream=_Broken()), httpx.Response(200, content=b"whole")])
+    assert asked.request("GET").content == b"whole"
+
+
+def test_what_a_lost_answer_had_deleted_is_deleted() -> None:
+    gone = httpx.Response(404)
+    assert _Asked([httpx.ReadError("lost"), gone]).request("DELETE").status_code == 404
+    with pytest.raises(NotFoundError):
+        _Asked([gone]).request("DELETE")
 
 
 def test_a_service_that_stays_away_is_unreachable() -> None:
@@ -62,6 +109,34 @@ def test_the_key_is_sent_as_a_bearer_token() -> None:
     with _answering() as (url, asked), Client(url, api_key="fq_1_secret") as client:
         client.presets()
     assert asked == ["Bearer fq_1_secret"]
+
+
+class _Asked:
+    """A service that answers, or fails to, as told; and what it was asked."""
+
+    def __init__(self, answers: list[httpx.Response | httpx.TransportError]) -> None:
+        self.requests: list[httpx.Request] = []
+        self._answers = iter(answers)
+        wire = partial(BlockingWire, transport=httpx.MockTransport(self._answer))
+        self._transport = Transport(wire, "http://fedq", None, retries=3)
+
+    def request(self, method: str, **options: Any) -> httpx.Response:
+        return finish(self._transport.request(method, "/v1/things", **options))
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        answer = next(self._answers)
+        if isinstance(answer, httpx.TransportError):
+            raise answer
+        return answer
+
+
+class _Broken(httpx.SyncByteStream):
+    """The body of an answer that breaks off."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield b"who"
+        raise httpx.ReadError("cut")
 
 
 @contextmanager

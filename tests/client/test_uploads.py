@@ -1,5 +1,6 @@
 """Data sets on their way to the service."""
 
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -9,6 +10,7 @@ import pytest
 from api.client import Client, ConflictError, InvalidRequestError, NotFoundError, UnreadableDataError
 from api.client.transport import Transport
 from api.client.uploads import PIECE_BYTES, Pieces
+from api.client.wires import BlockingWire, finish
 from tests.api.test_datasets import on
 from tests.uploads.files import arrays, npz, parquet
 
@@ -67,8 +69,6 @@ def test_a_request_that_is_sent_again_begins_at_the_beginning(tmp_path: Path) ->
         bodies.append(request.read())
         return httpx.Response(503 if len(bodies) == 1 else 200)
 
-    transport = Transport("http://fedq", None, retries=1)
-    transport._http = httpx.Client(transport=httpx.MockTransport(answer), base_url="http://fedq")
-    transport.request("POST", "/v1/datasets", content=Pieces(file))
-    transport.close()
+    transport = Transport(partial(BlockingWire, transport=httpx.MockTransport(answer)), "http://fedq", None, retries=1)
+    finish(transport.request("POST", "/v1/datasets", content=Pieces(file), repeatable=True))
     assert bodies == [file.read_bytes()] * 2

@@ -1,0 +1,54 @@
+"""What came out of experiments: results, rows, figures, models."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, get_args
+
+from api.client.calls.experiments import EXPERIMENTS, ExperimentCalls
+from api.client.models import Figure, Form
+from api.client.results import Frame, Results, rows_of
+from api.client.transport import given
+
+Horizontal = Literal["round", "bytes", "time"]
+
+
+class OutcomeCalls(ExperimentCalls):
+    """Fetches what came out."""
+
+    async def results(
+        self, id: str, *, baseline: str | int | None = None, metrics: Sequence[str] | None = None, points: int | None = None
+    ) -> Results:
+        """What came out, as far as the runs are; `.to_pandas()` and `.to_polars()` make frames of it.
+
+        Differences are to the arm `baseline`, by its name or index; absent, to the first. Only of these `metrics`, absent of all; curves
+        of at most so many `points`, their extremes among them, absent 2,000.
+        """
+        return await self._transport.read(Results, f"{EXPERIMENTS}/{id}/results", baseline=baseline, metric=metrics, points=points)
+
+    async def metrics(self, id: str) -> Frame:
+        """Every round of every run of an experiment, one a line."""
+        return rows_of([(run, [row async for row in self.rounds(run.id)]) for run in await self.runs(id)])
+
+    async def figure(self, id: str, form: Form = "svg", *, metric: str | None = None, x: Horizontal = "round") -> Figure:
+        """A picture of the curves of a metric, with their spread over the seeds; its bytes, which a notebook shows."""
+        picture = await self._transport.request("GET", f"{EXPERIMENTS}/{id}/figure.{form}", params=given(metric=metric, x=x))
+        return Figure(picture.content)
+
+    async def save_figure(self, id: str, path: str | Path, *, metric: str | None = None, x: Horizontal = "round") -> Path:
+        """Write that picture to `path`, as SVG or PNG by its suffix; returns the path."""
+        form = Path(path).suffix.lower().removeprefix(".")
+        if form not in get_args(Form):
+            raise ValueError(f"a figure is .svg or .png, not {path}")
+        return await self._transport.download(f"{EXPERIMENTS}/{id}/figure.{form}", Path(path), metric=metric, x=x)
+
+    async def model(self, run_id: str) -> bytes:
+        """The final model of a run, as safetensors."""
+        return (await self._transport.request("GET", f"/v1/runs/{run_id}/model")).content
+
+    async def save_model(self, run_id: str, path: str | Path) -> Path:
+        """Write that model to `path`; returns the path."""
+        return await self._transport.download(f"/v1/runs/{run_id}/model", Path(path))
+
+    async def save_checkpoint(self, run_id: str, path: str | Path) -> Path:
+        """Write the newest checkpoint of a run to `path`; returns the path."""
+        return await self._transport.download(f"/v1/runs/{run_id}/checkpoint", Path(path))
