@@ -88,7 +88,7 @@ def test_results_come_as_table_json_and_csv(fedq: Fedq, experiment: str) -> None
     assert "2 queued" in table
     document = json.loads(fedq("results", experiment, "--format", "json").out)
     assert json.loads(fedq("results", experiment, "--json").out) == document
-    assert fedq("results", experiment, "--format", "csv").out.startswith("arm,name,metric,figure,n,mean,std,low,high\r\n")
+    assert fedq("results", experiment, "--format", "csv").out.startswith("arm,name,metric,figure,n,mean,std,low,high,")
     ended = fedq("results", experiment, "--metric", "colour")
     assert ended.code == 2
     assert "must be one of distance," in ended.err
