@@ -132,7 +132,8 @@ class Feed:
         if news is None:
             _tell(channel.mailboxes, None)
             return False
-        changed = channel.news is None or news != channel.news._replace(lines=())
+        # Rows never come without rounds done, and are new only once.
+        changed = channel.news is None or news._replace(lines=()) != channel.news._replace(lines=())
         channel.news = news
         _tell(channel.mailboxes if changed else newcomers, news)
         return changed

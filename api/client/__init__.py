@@ -1,14 +1,14 @@
 """The Python client of a FedQ service.
 
+`AsyncClient` has the same calls for asyncio: `await client.submit("demo")`, `async for event in client.stream(id)`. In a notebook,
+experiments, results and figures show themselves.
+
 from api.client import Client
 
 with Client() as client:
     experiment = client.submit("demo")
     client.wait(experiment.id, progress=True)
     print(client.results(experiment.id).to_pandas())
-
-`AsyncClient` has the same calls for asyncio: `await client.submit("demo")`, `async for event in client.stream(id)`. In a notebook,
-experiments, results and figures show themselves.
 """
 
 from api.client.client import AsyncClient, Client

@@ -1,5 +1,6 @@
 """The reference of what Python programs may use: the client, the library, the theory; read off their sources, as they are written."""
 
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -50,7 +51,18 @@ def public(owner: griffe.Object) -> Iterator[griffe.Object]:
     for name, member in owner.members.items():
         listed = name in owner.exports if owner.exports is not None else not member.is_alias and not name.startswith("_")
         if listed and not member.is_module and not (owner.is_module and member.is_attribute):
-            yield member.final_target if isinstance(member, griffe.Alias) else member
+            yield _written(member.final_target if isinstance(member, griffe.Alias) else member)
+
+
+def _written(member: griffe.Object) -> griffe.Object:
+    """The call that a method of the waiting client is made of: what it says is written there."""
+    value = member.value if isinstance(member, griffe.Attribute) else None
+    if not (isinstance(value, griffe.ExprCall) and str(value.function) in {"_now", "_each"}):
+        return member
+    asked = value.arguments[0]
+    assert isinstance(asked, griffe.Expr)
+    call = _sources()[asked.canonical_path]
+    return call.final_target if isinstance(call, griffe.Alias) else call
 
 
 def _module(name: str) -> str:
@@ -77,6 +89,7 @@ def _signature(member: griffe.Object, name: str | None = None) -> str:
     if not isinstance(member, griffe.Function):
         return ""
     given = member.signature(return_type=name is None, name=name).replace("(self, ", "(").replace("(self)", "()")
+    given = re.sub(r"AsyncGenerator\[(.+), None\]$", r"Iterator[\1]", given)
     return f"```python\n{given}\n```"
 
 

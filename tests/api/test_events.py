@@ -143,7 +143,8 @@ def test_nothing_is_polled_when_nobody_listens_any_more(http: httpx.Client, app:
 
 
 def test_silence_is_filled_with_heartbeats(http: httpx.Client) -> None:
-    with _listening(http, submit(http), heartbeat=0.1) as events:
+    # Longer than the poller's pauses: what it finds unchanged is silence, too.
+    with _listening(http, submit(http), heartbeat=0.5) as events:
         kinds = [event.kind for event in islice(events, 4)]
     assert kinds == ["status", "status", "heartbeat", "heartbeat"]
 
