@@ -8,6 +8,7 @@ from rich.console import Console
 from api.cli.search import repeats, view
 from api.client import Client
 from api.client.events import Seen, _poll
+from api.client.wires import finish_each
 from api.schemas import DecisionEvent, SearchPage
 from fedcore.store import Database
 from tests.api.histories import TINY, submit
@@ -89,7 +90,7 @@ def test_the_client_is_told_of_decisions_where_it_has_to_poll_too(app: FastAPI, 
         id = client.submit(NINE).id
         drain(rows)
         streamed = [event for event in client.stream(id) if isinstance(event, DecisionEvent)]
-        polled = [event for event in _poll(client._transport, id, Seen()) if isinstance(event, DecisionEvent)]
+        polled = [event for event in finish_each(_poll(client._transport, id, Seen())) if isinstance(event, DecisionEvent)]
         assert streamed == polled
         assert [event.model_dump(exclude={"experiment_id"}) for event in sorted(polled, key=lambda one: one.sequence)] == [
             one.model_dump() for one in client.search(id).items
