@@ -61,7 +61,7 @@ class Doorkeeper:
         self._known.clear()
 
 
-async def identify(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Principal:
+async def identify(request: Request, given: HTTPAuthorizationCredentials | None) -> Principal:
     """Whoever sent the request; raises AuthenticationError, RateError, and ForbiddenError for what a foreign page makes a browser send."""
     key = cookies.key_of(request) if given is None else given.credentials
     if key is None:
@@ -79,8 +79,11 @@ async def recognise(request: Request, token: Token) -> Principal:
     return known if known is not None else await run_in_threadpool(doorkeeper.verify, token)
 
 
-async def allow(needed: SecurityScopes, principal: Annotated[Principal, Depends(identify)]) -> Principal:
-    """Whoever sent the request, if their key has the scope that is needed; raises ForbiddenError."""
+async def allow(
+    needed: SecurityScopes, request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+) -> Principal:
+    """Whoever sent the request, as `identify` has it, if their key has the scope that is needed; raises ForbiddenError otherwise."""
+    principal = await identify(request, given)
     for scope in needed.scopes:
         if not principal.scope.covers(Scope(scope)):
             raise ForbiddenError(f"this needs a key of scope `{scope}`; the one given has `{principal.scope}`")

@@ -12,12 +12,12 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ValidationError
 
 from api import positions
-from api.dependencies import Configuration
 from api.pointers import join
 from api.problems import InvalidRequestError, UnreadableBodyError, flaws_of
 from api.schemas import Flaw
 from fedcore import yamls
 from fedcore.errors import SpecificationError
+from fedcore.settings import Settings
 
 MAX_FLAWS = 100
 SMALL_BYTES = 4_096
@@ -50,11 +50,9 @@ def choose_media_type(request: Request) -> str:
     return MEDIA_TYPES[given]
 
 
-MediaType = Annotated[str, Depends(choose_media_type)]
-
-
-async def read(request: Request, media_type: MediaType, settings: Configuration) -> bytes:
+async def read(request: Request, media_type: str) -> bytes:
     """The body. FastAPI's own limit would answer in plain text, so it is counted here."""
+    settings: Settings = request.app.state.settings
     limit, setting = (settings.yaml_max_bytes, "YAML") if media_type == YAML else (settings.json_max_bytes, "JSON")
     declared = request.headers.get("content-length", "0")
     size, chunks = int(declared) if declared.isdecimal() else 0, []
@@ -70,8 +68,10 @@ async def read(request: Request, media_type: MediaType, settings: Configuration)
     return b"".join(chunks)
 
 
-async def parse(request: Request, body: Annotated[bytes, Depends(read)], media_type: MediaType) -> Parsed:
+async def parse(request: Request) -> Parsed:
     """The body as a document."""
+    media_type = choose_media_type(request)
+    body = await read(request, media_type)
     if media_type == JSON and len(body) <= SMALL_BYTES:
         return _parse(request, body, media_type)
     return await run_in_threadpool(_parse, request, body, media_type)

@@ -3,12 +3,12 @@
 from typing import Annotated, Any, NamedTuple
 
 import structlog
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from api.answers import experiment_answer, summary_answer
 from api.auth import Reader, Submitter
 from api.deeds import Note
-from api.dependencies import NO_NUL, Configuration, Cursor, ExperimentId, IdempotencyKey, Moment, Store
+from api.dependencies import NO_NUL, Cursor, ExperimentId, IdempotencyKey, Moment, Store
 from api.documents import Document, Parsed, body_of
 from api.estimates import memory_needed, plan
 from api.problems import responses
@@ -55,11 +55,10 @@ class Submission(NamedTuple):
     document: Parsed
     database: Database
     settings: Settings
-    owner: str | None
 
-    def read(self) -> tuple[ExperimentSpec, dict[str, Any]]:
-        """The specification and its provenance; raises InvalidRequestError or SpecificationError."""
-        return specification(self.document.value, self.database, self.settings, self.owner)
+    def read(self, owner: str | None) -> tuple[ExperimentSpec, dict[str, Any]]:
+        """The specification, which may name the data of `owner`, and its provenance; raises InvalidRequestError or SpecificationError."""
+        return specification(self.document.value, self.database, self.settings, owner)
 
     def warnings(self, spec: ExperimentSpec) -> list[str]:
         """What would keep its runs waiting."""
@@ -68,8 +67,8 @@ class Submission(NamedTuple):
         return [f"no worker serves the queue {queue!r} at present: the runs would wait for one" for queue in unserved]
 
 
-async def _submission(principal: Submitter, document: Document, database: Store, settings: Configuration) -> Submission:
-    return Submission(document, database, settings, principal.sees)
+async def _submission(request: Request, document: Document) -> Submission:
+    return Submission(document, request.app.state.database, request.app.state.settings)
 
 
 Submitted = Annotated[Submission, Depends(_submission)]
@@ -97,7 +96,7 @@ def submit(
     dry_run: DryRun = False,
 ) -> Experiment | Plan:
     """Validate a specification, or a preset with overrides, store it, and queue its runs: every arm of its sweep with every seed."""
-    spec, provenance = submitted.read()
+    spec, provenance = submitted.read(principal.sees)
     if dry_run:
         response.status_code = 200
         return plan(spec, submitted.warnings(spec))

@@ -3,9 +3,15 @@
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from inspect import iscoroutinefunction
 
 import httpx
 import pytest
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+
+from api import experiments
 
 WEIGH = """
 import sys
@@ -36,3 +42,16 @@ def test_the_pages_of_documentation_load_only_what_the_service_itself_serves(htt
     loaded = re.findall(r'(?:src|href)="([^"]+)"', http.get(path).text)
     assert len(loaded) >= 2
     assert all(place.startswith("/") and http.get(place).status_code == 200 for place in loaded)
+
+
+def test_to_submit_and_read_experiments_is_handed_to_a_thread_once() -> None:
+    def calls(dependant: Dependant) -> Iterator[Callable[..., object] | None]:
+        for needed in dependant.dependencies:
+            yield needed.call
+            yield from calls(needed)
+
+    routes = [route for route in experiments.router.routes if isinstance(route, APIRoute)]
+    assert {route.name for route in routes} == {"submit", "read_experiments", "read_experiment"}
+    needed = {call for route in routes for call in calls(route.dependant)}
+    # FastAPI hands what is not async to a thread, which takes longer than any of these. The endpoint itself is not among them.
+    assert [call for call in needed if not iscoroutinefunction(call) and not iscoroutinefunction(type(call).__call__)] == []
