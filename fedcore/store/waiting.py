@@ -18,8 +18,8 @@ def reasons(session: Session, runs: Iterable[RunRecord], seen_s: float) -> dict[
     if not queued:
         return {}
     rooms = workers.rooms(session, seen_s)
-    full = _full(session, {run.key_id for run in queued if run.key_id})
-    found = {run.id: [text for text in (_homeless(run, rooms), full.get(run.key_id)) if text] for run in queued}
+    held = full(session, {run.key_id for run in queued if run.key_id})
+    found = {run.id: [text for text in (homeless(run.queue, run.memory_bytes, rooms), held.get(run.key_id)) if text] for run in queued}
     return {run_id: "; ".join(texts) for run_id, texts in found.items() if texts}
 
 
@@ -28,21 +28,21 @@ def unserved(session: Session, queues: Collection[str], seen_s: float) -> list[s
     return sorted(set(queues) - set(workers.rooms(session, seen_s)))
 
 
-def _homeless(run: RunRecord, rooms: Mapping[str, int]) -> str | None:
-    """Why no worker can take a run, given what one of each queue may need."""
-    room = rooms.get(run.queue)
+def homeless(queue: str, memory_bytes: int, rooms: Mapping[str, int]) -> str | None:
+    """Why no worker can take a run of this queue that needs so much, given what one of each queue may need."""
+    room = rooms.get(queue)
     if room is None:
-        return f"no worker serves the queue {run.queue!r} at present"
-    if run.memory_bytes <= room:
+        return f"no worker serves the queue {queue!r} at present"
+    if memory_bytes <= room:
         return None
-    needed, most = run.memory_bytes / GIGABYTE, room / GIGABYTE
+    needed, most = memory_bytes / GIGABYTE, room / GIGABYTE
     return (
-        f"needs about {needed:.1f} GB of memory, and no worker of the queue {run.queue!r} has more than {most:.1f} GB: start one "
+        f"needs about {needed:.1f} GB of memory, and no worker of the queue {queue!r} has more than {most:.1f} GB: start one "
         "that has, or submit it with fewer clients in a round or a smaller model"
     )
 
 
-def _full(session: Session, key_ids: Collection[str]) -> dict[str, str]:
+def full(session: Session, key_ids: Collection[str]) -> dict[str, str]:
     """What holds the runs of keys back that have as many running as they may."""
     limits = quotas.running_limits(session, key_ids)
     running = RunRecord.key_id.in_(limits), RunRecord.status == Status.RUNNING
