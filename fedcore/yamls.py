@@ -66,6 +66,21 @@ class _Loader(yaml.CSafeLoader):
     }
 
 
+class _Dumper(yaml.SafeDumper):
+    """Quotes what `_Loader` would take for something else."""
+
+    yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
+
+    def ignore_aliases(self, _data: Any) -> bool:
+        """What stands twice is written twice."""
+        return True
+
+
+def dump(value: Any) -> str:
+    """A text that `load` reads as `value`: blocks that hold blocks over several lines, others on one."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120)
+
+
 def load(text: str) -> Any:
     """The document in `text`; raises YamlError, also when it nests deeper than `MAX_DEPTH`, or a key stands twice in a block."""
     try:

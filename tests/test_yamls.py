@@ -1,6 +1,6 @@
 import pytest
 
-from fedcore.yamls import Place, YamlError, load, places
+from fedcore.yamls import Place, YamlError, dump, load, places
 
 
 @pytest.mark.parametrize(
@@ -94,3 +94,19 @@ def test_places_are_those_where_fields_and_entries_begin_or_else_the_block_that_
 
 def test_an_empty_text_has_no_places() -> None:
     assert places("", [""]) == {}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("1e-3", "no", "true", "~", "", "007", "12:30", "a: b", "# no", "- x", "ü", "two\nlines", " x ", "{a", "<<", "="),
+        *(1e-05, 1e20, 0.1, -3, True, None, [], {}, [[1, 2], {"a": [1, {"b": None}]}], {"1": "1", "null": [None]}),
+    ],
+)
+def test_what_is_written_is_read_back(value: object) -> None:
+    assert load(dump({"field": value})) == {"field": value}
+
+
+def test_what_stands_twice_is_written_twice() -> None:
+    shared = {"lr": 0.1}
+    assert dump({"a": shared, "b": shared}) == "a: {lr: 0.1}\nb: {lr: 0.1}\n"

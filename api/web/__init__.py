@@ -2,9 +2,9 @@
 
 from fastapi import FastAPI
 
-from api.web import assets, entry, errors, listing
+from api.web import assets, entry, errors, listing, submit
 
-ROUTERS = (listing.router, entry.router)
+ROUTERS = (listing.router, submit.router, entry.router)
 
 
 def install(app: FastAPI) -> None:

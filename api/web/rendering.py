@@ -32,7 +32,7 @@ class Place(NamedTuple):
     """Whoever may less is not shown it."""
 
 
-NAVIGATION = (Place("Experiments", "/"),)
+NAVIGATION = (Place("Experiments", "/"), Place("Submit", "/submit", Scope.SUBMIT))
 
 environment = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),

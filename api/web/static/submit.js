@@ -1,0 +1,168 @@
+// The page that submits: one document, shown as a form and as YAML, checked as it is typed.
+import * as drafts from "./drafts.js";
+import { Draft } from "./document.js";
+import { Editor } from "./editor.js";
+import { h } from "./elements.js";
+import { Form } from "./form.js";
+import { overrides } from "./overrides.js";
+import { flawList, planTable } from "./plan.js";
+import { Schema } from "./schema.js";
+import { call, Problem, tell } from "./service.js";
+import { tabs } from "./tabs.js";
+
+const PAUSE_MS = 300;
+const EXPERIMENTS = "/v1/experiments";
+
+const area = document.getElementById("document");
+const preset = JSON.parse(document.getElementById("desk").dataset.preset || "null");
+const address = location.pathname + location.search;
+const given = area.value;
+const draft = new Draft(drafts.recall(address) ?? given);
+area.value = draft.text;
+
+const catalogue = await call("GET", "/v1/catalog");
+const sources = new Map(catalogue.blocks.flatMap((block) => block.kinds.map((kind) => [`${block.path}:${kind.kind}`, kind.source])));
+const form = new Form(document.getElementById("fields"), new Schema(catalogue.json_schema), sources, draft);
+const editor = new Editor(area, (text) => draft.write(text, "editor"));
+const bar = document.querySelector("[role=tablist]");
+
+/** What was found of which text. */
+let found = { text: null, plan: null };
+let asked = null;
+let timer = null;
+let once = token();
+const sending = document.getElementById("submit");
+
+draft.addEventListener("change", ({ detail: by }) => {
+  if (by !== "editor") editor.show(draft.text);
+  if (by !== "form" && !document.getElementById("form").hidden) form.draw();
+  if (draft.text === given) drafts.drop(address);
+  else drafts.keep(address, draft.text);
+  once = token();
+  showOrigin();
+  clearTimeout(timer);
+  timer = setTimeout(check, PAUSE_MS);
+});
+bar.addEventListener("fedq:tab", ({ detail: panel }) => {
+  if (panel === "form") form.draw();
+  else editor.fit();
+});
+sending.addEventListener("click", submit);
+document.getElementById("again").addEventListener("click", () => draft.write(given, "start"));
+tabs(bar);
+showOrigin();
+showDrafts();
+filterPresets();
+await check();
+
+/** Have the service say what is wrong, or what it would do; of answers that overlap the last counts. */
+async function check() {
+  clearTimeout(timer);
+  asked?.abort();
+  asked = new AbortController();
+  const { text } = draft;
+  try {
+    const plan = await ask(text, asked.signal);
+    found = { text, plan };
+    show("ok", `Valid: ${plan.arms.length === 1 ? "1 arm" : `${plan.arms.length} arms`}, ${plan.runs === 1 ? "1 run" : `${plan.runs} runs`}`, [], planTable(plan));
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    if (!(error instanceof Problem)) throw error;
+    found = { text, plan: null };
+    const flaws = error.errors ?? [];
+    const words = flaws.length ? `${flaws.length} ${flaws.length === 1 ? "thing" : "things"} to mend` : error.detail;
+    show("error", words, flaws, flaws.length ? [flawList(flaws, go)] : []);
+  }
+}
+
+function ask(text, signal = undefined) {
+  const headers = { "Content-Type": "application/yaml" };
+  return call("POST", `${EXPERIMENTS}?dry_run=true`, undefined, { body: text, headers, signal });
+}
+
+function show(kind, words, flaws, details) {
+  const verdict = document.getElementById("verdict");
+  verdict.className = `badge`;
+  verdict.dataset.status = kind;
+  if (verdict.textContent !== words) verdict.textContent = words;
+  document.getElementById("found").replaceChildren(...details);
+  sending.setAttribute("aria-disabled", String(kind !== "ok"));
+  editor.mark(flaws);
+  form.mark(flaws);
+}
+
+/** Lead to a flaw, in the form or in the text, wherever one is. */
+function go(flaw) {
+  if (document.getElementById("form").hidden) editor.reveal(flaw.line ?? 1, flaw.column ?? 1);
+  else form.reveal(flaw.pointer);
+}
+
+/** Send it, once: however often the button is pressed, the key is the same until the document changes. */
+async function submit() {
+  if (sending.getAttribute("aria-busy") === "true") return;
+  sending.setAttribute("aria-busy", "true");
+  try {
+    if (found.text !== draft.text) await check();
+    if (found.plan === null) {
+      tell("There are still things to mend.", "warning");
+      return;
+    }
+    const body = (await asPreset()) ?? { body: draft.text, type: "application/yaml" };
+    const headers = { "Content-Type": body.type, "Idempotency-Key": once };
+    const made = await call("POST", EXPERIMENTS, undefined, { body: body.body, headers });
+    drafts.drop(address);
+    location.assign(`/experiments/${made.id}`);
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    tell(error.detail, "error");
+  } finally {
+    sending.setAttribute("aria-busy", "false");
+  }
+}
+
+/** The document as its preset with changes, so that the experiment knows where it is from; null where that would not say the same. */
+async function asPreset() {
+  if (!preset || draft.value === undefined) return null;
+  const body = JSON.stringify({ preset: preset.name, overrides: overrides(preset.specification, draft.value) });
+  try {
+    const plan = await call("POST", `${EXPERIMENTS}?dry_run=true`, undefined, { body, headers: { "Content-Type": "application/json" } });
+    return JSON.stringify(plan.specification) === JSON.stringify(found.plan.specification) ? { body, type: "application/json" } : null;
+  } catch (error) {
+    if (error instanceof Problem) return null;
+    throw error;
+  }
+}
+
+function showOrigin() {
+  document.getElementById("changed").hidden = draft.text === given;
+}
+
+/** Drafts that were begun elsewhere, each a link back to it. */
+function showDrafts() {
+  const kept = drafts.others(address);
+  const list = document.getElementById("drafts");
+  list.hidden = !kept.length;
+  list.querySelector("ul").replaceChildren(
+    ...kept.map((other) => {
+      const name = /^name:\s*(.+)$/m.exec(other.text)?.[1] ?? "without a name";
+      const remove = h("button", { type: "button", class: "quiet", "aria-label": `Forget the draft ${name}`, onclick: () => (drafts.drop(other.address), showDrafts()) }, "Forget");
+      return h("li", {}, h("a", { href: other.address }, name), h("span", { class: "muted" }, ` ${new Date(other.at).toLocaleString()} `), remove);
+    }),
+  );
+}
+
+/** Show the presets that have every word of the search. */
+function filterPresets() {
+  const search = document.getElementById("preset-search");
+  const items = [...document.querySelectorAll("#presets [data-words]")];
+  search.addEventListener("input", () => {
+    const words = search.value.toLowerCase().split(/\s+/);
+    for (const item of items) item.hidden = !words.every((word) => item.dataset.words.includes(word));
+    for (const group of document.querySelectorAll("#presets section")) group.hidden = !group.querySelector("[data-words]:not([hidden])");
+  });
+}
+
+/** A key that nobody else makes; `crypto.randomUUID` is for https alone. */
+function token() {
+  return `page-${[...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+}

@@ -1,0 +1,28 @@
+// Figures as people read them; as api/web/words.py writes them.
+const COUNT = new Intl.NumberFormat("en-GB");
+
+export function number(value) {
+  return COUNT.format(value);
+}
+
+/** As `1.5 MB`. */
+export function bytes(count) {
+  if (count < 1000) return `${Math.round(count)} B`;
+  const names = ["kB", "MB", "GB", "TB"];
+  let index = -1;
+  while (count >= 1000 && index < names.length - 1) {
+    count /= 1000;
+    index += 1;
+  }
+  return `${Number(count.toPrecision(3))} ${names[index]}`;
+}
+
+/** As `2 h 5 min`. */
+export function duration(seconds) {
+  if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s`;
+  const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+  const at = units.findIndex(([size]) => seconds >= size);
+  const [[size, name], [smaller, smallerName]] = [units[at], units[at + 1]];
+  const rest = Math.floor((seconds % size) / smaller);
+  return `${Math.floor(seconds / size)} ${name}${rest ? ` ${rest} ${smallerName}` : ""}`;
+}
