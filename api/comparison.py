@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from api.schemas import ArmResult, Difference, Estimate, MetricResult, Results
-from fedcore.significance import Verdict
+from fedcore.significance import Conclusion
 from fedcore.status import Status
 from fedcore.summary import headline
 
@@ -69,7 +69,7 @@ def _verdict(difference: Difference | None) -> str:
     if difference is None:
         return ABSENT
     words = difference.verdict.replace("_", " ")
-    if difference.p_adjusted is None or difference.verdict is Verdict.INCOMPLETE:
+    if difference.p_adjusted is None or difference.verdict is Conclusion.INCOMPLETE:
         return words
     return f"{words} (p {difference.p_adjusted:.2g})"
 

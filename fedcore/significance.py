@@ -22,7 +22,7 @@ Pairs = Sequence[tuple[float, float]]
 """An arm's figure and the baseline's, for each seed that has both."""
 
 
-class Verdict(StrEnum):
+class Conclusion(StrEnum):
     """What may be said of an arm beside the baseline."""
 
     BETTER = "better"
@@ -48,7 +48,7 @@ class Comparison(NamedTuple):
     """The same, corrected by Holm for the number of arms that are compared."""
     p_signed_rank: float | None
     """Of Wilcoxon's signed-rank test, which asks for no normal distribution; not corrected."""
-    verdict: Verdict
+    verdict: Conclusion
 
 
 def compare(
@@ -67,7 +67,7 @@ def compare(
         if difference is None or arm == baseline:
             found.append(None)
             continue
-        verdict = _verdict(difference, adjusted, better) if whole[arm] and whole[baseline] else Verdict.INCOMPLETE
+        verdict = _verdict(difference, adjusted, better) if whole[arm] and whole[baseline] else Conclusion.INCOMPLETE
         found.append(Comparison(difference, p, adjusted, signed_rank(of_arm), verdict))
     return found
 
@@ -115,16 +115,16 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
     return adjusted
 
 
-def _verdict(difference: Estimate, adjusted: float | None, better: Callable[..., Any] | None) -> Verdict:
+def _verdict(difference: Estimate, adjusted: float | None, better: Callable[..., Any] | None) -> Conclusion:
     if difference.n < LEAST_PAIRS:
-        return Verdict.TOO_FEW_SEEDS
+        return Conclusion.TOO_FEW_SEEDS
     if adjusted is None:
-        return Verdict.SAME_FOR_ALL
+        return Conclusion.SAME_FOR_ALL
     if adjusted >= LEVEL:
-        return Verdict.UNCLEAR
+        return Conclusion.UNCLEAR
     if better is None:
-        return Verdict.DIFFERENT
-    return Verdict.BETTER if better(difference.mean, 0.0) == difference.mean else Verdict.WORSE
+        return Conclusion.DIFFERENT
+    return Conclusion.BETTER if better(difference.mean, 0.0) == difference.mean else Conclusion.WORSE
 
 
 def _testable(pairs: Pairs) -> bool:

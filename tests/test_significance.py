@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from fedcore import student
-from fedcore.significance import LEVEL, Pairs, Verdict, compare, holm, paired_t, signed_rank
+from fedcore.significance import LEVEL, Conclusion, Pairs, compare, holm, paired_t, signed_rank
 
 
 def _pairs(n: int, shift: float = 0.4, seed: int = 0) -> Pairs:
@@ -80,7 +80,7 @@ def test_of_arms_that_do_not_differ_one_in_twenty_experiments_finds_one_that_doe
     draw, found = np.random.default_rng(11), 0
     for _ in range(2_000):
         figures = [dict(enumerate(draw.normal(size=5).tolist())) for _ in range(6)]
-        found += any(one is not None and one.verdict is not Verdict.UNCLEAR for one in compare(figures, 0, [True] * 6, max))
+        found += any(one is not None and one.verdict is not Conclusion.UNCLEAR for one in compare(figures, 0, [True] * 6, max))
     assert found / 2_000 < LEVEL + 0.015
 
 
@@ -88,20 +88,20 @@ CLEAR = {0: 1.0, 1: 1.1, 2: 1.21}
 NONE = {0: 0.0, 1: 0.0, 2: 0.0}
 
 
-def _verdict(values: dict[int, float], *, whole: bool = True, better: object = max) -> Verdict:
+def _verdict(values: dict[int, float], *, whole: bool = True, better: object = max) -> Conclusion:
     _, found = compare([NONE, values], 0, [True, whole], better)  # type: ignore[arg-type]
     assert found is not None
     return found.verdict
 
 
 def test_the_verdict_says_what_may_be_concluded() -> None:
-    assert _verdict(CLEAR) is Verdict.BETTER
-    assert _verdict(CLEAR, better=min) is Verdict.WORSE
-    assert _verdict(CLEAR, better=None) is Verdict.DIFFERENT
-    assert _verdict({0: 1.0, 1: -1.0, 2: 0.5}) is Verdict.UNCLEAR
-    assert _verdict({0: 1.0, 1: 1.1}) is Verdict.TOO_FEW_SEEDS
-    assert _verdict({0: 1.0, 1: 1.0, 2: 1.0}) is Verdict.SAME_FOR_ALL
-    assert _verdict(CLEAR, whole=False) is Verdict.INCOMPLETE
+    assert _verdict(CLEAR) is Conclusion.BETTER
+    assert _verdict(CLEAR, better=min) is Conclusion.WORSE
+    assert _verdict(CLEAR, better=None) is Conclusion.DIFFERENT
+    assert _verdict({0: 1.0, 1: -1.0, 2: 0.5}) is Conclusion.UNCLEAR
+    assert _verdict({0: 1.0, 1: 1.1}) is Conclusion.TOO_FEW_SEEDS
+    assert _verdict({0: 1.0, 1: 1.0, 2: 1.0}) is Conclusion.SAME_FOR_ALL
+    assert _verdict(CLEAR, whole=False) is Conclusion.INCOMPLETE
 
 
 def test_differences_that_agree_to_rounding_are_the_same() -> None:
@@ -123,7 +123,7 @@ def test_any_arm_may_be_the_baseline() -> None:
     forth, back = compare([NONE, CLEAR], 0, [True, True], max)[1], compare([NONE, CLEAR], 1, [True, True], max)[0]
     assert forth is not None
     assert back is not None
-    assert (back.difference.mean, back.p, back.verdict) == (-forth.difference.mean, forth.p, Verdict.WORSE)
+    assert (back.difference.mean, back.p, back.verdict) == (-forth.difference.mean, forth.p, Conclusion.WORSE)
 
 
 @pytest.mark.parametrize("far", [1e308, inf, nan])

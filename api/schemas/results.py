@@ -3,7 +3,7 @@
 from typing import Any
 
 from api.schemas.base import Answer
-from fedcore.significance import Verdict
+from fedcore.significance import Conclusion
 from fedcore.status import Status
 
 
@@ -32,7 +32,7 @@ class Difference(Estimate):
     p_signed_rank: float | None
     """Two-sided p-value of Wilcoxon's signed-rank test, exact up to 50 pairs, not corrected; it asks for no normal distribution, and cannot
     fall below 0.05 with fewer than 6 pairs."""
-    verdict: Verdict
+    verdict: Conclusion
     """`better`, `worse`, or `different` where the metric has no better and worse: `p_adjusted` is below the `level`; `unclear`: it is not.
     Nothing is concluded of fewer than 3 pairs (`too_few_seeds`), where seeds make no difference (`same_for_all`), and while a run of either
     arm is not done, failed, diverged, or was stopped at a rung (`incomplete`)."""

@@ -7,12 +7,12 @@ from rich.console import Console
 
 from api.cli.comparison import comparison
 from api.schemas import ArmResult, Difference, Estimate, MetricResult, Results
-from fedcore.significance import Verdict
+from fedcore.significance import Conclusion
 from fedcore.status import Status
 
 SCORE = Estimate(n=3, mean=0.9194, std=0.0289, low=0.8477, high=0.9912)
 BETTER = Difference(
-    n=3, mean=0.0343, std=0.0116, low=0.0055, high=0.063, p=0.0364, p_adjusted=0.0364, p_signed_rank=0.25, verdict=Verdict.BETTER
+    n=3, mean=0.0343, std=0.0116, low=0.0055, high=0.063, p=0.0364, p_adjusted=0.0364, p_signed_rank=0.25, verdict=Conclusion.BETTER
 )
 
 
@@ -32,14 +32,14 @@ def test_other_figures_are_written_so_that_they_can_be_read(value: float, told: 
 @pytest.mark.parametrize(
     ("p", "verdict", "told"),
     [
-        (0.2, Verdict.UNCLEAR, "unclear (p 0.2)"),
-        (4e-7, Verdict.WORSE, "worse (p 4e-07)"),
-        (None, Verdict.TOO_FEW_SEEDS, "too few seeds"),
-        (None, Verdict.INCOMPLETE, "incomplete"),
-        (0.01, Verdict.INCOMPLETE, "incomplete"),
+        (0.2, Conclusion.UNCLEAR, "unclear (p 0.2)"),
+        (4e-7, Conclusion.WORSE, "worse (p 4e-07)"),
+        (None, Conclusion.TOO_FEW_SEEDS, "too few seeds"),
+        (None, Conclusion.INCOMPLETE, "incomplete"),
+        (0.01, Conclusion.INCOMPLETE, "incomplete"),
     ],
 )
-def test_it_says_what_may_be_concluded(p: float | None, verdict: Verdict, told: str) -> None:
+def test_it_says_what_may_be_concluded(p: float | None, verdict: Conclusion, told: str) -> None:
     _, second = _lines(_results("test_accuracy", SCORE, BETTER.model_copy(update={"p_adjusted": p, "verdict": verdict})))
     assert second.endswith(f"+6.30] {told} 23.1")
 
