@@ -13,9 +13,6 @@ from fedcore.store.lifecycle import settle
 from fedcore.store.runs import after_loss
 from fedcore.store.tables import RunRecord
 
-_LOST = "its worker"
-"""How an error begins that says so."""
-
 
 class Wakeable(NamedTuple):
     """A run that waits, and the queue whose workers are to be told."""
@@ -31,27 +28,20 @@ def lost(session: Session, max_attempts: int, limit: int = 100, *, backoff_s: fl
     `max_attempts` claims in a row have ended without a committed round. From the second of them on it is not taken up again
     for `backoff_s`, then longer and longer.
     """
-    runs = _locked(session, RunRecord.lease_until < now(), max_attempts, limit)
-    for run in runs:
-        status = after_loss(run.request, run.attempts, max_attempts)
+    losses = _locked(session, RunRecord.lease_until < now(), max_attempts, limit)
+    for run, status in losses:
         _take(session, run, status, _afterwards(run, status, backoff_s))
-    _settle(session, runs)
-    if runs:
-        tally.add(session, "reconciler", {tally.EXPIRIES: len(runs)})
-    return [run.id for run in runs]
+    return _settled(session, losses, "reconciler", tally.EXPIRIES)
 
 
 def starved(session: Session, worker: str, error: str, max_attempts: int, backoff_s: float) -> Sequence[str]:
     """Take its runs from a worker that was ended for want of memory, as `runs.fail` would after a shortage; returns their ids."""
-    runs = _locked(session, RunRecord.worker == worker, max_attempts)
-    for run in runs:
-        status = after_loss(run.request, run.attempts, max_attempts)
+    losses = _locked(session, RunRecord.worker == worker, max_attempts)
+    for run, status in losses:
         pause_s = backoff.after_error(run.attempts, backoff_s) if status is Status.QUEUED else 0.0
-        _take(session, run, status, {"error": error, "shortages": run.shortages + 1, "not_before": backoff.until(pause_s)})
-    _settle(session, runs)
-    if runs:
-        tally.add(session, worker, {tally.ERRORS: len(runs)})
-    return [run.id for run in runs]
+        values = {"error": error, "error_of_loss": False, "shortages": run.shortages + 1, "not_before": backoff.until(pause_s)}
+        _take(session, run, status, values)
+    return _settled(session, losses, worker, tally.ERRORS)
 
 
 def wakeable(session: Session, older_than_s: float, limit: int = 100) -> Sequence[Wakeable]:
@@ -66,7 +56,14 @@ def wakeable(session: Session, older_than_s: float, limit: int = 100) -> Sequenc
     return [Wakeable(*row) for row in session.execute(stamp.returning(RunRecord.id, RunRecord.queue))]
 
 
-def _locked(session: Session, which: ColumnElement[bool], max_attempts: int, limit: int | None = None) -> Sequence[RunRecord]:
+class _Loss(NamedTuple):
+    """A run that is to be taken from its worker, and where it goes."""
+
+    run: RunRecord
+    status: Status
+
+
+def _locked(session: Session, which: ColumnElement[bool], max_attempts: int, limit: int | None = None) -> Sequence[_Loss]:
     """Runs to be taken from their workers."""
     running = RunRecord.status == Status.RUNNING, which
     # An arm that fails may end a rung, and searches are locked before runs: one that is not locked now is seen to at the next look.
@@ -74,23 +71,28 @@ def _locked(session: Session, which: ColumnElement[bool], max_attempts: int, lim
     experiment_ids = session.scalars(select(RunRecord.experiment_id).where(*running, failing).distinct()).all()
     sure = or_(not_(failing), RunRecord.experiment_id.in_(search.lock_all(session, experiment_ids)))
     query = select(RunRecord).where(*running, sure).order_by(RunRecord.id).limit(limit)
-    return session.scalars(query.with_for_update(skip_locked=True)).all()
+    runs = session.scalars(query.with_for_update(skip_locked=True)).all()
+    return [_Loss(run, after_loss(run.request, run.attempts, max_attempts)) for run in runs]
 
 
-def _settle(session: Session, runs: Sequence[RunRecord]) -> None:
-    """They were taken: what follows for others."""
-    notices.of_runs(session, [run.id for run in runs])
-    for run in runs:
-        if run.until is not None and session.scalar(select(RunRecord.status).where(RunRecord.id == run.id)) is Status.FAILED:
+def _settled(session: Session, losses: Sequence[_Loss], teller: str, what: str) -> Sequence[str]:
+    """Runs were taken: what follows for others, and for the tally of `teller`; their ids."""
+    ids = [run.id for run, _ in losses]
+    notices.of_runs(session, ids)
+    for run, status in losses:
+        if run.until is not None and status is Status.FAILED:
             search.advance(session, run.experiment_id, run.arm)
-    settle(session, {run.experiment_id for run in runs})
+    settle(session, {run.experiment_id for run, _ in losses})
+    if ids:
+        tally.add(session, teller, {what: len(ids)})
+    return ids
 
 
 def _afterwards(run: RunRecord, status: Status, backoff_s: float) -> dict[str, Any]:
     """What is to be known of a run whose worker was lost."""
     values: dict[str, Any] = {}
-    if run.attempts and (run.error is None or run.error.startswith(_LOST)):
-        values["error"] = _told(run.attempts)
+    if run.attempts and (run.error is None or run.error_of_loss):
+        values |= {"error": _told(run.attempts), "error_of_loss": True}
     if status is Status.QUEUED:
         values["not_before"] = backoff.until(backoff.after_loss(run.attempts, backoff_s))
     return values
@@ -106,4 +108,4 @@ def _take(session: Session, run: RunRecord, status: Status, values: dict[str, An
 def _told(attempts: int) -> str:
     """The error of a run whose worker was lost so often in a row."""
     often = " was lost" if attempts == 1 else f"s were lost {attempts} times in a row"
-    return f"{_LOST}{often} before a round was committed; the system ends processes that take more memory than there is"
+    return f"its worker{often} before a round was committed; the system ends processes that take more memory than there is"

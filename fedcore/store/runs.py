@@ -193,7 +193,7 @@ def fail(session: Session, claim: Claim, error: str, max_attempts: int, backoff_
     status = after_loss(request, attempts, max_attempts)
     pause_s = backoff.after_error(attempts, backoff_s) if status is Status.QUEUED else 0.0
     less = {"shortages": RunRecord.shortages + int(shortage)}
-    _release(session, claim, status, error=_storable(error), woken_at=None, not_before=backoff.until(pause_s), **less)
+    _release(session, claim, status, error=_storable(error), error_of_loss=False, woken_at=None, not_before=backoff.until(pause_s), **less)
     tally.add(session, claim.worker, {tally.ERRORS: 1})
     return status
 

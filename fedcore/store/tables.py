@@ -137,6 +137,8 @@ class RunRecord(Base):
     diverged_round: Mapped[int | None]
     error: Mapped[str | None] = mapped_column(Text)
     """The last error; of a run that is not failed, one that it has not yet got past."""
+    error_of_loss: Mapped[bool] = mapped_column(default=False)
+    """The error says that its worker was lost; an error of another kind tells more, and stays."""
     created_at: Mapped[datetime]
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]

@@ -60,12 +60,13 @@ def test_a_committed_round_buys_new_attempts(database: Database) -> None:
     assert lose_claims(database, 3) == [Status.QUEUED, Status.QUEUED, Status.FAILED]
 
 
-def test_a_run_lost_after_an_error_fails_with_that_error(database: Database) -> None:
+@pytest.mark.parametrize("error", ["MemoryError: 3 GiB", "its worker processes could not be started"])
+def test_a_run_lost_after_an_error_fails_with_that_error(database: Database, error: str) -> None:
     experiment = submit(database)
-    for _ in range(2):
-        write(database, runs.fail, claim(database), "MemoryError: 3 GiB", ATTEMPTS)
+    lose_claims(database, 1)
+    write(database, runs.fail, claim(database), error, ATTEMPTS)
     assert lose_claims(database, 1) == [Status.FAILED]
-    assert the_run(database, experiment).error == "MemoryError: 3 GiB"
+    assert the_run(database, experiment).error == error
 
 
 @pytest.mark.parametrize(("wish", "status"), [("pause", Status.PAUSED), ("cancel", Status.CANCELLED)])
