@@ -27,6 +27,7 @@ from api import (
     results,
     runs,
     search,
+    theory,
     web,
     webhooks,
 )
@@ -46,7 +47,7 @@ from fedcore.storage import open_storage
 from fedcore.store import open_database
 
 KEYED = (
-    *(experiments, lifecycle, runs, results, claims, search, events, datasets, presets, catalog),
+    *(experiments, lifecycle, runs, results, theory, claims, search, events, datasets, presets, catalog),
     *(operations, webhooks, deliveries, keys, audits),
 )
 """What needs a key."""

@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from itertools import cycle
+from math import nan
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
-from api.schemas import Curve, Results
+from api.schemas import ArmResult, Curve, Results, Theory
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,6 +24,8 @@ Format = Literal["svg", "png"]
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 """Okabe and Ito: told apart by colour-blind people too."""
 DASHES = ("-", "--", ":", "-.")
+THEORY = "#555555"
+"""What theory says is drawn thin, dotted and in this colour over the line that it is about."""
 LOGARITHMIC = frozenset({"suboptimality", "distance"})
 LEGEND_LIMIT = 20
 STYLE: Mapping[Any, Any] = {
@@ -41,15 +44,18 @@ def measured(curve: Curve, horizontal: Horizontal) -> bool:
     return None not in getattr(curve, AXES[horizontal][0])
 
 
-def draw(results: Results, metric: str, horizontal: Horizontal, form: Format) -> bytes:
-    """The picture; equal results make equal bytes."""
+def draw(results: Results, metric: str, horizontal: Horizontal, form: Format, theory: Theory | None = None) -> bytes:
+    """The picture, with what theory says laid over if it is given; equal results make equal bytes."""
     with drawing:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
 
         with rc_context(dict(STYLE)):
             figure = Figure(figsize=(8, 4.5), layout="constrained")
-            _fill(figure.subplots(), results, metric, horizontal)
+            axes = figure.subplots()
+            _fill(axes, results, metric, horizontal)
+            if theory is not None:
+                _lay_over(axes, results, metric, horizontal, theory)
             picture = BytesIO()
             figure.savefig(picture, format=form, dpi=150, metadata={"Date": None} if form == "svg" else None)
             return picture.getvalue()
@@ -66,7 +72,7 @@ def strokes() -> Iterator[tuple[str, str]]:
 
 
 def _fill(axes: "Axes", results: Results, metric: str, horizontal: Horizontal) -> None:
-    arms = [arm for arm in results.arms if metric in arm.curves and measured(arm.curves[metric], horizontal)]
+    arms = _drawn(results, metric, horizontal)
     for arm, (colour, dashes) in zip(arms, strokes(), strict=False):
         curve = arm.curves[metric]
         line(axes, curve, getattr(curve, AXES[horizontal][0]), arm.name, colour, dashes)
@@ -77,6 +83,24 @@ def _fill(axes: "Axes", results: Results, metric: str, horizontal: Horizontal) -
         axes.set_yscale("log")
     if 0 < len(arms) <= LEGEND_LIMIT:
         axes.legend(frameon=False)
+
+
+def _drawn(results: Results, metric: str, horizontal: Horizontal) -> list[ArmResult]:
+    return [arm for arm in results.arms if metric in arm.curves and measured(arm.curves[metric], horizontal)]
+
+
+def _lay_over(axes: "Axes", results: Results, metric: str, horizontal: Horizontal, theory: Theory) -> None:
+    """Draw what theory says of the arms that are drawn, between the bounds that they have set."""
+    import numpy as np
+
+    axes.set_autoscale_on(False)
+    laws = {arm.index: arm.law for arm in theory.arms if arm.law is not None and metric in arm.law.curves}
+    for arm in _drawn(results, metric, horizontal):
+        if arm.index in laws:
+            law, curve = laws[arm.index], arm.curves[metric]
+            across = np.interp(law.rounds, curve.rounds, getattr(curve, AXES[horizontal][0]), left=nan, right=nan)
+            values = [nan if value is None else value for value in law.curves[metric]]
+            axes.plot(across, values, color=THEORY, linewidth=1, linestyle=(0, (1, 2)), zorder=3)
 
 
 def line(axes: "Axes", curve: Curve, across: Sequence[float], name: str, colour: str, dashes: str) -> None:

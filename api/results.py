@@ -13,6 +13,7 @@ from api.problems import InvalidRequestError, responses
 from api.schemas import Flaw, Results
 from api.summaries import METRICS, TOTALS, Metric, results_of
 from api.tables import Table, to_csv, to_parquet
+from api.theory import read_theory
 from fedcore.access import Principal
 from fedcore.errors import NotFoundError
 from fedcore.store import Database, experiments, runs, series
@@ -40,6 +41,7 @@ Baseline = Annotated[
 ]
 Accept = Annotated[str | None, Header(include_in_schema=False)]
 Drawn = Annotated[Metric | None, Query(description="What is drawn; absent, the first that there is of " + ", ".join(HEADLINES) + ".")]
+Overlay = Annotated[bool, Query(description="Lay over what theory says of an arm, where it says something: thin and dotted.")]
 Form = Annotated[Format, Path(description="The file format.")]
 X = Annotated[
     Horizontal, Query(description="What it is drawn over: rounds, megabytes sent in both directions, or seconds on the simulated clock.")
@@ -100,6 +102,7 @@ def read_figure(
     metric: Drawn = None,
     x: X = "round",
     points: Points = 1_000,
+    theory: Overlay = False,
 ) -> Response:
     """Mean over the seeds, one line per arm, the standard deviation around it. Equal results make equal bytes of SVG."""
     results = _read(database, principal, experiment_id, METRICS if metric is None else [metric], points)
@@ -107,7 +110,8 @@ def read_figure(
     if metric is not None and metric not in _known(results):
         _refuse(_read(database, principal, experiment_id, METRICS, 2), metric)
     _check_axis(results, chosen, x)
-    picture = draw(results, chosen, x, form)
+    said = read_theory(principal, experiment_id, database) if theory else None
+    picture = draw(results, chosen, x, form, said)
     return Response(picture, media_type="image/svg+xml" if form == "svg" else "image/png")
 
 

@@ -75,6 +75,10 @@ class IdempotencyError(FedcoreError):
     """An idempotency key was used before with another request body."""
 
 
+class NoLawError(FedcoreError):
+    """No closed form is known for an arm; the message says what stands in the way."""
+
+
 class TargetError(FedcoreError):
     """A URL that webhooks may not be sent to; the message says why, without repeating it."""
 

@@ -30,6 +30,7 @@ AsFormat = Annotated[Format, typer.Option("--format", help="A table of one metri
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as `fedq status EXPERIMENT` lists it.")]
 Picture = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write it, .svg or .png; absent, EXPERIMENT.svg here.")]
 Over = Annotated[Horizontal, typer.Option("--x", help="Draw over rounds, the bytes sent, or the simulated time.")]
+Theory = Annotated[bool, typer.Option("--theory", help="Lay over what closed forms say of an arm, where one applies.")]
 ModelFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write it; absent, RUN.safetensors here.")]
 
 
@@ -46,12 +47,12 @@ def results(
             typer.echo(encode(found, Encoding(other)), nl=other is Format.JSON)
 
 
-def figure(experiment: ExperimentId, output: Picture = None, metric: Metric = None, x: Over = "round") -> None:
+def figure(experiment: ExperimentId, output: Picture = None, metric: Metric = None, x: Over = "round", theory: Theory = False) -> None:
     """Draw the curves of an experiment and print where the picture is."""
     path = output or Path(f"{experiment}.svg")
     with connect() as client:
         try:
-            typer.echo(client.save_figure(experiment, path, metric=metric, x=x))
+            typer.echo(client.save_figure(experiment, path, metric=metric, x=x, theory=theory))
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--output") from error
 

@@ -143,6 +143,7 @@ class Client:
     delete = _now(AllCalls.delete)
 
     results = _now(AllCalls.results)
+    theory = _now(AllCalls.theory)
     metrics = _now(AllCalls.metrics)
     figure = _now(AllCalls.figure)
     save_figure = _now(AllCalls.save_figure)

@@ -21,7 +21,7 @@ from api.schemas.experiments import (
 from api.schemas.keys import Key, KeyEdit, KeyPage, KeyRequest, KeyStanding, KeyUsage, Me, NewKey
 from api.schemas.operations import Check, Health, QueueDepth, Queues, Readiness, Worker, Workers
 from api.schemas.problems import Flaw, ProblemDetails
-from api.schemas.results import ArmResult, Curve, Difference, Estimate, MetricResult, Results
+from api.schemas.results import ArmResult, ArmTheory, Curve, Difference, Estimate, Law, MetricResult, Results, Theory
 from api.schemas.runs import MetricsPage, RoundRow, Run, RunPage
 from api.schemas.search import ArmArrival, SearchPage
 from api.schemas.webhooks import Attempt, Delivery, DeliveryPage, NewWebhook, Webhook, WebhookEdit, WebhookPage, WebhookRequest
@@ -32,6 +32,7 @@ __all__ = [
     "ArmPlan",
     "ArmResult",
     "ArmSummary",
+    "ArmTheory",
     "Attempt",
     "AuditEntry",
     "AuditPage",
@@ -64,6 +65,7 @@ __all__ = [
     "KeyStanding",
     "KeyUsage",
     "Kind",
+    "Law",
     "Me",
     "MetricResult",
     "MetricsPage",
@@ -89,6 +91,7 @@ __all__ = [
     "SearchPlan",
     "StatusEvent",
     "Stretch",
+    "Theory",
     "Webhook",
     "WebhookEdit",
     "WebhookPage",

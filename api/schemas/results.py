@@ -122,3 +122,42 @@ class Results(Answer):
     """Index of the arm that differences are to."""
     arms: list[ArmResult]
     """In the order of the sweep."""
+
+
+class Law(Answer):
+    """A closed form and what it says of one arm."""
+
+    formula: str
+    """The form: x is the model, x~ where rounds come to rest, eta the step size, tau_i the local steps, s the server's step size."""
+    source: str
+    """Where it is from."""
+    rate: float
+    """Of how the distance to where rounds come to rest shrinks, by this factor a round in the long run; from 1 on they do not."""
+    levels: dict[str, float | None]
+    """Where each metric comes to rest; null where that is not finite."""
+    rounds: list[int]
+    """Some of the rounds of a run."""
+    curves: dict[str, list[float | None]]
+    """Each metric after these rounds; null once it is not finite."""
+
+
+class ArmTheory(Answer):
+    """What theory says of one arm."""
+
+    index: int
+    """Position in the sweep's product, from 0."""
+    name: str
+    """What sets it apart."""
+    law: Law | None
+    """What is known; null where no closed form is."""
+    reason: str | None
+    """What stands in the way of one; null where there is one."""
+
+
+class Theory(Answer):
+    """What closed forms say of an experiment before it is carried out."""
+
+    experiment_id: str
+    """The experiment."""
+    arms: list[ArmTheory]
+    """In the order of the sweep."""

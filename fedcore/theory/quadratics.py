@@ -4,6 +4,7 @@ Client i has F_i(x) = 1/2 x' H_i x - e_i' x. With full gradients and a constant 
 x + K_i (e_i - H_i x), so a round of averaging is an affine map of x (Wang et al., FedNova, Section VIII-A).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,6 +56,27 @@ class RoundMap:
         for round in range(rounds):
             gaps[round + 1] = self.matrix @ gaps[round]
         return self.fixed_point + gaps
+
+    def at(self, x0: ArrayLike, rounds: Sequence[int]) -> Floats:
+        """[T, D] the model after each of the `rounds` [T], which ascend; by powers M^(2^k), so that few of many rounds take little time."""
+        gap, before = np.asarray(x0) - self.fixed_point, 0
+        powers, gaps = [self.matrix], []
+        for round in rounds:
+            left, power = round - before, 0
+            while left >> power:
+                if power == len(powers):
+                    powers.append(powers[-1] @ powers[-1])
+                if left >> power & 1:
+                    gap = powers[power] @ gap
+                power += 1
+            gaps.append(gap)
+            before = round
+        return self.fixed_point + np.array(gaps)
+
+    def damped(self, factor: float) -> "RoundMap":
+        """The map that goes only `factor` of the way, x <- x + factor (M - I) (x - x~): a server step size."""
+        identity = np.eye(len(self.matrix))
+        return RoundMap(identity + factor * (self.matrix - identity), self.fixed_point)
 
 
 def reach(hessian: Floats, eta: float, steps: int, mu: float = 0.0) -> Floats:

@@ -8,6 +8,7 @@ from api.client.calls.experiments import EXPERIMENTS, ExperimentCalls
 from api.client.models import Figure, Form
 from api.client.results import Frame, Results, rows_of
 from api.client.transport import given
+from api.schemas import Theory
 
 Horizontal = Literal["round", "bytes", "time"]
 
@@ -25,21 +26,33 @@ class OutcomeCalls(ExperimentCalls):
         """
         return await self._transport.read(Results, f"{EXPERIMENTS}/{id}/results", baseline=baseline, metric=metrics, points=points)
 
+    async def theory(self, id: str) -> Theory:
+        """What closed forms say of each arm: the law that applies with its curves, or why none does."""
+        return await self._transport.read(Theory, f"{EXPERIMENTS}/{id}/theory")
+
     async def metrics(self, id: str) -> Frame:
         """Every round of every run of an experiment, one a line."""
         return rows_of([(run, [row async for row in self.rounds(run.id)]) for run in await self.runs(id)])
 
-    async def figure(self, id: str, form: Form = "svg", *, metric: str | None = None, x: Horizontal = "round") -> Figure:
-        """A picture of the curves of a metric, with their spread over the seeds; its bytes, which a notebook shows."""
-        picture = await self._transport.request("GET", f"{EXPERIMENTS}/{id}/figure.{form}", params=given(metric=metric, x=x))
+    async def figure(
+        self, id: str, form: Form = "svg", *, metric: str | None = None, x: Horizontal = "round", theory: bool = False
+    ) -> Figure:
+        """A picture of the curves of a metric, with their spread over the seeds; its bytes, which a notebook shows.
+
+        With `theory`, what closed forms say of an arm is laid over.
+        """
+        params = given(metric=metric, x=x, theory=theory or None)
+        picture = await self._transport.request("GET", f"{EXPERIMENTS}/{id}/figure.{form}", params=params)
         return Figure(picture.content)
 
-    async def save_figure(self, id: str, path: str | Path, *, metric: str | None = None, x: Horizontal = "round") -> Path:
+    async def save_figure(
+        self, id: str, path: str | Path, *, metric: str | None = None, x: Horizontal = "round", theory: bool = False
+    ) -> Path:
         """Write that picture to `path`, as SVG or PNG by its suffix; returns the path."""
         form = Path(path).suffix.lower().removeprefix(".")
         if form not in get_args(Form):
             raise ValueError(f"a figure is .svg or .png, not {path}")
-        return await self._transport.download(f"{EXPERIMENTS}/{id}/figure.{form}", Path(path), metric=metric, x=x)
+        return await self._transport.download(f"{EXPERIMENTS}/{id}/figure.{form}", Path(path), metric=metric, x=x, theory=theory or None)
 
     async def model(self, run_id: str) -> bytes:
         """The final model of a run, as safetensors."""
