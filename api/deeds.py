@@ -13,6 +13,7 @@ from fedcore.store import Database, Session, audit
 from fedcore.store.audit import Deed
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
+FORBIDDEN = frozenset({401, 403, 429})
 MOST_CHARACTERS = 200
 
 log = structlog.stdlib.get_logger("fedq.api")
@@ -57,7 +58,9 @@ class Refusals:
             await self._app(scope, receive, watch)
         finally:
             state = scope.get("state", {})
-            if status >= 400 and "principal" in state and "noted" not in state:
+            # What is only tried out changes nothing, whatever is said of it; but nobody tries out what he may not do.
+            harmless = state.get("trial", False) and status not in FORBIDDEN
+            if status >= 400 and "principal" in state and "noted" not in state and not harmless:
                 await run_in_threadpool(self._write, _deed(scope, next(iter(scope.get("path_params", {}).values()), ""), status))
 
     def _write(self, deed: Deed) -> None:

@@ -67,7 +67,11 @@ class Submission(NamedTuple):
         return [f"no worker serves the queue {queue!r} at present: the runs would wait for one" for queue in unserved]
 
 
-async def _submission(request: Request, document: Document) -> Submission:
+async def _trial(request: Request, dry_run: DryRun = False) -> None:
+    request.state.trial = dry_run
+
+
+async def _submission(request: Request, _trial: Annotated[None, Depends(_trial)], document: Document) -> Submission:
     return Submission(document, request.app.state.database, request.app.state.settings)
 
 

@@ -1,6 +1,6 @@
 """`/v1/queue` and `/v1/workers`: what waits, what runs, where."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from fastapi import APIRouter
@@ -22,7 +22,12 @@ def read_queue(_principal: Reader, database: Store, settings: Configuration) -> 
     with database.reading() as session:
         depths = progress.depths(session)
         large = progress.larger(session, workers.rooms(session, settings.seen_seconds))
-    return Queues(items=[_queue(name, list(group), large.get(name, 0)) for name, group in groupby(depths, key=lambda depth: depth.queue)])
+    return Queues(items=queue_depths(depths, large))
+
+
+def queue_depths(depths: Sequence[Depth], too_large: Mapping[str, int]) -> list[QueueDepth]:
+    """What each queue holds, and how many of its runs no worker has the memory for."""
+    return [_queue(name, list(group), too_large.get(name, 0)) for name, group in groupby(depths, key=lambda depth: depth.queue)]
 
 
 @router.get("/workers", summary="Who works")

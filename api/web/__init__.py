@@ -2,9 +2,9 @@
 
 from fastapi import FastAPI
 
-from api.web import assets, entry, errors, listing, submit
+from api.web import assets, entry, errors, keys, listing, queue, submit
 
-ROUTERS = (listing.router, submit.router, entry.router)
+ROUTERS = (listing.router, submit.router, queue.router, keys.router, entry.router)
 
 
 def install(app: FastAPI) -> None:

@@ -32,7 +32,13 @@ class Place(NamedTuple):
     """Whoever may less is not shown it."""
 
 
-NAVIGATION = (Place("Experiments", "/"), Place("Submit", "/submit", Scope.SUBMIT))
+NAVIGATION = (
+    Place("Experiments", "/"),
+    Place("Submit", "/submit", Scope.SUBMIT),
+    Place("Queue", "/queue"),
+    Place("Keys", "/keys"),
+    Place("Audit", "/audit", Scope.ADMIN),
+)
 
 environment = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),

@@ -97,6 +97,8 @@ def test_what_was_refused_for_other_reasons_is_noted_too_and_what_strangers_ask_
 def test_reading_and_trying_out_leave_nothing(http: httpx.Client, rows: Database) -> None:
     http.get("/v1/experiments")
     assert http.post("/v1/experiments", params={"dry_run": True}, json=TINY).status_code == 200
+    assert http.post("/v1/experiments", params={"dry_run": True}, json={}).status_code == 422
+    assert http.post("/v1/experiments", params={"dry_run": True}, content=b"{").status_code == 400
     assert http.post("/nowhere").status_code == 404
     assert _entries(rows) == []
 

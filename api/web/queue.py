@@ -1,0 +1,77 @@
+"""`/queue`: what waits, in which order and why; what runs, and on which worker."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from fastapi import APIRouter, Request, Response
+
+from api.auth import Reader
+from api.dependencies import Configuration, Store
+from api.operations import queue_depths
+from api.schemas import QueueDepth
+from api.web.rendering import page
+from fedcore.access import Principal
+from fedcore.store import line, progress, workers
+from fedcore.store.line import AtWork, Waiting
+from fedcore.store.tables import WorkerRecord
+
+MOST = 200
+"""Rows of a table."""
+
+router = APIRouter(include_in_schema=False)
+
+
+class Row(NamedTuple):
+    """What waits of one experiment, as far as it may be seen."""
+
+    item: Waiting
+    is_shown: bool
+
+
+class Bench(NamedTuple):
+    """A worker with its runs, as far as they may be seen."""
+
+    record: WorkerRecord
+    runs: Sequence[AtWork]
+    hidden: int
+    """Runs of others."""
+
+
+class Line(NamedTuple):
+    """A queue."""
+
+    name: str
+    depth: QueueDepth | None
+    """None: nothing in it."""
+    workers: int
+    rows: Sequence[Row]
+    more: int
+    """Experiments that wait and are not listed."""
+
+
+@router.get("/queue")
+def read(request: Request, principal: Reader, database: Store, settings: Configuration) -> Response:
+    """The page, which asks for itself anew every few seconds; experiments and runs are named to their owner and to administrators."""
+    with database.reading() as session:
+        depths = queue_depths(progress.depths(session), progress.larger(session, workers.rooms(session, settings.seen_seconds)))
+        waiting = line.lines(session, settings.seen_seconds)
+        alive = workers.alive(session, settings.seen_seconds)
+        busy = line.at_work(session, MOST)
+    names = sorted({queue.queue for queue in depths} | {queue for worker in alive for queue in worker.queues})
+    shown = [_line(name, depths, [item for item in waiting if item.entry.queue == name], alive, principal) for name in names]
+    return page(request, "queue.html", lines=shown, benches=_benches(alive, busy, principal))
+
+
+def _line(name: str, depths: Iterable[QueueDepth], waiting: Sequence[Waiting], alive: Iterable[WorkerRecord], who: Principal) -> Line:
+    depth = next((depth for depth in depths if depth.queue == name), None)
+    rows = [Row(item, who.sees in (None, item.entry.owner)) for item in waiting[:MOST]]
+    return Line(name, depth, sum(name in worker.queues for worker in alive), rows, max(0, len(waiting) - MOST))
+
+
+def _benches(alive: Iterable[WorkerRecord], busy: Iterable[AtWork], who: Principal) -> list[Bench]:
+    held: defaultdict[str | None, list[AtWork]] = defaultdict(list)
+    for run in busy:
+        held[run.worker].append(run)
+    seen = {worker.id: [run for run in held[worker.id] if who.sees in (None, run.owner)] for worker in alive}
+    return [Bench(worker, seen[worker.id], len(held[worker.id]) - len(seen[worker.id])) for worker in alive]

@@ -1,0 +1,57 @@
+"""What `/queue` shows, and to whom."""
+
+from typing import Any
+
+import httpx
+
+from fedcore.store import Database, workers
+from tests.api.histories import TINY, commit, submit
+from tests.store.acts import claim, report, write
+
+
+def _seen(rows: Database, name: str, **about: Any) -> None:
+    given: dict[str, Any] = {"host": "here", "pid": 7, "queues": ["default"], "device": "cpu", "run_id": None, "memory_bytes": 8 * 10**9}
+    write(rows, workers.seen, name, **(given | about))
+
+
+def test_what_waits_and_runs_is_shown_with_its_worker(browser: httpx.Client, http: httpx.Client, rows: Database) -> None:
+    first = submit(http, {**TINY, "name": "under way"})
+    held = claim(rows)
+    commit(rows, held, [report(1)])
+    _seen(rows, "worker-1", run_id=held.run_id)
+    _seen(rows, "worker-2", device="cuda:0")
+    submit(http, {**TINY, "name": "comes next", "seeds": [0, 1]})
+    submit(http, {**TINY, "name": "has no worker", "execution": {"queue": "gpu"}})
+    page = browser.get("/queue").text
+    assert f'href="/experiments/{first["id"]}"' in page
+    assert '<progress max="3" value="1"' in page
+    assert page.index("Queue default") < page.index("comes next") < page.index("Queue gpu") < page.index("has no worker")
+    assert "no worker serves the queue &#39;gpu&#39; at present" in page
+    assert page.index(">busy<") < page.index("worker-2") < page.index(">idle<")
+    assert "cuda:0" in page
+    assert "8 GB" in page
+
+
+def test_what_belongs_to_others_is_counted_and_not_named(ann: httpx.Client, http: httpx.Client, rows: Database) -> None:
+    _seen(rows, "worker-1")
+    submit(http, {**TINY, "name": "secret plan"})
+    claim(rows)
+    submit(http, {**TINY, "name": "secret sequel"})
+    submit(ann, {**TINY, "name": "my own"})
+    page = ann.get("/queue").text
+    assert "secret" not in page
+    assert "another owner's" in page
+    assert "1 run of others" in page
+    assert "my own" in page
+
+
+def test_an_empty_service_says_so(browser: httpx.Client) -> None:
+    page = browser.get("/queue").text
+    assert "No worker has reported of late" in page
+    assert "No queue holds anything" in page
+
+
+def test_a_part_of_the_page_asks_for_itself(browser: httpx.Client) -> None:
+    page = browser.get("/queue", headers={"HX-Request": "true"})
+    assert page.status_code == 200
+    assert 'hx-select="#live"' in page.text
