@@ -1,9 +1,10 @@
 """The service: `uvicorn --factory api.app:create_app --http api.heads:BoundedHeads`."""
 
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from anyio import CapacityLimiter
+from anyio import CapacityLimiter, to_thread
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
@@ -45,6 +46,7 @@ from fedcore.settings import Settings
 from fedcore.settings import settings as process_settings
 from fedcore.storage import open_storage
 from fedcore.store import open_database
+from fedcore.store.database import POOLED
 
 KEYED = (
     *(experiments, lifecycle, runs, results, theory, claims, search, events, datasets, presets, catalog),
@@ -100,7 +102,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    # One thread more would wait for a connection, and keep those that have one from going on.
+    to_thread.current_default_thread_limiter().total_tokens = POOLED
+    # What was made by now stays: the collector of garbage is to look at what requests make.
+    gc.freeze()
     yield
+    gc.unfreeze()
     await app.state.feed.close()
     await app.state.rates.close()
     app.state.database.close()

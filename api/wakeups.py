@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Annotated
 
-from anyio import Semaphore, current_time, sleep, to_thread
+from anyio import CapacityLimiter, Semaphore, current_time, sleep, to_thread
 from fastapi import BackgroundTasks, Depends, Request
 
 from workers.app import wake
@@ -15,11 +15,11 @@ MAX_QUEUES = 1_000
 
 
 class Waker:
-    """Nudges workers, on a few threads: a broker that hangs must not take up all those that serve requests."""
+    """Nudges workers, on a few threads of their own: a broker that hangs must not take up all those that serve requests."""
 
     def __init__(self, broker: str) -> None:
         self._broker = broker
-        self._turns = Semaphore(MAX_AT_ONCE)
+        self._turns, self._threads = Semaphore(MAX_AT_ONCE), CapacityLimiter(MAX_AT_ONCE)
         self._waiting: set[str] = set()
         self._due: dict[str, float] = {}
         """When each queue may be nudged again."""
@@ -35,7 +35,7 @@ class Waker:
             if len(self._due) >= MAX_QUEUES:
                 self._due.clear()
             self._due[queue] = current_time() + APART_S
-            await to_thread.run_sync(wake, queue, self._broker)
+            await to_thread.run_sync(wake, queue, self._broker, limiter=self._threads)
 
 
 async def _wake_later(request: Request, tasks: BackgroundTasks) -> Callable[[str], None]:

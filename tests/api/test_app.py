@@ -3,8 +3,12 @@
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from inspect import iscoroutinefunction
+from threading import Lock
+from typing import Any
 
 import httpx
 import pytest
@@ -12,6 +16,8 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from api import experiments
+from fedcore.store import experiments as stored
+from fedcore.store.database import POOLED
 
 WEIGH = """
 import sys
@@ -55,3 +61,24 @@ def test_to_submit_and_read_experiments_is_handed_to_a_thread_once() -> None:
     needed = {call for route in routes for call in calls(route.dependant)}
     # FastAPI hands what is not async to a thread, which takes longer than any of these. The endpoint itself is not among them.
     assert [call for call in needed if not iscoroutinefunction(call) and not iscoroutinefunction(type(call).__call__)] == []
+
+
+def test_no_more_threads_answer_than_have_connections(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_work, most, asked = 0, 0, stored.page
+
+    def page(*given: Any, **named: Any) -> Any:
+        nonlocal at_work, most
+        with lock:
+            at_work += 1
+            most = max(most, at_work)
+        time.sleep(0.02)
+        with lock:
+            at_work -= 1
+        return asked(*given, **named)
+
+    lock = Lock()
+    monkeypatch.setattr(stored, "page", page)
+    with ThreadPoolExecutor(3 * POOLED) as clients:
+        answers = list(clients.map(lambda _: http.get("/v1/experiments"), range(5 * POOLED)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert 1 < most <= POOLED
