@@ -2,9 +2,12 @@
 
 from fastapi import FastAPI
 
-from api.web import assets, entry, errors, keys, listing, queue, submit
+from api.web import assets, downloads, entry, errors, experiment, keys, listing, queue, run, submit
 
-ROUTERS = (listing.router, submit.router, queue.router, keys.router, entry.router)
+ROUTERS = (
+    *(listing.router, experiment.router, run.router, downloads.router),
+    *(submit.router, queue.router, keys.router, entry.router),
+)
 
 
 def install(app: FastAPI) -> None:

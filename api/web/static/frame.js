@@ -1,4 +1,4 @@
-// What every page has: the choice of the theme, and polling that rests while nobody looks.
+// What every page has: the choice of the theme.
 const THEMES = ["system", "light", "dark"];
 
 function showTheme(button, name) {
@@ -25,6 +25,3 @@ function offerThemes(button) {
 }
 
 offerThemes(document.getElementById("theme"));
-document.addEventListener("htmx:config:request", (event) => {
-  if (document.hidden && event.target.matches?.("[hx-trigger*=every]")) event.preventDefault();
-});

@@ -22,6 +22,7 @@ export async function call(method, path, body = undefined, options = {}) {
   if (answer.status === 401) {
     location.assign(`/sign-in?next=${encodeURIComponent(location.pathname + location.search)}`);
   }
+  if (answer.status === 204) return null;
   const isJson = /[/+]json\b/.test(answer.headers.get("Content-Type") ?? "");
   const value = isJson ? await answer.json() : await answer.text();
   if (!answer.ok) throw new Problem(isJson ? value : { title: answer.statusText, status: answer.status, detail: `${answer.status} ${answer.statusText}` });

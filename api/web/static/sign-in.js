@@ -3,10 +3,17 @@
 const form = document.getElementById("sign-in");
 const key = decodeURIComponent(location.hash.slice(1));
 
-if (key.startsWith("fq_")) {
+async function signIn() {
   history.replaceState(null, "", location.pathname + location.search);
   form.elements.key.value = key;
-  form.requestSubmit();
+  const answer = await fetch("/sign-in", { method: "POST", body: new URLSearchParams(new FormData(form)), redirect: "manual" });
+  // In place of this page, so that the way back leads past it.
+  if (answer.type === "opaqueredirect") location.replace(form.elements.next.value);
+  else form.requestSubmit();
+}
+
+if (key.startsWith("fq_")) {
+  await signIn();
 } else if ((await fetch("/v1/me")).ok) {
   location.replace(form.elements.next.value);
 }

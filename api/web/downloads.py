@@ -1,0 +1,64 @@
+"""`/experiments/{id}/download/...`: files as links fetch them, which cannot say what form they want."""
+
+from typing import Literal, NamedTuple
+
+from fastapi import APIRouter, Response
+
+from api.auth import Reader
+from api.dependencies import ExperimentId, Store
+from api.results import CSV, JSON, PARQUET, read_results
+from api.schemas import Results
+from api.tables import Table
+from fedcore import yamls
+from fedcore.store import experiments
+
+POINTS = 100_000
+"""Of a curve: all that there may be."""
+
+router = APIRouter(prefix="/experiments/{experiment_id}/download", include_in_schema=False)
+
+
+class Form(NamedTuple):
+    """A file that results are written to."""
+
+    media_type: str
+    table: Table
+
+
+FORMS = {
+    "summary.csv": Form(CSV, "summary"),
+    "curves.csv": Form(CSV, "curves"),
+    "summary.parquet": Form(PARQUET, "summary"),
+    "curves.parquet": Form(PARQUET, "curves"),
+}
+Name = Literal["summary.csv", "curves.csv", "summary.parquet", "curves.parquet"]
+
+
+@router.get("/results.json")
+def read_json(principal: Reader, experiment_id: ExperimentId, database: Store) -> Response:
+    """All of the results."""
+    found = read_results(principal, experiment_id, database, points=POINTS)
+    assert isinstance(found, Results)
+    return _file(Response(found.model_dump_json(), media_type=JSON), f"{experiment_id}-results.json")
+
+
+@router.get("/specification.yaml")
+def read_specification(principal: Reader, experiment_id: ExperimentId, database: Store) -> Response:
+    """What was submitted, every default written out."""
+    with database.reading() as session:
+        spec = experiments.find(session, experiment_id, principal.sees).spec
+    return _file(Response(yamls.dump(spec), media_type="application/yaml"), f"{experiment_id}.yaml")
+
+
+@router.get("/{name}")
+def read_table(principal: Reader, experiment_id: ExperimentId, database: Store, name: Name) -> Response:
+    """Figures over seeds, or curves, as a table."""
+    form = FORMS[name]
+    found = read_results(principal, experiment_id, database, accept=form.media_type, points=POINTS, table=form.table)
+    assert isinstance(found, Response)
+    return _file(found, f"{experiment_id}-{name}")
+
+
+def _file(response: Response, name: str) -> Response:
+    response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    return response

@@ -1,0 +1,51 @@
+"""Where an experiment stands, as its page shows it and asks for anew: a part of the page that is sent only when it has changed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+
+from api.answers import summary_answer
+from api.schemas import ExperimentSummary
+from fedcore.status import ENDED, Status
+from fedcore.store import Session, experiments, progress
+
+UNDER_WAY = (Status.RUNNING, Status.QUEUED, Status.WAITING)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """An experiment at one moment."""
+
+    experiment: ExperimentSummary
+
+    @property
+    def live(self) -> bool:
+        """Whether something may still happen by itself."""
+        return self.experiment.status not in ENDED and self.experiment.status is not Status.PAUSED
+
+    @property
+    def actions(self) -> list[str]:
+        """What makes sense now, of what `/v1/experiments/{id}/...` offers."""
+        return actions(self.experiment.progress.runs)
+
+    @property
+    def digest(self) -> str:
+        """The same while nothing has changed."""
+        return sha256(self.experiment.model_dump_json().encode()).hexdigest()[:16]
+
+
+def read(session: Session, experiment_id: str, owner: str | None) -> Standing:
+    """Where an experiment stands, if it is `owner`'s where one is given; raises NotFoundError."""
+    record = experiments.find(session, experiment_id, owner)
+    return Standing(summary_answer(record, progress.progress(session, experiment_id)))
+
+
+def actions(runs: Mapping[Status, int]) -> list[str]:
+    """What can be done to an experiment with so many runs of each status."""
+    offered = {
+        "pause": any(runs.get(status) for status in UNDER_WAY),
+        "resume": bool(runs.get(Status.PAUSED)),
+        "cancel": any(runs.get(status) for status in (*UNDER_WAY, Status.PAUSED)),
+        "retry": any(runs.get(status) for status in (Status.FAILED, Status.CANCELLED)),
+    }
+    return [name for name, makes_sense in offered.items() if makes_sense]

@@ -1,0 +1,131 @@
+// One experiment: its buttons, its tabs, and parts that are asked for anew when something has changed.
+import { poll } from "./poll.js";
+import { call, tell } from "./service.js";
+import { tabs } from "./tabs.js";
+
+const root = document.getElementById("experiment");
+const path = `/v1/experiments/${root.dataset.id}`;
+const asking = document.getElementById("poll");
+const name = () => root.querySelector("h1").firstChild.textContent.trim();
+const DONE = {
+  pause: "Pausing: running runs stop after their round.",
+  resume: "Resumed: the runs wait for their turn.",
+  cancel: "Cancelling: running runs end after their round.",
+  retry: "Retrying: what failed or was cancelled waits for its turn.",
+};
+
+function refresh() {
+  window.htmx.trigger(asking, "refresh");
+}
+
+/** Ask by a dialog with `method=dialog`; whether the answer is yes. */
+function confirmed(dialog) {
+  dialog.returnValue = "";
+  dialog.showModal();
+  return new Promise((resolve) => dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true }));
+}
+
+async function act(action) {
+  if (action === "edit") return edit();
+  if (action === "delete") return remove();
+  if (action === "cancel" && !(await confirmed(document.getElementById("confirm-cancel")))) return;
+  await call("POST", `${path}/${action}`);
+  tell(DONE[action]);
+  refresh();
+}
+
+async function remove() {
+  const dialog = document.getElementById("confirm-delete");
+  const typed = document.getElementById("typed");
+  document.getElementById("typed-name").textContent = name();
+  typed.value = "";
+  document.getElementById("delete-it").disabled = true;
+  typed.oninput = () => (document.getElementById("delete-it").disabled = typed.value.trim() !== name());
+  if (await confirmed(dialog)) {
+    await call("DELETE", path);
+    location.assign("/");
+  }
+}
+
+async function edit() {
+  const dialog = document.getElementById("edit");
+  const form = dialog.querySelector("form");
+  const flaw = form.querySelector(".flaw");
+  const known = await call("GET", path);
+  form.elements.name.value = known.name;
+  form.elements.tags.value = known.tags.join(", ");
+  form.elements.priority.value = known.priority;
+  flaw.hidden = true;
+  form.onsubmit = async (event) => {
+    event.preventDefault();
+    const tags = form.elements.tags.value.split(",").map((tag) => tag.trim()).filter(Boolean);
+    try {
+      await call("PATCH", path, { name: form.elements.name.value, tags, priority: form.elements.priority.valueAsNumber });
+      dialog.close();
+      tell("Saved.");
+      refresh();
+    } catch (error) {
+      flaw.textContent = error.message;
+      flaw.hidden = false;
+    }
+  };
+  dialog.showModal();
+}
+
+root.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-act]");
+  if (!button || button.disabled) return;
+  button.disabled = true;
+  try {
+    await act(button.dataset.act);
+  } catch (error) {
+    tell(error.message, "error");
+  } finally {
+    button.disabled = false;
+  }
+});
+
+document.addEventListener("click", (event) => {
+  const close = event.target.closest("[data-close]");
+  if (close) close.closest("dialog").close();
+  const tab = event.target.closest("[data-tab]");
+  if (tab) {
+    event.preventDefault();
+    document.getElementById(`tab-${tab.dataset.tab}`).click();
+  }
+  const run = event.target.closest("a[data-run]");
+  if (run && !event.ctrlKey && !event.metaKey && !event.shiftKey) {
+    event.preventDefault();
+    showRun(run.getAttribute("href"));
+  }
+});
+
+async function showRun(address) {
+  const body = document.getElementById("run-body");
+  body.textContent = "Loading…";
+  document.getElementById("run-details").showModal();
+  await window.htmx.ajax("GET", address, { target: body, swap: "innerHTML" });
+}
+
+document.addEventListener("htmx:after:swap", (event) => {
+  if (event.target !== asking) return;
+  const now = document.getElementById("seen").dataset;
+  document.title = `${name()} · FedQ`;
+  // Parts that nobody sees are asked for when they are looked at.
+  for (const part of document.querySelectorAll("section:not([hidden]) .live")) window.htmx.trigger(part, "refresh");
+  document.dispatchEvent(new CustomEvent("fedq:moved", { detail: { status: now.status, live: now.live === "yes" } }));
+});
+
+document.getElementById("copy").addEventListener("click", async () => {
+  const yaml = document.getElementById("yaml");
+  try {
+    await navigator.clipboard.writeText(yaml.textContent);
+    tell("Copied.");
+  } catch {
+    getSelection().selectAllChildren(yaml);
+    tell("Selected; copy it by the keyboard.", "warning");
+  }
+});
+
+tabs(document.querySelector("[role=tablist]"));
+poll(asking, 2, () => document.getElementById("seen").dataset.live === "yes");
