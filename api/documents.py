@@ -12,8 +12,9 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ValidationError
 
 from api import positions
+from api.flaws import flaws_of
 from api.pointers import join
-from api.problems import InvalidRequestError, UnreadableBodyError, flaws_of
+from api.problems import InvalidRequestError, UnreadableBodyError
 from api.schemas import Flaw
 from fedcore import yamls
 from fedcore.errors import SpecificationError

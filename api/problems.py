@@ -7,15 +7,14 @@ from typing import Any, NamedTuple
 import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
-from api.pointers import join, locate
+from api.flaws import detail_of
+from api.pointers import join
 from api.positions import placed
 from api.schemas import Flaw, ProblemDetails
-from api.spelling import suggestion
 from fedcore.errors import (
     AuthenticationError,
     ConflictError,
@@ -35,14 +34,6 @@ from fedcore.store import UNAVAILABLE
 
 MEDIA_TYPE = "application/problem+json"
 BLANK = "about:blank"
-TOLD = {
-    "missing": "required",
-    "union_tag_not_found": "required: it says which of the choices is meant",
-    "model_attributes_type": "must be a block that says its kind, as {kind: ...}",
-    "model_type": "must be a block of fields",
-    "dict_type": "must be a block of fields",
-}
-"""Pydantic's errors by type, in words of the specification."""
 log = structlog.stdlib.get_logger("fedq.api")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
@@ -92,11 +83,6 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: schema}} for status in statuses}
 
 
-def flaws_of(errors: Sequence[Any], model: type[BaseModel], document: Any, at: str = "") -> list[Flaw]:
-    """Pydantic's errors about `document`, which stands at `at` in the body and was to be a `model`."""
-    return [Flaw(pointer=at + _place(error, document), detail=_advice(error, model)) for error in errors]
-
-
 def install(app: FastAPI) -> None:
     """Make `app` answer every error as a problem."""
     app.add_exception_handler(InvalidRequestError, _invalid_request)
@@ -140,7 +126,7 @@ def _invalid_parameters(request: Request, error: Exception) -> Response:
 
 def _parameter_flaw(error: Any) -> Flaw:
     source, name = error["loc"][:2]
-    return Flaw(pointer=f"?{name}" if source == "query" else str(name), detail=_detail(error))
+    return Flaw(pointer=f"?{name}" if source == "query" else str(name), detail=detail_of(error))
 
 
 def _http(request: Request, error: Exception) -> Response:
@@ -206,31 +192,3 @@ def _unexpected(request: Request, error: Exception) -> Response:
     log.error("unexpected error", path=request.url.path, exc_info=error)
     answer = Answer(500, BLANK, HTTPStatus.INTERNAL_SERVER_ERROR.phrase)
     return _problem(request, answer, "The service failed to answer; its log says why.")
-
-
-def _place(error: Any, document: Any) -> str:
-    pointer = locate(error["loc"], document)
-    return f"{pointer}/kind" if error["type"].startswith("union_tag") else pointer
-
-
-def _advice(error: Any, model: type[BaseModel]) -> str:
-    if error["type"] == "extra_forbidden":
-        return f"unknown field; {suggestion(model, error['loc'])}"
-    return _detail(error)
-
-
-def _detail(error: Any) -> str:
-    match error["type"]:
-        case "union_tag_invalid":
-            return f"must be one of {error['ctx']['expected_tags']}, not {error['ctx']['tag']!r}"
-        case "value_error":
-            return str(error["ctx"]["error"])
-        case "missing" | "union_tag_not_found":
-            return TOLD[error["type"]]
-        case kind:
-            return f"{TOLD.get(kind, error['msg'])}{_given(error['input'])}"
-
-
-def _given(value: Any) -> str:
-    """The value, where it is short enough to help."""
-    return f", not {value!r}" if isinstance(value, str | int | float) and len(repr(value)) <= 60 else ""

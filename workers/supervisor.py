@@ -7,6 +7,7 @@ supervisor itself is killed, its children end too, and the next start goes on fr
 """
 
 import argparse
+import json
 import os
 import signal
 import sys
@@ -48,6 +49,7 @@ def _parser(configured: Settings) -> argparse.ArgumentParser:
     parser.add_argument("--port", type=int, default=8642, help="port to listen on, 0 for any that is free (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="worker processes (default: one per core)")
     parser.add_argument("--open", action="store_true", help="open the pages in a browser, signed in")
+    parser.add_argument("--json", action="store_true", help="tell its address as JSON on a line")
     parser.add_argument("--ready-file", type=Path, help="write the URL to this file once the stack answers")
     return parser
 
@@ -55,14 +57,21 @@ def _parser(configured: Settings) -> argparse.ArgumentParser:
 def _announce(url: str, home: Path, options: argparse.Namespace) -> None:
     # Behind `#`, browsers send it to nobody. What is no terminal may be a log that others read.
     link = f"{url}/sign-in#{own_key.read(home)}"
-    print(f"FedQ is ready at {url}\nits key, which `fedq` on this machine finds by itself: {own_key.path_in(home)}")
-    print(f"in a browser, signed in: {link}" if sys.stdout.isatty() else f"in a browser: {url}/sign-in", flush=True)
+    if options.json:
+        print(json.dumps({"url": url, "key_file": str(own_key.path_in(home)), "home": str(home)}), flush=True)
+    else:
+        _say(url, home, link)
     if options.open:
         webbrowser.open(link)
     if options.ready_file is not None:
         partial = options.ready_file.with_name(f".{options.ready_file.name}.{time.monotonic_ns()}")
         partial.write_text(url)
         partial.replace(options.ready_file)
+
+
+def _say(url: str, home: Path, link: str) -> None:
+    print(f"FedQ is ready at {url}\nits key, which `fedq` on this machine finds by itself: {own_key.path_in(home)}")
+    print(f"in a browser, signed in: {link}" if sys.stdout.isatty() else f"in a browser: {url}/sign-in", flush=True)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,21 @@ from collections.abc import Sequence
 
 import typer
 
-from api.cli import audits, connection, datasets, keys, lifecycle, offers, operations, outcomes, search, status, submission, webhooks
+from api.cli import (
+    audits,
+    connection,
+    datasets,
+    keys,
+    lifecycle,
+    offers,
+    offline,
+    operations,
+    outcomes,
+    search,
+    status,
+    submission,
+    webhooks,
+)
 from api.cli.backup import backup, restore
 from api.cli.demo import demo
 from api.cli.failures import MEANINGS, ExitCode, code_of, complain, explain
@@ -25,6 +39,8 @@ EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in MEA
 PANELS = {
     "Experiments": (
         submission.submit,
+        offline.validate,
+        offline.plan,
         status.status,
         status.watch,
         lifecycle.cancel,
@@ -47,6 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except ClientError as error:
         explain(error)
         sys.exit(code_of(error))
+    except OSError as error:
+        complain(f"a file cannot be read or written: {error}")
+        sys.exit(ExitCode.REFUSED)
 
 
 def _check_settings() -> None:
@@ -60,7 +79,7 @@ def _check_settings() -> None:
 
 def application() -> typer.Typer:
     """All commands."""
-    app = typer.Typer(help=HELP, epilog=EPILOG, no_args_is_help=True, add_completion=False)
+    app = typer.Typer(help=HELP, epilog=EPILOG, no_args_is_help=True, add_completion=True)
     app.callback(help=HELP)(connection.choose)
     for panel, commands in PANELS.items():
         for command in commands:

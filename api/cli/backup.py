@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from api.cli.failures import ExitCode, complain
+from api.cli.terminal import AsJson, tell
 from fedcore.errors import BackupError
 from fedcore.settings import settings
 
@@ -14,15 +15,16 @@ Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of th
 Files = Annotated[bool, typer.Option("--files", help="Only checkpoints, models and data sets: the database is dumped by other means.")]
 
 
-def backup(folder: Folder, files: Files = False) -> None:
+def backup(folder: Folder, files: Files = False, as_json: AsJson = False) -> None:
     """Copy database and files of the service at FEDQ_DATABASE_URL and FEDQ_STORAGE_URL, which may go on meanwhile."""
     from fedcore.backup import back_up, back_up_files
 
     folder.mkdir(parents=True, exist_ok=True)
     _do(lambda: (back_up_files if files else back_up)(settings().database, settings().storage, folder))
+    tell(None, as_json=as_json, folder=folder)
 
 
-def restore(folder: Folder, files: Files = False) -> None:
+def restore(folder: Folder, files: Files = False, as_json: AsJson = False) -> None:
     """Put a backup into an empty database at FEDQ_DATABASE_URL, and its files where FEDQ_STORAGE_URL leads."""
     from fedcore import backup
 
@@ -31,6 +33,7 @@ def restore(folder: Folder, files: Files = False) -> None:
             backup.restore_files(settings().storage, folder) if files else backup.restore(settings().database, settings().storage, folder)
         )
     )
+    tell(None, as_json=as_json, folder=folder)
 
 
 def _do(act: Callable[[], None]) -> None:

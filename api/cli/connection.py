@@ -1,7 +1,7 @@
 """The service that a command talks to, and the key it shows there."""
 
 from contextvars import ContextVar
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,6 +21,6 @@ def choose(key: Key = None) -> None:
     _key.set(key)
 
 
-def connect() -> Client:
+def connect(**options: Any) -> Client:
     """A client with the key of this command."""
-    return Client(api_key=_key.get())
+    return Client(api_key=_key.get(), **options)

@@ -8,7 +8,7 @@ import typer
 
 from api.cli import views
 from api.cli.connection import connect
-from api.cli.terminal import AsJson, print_json, show
+from api.cli.terminal import AsJson, print_json, show, tell
 
 DataFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="NPZ or Parquet with features, label and, where there are, client and test.")
@@ -37,10 +37,11 @@ def display(dataset: DatasetId, as_json: AsJson = False) -> None:
         show(client.dataset(dataset), views.dataset, as_json=as_json)
 
 
-def delete(dataset: DatasetId) -> None:
+def delete(dataset: DatasetId, as_json: AsJson = False) -> None:
     """Remove a data set, unless an unfinished experiment trains on it."""
     with connect() as client:
         client.delete_dataset(dataset)
+    tell(None, as_json=as_json, deleted=dataset)
 
 
 def app() -> typer.Typer:

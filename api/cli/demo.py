@@ -11,7 +11,7 @@ from api.cli.assignments import overrides
 from api.cli.comparison import comparison
 from api.cli.following import conclude
 from api.cli.submission import Assignments
-from api.cli.terminal import stderr, stdout
+from api.cli.terminal import AsJson, show, stderr
 from api.client import Client
 from api.client.models import Form
 
@@ -22,7 +22,7 @@ MOST_WORKERS = 4
 Folder = Annotated[Path, typer.Option("--output", metavar="DIR", help="Where to write the pictures.")]
 
 
-def demo(output: Folder = Path("demo"), assignments: Assignments = None) -> None:
+def demo(output: Folder = Path("demo"), assignments: Assignments = None, as_json: AsJson = False) -> None:
     """Compare four algorithms on real data, on a service started for it and stopped afterwards: a table and pictures."""
     from api.embedded import embedded_service
 
@@ -34,8 +34,10 @@ def demo(output: Folder = Path("demo"), assignments: Assignments = None) -> None
         experiment = client.submit(PRESET, changes)
         stderr().print(experiment.description, markup=False)
         ended = client.wait(experiment.id, progress=True)
-        stdout().print(comparison(client.results(experiment.id)))
+        results = client.results(experiment.id)
+        show(results, comparison, as_json=as_json)
         output.mkdir(parents=True, exist_ok=True)
         pictures = [client.save_figure(experiment.id, output / f"{PRESET}.{form}") for form in get_args(Form)]
-        typer.echo(f"The curves are in {' and '.join(map(str, pictures))}")
+        if not as_json:
+            typer.echo(f"The curves are in {' and '.join(map(str, pictures))}")
     conclude(ended)

@@ -13,7 +13,7 @@ from api.cli import views
 from api.cli.assignments import overrides
 from api.cli.connection import connect
 from api.cli.failures import ExitCode, complain
-from api.cli.terminal import AsJson, show, stderr
+from api.cli.terminal import AsJson, show, stderr, tell
 from api.schemas import Key, KeyEdit, KeyRequest
 from fedcore.access import Scope
 from fedcore.settings import settings
@@ -48,6 +48,7 @@ def create(  # noqa: PLR0913, PLR0917 - an option each
     max_stored_bytes: MaxBytes = None,
     max_compute_seconds: MaxSeconds = None,
     direct: Direct = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make an API key and print it, this once: what is kept of it proves it, but does not tell it."""
     quota = {
@@ -62,8 +63,9 @@ def create(  # noqa: PLR0913, PLR0917 - an option each
     else:
         with connect() as client:
             key = client.create_key(wanted).key
-    stderr().print(f"A key of scope {scope} for {owner}; it is not shown again:", markup=False)
-    typer.echo(key)
+    if not as_json:
+        stderr().print(f"A key of scope {scope} for {owner}; it is not shown again:", markup=False)
+    tell(key, as_json=as_json, key=key, owner=owner, scope=scope)
 
 
 def listing(limit: Limit = 50, as_json: AsJson = False) -> None:

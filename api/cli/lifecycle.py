@@ -3,7 +3,7 @@
 from rich.text import Text
 
 from api.cli.connection import connect
-from api.cli.terminal import AsJson, ExperimentId, show
+from api.cli.terminal import AsJson, ExperimentId, show, tell
 from api.schemas import Experiment
 from fedcore.status import Status
 
@@ -32,10 +32,11 @@ def retry(experiment: ExperimentId, as_json: AsJson = False) -> None:
         show(client.retry(experiment), _status, as_json=as_json)
 
 
-def delete(experiment: ExperimentId) -> None:
+def delete(experiment: ExperimentId, as_json: AsJson = False) -> None:
     """Remove an experiment, with its rows and files."""
     with connect() as client:
         client.delete(experiment)
+    tell(None, as_json=as_json, deleted=experiment)
 
 
 def _status(experiment: Experiment) -> Text:

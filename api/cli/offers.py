@@ -5,12 +5,17 @@ from typing import Annotated
 import typer
 import yaml
 
-from api.cli import views
+from api.cli import completion, views
 from api.cli.connection import connect
 from api.cli.terminal import AsJson, print_json, show
 from api.schemas import Catalog, CatalogBlock
 
-PresetName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Print the specification of this preset, ready to be changed.")]
+PresetName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[NAME]", help="Print the specification of this preset, ready to be changed.", autocompletion=completion.presets
+    ),
+]
 BlockPath = Annotated[str | None, typer.Argument(metavar="[BLOCK]", help="Show the kinds of one block, as in problem.dataset.")]
 
 

@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
+from api.cli import completion
 from api.cli.comparison import comparison
 from api.cli.connection import connect
 from api.cli.encodings import Encoding, encode
-from api.cli.terminal import AsJson, ExperimentId, stdout
+from api.cli.terminal import AsJson, ExperimentId, stdout, tell
 from api.client import Results
 from api.client.calls.outcomes import Horizontal
 
@@ -24,7 +25,10 @@ class Format(StrEnum):
 
 Metric = Annotated[str | None, typer.Option(help="Which metric; absent, the most telling one that there is.")]
 Baseline = Annotated[
-    str | None, typer.Option(metavar="ARM", help="The arm that others are compared with, by name or index; absent, the first.")
+    str | None,
+    typer.Option(
+        metavar="ARM", help="The arm that others are compared with, by name or index; absent, the first.", autocompletion=completion.arms
+    ),
 ]
 AsFormat = Annotated[Format, typer.Option("--format", help="A table of one metric, or all figures as JSON or CSV.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as `fedq status EXPERIMENT` lists it.")]
@@ -47,20 +51,29 @@ def results(
             typer.echo(encode(found, Encoding(other)), nl=other is Format.JSON)
 
 
-def figure(experiment: ExperimentId, output: Picture = None, metric: Metric = None, x: Over = "round", theory: Theory = False) -> None:
+def figure(
+    experiment: ExperimentId,
+    output: Picture = None,
+    metric: Metric = None,
+    x: Over = "round",
+    theory: Theory = False,
+    as_json: AsJson = False,
+) -> None:
     """Draw the curves of an experiment and print where the picture is."""
     path = output or Path(f"{experiment}.svg")
     with connect() as client:
         try:
-            typer.echo(client.save_figure(experiment, path, metric=metric, x=x, theory=theory))
+            client.save_figure(experiment, path, metric=metric, x=x, theory=theory)
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--output") from error
+    tell(path, as_json=as_json, file=path)
 
 
-def model(run: RunId, output: ModelFile = None) -> None:
+def model(run: RunId, output: ModelFile = None, as_json: AsJson = False) -> None:
     """Fetch the final model of a run and print where it is."""
     with connect() as client:
-        typer.echo(client.save_model(run, output or Path(f"{run}.safetensors")))
+        path = client.save_model(run, output or Path(f"{run}.safetensors"))
+    tell(path, as_json=as_json, file=path)
 
 
 def _known(results: Results, metric: str | None) -> str | None:

@@ -5,13 +5,16 @@ from typing import Annotated
 
 import typer
 
-from api.cli import views
+from api.cli import completion, views
 from api.cli.connection import connect
 from api.cli.following import conclude, follow
 from api.cli.terminal import AsJson, ExperimentId, print_json, show, stdout
 from fedcore.status import Status
 
-OptionalId = Annotated[str | None, typer.Argument(metavar="[EXPERIMENT]", help="The experiment's id; absent, all are listed.")]
+OptionalId = Annotated[
+    str | None,
+    typer.Argument(metavar="[EXPERIMENT]", help="The experiment's id; absent, all are listed.", autocompletion=completion.experiments),
+]
 WithStatus = Annotated[Status | None, typer.Option("--status", help="List only those with this status.")]
 Tag = Annotated[str | None, typer.Option(help="List only those with this tag.")]
 Name = Annotated[str | None, typer.Option(help="List only those with exactly this name.")]

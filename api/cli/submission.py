@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from api.cli import views
+from api.cli import completion, views
 from api.cli.assignments import overrides
 from api.cli.comparison import comparison
 from api.cli.connection import connect
@@ -20,7 +20,10 @@ STDIN = Path("-")
 SpecificationFile = Annotated[
     Path | None, typer.Argument(metavar="SPEC", help="A specification as a JSON or YAML file; - reads it from standard input.")
 ]
-PresetName = Annotated[str | None, typer.Option("--preset", metavar="NAME", help="Submit a preset; `fedq presets` lists them.")]
+PresetName = Annotated[
+    str | None,
+    typer.Option("--preset", metavar="NAME", help="Submit a preset; `fedq presets` lists them.", autocompletion=completion.presets),
+]
 Assignments = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="PATH=VALUE", help="Change a field, as in --set rounds=20 --set local.lr=0.1; may be repeated."),

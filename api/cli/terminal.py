@@ -9,11 +9,13 @@ import typer
 from pydantic import BaseModel
 from rich.console import Console, RenderableType
 
+from api.cli import completion
+
 FILE_WIDTH = 200
 """A file or a pipe has no width of its own; tables are written in full."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-ExperimentId = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="The experiment's id.")]
+ExperimentId = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="The experiment's id.", autocompletion=completion.experiments)]
 Answer = TypeVar("Answer", bound=BaseModel | Sequence[BaseModel])
 
 
@@ -33,6 +35,14 @@ def show(answer: Answer, view: Callable[[Answer], RenderableType], *, as_json: b
         print_json(answer)
     else:
         stdout().print(view(answer))
+
+
+def tell(text: object, *, as_json: bool, **facts: object) -> None:
+    """Print `facts` as JSON, or else `text`, if there is any."""
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2, ensure_ascii=False, default=str))
+    elif text is not None:
+        typer.echo(text)
 
 
 def print_json(answer: BaseModel | Sequence[BaseModel]) -> None:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from api.cli.terminal import AsJson
+
 Home = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of all state; absent, FEDQ_HOME or .fedq.")]
 Host = Annotated[str | None, typer.Option(help="Address to listen on; absent, 127.0.0.1.")]
 Port = Annotated[int | None, typer.Option(min=0, max=65_535, help="Port to listen on, 0 for any that is free; absent, 8642.")]
@@ -14,8 +16,10 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes; abse
 Open = Annotated[bool, typer.Option("--open", help="Open the pages in a browser, signed in.")]
 
 
-def up(home: Home = None, host: Host = None, port: Port = None, workers: Workers = None, open_pages: Open = False) -> None:
+def up(
+    home: Home = None, host: Host = None, port: Port = None, workers: Workers = None, open_pages: Open = False, as_json: AsJson = False
+) -> None:
     """Start a service on this machine: API, workers and all they need. Ctrl-C stops it; the next start goes on where it was."""
     given = {"--home": home, "--host": host, "--port": port, "--workers": workers}
-    options = [f"{name}={value}" for name, value in given.items() if value is not None] + ["--open"] * open_pages
+    options = [f"{name}={value}" for name, value in given.items() if value is not None] + ["--open"] * open_pages + ["--json"] * as_json
     os.execv(sys.executable, [sys.executable, "-m", "workers.supervisor", *options])  # noqa: S606 - our own command

@@ -9,7 +9,7 @@ import typer
 from api.cli import webhook_views as views
 from api.cli.connection import connect
 from api.cli.failures import ExitCode
-from api.cli.terminal import AsJson, show, stderr
+from api.cli.terminal import AsJson, print_json, show, stderr, tell
 from api.client import Client
 from api.schemas import Delivery
 from fedcore.status import DeliveryStatus
@@ -33,10 +33,15 @@ Status = Annotated[DeliveryStatus | None, typer.Option(help="List only those wit
 Limit = Annotated[int, typer.Option(min=1, help="List at most so many, the newest.")]
 
 
-def create(url: Url, event: Events = None, name: Name = None, experiment: Experiment = None, tag: Tag = None) -> None:
+def create(
+    url: Url, event: Events = None, name: Name = None, experiment: Experiment = None, tag: Tag = None, as_json: AsJson = False
+) -> None:
     """Have changes of status sent to a URL, and print the secret that signs them, this once. Absent --event, of the ends of experiments."""
     with connect() as client:
         made = client.webhooks.create(url, event, name=name, experiment_id=experiment or None, tag=tag or None)
+    if as_json:
+        print_json(made)
+        return
     stderr().print(f"The webhook {made.id}; its secret is not shown again:", markup=False)
     typer.echo(made.secret)
 
@@ -71,16 +76,18 @@ def edit(
         show(changed, views.webhook, as_json=as_json)
 
 
-def rotate(webhook: Webhook) -> None:
+def rotate(webhook: Webhook, as_json: AsJson = False) -> None:
     """Give a webhook a new secret and print it, this once; the old one signs as well for a day."""
     with connect() as client:
-        typer.echo(client.webhooks.rotate(webhook).secret)
+        made = client.webhooks.rotate(webhook)
+    print_json(made) if as_json else typer.echo(made.secret)
 
 
-def delete(webhook: Webhook) -> None:
+def delete(webhook: Webhook, as_json: AsJson = False) -> None:
     """Remove a webhook with its log."""
     with connect() as client:
         client.webhooks.delete(webhook)
+    tell(None, as_json=as_json, deleted=webhook)
 
 
 def ping(webhook: Webhook, as_json: AsJson = False) -> None:

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 from api.client.calls import AllCalls, WebhookCalls
-from api.client.transport import Transport
+from api.client.transport import TIMEOUT_S, Transport
 from api.client.wires import AsyncWire, BlockingWire, Wire, finish, finish_each
 from fedcore import own_key
 from fedcore.settings import settings
@@ -43,17 +43,17 @@ def _each(list_: Callable[Concatenate[Any, Given], AsyncGenerator[Answer, None]]
     return listed
 
 
-def _transport(wire: Callable[..., Wire], url: str | None, api_key: str | None, retries: int) -> Transport:
+def _transport(wire: Callable[..., Wire], url: str | None, api_key: str | None, retries: int, timeout_s: float) -> Transport:
     address = url or settings().url
-    return Transport(wire, address, api_key or settings().api_key or own_key.find(address), retries)
+    return Transport(wire, address, api_key or settings().api_key or own_key.find(address), retries, timeout_s)
 
 
 class AsyncClient(AllCalls):
     """Talks to one FedQ service, under asyncio; otherwise as Client."""
 
-    def __init__(self, url: str | None = None, api_key: str | None = None, *, retries: int = RETRIES) -> None:
+    def __init__(self, url: str | None = None, api_key: str | None = None, *, retries: int = RETRIES, timeout_s: float = TIMEOUT_S) -> None:
         """As Client's."""
-        super().__init__(_transport(AsyncWire, url, api_key, retries))
+        super().__init__(_transport(AsyncWire, url, api_key, retries, timeout_s))
         self.webhooks = WebhookCalls(self._transport)
         """Whom the service tells of changes of its own accord."""
 
@@ -98,13 +98,15 @@ class Client:
     InvalidRequestError, NotFoundError, ConflictError, NotAllowedError.
     """
 
-    def __init__(self, url: str | None = None, api_key: str | None = None, *, retries: int = RETRIES) -> None:
+    def __init__(self, url: str | None = None, api_key: str | None = None, *, retries: int = RETRIES, timeout_s: float = TIMEOUT_S) -> None:
         """Absent, `url` and `api_key` are FEDQ_URL and FEDQ_API_KEY; a request without an answer is repeated `retries` times.
 
-        Not one that might have been carried out, though, and would do a second thing if it came again: making a key or a
+        An answer is waited for while something comes at least every `timeout_s`.
+
+        Not one is repeated that might have been carried out, though, and would do a second thing if it came again: making a key or a
         webhook. The key of an embedded stack on this machine is found without being given.
         """
-        self._transport = _transport(BlockingWire, url, api_key, retries)
+        self._transport = _transport(BlockingWire, url, api_key, retries, timeout_s)
         self._calls = AllCalls(self._transport)
         self.webhooks = Webhooks(WebhookCalls(self._transport))
         """Whom the service tells of changes of its own accord."""

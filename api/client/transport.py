@@ -46,13 +46,13 @@ class Page(Protocol[Item_co]):
 class Transport:
     """Carries requests to one service, and repeats those without an answer that are safe to repeat."""
 
-    def __init__(self, wire: Callable[..., Wire], url: str, api_key: str | None, retries: int) -> None:
+    def __init__(self, wire: Callable[..., Wire], url: str, api_key: str | None, retries: int, timeout_s: float = TIMEOUT_S) -> None:
         """Connects at the first request; raises ServiceUnreachableError for what is no address."""
         self.url = url.rstrip("/")
         self._retries = retries
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         try:
-            self.wire = wire(base_url=self.url, headers=headers, timeout=TIMEOUT_S, trust_env=not _is_loopback(self.url))
+            self.wire = wire(base_url=self.url, headers=headers, timeout=timeout_s, trust_env=not _is_loopback(self.url))
         except httpx.InvalidURL as error:
             raise ServiceUnreachableError(f"{url!r} is not the address of a service: {error}") from error
 
