@@ -112,7 +112,7 @@ def submit(
             owner=principal.owner,
             key_id=principal.key_id,
             idempotency_key=idempotency_key,
-            request_hash=submitted.document.digest,
+            request_hash=submitted.document.digest if idempotency_key else None,
             provenance=provenance,
             traceparent=traceparent(),
             memory_bytes=needed,

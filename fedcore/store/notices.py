@@ -35,8 +35,10 @@ _RUN = (
 
 def of_experiments(session: Session, experiment_ids: Sequence[str]) -> None:
     """The statuses of these experiments have just changed to what they are."""
+    if not experiment_ids or not _anybody_listens(session):
+        return
     wanted = ExperimentRecord.id.in_(experiment_ids)
-    listeners = _listeners(session, select(ExperimentRecord.owner).where(wanted)) if experiment_ids and _anybody_listens(session) else []
+    listeners = _listeners(session, select(ExperimentRecord.owner).where(wanted))
     if listeners:
         rows = session.execute(select(*_EXPERIMENT).where(wanted).order_by(ExperimentRecord.id)).mappings()
         told = [(EventKind.of_experiment(row["status"]), dict(row)) for row in rows]
@@ -45,8 +47,10 @@ def of_experiments(session: Session, experiment_ids: Sequence[str]) -> None:
 
 def of_runs(session: Session, run_ids: Sequence[str]) -> None:
     """The statuses of these runs have just changed to what they are."""
+    if not run_ids or not _anybody_listens(session):
+        return
     wanted = RunRecord.id.in_(run_ids)
-    listeners = _listeners(session, select(RunRecord.owner).where(wanted)) if run_ids and _anybody_listens(session) else []
+    listeners = _listeners(session, select(RunRecord.owner).where(wanted))
     if listeners:
         query = select(*_RUN).join(ExperimentRecord, ExperimentRecord.id == RunRecord.experiment_id).where(wanted).order_by(RunRecord.id)
         told = [(EventKind.of_run(row["status"]), dict(row)) for row in session.execute(query).mappings()]
