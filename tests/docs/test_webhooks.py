@@ -15,7 +15,7 @@ from api.cli.webhooks import app
 from fedcore.webhooks.kinds import PING, EventKind
 from fedcore.webhooks.signing import new_secret, signed
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/webhooks.md").read_text()
 SECRET = new_secret()
 

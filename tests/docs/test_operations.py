@@ -8,7 +8,7 @@ import pytest
 from fedcore.settings import Settings
 from tests.deploy.test_monitoring import told
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/operations.md").read_text()
 
 __all__ = ["told"]

@@ -1,0 +1,32 @@
+"""What a page says that a command prints, held against what it printed."""
+
+import re
+from collections.abc import Mapping
+
+_PARTS = re.compile(
+    r"(?P<any>\.\.\.)|(?P<id>(?<=_)[0-9a-z]{26})|(?P<secret>whsec_\S+)|(?P<number>[-+]?\d[\d.,]*)|(?P<rule>─+)|(?P<space>\s+)|(?P<text>.)"
+)
+_PATTERNS = {
+    "any": r"[\s\S]*?",
+    "id": "([0-9a-z]{26})",
+    "secret": r"(whsec_\S+)",
+    "number": r"[-+]?\d[\d.,]*",
+    "rule": "─+",
+    "space": r"\s+",
+}
+
+
+def matched(expected: str, printed: str) -> dict[str, str] | None:
+    """What the page calls ids and secrets, and what they are here; None where `printed` does not end with what is expected."""
+    parts = list(_PARTS.finditer(expected.strip()))
+    pattern = "".join(_PATTERNS.get(str(part.lastgroup)) or re.escape(part[0]) for part in parts)
+    found = re.fullmatch(rf"(?:[\s\S]*\n)?{pattern}", printed.strip())
+    names = [part[0] for part in parts if part.lastgroup in ("id", "secret")]
+    return dict(zip(names, found.groups(), strict=True)) if found else None
+
+
+def renamed(text: str, names: Mapping[str, str]) -> str:
+    """`text` with what the page calls things replaced by what they are called here."""
+    for name, here in names.items():
+        text = text.replace(name, here)
+    return text

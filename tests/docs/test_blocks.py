@@ -1,0 +1,97 @@
+"""What README.md and the pages of docs/ show can be done, and comes out as they say."""
+
+import os
+import re
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from fedcore import own_key
+from fedcore.settings import settings
+from tests.data.image_files import write_mnist
+from tests.docs.carrying import ROOT, Desk, blocks, languages
+from tests.docs.expected import matched
+from tests.docs.shell import Shell
+from tests.support.commands import started, url_of
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SETTINGS = {
+    "FEDQ_DATA_DIR": "data",
+    "FEDQ_MODELS_ALLOWED": "ourlab.networks:*",
+    "FEDQ_WEBHOOK_HTTP": "true",
+    "FEDQ_WEBHOOK_NETWORKS": "127.0.0.0/8",
+}
+"""What the pages take for granted; images of noise stand in for MNIST's, in its files' form."""
+RUNNABLE = {"console", "python"}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder in which `fedq up` runs."""
+    folder = tmp_path_factory.mktemp("docs")
+    write_mnist(folder / "data", train=20_000)
+    with started(
+        folder, "workers.supervisor", "--port=0", **{name.removeprefix("FEDQ_").lower(): value for name, value in SETTINGS.items()}
+    ):
+        url_of(folder)
+        yield folder
+
+
+def environment(place: Path) -> dict[str, str]:
+    """That of a user's terminal in `place`."""
+    own = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "FEDQ_URL": url_of(place),
+        "FEDQ_API_KEY": own_key.read(place / ".fedq") or "",
+        "COLUMNS": "160",
+        "NO_COLOR": "1",
+        "FEDQ_DATA_DIR": "data",
+    }
+    return {name: value for name, value in os.environ.items() if not name.startswith("FEDQ_")} | own
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_what_the_pages_show_can_be_done(place: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests) -> None:
+    ours = environment(place)
+    for name, value in ours.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(place)
+    settings.cache_clear()
+    for page in PAGES:
+        if languages(page) & RUNNABLE:
+            with subtests.test(page=page.name):
+                _carry_out(page, place, ours)
+    settings.cache_clear()
+
+
+def _carry_out(page: Path, place: Path, ours: Mapping[str, str]) -> None:
+    with Shell(place, ours) as shell:
+        desk = Desk(place, shell, _ports(ours["FEDQ_URL"]))
+        for example in blocks(page, desk).examples():
+            example.evaluate()
+
+
+def _ports(url: str) -> dict[str, str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return {"8642": url.rpartition(":")[2].strip("/"), "8000": str(free.getsockname()[1])}
+
+
+def test_what_the_readme_links_to_is_there() -> None:
+    places = re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert places
+    assert all((ROOT / place).exists() for place in places)
+
+
+def test_an_expectation_is_met_by_other_numbers_and_ids_and_by_nothing_else() -> None:
+    there, here = "01m7zp3r3dcp3nethkx94frcqb", "01m80mdqt84nbndhcgwqg3re9z"
+    expected = f"made exp_{there} in 1.5 s\n..."
+    assert matched(expected, f"one moment\nmade  exp_{here} in 27 s\nand so on") == {there: here}
+    assert matched(expected, f"made run_{here} in 27 s\n") is None
+    assert matched(expected, f"lost exp_{here} in 27 s\n") is None
+    assert matched(expected, f"made exp_{here} in no s\n") is None
