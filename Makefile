@@ -26,6 +26,9 @@ test: $(INSTALLED) ## Run the whole suite, on all cores (ARGS="-m 'not slow'" fo
 docs: $(INSTALLED) ## Build the documentation as a site, into site/
 	@$(BIN)/python -m deploy.site $(ARGS)
 
+e2e: $(INSTALLED) ## Use the pages in a real browser, which must be on PATH (ARGS=--screenshots makes the pictures of docs/images/pages anew)
+	@$(BIN)/python -m pytest --override-ini='python_files=e2e_*.py' tests/browser $(ARGS)
+
 chaos: $(INSTALLED) ## Kill, freeze and cut off what carries a run out, 50 times and more, and report how soon it goes on (ten minutes)
 	@$(BIN)/python -m tests.chaos $(ARGS)
 

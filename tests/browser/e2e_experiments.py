@@ -1,0 +1,152 @@
+"""Sign in, find an experiment, watch it, act on it, take it home."""
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import PATIENCE_MS, PHONE, Opened, Shoot, Stack, hold_accessible, hold_narrow, ready
+from tests.documents import SYNTHETIC, merged
+
+expect.set_options(timeout=PATIENCE_MS)
+
+SHORT = merged(
+    SYNTHETIC,
+    {
+        "name": "FedAvg and FedProx on unequal clients",
+        "description": "Softmax regression on eight synthetic clients, half of them stragglers.",
+        "tags": ["synthetic", "thesis"],
+        "seeds": [0, 1, 2],
+        "rounds": 40,
+        "sweep": {"algorithm": [{"kind": "fedavg"}, {"kind": "fedprox", "mu": 0.1}]},
+    },
+)
+LONG = merged(SYNTHETIC, {"name": "one that takes long", "rounds": 1_000_000, "tags": ["long"]})
+
+
+@pytest.fixture(scope="module")
+def done(stack: Stack) -> str:
+    """The id of an experiment that has succeeded."""
+    id = stack.client.submit(SHORT).id
+    stack.client.wait(id)
+    return id
+
+
+def test_a_stranger_signs_in_with_a_key_and_gets_where_they_wanted(opened: Opened, stack: Stack, done: str, shoot: Shoot) -> None:
+    page = opened(f"/experiments/{done}", known=None)
+    expect(page).to_have_url(re.compile("/sign-in"))
+    hold_accessible(page)
+    shoot(page, "sign-in")
+    page.get_by_label("API key").fill("guess")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("not an API key")
+    page.get_by_label("API key").fill(stack.key)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page).to_have_url(f"{stack.url}/experiments/{done}")
+    page.get_by_role("button", name="Sign out").click()
+    expect(page).to_have_url(re.compile("/sign-in"))
+
+
+def test_the_link_of_fedq_up_signs_in_and_leaves_no_key_in_the_history(opened: Opened, stack: Stack) -> None:
+    page = opened(f"/sign-in#{stack.key}", known=None)
+    expect(page.get_by_role("heading", name="Experiments")).to_be_visible()
+    assert page.evaluate("history.length") <= 2
+    page.go_back()
+    assert stack.key not in page.url
+
+
+def test_one_that_runs_is_watched_cancelled_and_deleted(opened: Opened, stack: Stack, shoot: Shoot) -> None:
+    id = stack.client.submit(LONG).id
+    page = opened(f"/experiments/{id}")
+    heading = page.get_by_role("heading", level=1)
+    expect(heading).to_contain_text("running")
+    rounds = page.locator("dl.strip")
+    before = rounds.inner_text()
+    expect(rounds).not_to_have_text(before)
+    page.get_by_role("button", name="Edit").click()
+    page.get_by_label("Name").fill("renamed")
+    page.get_by_role("button", name="Save").click()
+    expect(heading).to_contain_text("renamed")
+    page.get_by_role("button", name="Pause").click()
+    expect(heading).to_contain_text("paused")
+    page.get_by_role("button", name="Resume").click()
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    page.get_by_role("button", name="Cancel the experiment").click()
+    expect(heading).to_contain_text("cancelled")
+    expect(page.get_by_role("button", name="Retry")).to_be_visible()
+    page.get_by_role("button", name="Delete").click()
+    certain = page.get_by_role("button", name="Delete for good")
+    expect(certain).to_be_disabled()
+    page.get_by_label("Type renamed to confirm").fill("renamed")
+    certain.click()
+    expect(page).to_have_url(f"{stack.url}/")
+    assert id not in page.content()
+
+
+def test_files_are_downloaded_under_their_names(opened: Opened, done: str, tmp_path: Path) -> None:
+    page = opened(f"/experiments/{done}#downloads")
+    for name, file, beginning in (
+        ("YAML", f"{done}.yaml", b"name: FedAvg"),
+        ("PNG", f"{done}.png", b"\x89PNG"),
+        ("SVG", f"{done}.svg", b"<?xml"),
+        ("JSON", f"{done}-results.json", b'{"experiment_id"'),
+    ):
+        with page.expect_download() as download:
+            page.locator("#downloads").get_by_role("link", name=name).first.click()
+        assert download.value.suggested_filename == file
+        assert download.value.path().read_bytes().startswith(beginning)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_are_accessible_and_look_right(opened: Opened, done: str, shoot: Shoot, scheme: str) -> None:
+    page = opened("/", color_scheme=scheme)
+    hold_accessible(page)
+    shoot(page, f"experiments-{scheme}")
+    page.goto(f"/experiments/{done}", wait_until="domcontentloaded")
+    ready(page)
+    for tab in page.get_by_role("tab").all():
+        tab.click()
+        expect(page.locator("section:not([hidden])").get_by_text("Loading…")).to_have_count(0)
+        hold_accessible(page)
+        shoot(page, f"experiment-{tab.inner_text().lower()}-{scheme}")
+    page.get_by_role("tab", name="Runs").click()
+    page.get_by_role("link", name="fedavg").first.click()
+    expect(page.get_by_role("heading", name="What happened")).to_be_visible()
+    hold_accessible(page)
+    shoot(page, f"run-{scheme}")
+
+
+def test_a_phone_shows_all_of_it(opened: Opened, done: str, shoot: Shoot) -> None:
+    page = opened("/", viewport=PHONE, has_touch=True, is_mobile=True)
+    hold_narrow(page)
+    shoot(page, "experiments-phone")
+    page.goto(f"/experiments/{done}", wait_until="domcontentloaded")
+    ready(page)
+    for tab in page.get_by_role("tab").all():
+        tab.click()
+        expect(page.locator("section:not([hidden])").get_by_text("Loading…")).to_have_count(0)
+        hold_narrow(page)
+    page.get_by_role("tab", name="Results").click()
+    shoot(page, "experiment-phone")
+
+
+def test_a_keyboard_is_enough(page: Page, done: str) -> None:
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_be_focused()
+    page.get_by_role("link", name="FedAvg and FedProx on unequal clients").focus()
+    page.keyboard.press("Enter")
+    ready(page)
+    page.get_by_role("tab", name="Results").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("tab", name="Runs")).to_be_focused()
+    run = page.get_by_role("link", name="fedavg").first
+    expect(run).to_be_visible()
+    run.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(run).to_be_focused()
