@@ -25,6 +25,7 @@ from api import (
     operations,
     presets,
     problems,
+    repeating,
     results,
     runs,
     search,
@@ -49,7 +50,7 @@ from fedcore.store import open_database
 from fedcore.store.database import POOLED
 
 KEYED = (
-    *(experiments, lifecycle, runs, results, theory, claims, search, events, datasets, presets, catalog),
+    *(experiments, lifecycle, runs, results, theory, claims, repeating, search, events, datasets, presets, catalog),
     *(operations, webhooks, deliveries, keys, audits),
 )
 """What needs a key."""

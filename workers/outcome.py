@@ -15,8 +15,8 @@ from torch import Tensor
 from fedcore.experiment import Simulation
 from fedcore.release import commit, release
 from fedcore.store.claim import Claim
+from fedcore.store.reproductions import ENGINE_CHOICE
 
-ENGINE_CHOICE = "engine_choice"
 _LIBRARIES = ("fedq", "numba", "numpy", "scikit-learn", "torch")
 _PROCESSORS = Path("/proc/cpuinfo")
 

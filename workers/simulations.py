@@ -10,10 +10,10 @@ from fedcore.gang import alike
 from fedcore.shortage import THRIFT
 from fedcore.spec.experiment import Arm
 from fedcore.store.claim import Claim
+from fedcore.store.reproductions import ENGINE_CHOICE
 from fedcore.store.tables import Document
 from fedcore.uploads.shelves import Shelf
 from workers.checkpoints import Checkpoints
-from workers.outcome import ENGINE_CHOICE
 
 
 class Simulations:

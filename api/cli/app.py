@@ -24,6 +24,7 @@ from api.cli.backup import backup, restore
 from api.cli.demo import demo
 from api.cli.failures import MEANINGS, ExitCode, code_of, complain, explain
 from api.cli.migrate import migrate
+from api.cli.repeating import reproduce
 from api.cli.reproductions import reproduce_paper
 from api.cli.up import up
 from api.client import ClientError
@@ -49,7 +50,7 @@ PANELS = {
         lifecycle.retry,
         lifecycle.delete,
     ),
-    "Results": (outcomes.results, outcomes.figure, outcomes.model, search.search, reproduce_paper),
+    "Results": (outcomes.results, outcomes.figure, outcomes.model, search.search, reproduce, reproduce_paper),
     "What there is": (offers.presets, offers.catalogue, operations.queue, operations.workers),
     "Service": (up, demo, migrate, backup, restore, keys.me, audits.audit),
 }

@@ -30,7 +30,7 @@ class ExitCode(IntEnum):
 
 MEANINGS = {
     ExitCode.DONE: "done",
-    ExitCode.UNSUCCESSFUL: "the experiment that was waited for failed or was cancelled, or `fedq up` could not start",
+    ExitCode.UNSUCCESSFUL: "the experiment waited for failed, was cancelled or differs from what it repeats, or `fedq up` could not start",
     ExitCode.REFUSED: "the command or what it was given is not valid",
     ExitCode.UNREACHABLE: "the service did not answer, or failed",
     ExitCode.IMPOSSIBLE: "there is no such thing, it makes no sense in its present state, or is not allowed",

@@ -141,6 +141,8 @@ class Client:
     pause = _now(AllCalls.pause)
     resume = _now(AllCalls.resume)
     retry = _now(AllCalls.retry)
+    reproduce = _now(AllCalls.reproduce)
+    reproduction = _now(AllCalls.reproduction)
     edit = _now(AllCalls.edit)
     delete = _now(AllCalls.delete)
 

@@ -21,6 +21,7 @@ from api.schemas.experiments import (
 from api.schemas.keys import Key, KeyEdit, KeyPage, KeyRequest, KeyStanding, KeyUsage, Me, NewKey
 from api.schemas.operations import Check, Health, QueueDepth, Queues, Readiness, Worker, Workers
 from api.schemas.problems import Flaw, ProblemDetails
+from api.schemas.reproductions import MadeOtherwise, Outcome, Reproduction, RunDifference
 from api.schemas.results import ArmResult, ArmTheory, Curve, Difference, Estimate, Law, MetricResult, Results, Theory
 from api.schemas.runs import MetricsPage, RoundRow, Run, RunPage
 from api.schemas.search import ArmArrival, SearchPage
@@ -66,11 +67,13 @@ __all__ = [
     "KeyUsage",
     "Kind",
     "Law",
+    "MadeOtherwise",
     "Me",
     "MetricResult",
     "MetricsPage",
     "NewKey",
     "NewWebhook",
+    "Outcome",
     "Plan",
     "Preset",
     "PresetList",
@@ -82,10 +85,12 @@ __all__ = [
     "QueueDepth",
     "Queues",
     "Readiness",
+    "Reproduction",
     "Results",
     "RoundEvent",
     "RoundRow",
     "Run",
+    "RunDifference",
     "RunPage",
     "SearchPage",
     "SearchPlan",

@@ -31,7 +31,11 @@ DOCUMENT = create_app(Settings(_env_file=None)).openapi()
 OPEN = {"/healthz", "/readyz", "/metrics"}
 ROUTES = [(method, path) for path, operations in DOCUMENT["paths"].items() for method in operations if path not in OPEN]
 OWNED = [(method, path) for method, path in ROUTES if re.search(r"\{(experiment|run|dataset|webhook)_id\}", path)]
-READ = [path for method, path in OWNED if method == "get" and not path.endswith(("model", "checkpoint", "events", "claims", "search"))]
+READ = [
+    path
+    for method, path in OWNED
+    if method == "get" and not path.endswith(("model", "checkpoint", "events", "claims", "reproduction", "search"))
+]
 BODIES: dict[tuple[str, str], Any] = {
     ("post", "/v1/experiments"): TINY,
     ("patch", "/v1/experiments/{experiment_id}"): {"name": "mine now"},

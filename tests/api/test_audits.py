@@ -14,7 +14,7 @@ from fedcore.settings import Settings
 from fedcore.store import Database, audit
 from tests.api.histories import TINY, submit
 from tests.documents import Document
-from tests.store.acts import read, write
+from tests.store.acts import claim, finish, read, write
 from tests.store.test_datasets import keep
 from tests.support.access import bearer, key_for
 from tests.support.asgi import calling
@@ -25,6 +25,7 @@ DOCUMENT = create_app(Settings(_env_file=None)).openapi()
 MUTATIONS = {f"{method.upper()} {path}" for path, operations in DOCUMENT["paths"].items() for method in operations if method != "get"}
 WEBHOOKS = {action for action in MUTATIONS if "/v1/webhooks" in action}
 """`test_webhooks` has these."""
+REPRODUCE = "POST /v1/experiments/{experiment_id}/reproduce"
 BODIES: dict[str, Document] = {
     "POST /v1/experiments": TINY,
     "PATCH /v1/experiments/{experiment_id}": {"name": "renamed"},
@@ -64,7 +65,14 @@ def test_every_change_is_noted_once_with_what_it_was_done_to(http: httpx.Client,
         method, path = action.split(" ")
         assert http.request(method, path.format(**things), json=BODIES.get(action)).status_code == status
     assert _entries(rows) == [(*entry, "local") for entry in expected]
-    assert {action for action, *_ in expected} == MUTATIONS - WEBHOOKS
+    assert {action for action, *_ in expected} == MUTATIONS - WEBHOOKS - {REPRODUCE}
+
+
+def test_a_repetition_is_noted_with_what_it_made(http: httpx.Client, rows: Database) -> None:
+    original = submit(http)["id"]
+    finish(rows, claim(rows))
+    made = http.post(f"/v1/experiments/{original}/reproduce").json()["id"]
+    assert _entries(rows)[1:] == [(REPRODUCE, made, 201, "local")]
 
 
 @pytest.mark.parametrize("action", sorted(MUTATIONS))

@@ -14,7 +14,7 @@ from api.client.models import Experiment
 from api.client.progress import report
 from api.client.specification import Specification, body_of
 from api.client.transport import given, walk
-from api.schemas import Claims, ExperimentPage, ExperimentSummary, MetricsPage, Plan, RoundRow, Run, RunPage, SearchPage
+from api.schemas import Claims, ExperimentPage, ExperimentSummary, MetricsPage, Plan, Reproduction, RoundRow, Run, RunPage, SearchPage
 from fedcore.status import Status
 
 EXPERIMENTS = "/v1/experiments"
@@ -124,6 +124,21 @@ class ExperimentCalls(Calls):
     async def retry(self, id: str) -> Experiment:
         """Queue the failed and cancelled runs of an experiment again; they go on from their last checkpoint."""
         return await self._act(id, "retry")
+
+    async def reproduce(self, id: str, *, idempotency_key: str | None = None) -> Experiment:
+        """Repeat an experiment that has succeeded; `reproduction` of what this returns says whether it came out identical.
+
+        As with `submit`, nothing is submitted twice when a connection breaks.
+        """
+        headers = {"Idempotency-Key": idempotency_key or str(uuid4())}
+        return await self._transport.send(Experiment, "POST", f"{EXPERIMENTS}/{id}/reproduce", headers=headers)
+
+    async def reproduction(self, id: str) -> Reproduction:
+        """Whether an experiment that `reproduce` made came out identical to its original, and if not, where it differs first.
+
+        NotFoundError where it repeats none, or one that is gone.
+        """
+        return await self._transport.read(Reproduction, f"{EXPERIMENTS}/{id}/reproduction")
 
     async def edit(self, id: str, *, name: str | None = None, tags: Sequence[str] | None = None, priority: int | None = None) -> Experiment:
         """Change what is given and leave the rest."""

@@ -1,0 +1,59 @@
+"""`fedq reproduce`."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from api.cli.connection import connect
+from api.cli.failures import ExitCode
+from api.cli.following import follow
+from api.cli.terminal import AsJson, ExperimentId, show, stderr
+from api.cli.views import ABSENT, table
+from api.schemas import Outcome, Reproduction, RunDifference
+
+CODES = {Outcome.IDENTICAL: ExitCode.DONE, Outcome.DIFFERENT: ExitCode.UNSUCCESSFUL, Outcome.PENDING: ExitCode.IMPOSSIBLE}
+SHOWN = 10
+"""Runs whose differences are printed."""
+
+Check = Annotated[bool, typer.Option("--check", help="EXPERIMENT is such a repetition already: only compare it with its original.")]
+
+
+def reproduce(experiment: ExperimentId, check: Check = False, as_json: AsJson = False) -> None:
+    """Repeat an experiment that has succeeded, and say whether it came out identical, to the bit; exit code 1 if not."""
+    with connect() as client:
+        if not check:
+            repetition = client.reproduce(experiment)
+            stderr().print(f"{repetition.id} repeats {experiment}", markup=False)
+            experiment = follow(client, repetition.id).id
+        found = client.reproduction(experiment)
+    show(found, _told, as_json=as_json)
+    raise typer.Exit(CODES[found.outcome])
+
+
+def _told(found: Reproduction) -> RenderableType:
+    compared = f"{found.runs} runs, {found.rounds:,} rounds and {found.models} final models compared"
+    unmatched = f", {found.unmatched} runs have no counterpart" if found.unmatched else ""
+    items: list[RenderableType] = [Text(f"{found.experiment_id} repeats {found.reproduces}: {found.outcome} ({compared}{unmatched})")]
+    if found.differing:
+        rows = (
+            (one.arm_name, one.seed, one.round, one.measure, _value(one.original), _value(one.here), _relative(one))
+            for one in found.differing[:SHOWN]
+        )
+        columns = ("arm", "seed", "round", "measure", "there", "here", "relative")
+        title = f"where runs differ first, {min(SHOWN, len(found.differing))} of {len(found.differing)}"
+        items.append(table(columns, rows, title=title))
+    if found.made_otherwise:
+        others = ((one.what, one.original, one.here, one.runs) for one in found.made_otherwise)
+        title = "not as it was" if found.outcome is Outcome.IDENTICAL else "not as it was, and so a likely cause"
+        items.append(table(("what", "there", "here", "runs"), others, title=title))
+    return Group(*items)
+
+
+def _value(value: float | str | None) -> str:
+    return ABSENT if value is None else str(value)
+
+
+def _relative(difference: RunDifference) -> str:
+    return ABSENT if difference.relative is None else f"{difference.relative:.1e}"
