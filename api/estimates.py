@@ -1,6 +1,5 @@
 """What a specification would cost, estimated without loading anything: every client is taken to hold the mean number of samples."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, exp, prod
 from statistics import fmean
@@ -36,8 +35,8 @@ WORKING_BYTES = 256 << 20
 """Batches and what a model computes from them, losses over data sets, machine code."""
 
 
-def plan(spec: ExperimentSpec, warnings: Sequence[str] = ()) -> Plan:
-    """The arms and runs of `spec`, and what they would cost; and what would keep them waiting."""
+def plan(spec: ExperimentSpec) -> Plan:
+    """The arms and runs of `spec`, and what they would cost; `outlook` says how it would fare here."""
     points = spec.arms()
     arms = [_plan_arm(point) for point in points]
     return Plan(
@@ -51,7 +50,7 @@ def plan(spec: ExperimentSpec, warnings: Sequence[str] = ()) -> Plan:
         bytes_up=sum(arm.runs * arm.bytes_up for arm in arms),
         bytes_down=sum(arm.runs * arm.bytes_down for arm in arms),
         memory_bytes=max(arm.memory_bytes for arm in arms),
-        warnings=list(warnings),
+        warnings=[],
         specification=spec.model_dump(mode="json"),
     )
 

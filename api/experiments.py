@@ -11,13 +11,14 @@ from api.deeds import Note
 from api.dependencies import NO_NUL, Cursor, ExperimentId, IdempotencyKey, Moment, Store
 from api.documents import Document, Parsed, body_of
 from api.estimates import memory_needed, plan
+from api.outlook import foresee
 from api.problems import responses
 from api.schemas import Experiment, ExperimentPage, Plan
 from api.submissions import specification
 from api.wakeups import Wake
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec
-from fedcore.store import Database, Status, experiments, progress, waiting
+from fedcore.store import Database, Status, experiments, progress
 from fedcore.store.experiments import Filter
 from fedcore.tracing import span, traceparent
 
@@ -60,12 +61,6 @@ class Submission(NamedTuple):
         """The specification, which may name the data of `owner`, and its provenance; raises InvalidRequestError or SpecificationError."""
         return specification(self.document.value, self.database, self.settings, owner)
 
-    def warnings(self, spec: ExperimentSpec) -> list[str]:
-        """What would keep its runs waiting."""
-        with self.database.reading() as session:
-            unserved = waiting.unserved(session, [spec.execution.queue], self.settings.seen_seconds)
-        return [f"no worker serves the queue {queue!r} at present: the runs would wait for one" for queue in unserved]
-
 
 async def _trial(request: Request, dry_run: DryRun = False) -> None:
     request.state.trial = dry_run
@@ -103,7 +98,7 @@ def submit(
     spec, provenance = submitted.read(principal.sees)
     if dry_run:
         response.status_code = 200
-        return plan(spec, submitted.warnings(spec))
+        return foresee(plan(spec), spec, database, submitted.settings, principal)
     needed = memory_needed(spec)
     with span("submit"), database.transaction() as session:
         record, overview = experiments.create(

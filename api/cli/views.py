@@ -67,7 +67,12 @@ def plan(item: Plan) -> RenderableType:
         f"{item.runs} runs, {item.rounds:,} rounds, about {item.local_steps:,} local steps; the figures below are for one run of each arm"
     )
     warnings = [Text(warning, style="yellow") for warning in item.warnings]
-    return Group(Text(f"{item.name}: {total}"), *warnings, *_saving(item.search), table(columns, rows))
+    time = (
+        []
+        if item.seconds is None
+        else [Text(f"about {item.seconds:,.0f} s of one worker, as the latest runs like these took; {item.workers} are there")]
+    )
+    return Group(Text(f"{item.name}: {total}"), *time, *warnings, *_saving(item.search), table(columns, rows))
 
 
 def _saving(search: SearchPlan | None) -> Iterable[Text]:

@@ -154,8 +154,12 @@ class Plan(Answer):
     """Estimated bytes that clients receive, over all runs."""
     memory_bytes: int
     """Estimated working memory of the largest run."""
+    seconds: float | None = None
+    """Estimated time on one worker, by what the latest runs with its data, model and batch size took here; null where there are none."""
+    workers: int = 0
+    """Workers of its queue that are there."""
     warnings: list[str]
-    """What would keep its runs waiting at present."""
+    """What would keep its runs waiting at present, or have them refused."""
     specification: dict[str, Any]
     """The specification as validated, every default written out."""
 

@@ -64,6 +64,20 @@ def hold_runs(session: Session, key_id: str) -> None:
         raise QuotaError(f"{used.waiting_runs:,} runs of this key would wait, and {quota.waiting_runs:,} may; wait, or cancel some")
 
 
+def excess(session: Session, key_id: str, runs: int) -> list[str]:
+    """Why so many runs more would be refused, or none."""
+    key = session.scalars(select(KeyRecord).where(KeyRecord.id == key_id)).first()
+    if key is None or quota_of(key) == Quota():
+        return []
+    quota, used = quota_of(key), usage(session, key)
+    told = []
+    if quota.waiting_runs is not None and used.waiting_runs + runs > quota.waiting_runs:
+        told.append(f"it would be refused: {used.waiting_runs + runs:,} runs of this key would wait, and {quota.waiting_runs:,} may")
+    if quota.compute_seconds is not None and used.compute_seconds >= quota.compute_seconds:
+        told.append(f"it would be refused: this key has used the {quota.compute_seconds:,.1f} seconds it may compute")
+    return told
+
+
 def hold_retry(session: Session, experiment_id: str) -> None:
     """To be called once runs of an experiment were queued again: raises QuotaError as `hold_runs` does."""
     for key_id in _keys_of(session, experiment_id):

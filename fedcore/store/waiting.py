@@ -23,9 +23,13 @@ def reasons(session: Session, runs: Iterable[RunRecord], seen_s: float) -> dict[
     return {run_id: "; ".join(texts) for run_id, texts in found.items() if texts}
 
 
-def unserved(session: Session, queues: Collection[str], seen_s: float) -> list[str]:
-    """Those of the queues, in order, that no worker serves."""
-    return sorted(set(queues) - set(workers.rooms(session, seen_s)))
+def obstacles(session: Session, queue: str, memory_bytes: int, seen_s: float) -> list[str]:
+    """What would keep runs of this queue waiting that need so much memory."""
+    rooms = workers.rooms(session, seen_s)
+    if queue not in rooms:
+        return [f"no worker serves the queue {queue!r} at present: the runs would wait for one"]
+    reason = homeless(queue, memory_bytes, rooms)
+    return [f"some of the runs would wait: a run {reason}"] if reason else []
 
 
 def homeless(queue: str, memory_bytes: int, rooms: Mapping[str, int]) -> str | None:
