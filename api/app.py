@@ -12,6 +12,7 @@ from api import (
     audits,
     catalog,
     claims,
+    compare,
     datasets,
     deliveries,
     events,
@@ -50,7 +51,7 @@ from fedcore.store import open_database
 from fedcore.store.database import POOLED
 
 KEYED = (
-    *(experiments, lifecycle, runs, results, theory, claims, repeating, search, events, datasets, presets, catalog),
+    *(experiments, lifecycle, runs, results, theory, compare, claims, repeating, search, events, datasets, presets, catalog),
     *(operations, webhooks, deliveries, keys, audits),
 )
 """What needs a key."""

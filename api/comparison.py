@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from api.schemas import ArmResult, Difference, Estimate, MetricResult, Results
+from api.schemas import ArmResult, ArmResults, Difference, Estimate, MetricResult
 from fedcore.significance import Conclusion
 from fedcore.status import Status
 from fedcore.summary import headline
@@ -26,7 +26,7 @@ class Comparison(NamedTuple):
     title: str
 
 
-def comparison(results: Results, metric: str | None = None) -> Comparison:
+def comparison(results: ArmResults, metric: str | None = None) -> Comparison:
     """Best and final of a metric over the seeds, beside the baseline what may be concluded, traffic; absent, the most telling metric."""
     metric = metric or headline({name for arm in results.arms for name in arm.metrics})
     shares = metric.endswith("accuracy")

@@ -7,7 +7,7 @@ from math import nan
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
-from api.schemas import ArmResult, Curve, Results, Theory
+from api.schemas import ArmResult, ArmResults, Curve, Theory
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,7 +44,7 @@ def measured(curve: Curve, horizontal: Horizontal) -> bool:
     return None not in getattr(curve, AXES[horizontal][0])
 
 
-def draw(results: Results, metric: str, horizontal: Horizontal, form: Format, theory: Theory | None = None) -> bytes:
+def draw(results: ArmResults, metric: str, horizontal: Horizontal, form: Format, theory: Theory | None = None) -> bytes:
     """The picture, with what theory says laid over if it is given; equal results make equal bytes."""
     with drawing:
         from matplotlib import rc_context
@@ -71,7 +71,7 @@ def strokes() -> Iterator[tuple[str, str]]:
     return cycle((colour, dashes) for dashes in DASHES for colour in COLOURS)
 
 
-def _fill(axes: "Axes", results: Results, metric: str, horizontal: Horizontal) -> None:
+def _fill(axes: "Axes", results: ArmResults, metric: str, horizontal: Horizontal) -> None:
     arms = _drawn(results, metric, horizontal)
     for arm, (colour, dashes) in zip(arms, strokes(), strict=False):
         curve = arm.curves[metric]
@@ -85,11 +85,11 @@ def _fill(axes: "Axes", results: Results, metric: str, horizontal: Horizontal) -
         axes.legend(frameon=False)
 
 
-def _drawn(results: Results, metric: str, horizontal: Horizontal) -> list[ArmResult]:
+def _drawn(results: ArmResults, metric: str, horizontal: Horizontal) -> list[ArmResult]:
     return [arm for arm in results.arms if metric in arm.curves and measured(arm.curves[metric], horizontal)]
 
 
-def _lay_over(axes: "Axes", results: Results, metric: str, horizontal: Horizontal, theory: Theory) -> None:
+def _lay_over(axes: "Axes", results: ArmResults, metric: str, horizontal: Horizontal, theory: Theory) -> None:
     """Draw what theory says of the arms that are drawn, between the bounds that they have set."""
     import numpy as np
 

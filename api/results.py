@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, HTTPException, Path, Query, Response
 
@@ -10,7 +10,7 @@ from api.auth import Reader
 from api.dependencies import NO_NUL, ExperimentId, Store
 from api.figures import Format, Horizontal, draw, measured
 from api.problems import InvalidRequestError, responses
-from api.schemas import Flaw, Results
+from api.schemas import ArmResults, Flaw, Results
 from api.summaries import METRICS, TOTALS, Metric, results_of
 from api.tables import Table, to_csv, to_parquet
 from api.theory import read_theory
@@ -22,6 +22,15 @@ from fedcore.summary import HEADLINES, headline
 
 router = APIRouter(prefix="/v1/experiments", tags=["results"])
 
+NUMBER = re.compile(r"[0-9]{1,9}")
+FIGURE: dict[int | str, Any] = {
+    200: {
+        "description": "The picture.",
+        "content": {"image/svg+xml": {"schema": {"type": "string"}}, "image/png": {"schema": {"type": "string", "format": "binary"}}},
+    },
+    **responses(404, 422),
+}
+"""What a request for a picture is answered."""
 TOLD_ARMS = 20
 """Names of arms are listed to those who got one wrong, up to so many."""
 JSON, CSV, PARQUET = "application/json", "text/csv", "application/vnd.apache.parquet"
@@ -85,13 +94,7 @@ def read_results(
 @router.get(
     "/{experiment_id}/figure.{form}",
     response_class=Response,
-    responses={
-        200: {
-            "description": "The picture.",
-            "content": {"image/svg+xml": {"schema": {"type": "string"}}, "image/png": {"schema": {"type": "string", "format": "binary"}}},
-        },
-        **responses(404, 422),
-    },
+    responses=FIGURE,
     summary="Draw a curve",
 )
 def read_figure(
@@ -106,10 +109,10 @@ def read_figure(
 ) -> Response:
     """Mean over the seeds, one line per arm, the standard deviation around it. Equal results make equal bytes of SVG."""
     results = _read(database, principal, experiment_id, METRICS if metric is None else [metric], points)
-    chosen = headline(_known(results)) if metric is None else metric
-    if metric is not None and metric not in _known(results):
+    chosen = headline(known(results)) if metric is None else metric
+    if metric is not None and metric not in known(results):
         _refuse(_read(database, principal, experiment_id, METRICS, 2), metric)
-    _check_axis(results, chosen, x)
+    check_axis(results, chosen, x)
     said = read_theory(principal, experiment_id, database) if theory else None
     picture = draw(results, chosen, x, form, said)
     return Response(picture, media_type="image/svg+xml" if form == "svg" else "image/png")
@@ -133,28 +136,35 @@ def _read(
 def _arm(records: Iterable[RunRecord], wanted: str) -> int:
     """The index of the arm with this name or index; raises InvalidRequestError."""
     names = {record.arm_name: record.arm for record in records}
-    found = names.get(wanted, int(wanted) if re.fullmatch(r"\d{1,9}", wanted, re.ASCII) else -1)
+    found = names.get(wanted, int(wanted) if NUMBER.fullmatch(wanted) else -1)
     if found not in names.values():
-        choices = ", ".join(names) if len(names) <= TOLD_ARMS else f"0 to {len(names) - 1}"
-        raise InvalidRequestError([Flaw(pointer="?baseline", detail=f"must be an arm, by name or index: {choices}; not {wanted!r}")])
+        raise InvalidRequestError(
+            [Flaw(pointer="?baseline", detail=f"must be an arm, by name or index: {listed(list(names))}; not {wanted!r}")]
+        )
     return found
 
 
-def _known(results: Results) -> set[str]:
+def listed(names: Sequence[str]) -> str:
+    """The arms, by name as long as they are few."""
+    return ", ".join(names) if len(names) <= TOLD_ARMS else f"0 to {len(names) - 1}"
+
+
+def known(results: ArmResults) -> set[str]:
+    """The metrics that there are curves of."""
     return {name for arm in results.arms for name in arm.curves}
 
 
 def _refuse(results: Results, metric: str) -> None:
     """Raises NotFoundError where there are rows, but none with the metric."""
-    if known := _known(results):
-        raise NotFoundError(f"no row of {results.experiment_id} has {metric}; there are {', '.join(sorted(known))}")
+    if others := known(results):
+        raise NotFoundError(f"no row of {results.experiment_id} has {metric}; there are {', '.join(sorted(others))}")
 
 
-def _check_axis(results: Results, metric: str, x: Horizontal) -> None:
+def check_axis(results: ArmResults, metric: str, x: Horizontal) -> None:
     """Raises NotFoundError where there are curves, but none can be drawn over x."""
     curves = [arm.curves[metric] for arm in results.arms if metric in arm.curves]
     if curves and not any(measured(curve, x) for curve in curves):
-        raise NotFoundError(f"no run of {results.experiment_id} has a simulated clock; a specification with `systems.devices` has")
+        raise NotFoundError(f"no run of {results.name!r} has a simulated clock; a specification with `systems.devices` has")
 
 
 def _acceptable(accept: str) -> str:

@@ -33,8 +33,7 @@ def results_of(
 
     Differences are to the arm with the index `baseline`.
     """
-    arms = [[_Run(run, series.get(run.id)) for run in members] for _, members in groupby(runs, key=lambda run: run.arm)]
-    compared = {metric: _compared(arms, baseline, metric) for metric in metrics}
+    arms = [list(members) for _, members in groupby(runs, key=lambda run: run.arm)]
     return Results(
         experiment_id=experiment.id,
         name=experiment.name,
@@ -42,8 +41,22 @@ def results_of(
         confidence=summary.CONFIDENCE,
         level=significance.LEVEL,
         baseline=baseline,
-        arms=[_arm(arm, {metric: of_arms[index] for metric, of_arms in compared.items()}, points) for index, arm in enumerate(arms)],
+        arms=arms_of(arms, series, metrics, points, baseline),
     )
+
+
+def arms_of(
+    arms: Sequence[Sequence[RunRecord]],
+    series: Mapping[str, Series],
+    metrics: Collection[str],
+    points: int,
+    baseline: int,
+    paired: Sequence[bool] | None = None,
+) -> list[ArmResult]:
+    """Each arm, given by its runs, beside the one at `baseline`; `paired` says which are compared with it seed by seed, None all."""
+    held = [[_Run(run, series.get(run.id)) for run in members] for members in arms]
+    compared = {metric: _compared(held, baseline, metric, paired) for metric in metrics}
+    return [_arm(arm, {metric: found[place] for metric, found in compared.items()}, points) for place, arm in enumerate(held)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +118,13 @@ def _arm(arm: Sequence[_Run], metrics: Mapping[str, MetricResult], points: int) 
     )
 
 
-def _compared(arms: Sequence[Sequence[_Run]], baseline: int, metric: str) -> list[MetricResult]:
+def _compared(arms: Sequence[Sequence[_Run]], baseline: int, metric: str, paired: Sequence[bool] | None) -> list[MetricResult]:
     """What each arm has of a metric, beside what the baseline has."""
     found: list[dict[str, Estimate | None]] = [{} for _ in arms]
     for name, figure in _FIGURES.items():
         by_seed = [_by_seed(arm, partial(figure, metric=metric)) for arm in arms]
         whole = [all(run.whole for run in arm) and len(values) == len(arm) for arm, values in zip(arms, by_seed, strict=True)]
-        comparisons = significance.compare(by_seed, baseline, whole, summary.BETTER.get(metric))
+        comparisons = significance.compare(by_seed, baseline, whole, summary.BETTER.get(metric), paired)
         for fields, values, comparison in zip(found, by_seed, comparisons, strict=True):
             fields[name] = _answer(summary.estimate(list(values.values())))
             fields[f"{name}_difference"] = None if comparison is None else _difference(comparison)

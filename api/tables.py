@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from io import BytesIO, StringIO
 from typing import Any, Literal
 
-from api.schemas import ArmResult, Estimate, Results
+from api.schemas import ArmResult, ArmResults, Estimate
 
 Table = Literal["summary", "curves"]
 Line = dict[str, Any]
@@ -18,13 +18,13 @@ FIGURES = ("best", "final", "best_difference", "final_difference")
 TOTALS = ("local_steps", "megabytes_up", "megabytes_down", "megabytes_sent", "seconds", "simulated_seconds")
 
 
-def lines(results: Results, table: Table) -> list[Line]:
+def lines(results: ArmResults, table: Table) -> list[Line]:
     """The lines of a table, with `COLUMNS[table]`; a figure that no run has is left out."""
     tabulate = _summary if table == "summary" else _curves
     return [{"arm": arm.index, "name": arm.name, **line} for arm in results.arms for line in tabulate(arm)]
 
 
-def to_csv(results: Results, table: Table) -> bytes:
+def to_csv(results: ArmResults, table: Table) -> bytes:
     """RFC 4180, with a header; an absent value is an empty field."""
     text = StringIO()
     writer = csv.DictWriter(text, COLUMNS[table])
@@ -33,7 +33,7 @@ def to_csv(results: Results, table: Table) -> bytes:
     return text.getvalue().encode()
 
 
-def to_parquet(results: Results, table: Table) -> bytes:
+def to_parquet(results: ArmResults, table: Table) -> bytes:
     """The table as a Parquet file."""
     import pyarrow as pa
     from pyarrow import parquet

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from itertools import groupby
-from math import erfc, inf, isfinite, sqrt
+from math import erfc, hypot, inf, isfinite, sqrt
 from typing import Any, NamedTuple
 
 from fedcore import student
@@ -52,24 +52,63 @@ class Comparison(NamedTuple):
 
 
 def compare(
-    figures: Sequence[Mapping[int, float]], baseline: int, whole: Sequence[bool], better: Callable[..., Any] | None
+    figures: Sequence[Mapping[int, float]],
+    baseline: int,
+    whole: Sequence[bool],
+    better: Callable[..., Any] | None,
+    paired: Sequence[bool] | None = None,
 ) -> list[Comparison | None]:
     """Each arm's figures by seed beside those of arm `baseline`; None for that itself, and for an arm that shares no seed with it.
 
-    `whole` says of each arm whether every run of it has its figure for good; `better` is max or min, or None where neither is.
+    `whole` says of each arm whether every run of it has its figure for good; `better` is max or min, or None where neither is. `paired`
+    says of each arm whether the same seed means the same chance for it and the baseline, None of all; the others are held against it by
+    Welch's t-test.
     """
     against = figures[baseline]
     pairs = [[(value, against[seed]) for seed, value in values.items() if isfinite(value - against.get(seed, inf))] for values in figures]
-    tested = [paired_t(of_arm) if arm != baseline else None for arm, of_arm in enumerate(pairs)]
+    alone = [paired is not None and not paired[arm] and arm != baseline for arm in range(len(figures))]
+    apart = [welch(list(values.values()), list(against.values())) if free else None for values, free in zip(figures, alone, strict=True)]
+    tested = [None if arm == baseline else paired_t(pairs[arm]) if one is None else one.p for arm, one in enumerate(apart)]
     found: list[Comparison | None] = []
     for arm, (of_arm, p, adjusted) in enumerate(zip(pairs, tested, holm(tested), strict=True)):
-        difference = estimate([value - other for value, other in of_arm])
+        one = apart[arm]
+        difference = estimate([value - other for value, other in of_arm]) if not alone[arm] else one and one.difference
         if difference is None or arm == baseline:
             found.append(None)
             continue
         verdict = _verdict(difference, adjusted, better) if whole[arm] and whole[baseline] else Conclusion.INCOMPLETE
-        found.append(Comparison(difference, p, adjusted, signed_rank(of_arm), verdict))
+        found.append(Comparison(difference, p, adjusted, None if alone[arm] else signed_rank(of_arm), verdict))
     return found
+
+
+class Welch(NamedTuple):
+    """Two independent samples side by side."""
+
+    difference: Estimate
+    """Of their means; `n` is the smaller sample's, `std` that of the difference of one value of each."""
+    p: float | None
+    """None where one of them has fewer than LEAST_PAIRS values, or nothing varies."""
+
+
+def welch(values: Sequence[float], others: Sequence[float]) -> Welch | None:
+    """Welch's t-test: t = (mean - mean') / sqrt(s^2/n + s'^2/n'); None of no values.
+
+    The degrees of freedom are Satterthwaite's, rounded down, which errs on the side of chance.
+    """
+    if not values or not others:
+        return None
+    (mean, std), (other, spread), n = moments(values), moments(others), min(len(values), len(others))
+    apart = mean - other
+    if std is None or spread is None:
+        return Welch(Estimate(n, apart, None, None, None), None)
+    errors = std**2 / len(values), spread**2 / len(others)
+    error, scale = sqrt(sum(errors)), max(map(abs, [*values, *others]))
+    if error <= ROUNDING * scale:
+        return Welch(Estimate(n, apart, hypot(std, spread), apart, apart), None)
+    freedom = int(sum(errors) ** 2 / (errors[0] ** 2 / (len(values) - 1) + errors[1] ** 2 / (len(others) - 1)) + ROUNDING)
+    reach = student.within(CONFIDENCE, freedom) * error
+    p = student.beyond(apart / error, freedom) if n >= LEAST_PAIRS and apart else (1.0 if n >= LEAST_PAIRS else None)
+    return Welch(Estimate(n, apart, hypot(std, spread), apart - reach, apart + reach), p)
 
 
 def paired_t(pairs: Pairs) -> float | None:

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from fedcore import student
-from fedcore.significance import LEVEL, Conclusion, Pairs, compare, holm, paired_t, signed_rank
+from fedcore.significance import LEVEL, Conclusion, Pairs, compare, holm, paired_t, signed_rank, welch
 
 
 def _pairs(n: int, shift: float = 0.4, seed: int = 0) -> Pairs:
@@ -131,3 +131,39 @@ def test_figures_too_far_apart_for_a_number_are_no_pair(far: float) -> None:
     _, found = compare([{0: -1e308, 1: 0.0}, {0: far, 1: 1.0}], 0, [True, True], max)
     assert found is not None
     assert found.difference.n == 1
+
+
+@pytest.mark.parametrize(("n", "m"), [(3, 3), (4, 9), (30, 5)])
+def test_independent_samples_are_held_together_by_welchs_test(n: int, m: int) -> None:
+    draw = np.random.default_rng([n, m])
+    values, others = draw.normal(1.0, 1.0, n).tolist(), draw.normal(0.2, 3.0, m).tolist()
+    found, expected = welch(values, others), stats.ttest_ind(values, others, equal_var=False)
+    assert found is not None
+    assert found.p is not None
+    freedom = int(expected.df)
+    assert found.p == pytest.approx(2 * stats.t.sf(abs(expected.statistic), freedom), rel=1e-9)
+    assert expected.pvalue <= found.p
+    reach = stats.t.ppf(0.975, freedom) * (np.mean(values) - np.mean(others)) / expected.statistic
+    middle = np.mean(values) - np.mean(others)
+    assert found.difference == pytest.approx(
+        (min(n, m), middle, np.hypot(np.std(values, ddof=1), np.std(others, ddof=1)), middle - reach, middle + reach)
+    )
+
+
+def test_independent_samples_that_do_not_vary_or_are_too_small_are_not_tested() -> None:
+    assert welch([], [1.0]) is None
+    for values, others in (([1.0], [2.0, 3.0, 4.0]), ([1.0, 2.0], [2.0, 3.0, 4.0]), ([1.0] * 3, [2.0] * 3)):
+        found = welch(values, others)
+        assert found is not None
+        assert found.p is None
+
+
+def test_arms_that_share_no_chance_are_compared_as_independent() -> None:
+    figures = [{0: 1.0, 1: 1.2, 2: 1.1}, {0: 2.0, 1: 2.2, 2: 2.1}, {7: 2.0, 8: 2.25, 9: 2.1}]
+    one, two, three = compare(figures, 0, [True] * 3, min, [True, True, False])
+    assert one is None
+    assert two is not None
+    assert two.verdict is Conclusion.SAME_FOR_ALL
+    assert three is not None
+    assert (three.verdict, three.p_signed_rank) == (Conclusion.WORSE, None)
+    assert three.p_adjusted == three.p

@@ -4,9 +4,9 @@ from rich.table import Table
 
 from api.cli.views import table
 from api.comparison import comparison as compared
-from api.schemas import Results
+from api.schemas import ArmResults
 
 
-def comparison(results: Results, metric: str | None = None) -> Table:
+def comparison(results: ArmResults, metric: str | None = None) -> Table:
     """Its arms, compared in one metric; absent, the most telling one."""
     return table(*compared(results, metric))

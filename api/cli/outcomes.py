@@ -11,7 +11,7 @@ from api.cli.comparison import comparison
 from api.cli.connection import connect
 from api.cli.encodings import Encoding, encode
 from api.cli.terminal import AsJson, ExperimentId, stdout, tell
-from api.client import Results
+from api.client import Comparison, Results
 from api.client.calls.outcomes import Horizontal
 
 
@@ -35,6 +35,12 @@ RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as `fed
 Picture = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write it, .svg or .png; absent, EXPERIMENT.svg here.")]
 Over = Annotated[Horizontal, typer.Option("--x", help="Draw over rounds, the bytes sent, or the simulated time.")]
 Theory = Annotated[bool, typer.Option("--theory", help="Lay over what closed forms say of an arm, where one applies.")]
+Arms = Annotated[
+    list[str],
+    typer.Argument(metavar="ARM...", help="An experiment by its id, with all of its arms, or one of them as ID:INDEX or ID:NAME."),
+]
+Place = Annotated[int, typer.Option(min=0, help="The arm that the others are compared with: its place in the comparison, from 0.")]
+Painting = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the curves there too, .svg or .png.")]
 ModelFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write it; absent, RUN.safetensors here.")]
 
 
@@ -69,6 +75,31 @@ def figure(
     tell(path, as_json=as_json, file=path)
 
 
+def compare(
+    arms: Arms,
+    metric: Metric = None,
+    baseline: Place = 0,
+    figure: Painting = None,
+    x: Over = "round",
+    as_json: AsJson = False,
+) -> None:
+    """Print arms of any experiments side by side; --figure draws their curves too, and prints where the picture is."""
+    with connect() as client:
+        try:
+            found = client.compare(arms, baseline=baseline)
+            chosen = _known(found, metric)
+            picture = figure and client.save_comparison_figure(arms, figure, metric=chosen, x=x)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--figure") from error
+    if as_json:
+        typer.echo(found.model_dump_json(indent=2))
+    else:
+        stdout().print(comparison(found, chosen))
+        stdout().print(found.pairing)
+    if picture:
+        typer.echo(picture, err=as_json)
+
+
 def model(run: RunId, output: ModelFile = None, as_json: AsJson = False) -> None:
     """Fetch the final model of a run and print where it is."""
     with connect() as client:
@@ -76,7 +107,7 @@ def model(run: RunId, output: ModelFile = None, as_json: AsJson = False) -> None
     tell(path, as_json=as_json, file=path)
 
 
-def _known(results: Results, metric: str | None) -> str | None:
+def _known(results: Results | Comparison, metric: str | None) -> str | None:
     known = sorted({name for arm in results.arms for name in arm.metrics})
     if metric is not None and known and metric not in known:
         raise typer.BadParameter(f"must be one of {', '.join(known)}, not {metric!r}", param_hint="--metric")

@@ -25,7 +25,7 @@ from api.client.errors import (
     UnreadableSpecificationError,
 )
 from api.client.models import Experiment, Figure
-from api.client.results import Frame, Results
+from api.client.results import Comparison, Frame, Results
 from api.schemas import KeyRequest
 from fedcore.access import Scope
 
@@ -33,6 +33,7 @@ __all__ = [
     "AsyncClient",
     "Client",
     "ClientError",
+    "Comparison",
     "ConflictError",
     "Experiment",
     "Figure",

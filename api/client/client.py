@@ -148,6 +148,8 @@ class Client:
 
     results = _now(AllCalls.results)
     theory = _now(AllCalls.theory)
+    compare = _now(AllCalls.compare)
+    save_comparison_figure = _now(AllCalls.save_comparison_figure)
     metrics = _now(AllCalls.metrics)
     figure = _now(AllCalls.figure)
     save_figure = _now(AllCalls.save_figure)

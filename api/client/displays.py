@@ -21,7 +21,7 @@ def experiment(item: schemas.Experiment) -> str:
     return "<div>" + "<br>".join(parts) + "</div>"
 
 
-def results(item: schemas.Results) -> str:
+def results(item: schemas.ArmResults) -> str:
     """The arms of an experiment, compared in the most telling metric."""
     return table(*comparison.comparison(item))
 

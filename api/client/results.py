@@ -45,8 +45,8 @@ class Frame:
         return pl.DataFrame(self.lines, schema=list(self.columns), infer_schema_length=None)
 
 
-class Results(schemas.Results):
-    """What came out of an experiment: per arm figures over the seeds, differences to the baseline, curves."""
+class Framed(schemas.ArmResults):
+    """What came out of arms, with its figures and curves as frames."""
 
     def _repr_html_(self) -> str:
         return displays.results(self)
@@ -68,6 +68,14 @@ class Results(schemas.Results):
     def to_polars(self) -> pl.DataFrame:
         """The summary as a polars frame."""
         return self.summary.to_polars()
+
+
+class Results(Framed, schemas.Results):
+    """What came out of an experiment: per arm figures over the seeds, differences to the baseline, curves."""
+
+
+class Comparison(Framed, schemas.Comparison):
+    """Arms of any experiments side by side: as results, with `members` that say where each arm is from."""
 
 
 def rows_of(runs: Iterable[tuple[schemas.Run, Iterable[schemas.RoundRow]]]) -> Frame:

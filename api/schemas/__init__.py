@@ -22,7 +22,20 @@ from api.schemas.keys import Key, KeyEdit, KeyPage, KeyRequest, KeyStanding, Key
 from api.schemas.operations import Check, Health, QueueDepth, Queues, Readiness, Worker, Workers
 from api.schemas.problems import Flaw, ProblemDetails
 from api.schemas.reproductions import MadeOtherwise, Outcome, Reproduction, RunDifference
-from api.schemas.results import ArmResult, ArmTheory, Curve, Difference, Estimate, Law, MetricResult, Results, Theory
+from api.schemas.results import (
+    ArmResult,
+    ArmResults,
+    ArmTheory,
+    Comparison,
+    Curve,
+    Difference,
+    Estimate,
+    Law,
+    Member,
+    MetricResult,
+    Results,
+    Theory,
+)
 from api.schemas.runs import MetricsPage, RoundRow, Run, RunPage
 from api.schemas.search import ArmArrival, SearchPage
 from api.schemas.webhooks import Attempt, Delivery, DeliveryPage, NewWebhook, Webhook, WebhookEdit, WebhookPage, WebhookRequest
@@ -32,6 +45,7 @@ __all__ = [
     "ArmArrival",
     "ArmPlan",
     "ArmResult",
+    "ArmResults",
     "ArmSummary",
     "ArmTheory",
     "Attempt",
@@ -43,6 +57,7 @@ __all__ = [
     "ClaimResult",
     "Claims",
     "ClientSizes",
+    "Comparison",
     "ComparisonResult",
     "Curve",
     "Dataset",
@@ -69,6 +84,7 @@ __all__ = [
     "Law",
     "MadeOtherwise",
     "Me",
+    "Member",
     "MetricResult",
     "MetricsPage",
     "NewKey",

@@ -105,15 +105,11 @@ class ArmResult(Answer):
     """By metric."""
 
 
-class Results(Answer):
-    """What came out, as far as the runs are; final once `status` is."""
+class ArmResults(Answer):
+    """What came out of arms, as far as their runs are."""
 
-    experiment_id: str
-    """The experiment."""
     name: str
-    """Its name."""
-    status: Status
-    """Its status when the rows were read."""
+    """For people."""
     confidence: float
     """Of the confidence intervals."""
     level: float
@@ -121,7 +117,41 @@ class Results(Answer):
     baseline: int
     """Index of the arm that differences are to."""
     arms: list[ArmResult]
-    """In the order of the sweep."""
+    """In order."""
+
+
+class Results(ArmResults):
+    """What came out, as far as the runs are; final once `status` is."""
+
+    experiment_id: str
+    """The experiment."""
+    status: Status
+    """Its status when the rows were read."""
+
+
+class Member(Answer):
+    """Where an arm of a comparison is from."""
+
+    experiment_id: str
+    """The experiment."""
+    experiment_name: str
+    """Its name."""
+    status: Status
+    """Its status when the rows were read."""
+    arm: int
+    """Index of the arm there."""
+    paired: bool
+    """Whether the same seed means the same data, clients and draws for it and the baseline, and they share seeds: its differences are then
+    paired by seed. Else they are those of independent samples, by Welch's t-test."""
+
+
+class Comparison(ArmResults):
+    """Arms of any experiments side by side; their names and indexes are those here."""
+
+    members: list[Member]
+    """Of each arm, where it is from."""
+    pairing: str
+    """In words, how differences are taken."""
 
 
 class Law(Answer):

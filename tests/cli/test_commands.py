@@ -94,6 +94,18 @@ def test_results_come_as_table_json_and_csv(fedq: Fedq, experiment: str) -> None
     assert "must be one of distance," in ended.err
 
 
+def test_arms_are_compared_as_table_and_json_and_drawn(fedq: Fedq, experiment: str, tmp_path: Path) -> None:
+    table = fedq("compare", f"{experiment}:1", f"{experiment}:0", "--metric", "distance", "--figure", str(tmp_path / "both.svg"))
+    assert table.code == 0
+    for words in ("distance, mean ± std over", "final - lr=0.05", "paired by seed", str(tmp_path / "both.svg")):
+        assert words in table.out
+    assert (tmp_path / "both.svg").read_text().count("<!-- lr=0.1 -->") == 1
+    document = json.loads(fedq("compare", experiment, "--json", "--baseline", "1").out)
+    assert (document["baseline"], [member["arm"] for member in document["members"]]) == (1, [0, 1])
+    assert fedq("compare", "exp_0").code == 4
+    assert fedq("compare", experiment, "--figure", "both.jpg").code == 2
+
+
 def test_pictures_and_models_are_written_where_told(fedq: Fedq, client: Client, experiment: str, tmp_path: Path) -> None:
     picture, model = tmp_path / "curve.png", tmp_path / "model.safetensors"
     assert fedq("figure", experiment, "--output", str(picture), "--x", "bytes") == (0, f"{picture}\n", "")

@@ -38,6 +38,15 @@ def test_results_may_be_asked_for_some_metrics_and_points_only(service: Service,
     assert arm.curves["distance"].rounds == [1, 3]
 
 
+def test_arms_of_several_experiments_are_one_frame(service: Service, client: Client) -> None:
+    ids = [client.submit(TWO_ARMS).id, client.submit({**TWO_ARMS, "name": "again"}).id]
+    carry_out(service.database, service.storage, 12)
+    found = client.compare([f"{ids[0]}:1", ids[1]], metrics=["distance"], baseline=0)
+    assert [member.paired for member in found.members] == [True, True, True]
+    assert set(found.to_pandas()["name"]) == {"two arms: lr=0.05", "again: lr=0.1", "again: lr=0.05"}
+    assert found.curves.to_polars()["round"].to_list() == [1, 2, 3] * 3
+
+
 @pytest.mark.parametrize("kind", ["to_pandas", "to_polars"])
 def test_an_experiment_without_rows_gives_empty_frames(client: Client, kind: str) -> None:
     id = client.submit(TWO_ARMS).id

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from api.client.calls.experiments import EXPERIMENTS, ExperimentCalls
 from api.client.models import Figure, Form
-from api.client.results import Frame, Results, rows_of
+from api.client.results import Comparison, Frame, Results, rows_of
 from api.client.transport import given
 from api.schemas import Theory
 
@@ -25,6 +25,22 @@ class OutcomeCalls(ExperimentCalls):
         of at most so many `points`, their extremes among them, absent 2,000.
         """
         return await self._transport.read(Results, f"{EXPERIMENTS}/{id}/results", baseline=baseline, metric=metrics, points=points)
+
+    async def compare(
+        self, arms: Sequence[str], *, baseline: int = 0, metrics: Sequence[str] | None = None, points: int | None = None
+    ) -> Comparison:
+        """Arms of any experiments side by side: experiments by their ids, with all of their arms, or arms as `ID:INDEX` or `ID:NAME`.
+
+        Differences are to the arm at place `baseline` of the comparison; `metrics` and `points` as for `results`.
+        """
+        asked = {"arm": arms, "baseline": baseline, "metric": metrics, "points": points}
+        return await self._transport.read(Comparison, "/v1/compare", **asked)
+
+    async def save_comparison_figure(
+        self, arms: Sequence[str], path: str | Path, *, metric: str | None = None, x: Horizontal = "round"
+    ) -> Path:
+        """Write a picture of their curves to `path`, as SVG or PNG by its suffix; returns the path."""
+        return await self._transport.download(f"/v1/compare/figure.{_form(path)}", Path(path), arm=arms, metric=metric, x=x)
 
     async def theory(self, id: str) -> Theory:
         """What closed forms say of each arm: the law that applies with its curves, or why none does."""
@@ -49,10 +65,9 @@ class OutcomeCalls(ExperimentCalls):
         self, id: str, path: str | Path, *, metric: str | None = None, x: Horizontal = "round", theory: bool = False
     ) -> Path:
         """Write that picture to `path`, as SVG or PNG by its suffix; returns the path."""
-        form = Path(path).suffix.lower().removeprefix(".")
-        if form not in get_args(Form):
-            raise ValueError(f"a figure is .svg or .png, not {path}")
-        return await self._transport.download(f"{EXPERIMENTS}/{id}/figure.{form}", Path(path), metric=metric, x=x, theory=theory or None)
+        return await self._transport.download(
+            f"{EXPERIMENTS}/{id}/figure.{_form(path)}", Path(path), metric=metric, x=x, theory=theory or None
+        )
 
     async def model(self, run_id: str) -> bytes:
         """The final model of a run, as safetensors."""
@@ -65,3 +80,10 @@ class OutcomeCalls(ExperimentCalls):
     async def save_checkpoint(self, run_id: str, path: str | Path) -> Path:
         """Write the newest checkpoint of a run to `path`; returns the path."""
         return await self._transport.download(f"/v1/runs/{run_id}/checkpoint", Path(path))
+
+
+def _form(path: str | Path) -> str:
+    form = Path(path).suffix.lower().removeprefix(".")
+    if form not in get_args(Form):
+        raise ValueError(f"a figure is .svg or .png, not {path}")
+    return form
