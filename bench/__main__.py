@@ -16,6 +16,7 @@ COMMANDS = {
     "engines": ("bench.engines", "the engines against each other, by model"),
     "layers": ("bench.layers", "where a step of a convolutional network goes, layer by layer"),
     "compressors": ("bench.compressors", "the compressors"),
+    "reproductions": ("bench.reproductions", "figures and tables of papers"),
 }
 ALONE = (["peers", "--contenders", "loop"], ["startup"], ["population"], ["seeds"], ["service"], ["load"])
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from api.client import Client, Results
-from api.schemas import Claims, Experiment
+from api.schemas import Claims, Experiment, Run
 from fedcore import presets
 from fedcore.presets import Preset
 from fedcore.presets.sheet import Sheet
@@ -17,6 +17,7 @@ class Part(NamedTuple):
 
     preset: Preset
     experiment: Experiment
+    runs: Sequence[Run]
     results: Results
     claims: Claims
 
@@ -48,5 +49,10 @@ def reproduce(client: Client, name: str, follow: Follow, *, small: bool) -> Repr
     sheet, panels = presets.sheet(name), presets.presets_of(name, small=small)
     submitted = [(preset, client.submit(preset.name)) for preset in panels]
     ended = [(preset, follow(client, experiment.id)) for preset, experiment in submitted]
-    parts = [Part(preset, experiment, client.results(experiment.id), client.claims(experiment.id)) for preset, experiment in ended]
-    return Reproduction(name, small, sheet, parts)
+    return Reproduction(name, small, sheet, [collect(client, preset, experiment) for preset, experiment in ended])
+
+
+def collect(client: Client, preset: Preset, experiment: Experiment) -> Part:
+    """What came out of an experiment that was submitted as `preset`."""
+    id = experiment.id
+    return Part(preset, experiment, client.runs(id), client.results(id), client.claims(id))

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
-from api.reproductions import Part, Reproduction
+from api.reproductions import Reproduction
+from api.reproductions.records import Record, record
 from api.schemas import ClaimResult, PublishedTable
-from fedcore.status import Status
+from fedcore.presets import Preset
 
 VERDICTS = {True: "holds", False: "**does not hold**", None: "undecided"}
 
@@ -22,27 +23,32 @@ def _lines(reproduction: Reproduction, picture: str | None) -> Iterator[str]:
     if picture:
         yield f"\n![{sheet.title}]({picture})"
     for part in reproduction.parts:
-        yield from _part(part, several=len(reproduction.parts) > 1)
+        if len(reproduction.parts) > 1:
+            yield f"\n## {part.title[0].upper()}{part.title[1:]}"
+        yield ""
+        yield from section(record(part), part.preset)
 
 
-def _part(part: Part, *, several: bool) -> Iterator[str]:
-    experiment, spec = part.experiment, part.experiment.specification
-    if several:
-        yield f"\n## {part.title[0].upper()}{part.title[1:]}"
-    seeds = ", ".join(map(str, spec["seeds"]))
-    yield f"\nPreset `{part.preset.name}`, version {part.preset.version}; {spec['rounds']} rounds, seeds {seeds}; {experiment.status}."
-    if part.preset.departures:
-        yield "\nDepartures from the source:"
-        yield from (f"- {departure}" for departure in part.preset.departures)
-    if part.claims.claims:
+def section(kept: Record, preset: Preset) -> Iterator[str]:
+    """What was run of one panel, how it departs from its source, and what came out."""
+    data, engines = ", ".join(kept.data) or "its own data", " and ".join(kept.engines)
+    seeds = f"seed{'s' if len(kept.seeds) > 1 else ''} {', '.join(map(str, kept.seeds))}"
+    yield f"Preset `{kept.preset}`, version {kept.version}: {data}; {kept.rounds} rounds, {seeds}; {engines}; {kept.status}."
+    if preset.departures:
+        yield "\nDepartures from the source:\n"
+        yield from (f"- {departure}" for departure in preset.departures)
+    if kept.claims:
         yield "\n| claim | | what came out |\n| --- | --- | --- |"
-        yield from map(_claim, part.claims.claims)
-    for table in part.claims.published:
+        yield from map(_claim, kept.claims)
+    for table in kept.published:
         yield from _table(table)
-    failed = [f"- `{arm.name}`: {dict(arm.runs)}" for arm in part.results.arms if set(arm.runs) - {Status.SUCCEEDED}]
-    if failed:
-        yield "\nRuns that did not succeed:"
-        yield from failed
+    if kept.diverged:
+        yield f"\nDiverged: {', '.join(f'{arm} ({count} of {len(kept.seeds)} runs)' for arm, count in kept.diverged.items())}."
+    if kept.unsuccessful:
+        yield "\nRuns that did not succeed:\n"
+        yield from (
+            f"- `{arm}`: {', '.join(f'{count} {status}' for status, count in runs.items())}" for arm, runs in kept.unsuccessful.items()
+        )
 
 
 def _claim(claim: ClaimResult) -> str:

@@ -1,8 +1,10 @@
 """Presets: named, versioned specifications that ship with FedQ, one YAML file for each figure, table or demonstration."""
 
+import json
 from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import cache
+from hashlib import sha256
 from importlib import resources
 from typing import Any
 
@@ -12,6 +14,7 @@ from fedcore.presets.sheet import Sheet, Variant, variants
 from fedcore.spec.base import Block
 
 SUFFIX = ".yaml"
+DIGEST_LENGTH = 16
 
 
 class Preset(Block):
@@ -35,6 +38,11 @@ class Preset(Block):
     """The part of it, where it has several."""
     small: bool = False
     """Whether it is the small form, that takes a minute or two on two cores."""
+
+    @property
+    def digest(self) -> str:
+        """Of the specification: equal ones have the same."""
+        return sha256(json.dumps(self.spec, sort_keys=True).encode()).hexdigest()[:DIGEST_LENGTH]
 
 
 def names() -> list[str]:

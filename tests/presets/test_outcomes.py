@@ -9,6 +9,14 @@ from fedcore.presets.claims import Rows, judge
 from fedcore.presets.statistics import Trajectory
 
 PRESETS = (
+    "fedaware-figure-3",
+    "fedavg-noniid-sampling-small",
+    "fedlin-regression",
+    "fedlin-sparsification",
+    "fednova-figure-2-different-steps-small",
+    "fednova-figure-2-same-steps-small",
+    "fednova-figure-5-sampled-small",
+    "fedprox-figure-9-synthetic-small",
     "fedavg-noniid-counterexample",
     "fedavg-noniid-local-work-small",
     "fedlin-figure-1-different-steps",

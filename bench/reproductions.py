@@ -1,0 +1,104 @@
+"""The presets that follow papers: run, kept in docs/reproductions, and shown in docs/reproductions.md.
+
+They run on the service that `fedq` finds (`fedq up` starts one; FEDQ_URL names another). An experiment of the present
+specification that has already succeeded there is taken as it is. Without names only the page is written anew.
+
+    python -m bench reproductions [PRESET ...] [--ended]
+"""
+
+import argparse
+from collections.abc import Iterable, Sequence
+from io import BytesIO
+from pathlib import Path
+
+from PIL import Image
+
+from api.client import Client
+from api.reproductions import Part, Reproduction, collect
+from api.reproductions.page import PICTURE, page, picture
+from api.reproductions.picture import draw
+from api.reproductions.records import kept_of, record, write
+from bench.report import put
+from fedcore import presets
+from fedcore.presets import Preset
+from fedcore.spec import ExperimentSpec
+from fedcore.status import Status
+
+DOCS = Path(__file__).parents[1] / "docs"
+FOLDER = DOCS / "reproductions"
+COLOURS = 48
+LARGEST_BYTES = 60_000
+SHRINK = 0.85
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run what is named, keep it, and write the page."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench reproductions", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("presets", nargs="*", help="presets by name")
+    parser.add_argument("--ended", action="store_true", help="keep those, too, of which an experiment has already succeeded there")
+    options = parser.parse_args(arguments)
+    if options.presets or options.ended:
+        with Client() as client:
+            _keep(client, options.presets, ended=options.ended)
+    put(DOCS / "reproductions.md", "reproductions", page(FOLDER, FOLDER.name))
+
+
+def _keep(client: Client, names: Sequence[str], *, ended: bool) -> None:
+    done = _succeeded(client)
+    parts = [_part(client, presets.load(name), done) for name in (*names, *(done.keys() - set(names) if ended else ()))]
+    for part in parts:
+        print(write(record(part), FOLDER))
+    sheets = {(part.preset.sheet, part.preset.small) for part in parts}
+    for sheet, small in sorted(sheets):
+        _picture(sheet, [part for part in parts if (part.preset.sheet, part.preset.small) == (sheet, small)], small=small)
+
+
+def _succeeded(client: Client) -> dict[str, str]:
+    """By preset the newest experiment of its present specification that has succeeded."""
+    found: dict[str, str] = {}
+    known = {name: presets.load(name) for name in presets.names()}
+    for summary in client.experiments(status=Status.SUCCEEDED):
+        preset = known.get(summary.name)
+        if preset is not None and preset.name not in found and _is_of(client, preset, summary.id):
+            found[preset.name] = summary.id
+    return found
+
+
+def _is_of(client: Client, preset: Preset, id: str) -> bool:
+    experiment = client.experiment(id)
+    same = ExperimentSpec.model_validate(experiment.specification) == ExperimentSpec.model_validate(preset.spec)
+    return same and experiment.provenance.get("preset") == preset.name
+
+
+def _part(client: Client, preset: Preset, done: dict[str, str]) -> Part:
+    id = done.get(preset.name) or client.submit(preset.name).id
+    return collect(client, preset, client.wait(id, progress=True))
+
+
+def _picture(name: str, parts: Iterable[Part], *, small: bool) -> None:
+    sheet = presets.sheet(name)
+    if sheet.figure is None or (small and not _missing_in_full(name)):
+        return
+    order = list(sheet.parts)
+    reproduction = Reproduction(name, small, sheet, sorted(parts, key=lambda part: order.index(part.preset.panel)))
+    path = picture(name, FOLDER, small=small)
+    path.write_bytes(_compressed(draw(reproduction, PICTURE)))
+    print(path)
+
+
+def _missing_in_full(sheet: str) -> bool:
+    """Whether some panel is kept in its small form only, so that the figure of the small forms shows what no other does."""
+    return any(kept_of(preset.name, FOLDER) is None for preset in presets.presets_of(sheet, small=False))
+
+
+def _compressed(drawn: bytes) -> bytes:
+    """In few colours, and so small that the file is no burden."""
+    image = Image.open(BytesIO(drawn)).convert("RGB")
+    while True:
+        packed = BytesIO()
+        image.quantize(COLOURS).save(packed, PICTURE, optimize=True)
+        if packed.tell() <= LARGEST_BYTES:
+            return packed.getvalue()
+        image = image.resize((round(image.width * SHRINK), round(image.height * SHRINK)), Image.Resampling.LANCZOS)

@@ -1,0 +1,86 @@
+"""docs/reproductions says of every preset what came out of it, or why it was not run, and says what is so."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from api.claims import words
+from api.reproductions.page import not_run, page
+from api.reproductions.records import Record, kept_of, write
+from fedcore import presets
+from fedcore.presets import Preset
+from fedcore.status import Status
+
+DOCS = Path(__file__).parents[2] / "docs"
+FOLDER = DOCS / "reproductions"
+SKIPPED = {name for reason in not_run(FOLDER) for name in reason.presets}
+
+
+def following() -> Iterator[str]:
+    """The presets that follow a publication."""
+    for name in presets.names():
+        sheet = presets.sheet(presets.load(name).sheet)
+        if sheet.claims or sheet.published:
+            yield name
+
+
+RECORDED = [name for name in following() if kept_of(name, FOLDER) is not None]
+
+
+@pytest.fixture(params=RECORDED)
+def preset(request: pytest.FixtureRequest) -> Preset:
+    return presets.load(request.param)
+
+
+def kept(preset: Preset) -> Record:
+    found = kept_of(preset.name, FOLDER)
+    assert found is not None
+    return found
+
+
+def test_of_every_preset_is_kept_what_came_out_or_why_it_was_not_run() -> None:
+    assert sorted([*RECORDED, *SKIPPED]) == sorted(following())
+
+
+def test_files_are_of_presets_that_there_are() -> None:
+    assert {path.stem for path in FOLDER.glob("*.json")} == set(RECORDED)
+
+
+def test_what_was_run_is_the_preset_as_it_is(preset: Preset) -> None:
+    record = kept(preset)
+    assert record.digest == preset.digest, f"{preset.name} has changed: run `python -m bench reproductions {preset.name}`"
+    assert record.status is Status.SUCCEEDED
+
+
+def test_verdicts_are_of_the_claims_as_they_are_and_failures_are_explained(preset: Preset) -> None:
+    claims = presets.sheet(preset.sheet).claims_of(preset.panel)
+    failed = [preset.name in one.fails_in for one in claims]
+    expected = [
+        (one.says, [words(side) for side in one.comparisons], not fails, one.because if fails else None)
+        for one, fails in zip(claims, failed, strict=True)
+    ]
+    told = [(one.says, [side.says for side in one.comparisons], one.holds, one.known_to_fail) for one in kept(preset).claims]
+    assert told == expected
+
+
+def test_published_numbers_are_those_of_the_sheet(preset: Preset) -> None:
+    told = [{row.arm: (row.published_mean, row.published_std) for row in table.rows} for table in kept(preset).published]
+    published = presets.sheet(preset.sheet).published_of(preset.panel)
+    assert told == [{arm: (number.mean, number.std) for arm, number in table.numbers.items()} for table in published]
+
+
+def test_the_page_shows_what_is_kept() -> None:
+    text = (DOCS / "reproductions.md").read_text(encoding="utf-8")
+    assert page(FOLDER, FOLDER.name).strip() in text, "run `python -m bench reproductions`"
+
+
+def test_pictures_are_no_burden() -> None:
+    assert all(path.stat().st_size < 64_000 for path in FOLDER.iterdir())
+
+
+def test_what_is_kept_is_read_as_it_was_written(tmp_path: Path) -> None:
+    record = kept(presets.load("fedprox-figure-1-synthetic"))
+    write(record, tmp_path)
+    assert kept_of(record.preset, tmp_path) == record
+    assert kept_of("fedprox-figure-2", tmp_path) is None
