@@ -39,6 +39,7 @@ from api.deeds import Refusals
 from api.feed import Feed
 from api.probes import Prober
 from api.rates import Rates
+from api.seats import Seats
 from api.shields import Shields
 from api.wakeups import Waker
 from fedcore import tracing
@@ -83,6 +84,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.database = open_database(settings.database)
     app.state.doorkeeper = Doorkeeper(app.state.database)
     app.state.rates = Rates(settings)
+    app.state.seats = Seats(settings.streams_max)
     app.state.storage = open_storage(settings.storage)
     app.state.feed = Feed(app.state.database)
     app.state.metrics = metrics.Metrics()

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Query
+from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
 from api.auth import Reader
@@ -15,6 +15,7 @@ from api.feed import Feed, News
 from api.listeners import Listener
 from api.problems import InvalidRequestError, responses
 from api.schemas import Flaw, HeartbeatEvent
+from api.seats import Seats
 from api.streams import Event, EventStream
 from fedcore.store import experiments, progress
 
@@ -57,8 +58,16 @@ def start(principal: Reader, experiment_id: ExperimentId, database: Store, last_
         raise InvalidRequestError([Flaw(pointer="Last-Event-ID", detail=str(error))]) from error
 
 
+async def seat(request: Request, principal: Reader) -> AsyncGenerator[None, None]:
+    """One of the key's seats, until the stream has ended, however it does."""
+    seats: Seats = request.app.state.seats
+    with seats.one_of(principal.key_id):
+        yield
+
+
 @router.get(
     "/{experiment_id}/events",
+    dependencies=[Depends(seat)],
     response_class=StreamingResponse,
     responses={
         200: {"description": "The events.", "content": {EventStream.media_type: {"itemSchema": EVENT}}},

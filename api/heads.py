@@ -1,14 +1,14 @@
 """HTTP as the API takes it: `uvicorn --http api.heads:BoundedHeads`."""
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from api.paces import Paced
 
 MOST_BYTES = 1 << 16
 """Of a request's first line and headers."""
 REFUSAL = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
-class BoundedHeads(HttpToolsProtocol):
-    """Httptools, which alone would gather headers without end, from anybody: one who sends too many is hung up on."""
+class BoundedHeads(Paced):
+    """Httptools, paced, which alone would gather headers without end, from anybody: one who sends too many is hung up on."""
 
     _within = True
     _gathered = 0

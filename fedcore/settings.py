@@ -96,6 +96,8 @@ class Settings(BaseSettings):
     """Requests a second that an API key may send in the long run; 0: as many as it likes."""
     rate_burst: Annotated[int, Field(ge=1)] = 1_000
     """Requests that an API key may send at once."""
+    streams_max: Annotated[int, Field(ge=0)] = 500
+    """Event streams that an API key may hold open at each process of the API; 0: as many as it likes."""
     webhooks_max: Annotated[int, Field(ge=0)] = 20
     """Webhooks that an owner may have; 0: none."""
     webhook_networks: Annotated[tuple[IPvAnyNetwork, ...], NoDecode, BeforeValidator(_split)] = ()

@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from itertools import islice
 from threading import Thread
 from typing import Any, NamedTuple
@@ -12,12 +12,13 @@ import pytest
 from fastapi import FastAPI
 from httpx_sse import connect_sse
 
+from api.seats import Seats
 from fedcore.settings import Settings
 from fedcore.store import Database, runs
 from tests.api.histories import TINY, TWO_ARMS, commit, finish, submit, write
 from tests.documents import Document
 from tests.store.acts import claim, report
-from tests.support.access import bearer
+from tests.support.access import bearer, key_for
 from tests.support.live import serving
 from tests.support.polling import eventually
 
@@ -207,6 +208,32 @@ def test_an_id_of_no_event_of_the_experiment_is_refused(http: httpx.Client, last
     answer = http.get(f"/v1/experiments/{made['id']}/events", headers=[(b"Last-Event-ID", last.encode("latin-1"))])
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["pointer"] == "Last-Event-ID"
+
+
+def test_a_key_holds_so_many_streams_open_and_no_more(http: httpx.Client, app: FastAPI, settings: Settings) -> None:
+    app.state.seats = Seats(2)
+    made, path = submit(http), "/v1/experiments/{id}/events"
+    with _listening(http, made) as first, _listening(http, made) as second:
+        assert next(first) == next(second)
+        refused = http.get(path.format(**made))
+        assert refused.status_code == 429
+        assert refused.json()["type"] == "urn:fedq:problem:rate"
+        assert "2 event streams open at once (FEDQ_STREAMS_MAX)" in refused.json()["detail"]
+        assert int(refused.headers["Retry-After"]) > 0
+        another = bearer(key_for(settings.database))
+        with httpx.Client(base_url=http.base_url, timeout=TIMEOUT_S, headers=another) as other, _listening(other, made) as third:
+            assert next(third).kind == "status"
+    http.post(f"/v1/experiments/{made['id']}/cancel")
+    assert eventually(lambda: http.get(path.format(**made)).status_code == 200)
+    for _ in range(3):
+        assert _listen(http, made)
+
+
+def test_an_unlimited_key_holds_as_many_streams_as_it_likes() -> None:
+    seats = Seats(0)
+    with ExitStack() as held:
+        for _ in range(1_000):
+            held.enter_context(seats.one_of("key"))
 
 
 def test_there_is_nothing_to_hear_of_what_is_not_there(http: httpx.Client) -> None:
