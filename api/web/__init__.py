@@ -3,6 +3,7 @@
 from fastapi import FastAPI
 
 from api.web import assets, downloads, entry, errors, experiment, keys, listing, queue, run, submit
+from api.web.shared import Shared
 
 ROUTERS = (
     *(listing.router, experiment.router, run.router, downloads.router),
@@ -13,6 +14,7 @@ ROUTERS = (
 def install(app: FastAPI) -> None:
     """Give `app` its pages; after `problems.install`, whose answers browsers then get as pages."""
     assets.install(app)
+    app.state.listings = Shared[listing.Shown](listing.POLLED_S)
     for router in ROUTERS:
         app.include_router(router)
     errors.install(app)

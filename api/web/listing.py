@@ -1,24 +1,111 @@
-"""`/`: the experiments."""
+"""`/`: the experiments, searched and filtered."""
 
-from fastapi import APIRouter, Request, Response
+from datetime import UTC, date, datetime, time, timedelta
+from hashlib import sha256
+from typing import Annotated, NamedTuple, Self
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import BeforeValidator, StringConstraints
 
 from api.answers import summary_answer
 from api.auth import Reader
-from api.dependencies import Cursor, Store
-from api.web.rendering import page
-from fedcore.store import experiments, progress
+from api.dependencies import NO_NUL, Store
+from api.schemas import ExperimentSummary
+from api.web.rendering import is_fragment, page
+from api.web.shared import Shared
+from fedcore.access import Principal
+from fedcore.status import Status
+from fedcore.store import Database, experiments, progress
 from fedcore.store.experiments import Filter
 
 PAGE = 50
+POLLED_S = 1.0
+"""Pages that show the same are told the same for so long: of two hundred that are open each costs next to nothing."""
 
 router = APIRouter(include_in_schema=False)
 
+# Forms send fields that nobody has filled in.
+_Blank = BeforeValidator(lambda value: value or None)
+Text = Annotated[Annotated[str, StringConstraints(max_length=200, pattern=NO_NUL)] | None, _Blank, Query()]
+Day = Annotated[date | None, _Blank, Query()]
+
+
+class Asked(NamedTuple):
+    """What the form above the list says; None: anything."""
+
+    search: str | None
+    status: Status | None
+    tag: str | None
+    owner: str | None
+    since: date | None
+    until: date | None
+
+    @classmethod
+    async def read(
+        cls,
+        search: Text = None,
+        status: Annotated[Status | None, _Blank, Query()] = None,
+        tag: Text = None,
+        owner: Text = None,
+        since: Day = None,
+        until: Day = None,
+    ) -> Self:
+        """From the address."""
+        return cls(search, status, tag, owner, since, until)
+
+    def filter(self, principal: Principal) -> Filter:
+        """What of it the store is asked for; days are those of UTC, both ends included."""
+        return Filter(
+            owner=principal.sees or self.owner,
+            status=self.status,
+            tag=self.tag,
+            created_after=_midnight(self.since) if self.since else None,
+            created_before=_midnight(self.until + timedelta(days=1)) if self.until else None,
+            search=self.search,
+        )
+
+    def address(self, cursor: str) -> str:
+        """That of the page from `cursor` on."""
+        return "?" + urlencode({name: value for name, value in {**self._asdict(), "cursor": cursor}.items() if value})
+
+
+class Shown(NamedTuple):
+    """A page of the list."""
+
+    items: list[ExperimentSummary]
+    next: str | None
+    digest: str
+    """The same while nothing has changed."""
+
 
 @router.get("/")
-def read_list(request: Request, principal: Reader, database: Store, cursor: Cursor = None) -> Response:
-    """Newest first, a page at a time; of all owners for administrators."""
+def read_list(
+    request: Request,
+    principal: Reader,
+    database: Store,
+    asked: Annotated[Asked, Depends(Asked.read)],
+    cursor: Text = None,
+    seen: Text = None,
+) -> Response:
+    """Newest first, a page at a time; of all owners for administrators. 204 for a part of the page that shows that already."""
+    wanted = asked.filter(principal)
+    polls: Shared[Shown] = request.app.state.listings
+    # Whoever comes anew, as after a change of their own, is told what is so now.
+    shown = polls.get((wanted, cursor), lambda: _shown(database, wanted, cursor)) if seen else _shown(database, wanted, cursor)
+    if is_fragment(request) and shown.digest == seen:
+        return Response(status_code=204)
+    template = "_list.html" if is_fragment(request) else "list.html"
+    return page(request, template, shown=shown, asked=asked, cursor=cursor, statuses=[one for one in Status if one is not Status.WAITING])
+
+
+def _shown(database: Database, wanted: Filter, cursor: str | None) -> Shown:
     with database.reading() as session:
-        found = experiments.page(session, Filter(principal.sees), limit=PAGE, cursor=cursor)
+        found = experiments.page(session, wanted, limit=PAGE, cursor=cursor)
         progresses = progress.progress_of(session, [record.id for record in found.items])
     items = [summary_answer(record, progresses[record.id]) for record in found.items]
-    return page(request, "list.html", items=items, next=found.next)
+    return Shown(items, found.next, sha256("".join(item.model_dump_json() for item in items).encode()).hexdigest()[:16])
+
+
+def _midnight(day: date) -> datetime:
+    return datetime.combine(day, time(), UTC)

@@ -37,6 +37,8 @@ class Filter:
     name: str | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None
+    search: str | None = None
+    """What their names hold, in upper or lower case (of ASCII, on SQLite)."""
 
 
 class Made(NamedTuple):
@@ -117,6 +119,8 @@ def page(
         query = query if value is None else query.where(getattr(ExperimentRecord, column) == value)
     if wanted.tag is not None:
         query = query.where(ExperimentRecord.id.in_(select(TagRecord.experiment_id).where(TagRecord.tag == wanted.tag)))
+    if wanted.search is not None:
+        query = query.where(ExperimentRecord.name.icontains(wanted.search, autoescape=True))
     return newest(session, _within(query, wanted.created_after, wanted.created_before), ExperimentRecord.id, limit, cursor)
 
 

@@ -84,6 +84,25 @@ def test_one_that_runs_is_watched_cancelled_and_deleted(opened: Opened, stack: S
     assert id not in page.content()
 
 
+def test_the_list_is_narrowed_as_one_types_and_moves_by_itself(opened: Opened, stack: Stack, done: str) -> None:
+    page = opened("/")
+    ready(page)
+    rows = page.locator("tbody tr")
+    before = rows.count()
+    id = stack.client.submit(LONG).id
+    expect(rows).to_have_count(before + 1)
+    row = page.locator(f"tr#{id}")
+    expect(row).to_contain_text("running")
+    page.get_by_label("Name holds").press_sequentially("TAKES long")
+    expect(rows).to_have_count(1)
+    expect(page).to_have_url(re.compile("search=TAKES"))
+    stack.client.cancel(id)
+    expect(row).to_contain_text("cancelled")
+    page.get_by_label("Status").select_option("succeeded")
+    expect(page.get_by_text("No experiment is like that.")).to_be_visible()
+    stack.client.delete(id)
+
+
 def test_files_are_downloaded_under_their_names(opened: Opened, done: str, tmp_path: Path) -> None:
     page = opened(f"/experiments/{done}#downloads")
     for name, file, beginning in (

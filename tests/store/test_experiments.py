@@ -160,6 +160,16 @@ def test_a_listing_can_be_narrowed(database: Database) -> None:
     assert list(pages(database, 1, tag="b")) == [[renamed.id], [tagged.id]]
 
 
+def test_a_listing_can_be_searched_by_a_part_of_the_name(database: Database) -> None:
+    names = ["FedProx on digits", "fedavg 100%", "fed_avg", "a\\b"]
+    made = {name: submit(database, name=name).id for name in names}
+    assert ids(database, search="PROX") == [made["FedProx on digits"]]
+    assert ids(database, search="fed") == [made[name] for name in reversed(names[:3])]
+    # What databases take for patterns is text.
+    assert [ids(database, search=text) for text in ("%", "_", "\\")] == [[made[name]] for name in names[1:]]
+    assert ids(database, search="fed", owner="somebody else") == []
+
+
 def test_a_listing_can_be_bounded_in_time(database: Database) -> None:
     made = [submit(database) for _ in range(3)]
     first, last = made[0].created_at, made[-1].created_at

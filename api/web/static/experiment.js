@@ -128,4 +128,4 @@ document.getElementById("copy").addEventListener("click", async () => {
 });
 
 tabs(document.querySelector("[role=tablist]"));
-poll(asking, 2, () => document.getElementById("seen").dataset.live === "yes");
+poll(asking, 3, () => document.getElementById("seen").dataset.live === "yes");
