@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from api.schemas import ArmResult, ArmResults, Difference, Estimate, MetricResult
+from api.schemas import ArmResult, ArmResults, Difference, Estimate, MetricResult, TargetResult
 from fedcore.significance import Conclusion
 from fedcore.status import Status
 from fedcore.summary import headline
@@ -34,6 +34,10 @@ def comparison(results: ArmResults, metric: str | None = None) -> Comparison:
     rows = [list(_row(arm, metric, number)) for arm in results.arms]
     beside = f"final - {results.arms[results.baseline].name} [{results.confidence:.0%} CI]"
     columns = ["arm", "best", "final", beside, "verdict", "MB sent"]
+    if results.target is not None:
+        way = f"to {results.target.metric.replace('_', ' ')} {results.target.value:g}"
+        columns += [f"reached {way}", f"rounds {way}", f"MB {way}"]
+        rows = [[*row, *_way(arm.to_target)] for row, arm in zip(rows, results.arms, strict=True)]
     remarks = [_remark(arm) for arm in results.arms]
     if any(remarks):
         columns.append("")
@@ -50,6 +54,13 @@ def _row(arm: ArmResult, metric: str, number: Format) -> Iterator[str]:
     yield _difference(figures.final_difference, number)
     yield _verdict(figures.final_difference)
     yield ABSENT if arm.megabytes_sent is None else f"{arm.megabytes_sent.mean:,.1f}"
+
+
+def _way(found: TargetResult | None) -> Iterator[str]:
+    if found is not None:
+        yield f"{found.reached} of {found.runs}"
+        yield _spread(found.rounds, _tenth)
+        yield _spread(found.megabytes, _tenth)
 
 
 def _spread(estimate: Estimate | None, number: Format) -> str:
@@ -83,6 +94,10 @@ def _remark(arm: ArmResult) -> str:
 
 def _percent(value: float, sign: str) -> str:
     return format(100 * value, f"{sign}.2f")
+
+
+def _tenth(value: float, sign: str) -> str:
+    return format(value, f"{sign},.1f")
 
 
 def _plain(value: float, sign: str) -> str:

@@ -26,6 +26,33 @@ def megabytes(run: Series) -> Floats:
     return np.cumsum(np.nan_to_num(run.columns["bytes_up"]) + np.nan_to_num(run.columns["bytes_down"])) / MEGABYTE
 
 
+def area(run: Series, metric: str) -> float | None:
+    """Of a run's values v_1 ... v_m in the evaluated rounds r_1 < ... < r_m the mean height of the straight lines between them.
+
+    sum_i (r_{i+1} - r_i) (v_i + v_{i+1}) / 2 / (r_m - r_1); of one value itself, of none None.
+    """
+    import numpy as np
+
+    values = run.columns[metric]
+    rounds = np.flatnonzero(np.isfinite(values))
+    if not len(rounds):
+        return None
+    known = values[rounds]
+    scale = float(np.abs(known).max()) or 1.0
+    heights = known / scale
+    return scale * float(np.trapezoid(heights, rounds) / (rounds[-1] - rounds[0]) if len(rounds) > 1 else heights[0])
+
+
+def first_reaching(run: Series, metric: str, target: float, better: Callable[..., float]) -> int | None:
+    """The first round whose value is as good as the target, counted from 1; None of none. `better` is max or min."""
+    import numpy as np
+
+    values = run.columns[metric]
+    with np.errstate(invalid="ignore"):
+        reached = np.flatnonzero(values >= target if better is max else values <= target)
+    return int(reached[0]) + 1 if len(reached) else None
+
+
 def curve(runs: Sequence[Series], metric: str, points: int) -> Curve | None:
     """The mean over the runs that have a value, with the megabytes those runs had sent and where their clocks stood; None of no value.
 

@@ -13,7 +13,7 @@ from api.deeds import Note
 from api.dependencies import Configuration, ExperimentId, IdempotencyKey, Store
 from api.estimates import memory_needed
 from api.problems import responses
-from api.schemas import Experiment, MadeOtherwise, Outcome, Reproduction, RunDifference
+from api.schemas import Experiment, MadeOtherwise, Reproduction, ReproductionOutcome, RunDifference
 from api.submissions import specification
 from api.wakeups import Wake
 from fedcore.access import Principal
@@ -108,7 +108,7 @@ def _compared(session: Session, here: ExperimentRecord, original: ExperimentReco
     return Reproduction(
         experiment_id=here.id,
         reproduces=original.id,
-        outcome=Outcome.DIFFERENT if found else Outcome.IDENTICAL if ended else Outcome.PENDING,
+        outcome=ReproductionOutcome.DIFFERENT if found else ReproductionOutcome.IDENTICAL if ended else ReproductionOutcome.PENDING,
         runs=len(pairs),
         unmatched=everything - 2 * len(pairs),
         rounds=sum(min(run.done for run in pair) for pair in pairs),

@@ -10,9 +10,10 @@ from api.auth import Reader
 from api.dependencies import NO_NUL, ExperimentId, Store
 from api.figures import Format, Horizontal, draw, measured
 from api.problems import InvalidRequestError, responses
-from api.schemas import ArmResults, Flaw, Results
+from api.schemas import ArmResults, Flaw, Results, Target
 from api.summaries import METRICS, TOTALS, Metric, results_of
 from api.tables import Table, to_csv, to_parquet
+from api.targets import COLUMNS, target_of, with_target
 from api.theory import read_theory
 from fedcore.access import Principal
 from fedcore.errors import NotFoundError
@@ -48,6 +49,16 @@ TableName = Annotated[Table, Query(description="For CSV and Parquet: figures ove
 Baseline = Annotated[
     str | None, Query(max_length=1_000, pattern=NO_NUL, description="The arm that differences are to, by its name or index; absent, arm 0.")
 ]
+Reach = Annotated[
+    str | None,
+    Query(
+        max_length=200,
+        pattern=NO_NUL,
+        alias="target",
+        description="Tell what it took each arm to a value of a metric: rounds, bytes, time; as `test_accuracy:0.9`.",
+        examples=["test_accuracy:0.9"],
+    ),
+]
 Accept = Annotated[str | None, Header(include_in_schema=False)]
 Drawn = Annotated[Metric | None, Query(description="What is drawn; absent, the first that there is of " + ", ".join(HEADLINES) + ".")]
 Overlay = Annotated[bool, Query(description="Lay over what theory says of an arm, where it says something: thin and dotted.")]
@@ -69,7 +80,7 @@ X = Annotated[
     },
     summary="Read results",
 )
-def read_results(
+def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
     principal: Reader,
     experiment_id: ExperimentId,
     database: Store,
@@ -78,13 +89,14 @@ def read_results(
     metric: Chosen = None,
     table: TableName = "summary",
     baseline: Baseline = None,
+    target: Reach = None,
 ) -> Results | Response:
     """Per arm, over its seeds: best and final of each metric with confidence interval and paired test against a baseline, traffic, curves.
 
     They may be read at any time; they are final once the experiment's status is. CSV and Parquet hold one figure a line.
     """
     media_type = _acceptable(accept or JSON)
-    results = _read(database, principal, experiment_id, metric or METRICS, points, baseline)
+    results = _read(database, principal, experiment_id, metric or METRICS, points, baseline, None if target is None else target_of(target))
     if media_type == JSON:
         return results
     convert = to_csv if media_type == CSV else to_parquet
@@ -125,12 +137,15 @@ def _read(
     metrics: Sequence[Metric],
     points: int,
     baseline: str | None = None,
+    target: Target | None = None,
 ) -> Results:
+    wanted = dict.fromkeys((*metrics, *TOTALS) if target is None else (*metrics, *TOTALS, target.metric, *COLUMNS))
     with database.reading() as session:
         experiment = experiments.find(session, experiment_id, principal.sees)
         records = runs.of_experiment(session, experiment_id)
-        found = series.of_runs(session, [record.id for record in records], *metrics, *TOTALS)
-    return results_of(experiment, records, found, metrics, points, 0 if baseline is None else _arm(records, baseline))
+        found = series.of_runs(session, [record.id for record in records], *wanted)
+    results = results_of(experiment, records, found, metrics, points, 0 if baseline is None else _arm(records, baseline))
+    return results if target is None else with_target(results, records, found, target)
 
 
 def _arm(records: Iterable[RunRecord], wanted: str) -> int:

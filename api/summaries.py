@@ -7,7 +7,7 @@ from functools import partial
 from itertools import groupby
 from typing import Literal, get_args
 
-from api.curves import MEGABYTE, curve, megabytes
+from api.curves import MEGABYTE, area, curve, megabytes
 from api.schemas import ArmResult, Difference, Estimate, MetricResult, Results
 from fedcore import significance, summary
 from fedcore.spec.evaluation import ScalarMeasure
@@ -76,6 +76,9 @@ class _Run:
     def final(self, metric: str) -> float | None:
         return self._last(metric, diverged=self.record.diverged_round is not None)
 
+    def area(self, metric: str) -> float | None:
+        return None if self.series is None or self.record.diverged_round is not None else area(self.series, metric)
+
     def total(self, column: str) -> float:
         return 0.0 if self.series is None else self.series.total(column)
 
@@ -126,22 +129,23 @@ def _compared(arms: Sequence[Sequence[_Run]], baseline: int, metric: str, paired
         whole = [all(run.whole for run in arm) and len(values) == len(arm) for arm, values in zip(arms, by_seed, strict=True)]
         comparisons = significance.compare(by_seed, baseline, whole, summary.BETTER.get(metric), paired)
         for fields, values, comparison in zip(found, by_seed, comparisons, strict=True):
-            fields[name] = _answer(summary.estimate(list(values.values())))
-            fields[f"{name}_difference"] = None if comparison is None else _difference(comparison)
+            fields[name] = estimated(values)
+            fields[f"{name}_difference"] = None if comparison is None else differing(comparison)
     return [MetricResult.model_validate(fields) for fields in found]
 
 
-_FIGURES: Mapping[str, Callable[..., float | None]] = {"best": _Run.best, "final": _Run.final}
+_FIGURES: Mapping[str, Callable[..., float | None]] = {"best": _Run.best, "final": _Run.final, "area": _Run.area}
 """What is read off a run's values of a metric."""
 
 
-def _difference(comparison: significance.Comparison) -> Difference:
+def differing(comparison: significance.Comparison) -> Difference:
+    """A comparison as it is answered."""
     tests = {name: value for name, value in comparison._asdict().items() if name != "difference"}
     return Difference(**comparison.difference._asdict(), **tests)
 
 
 def _estimate(runs: Iterable[_Run], figure: _Figure) -> Estimate | None:
-    return _answer(summary.estimate(list(_by_seed(runs, figure).values())))
+    return estimated(_by_seed(runs, figure))
 
 
 def _by_seed(runs: Iterable[_Run], figure: _Figure) -> dict[int, float]:
@@ -149,5 +153,7 @@ def _by_seed(runs: Iterable[_Run], figure: _Figure) -> dict[int, float]:
     return {seed: value for seed, value in figures if value is not None}
 
 
-def _answer(estimate: summary.Estimate | None) -> Estimate | None:
-    return None if estimate is None else Estimate(**estimate._asdict())
+def estimated(values: Mapping[int, float]) -> Estimate | None:
+    """Figures by seed as one over the seeds, as it is answered; None of none."""
+    found = summary.estimate(list(values.values()))
+    return None if found is None else Estimate(**found._asdict())

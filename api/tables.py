@@ -14,14 +14,20 @@ COLUMNS: dict[Table, tuple[str, ...]] = {
     "summary": ("arm", "name", "metric", "figure", "n", "mean", "std", "low", "high", "p", "p_adjusted", "p_signed_rank", "verdict"),
     "curves": ("arm", "name", "metric", "round", "megabytes", "simulated_seconds", "n", "mean", "std"),
 }
-FIGURES = ("best", "final", "best_difference", "final_difference")
+FIGURES = ("best", "final", "area", "best_difference", "final_difference", "area_difference")
+COSTS = ("rounds", "megabytes", "simulated_seconds", "seconds")
+"""What is told of the way to a target."""
 TOTALS = ("local_steps", "megabytes_up", "megabytes_down", "megabytes_sent", "seconds", "simulated_seconds")
 
 
 def lines(results: ArmResults, table: Table) -> list[Line]:
     """The lines of a table, with `COLUMNS[table]`; a figure that no run has is left out."""
     tabulate = _summary if table == "summary" else _curves
-    return [{"arm": arm.index, "name": arm.name, **line} for arm in results.arms for line in tabulate(arm)]
+    told = [{"arm": arm.index, "name": arm.name, **line} for arm in results.arms for line in tabulate(arm)]
+    if table == "curves" or results.target is None:
+        return told
+    metric = results.target.metric
+    return told + [{"arm": arm.index, "name": arm.name, **line} for arm in results.arms for line in _to_target(arm, metric)]
 
 
 def to_csv(results: ArmResults, table: Table) -> bytes:
@@ -51,6 +57,16 @@ def _summary(arm: ArmResult) -> Iterator[Line]:
             yield from _line(metric, figure, getattr(result, figure))
     for total in TOTALS:
         yield from _line(total, "total", getattr(arm, total))
+
+
+def _to_target(arm: ArmResult, metric: str) -> Iterator[Line]:
+    """Of each cost its mean over the runs that reached the target; their share of all runs is the mean of `reached_target`."""
+    found = arm.to_target
+    if found is not None:
+        yield {"metric": metric, "figure": "reached_target", "n": found.runs, "mean": found.reached / found.runs}
+        for cost in COSTS:
+            yield from _line(metric, f"{cost}_to_target", getattr(found, cost))
+            yield from _line(metric, f"{cost}_to_target_difference", getattr(found, f"{cost}_difference", None))
 
 
 def _line(metric: str, figure: str, estimate: Estimate | None) -> Iterator[Line]:

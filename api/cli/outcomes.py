@@ -30,6 +30,7 @@ Baseline = Annotated[
         metavar="ARM", help="The arm that others are compared with, by name or index; absent, the first.", autocompletion=completion.arms
     ),
 ]
+Target = Annotated[str | None, typer.Option(metavar="METRIC:VALUE", help="Tell what it took each arm there, as test_accuracy:0.9.")]
 AsFormat = Annotated[Format, typer.Option("--format", help="A table of one metric, or all figures as JSON or CSV.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as `fedq status EXPERIMENT` lists it.")]
 Picture = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write it, .svg or .png; absent, EXPERIMENT.svg here.")]
@@ -45,11 +46,16 @@ ModelFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to w
 
 
 def results(
-    experiment: ExperimentId, form: AsFormat = Format.TABLE, metric: Metric = None, baseline: Baseline = None, as_json: AsJson = False
+    experiment: ExperimentId,
+    form: AsFormat = Format.TABLE,
+    metric: Metric = None,
+    baseline: Baseline = None,
+    target: Target = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print what came out of an experiment, as far as it is; --json is short for --format json."""
     with connect() as client:
-        found = client.results(experiment, baseline=baseline)
+        found = client.results(experiment, baseline=baseline, target=target)
     match Format.JSON if as_json else form:
         case Format.TABLE:
             stdout().print(comparison(found, _known(found, metric)))

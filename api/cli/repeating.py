@@ -11,9 +11,13 @@ from api.cli.failures import ExitCode
 from api.cli.following import follow
 from api.cli.terminal import AsJson, ExperimentId, show, stderr
 from api.cli.views import ABSENT, table
-from api.schemas import Outcome, Reproduction, RunDifference
+from api.schemas import Reproduction, ReproductionOutcome, RunDifference
 
-CODES = {Outcome.IDENTICAL: ExitCode.DONE, Outcome.DIFFERENT: ExitCode.UNSUCCESSFUL, Outcome.PENDING: ExitCode.IMPOSSIBLE}
+CODES = {
+    ReproductionOutcome.IDENTICAL: ExitCode.DONE,
+    ReproductionOutcome.DIFFERENT: ExitCode.UNSUCCESSFUL,
+    ReproductionOutcome.PENDING: ExitCode.IMPOSSIBLE,
+}
 SHOWN = 10
 """Runs whose differences are printed."""
 
@@ -46,7 +50,7 @@ def _told(found: Reproduction) -> RenderableType:
         items.append(table(columns, rows, title=title))
     if found.made_otherwise:
         others = ((one.what, one.original, one.here, one.runs) for one in found.made_otherwise)
-        title = "not as it was" if found.outcome is Outcome.IDENTICAL else "not as it was, and so a likely cause"
+        title = "not as it was" if found.outcome is ReproductionOutcome.IDENTICAL else "not as it was, and so a likely cause"
         items.append(table(("what", "there", "here", "runs"), others, title=title))
     return Group(*items)
 

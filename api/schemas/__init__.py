@@ -21,7 +21,7 @@ from api.schemas.experiments import (
 from api.schemas.keys import Key, KeyEdit, KeyPage, KeyRequest, KeyStanding, KeyUsage, Me, NewKey
 from api.schemas.operations import Check, Health, QueueDepth, Queues, Readiness, Worker, Workers
 from api.schemas.problems import Flaw, ProblemDetails
-from api.schemas.reproductions import MadeOtherwise, Outcome, Reproduction, RunDifference
+from api.schemas.reproductions import MadeOtherwise, Reproduction, ReproductionOutcome, RunDifference
 from api.schemas.results import (
     ArmResult,
     ArmResults,
@@ -34,6 +34,8 @@ from api.schemas.results import (
     Member,
     MetricResult,
     Results,
+    Target,
+    TargetResult,
     Theory,
 )
 from api.schemas.runs import MetricsPage, RoundRow, Run, RunPage
@@ -89,7 +91,6 @@ __all__ = [
     "MetricsPage",
     "NewKey",
     "NewWebhook",
-    "Outcome",
     "Plan",
     "Preset",
     "PresetList",
@@ -102,6 +103,7 @@ __all__ = [
     "Queues",
     "Readiness",
     "Reproduction",
+    "ReproductionOutcome",
     "Results",
     "RoundEvent",
     "RoundRow",
@@ -112,6 +114,8 @@ __all__ = [
     "SearchPlan",
     "StatusEvent",
     "Stretch",
+    "Target",
+    "TargetResult",
     "Theory",
     "Webhook",
     "WebhookEdit",

@@ -5,7 +5,7 @@ from enum import StrEnum
 from api.schemas.base import Answer
 
 
-class Outcome(StrEnum):
+class ReproductionOutcome(StrEnum):
     """What has come of a reproduction."""
 
     PENDING = "pending"
@@ -61,7 +61,7 @@ class Reproduction(Answer):
     """The repetition."""
     reproduces: str
     """The original."""
-    outcome: Outcome
+    outcome: ReproductionOutcome
     """`identical`, `different`, or `pending` while no difference has shown and runs go on."""
     runs: int
     """Runs compared: of the same arm and seed."""

@@ -45,10 +45,15 @@ class MetricResult(Answer):
     """Of each run's best round: the highest accuracy, the lowest loss; null for a metric that has no better and worse."""
     final: Estimate | None
     """Of each run's last evaluated round; a run that diverged counts only where its last value was finite."""
+    area: Estimate | None = None
+    """Of the area under each run's curve over the rounds, normalised by their number: its mean height from the first evaluated round to the
+    last, straight between them; a run that diverged has none."""
     best_difference: Difference | None
     """Of `best` to the baseline's; null for the baseline itself, and where no seed has both."""
     final_difference: Difference | None
     """Of `final` to the baseline's; null for the baseline itself, and where no seed has both."""
+    area_difference: Difference | None = None
+    """Of `area` to the baseline's; null for the baseline itself, and where no seed has both."""
 
 
 class Curve(Answer):
@@ -66,6 +71,40 @@ class Curve(Answer):
     """Sample standard deviation over the runs; null for a single one."""
     n: list[int]
     """Runs that have a value there."""
+
+
+class Target(Answer):
+    """What runs were to reach."""
+
+    metric: str
+    """A metric that has better and worse."""
+    value: float
+    """The lowest value that will do, or the highest of a metric that is better the lower."""
+
+
+class TargetResult(Answer):
+    """What it took an arm to the target: up to the first evaluated round that was as good, over the runs that had one."""
+
+    runs: int
+    """Runs of the arm."""
+    reached: int
+    """Those that reached the target; the figures below are over them alone, so compare them only where this is `runs`."""
+    missed: int
+    """Those that ended without; the others are not done."""
+    rounds: Estimate | None
+    """Rounds it took."""
+    megabytes: Estimate | None
+    """Megabytes (10^6 bytes) sent in both directions until then."""
+    simulated_seconds: Estimate | None
+    """Seconds on the simulated clock until then; null without `systems.devices`."""
+    seconds: Estimate | None
+    """Wall-clock seconds its rounds took until then."""
+    rounds_difference: Difference | None
+    """Of `rounds` to the baseline's, `incomplete` unless every run of both arms reached the target."""
+    megabytes_difference: Difference | None
+    """Of `megabytes`, likewise."""
+    simulated_seconds_difference: Difference | None
+    """Of `simulated_seconds`, likewise."""
 
 
 class ArmResult(Answer):
@@ -101,6 +140,8 @@ class ArmResult(Answer):
     """Seconds they have taken on the simulated clock; null without `systems.devices`."""
     metrics: dict[str, MetricResult]
     """By metric."""
+    to_target: TargetResult | None = None
+    """What it took to the target; null where none was given."""
     curves: dict[str, Curve]
     """By metric."""
 
@@ -116,6 +157,8 @@ class ArmResults(Answer):
     """Below it, a corrected p-value is taken to rule chance out."""
     baseline: int
     """Index of the arm that differences are to."""
+    target: Target | None = None
+    """What `to_target` is about; null where none was given."""
     arms: list[ArmResult]
     """In order."""
 

@@ -245,3 +245,25 @@ def test_an_undefined_measure_is_absent(http: httpx.Client, rows: Database) -> N
     arm = http.get(f"/v1/experiments/{made['id']}/results").json()["arms"][0]
     assert arm["curves"]["gradient_diversity"]["rounds"] == [1, 2]
     assert arm["metrics"]["gradient_diversity"]["final"]["mean"] == 2.0
+
+
+def test_the_area_is_the_mean_height_of_the_curve(http: httpx.Client, rows: Database) -> None:
+    history = [report(1), report(2, train_loss=4.0), report(3, train_loss=2.0), report(4), report(5, train_loss=1.0)]
+    area = _results(http, rows, {**TINY, "rounds": 5}, lambda _: history)["arms"][0]["metrics"]["train_loss"]["area"]
+    assert area["mean"] == pytest.approx(np.trapezoid([4.0, 2.0, 1.0], [2, 3, 5]) / 3)
+
+
+def test_the_area_of_one_value_is_that_value_and_of_a_run_that_diverged_there_is_none(http: httpx.Client, rows: Database) -> None:
+    figures = _results(http, rows, TINY, lambda _: [report(1, train_loss=2.0, test_accuracy=1e308)])["arms"][0]["metrics"]
+    assert (figures["train_loss"]["area"]["mean"], figures["test_accuracy"]["area"]["mean"]) == (2.0, 1e308)
+    history = [report(1, train_loss=2.0), report(2, train_loss=float("nan"), diverged=True)]
+    assert _results(http, rows, TINY, lambda _: history)["arms"][0]["metrics"]["train_loss"]["area"] is None
+
+
+def test_areas_are_compared_as_other_figures_are(results: Document, runs: dict[tuple[int, int], Claim]) -> None:
+    areas = [
+        [float(np.trapezoid([_accuracy(runs[arm, seed], round) for round in (1, 2, 3)])) / 2 for seed in range(SEEDS)] for arm in (0, 1)
+    ]
+    figures = results["arms"][1]["metrics"]["test_accuracy"]
+    _agrees(figures["area"], areas[1])
+    assert figures["area_difference"]["p"] == pytest.approx(stats.ttest_rel(areas[1], areas[0]).pvalue)

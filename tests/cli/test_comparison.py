@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from api.cli.comparison import comparison
-from api.schemas import ArmResult, Difference, Estimate, MetricResult, Results
+from api.schemas import ArmResult, Difference, Estimate, MetricResult, Results, Target, TargetResult
 from fedcore.significance import Conclusion
 from fedcore.status import Status
 
@@ -82,3 +82,16 @@ def _arm(index: int, name: str, metric: str, figure: Estimate, difference: Diffe
     metrics = {metric: MetricResult(best=figure, final=figure, best_difference=difference, final_difference=difference)}
     given = {"runs": {Status.SUCCEEDED: 3}, "diverged": 0, "stopped": 0, "rounds_done": 9, "settings": {}, "seeds": [0, 1, 2], "curves": {}}
     return ArmResult(index=index, name=name, metrics=metrics, megabytes_sent=sent, **(totals | given | values))
+
+
+def test_what_it_took_to_a_target_is_told_of_those_that_got_there() -> None:
+    took = Estimate(n=2, mean=12.5, std=0.5, low=8.0, high=17.0)
+    nothing = dict.fromkeys(("simulated_seconds", "seconds", "rounds_difference", "megabytes_difference", "simulated_seconds_difference"))
+    found = TargetResult(runs=3, reached=2, missed=1, rounds=took, megabytes=None, **nothing)
+    results = _results("test_accuracy", SCORE, BETTER, to_target=found)
+    told = comparison(results.model_copy(update={"target": Target(metric="test_accuracy", value=0.9)}))
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(told)
+    assert "rounds to test accuracy 0.9" in capture.get()
+    assert " ".join(capture.get().split()).count("23.1 2 of 3 12.5 ± 0.5 -") == 2

@@ -17,14 +17,22 @@ class OutcomeCalls(ExperimentCalls):
     """Fetches what came out."""
 
     async def results(
-        self, id: str, *, baseline: str | int | None = None, metrics: Sequence[str] | None = None, points: int | None = None
+        self,
+        id: str,
+        *,
+        baseline: str | int | None = None,
+        metrics: Sequence[str] | None = None,
+        points: int | None = None,
+        target: str | None = None,
     ) -> Results:
         """What came out, as far as the runs are; `.to_pandas()` and `.to_polars()` make frames of it.
 
         Differences are to the arm `baseline`, by its name or index; absent, to the first. Only of these `metrics`, absent of all; curves
-        of at most so many `points`, their extremes among them, absent 2,000.
+        of at most so many `points`, their extremes among them, absent 2,000. With a `target`, as `test_accuracy:0.9`, also what it took
+        each arm to get there.
         """
-        return await self._transport.read(Results, f"{EXPERIMENTS}/{id}/results", baseline=baseline, metric=metrics, points=points)
+        params = given(baseline=baseline, metric=metrics, points=points, target=target)
+        return await self._transport.read(Results, f"{EXPERIMENTS}/{id}/results", **params)
 
     async def compare(
         self, arms: Sequence[str], *, baseline: int = 0, metrics: Sequence[str] | None = None, points: int | None = None

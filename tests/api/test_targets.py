@@ -1,0 +1,107 @@
+"""What it took to a target: rounds, bytes and time of the runs that reached it, and how many did."""
+
+from io import StringIO
+
+import httpx
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from fedcore.report import RoundReport
+from fedcore.store import Database
+from fedcore.store.claim import Claim
+from tests.api.histories import TWO_ARMS, commit, submit, write
+from tests.documents import Document
+from tests.store.acts import claim, report
+
+ROUNDS = {(0, 0): 2, (0, 1): 4, (0, 2): 6, (1, 0): 1, (1, 1): 2, (1, 2): 5}
+"""In which round each arm and seed gets there."""
+TARGET = {"target": "test_accuracy:0.8"}
+
+
+def _history(held: Claim, *, late: bool = False) -> list[RoundReport]:
+    there = ROUNDS[held.arm, held.seed] + 100 * (late and (held.arm, held.seed) == (1, 2))
+    return [
+        report(
+            round,
+            # Once there, it does not stay: the first time counts.
+            test_accuracy=0.8 if round == there else 0.5,
+            train_loss=1.0 / round,
+            bytes_up=2_000_000,
+            bytes_down=1_000_000,
+            seconds=0.5,
+            extra={"simulated_seconds": 10.0 * round},
+        )
+        for round in range(1, 7)
+    ]
+
+
+def _done(http: httpx.Client, rows: Database, *, late: bool = False) -> str:
+    made = submit(http, TWO_ARMS | {"rounds": 6})
+    write(rows, lambda held: _history(held, late=late), 6)
+    return f"/v1/experiments/{made['id']}/results"
+
+
+def _arms(http: httpx.Client, place: str, **params: str) -> list[Document]:
+    return [arm["to_target"] for arm in http.get(place, params=TARGET | params).json()["arms"]]
+
+
+@pytest.mark.usefixtures("database_url")
+def test_each_cost_is_that_of_the_first_round_that_is_as_good(http: httpx.Client, rows: Database) -> None:
+    place = _done(http, rows)
+    first, second = _arms(http, place)
+    assert [(arm["runs"], arm["reached"], arm["missed"]) for arm in (first, second)] == [(3, 3, 0), (3, 3, 0)]
+    rounds = np.array([2.0, 4.0, 6.0])
+    for name, each in (("rounds", 1.0), ("megabytes", 3.0), ("simulated_seconds", 10.0), ("seconds", 0.5)):
+        assert first[name]["mean"] == pytest.approx(each * rounds.mean())
+        assert first[name]["std"] == pytest.approx(each * rounds.std(ddof=1))
+    assert first["rounds_difference"] is None
+    expected = stats.ttest_rel([1, 2, 5], [2, 4, 6])
+    assert second["rounds_difference"]["p"] == second["megabytes_difference"]["p"] == pytest.approx(expected.pvalue)
+    assert second["rounds_difference"]["mean"] == pytest.approx(-4 / 3)
+    assert http.get(place, params=TARGET).json()["target"] == {"metric": "test_accuracy", "value": 0.8}
+
+
+def test_a_run_that_never_got_there_is_counted_and_not_averaged(http: httpx.Client, rows: Database) -> None:
+    _, second = _arms(http, _done(http, rows, late=True))
+    assert (second["runs"], second["reached"], second["missed"]) == (3, 2, 1)
+    assert (second["rounds"]["n"], second["rounds"]["mean"]) == (2, 1.5)
+    assert second["rounds_difference"]["verdict"] == "incomplete"
+
+
+def test_a_run_under_way_has_not_missed_it_yet(http: httpx.Client, rows: Database) -> None:
+    made = submit(http, TWO_ARMS | {"rounds": 6})
+    held = claim(rows)
+    commit(rows, held, _history(held)[:1])
+    first, second = _arms(http, f"/v1/experiments/{made['id']}/results")
+    assert (first["reached"], first["missed"], first["rounds"]) == (0, 0, None)
+    assert (second["runs"], second["reached"], second["missed"]) == (3, 0, 0)
+
+
+def test_a_loss_is_reached_from_above(http: httpx.Client, rows: Database) -> None:
+    (first, _) = _arms(http, _done(http, rows), target="train_loss:0.34")
+    assert (first["rounds"]["mean"], first["rounds"]["std"]) == (3.0, 0.0)
+
+
+def test_the_target_is_in_tables_and_needs_no_other_metric(http: httpx.Client, rows: Database) -> None:
+    answer = http.get(_done(http, rows, late=True), params=TARGET | {"metric": "train_loss"}, headers={"Accept": "text/csv"})
+    table = pd.read_csv(StringIO(answer.text)).query("arm == 1").set_index("figure")
+    assert set(table[table["metric"] == "test_accuracy"].index) == {
+        "reached_target",
+        *(f"{cost}_to_target" for cost in ("rounds", "megabytes", "simulated_seconds", "seconds")),
+        *(f"{cost}_to_target_difference" for cost in ("rounds", "megabytes", "simulated_seconds")),
+    }
+    (share,) = table[table.index == "reached_target"][["n", "mean"]].to_numpy().tolist()
+    assert share == pytest.approx([3, 2 / 3])
+
+
+@pytest.mark.parametrize(
+    "target", ["0.9", "test_accuracy", "test_accuracy:", "test_accuracy:high", "accuracy:0.9", "tau_eff:3", "test_loss:1e999"]
+)
+def test_what_is_no_target_is_refused_with_what_would_be_one(http: httpx.Client, rows: Database, target: str) -> None:
+    answer = http.get(f"/v1/experiments/{submit(http)['id']}/results", params={"target": target})
+    assert answer.status_code == 422
+    (flaw,) = answer.json()["errors"]
+    assert flaw["pointer"] == "?target"
+    assert "as test_accuracy:0.9, the metric one of train_loss, test_loss, " in flaw["detail"]
