@@ -79,12 +79,16 @@ class Desk:
 
     def _kept(self, text: str) -> bool:
         """Whether a file begins by saying its name, and has been put there."""
-        name = re.match(r"# (\S+\.(?:py|ya?ml))\n", text)
+        name = re.match(r"# (\S+\.(?:py|ya?ml)|Snakefile)\n", text)
         if name:
             path = self.folder / name[1]
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         return name is not None
+
+    def file(self, example: Example) -> None:
+        """Put a file where it belongs."""
+        assert self._kept(str(example.parsed)), "a file says its name first"
 
     def json(self, example: Example) -> None:
         """Read a document."""
@@ -99,7 +103,7 @@ def blocks(page: Path, desk: Desk | None) -> Document:
 
     known: dict[str, Any] = {"text": lambda _: None}
     if desk is not None:
-        known |= {"console": desk.console, "python": desk.python, "yaml": desk.yaml, "json": desk.json}
+        known |= {"console": desk.console, "python": desk.python, "yaml": desk.yaml, "json": desk.json, "snakemake": desk.file}
     parsers = [CodeBlockParser(language, known.get(language, refuse)) for language in languages(page)]
     return Sybil(parsers).parse(page)
 

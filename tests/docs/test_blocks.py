@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import socket
 import sys
 from collections.abc import Iterator, Mapping
@@ -33,6 +34,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder in which `fedq up` runs."""
     folder = tmp_path_factory.mktemp("docs")
     write_mnist(folder / "data", train=20_000)
+    for example in (ROOT / "docs/examples").iterdir():
+        shutil.copy(example, folder)
     with started(
         folder, "workers.supervisor", "--port=0", **{name.removeprefix("FEDQ_").lower(): value for name, value in SETTINGS.items()}
     ):
