@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
@@ -14,7 +13,7 @@ from api.figures import draw
 from api.problems import InvalidRequestError, responses
 from api.results import FIGURE, NUMBER, Chosen, Drawn, Form, Points, X, check_axis, known, listed
 from api.schemas import Comparison, Flaw, Member
-from api.summaries import METRICS, TOTALS, Metric, arms_of
+from api.summaries import METRICS, TOTALS, Metric, arms_of, by_arm
 from fedcore import significance, summary
 from fedcore.access import Principal
 from fedcore.errors import NotFoundError
@@ -135,8 +134,8 @@ def gather(session: Session, principal: Principal, wanted: Iterable[str]) -> lis
         id, _, arm = entry.partition(":")
         if id not in arms:
             record = experiments.find(session, id, principal.sees)
-            groups = groupby(runs.of_experiment(session, id), key=lambda run: run.arm)
-            arms[id] = [Candidate(record, list(members)) for _, members in groups]
+            groups = by_arm(runs.of_experiment(session, id))
+            arms[id] = [Candidate(record, members) for members in groups.values()]
         for one in arms[id] if not arm else [_one(arms[id], arm)]:
             chosen.setdefault((id, one.arm), one)
     if len(chosen) > MOST_ARMS:

@@ -1,4 +1,4 @@
-"""`/v1/experiments/{id}` and below: changed, cancelled, paused, resumed, retried, deleted."""
+"""`/v1/experiments/{id}` and below: changed, cancelled, paused, resumed, retried, extended, deleted."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,14 +7,18 @@ from fastapi import APIRouter, BackgroundTasks
 from api.answers import experiment_answer
 from api.auth import Submitter
 from api.deeds import Note, Noting
-from api.dependencies import ExperimentId, Files, Store
+from api.dependencies import Configuration, ExperimentId, Files, Store
 from api.documents import Document, body_of, validate
+from api.estimates import memory_needed
 from api.problems import responses
-from api.schemas import Experiment, ExperimentEdit
+from api.schemas import Experiment, ExperimentEdit, ExperimentExtension
+from api.submissions import code
 from api.wakeups import Wake
 from fedcore.access import Principal
+from fedcore.spec import ExperimentSpec
+from fedcore.spec.limits import Limits, refuse_excess
 from fedcore.storage import Storage
-from fedcore.store import Database, Session, experiments
+from fedcore.store import Database, Session, experiments, extension
 from fedcore.store.tables import ExperimentRecord
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
@@ -64,6 +68,43 @@ def resume(principal: Submitter, experiment_id: ExperimentId, database: Store, n
 def retry(principal: Submitter, experiment_id: ExperimentId, database: Store, note: Note, wake: Wake) -> Experiment:
     """Queue the failed and cancelled runs again, from their last checkpoints. Safe to repeat; 409 when there is nothing to retry."""
     answer = _change(database, principal, note, experiment_id, experiments.retry)
+    wake(answer.specification["execution"]["queue"])
+    return answer
+
+
+@router.post(
+    "/{experiment_id}/extend",
+    responses=responses(400, 404, 409, 413, 415, 422),
+    openapi_extra=body_of("ExperimentExtension"),
+    summary="Extend by rounds or seeds",
+)
+def extend(
+    principal: Submitter,
+    experiment_id: ExperimentId,
+    document: Document,
+    database: Store,
+    settings: Configuration,
+    note: Note,
+    wake: Wake,
+) -> Experiment:
+    """Let it have more rounds, or more seeds; what is done stays, and goes on from its checkpoints to the bits of a run of that length.
+
+    Safe to repeat; 409 where what was played would have been otherwise in more rounds, under a search, and when all runs have failed or
+    were cancelled. Its provenance lists its `extensions`.
+    """
+    wanted = validate(ExperimentExtension, document.value)
+
+    def measure(spec: ExperimentSpec) -> Sequence[int]:
+        refuse_excess(spec, Limits(settings.max_runs, settings.max_rounds, settings.max_parameters))
+        return memory_needed(spec)
+
+    def change(session: Session, id: str) -> ExperimentRecord:
+        more, made_with = wanted.seeds or (), code()
+        return extension.extend(
+            session, id, rounds=wanted.rounds, seeds=more, measure=measure, key_id=principal.key_id, made_with=made_with
+        )
+
+    answer = _change(database, principal, note, experiment_id, change)
     wake(answer.specification["execution"]["queue"])
     return answer
 

@@ -33,6 +33,7 @@ class Listener:
 
     def beginnings(self, news: News) -> Iterator[Event]:
         """Changes to a status in which rounds may follow: told before the rows."""
+        self._admit(news)
         return self._changes(news, ended=False)
 
     def rounds(self, lines: Sequence[Line]) -> Iterator[Event]:
@@ -58,6 +59,13 @@ class Listener:
         """Changes to a final status, the experiment's last: told after the rows."""
         yield from self._changes(news, ended=True)
         self._up_to_date = True
+
+    def _admit(self, news: News) -> None:
+        """Runs that the experiment has been given since; their ids sort after those of the others."""
+        for run_id in sorted(news.runs.keys() - self._index.keys()):
+            self._index[run_id] = len(self._index)
+            self._position.statuses.append(None)
+            self._position.rounds.append(0)
 
     def _changes(self, news: News, *, ended: bool) -> Iterator[Event]:
         for run_id, index in self._index.items():

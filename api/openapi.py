@@ -11,6 +11,7 @@ from api.links import link
 from api.schemas import (
     DecisionEvent,
     ExperimentEdit,
+    ExperimentExtension,
     HeartbeatEvent,
     KeyEdit,
     KeyRequest,
@@ -23,7 +24,7 @@ from api.schemas import (
 from api.submissions import PresetSubmission
 from fedcore.spec import ExperimentSpec
 
-BODIES = (ExperimentSpec, PresetSubmission, ExperimentEdit, KeyRequest, KeyEdit, WebhookRequest, WebhookEdit)
+BODIES = (ExperimentSpec, PresetSubmission, ExperimentEdit, ExperimentExtension, KeyRequest, KeyEdit, WebhookRequest, WebhookEdit)
 ANSWERS = (ProblemDetails, RoundEvent, StatusEvent, DecisionEvent, HeartbeatEvent)
 FOREIGN = ("HTTPValidationError", "ValidationError")
 """FastAPI's own shapes of errors, which nothing here answers with."""

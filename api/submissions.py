@@ -39,17 +39,18 @@ def specification(document: Any, database: Database, settings: Settings, owner: 
     the patterns in `settings` covers (it would run on a worker, and is not imported here), and for what is larger than they allow.
     """
     if not (isinstance(document, dict) and "preset" in document):
-        return _validated(document, database, settings, owner), _code()
+        return _validated(document, database, settings, owner), code()
     submission = validate(PresetSubmission, document)
     try:
         preset = presets.load(submission.preset)
     except PresetNotFoundError as error:
         raise InvalidRequestError([Flaw(pointer="/preset", detail=str(error))]) from error
     spec = _validated(presets.override(preset.spec, submission.overrides), database, settings, owner, at="/overrides")
-    return spec, _code() | {"preset": preset.name, "preset_version": preset.version, "overrides": submission.overrides}
+    return spec, code() | {"preset": preset.name, "preset_version": preset.version, "overrides": submission.overrides}
 
 
-def _code() -> dict[str, Any]:
+def code() -> dict[str, Any]:
+    """Which FedQ this is."""
     return {"fedq": release(), "commit": commit()}
 
 

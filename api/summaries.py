@@ -29,11 +29,11 @@ def results_of(
     points: int,
     baseline: int = 0,
 ) -> Results:
-    """The results of an experiment from its `runs`, in order of arms, with these `metrics` and `TOTALS`; curves thinned to `points`.
+    """The results of an experiment from its `runs`, with these `metrics` and `TOTALS`; curves thinned to `points`.
 
     Differences are to the arm with the index `baseline`.
     """
-    arms = [list(members) for _, members in groupby(runs, key=lambda run: run.arm)]
+    arms = list(by_arm(runs).values())
     return Results(
         experiment_id=experiment.id,
         name=experiment.name,
@@ -43,6 +43,12 @@ def results_of(
         baseline=baseline,
         arms=arms_of(arms, series, metrics, points, baseline),
     )
+
+
+def by_arm(runs: Iterable[RunRecord]) -> dict[int, list[RunRecord]]:
+    """The runs of each arm, in order of the arms: those of seeds that came later stand behind all others."""
+    ordered = sorted(runs, key=lambda run: run.arm)
+    return {arm: list(members) for arm, members in groupby(ordered, key=lambda run: run.arm)}
 
 
 def arms_of(

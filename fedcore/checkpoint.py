@@ -16,11 +16,14 @@ FORMAT = 2
 _MANIFEST = "fedq"
 
 
-def fingerprint(spec: ExperimentSpec, seed: int) -> str:
-    """What identifies a run's computation: SHA-256 over its specification (without names and execution) and seed."""
+def fingerprint(spec: ExperimentSpec, seed: int, *without: str) -> str:
+    """What identifies a run's computation: SHA-256 over its specification (without names and execution) and seed.
+
+    Nor do its `rounds` belong to it, where whoever extends a run makes sure that those it has would have been the same.
+    """
     # What is decided about a run is not of its computation; a block that came later says nothing where it is absent.
     absent = {"early_stopping"} if spec.early_stopping is None else set()
-    others = {"name", "description", "tags", "seeds", "sweep", "search", "execution"} | absent
+    others = {"name", "description", "tags", "seeds", "sweep", "search", "execution", *without} | absent
     computed = spec.model_dump(mode="json", exclude=others)
     document = json.dumps({"spec": computed, "seed": seed, "precision": spec.precision}, sort_keys=True)
     return hashlib.sha256(document.encode()).hexdigest()

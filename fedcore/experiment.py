@@ -164,7 +164,8 @@ class Simulation:
     def restore(self, data: bytes) -> None:
         """Become what `checkpoint` described; raises CheckpointError when it is damaged or of another run."""
         tensors, manifest = checkpoint.loads(data)
-        if manifest["run"] != self._fingerprint:
+        # The second one stands in what was written before runs could be extended.
+        if manifest["run"] not in (self._fingerprint, checkpoint.fingerprint(self.spec, self.seed)):
             raise CheckpointError("the checkpoint belongs to another specification or seed")
         like = self._server.broadcast
         self._server = Server(
@@ -199,7 +200,7 @@ class Simulation:
 
     @cached_property
     def _fingerprint(self) -> str:
-        return checkpoint.fingerprint(self.spec, self.seed)
+        return checkpoint.fingerprint(self.spec, self.seed, "rounds")
 
     def _looks_at_each(self, round: int) -> bool:
         """Whether what is measured of this round needs the delta of each client."""

@@ -48,6 +48,7 @@ PANELS = {
         lifecycle.pause,
         lifecycle.resume,
         lifecycle.retry,
+        lifecycle.extend,
         lifecycle.delete,
     ),
     "Results": (outcomes.results, outcomes.compare, outcomes.figure, outcomes.model, search.search, reproduce, reproduce_paper),

@@ -143,6 +143,7 @@ class Client:
     retry = _now(AllCalls.retry)
     reproduce = _now(AllCalls.reproduce)
     reproduction = _now(AllCalls.reproduction)
+    extend = _now(AllCalls.extend)
     edit = _now(AllCalls.edit)
     delete = _now(AllCalls.delete)
 

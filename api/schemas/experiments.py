@@ -1,12 +1,13 @@
 """Experiments: as listed, as read, as planned, and what can be changed of them."""
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from api.schemas.base import Answer
 from fedcore.halving import Verdict
+from fedcore.spec.base import MAX_ROUNDS, Seed
 from fedcore.status import Status
 
 
@@ -162,6 +163,23 @@ class Plan(Answer):
     """What would keep its runs waiting at present, or have them refused."""
     specification: dict[str, Any]
     """The specification as validated, every default written out."""
+
+
+class ExperimentExtension(BaseModel):
+    """What an experiment is to have more of."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    rounds: int | None = Field(default=None, ge=1, le=MAX_ROUNDS)
+    """Communication rounds of each run in all, those it has among them; absent, as many as before."""
+    seeds: list[Seed] | None = Field(default=None, max_length=1_000)
+    """Seeds that it is to have beside its own; those it has already stay as they are."""
+
+    @model_validator(mode="after")
+    def _asks_for_something(self) -> Self:
+        if self.rounds is None and not self.seeds:
+            raise ValueError("give `rounds`, `seeds` or both")
+        return self
 
 
 class ExperimentEdit(BaseModel):

@@ -83,7 +83,7 @@ def create(  # noqa: PLR0913 - all that is known of a submission
     session.execute(insert_into(ExperimentRecord), made_from | experiment)
     _add_tags(session, experiment_id, spec.tags)
     made_by = {"owner": owner, "key_id": key_id}
-    queued = _runs(spec, arms, experiment_id, at, memory_bytes or [0] * len(arms))
+    queued = runs_of(spec, arms, experiment_id, at, memory_bytes or [0] * len(arms))
     session.execute(insert_into(RunRecord), [run | made_by for run in queued])
     search.begin(session, experiment_id, spec)
     quotas.hold_runs(session, key_id)
@@ -182,7 +182,8 @@ def _experiment(spec: ExperimentSpec, experiment_id: str, owner: str, moment: da
     }
 
 
-def _runs(spec: ExperimentSpec, arms: Sequence[Arm], experiment_id: str, moment: datetime, memory_bytes: Sequence[int]) -> list[Document]:
+def runs_of(spec: ExperimentSpec, arms: Sequence[Arm], experiment_id: str, moment: datetime, memory_bytes: Sequence[int]) -> list[Document]:
+    """The rows of new runs: all `arms`, each with all seeds of `spec`."""
     points = [(arm, seed) for arm in arms for seed in spec.seeds]
     return [
         {

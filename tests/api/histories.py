@@ -52,6 +52,9 @@ def carry_out(database: Database, storage: Storage, count: int) -> None:
         held = claim(database)
         arm = ExperimentSpec.model_validate(held.spec).arms()[held.arm]
         simulation = Simulation(arm.spec, held.seed, arm=held.arm)
+        if held.checkpoint is not None:
+            with storage.open(held.checkpoint) as file:
+                simulation.restore(file.read())
         while not simulation.finished:
             held = commit(database, held, [simulation.advance()])
             assert held.checkpoint is not None

@@ -39,6 +39,7 @@ READ = [
 BODIES: dict[tuple[str, str], Any] = {
     ("post", "/v1/experiments"): TINY,
     ("patch", "/v1/experiments/{experiment_id}"): {"name": "mine now"},
+    ("post", "/v1/experiments/{experiment_id}/extend"): {"seeds": [7]},
     ("post", "/v1/keys"): {"owner": "eve", "scope": "admin"},
     ("patch", "/v1/keys/{key_id}"): {"scope": "admin"},
     ("post", "/v1/webhooks"): {"url": "https://hooks.example.org/"},

@@ -29,6 +29,7 @@ REPRODUCE = "POST /v1/experiments/{experiment_id}/reproduce"
 BODIES: dict[str, Document] = {
     "POST /v1/experiments": TINY,
     "PATCH /v1/experiments/{experiment_id}": {"name": "renamed"},
+    "POST /v1/experiments/{experiment_id}/extend": {"seeds": [7]},
     "POST /v1/keys": {"owner": "cleo"},
     "PATCH /v1/keys/{key_id}": {"name": "renamed"},
 }
@@ -52,7 +53,7 @@ def test_every_change_is_noted_once_with_what_it_was_done_to(http: httpx.Client,
     key = http.post("/v1/keys", json={"owner": "cleo"}).json()["id"]
     things = {"experiment_id": id, "dataset_id": dataset, "key_id": key}
     expected = [("POST /v1/experiments", id, 201), ("POST /v1/datasets", dataset, 201), ("POST /v1/keys", key, 201)]
-    calls = ["PATCH", "POST pause", "POST resume", "POST cancel", "POST retry", "DELETE"]
+    calls = ["PATCH", "POST pause", "POST resume", "POST cancel", "POST retry", "POST extend", "DELETE"]
     for method, _, act in (call.partition(" ") for call in calls):
         action = f"{method} /v1/experiments/{{experiment_id}}" + (f"/{act}" if act else "")
         expected.append((action, id, 204 if method == "DELETE" else 200))

@@ -140,6 +140,14 @@ class ExperimentCalls(Calls):
         """
         return await self._transport.read(Reproduction, f"{EXPERIMENTS}/{id}/reproduction")
 
+    async def extend(self, id: str, *, rounds: int | None = None, seeds: Sequence[int] | None = None) -> Experiment:
+        """Let an experiment have so many rounds, and these seeds beside its own; what is done stays, and goes on from there.
+
+        ConflictError where what was played would have been otherwise in more rounds.
+        """
+        wanted = given(rounds=rounds, seeds=seeds)
+        return await self._transport.send(Experiment, "POST", f"{EXPERIMENTS}/{id}/extend", json=wanted, repeatable=True)
+
     async def edit(self, id: str, *, name: str | None = None, tags: Sequence[str] | None = None, priority: int | None = None) -> Experiment:
         """Change what is given and leave the rest."""
         changes = given(name=name, tags=tags, priority=priority)

@@ -1,0 +1,63 @@
+"""A specification with more rounds or more seeds, and whether what was played of it stands."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import ceil
+
+from pydantic import ValidationError
+
+from fedcore.errors import ConflictError, SpecificationError
+from fedcore.spec.experiment import Arm, ExperimentSpec
+from fedcore.spec.local import StepLr
+
+ANEW = "submit it anew instead"
+
+
+def extended(spec: ExperimentSpec, rounds: int | None, seeds: Sequence[int]) -> ExperimentSpec:
+    """`spec` with so many rounds, and with those of `seeds` that it lacks behind its own; equal to it where it has both.
+
+    Raises ConflictError where it has more rounds already, or a search, and SpecificationError, with a pointer to `/rounds` or `/seeds`,
+    where it would not be valid.
+    """
+    more = [seed for seed in seeds if seed not in spec.seeds]
+    if rounds is not None and rounds < spec.rounds:
+        raise ConflictError(f"the experiment has {spec.rounds} rounds, which can become more, not {rounds}")
+    if (rounds is None or rounds == spec.rounds) and not more:
+        return spec
+    if spec.search is not None:
+        raise ConflictError(f"the search of the experiment decided by its rounds and seeds, and might have decided otherwise; {ANEW}")
+    document = spec.model_dump(mode="json")
+    longer = _checked({**document, "rounds": rounds or spec.rounds}, "/rounds")
+    if any(arm.spec.rounds != longer.rounds for arm in longer.arms()):
+        raise ConflictError(f"the arms of the experiment differ in their rounds; {ANEW}")
+    return _checked({**document, "rounds": longer.rounds, "seeds": [*spec.seeds, *more]}, "/seeds") if more else longer
+
+
+def refuse_another_past(before: ExperimentSpec, after: ExperimentSpec, done: Mapping[int, int]) -> None:
+    """Raise ConflictError where a round that was played would have been another one under `after`; `done` is the most by arm."""
+    for short, long in zip(before.arms(), after.arms(), strict=True):
+        reason = next(_differences(short, long, done.get(short.index, 0)), None)
+        if reason:
+            raise ConflictError(f"arm {short.name!r} would have been another one in {long.spec.rounds} rounds: {reason}; {ANEW}")
+
+
+def _differences(short: Arm, long: Arm, done: int) -> Iterator[str]:
+    last, rounds, evaluation = short.spec.rounds, long.spec.rounds, short.spec.evaluation
+    schedule = short.spec.local.lr_schedule
+    if isinstance(schedule, StepLr):
+        for share in schedule.at:
+            if min(ceil(share * last), done) != min(ceil(share * rounds), done):
+                yield f"its step size fell after round {ceil(share * last)}, not {ceil(share * rounds)} (local.lr_schedule.at)"
+    if last == done < rounds:
+        if not evaluation.due(last, rounds):
+            yield f"round {last} was evaluated for being the last, and is no multiple of evaluation.every, {evaluation.every}"
+        if not evaluation.population_due(last, rounds):
+            yield f"the population was measured after round {last} for being the last, no multiple of evaluation.population_every"
+
+
+def _checked(document: dict[str, object], pointer: str) -> ExperimentSpec:
+    try:
+        return ExperimentSpec.model_validate(document)
+    except ValidationError as error:
+        raise SpecificationError(pointer, error.errors()[0]["msg"]) from error
+    except SpecificationError as error:
+        raise SpecificationError(pointer, f"{error.detail} ({error.pointer} of the experiment)") from error

@@ -1,0 +1,31 @@
+"""A run that is extended, carried out by a worker in this process: it ends in the bits of one that was that long from the start."""
+
+import pytest
+
+from fedcore.experiment import Simulation
+from fedcore.report import RoundReport
+from fedcore.store import extension
+from tests.documents import merged
+from tests.workers.site import EXPERIMENT, Site, assert_undisturbed
+
+FIRST = 40
+
+
+def test_a_run_that_is_extended_ends_in_the_bits_of_a_longer_one(embedded: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site, played = embedded, []
+    advance = Simulation.advance
+
+    def counted(simulation: Simulation) -> RoundReport:
+        played.append(simulation.round + 1)
+        return advance(simulation)
+
+    monkeypatch.setattr(Simulation, "advance", counted)
+    experiment = site.submit(merged(EXPERIMENT, {"rounds": FIRST}), nudge=False)
+    with site.runner() as runner:
+        runner.work()
+        assert site.run(experiment).done == FIRST
+        with site.database.transaction() as session:
+            extension.extend(session, experiment, rounds=EXPERIMENT["rounds"], seeds=[], measure=lambda _: [0])
+        runner.work()
+    assert played == list(range(1, EXPERIMENT["rounds"] + 1))
+    assert_undisturbed(site, site.run(experiment))
