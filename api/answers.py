@@ -43,8 +43,12 @@ def experiment_answer(session: Session, record: ExperimentRecord, overview: Over
     last = search.last(session, record.id) if record.spec.get("search") else {}
     summary = summary_answer(record, rounds)
     arms = [_arm(point, last.get(point.arm)) for point in points]
-    made_from = record.provenance | {"specification_sha256": specification_sha256(record.spec)}
-    return Experiment(**_fields(summary), arms=arms, specification=record.spec, provenance=made_from)
+    return Experiment(**_fields(summary), arms=arms, specification=record.spec, provenance=made_from(record))
+
+
+def made_from(record: ExperimentRecord) -> dict[str, Any]:
+    """An experiment's provenance, and the digest of its specification as it is now."""
+    return record.provenance | {"specification_sha256": specification_sha256(record.spec)}
 
 
 def _arm(point: ArmPoint, last: search.Standing | None) -> ArmSummary:

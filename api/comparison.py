@@ -35,8 +35,7 @@ def comparison(results: ArmResults, metric: str | None = None) -> Comparison:
     beside = f"final - {results.arms[results.baseline].name} [{results.confidence:.0%} CI]"
     columns = ["arm", "best", "final", beside, "verdict", "MB sent"]
     if results.target is not None:
-        way = f"to {results.target.metric.replace('_', ' ')} {results.target.value:g}"
-        columns += [f"reached {way}", f"rounds {way}", f"MB {way}"]
+        columns += [f"reached {results.target.metric.replace('_', ' ')} {results.target.value:g}", "rounds to it", "MB to it"]
         rows = [[*row, *_way(arm.to_target)] for row, arm in zip(rows, results.arms, strict=True)]
     remarks = [_remark(arm) for arm in results.arms]
     if any(remarks):

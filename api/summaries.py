@@ -7,6 +7,7 @@ from functools import partial
 from itertools import groupby
 from typing import Literal, get_args
 
+from api.answers import made_from
 from api.curves import MEGABYTE, area, curve, megabytes
 from api.schemas import ArmResult, Difference, Estimate, MetricResult, Results
 from fedcore import significance, summary
@@ -38,6 +39,7 @@ def results_of(
         experiment_id=experiment.id,
         name=experiment.name,
         status=experiment.status,
+        provenance=made_from(experiment),
         confidence=summary.CONFIDENCE,
         level=significance.LEVEL,
         baseline=baseline,

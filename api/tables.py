@@ -40,12 +40,13 @@ def to_csv(results: ArmResults, table: Table) -> bytes:
 
 
 def to_parquet(results: ArmResults, table: Table) -> bytes:
-    """The table as a Parquet file."""
+    """The table as a Parquet file; whose it is, and what was made from what, is in the file's metadata, as JSON under `fedq`."""
     import pyarrow as pa
     from pyarrow import parquet
 
     types = dict.fromkeys(("arm", "n", "round"), pa.int64()) | dict.fromkeys(("name", "metric", "figure", "verdict"), pa.string())
-    schema = pa.schema([(column, types.get(column, pa.float64())) for column in COLUMNS[table]])
+    about = {"fedq": results.model_dump_json(exclude={"arms"})}
+    schema = pa.schema([(column, types.get(column, pa.float64())) for column in COLUMNS[table]], about)
     file = BytesIO()
     parquet.write_table(pa.Table.from_pylist(lines(results, table), schema), file)
     return file.getvalue()

@@ -170,6 +170,8 @@ class Results(ArmResults):
     """The experiment."""
     status: Status
     """Its status when the rows were read."""
+    provenance: dict[str, Any]
+    """What it was made from, as the experiment says it."""
 
 
 class Member(Answer):

@@ -1,5 +1,6 @@
 """Results as JSON, CSV and Parquet, and the choice among them."""
 
+import json
 from collections.abc import Hashable
 from io import BytesIO, StringIO
 from math import isnan
@@ -53,6 +54,15 @@ def test_the_curves_table_holds_the_points_of_the_json(http: httpx.Client, place
     assert mine["round"].tolist() == curve["rounds"]
     assert mine["mean"].tolist() == pytest.approx(curve["mean"])
     assert mine["megabytes"].tolist() == pytest.approx(curve["megabytes"])
+
+
+@pytest.mark.parametrize("table", ["summary", "curves"])
+def test_a_parquet_file_says_what_it_was_made_from(http: httpx.Client, place: str, table: str) -> None:
+    answer = http.get(place, params={"table": table}, headers={"Accept": PARQUET})
+    about = json.loads(parquet.read_schema(BytesIO(answer.content)).metadata[b"fedq"])
+    experiment = http.get(place.removesuffix("/results")).json()
+    assert (about["experiment_id"], about["name"], about["status"]) == (experiment["id"], "two arms", "succeeded")
+    assert about["provenance"] == experiment["provenance"] == http.get(place).json()["provenance"]
 
 
 @pytest.mark.parametrize("media_type", [CSV, PARQUET])

@@ -73,7 +73,8 @@ def _lines(results: Results, metric: str | None = None) -> list[str]:
 
 def _results(metric: str, figure: Estimate, difference: Difference, **arm: Any) -> Results:
     arms = [_arm(0, "fedavg", metric, figure, None, **arm), _arm(1, "scaffold", metric, figure, difference, **arm)]
-    return Results(experiment_id="exp_1", name="demo", status=Status.SUCCEEDED, confidence=0.95, level=0.05, baseline=0, arms=arms)
+    given = {"experiment_id": "exp_1", "name": "demo", "provenance": {}, "confidence": 0.95, "level": 0.05, "baseline": 0}
+    return Results(status=Status.SUCCEEDED, arms=arms, **given)
 
 
 def _arm(index: int, name: str, metric: str, figure: Estimate, difference: Difference | None, **values: Any) -> ArmResult:
@@ -93,5 +94,5 @@ def test_what_it_took_to_a_target_is_told_of_those_that_got_there() -> None:
     console = Console(width=200)
     with console.capture() as capture:
         console.print(told)
-    assert "rounds to test accuracy 0.9" in capture.get()
+    assert "reached test accuracy 0.9  rounds to it" in capture.get()
     assert " ".join(capture.get().split()).count("23.1 2 of 3 12.5 ± 0.5 -") == 2
