@@ -9,9 +9,10 @@ from api.auth import Reader
 from api.claims import read_claims
 from api.dependencies import Configuration, Cursor, ExperimentId, Store
 from api.search import read_search
-from api.web import listings, standing
+from api.web import curves, listings, standing
 from api.web.rendering import page
 from fedcore import yamls
+from fedcore.spec import sweep
 from fedcore.store import experiments, runs, search, waiting
 
 RUNS = 100
@@ -34,6 +35,7 @@ def read_page(request: Request, principal: Reader, experiment_id: ExperimentId, 
         request,
         "experiment.html",
         now=now,
+        **curves.told([record.spec], sweep.size(record.spec["sweep"])),
         specification=specification,
         highlighted=listings.highlight(specification),
         provenance=record.provenance,

@@ -34,6 +34,7 @@ class Place(NamedTuple):
 
 NAVIGATION = (
     Place("Experiments", "/"),
+    Place("Compare", "/compare"),
     Place("Submit", "/submit", Scope.SUBMIT),
     Place("Queue", "/queue"),
     Place("Keys", "/keys"),

@@ -1,0 +1,113 @@
+// The results table as papers print it: mean ± deviation, the best in bold, what may be concluded of differences.
+const VERDICTS = {
+  better: ["▲", "better"],
+  worse: ["▼", "worse"],
+  different: ["◆", "different"],
+  unclear: ["", "not significant"],
+  too_few_seeds: ["", "too few seeds"],
+  same_for_all: ["", "the same for every seed"],
+  incomplete: ["", "not complete yet"],
+};
+const FIGURES = { best: "Best", final: "Final", area: "Mean over the rounds" };
+export const ABSENT = "–";
+
+export function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) if (value !== null && value !== undefined) made.setAttribute(key, value);
+  made.append(...children.filter((child) => child !== null));
+  return made;
+}
+
+/** Shares are printed in percent. */
+export const isShare = (metric) => metric.endsWith("accuracy") || metric.endsWith("decile") || metric === "client_accuracy_std";
+
+/** A value of a metric as people read it. */
+export function format(value, metric = "") {
+  if (value === null || value === undefined) return ABSENT;
+  if (isShare(metric)) return (100 * value).toFixed(2);
+  const size = Math.abs(value);
+  if (value !== 0 && (size < 1e-3 || size >= 1e5)) return value.toExponential(2).replace("e+", "e");
+  return value.toFixed(4);
+}
+
+const signed = (value, metric) => (value > 0 ? "+" : "") + format(value, metric);
+const spread = (estimate, metric) => (!estimate ? ABSENT : format(estimate.mean, metric) + (estimate.std === null ? "" : ` ± ${format(estimate.std, metric)}`));
+
+/** Of megabytes or seconds: the mean, as a number with separators, or with two digits where it is small. */
+function amount(estimate) {
+  if (!estimate) return ABSENT;
+  const options = estimate.mean < 1 ? { maximumSignificantDigits: 2 } : { maximumFractionDigits: 1 };
+  return estimate.mean.toLocaleString("en", options);
+}
+
+/** Of the figures that `read` finds, the best; undefined where the metric has no better and worse. */
+function best(arms, direction, read) {
+  const known = arms.map(read).filter((value) => value !== null && value !== undefined);
+  if (!known.length || !direction) return undefined;
+  return direction === "max" ? Math.max(...known) : Math.min(...known);
+}
+
+function figureCell(arm, figure, metric, least) {
+  const estimate = arm.metrics[metric]?.[figure];
+  const text = spread(estimate, metric);
+  const leads = estimate && estimate.mean === least;
+  return element("td", { class: "number" }, leads ? element("strong", { title: "the best" }, text) : text);
+}
+
+function differenceCell(arm, figure, metric) {
+  const difference = arm.metrics[metric]?.[`${figure}_difference`];
+  if (!difference) return element("td", { class: "number muted" }, ABSENT);
+  const range = difference.low === null ? "" : ` [${signed(difference.low, metric)}, ${signed(difference.high, metric)}]`;
+  return element("td", { class: "number" }, signed(difference.mean, metric) + range);
+}
+
+function verdictCell(arm, figure, metric) {
+  const difference = arm.metrics[metric]?.[`${figure}_difference`];
+  if (!difference) return element("td", { class: "muted" }, ABSENT);
+  const [mark, words] = VERDICTS[difference.verdict] ?? ["", difference.verdict];
+  const p = difference.p_adjusted === null ? "" : ` (p ${Number(difference.p_adjusted.toPrecision(2))})`;
+  return element("td", { class: mark ? "verdict" : "verdict muted", "data-verdict": difference.verdict }, mark ? element("span", { "aria-hidden": "true" }, `${mark} `) : null, words + p);
+}
+
+function remark(arm) {
+  const total = Object.values(arm.runs).reduce((sum, count) => sum + count, 0);
+  const parts = Object.entries(arm.runs).filter(([status]) => status !== "succeeded").map(([status, count]) => `${count} ${status}`);
+  if (arm.diverged) parts.push(`${arm.diverged} of ${total} diverged`);
+  if (arm.stopped) parts.push(`${arm.stopped} of ${total} stopped early`);
+  return parts.join(", ");
+}
+
+function row(results, arm, metric, figure, leads) {
+  const timed = results.arms.some((one) => one.simulated_seconds !== null);
+  const cells = [
+    ...Object.keys(FIGURES).map((name) => figureCell(arm, name, metric, leads[name])),
+    differenceCell(arm, figure, metric),
+    verdictCell(arm, figure, metric),
+    element("td", { class: "number" }, amount(arm.megabytes_sent)),
+  ];
+  if (timed) cells.push(element("td", { class: "number" }, amount(arm.simulated_seconds)));
+  cells.push(element("td", { class: "number" }, String(arm.seeds.length)), element("td", { class: "muted" }, remark(arm)));
+  const baseline = results.arms.length > 1 && arm === results.arms[results.baseline];
+  return element("tr", {}, element("th", { scope: "row" }, arm.name, baseline ? element("span", { class: "muted" }, " (baseline)") : null), ...cells);
+}
+
+/** Fill `table` with the arms of `results` in one metric; differences are of `figure`; `direction` is `max`, `min` or undefined. */
+export function fillTable(table, results, metric, figure, direction) {
+  const unit = isShare(metric) ? ", %" : "";
+  const timed = results.arms.some((arm) => arm.simulated_seconds !== null);
+  const heads = ["Arm", ...Object.values(FIGURES).map((words) => words + unit), `${FIGURES[figure]} − baseline [${100 * results.confidence} % CI]`, "Verdict", "MB sent", ...(timed ? ["Simulated s"] : []), "Seeds", ""];
+  const leads = Object.fromEntries(Object.keys(FIGURES).map((name) => [name, best(results.arms, direction, (arm) => arm.metrics[metric]?.[name]?.mean)]));
+  const numeric = (at) => at > 0 && heads[at] !== "Verdict" && heads[at] !== "";
+  table.replaceChildren(
+    element("caption", { class: "visually-hidden" }, `${metric.replaceAll("_", " ")}: mean and standard deviation over the seeds of each arm`),
+    element("thead", {}, element("tr", {}, ...heads.map((head, at) => element("th", { scope: "col", class: numeric(at) ? "number" : null }, head || element("span", { class: "visually-hidden" }, "Remarks"))))),
+    element("tbody", {}, ...results.arms.map((arm) => row(results, arm, metric, figure, leads))),
+  );
+}
+
+/** What the marks of the table mean. */
+export function explanation(results) {
+  const others = results.arms.length - 1;
+  if (others < 1) return "Mean ± sample standard deviation over seeds.";
+  return `Mean ± sample standard deviation over seeds; the best in bold. ${results.pairing ?? "Differences are paired by seed."} ▲ better and ▼ worse than the baseline: the p-value of the t-test, corrected by Holm for ${others} comparison${others > 1 ? "s" : ""}, is below ${results.level}.`;
+}

@@ -1,0 +1,84 @@
+"""Curves in a browser: watched while they grow, read and switched by the keyboard, laid side by side."""
+
+import re
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import PATIENCE_MS, PHONE, Opened, Shoot, Stack, hold_accessible, hold_narrow, ready
+from tests.documents import QUADRATIC, SYNTHETIC, merged
+
+expect.set_options(timeout=PATIENCE_MS)
+
+GROWING = merged(SYNTHETIC, {"name": "curves that grow", "rounds": 1_000_000, "seeds": [0, 1]})
+EXACT = merged(
+    QUADRATIC,
+    {
+        "name": "Quadratics with unequal work",
+        "rounds": 60,
+        "seeds": [0, 1, 2],
+        "evaluation": {"record_parameters": False},
+        "sweep": {"algorithm.kind": ["fedavg", "fednova", "fedlin", "scaffold"]},
+    },
+)
+
+
+def filled(page: Page) -> None:
+    """Wait until the results are there."""
+    ready(page)
+    expect(page.locator("table.results tbody tr").first).to_be_visible()
+
+
+def test_curves_grow_while_they_are_watched_and_arms_and_axes_are_changed_by_the_keyboard(opened: Opened, stack: Stack) -> None:
+    id = stack.client.submit(GROWING).id
+    page = opened(f"/experiments/{id}")
+    filled(page)
+    first = page.locator(".arms li").first
+    expect(first.locator(".value")).not_to_be_empty()
+    before = first.locator(".value").inner_text()
+    expect(first.locator(".value")).not_to_have_text(before)
+    expect(page.locator(".plot")).to_have_attribute("aria-label", re.compile("over round, 1 of 1 arms"))
+    first.get_by_role("checkbox").focus()
+    page.keyboard.press("Space")
+    expect(page.locator(".plot")).to_have_attribute("aria-label", re.compile("0 of 1 arms"))
+    expect(first.locator(".value")).to_be_empty()
+    page.get_by_label("Over", exact=True).focus()
+    page.keyboard.press("ArrowDown")
+    expect(page.locator(".plot")).to_have_attribute("aria-label", re.compile("over megabytes sent"))
+    page.locator(".plot").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".spoken")).to_contain_text("Megabytes sent")
+    page.keyboard.press("+")
+    expect(page.get_by_role("button", name="Show all")).to_be_enabled()
+    page.keyboard.press("0")
+    expect(page.get_by_role("button", name="Show all")).to_be_disabled()
+    stack.client.cancel(id)
+    stack.client.wait(id)
+
+
+def test_theory_is_laid_over_and_arms_of_experiments_are_compared(opened: Opened, stack: Stack, shoot: Shoot) -> None:
+    half = {"name": "The same with half the step size", "local": {"lr": 0.025}}
+    ids = [stack.client.submit(merged(EXACT, change)).id for change in ({}, half)]
+    for id in ids:
+        stack.client.wait(id)
+    page = opened(f"/experiments/{ids[0]}")
+    filled(page)
+    page.get_by_label("Theory").check()
+    expect(page.locator(".laws li")).to_have_count(4)
+    page.get_by_text("The curves as a table").click()
+    expect(page.locator("details table tbody tr")).to_have_count(48)
+    hold_accessible(page)
+    page.get_by_text("The curves as a table").click()
+    shoot(page, "results", whole=True)
+    page.goto("/")
+    for name in (EXACT["name"], half["name"]):
+        page.get_by_role("checkbox", name=f"Choose {name}").check()
+    page.get_by_role("button", name="Compare those chosen").click()
+    filled(page)
+    expect(page.locator("table.results tbody tr")).to_have_count(8)
+    hold_accessible(page)
+    shoot(page, "compare", whole=True)
+    narrow = opened(f"/compare?arm={ids[0]}:0&arm={ids[1]}:0", viewport=PHONE, color_scheme="dark")
+    filled(narrow)
+    hold_narrow(narrow)
+    hold_accessible(narrow)
+    shoot(narrow, "compare-phone-dark", whole=True)
