@@ -2,12 +2,12 @@
 
 from fastapi import FastAPI
 
-from api.web import assets, compare, downloads, entry, errors, experiment, keys, listing, queue, run, submit
+from api.web import assets, compare, downloads, entry, errors, experiment, keys, listing, queue, run, submit, webhooks
 from api.web.shared import Shared
 
 ROUTERS = (
     *(listing.router, experiment.router, run.router, downloads.router, compare.router),
-    *(submit.router, queue.router, keys.router, entry.router),
+    *(submit.router, queue.router, keys.router, webhooks.router, entry.router),
 )
 
 

@@ -38,6 +38,7 @@ NAVIGATION = (
     Place("Submit", "/submit", Scope.SUBMIT),
     Place("Queue", "/queue"),
     Place("Keys", "/keys"),
+    Place("Webhooks", "/webhooks"),
     Place("Audit", "/audit", Scope.ADMIN),
 )
 

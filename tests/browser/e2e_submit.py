@@ -1,0 +1,197 @@
+"""Write a specification in the form and in YAML, be told what is wrong and what it would do, and send it once."""
+
+import re
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from fedcore import yamls
+from tests.browser.conftest import PATIENCE_MS, PHONE, Opened, Shoot, Stack, hold_accessible, hold_narrow, ready
+from tests.documents import SYNTHETIC, merged
+
+expect.set_options(timeout=PATIENCE_MS)
+
+VALID = re.compile("Valid")
+
+
+def _verdict(page: Page) -> Locator:
+    return page.locator("#verdict")
+
+
+def _field(page: Page, pointer: str) -> Locator:
+    """The form's field for what stands at `pointer`."""
+    return page.locator(f'[id="f{pointer}"]')
+
+
+def _text(page: Page) -> str:
+    """What the editor holds."""
+    text: str = page.evaluate("document.querySelector('.editor').env.editor.getValue()")
+    return text
+
+
+def _write(page: Page, text: str) -> None:
+    """Replace what the editor holds, by the keyboard."""
+    page.get_by_role("tab", name="YAML").click()
+    page.locator(".editor .ace_content").click()
+    page.keyboard.press("Control+A")
+    page.keyboard.insert_text(text)
+
+
+def test_the_form_writes_the_yaml_and_what_it_makes_is_submitted_once(opened: Opened, stack: Stack) -> None:
+    page = opened("/submit")
+    expect(_verdict(page)).to_have_text("Valid: 3 arms, 9 runs")
+    _field(page, "/name").fill("from the form")
+    _field(page, "/rounds").fill("2")
+    _field(page, "/seeds").fill("4, 5")
+    _field(page, "/problem/dataset/kind").select_option("synthetic")
+    expect(_verdict(page)).to_contain_text("to mend")
+    _field(page, "/problem/partition/kind").select_option(label="none")
+    _field(page, "/problem/model/kind").select_option("logistic")
+    _field(page, "/problem/dataset/clients").fill("8")
+    _field(page, "/participation/clients_per_round").fill("")
+    _field(page, "/participation/fraction").fill("0.5")
+    expect(_verdict(page)).to_have_text("Valid: 3 arms, 6 runs")
+    page.get_by_role("tab", name="YAML").click()
+    written = yamls.load(_text(page))
+    assert "# What is trained" in _text(page)
+    assert (written["rounds"], written["seeds"]) == (2, [4, 5])
+    assert written["problem"] == {"dataset": {"kind": "synthetic", "clients": 8}, "model": {"kind": "logistic"}}
+    before = {experiment.id for experiment in stack.client.experiments()}
+    page.get_by_role("button", name="Submit", exact=True).dblclick()
+    expect(page).to_have_url(re.compile("/experiments/exp_"))
+    made = {experiment.id for experiment in stack.client.experiments()} - before
+    assert made == {page.url.rpartition("/")[2]}
+    specification = stack.client.experiment(made.pop()).specification
+    assert (specification["name"], specification["participation"]["fraction"]) == ("from the form", 0.5)
+
+
+def test_an_error_is_marked_at_its_line_and_at_its_field_while_it_is_typed(opened: Opened) -> None:
+    page = opened("/submit")
+    expect(_verdict(page)).to_have_text(VALID)
+    _write(page, yamls.dump(merged(SYNTHETIC, {"local": {"lr": -1}})))
+    expect(_verdict(page)).to_have_text("1 thing to mend")
+    expect(page.locator(".ace_gutter-cell.ace_error")).to_have_count(1)
+    line = int(page.locator(".ace_gutter-cell.ace_error").inner_text())
+    assert "lr" in _text(page).splitlines()[line - 1]
+    page.get_by_role("link", name=f"line {line}").click()
+    assert page.evaluate("document.querySelector('.editor').env.editor.getCursorPosition().row") == line - 1
+    page.get_by_role("tab", name="Form").click()
+    field = _field(page, "/local/lr")
+    expect(field).to_have_attribute("aria-invalid", "true")
+    expect(page.locator('[id="f/local/lr-flaw"]')).to_contain_text("greater than 0")
+    expect(page.get_by_role("button", name="Submit", exact=True)).to_have_attribute("aria-disabled", "true")
+    field.fill("0.1")
+    expect(_verdict(page)).to_have_text(VALID)
+    expect(field).not_to_have_attribute("aria-invalid", "true")
+
+
+def test_text_that_is_no_document_is_kept_and_said_to_be_none(opened: Opened) -> None:
+    page = opened("/submit")
+    expect(_verdict(page)).to_have_text(VALID)
+    _write(page, "name: [broken")
+    expect(_verdict(page)).to_have_text("1 thing to mend")
+    page.get_by_role("tab", name="Form").click()
+    expect(page.get_by_text("is no document of fields at present")).to_be_visible()
+    page.get_by_role("tab", name="YAML").click()
+    assert _text(page).startswith("name: [broken")
+
+
+def test_comments_and_what_the_form_does_not_know_survive_it(opened: Opened) -> None:
+    page = opened("/submit")
+    expect(_verdict(page)).to_have_text(VALID)
+    document = merged(SYNTHETIC, {"colour": "red", "algorithm": {"kind": "fedsgd", "mu": 1}})
+    _write(page, f"# kept\n{yamls.dump(document)}# kept too\n")
+    expect(_verdict(page)).to_have_text("2 things to mend")
+    page.get_by_role("tab", name="Form").click()
+    expect(_field(page, "/colour")).to_have_value("red")
+    _field(page, "/rounds").fill("7")
+    page.get_by_role("tab", name="YAML").click()
+    assert yamls.load(_text(page)) == document | {"rounds": 7}
+    assert "# kept\n" in _text(page)
+    assert "# kept too\n" in _text(page)
+
+
+def test_a_kind_that_is_chosen_again_has_its_fields_back(opened: Opened) -> None:
+    page = opened("/submit")
+    expect(_verdict(page)).to_have_text(VALID)
+    kind = _field(page, "/problem/partition/kind")
+    kind.focus()
+    kind.select_option("shards")
+    expect(_field(page, "/problem/partition/clients")).to_have_value("30")
+    expect(_field(page, "/problem/partition/alpha")).to_have_count(0)
+    expect(kind).to_be_focused()
+    kind.select_option("dirichlet")
+    expect(_field(page, "/problem/partition/alpha")).to_have_value("0.1")
+
+
+def test_a_preset_is_found_changed_and_submitted_as_itself(opened: Opened, stack: Stack) -> None:
+    page = opened("/submit")
+    page.get_by_role("searchbox").fill("digits stragglers demo")
+    page.get_by_role("link", name="demo", exact=True).click()
+    expect(_verdict(page)).to_have_text("Valid: 4 arms, 12 runs")
+    _field(page, "/rounds").fill("2")
+    _field(page, "/seeds").fill("0")
+    expect(_verdict(page)).to_have_text("Valid: 4 arms, 4 runs")
+    page.get_by_role("button", name="Submit", exact=True).click()
+    expect(page).to_have_url(re.compile("/experiments/exp_"))
+    provenance = stack.client.experiment(page.url.rpartition("/")[2]).provenance
+    assert (provenance["preset"], provenance["overrides"]) == ("demo", {"rounds": 2, "seeds": [0]})
+
+
+def test_a_draft_survives_a_reload_and_is_found_again(opened: Opened) -> None:
+    page = opened("/submit")
+    expect(_verdict(page)).to_have_text(VALID)
+    _field(page, "/name").fill("half a thought")
+    page.reload()
+    expect(_field(page, "/name")).to_have_value("half a thought")
+    page.goto("/submit?preset=demo")
+    page.locator("summary", has_text="Start from").click()
+    page.get_by_role("link", name="half a thought").click()
+    expect(_field(page, "/name")).to_have_value("half a thought")
+    page.get_by_role("button", name="Start again").click()
+    expect(_field(page, "/name")).to_have_value("my first experiment")
+
+
+def test_the_keyboard_gets_into_the_editor_and_out_of_it(opened: Opened) -> None:
+    page = opened("/submit")
+    expect(_verdict(page)).to_have_text(VALID)
+    page.get_by_role("tab", name="Form").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("tab", name="YAML")).to_be_focused()
+    host = page.locator(".editor .ace_scroller")
+    for _ in range(4):
+        page.keyboard.press("Tab")
+        if host.evaluate("host => host.contains(document.activeElement)"):
+            break
+    page.keyboard.press("Enter")
+    page.keyboard.type("x")
+    assert _text(page).startswith("x#")
+    page.keyboard.press("Escape")
+    for _ in range(4):
+        page.keyboard.press("Tab")
+    assert not page.locator(".editor").evaluate("host => host.contains(document.activeElement)")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_is_accessible_and_looks_right(opened: Opened, shoot: Shoot, scheme: str) -> None:
+    page = opened("/submit", color_scheme=scheme)
+    expect(_verdict(page)).to_have_text(VALID)
+    hold_accessible(page)
+    shoot(page, f"submit-form-{scheme}")
+    for block in ("systems", "evaluation", "search", "execution"):
+        page.locator(f'[id="f/{block}"]').click()
+    hold_accessible(page)
+    _write(page, yamls.dump(merged(SYNTHETIC, {"local": {"lr": -1}, "colour": "red"})))
+    expect(_verdict(page)).to_have_text("2 things to mend")
+    hold_accessible(page)
+    shoot(page, f"submit-yaml-{scheme}")
+
+
+def test_a_phone_shows_all_of_it(opened: Opened, shoot: Shoot) -> None:
+    page = opened("/submit", viewport=PHONE, has_touch=True, is_mobile=True)
+    expect(_verdict(page)).to_have_text(VALID)
+    ready(page)
+    hold_narrow(page)
+    shoot(page, "submit-phone")
+    page.get_by_role("tab", name="YAML").click()
+    hold_narrow(page)

@@ -1,0 +1,55 @@
+"""What `/webhooks` shows, and to whom."""
+
+import html
+import json
+import re
+
+import httpx
+from fastapi import FastAPI
+
+from fedcore.access import Scope
+from fedcore.settings import Settings
+from fedcore.store import Database, deliveries
+from tests.api.histories import submit
+from tests.store.acts import write
+from tests.store.hooks import BAD, listen, take
+from tests.support.access import key_for
+from tests.web.conftest import browsing
+
+
+def test_webhooks_are_listed_to_their_owner_and_to_administrators(browser: httpx.Client, ann: httpx.Client, rows: Database) -> None:
+    mine, hers = listen(rows, name="the chat"), listen(rows, owner="ann", name="her notebook", tag="thesis")
+    everything = browser.get("/webhooks").text
+    assert f'href="/webhooks/{mine.id}"' in everything
+    assert f'href="/webhooks/{hers.id}"' in everything
+    page = ann.get("/webhooks").text
+    assert "her notebook" in page
+    assert "the chat" not in page
+    assert ann.get(f"/webhooks/{mine.id}").status_code == 404
+    assert browser.get("/webhooks/whk_nothing").status_code == 404
+
+
+def test_one_is_shown_with_what_it_was_told_and_without_its_secret(browser: httpx.Client, http: httpx.Client, rows: Database) -> None:
+    hook = listen(rows, name="the chat", tag="small")
+    submit(http)
+    parcel = take(rows)
+    write(rows, deliveries.conclude, parcel, BAD, 0.5)
+    page = html.unescape(browser.get(f"/webhooks/{hook.id}").text)
+    assert "experiment.queued" in page
+    assert "the answer was 500" in page
+    assert "whsec_" not in page
+    (terms,) = re.findall(r'data-terms="(\{.*?\})"', page)
+    kept = json.loads(terms)
+    assert (kept["name"], kept["tag"], kept["url"]) == ("the chat", "small", hook.url)
+    assert http.patch(f"/v1/webhooks/{hook.id}", json={**kept, "url": None}).status_code == 200
+    http.patch(f"/v1/webhooks/{hook.id}", json={"enabled": False})
+    assert "its owner disabled it" in browser.get(f"/webhooks/{hook.id}").text
+
+
+def test_who_may_only_read_changes_nothing(app: FastAPI, settings: Settings, rows: Database) -> None:
+    hook = listen(rows, owner="eve")
+    with browsing(app, key_for(settings.database, "eve", Scope.READ)) as reader:
+        for path in ("/webhooks", f"/webhooks/{hook.id}"):
+            page = reader.get(path).text
+            assert "webhooks.js" not in page
+            assert "data-deed" not in page
