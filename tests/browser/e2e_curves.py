@@ -68,6 +68,11 @@ def test_theory_is_laid_over_and_arms_of_experiments_are_compared(opened: Opened
     expect(page.locator("details table tbody tr")).to_have_count(48)
     hold_accessible(page)
     page.get_by_text("The curves as a table").click()
+    page.get_by_label("Target").fill("0.3")
+    page.keyboard.press("Tab")
+    expect(page.locator("table.results thead")).to_contain_text("Rounds to target")
+    page.get_by_label("Differences of the").select_option("target")
+    expect(page.locator("table.results thead")).to_contain_text("baseline [95 % CI]")
     shoot(page, "results", whole=True)
     page.goto("/")
     for name in (EXACT["name"], half["name"]):

@@ -46,8 +46,10 @@ class Curves {
     const { controls, root } = this;
     controls.metric.addEventListener("change", () => {
       controls.log.checked = LOGARITHMIC.has(controls.metric.value);
+      if (controls.target) controls.target.value = "";
       this.load();
     });
+    controls.target?.addEventListener("change", () => this.load());
     controls.baseline.addEventListener("change", () => this.load());
     controls.theory.addEventListener("change", () => this.overlay());
     for (const name of ["x", "band", "log"]) controls[name].addEventListener("change", () => this.draw());
@@ -112,6 +114,8 @@ class Curves {
       address.searchParams.set("metric", controls.metric.value);
       address.searchParams.set("points", points);
       if (controls.baseline.value) address.searchParams.set("baseline", controls.baseline.value);
+      const target = this.target();
+      if (target !== null) address.searchParams.set("target", `${controls.metric.value}:${target}`);
       const found = await call("GET", address.pathname + address.search);
       if (asked !== this.asked) return;
       this.results = found;
@@ -125,6 +129,18 @@ class Curves {
       if (asked === this.asked) root.removeAttribute("aria-busy");
       if (asked === this.asked && this.waiting === "answer") this.later();
     }
+  }
+
+  /** What runs are to reach, in the units of the metric; null of none, and of a metric without better and worse. */
+  target() {
+    const { target, figure, metric } = this.controls;
+    if (!target) return null;
+    const known = metric.value in this.better;
+    target.disabled = !known;
+    const value = known && target.value !== "" ? Number(target.value) / (isShare(metric.value) ? 100 : 1) : null;
+    figure.querySelector("[value=target]").disabled = value === null;
+    if (value === null && figure.value === "target") figure.value = "final";
+    return value;
   }
 
   /** Something has changed: ask again, but not much of the time, not while an answer is awaited, and not while nobody looks. */

@@ -47,6 +47,19 @@ function best(arms, direction, read) {
   return direction === "max" ? Math.max(...known) : Math.min(...known);
 }
 
+/** What an arm has beside the baseline: of a figure of the metric, or of the rounds to the target, which are no values of it. */
+function differenceOf(arm, figure, metric) {
+  return figure === "target" ? arm.to_target?.rounds_difference : arm.metrics[metric]?.[`${figure}_difference`];
+}
+
+const rounds = (value) => value.toLocaleString("en", { maximumFractionDigits: 1 });
+
+function targetCells({ to_target: found }) {
+  const missed = found && found.reached < found.runs ? ` (${found.reached} of ${found.runs})` : "";
+  const words = found?.rounds ? rounds(found.rounds.mean) + (found.rounds.std === null ? "" : ` ± ${rounds(found.rounds.std)}`) : ABSENT;
+  return [element("td", { class: "number" }, words + missed), element("td", { class: "number" }, amount(found?.megabytes))];
+}
+
 function figureCell(arm, figure, metric, least) {
   const estimate = arm.metrics[metric]?.[figure];
   const text = spread(estimate, metric);
@@ -55,14 +68,15 @@ function figureCell(arm, figure, metric, least) {
 }
 
 function differenceCell(arm, figure, metric) {
-  const difference = arm.metrics[metric]?.[`${figure}_difference`];
+  const difference = differenceOf(arm, figure, metric);
   if (!difference) return element("td", { class: "number muted" }, ABSENT);
-  const range = difference.low === null ? "" : ` [${signed(difference.low, metric)}, ${signed(difference.high, metric)}]`;
-  return element("td", { class: "number" }, signed(difference.mean, metric) + range);
+  const words = (value) => (figure === "target" ? (value > 0 ? "+" : "") + rounds(value) : signed(value, metric));
+  const range = difference.low === null ? "" : ` [${words(difference.low)}, ${words(difference.high)}]`;
+  return element("td", { class: "number" }, words(difference.mean) + range);
 }
 
 function verdictCell(arm, figure, metric) {
-  const difference = arm.metrics[metric]?.[`${figure}_difference`];
+  const difference = differenceOf(arm, figure, metric);
   if (!difference) return element("td", { class: "muted" }, ABSENT);
   const [mark, words] = VERDICTS[difference.verdict] ?? ["", difference.verdict];
   const p = difference.p_adjusted === null ? "" : ` (p ${Number(difference.p_adjusted.toPrecision(2))})`;
@@ -81,6 +95,7 @@ function row(results, arm, metric, figure, leads) {
   const timed = results.arms.some((one) => one.simulated_seconds !== null);
   const cells = [
     ...Object.keys(FIGURES).map((name) => figureCell(arm, name, metric, leads[name])),
+    ...(results.target ? targetCells(arm) : []),
     differenceCell(arm, figure, metric),
     verdictCell(arm, figure, metric),
     element("td", { class: "number" }, amount(arm.megabytes_sent)),
@@ -95,7 +110,8 @@ function row(results, arm, metric, figure, leads) {
 export function fillTable(table, results, metric, figure, direction) {
   const unit = isShare(metric) ? ", %" : "";
   const timed = results.arms.some((arm) => arm.simulated_seconds !== null);
-  const heads = ["Arm", ...Object.values(FIGURES).map((words) => words + unit), `${FIGURES[figure]} − baseline [${100 * results.confidence} % CI]`, "Verdict", "MB sent", ...(timed ? ["Simulated s"] : []), "Seeds", ""];
+  const toTarget = results.target ? ["Rounds to target", "MB to target"] : [];
+  const heads = ["Arm", ...Object.values(FIGURES).map((words) => words + unit), ...toTarget, `${FIGURES[figure] ?? "Rounds to target"} − baseline [${100 * results.confidence} % CI]`, "Verdict", "MB sent", ...(timed ? ["Simulated s"] : []), "Seeds", ""];
   const leads = Object.fromEntries(Object.keys(FIGURES).map((name) => [name, best(results.arms, direction, (arm) => arm.metrics[metric]?.[name]?.mean)]));
   const numeric = (at) => at > 0 && heads[at] !== "Verdict" && heads[at] !== "";
   table.replaceChildren(
