@@ -56,7 +56,8 @@ def explain(error: ClientError) -> None:
     if isinstance(error, ServiceError) and error.flaws:
         complain(error.problem.title)
         for flaw in error.flaws:
-            stderr().print(Text.assemble("  ", (flaw.pointer or "/", "bold"), f": {flaw.detail}"))
+            place = "" if flaw.line is None else f" (line {flaw.line})"
+            stderr().print(Text.assemble("  ", (flaw.pointer or "/", "bold"), f"{place}: {flaw.detail}"))
     else:
         complain(str(error))
 

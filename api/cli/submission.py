@@ -1,6 +1,8 @@
 """`fedq submit`."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +15,9 @@ from api.cli.connection import connect
 from api.cli.encodings import encode, encoding_of
 from api.cli.following import conclude, follow
 from api.cli.terminal import AsJson, print_json, show, stderr
+from api.client import InvalidRequestError
 from api.client.specification import Specification, parse
+from fedcore import yamls
 
 STDIN = Path("-")
 
@@ -49,7 +53,7 @@ def submit(
     """Submit an experiment and print its id; with --wait, its results."""
     specification, changes = _specification(spec, preset), overrides(assignments or [])
     encoding = None if output is None else encoding_of(output)
-    with connect() as client:
+    with connect() as client, _placing(None if changes else spec):
         if dry_run:
             show(client.dry_run(specification, changes), views.plan, as_json=as_json)
             return
@@ -64,6 +68,19 @@ def submit(
     if output is not None and encoding is not None:
         output.write_bytes(encode(results, encoding))
     conclude(ended)
+
+
+@contextmanager
+def _placing(file: Path | None) -> Iterator[None]:
+    """What the service finds wrong in a file is told with the lines where it stands."""
+    try:
+        yield
+    except InvalidRequestError as error:
+        if file is not None and file != STDIN:
+            places = yamls.places(file.read_text(encoding="utf-8"), {flaw.pointer for flaw in error.flaws})
+            flaws = [flaw.model_copy(update=places[flaw.pointer]._asdict()) for flaw in error.flaws]
+            error.problem = error.problem.model_copy(update={"errors": flaws})
+        raise
 
 
 def _specification(spec: Path | None, preset: str | None) -> Specification:

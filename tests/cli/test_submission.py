@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from api.client import Client
+from fedcore import yamls
 from tests.api.histories import TINY, TWO_ARMS, carry_out
 from tests.cli.conftest import Fedq
 from tests.support.service import Service
@@ -109,3 +110,16 @@ def test_what_makes_no_command_is_refused(fedq: Fedq, client: Client, arguments:
     assert ended.code == 2
     assert told in ended.err
     assert list(client.experiments()) == []
+
+
+def test_what_is_wrong_in_a_file_is_told_with_its_line(fedq: Fedq, tmp_path: Path) -> None:
+    file = tmp_path / "spec.yaml"
+    file.write_text(yamls.dump(TINY | {"rounds": -1, "colour": "red"}))
+    lines = file.read_text().splitlines()
+    for options in ((), ("--dry-run",)):
+        ended = fedq("submit", str(file), *options)
+        assert ended.code == 2
+        for pointer, start in (("/rounds", "rounds: -1"), ("/colour", "colour: red")):
+            assert f"{pointer} (line {lines.index(start) + 1}): " in ended.err
+    # Of what stands on the command line no line of the file is to blame.
+    assert "(line" not in fedq("submit", str(file), "--set", "rounds=0").err
