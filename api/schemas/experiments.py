@@ -1,13 +1,14 @@
 """Experiments: as listed, as read, as planned, and what can be changed of them."""
 
 from datetime import datetime
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from api.schemas.base import Answer
 from fedcore.halving import Verdict
 from fedcore.spec.base import MAX_ROUNDS, Seed
+from fedcore.spec.experiment import Tag
 from fedcore.status import Status
 
 
@@ -189,7 +190,7 @@ class ExperimentEdit(BaseModel):
 
     name: str | None = Field(default=None, min_length=1, max_length=200)
     """For people."""
-    tags: list[Annotated[str, Field(min_length=1, max_length=64)]] | None = Field(default=None, max_length=32)
+    tags: list[Tag] | None = Field(default=None, max_length=32)
     """For finding it again."""
     priority: int | None = Field(default=None, ge=0, le=9)
     """Higher goes first; running runs take note after their round, looked for ten times a second at most."""

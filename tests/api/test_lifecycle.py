@@ -100,7 +100,13 @@ def test_name_tags_and_priority_can_be_changed_one_by_one(http: httpx.Client) ->
 
 @pytest.mark.parametrize(
     ("change", "pointer"),
-    [({"status": "paused"}, "/status"), ({"priority": 10}, "/priority"), ({"name": ""}, "/name"), ({"tags": ["x" * 65]}, "/tags/0")],
+    [
+        ({"status": "paused"}, "/status"),
+        ({"priority": 10}, "/priority"),
+        ({"name": ""}, "/name"),
+        ({"tags": ["x" * 65]}, "/tags/0"),
+        ({"tags": ["a", "b,c"]}, "/tags/1"),
+    ],
 )
 def test_a_change_that_is_not_possible_is_pointed_at(http: httpx.Client, change: Document, pointer: str) -> None:
     answer = http.patch(f"/v1/experiments/{submit(http)['id']}", json=change)

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +20,9 @@ PICTURES = Path(__file__).parents[2] / "docs/images/pages"
 LAPTOP, PHONE = ViewportSize(width=1280, height=800), ViewportSize(width=360, height=740)
 PATIENCE_MS = 60_000
 """Only a failure takes so long."""
+RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
+CONTRAST = ("color-contrast",)
+"""All that the colours of the dark can break."""
 HARMLESS = ("Failed to load resource",)
 """What browsers say of answers with an error status, which tests look at themselves."""
 
@@ -127,9 +130,9 @@ def ready(page: Page) -> None:
     expect(page.locator("#theme")).to_be_visible()
 
 
-def hold_accessible(page: Page) -> None:
+def hold_accessible(page: Page, rules: Sequence[str] = RULES) -> None:
     """Fail where a screen reader or somebody with weak eyes would (WCAG 2.2 AA, by axe-core)."""
-    found = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]})
+    found = Axe().run(page, options={"runOnly": list(rules), "resultTypes": ["violations"]})
     told = [
         f"{violation['id']}: {violation['help']}\n  " + "\n  ".join(node["html"] for node in violation["nodes"])
         for violation in found.response["violations"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import PATIENCE_MS, PHONE, Opened, Shoot, Stack, hold_accessible, hold_narrow, ready
+from tests.browser.conftest import CONTRAST, PATIENCE_MS, PHONE, RULES, Opened, Shoot, Stack, hold_accessible, hold_narrow, ready
 from tests.documents import SYNTHETIC, merged
 
 expect.set_options(timeout=PATIENCE_MS)
@@ -133,21 +133,22 @@ def test_files_are_downloaded_under_their_names(opened: Opened, done: str, tmp_p
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_are_accessible_and_look_right(opened: Opened, done: str, others: None, shoot: Shoot, scheme: str) -> None:
+    rules = RULES if scheme == "light" else CONTRAST
     page = opened("/", color_scheme=scheme)
-    hold_accessible(page)
+    hold_accessible(page, rules)
     shoot(page, f"experiments-{scheme}")
     page.goto(f"/experiments/{done}", wait_until="domcontentloaded")
     taken_over(page)
     for tab in page.get_by_role("tab").all():
         tab.click()
         expect(page.locator("section:not([hidden])").get_by_text("Loading…")).to_have_count(0)
-        hold_accessible(page)
+        hold_accessible(page, rules)
         if (tab.inner_text(), scheme) in SHOWN:
             shoot(page, f"experiment-{tab.inner_text().lower()}-{scheme}")
     page.get_by_role("tab", name="Runs").click()
     page.get_by_role("link", name="fedavg").first.click()
     expect(page.get_by_role("heading", name="What happened")).to_be_visible()
-    hold_accessible(page)
+    hold_accessible(page, rules)
     if scheme == "light":
         shoot(page, "run-light")
 
