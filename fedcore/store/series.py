@@ -104,7 +104,7 @@ _Row = Sequence[float | None]
 def _blocks(session: Session, run_ids: Iterable[str], metrics: Sequence[str]) -> dict[str, defaultdict[str, dict[int, bytes]]]:
     found: dict[str, defaultdict[str, dict[int, bytes]]] = {run_id: defaultdict(dict) for run_id in run_ids}
     wanted = {"cursors": dict.fromkeys(found, 0), "metrics": [ANCHOR, *metrics]}
-    for run_id, metric, first, values in session.execute(_BLOCKS, wanted):
+    for run_id, metric, first, values in session.execute(_BLOCKS, wanted).all():
         found[run_id][metric][first] = values
     return found
 
@@ -127,7 +127,7 @@ def _rows(session: Session, covered: Mapping[str, int], metrics: Sequence[str]) 
         .order_by(RoundRecord.run_id, RoundRecord.round)
     )
     rows: defaultdict[str, list[_Row]] = defaultdict(list)
-    for run_id, *values in session.execute(query, {"cursors": dict(covered)}):
+    for run_id, *values in session.execute(query, {"cursors": dict(covered)}).all():
         rows[run_id].append(values)
     return rows
 

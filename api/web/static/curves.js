@@ -14,6 +14,7 @@ const AXES = {
   time: ["simulated_seconds", "Simulated seconds"],
 };
 const LOGARITHMIC = new Set(["suboptimality", "distance"]);
+const ENDED = new Set(["succeeded", "failed", "cancelled", "paused"]);
 const LARGE = 20;
 const QUIET_S = 2;
 /** Student's t of the 95 % interval by degrees of freedom; from 31 on close to the normal distribution's. */
@@ -123,6 +124,8 @@ class Curves {
       this.fillBaselines();
       this.fillLegend();
       this.draw();
+      // A comparison is told by nobody that something has changed.
+      if (found.members?.some(({ status }) => !ENDED.has(status))) this.renew();
     } catch (error) {
       if (asked === this.asked) tell(error.message, "error");
     } finally {
@@ -280,7 +283,7 @@ class Curves {
       item.value.textContent = at < 0 ? "" : reading(curve, at, metric.value);
       if (at >= 0) told.push(`${arm.name} ${item.value.textContent}`);
     });
-    const place = x === null ? "at the end" : `${words} ${format(x).replace(/\.0+$/, "")}`;
+    const place = x === null ? "at the end" : `${words} ${axis.value === "round" ? Math.round(x) : format(x)}`;
     this.root.querySelector(".place").textContent = place;
     if (spoken) this.root.querySelector(".spoken").textContent = `${place}: ${told.slice(0, 8).join("; ")}`;
   }
