@@ -27,6 +27,7 @@ from api import (
     presets,
     problems,
     repeating,
+    reports,
     results,
     runs,
     search,
@@ -52,7 +53,7 @@ from fedcore.store import open_database
 from fedcore.store.database import POOLED
 
 KEYED = (
-    *(experiments, lifecycle, runs, results, theory, compare, claims, repeating, search, events, datasets, presets, catalog),
+    *(experiments, lifecycle, runs, results, theory, compare, claims, reports, repeating, search, events, datasets, presets, catalog),
     *(operations, webhooks, deliveries, keys, audits),
 )
 """What needs a key."""

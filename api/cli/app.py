@@ -52,7 +52,16 @@ PANELS = {
         lifecycle.extend,
         lifecycle.delete,
     ),
-    "Results": (outcomes.results, outcomes.compare, outcomes.figure, outcomes.model, search.search, reproduce, reproduce_paper),
+    "Results": (
+        outcomes.results,
+        outcomes.compare,
+        outcomes.figure,
+        outcomes.report,
+        outcomes.model,
+        search.search,
+        reproduce,
+        reproduce_paper,
+    ),
     "What there is": (offers.presets, offers.catalogue, operations.queue, operations.workers),
     "Service": (up, demo, migrate, backup, restore, keys.me, audits.audit),
 }

@@ -42,6 +42,9 @@ Arms = Annotated[
 ]
 Place = Annotated[int, typer.Option(min=0, help="The arm that the others are compared with: its place in the comparison, from 0.")]
 Painting = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the curves there too, .svg or .png.")]
+Page = Annotated[
+    Path | None, typer.Option("--output", metavar="FILE", help="Where to write it, .html or .md; absent, EXPERIMENT.html here.")
+]
 ModelFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write it; absent, RUN.safetensors here.")]
 
 
@@ -104,6 +107,17 @@ def compare(
         stdout().print(found.pairing)
     if picture:
         typer.echo(picture, err=as_json)
+
+
+def report(experiment: ExperimentId, output: Page = None, as_json: AsJson = False) -> None:
+    """Write an experiment on one page that stands by itself, tables and figures in it, and print where it is."""
+    path = output or Path(f"{experiment}.html")
+    with connect() as client:
+        try:
+            client.save_report(experiment, path)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--output") from error
+    tell(path, as_json=as_json, file=path)
 
 
 def model(run: RunId, output: ModelFile = None, as_json: AsJson = False) -> None:

@@ -155,6 +155,7 @@ class Client:
     figure = _now(AllCalls.figure)
     save_figure = _now(AllCalls.save_figure)
     model = _now(AllCalls.model)
+    save_report = _now(AllCalls.save_report)
     save_model = _now(AllCalls.save_model)
     save_checkpoint = _now(AllCalls.save_checkpoint)
 

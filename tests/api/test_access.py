@@ -60,7 +60,7 @@ class House(NamedTuple):
     """Ids of nothing."""
 
     def ask(self, method: str, path: str, headers: dict[str, str], things: dict[str, str] | None = None) -> httpx.Response:
-        filled = path.format(**(things or self.things), name="demo", form="svg")
+        filled = path.format(**(things or self.things), name="demo", form="html" if "report" in path else "svg")
         return self.stranger.request(method.upper(), filled, json=BODIES.get((method, path)), headers=headers)
 
 

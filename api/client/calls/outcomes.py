@@ -77,6 +77,13 @@ class OutcomeCalls(ExperimentCalls):
             f"{EXPERIMENTS}/{id}/figure.{_form(path)}", Path(path), metric=metric, x=x, theory=theory or None
         )
 
+    async def save_report(self, id: str, path: str | Path) -> Path:
+        """Write an experiment on one page that stands by itself to `path`, as HTML or Markdown by its suffix; returns the path."""
+        form = Path(path).suffix.lower().removeprefix(".")
+        if form not in ("html", "md"):
+            raise ValueError(f"a report is .html or .md, not {path}")
+        return await self._transport.download(f"{EXPERIMENTS}/{id}/report.{form}", Path(path))
+
     async def model(self, run_id: str) -> bytes:
         """The final model of a run, as safetensors."""
         return (await self._transport.request("GET", f"/v1/runs/{run_id}/model")).content

@@ -1,0 +1,137 @@
+"""What a report tells, put together from what the API answers."""
+
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from api.answers import run_answer
+from api.claims import read_claims
+from api.comparison import comparison
+from api.figures import draw
+from api.results import read_results
+from api.schemas import Claims, Results, Run
+from fedcore import yamls
+from fedcore.access import Principal
+from fedcore.errors import NotFoundError
+from fedcore.store import Database, experiments, runs
+from fedcore.summary import BETTER, HEADLINES
+
+POINTS = 500
+"""Of each curve in a picture."""
+OWN = frozenset({"engine_choice", "gang", "model_sha256"})
+"""What the provenance says of one run alone, or how it was timed."""
+
+
+class Cell(NamedTuple):
+    """What stands in a table."""
+
+    text: str
+    best: bool
+    """Whether no other arm has a better mean."""
+
+
+class Section(NamedTuple):
+    """One metric."""
+
+    name: str
+    """In words."""
+    columns: Sequence[str]
+    """Of the table: what is said of an arm."""
+    rows: Sequence[Sequence[Cell]]
+    """A row per arm."""
+    picture: str
+    """Curves over the rounds, SVG as a data URI."""
+
+
+class Content(NamedTuple):
+    """An experiment, as it is told."""
+
+    id: str
+    name: str
+    description: str
+    tags: Sequence[str]
+    status: str
+    owner: str
+    created_at: datetime
+    finished_at: datetime | None
+    written_at: datetime
+    """When this was put together."""
+    confidence: float
+    sections: Sequence[Section]
+    claims: Claims | None
+    """Where it follows a publication."""
+    runs: Sequence[Run]
+    specification: str
+    """As YAML."""
+    provenance: Mapping[str, Any]
+    carried_out: Sequence[Mapping[str, Any]]
+    """How its runs were carried out: each way once."""
+
+
+def content(principal: Principal, experiment_id: str, database: Database) -> Content:
+    """An experiment that `principal` may see; raises NotFoundError."""
+    with database.reading() as session:
+        record = experiments.find(session, experiment_id, principal.sees)
+        carried = [run_answer(run, None) for run in runs.of_experiment(session, experiment_id)]
+    results = read_results(principal, experiment_id, database, points=POINTS)
+    assert isinstance(results, Results)
+    return Content(
+        id=record.id,
+        name=record.name,
+        description=record.description,
+        tags=record.tags,
+        status=record.status,
+        owner=record.owner,
+        created_at=record.created_at,
+        finished_at=record.finished_at,
+        written_at=datetime.now(UTC),
+        confidence=results.confidence,
+        sections=list(_sections(results)),
+        claims=_claims(principal, experiment_id, database),
+        runs=carried,
+        specification=yamls.dump(record.spec),
+        provenance=record.provenance,
+        carried_out=_ways(carried),
+    )
+
+
+def _claims(principal: Principal, experiment_id: str, database: Database) -> Claims | None:
+    try:
+        return read_claims(principal, experiment_id, database)
+    except NotFoundError:
+        return None
+
+
+def _sections(results: Results) -> Iterator[Section]:
+    """The most telling metrics first."""
+    found = {name for arm in results.arms for name in arm.curves}
+    for metric in [*(name for name in HEADLINES if name in found), *sorted(found - set(HEADLINES))]:
+        table, best = comparison(results, metric), _best(results, metric)
+        rows = [
+            [Cell(text, best.get(column) == row) for column, text in zip(table.columns, texts, strict=True)]
+            for row, texts in enumerate(table.rows)
+        ]
+        picture = base64.b64encode(draw(results, metric, "round", "svg")).decode()
+        yield Section(metric.replace("_", " "), table.columns, rows, f"data:image/svg+xml;base64,{picture}")
+
+
+def _best(results: Results, metric: str) -> dict[str, int]:
+    """The row with the best mean in each of the columns `best` and `final`, where the metric has better and worse."""
+    best: dict[str, int] = {}
+    for figure in ("best", "final") if metric in BETTER and len(results.arms) > 1 else ():
+        found = {row: getattr(arm.metrics[metric], figure) for row, arm in enumerate(results.arms) if metric in arm.metrics}
+        means = {row: estimate.mean for row, estimate in found.items() if estimate is not None}
+        if means:
+            best[figure] = BETTER[metric](means, key=means.__getitem__)
+    return best
+
+
+def _ways(carried: Sequence[Run]) -> list[Mapping[str, Any]]:
+    """How runs were carried out, each way once."""
+    ways: list[Mapping[str, Any]] = []
+    for run in carried:
+        way = {name: value for name, value in run.provenance.items() if name not in OWN}
+        if way and way not in ways:
+            ways.append(way)
+    return ways

@@ -1,0 +1,79 @@
+"""Reports: an experiment on one page that stands by itself."""
+
+import base64
+import re
+from xml.etree import ElementTree as ET
+
+import httpx
+import pytest
+
+from fedcore.report import RoundReport
+from fedcore.store import Database
+from fedcore.store.claim import Claim
+from tests.api.histories import TWO_ARMS, submit, write
+
+NASTY = "<script>alert(1)</script> | **not bold** `x`"
+PICTURE = re.compile(r"data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)")
+
+
+def history(held: Claim) -> list[RoundReport]:
+    """Arm 1 ends with 0.8 + seed / 100, arm 0 with 0.7."""
+    accuracy = 0.8 + held.seed / 100 if held.arm else 0.7 + held.seed / 50
+    return [
+        RoundReport(held.arm, held.seed, round, local_steps=1, bytes_up=1, bytes_down=1, seconds=0.1, test_accuracy=accuracy * round / 3)
+        for round in (1, 2, 3)
+    ]
+
+
+@pytest.fixture
+def id(http: httpx.Client, rows: Database) -> str:
+    made = submit(http, {**TWO_ARMS, "name": NASTY, "description": NASTY})
+    write(rows, history, 6)
+    return str(made["id"])
+
+
+def read(http: httpx.Client, id: str, form: str) -> httpx.Response:
+    answer = http.get(f"/v1/experiments/{id}/report.{form}")
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+@pytest.mark.parametrize("form", ["html", "md"])
+def test_it_says_what_the_results_say_with_the_best_in_bold(http: httpx.Client, id: str, form: str) -> None:
+    text = read(http, id, form).text
+    begins, ends = ("<strong>", "</strong>") if form == "html" else ("**", "**")
+    assert text.count(f"{begins}81.00 ± 1.00{ends}") == 2
+    assert f"{begins}72.00" not in text
+    assert "72.00 ± 2.00" in text
+
+
+@pytest.mark.parametrize("form", ["html", "md"])
+def test_its_pictures_are_in_it_and_nothing_is_loaded_or_run(http: httpx.Client, id: str, form: str) -> None:
+    answer = read(http, id, form)
+    (picture,) = PICTURE.findall(answer.text)
+    assert ET.fromstring(base64.b64decode(picture)).tag.endswith("svg")
+    outside_code = re.sub(r"````yaml.*?````", "", answer.text, flags=re.DOTALL)
+    assert "<script" not in outside_code
+    assert not re.findall(r"(?:src|href)=\"(?!data:)", outside_code)
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert "script-src" not in answer.headers["content-security-policy"]
+
+
+def test_what_a_user_has_written_breaks_no_table(http: httpx.Client, id: str) -> None:
+    lines = read(http, id, "md").text.splitlines()
+    table = [line for line in lines if line.startswith("|")]
+    assert table
+    assert lines[0] == r"# &lt;script>alert(1)&lt;/script> \| **not bold** `x`"
+
+
+def test_the_specification_in_it_can_be_submitted_again(http: httpx.Client, id: str) -> None:
+    (specification,) = re.findall(r"````yaml\n(.*?)````", read(http, id, "md").text, re.DOTALL)
+    again = http.post("/v1/experiments", content=specification, headers={"Content-Type": "application/yaml"})
+    assert again.status_code == 201, again.text
+    assert again.json()["specification"] == http.get(f"/v1/experiments/{id}").json()["specification"]
+
+
+def test_an_experiment_that_has_not_begun_has_a_report_too(http: httpx.Client) -> None:
+    text = read(http, str(submit(http, TWO_ARMS)["id"]), "html").text
+    assert "queued" in text
+    assert "0 of 3" in text
