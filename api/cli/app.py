@@ -22,6 +22,7 @@ from api.cli import (
 )
 from api.cli.backup import backup, restore
 from api.cli.demo import demo
+from api.cli.exporting import export
 from api.cli.extras import advice
 from api.cli.failures import MEANINGS, ExitCode, code_of, complain, explain
 from api.cli.migrate import migrate
@@ -58,6 +59,7 @@ PANELS = {
         outcomes.figure,
         outcomes.report,
         outcomes.model,
+        export,
         search.search,
         reproduce,
         reproduce_paper,

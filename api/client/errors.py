@@ -20,6 +20,14 @@ class UnreadableDataError(ClientError):
     """A data set that cannot be sent: no such file, or arrays that no file can hold."""
 
 
+class MissingPackageError(ClientError):
+    """A package that this needs is not installed; the message names the extra of FedQ that brings it."""
+
+
+class ExportError(ClientError):
+    """Where an experiment was to be exported to does not take it."""
+
+
 class ServiceUnreachableError(ClientError):
     """No answer came, even after trying again."""
 

@@ -15,7 +15,12 @@ from fedcore.settings import settings
 
 LOCAL = {"validate", "plan", "up", "demo", "migrate", "backup", "restore"}
 """These ask no service."""
-GIVEN = {"submit": ["--preset", "demo"], "key edit": ["--set", "name=x"], "extend": ["--rounds", "9"]}
+GIVEN = {
+    "submit": ["--preset", "demo"],
+    "export": ["--to", "csv"],
+    "key edit": ["--set", "name=x"],
+    "extend": ["--rounds", "9"],
+}
 
 
 def _leaves(command: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, TyperCommand]]:
