@@ -1,9 +1,9 @@
 """Experiments: as listed, as read, as planned, and what can be changed of them."""
 
 from datetime import datetime
-from typing import Any, Self
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from api.schemas.base import Answer
 from fedcore.halving import Verdict
@@ -167,7 +167,7 @@ class Plan(Answer):
 
 
 class ExperimentExtension(BaseModel):
-    """What an experiment is to have more of."""
+    """What an experiment is to have more of; asked for neither, it stays as it is."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -175,12 +175,6 @@ class ExperimentExtension(BaseModel):
     """Communication rounds of each run in all, those it has among them; absent, as many as before."""
     seeds: list[Seed] | None = Field(default=None, max_length=1_000)
     """Seeds that it is to have beside its own; those it has already stay as they are."""
-
-    @model_validator(mode="after")
-    def _asks_for_something(self) -> Self:
-        if self.rounds is None and not self.seeds:
-            raise ValueError("give `rounds`, `seeds` or both")
-        return self
 
 
 class ExperimentEdit(BaseModel):

@@ -50,8 +50,8 @@ CONFIG = {
     # Of the specification's schema alone the phase of coverage would make thousands of requests. Links are those of the document.
     "phases": {"coverage": {"enabled": False}, "stateful": {"inference": {"algorithms": []}}},
     "generation": {"max-examples": EXAMPLES},
-    # What a schema cannot say is refused as well: blocks that do not fit together, an id of another experiment's event, NUL, the
-    # twenty-first webhook.
+    # What a schema cannot say is refused as well: blocks that do not fit together, fewer rounds than there are, an id of another
+    # experiment's event, NUL, the twenty-first webhook.
     "operations": [
         {"include-name": "POST /v1/datasets", "generation": {"max-examples": UPLOADS}},
         *(
@@ -60,6 +60,7 @@ CONFIG = {
                 "POST /v1/datasets",
                 "POST /v1/experiments",
                 "PATCH /v1/experiments/{experiment_id}",
+                "POST /v1/experiments/{experiment_id}/extend",
                 "GET /v1/experiments/{experiment_id}/events",
                 "POST /v1/keys",
                 "PATCH /v1/keys/{key_id}",
