@@ -26,7 +26,7 @@ from fedcore.status import Status
 
 DOCS = Path(__file__).parents[1] / "docs"
 FOLDER = DOCS / "reproductions"
-COLOURS = 48
+COLOURS = 32
 LARGEST_BYTES = 60_000
 SHRINK = 0.85
 
@@ -84,7 +84,7 @@ def _picture(name: str, parts: Iterable[Part], *, small: bool) -> None:
     order = list(sheet.parts)
     reproduction = Reproduction(name, small, sheet, sorted(parts, key=lambda part: order.index(part.preset.panel)))
     path = picture(name, FOLDER, small=small)
-    path.write_bytes(_compressed(draw(reproduction, PICTURE)))
+    path.write_bytes(_compressed(draw(reproduction, "png")))
     print(path)
 
 
@@ -94,11 +94,12 @@ def _missing_in_full(sheet: str) -> bool:
 
 
 def _compressed(drawn: bytes) -> bytes:
-    """In few colours, and so small that the file is no burden."""
+    """Lossless in few colours, the lines' own among them, and so small that the file is no burden."""
     image = Image.open(BytesIO(drawn)).convert("RGB")
     while True:
         packed = BytesIO()
-        image.quantize(COLOURS).save(packed, PICTURE, optimize=True)
+        plain = image.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).convert("RGB")
+        plain.save(packed, PICTURE, lossless=True, quality=100, method=6)
         if packed.tell() <= LARGEST_BYTES:
             return packed.getvalue()
         image = image.resize((round(image.width * SHRINK), round(image.height * SHRINK)), Image.Resampling.LANCZOS)

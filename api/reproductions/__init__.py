@@ -23,8 +23,15 @@ class Part(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What stands above the panel."""
-        return presets.sheet(self.preset.sheet).parts[self.preset.panel].title
+        """What stands above the panel; of a small form with the data it really ran on, which may stand in for others."""
+        title = presets.sheet(self.preset.sheet).parts[self.preset.panel].title
+        data = ", ".join(self.data)
+        return f"{title} (small form: {data})" if self.preset.small and data not in title else title
+
+    @property
+    def data(self) -> list[str]:
+        """What the data really are, as the runs say."""
+        return sorted({run.provenance["data_source"] for run in self.runs if "data_source" in run.provenance})
 
 
 class Reproduction(NamedTuple):

@@ -6,7 +6,6 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter
 
-from api.figures import Format
 from api.reproductions.records import Record, kept_of
 from api.reproductions.report import section
 from fedcore import presets, yamls
@@ -16,7 +15,7 @@ from fedcore.spec.base import Block
 NOT_RUN = "not-run.yaml"
 NOT_YET = "not yet"
 """Where nobody has said why; a test sees to it that somebody does."""
-PICTURE: Format = "png"
+PICTURE = "webp"
 
 
 class NotRun(Block):

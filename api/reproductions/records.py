@@ -1,6 +1,5 @@
 """What came out of a preset, as it is kept in a file: what was run, on what, with which verdicts."""
 
-from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -54,8 +53,8 @@ def record(part: Part) -> Record:
         status=experiment.status,
         fedq=experiment.provenance["fedq"],
         finished=experiment.finished_at.date() if experiment.finished_at else None,
-        data=_all(run.provenance.get("data_source") for run in part.runs),
-        engines=_all(_engine(run) for run in part.runs),
+        data=part.data,
+        engines=sorted({engine for run in part.runs if (engine := _engine(run))}),
         rounds=experiment.specification["rounds"],
         seeds=experiment.specification["seeds"],
         unsuccessful={arm.name: arm.runs for arm in part.results.arms if set(arm.runs) - {Status.SUCCEEDED}},
@@ -85,7 +84,3 @@ def _path(folder: Path, preset: str) -> Path:
 def _engine(run: Run) -> str | None:
     made: dict[str, Any] = run.provenance
     return "{engine} in {precision} on {device}".format_map(made) if {"engine", "precision", "device"} <= made.keys() else None
-
-
-def _all(values: Iterator[str | None]) -> list[str]:
-    return sorted({value for value in values if value is not None})
