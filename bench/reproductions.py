@@ -29,6 +29,8 @@ FOLDER = DOCS / "reproductions"
 COLOURS = 32
 LARGEST_BYTES = 60_000
 SHRINK = 0.85
+WIDTH = 900
+"""Of a picture, in pixels, at most."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -50,8 +52,7 @@ def _keep(client: Client, names: Sequence[str], *, ended: bool) -> None:
     parts = [_part(client, presets.load(name), done) for name in (*names, *(done.keys() - set(names) if ended else ()))]
     for part in parts:
         print(write(record(part), FOLDER))
-    sheets = {(part.preset.sheet, part.preset.small) for part in parts}
-    for sheet, small in sorted(sheets):
+    for sheet, small in sorted({(part.preset.sheet, part.preset.small) for part in parts}):
         _picture(sheet, [part for part in parts if (part.preset.sheet, part.preset.small) == (sheet, small)], small=small)
 
 
@@ -96,10 +97,11 @@ def _missing_in_full(sheet: str) -> bool:
 def _compressed(drawn: bytes) -> bytes:
     """Lossless in few colours, the lines' own among them, and so small that the file is no burden."""
     image = Image.open(BytesIO(drawn)).convert("RGB")
+    image.thumbnail((WIDTH, WIDTH * image.height), Image.Resampling.LANCZOS)
     while True:
         packed = BytesIO()
         plain = image.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).convert("RGB")
-        plain.save(packed, PICTURE, lossless=True, quality=100, method=6)
+        plain.save(packed, PICTURE, lossless=True, quality=50, method=3)
         if packed.tell() <= LARGEST_BYTES:
             return packed.getvalue()
         image = image.resize((round(image.width * SHRINK), round(image.height * SHRINK)), Image.Resampling.LANCZOS)
