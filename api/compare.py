@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from api.auth import Reader
 from api.dependencies import NO_NUL, Store
-from api.figures import draw
+from api.pictures import FIGURE, Form, Looked, picture
 from api.problems import InvalidRequestError, responses
-from api.results import FIGURE, NUMBER, Chosen, Drawn, Form, Points, X, check_axis, known, listed
+from api.results import NUMBER, Chosen, Drawn, Points, X, check_axis, known, listed
 from api.schemas import Comparison, Flaw, Member
 from api.summaries import METRICS, TOTALS, Metric, arms_of, by_arm
 from fedcore import significance, summary
@@ -58,16 +58,24 @@ def read_comparison(
 
 
 @router.get("/figure.{form}", response_class=Response, responses=FIGURE, summary="Draw a comparison")
-def read_comparison_figure(
-    principal: Reader, database: Store, form: Form, arm: Wanted, metric: Drawn = None, x: X = "round", points: Points = 1_000
+def read_comparison_figure(  # noqa: PLR0913, PLR0917 - what can be asked for
+    request: Request,
+    look: Looked,
+    principal: Reader,
+    database: Store,
+    form: Form,
+    arm: Wanted,
+    metric: Drawn = None,
+    x: X = "round",
+    points: Points = 1_000,
 ) -> Response:
-    """Mean over the seeds, one line per arm, the standard deviation around it."""
+    """As an experiment's figure, of arms of any experiments."""
     found = compare(database, principal, arm, METRICS if metric is None else [metric], points, 0)
     chosen = metric or headline(known(found))
     if metric is not None and metric not in known(found) and any(one.rounds_done for one in found.arms):
         raise NotFoundError(f"no row of these arms has {metric}")
     check_axis(found, chosen, x)
-    return Response(draw(found, chosen, x, form), media_type="image/svg+xml" if form == "svg" else "image/png")
+    return picture(request, found, chosen, x, form, look)
 
 
 def compare(

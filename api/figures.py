@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
-from itertools import cycle
+from itertools import cycle, islice
 from math import nan
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
+from api.looks import Look
 from api.schemas import ArmResult, ArmResults, Curve, Theory
 
 if TYPE_CHECKING:
@@ -19,20 +20,23 @@ AXES: Mapping[Horizontal, tuple[str, str]] = {
     "time": ("simulated_seconds", "simulated seconds"),
 }
 """The list of a curve that is drawn across, and what the axis says."""
-Format = Literal["svg", "png"]
+Format = Literal["svg", "png", "pdf"]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 """Okabe and Ito: told apart by colour-blind people too."""
 DASHES = ("-", "--", ":", "-.")
 THEORY = "#555555"
 """What theory says is drawn thin, dotted and in this colour over the line that it is about."""
-LOGARITHMIC = frozenset({"suboptimality", "distance"})
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+MARKED = 10
+"""Points of a line that are marked, about."""
 LEGEND_LIMIT = 20
 STYLE: Mapping[Any, Any] = {
     "axes.grid": True,
     "axes.spines.right": False,
     "axes.spines.top": False,
     "grid.alpha": 0.3,
+    "pdf.fonttype": 42,  # fonts that publishers take
     "svg.hashsalt": "fedq",
 }
 drawing = Lock()
@@ -44,21 +48,47 @@ def measured(curve: Curve, horizontal: Horizontal) -> bool:
     return None not in getattr(curve, AXES[horizontal][0])
 
 
-def draw(results: ArmResults, metric: str, horizontal: Horizontal, form: Format, theory: Theory | None = None) -> bytes:
-    """The picture, with what theory says laid over if it is given; equal results make equal bytes."""
+DEFAULT = Look()
+
+
+def draw(
+    results: ArmResults,
+    metric: str,
+    horizontal: Horizontal,
+    form: Format,
+    theory: Theory | None = None,
+    *,
+    look: Look = DEFAULT,
+    source: str | None = None,
+) -> bytes:
+    """The picture, with what theory says laid over if it is given; equal results make equal bytes.
+
+    Where the numbers are, `source`, is noted in the file.
+    """
     with drawing:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
 
-        with rc_context(dict(STYLE)):
-            figure = Figure(figsize=(8, 4.5), layout="constrained")
+        with rc_context({**STYLE, **look.settings}):
+            figure = Figure(figsize=look.inches, layout="constrained")
             axes = figure.subplots()
-            _fill(axes, results, metric, horizontal)
+            _fill(axes, results, metric, horizontal, look)
             if theory is not None:
                 _lay_over(axes, results, metric, horizontal, theory)
             picture = BytesIO()
-            figure.savefig(picture, format=form, dpi=150, metadata={"Date": None} if form == "svg" else None)
+            figure.savefig(picture, format=form, dpi=look.dpi, metadata=_about(form, source))
             return picture.getvalue()
+
+
+def _about(form: Format, source: str | None) -> dict[str, str | None]:
+    """What is noted in the file; not when it was drawn."""
+    match form:
+        case "svg":
+            return {"Date": None, "Source": source}
+        case "png":
+            return {"Source": source or ""}
+        case "pdf":
+            return {"CreationDate": None, "Subject": source}
 
 
 def plain(text: str) -> str:
@@ -71,16 +101,29 @@ def strokes() -> Iterator[tuple[str, str]]:
     return cycle((colour, dashes) for dashes in DASHES for colour in COLOURS)
 
 
-def _fill(axes: "Axes", results: ArmResults, metric: str, horizontal: Horizontal) -> None:
+def _fill(axes: "Axes", results: ArmResults, metric: str, horizontal: Horizontal, look: Look) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     arms = _drawn(results, metric, horizontal)
-    for arm, (colour, dashes) in zip(arms, strokes(), strict=False):
+    # By its place among all, an arm looks the same in every picture.
+    each = list(islice(strokes(), max((arm.index for arm in arms), default=0) + 1))
+    for arm in arms:
         curve = arm.curves[metric]
-        line(axes, curve, getattr(curve, AXES[horizontal][0]), arm.name, colour, dashes)
-    axes.set_title(plain(results.name))
+        line(axes, curve, getattr(curve, AXES[horizontal][0]), arm.name, *each[arm.index])
+        if look.markers:
+            step = max(1, len(curve.mean) // MARKED)
+            axes.lines[-1].set(marker=MARKERS[arm.index % len(MARKERS)], markevery=(arm.index % step, step))
+    axes.set_title(plain(results.name if look.title is None else look.title))
     axes.set_xlabel(AXES[horizontal][1])
     axes.set_ylabel(metric.replace("_", " "))
-    if metric in LOGARITHMIC:
+    if look.logarithmic("x", metric):
+        axes.set_xscale("log")
+    elif horizontal == "round":
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
+    if look.logarithmic("y", metric):
         axes.set_yscale("log")
+    axes.set_xlim(*look.xlim)
+    axes.set_ylim(*look.ylim)
     if 0 < len(arms) <= LEGEND_LIMIT:
         axes.legend(frameon=False)
 

@@ -1,14 +1,15 @@
 """`/v1/experiments/{id}/results` and `/figure.svg`: what came out, as JSON, table or picture."""
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated
 
-from fastapi import APIRouter, Header, HTTPException, Path, Query, Response
+from fastapi import APIRouter, Header, HTTPException, Query, Request, Response
 
 from api.auth import Reader
 from api.dependencies import NO_NUL, ExperimentId, Store
-from api.figures import Format, Horizontal, draw, measured
+from api.figures import Horizontal, measured
+from api.pictures import CSV, FIGURE, Form, Looked, picture
 from api.problems import InvalidRequestError, responses
 from api.schemas import ArmResults, Flaw, Results, Target
 from api.summaries import METRICS, TOTALS, Metric, results_of
@@ -18,23 +19,14 @@ from api.theory import read_theory
 from fedcore.access import Principal
 from fedcore.errors import NotFoundError
 from fedcore.store import Database, experiments, runs, series
-from fedcore.store.tables import RunRecord
 from fedcore.summary import HEADLINES, headline
 
 router = APIRouter(prefix="/v1/experiments", tags=["results"])
 
 NUMBER = re.compile(r"[0-9]{1,9}")
-FIGURE: dict[int | str, Any] = {
-    200: {
-        "description": "The picture.",
-        "content": {"image/svg+xml": {"schema": {"type": "string"}}, "image/png": {"schema": {"type": "string", "format": "binary"}}},
-    },
-    **responses(404, 422),
-}
-"""What a request for a picture is answered."""
 TOLD_ARMS = 20
 """Names of arms are listed to those who got one wrong, up to so many."""
-JSON, CSV, PARQUET = "application/json", "text/csv", "application/vnd.apache.parquet"
+JSON, PARQUET = "application/json", "application/vnd.apache.parquet"
 
 Points = Annotated[
     int,
@@ -62,7 +54,10 @@ Reach = Annotated[
 Accept = Annotated[str | None, Header(include_in_schema=False)]
 Drawn = Annotated[Metric | None, Query(description="What is drawn; absent, the first that there is of " + ", ".join(HEADLINES) + ".")]
 Overlay = Annotated[bool, Query(description="Lay over what theory says of an arm, where it says something: thin and dotted.")]
-Form = Annotated[Format, Path(description="The file format.")]
+Shown = Annotated[
+    list[Annotated[str, Query(max_length=1_000, pattern=NO_NUL)]] | None,
+    Query(alias="arm", max_length=100, description="Only this arm, by its name or index; may be given several times. Absent, all."),
+]
 X = Annotated[
     Horizontal, Query(description="What it is drawn over: rounds, megabytes sent in both directions, or seconds on the simulated clock.")
 ]
@@ -109,7 +104,9 @@ def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
     responses=FIGURE,
     summary="Draw a curve",
 )
-def read_figure(
+def read_figure(  # noqa: PLR0913, PLR0917 - what can be asked for
+    request: Request,
+    look: Looked,
     principal: Reader,
     experiment_id: ExperimentId,
     form: Form,
@@ -118,16 +115,22 @@ def read_figure(
     x: X = "round",
     points: Points = 1_000,
     theory: Overlay = False,
+    arm: Shown = None,
 ) -> Response:
-    """Mean over the seeds, one line per arm, the standard deviation around it. Equal results make equal bytes of SVG."""
+    """Mean over the seeds, one line per arm, the standard deviation around it; nothing is smoothed. Equal results make equal bytes.
+
+    An arm has the same colour in every picture. The numbers are a link away: in the header `Link`, and in the picture's own metadata.
+    """
     results = _read(database, principal, experiment_id, METRICS if metric is None else [metric], points)
     chosen = headline(known(results)) if metric is None else metric
     if metric is not None and metric not in known(results):
         _refuse(_read(database, principal, experiment_id, METRICS, 2), metric)
     check_axis(results, chosen, x)
+    if arm is not None:
+        shown = [_arm({one.name: one.index for one in results.arms}, wanted, "?arm") for wanted in arm]
+        results = results.model_copy(update={"arms": [one for one in results.arms if one.index in shown]})
     said = read_theory(principal, experiment_id, database) if theory else None
-    picture = draw(results, chosen, x, form, said)
-    return Response(picture, media_type="image/svg+xml" if form == "svg" else "image/png")
+    return picture(request, results, chosen, x, form, look, said)
 
 
 def _read(
@@ -144,17 +147,23 @@ def _read(
         experiment = experiments.find(session, experiment_id, principal.sees)
         records = runs.of_experiment(session, experiment_id)
         found = series.of_runs(session, [record.id for record in records], *wanted)
-    results = results_of(experiment, records, found, metrics, points, 0 if baseline is None else _arm(records, baseline))
+    results = results_of(
+        experiment,
+        records,
+        found,
+        metrics,
+        points,
+        0 if baseline is None else _arm({record.arm_name: record.arm for record in records}, baseline, "?baseline"),
+    )
     return results if target is None else with_target(results, records, found, target)
 
 
-def _arm(records: Iterable[RunRecord], wanted: str) -> int:
+def _arm(names: Mapping[str, int], wanted: str, pointer: str) -> int:
     """The index of the arm with this name or index; raises InvalidRequestError."""
-    names = {record.arm_name: record.arm for record in records}
     found = names.get(wanted, int(wanted) if NUMBER.fullmatch(wanted) else -1)
     if found not in names.values():
         raise InvalidRequestError(
-            [Flaw(pointer="?baseline", detail=f"must be an arm, by name or index: {listed(list(names))}; not {wanted!r}")]
+            [Flaw(pointer=pointer, detail=f"must be an arm, by name or index: {listed(list(names))}; not {wanted!r}")]
         )
     return found
 

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, cast
 
 import typer
 
@@ -13,6 +13,7 @@ from api.cli.encodings import Encoding, encode
 from api.cli.terminal import AsJson, ExperimentId, stdout, tell
 from api.client import Comparison, Results
 from api.client.calls.outcomes import Horizontal
+from api.client.looks import Look
 
 
 class Format(StrEnum):
@@ -33,7 +34,10 @@ Baseline = Annotated[
 Target = Annotated[str | None, typer.Option(metavar="METRIC:VALUE", help="Tell what it took each arm there, as test_accuracy:0.9.")]
 AsFormat = Annotated[Format, typer.Option("--format", help="A table of one metric, or all figures as JSON or CSV.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as `fedq status EXPERIMENT` lists it.")]
-Picture = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write it, .svg or .png; absent, EXPERIMENT.svg here.")]
+Picture = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Where to write it: .svg, .png, .pdf, or .csv for the numbers; absent, EXPERIMENT.svg here."),
+]
 Over = Annotated[Horizontal, typer.Option("--x", help="Draw over rounds, the bytes sent, or the simulated time.")]
 Theory = Annotated[bool, typer.Option("--theory", help="Lay over what closed forms say of an arm, where one applies.")]
 Arms = Annotated[
@@ -45,6 +49,20 @@ Painting = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the cu
 Page = Annotated[
     Path | None, typer.Option("--output", metavar="FILE", help="Where to write it, .html or .md; absent, EXPERIMENT.html here.")
 ]
+Shown = Annotated[
+    list[str] | None,
+    typer.Option("--arm", metavar="ARM", help="Only this arm, by name or index; may be repeated.", autocompletion=completion.arms),
+]
+Width = Annotated[str | None, typer.Option(metavar="W", help="single (89 mm) or double (183 mm) column, or in mm.")]
+Height = Annotated[float | None, typer.Option(metavar="MM", help="Absent, 9/16 of the width.")]
+Font = Annotated[Literal["sans", "serif"], typer.Option(help="Letters without serifs or with, formulas alike.")]
+Size = Annotated[float | None, typer.Option(metavar="PT", help="Of letters; absent, 10, and 8 where a width is given.")]
+Dpi = Annotated[int, typer.Option(help="Resolution of a PNG.")]
+Markers = Annotated[bool, typer.Option("--markers", help="Mark each line by a shape of its own, for print without colours.")]
+Title = Annotated[str | None, typer.Option(help="Above the picture; absent, the experiment's name; empty, none.")]
+Log = Annotated[Literal["none", "x", "y", "xy"] | None, typer.Option(help="Logarithmic axes; absent, as is customary for the metric.")]
+XLim = Annotated[str | None, typer.Option(metavar="LOW:HIGH", help="Ends of the horizontal axis, as 0:100 or 10:.")]
+YLim = Annotated[str | None, typer.Option(metavar="LOW:HIGH", help="Ends of the vertical axis, likewise.")]
 ModelFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write it; absent, RUN.safetensors here.")]
 
 
@@ -66,19 +84,33 @@ def results(
             typer.echo(encode(found, Encoding(other)), nl=other is Format.JSON)
 
 
-def figure(
+def figure(  # noqa: PLR0913, PLR0917 - what can be said of a picture
     experiment: ExperimentId,
     output: Picture = None,
     metric: Metric = None,
     x: Over = "round",
     theory: Theory = False,
+    arms: Shown = None,
+    width: Width = None,
+    height: Height = None,
+    font: Font = "sans",
+    size: Size = None,
+    dpi: Dpi = 150,
+    markers: Markers = False,
+    title: Title = None,
+    log: Log = None,
+    xlim: XLim = None,
+    ylim: YLim = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw the curves of an experiment and print where the picture is."""
+    """Draw the curves of an experiment, fit for a paper, and print where the picture is."""
     path = output or Path(f"{experiment}.svg")
+    wanted = {"arms": arms, "width": width, "height": height, "font": font, "size": size, "dpi": dpi, "markers": markers}
+    wanted |= {"title": title, "log": log, "xlim": xlim, "ylim": ylim}
+    look = cast("Look", {name: value for name, value in wanted.items() if value is not None})
     with connect() as client:
         try:
-            client.save_figure(experiment, path, metric=metric, x=x, theory=theory)
+            client.save_figure(experiment, path, metric=metric, x=x, theory=theory, **look)
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--output") from error
     tell(path, as_json=as_json, file=path)

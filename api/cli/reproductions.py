@@ -1,7 +1,7 @@
 """`fedq reproduce-paper`."""
 
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
@@ -19,6 +19,8 @@ from api.schemas import Claims, Estimate, PresetSummary
 from fedcore import presets
 from fedcore.errors import PresetNotFoundError
 
+FORMS: tuple[Format, ...] = ("svg", "png")
+"""Of a picture."""
 SheetName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Which figure or table; absent, they are listed.")]
 InSmall = Annotated[bool, typer.Option("--small", help="The form that takes a minute or two on two cores and shows the same ordering.")]
 Folder = Annotated[Path, typer.Option("--output", metavar="DIR", help="Where to write the picture, the report and the numbers.")]
@@ -57,7 +59,7 @@ def _write(reproduction: Reproduction, folder: Path) -> list[Path]:
         # Drawing loads a large library, which the other commands do without.
         from api.reproductions.picture import draw
 
-        for form in get_args(Format):
+        for form in FORMS:
             written.append(folder / f"{stem}.{form}")
             written[-1].write_bytes(draw(reproduction, form))
     written += [folder / f"{stem}.md", folder / f"{stem}.json"]

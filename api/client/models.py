@@ -5,8 +5,9 @@ from typing import Literal
 from api import schemas
 from api.client import displays
 
-Form = Literal["svg", "png"]
-PNG = b"\x89PNG"
+Form = Literal["svg", "png", "pdf", "csv"]
+BEGINNINGS: dict[bytes, Form] = {b"\x89PNG": "png", b"%PDF": "pdf", b"<?xml": "svg"}
+"""Of the files."""
 
 
 class Experiment(schemas.Experiment):
@@ -17,14 +18,14 @@ class Experiment(schemas.Experiment):
 
 
 class Figure(bytes):
-    """A picture: its bytes, SVG or PNG."""
+    """A picture: its bytes, SVG, PNG or PDF; or the numbers in it, CSV."""
 
     __slots__ = ()
 
     @property
     def form(self) -> Form:
-        """Which of the two."""
-        return "png" if self.startswith(PNG) else "svg"
+        """Which of these."""
+        return next((form for beginning, form in BEGINNINGS.items() if self.startswith(beginning)), "csv")
 
     def _repr_svg_(self) -> str | None:
         return self.decode() if self.form == "svg" else None

@@ -6,7 +6,8 @@ from fastapi import APIRouter, Response
 
 from api.auth import Reader
 from api.dependencies import ExperimentId, Store
-from api.results import CSV, JSON, PARQUET, read_results
+from api.pictures import CSV
+from api.results import JSON, PARQUET, read_results
 from api.schemas import Results
 from api.tables import Table
 from fedcore import yamls

@@ -110,6 +110,27 @@ def test_pictures_and_models_are_written_where_told(fedq: Fedq, client: Client, 
     picture, model = tmp_path / "curve.png", tmp_path / "model.safetensors"
     assert fedq("figure", experiment, "--output", str(picture), "--x", "bytes") == (0, f"{picture}\n", "")
     assert picture.read_bytes().startswith(b"\x89PNG")
+    paper = tmp_path / "paper.pdf"
+    look = (
+        "--width",
+        "single",
+        "--font",
+        "serif",
+        "--size",
+        "7",
+        "--arm",
+        "0",
+        "--markers",
+        "--title",
+        "",
+        "--log",
+        "none",
+        "--xlim",
+        "0:",
+    )
+    assert fedq("figure", experiment, "--output", str(paper), *look).code == 0
+    assert paper.read_bytes().startswith(b"%PDF")
+    assert "?width" in fedq("figure", experiment, "--width", "wide").err
     timeless = fedq("figure", experiment, "--output", str(picture), "--x", "time")
     assert timeless.code == 4
     assert "has a simulated clock" in timeless.err

@@ -112,6 +112,9 @@ def test_files_arrive_whole_in_memory_and_on_disk(service: Service, client: Clie
     carry_out(service.database, service.storage, 1)
     (run,) = client.runs(experiment.id)
     assert client.save_figure(experiment.id, tmp_path / "curve.svg").read_bytes() == client.figure(experiment.id)
+    paper = client.figure(experiment.id, "pdf", width="single", arms=[0], markers=True, title="")
+    assert paper.form == "pdf"
+    assert client.figure(experiment.id, "csv").startswith(b"arm,name,metric,round,")
     assert client.save_figure(experiment.id, tmp_path / "curve.PNG", x="bytes").read_bytes().startswith(b"\x89PNG")
     assert client.save_model(run.id, tmp_path / "model.safetensors").read_bytes() == client.model(run.id)
     assert [parameter.shape for parameter in load(client.model(run.id)).values()] == [(2,)]
@@ -133,8 +136,8 @@ def test_curves_are_drawn_and_listed_over_simulated_time(service: Service, clien
         client.figure(timeless.id, x="time")
 
 
-def test_a_figure_is_svg_or_png(client: Client, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"\.svg or \.png"):
+def test_a_figure_is_svg_png_pdf_or_csv(client: Client, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"\.svg, \.png, \.pdf or \.csv"):
         client.save_figure("exp_any", tmp_path / "curve.jpg")
 
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, Unpack, get_args
 
 from api.client.calls.experiments import EXPERIMENTS, ExperimentCalls
+from api.client.looks import Look
 from api.client.models import Figure, Form
 from api.client.results import Comparison, Frame, Results, rows_of
 from api.client.transport import given
@@ -59,23 +60,37 @@ class OutcomeCalls(ExperimentCalls):
         return rows_of([(run, [row async for row in self.rounds(run.id)]) for run in await self.runs(id)])
 
     async def figure(
-        self, id: str, form: Form = "svg", *, metric: str | None = None, x: Horizontal = "round", theory: bool = False
+        self,
+        id: str,
+        form: Form = "svg",
+        *,
+        metric: str | None = None,
+        x: Horizontal = "round",
+        theory: bool = False,
+        **look: Unpack[Look],
     ) -> Figure:
         """A picture of the curves of a metric, with their spread over the seeds; its bytes, which a notebook shows.
 
-        With `theory`, what closed forms say of an arm is laid over.
+        As `csv`, the numbers that are drawn. With `theory`, what closed forms say of an arm is laid over. What it looks like is said as
+        in `figure(id, "pdf", width="single", font="serif", markers=True, arms=[0, 2], ylim="0.5:1")`.
         """
-        params = given(metric=metric, x=x, theory=theory or None)
+        params = given(arm=look.pop("arms", None), metric=metric, x=x, theory=theory or None, **look)
         picture = await self._transport.request("GET", f"{EXPERIMENTS}/{id}/figure.{form}", params=params)
         return Figure(picture.content)
 
     async def save_figure(
-        self, id: str, path: str | Path, *, metric: str | None = None, x: Horizontal = "round", theory: bool = False
+        self,
+        id: str,
+        path: str | Path,
+        *,
+        metric: str | None = None,
+        x: Horizontal = "round",
+        theory: bool = False,
+        **look: Unpack[Look],
     ) -> Path:
-        """Write that picture to `path`, as SVG or PNG by its suffix; returns the path."""
-        return await self._transport.download(
-            f"{EXPERIMENTS}/{id}/figure.{_form(path)}", Path(path), metric=metric, x=x, theory=theory or None
-        )
+        """Write that picture to `path`, as SVG, PNG, PDF or CSV by its suffix; returns the path."""
+        params = given(arm=look.pop("arms", None), metric=metric, x=x, theory=theory or None, **look)
+        return await self._transport.download(f"{EXPERIMENTS}/{id}/figure.{_form(path)}", Path(path), **params)
 
     async def save_report(self, id: str, path: str | Path) -> Path:
         """Write an experiment on one page that stands by itself to `path`, as HTML or Markdown by its suffix; returns the path."""
@@ -100,5 +115,5 @@ class OutcomeCalls(ExperimentCalls):
 def _form(path: str | Path) -> str:
     form = Path(path).suffix.lower().removeprefix(".")
     if form not in get_args(Form):
-        raise ValueError(f"a figure is .svg or .png, not {path}")
+        raise ValueError(f"a figure is .svg, .png, .pdf or .csv, not {path}")
     return form
