@@ -26,7 +26,7 @@ WHOLE = {
     "rounds": 100,
 }
 SETTINGS = re.compile(r"^(?:[A-Z_]+=\S+ )+")
-FOREGROUND = ("fedq up", "docker ", "kubectl ", "source ", "make ")
+FOREGROUND = ("fedq up", "docker ", "kubectl ", "source ", "make ", "python -m bench ")
 """What is not carried out; see the head of this package."""
 
 
