@@ -118,7 +118,7 @@ def shoot(request: pytest.FixtureRequest) -> Shoot:
             PICTURES.mkdir(parents=True, exist_ok=True)
             picture = Image.open(BytesIO(page.screenshot(full_page=whole, animations="disabled")))
             # Of few pixels, too, the colour is kept: that of a badge says how a run ended.
-            few = picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+            few = picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
             few.save(PICTURES / f"{name}.png", optimize=True)
 
     return keep
