@@ -6,7 +6,7 @@
 - `yaml`, `json`: read; what begins with `# NAME.yaml` is put there for the commands; what belongs to a specification makes a valid one.
 - `snakemake`: a file, put there for the commands; `text`: shown only. What lies in docs/examples is there, too.
 
-Pages say 8642 and 8000 where the stack and a program have other ports here. What needs a container engine, would stay in the foreground, or
-writes into the checkout (`python -m bench`) is not carried out: the commands of `make` have to exist, and the files of containers have tests
-of their own (`tests/deploy`).
+Pages say 8642 and 8000 where the stack and a program have other ports here. What needs a container engine, would stay in the foreground,
+or writes into the checkout (`python -m bench`) is not carried out: the commands of `make` have to exist, and the files of containers have
+tests of their own (`tests/deploy`).
 """
