@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from api import schemas, tables
 from api.client import displays
+from api.client.errors import MissingPackageError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,14 +35,16 @@ class Frame:
         return displays.lines(self.columns, self.lines)
 
     def to_pandas(self) -> pd.DataFrame:
-        """As a pandas frame."""
-        import pandas as pd
+        """As a pandas frame; raises MissingPackageError where there is no pandas."""
+        with _needed("pandas"):
+            import pandas as pd
 
         return pd.DataFrame(self.lines, columns=list(self.columns))
 
     def to_polars(self) -> pl.DataFrame:
-        """As a polars frame."""
-        import polars as pl
+        """As a polars frame; raises MissingPackageError where there is no polars."""
+        with _needed("polars"):
+            import polars as pl
 
         return pl.DataFrame(self.lines, schema=list(self.columns), infer_schema_length=None)
 
@@ -88,3 +92,11 @@ def rows_of(runs: Iterable[tuple[schemas.Run, Iterable[schemas.RoundRow]]]) -> F
 def _line(run: schemas.Run, row: schemas.RoundRow) -> dict[str, Any]:
     place = {"run_id": run.id, "arm": run.arm, "arm_name": run.arm_name, "seed": run.seed}
     return place | row.model_dump(exclude={"extra"}) | row.extra
+
+
+@contextmanager
+def _needed(package: str) -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise MissingPackageError(f"this needs {package}: pip install 'fedq[frames]'") from error

@@ -1,9 +1,11 @@
 """Results and rows as data frames."""
 
+import sys
+
 import numpy as np
 import pytest
 
-from api.client import Client
+from api.client import Client, Frame, MissingPackageError
 from tests.api.histories import TWO_ARMS, carry_out
 from tests.support.service import Service
 
@@ -54,3 +56,10 @@ def test_an_experiment_without_rows_gives_empty_frames(client: Client, kind: str
     for frame in (results.summary, results.curves, client.metrics(id)):
         made = getattr(frame, kind)()
         assert (len(made), len(made.columns)) == (0, len(frame.columns))
+
+
+@pytest.mark.parametrize("package", ["pandas", "polars"])
+def test_a_frame_of_a_kind_that_is_not_installed_names_what_brings_it(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingPackageError, match=rf"needs {package}: pip install 'fedq\[frames\]'"):
+        getattr(Frame(("round",), [{"round": 1}]), f"to_{package}")()
