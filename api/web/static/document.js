@@ -99,3 +99,7 @@ export class Draft extends EventTarget {
 function isScalar(value) {
   return value === null || typeof value !== "object";
 }
+
+export function pointerOf(path) {
+  return path.map((part) => `/${String(part).replaceAll("~", "~0").replaceAll("/", "~1")}`).join("");
+}

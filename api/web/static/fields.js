@@ -1,7 +1,6 @@
 // Fields of the form by sort. Each shows what the document says, or else the default, and writes what is typed as it is typed.
-import { inline, understand } from "./document.js";
+import { inline, pointerOf, understand } from "./document.js";
 import { h, help } from "./elements.js";
-import { pointerOf } from "./form.js";
 
 export function text(form, path, read, required, value) {
   if (value !== undefined && value !== null && typeof value !== "string") return free(form, path, read, required, value);

@@ -1,5 +1,5 @@
 // The form: a field for each field of the schema, over the document at hand. It changes one place of the document at a time.
-import { inline } from "./document.js";
+import { inline, pointerOf } from "./document.js";
 import { h, help } from "./elements.js";
 import * as fields from "./fields.js";
 
@@ -181,10 +181,6 @@ export class Form {
       if (brief && block !== undefined) brief.textContent = short(inline(block));
     }
   }
-}
-
-export function pointerOf(path) {
-  return path.map((part) => `/${String(part).replaceAll("~", "~0").replaceAll("/", "~1")}`).join("");
 }
 
 function absent(read) {
