@@ -18,6 +18,7 @@ from api import (
     events,
     experiments,
     health,
+    imports,
     keys,
     lifecycle,
     logs,
@@ -53,7 +54,23 @@ from fedcore.store import open_database
 from fedcore.store.database import POOLED
 
 KEYED = (
-    *(experiments, lifecycle, runs, results, theory, compare, claims, reports, repeating, search, events, datasets, presets, catalog),
+    *(
+        experiments,
+        lifecycle,
+        runs,
+        results,
+        theory,
+        compare,
+        claims,
+        reports,
+        repeating,
+        search,
+        events,
+        datasets,
+        imports,
+        presets,
+        catalog,
+    ),
     *(operations, webhooks, deliveries, keys, audits),
 )
 """What needs a key."""

@@ -16,6 +16,7 @@ from api.schemas import (
     KeyEdit,
     KeyRequest,
     ProblemDetails,
+    ResultsFile,
     RoundEvent,
     StatusEvent,
     WebhookEdit,
@@ -24,7 +25,17 @@ from api.schemas import (
 from api.submissions import PresetSubmission
 from fedcore.spec import ExperimentSpec
 
-BODIES = (ExperimentSpec, PresetSubmission, ExperimentEdit, ExperimentExtension, KeyRequest, KeyEdit, WebhookRequest, WebhookEdit)
+BODIES = (
+    ExperimentSpec,
+    PresetSubmission,
+    ExperimentEdit,
+    ExperimentExtension,
+    KeyRequest,
+    KeyEdit,
+    ResultsFile,
+    WebhookRequest,
+    WebhookEdit,
+)
 ANSWERS = (ProblemDetails, RoundEvent, StatusEvent, DecisionEvent, HeartbeatEvent)
 FOREIGN = ("HTTPValidationError", "ValidationError")
 """FastAPI's own shapes of errors, which nothing here answers with."""

@@ -22,7 +22,7 @@ from api.cli import (
 )
 from api.cli.backup import backup, restore
 from api.cli.demo import demo
-from api.cli.exporting import export
+from api.cli.exporting import export, import_
 from api.cli.extras import advice
 from api.cli.failures import MEANINGS, ExitCode, code_of, complain, explain
 from api.cli.migrate import migrate
@@ -104,6 +104,7 @@ def application() -> typer.Typer:
     for panel, commands in PANELS.items():
         for command in commands:
             app.command(rich_help_panel=panel)(command)
+    app.command("import", rich_help_panel="Results")(import_)
     app.add_typer(datasets.app(), name="dataset", rich_help_panel="What there is")
     app.add_typer(webhooks.app(), name="webhook", rich_help_panel="Service")
     app.add_typer(keys.app(), name="key", rich_help_panel="Service")

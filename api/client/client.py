@@ -159,6 +159,7 @@ class Client:
     save_model = _now(AllCalls.save_model)
     save_checkpoint = _now(AllCalls.save_checkpoint)
     export = _now(AllCalls.export)
+    import_ = _now(AllCalls.import_)
 
     upload = _now(AllCalls.upload)
     dataset = _now(AllCalls.dataset)

@@ -19,6 +19,7 @@ from api.schemas.experiments import (
     SearchPlan,
     Stretch,
 )
+from api.schemas.imports import ImportedExperiment, ImportedRows, ImportedRun, ResultsFile
 from api.schemas.keys import Key, KeyEdit, KeyPage, KeyRequest, KeyStanding, KeyUsage, Me, NewKey
 from api.schemas.operations import Check, Health, QueueDepth, Queues, Readiness, Worker, Workers
 from api.schemas.problems import Flaw, ProblemDetails
@@ -78,6 +79,9 @@ __all__ = [
     "Flaw",
     "Health",
     "HeartbeatEvent",
+    "ImportedExperiment",
+    "ImportedRows",
+    "ImportedRun",
     "Key",
     "KeyEdit",
     "KeyPage",
@@ -107,6 +111,7 @@ __all__ = [
     "Reproduction",
     "ReproductionOutcome",
     "Results",
+    "ResultsFile",
     "RoundEvent",
     "RoundRow",
     "Run",

@@ -23,3 +23,9 @@ def specification_sha256(document: Mapping[str, Any]) -> str:
         asked["sweep"] = list(document["sweep"].items())
     canonical = json.dumps(asked, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def results_sha256(document: Mapping[str, Any]) -> str:
+    """SHA-256 over a file of results, without its `digest`: as JSON in the order of the file, no white space, UTF-8."""
+    told = {name: value for name, value in document.items() if name != "digest"}
+    return hashlib.sha256(json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode()).hexdigest()

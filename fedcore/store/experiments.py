@@ -78,10 +78,10 @@ def create(  # noqa: PLR0913 - all that is known of a submission
         first = claim_key(session, IdempotencyRecord.experiment_id, owner, idempotency_key, request_hash, experiment_id, request="request")
         if first != experiment_id:
             return Made(find(session, first), None)
-    experiment, arms = _experiment(spec, experiment_id, owner, at), spec.arms()
+    experiment, arms = row_of(spec, experiment_id, owner, at), spec.arms()
     made_from = {"spec": document, "provenance": dict(provenance or {}), "traceparent": traceparent}
     session.execute(insert_into(ExperimentRecord), made_from | experiment)
-    _add_tags(session, experiment_id, spec.tags)
+    add_tags(session, experiment_id, spec.tags)
     made_by = {"owner": owner, "key_id": key_id}
     queued = runs_of(spec, arms, experiment_id, at, memory_bytes or [0] * len(arms))
     session.execute(insert_into(RunRecord), [run | made_by for run in queued])
@@ -137,7 +137,7 @@ def edit(
     record = find(session, experiment_id)
     if tags is not None:
         session.execute(delete_from(TagRecord).where(TagRecord.experiment_id == experiment_id))
-        _add_tags(session, experiment_id, tags)
+        add_tags(session, experiment_id, tags)
     return record
 
 
@@ -168,7 +168,8 @@ def delete(session: Session, experiment_id: str) -> Sequence[str]:
     return run_ids
 
 
-def _experiment(spec: ExperimentSpec, experiment_id: str, owner: str, moment: datetime) -> Document:
+def row_of(spec: ExperimentSpec, experiment_id: str, owner: str, moment: datetime) -> Document:
+    """The row of a new experiment, without what it was made from."""
     return {
         "id": experiment_id,
         "name": spec.name,
@@ -207,7 +208,8 @@ def runs_of(spec: ExperimentSpec, arms: Sequence[Arm], experiment_id: str, momen
     ]
 
 
-def _add_tags(session: Session, experiment_id: str, tags: Sequence[str]) -> None:
+def add_tags(session: Session, experiment_id: str, tags: Sequence[str]) -> None:
+    """Let an experiment that has no tags be found by these."""
     if tags:
         session.execute(insert_into(TagRecord), [{"tag": tag, "experiment_id": experiment_id} for tag in sorted(set(tags))])
 

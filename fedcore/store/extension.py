@@ -13,7 +13,7 @@ from fedcore.status import Request, Status
 from fedcore.store import datasets, notices, quotas
 from fedcore.store.clock import moment, now
 from fedcore.store.experiments import runs_of
-from fedcore.store.lifecycle import APPLIED, lock_runs, settle
+from fedcore.store.lifecycle import APPLIED, lock_runs, refuse_imported, settle
 from fedcore.store.statements import insert_into
 from fedcore.store.tables import DatasetUseRecord, ExperimentRecord, RunRecord
 
@@ -40,6 +40,7 @@ def extend(
     the new specification is not valid, and what `measure` raises; QuotaError where more would wait than may.
     """
     lock_runs(session, experiment_id)
+    refuse_imported(session, experiment_id)
     record = session.get_one(ExperimentRecord, experiment_id, populate_existing=True)
     before = ExperimentSpec.model_validate(record.spec)
     after = extended(before, rounds, seeds)

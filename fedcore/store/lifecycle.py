@@ -17,6 +17,8 @@ from fedcore.store.clock import now
 from fedcore.store.tables import ExperimentRecord, RunRecord
 
 WAITING = (Status.QUEUED, Status.PAUSED)
+IMPORTED = "imported"
+"""What the provenance of an experiment that was carried out elsewhere calls where it is from."""
 APPLIED = {Request.PAUSE: Status.PAUSED, Request.CANCEL: Status.CANCELLED}
 """Where a request puts a run when its worker lets go of it."""
 
@@ -83,9 +85,10 @@ def resume(session: Session, experiment_id: str) -> ExperimentRecord:
 def retry(session: Session, experiment_id: str) -> ExperimentRecord:
     """Queue the failed and cancelled runs again, from their last checkpoints, and let those go on that were about to be cancelled.
 
-    Raises ConflictError when all have succeeded, or when the others are paused.
+    Raises ConflictError when all have succeeded, when the others are paused, or for an experiment that was imported.
     """
     standing = _standing(session, experiment_id)
+    refuse_imported(session, experiment_id)
     again = (Status.FAILED, Status.CANCELLED)
     if standing.ahead.isdisjoint(again):
         if standing.over:
@@ -95,6 +98,15 @@ def retry(session: Session, experiment_id: str) -> ExperimentRecord:
     _requeue(session, experiment_id, again, finished_at=None, attempts=0, error=None)
     _request(session, experiment_id, (Request.CANCEL,), Request.NONE)
     return settle(session, [experiment_id])[0]
+
+
+def refuse_imported(session: Session, experiment_id: str) -> None:
+    """Raise ConflictError where an experiment was imported: what its runs would go on from is not here."""
+    provenance = session.scalars(select(ExperimentRecord.provenance).where(ExperimentRecord.id == experiment_id)).first()
+    if provenance is not None and IMPORTED in provenance:
+        raise ConflictError(
+            f"experiment {experiment_id} was imported, without checkpoints to go on from; submit its specification to carry it out here"
+        )
 
 
 def settle(session: Session, experiment_ids: Iterable[str]) -> list[ExperimentRecord]:

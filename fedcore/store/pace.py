@@ -31,6 +31,8 @@ def seconds_per_step(session: Session, spec: Mapping[str, Any], owner: str | Non
 def _median(session: Session, experiment_ids: list[str]) -> float | None:
     run, last = RunRecord, RoundRecord
     query = select(run.seconds, run.done, last.local_steps).join(last, (last.run_id == run.id) & (last.round == run.done))
-    played = query.where(run.experiment_id.in_(experiment_ids), last.local_steps > 0).order_by(run.id.desc()).limit(MOST_RUNS)
+    played = (
+        query.where(run.experiment_id.in_(experiment_ids), last.local_steps > 0, run.fence > 0).order_by(run.id.desc()).limit(MOST_RUNS)
+    )
     paces = [seconds / (rounds * steps) for seconds, rounds, steps in session.execute(played)]
     return median(paces) if paces else None

@@ -59,6 +59,7 @@ CONFIG = {
             for name in (
                 "POST /v1/datasets",
                 "POST /v1/experiments",
+                "POST /v1/imports",
                 "PATCH /v1/experiments/{experiment_id}",
                 "POST /v1/experiments/{experiment_id}/extend",
                 "GET /v1/experiments/{experiment_id}/events",

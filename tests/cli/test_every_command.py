@@ -17,7 +17,6 @@ LOCAL = {"validate", "plan", "up", "demo", "migrate", "backup", "restore"}
 """These ask no service."""
 GIVEN = {
     "submit": ["--preset", "demo"],
-    "export": ["--to", "csv"],
     "key edit": ["--set", "name=x"],
     "extend": ["--rounds", "9"],
 }

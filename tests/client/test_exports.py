@@ -15,7 +15,7 @@ from tensorboardX.crc32c import crc32c
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
 
-from api.client import Client, ExportError, MissingPackageError
+from api.client import Client, ExportError, MissingPackageError, UnreadableDataError
 from api.client.exports import Form
 from tests.api.histories import TWO_ARMS, carry_out
 from tests.cli.conftest import Fedq, fedq
@@ -119,6 +119,21 @@ def test_by_the_command_line(fedq: Fedq, client: Client, tmp_path: Path) -> None
     told = fedq("export", id, "--to", "csv", "--models")
     assert told.code == 2
     assert "belong to mlflow" in told.err
+
+
+def test_a_file_of_results_goes_into_a_service_and_stays_what_it_is(fedq: Fedq, service: Service, client: Client, tmp_path: Path) -> None:
+    id, file = client.submit(WITH_X).id, tmp_path / "experiment.fedq.json.gz"
+    with pytest.raises(ExportError, match="once it has ended"):
+        client.export(id, "fedq", file)
+    carry_out(service.database, service.storage, 6)
+    assert client.export(id, "fedq", file) == str(file)
+    told = fedq("import", str(file))
+    assert (told.code, told.out.strip()) == (0, client.import_(file).id)
+    before, after = (client.results(each) for each in (id, told.out.strip()))
+    assert (after.arms, after.status) == (before.arms, before.status)
+    file.write_bytes(b"not compressed")
+    with pytest.raises(UnreadableDataError, match="cannot be read"):
+        client.import_(file)
 
 
 def _told(file: Path) -> tuple[dict[tuple[str, int], list[float]], dict[str, Any]]:

@@ -3,6 +3,7 @@
 Exporting again brings up to date what was written before, and doubles nothing.
 """
 
+from api.client.exports import archive
 from api.client.exports.sinks import Form, Sink, open_sink
 
-__all__ = ["Form", "Sink", "open_sink"]
+__all__ = ["Form", "Sink", "archive", "open_sink"]

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 from api import schemas
 from api.client.errors import MissingPackageError
 
-Form = Literal["csv", "parquet", "tensorboard", "mlflow"]
+Form = Literal["fedq", "csv", "parquet", "tensorboard", "mlflow"]
 
 
 class Sink(Protocol):
@@ -24,7 +24,7 @@ class Sink(Protocol):
         """Write what came out of all of them together, and be done."""
 
 
-_MODULES: dict[Form, str] = {"csv": "tables", "parquet": "columns", "tensorboard": "tensorboard", "mlflow": "tracking"}
+_MODULES: dict[Form, str] = {"fedq": "archive", "csv": "tables", "parquet": "columns", "tensorboard": "tensorboard", "mlflow": "tracking"}
 """Each has a class `Runs`, and loads a library that the others do without."""
 _EXTRAS: dict[Form, str] = {"parquet": "frames", "tensorboard": "export", "mlflow": "export"}
 

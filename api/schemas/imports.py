@@ -1,0 +1,111 @@
+"""A file of results, as one FedQ writes it and another takes it."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+
+from fedcore.status import Status, StopReason
+
+EARLIEST, LATEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
+
+
+def _sensible(moment: datetime) -> datetime:
+    if not EARLIEST <= moment < LATEST:
+        raise ValueError("must lie between the years 2000 and 9000")
+    return moment
+
+
+Moment = Annotated[AwareDatetime, AfterValidator(_sensible)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
+Round = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class ImportedRows(_Part):
+    """The rounds of a run, a list for each measure; entry i is of round i + 1, null where there is no value."""
+
+    train_loss: list[Number | None]
+    """f(w) over the training data of all clients."""
+    test_loss: list[Number | None]
+    """Mean loss over the test data."""
+    test_accuracy: list[Number | None]
+    """Share of the test samples classified right."""
+    local_steps: list[Count]
+    """Mini-batch steps."""
+    bytes_up: list[Count]
+    """Bytes the clients sent."""
+    bytes_down: list[Count]
+    """Bytes the clients received."""
+    seconds: list[Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]]
+    """Wall-clock time."""
+    committed_at: list[Moment]
+    """When each was stored."""
+    extra: dict[Name, list[Number | list[Number | None] | None]]
+    """Other measures by name."""
+
+
+class ImportedRun(_Part):
+    """One arm with one seed, which has ended."""
+
+    id: str = Field(pattern=r"^run_[0-9a-z]{26}$")
+    """What it is called where it was carried out."""
+    arm: Annotated[int, Field(strict=True, ge=0, lt=10_000)]
+    """Index of its arm."""
+    seed: Annotated[int, Field(strict=True)]
+    """Its seed."""
+    status: Literal[Status.SUCCEEDED, Status.FAILED, Status.CANCELLED]
+    """How it ended."""
+    diverged_round: Round | None = None
+    """The round in which it diverged, its last."""
+    stop_reason: StopReason | None = None
+    """Why it succeeded before its last round."""
+    error: Annotated[str, Field(max_length=100_000)] | None = None
+    """Why it failed."""
+    started_at: Moment | None = None
+    """When a worker first took it up."""
+    finished_at: Moment | None = None
+    """When it ended."""
+    provenance: dict[str, Any]
+    """What made it."""
+    rows: ImportedRows
+    """Its rounds."""
+
+
+class ImportedExperiment(_Part):
+    """What the runs are of."""
+
+    id: str = Field(pattern=r"^exp_[0-9a-z]{26}$")
+    """What it is called where it was carried out."""
+    name: str = Field(min_length=1, max_length=200)
+    """For people."""
+    tags: list[Annotated[str, Field(min_length=1, max_length=64)]] = Field(max_length=32)
+    """For finding it again."""
+    created_at: Moment
+    """When it was submitted there."""
+    specification: dict[str, Any]
+    """The specification as validated there."""
+    provenance: dict[str, Any]
+    """What it was made from."""
+
+
+class ResultsFile(_Part):
+    """An experiment that has ended, with all that came out of it but models and checkpoints."""
+
+    format: Literal["fedq-results"]
+    """What this is."""
+    version: Literal[1]
+    """Of the format."""
+    exported_at: Moment
+    """When it was written."""
+    experiment: ImportedExperiment
+    """The experiment that its runs belong to."""
+    runs: list[ImportedRun] = Field(min_length=1, max_length=10_000)
+    """Each arm with each seed, in order."""
+    digest: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """SHA-256 over all else here: as JSON in the order of the file, no white space, UTF-8, numbers as Python's `json` writes them."""

@@ -1,0 +1,134 @@
+"""Results of another FedQ: taken as they are, once, and refused where they are not whole."""
+
+import json
+from collections.abc import Callable
+from copy import deepcopy
+from math import nextafter
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from api import schemas
+from api.client.exports import archive
+from fedcore.access import Scope
+from fedcore.settings import Settings
+from fedcore.spec.digest import results_sha256
+from fedcore.store import Database, keys
+from fedcore.store.quotas import usage
+from tests.api.histories import TWO_ARMS, submit, write
+from tests.documents import Document
+from tests.store.acts import report
+from tests.support.access import bearer, key_for
+
+LONG: Document = TWO_ARMS | {"seeds": [3, 1], "rounds": 205, "evaluation": {"record_parameters": True}}
+"""Longer than a block of its curves; seeds in an order of their own."""
+
+
+@pytest.fixture
+def exported(http: httpx.Client, rows: Database, tmp_path: Path) -> Document:
+    id = submit(http, LONG)["id"]
+
+    def history(held: Any) -> Any:
+        values = [nextafter(1 / (round + held.seed), 1) for round in range(1, 206)]
+        return [report(round, train_loss=None, extra={"objective": value, "x": [value, -value]}) for round, value in enumerate(values, 1)]
+
+    write(rows, history, 4)
+    return _exported(http, id, tmp_path)
+
+
+def test_it_gives_the_same_results_and_rows_to_the_last_bit(database_url: str, http: httpx.Client, exported: Document) -> None:
+    answer = http.post("/v1/imports", json=exported)
+    assert answer.status_code == 201, answer.text
+    made, id = answer.json(), exported["experiment"]["id"]
+    assert made["id"] != id
+    assert (made["status"], made["name"], made["provenance"]["imported"]["experiment_id"]) == ("succeeded", "two arms", id)
+    assert answer.headers["location"] == f"/v1/experiments/{made['id']}"
+    for end in ("results", "theory"):
+        before, after = (http.get(f"/v1/experiments/{each}/{end}").json() for each in (id, made["id"]))
+        own = {"experiment_id", "provenance"}
+        assert {name: after[name] for name in after.keys() - own} == {name: before[name] for name in before.keys() - own}
+    runs = [http.get(f"/v1/experiments/{each}/runs").json()["items"] for each in (id, made["id"])]
+    for there, here in zip(*runs, strict=True):
+        assert (here["arm"], here["seed"], here["has_model"], here["has_checkpoint"]) == (there["arm"], there["seed"], False, False)
+        pages = [http.get(f"/v1/runs/{run['id']}/metrics").json()["items"] for run in (there, here)]
+        assert pages[0] == pages[1]
+    assert made["id"] in {item["id"] for item in http.get("/v1/experiments", params={"tag": "small"}).json()["items"]}
+
+
+def test_the_same_file_twice_is_the_same_experiment_of_each_owner(
+    database_url: str, http: httpx.Client, exported: Document, settings: Settings
+) -> None:
+    first, again = (http.post("/v1/imports", json=exported) for _ in range(2))
+    assert (first.status_code, again.status_code, again.json()) == (201, 200, first.json())
+    other = http.post("/v1/imports", json=exported, headers=bearer(key_for(settings.database, "bob", Scope.SUBMIT)))
+    assert (other.status_code, other.json()["owner"]) == (201, "bob")
+    assert other.json()["id"] != first.json()["id"]
+
+
+def test_it_never_goes_on_here_and_costs_its_key_nothing(http: httpx.Client, rows: Database, exported: Document) -> None:
+    before = _spent(http, rows)
+    file = _changed(exported, lambda file: file["runs"][0].update(status="failed", error="its machine was lost"))
+    made = http.post("/v1/imports", json=file).json()
+    assert (made["status"], made["error"]) == ("failed", "its machine was lost")
+    for action, body in (("retry", None), ("extend", {"rounds": 300}), ("resume", None), ("pause", None)):
+        answer = http.post(f"/v1/experiments/{made['id']}/{action}", json=body)
+        assert answer.status_code == 409, action
+    assert "was imported" in http.post(f"/v1/experiments/{made['id']}/retry").json()["detail"]
+    assert _spent(http, rows) == before
+    assert http.delete(f"/v1/experiments/{made['id']}").status_code == 204
+    assert http.post("/v1/imports", json=file).status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("pointer", "change"),
+    [
+        ("/digest", lambda file: file.update(digest="0" * 64)),
+        ("/version", lambda file: file.update(version=2)),
+        ("/runs", lambda file: file["runs"].pop()),
+        ("/runs/1", lambda file: file["runs"][1].update(seed=3)),
+        ("/runs/0/rows", lambda file: file["runs"][0]["rows"]["seconds"].pop()),
+        ("/runs/0/rows", lambda file: _shorten(file["runs"][0]["rows"])),
+        ("/runs/0/diverged_round", lambda file: file["runs"][0].update(diverged_round=7)),
+        ("/runs/0/status", lambda file: file["runs"][0].update(status="running")),
+        ("/runs/0/rows/bytes_up/3", lambda file: file["runs"][0]["rows"]["bytes_up"].__setitem__(3, 2**63)),
+        ("/runs/0/finished_at", lambda file: file["runs"][0].update(finished_at="0001-01-01T00:00:00+14:00")),
+        ("/runs/0/provenance/model_sha256", lambda file: file["runs"][0]["provenance"].update(model_sha256=7)),
+        ("/experiment/specification/rounds", lambda file: file["experiment"]["specification"].update(rounds=0)),
+    ],
+)
+def test_what_is_not_whole_is_refused_with_its_place(
+    http: httpx.Client, exported: Document, pointer: str, change: Callable[[Document], object]
+) -> None:
+    answer = http.post("/v1/imports", json=_changed(exported, change, keep_digest=pointer == "/digest"))
+    assert answer.status_code == 422, answer.text
+    assert pointer in {flaw["pointer"] for flaw in answer.json()["errors"]}
+    assert len(http.get("/v1/experiments").json()["items"]) == 1
+
+
+def _exported(http: httpx.Client, id: str, folder: Path) -> Document:
+    """As the client writes it."""
+    file = archive.Runs(schemas.Experiment(**http.get(f"/v1/experiments/{id}").json()), folder / "file.json.gz", None)
+    for run in http.get(f"/v1/experiments/{id}/runs").json()["items"]:
+        page = http.get(f"/v1/runs/{run['id']}/metrics", params={"limit": 10_000}).json()["items"]
+        file.add(schemas.Run(**run), [schemas.RoundRow(**row) for row in page], None)
+    file.close(schemas.Results(**http.get(f"/v1/experiments/{id}/results").json()))
+    return json.loads(archive.content_of(folder / "file.json.gz"))
+
+
+def _changed(file: Document, change: Callable[[Document], object], *, keep_digest: bool = False) -> Document:
+    """Another file, whole but for the change."""
+    other = deepcopy(file)
+    change(other)
+    return other if keep_digest else other | {"digest": results_sha256(other)}
+
+
+def _shorten(rows: Document) -> None:
+    for values in (*(values for name, values in rows.items() if name != "extra"), *rows["extra"].values()):
+        values.pop()
+
+
+def _spent(http: httpx.Client, rows: Database) -> float:
+    with rows.reading() as session:
+        return usage(session, keys.find(session, http.get("/v1/me").json()["key"]["id"])).compute_seconds
