@@ -14,7 +14,7 @@ from api.cli.terminal import AsJson, show, stderr
 from api.cli.views import ABSENT, table
 from api.figures import Format
 from api.reproductions import Part, Reproduction, reproduce
-from api.reproductions.report import VERDICTS, report
+from api.reproductions.report import report, verdict
 from api.schemas import Claims, Estimate, PresetSummary
 from fedcore import presets
 from fedcore.errors import PresetNotFoundError
@@ -77,7 +77,7 @@ def _verdicts(reproduction: Reproduction) -> RenderableType:
 
 
 def _part(part: Part) -> list[RenderableType]:
-    rows = [(VERDICTS[claim.holds].strip("*"), claim.says, claim.source) for claim in part.claims.claims]
+    rows = [(verdict(claim).strip("*"), claim.says, claim.source) for claim in part.claims.claims]
     items: list[RenderableType] = [table(("verdict", "claim", "where"), rows, title=part.preset.title)]
     for published in part.claims.published:
         lines = [(row.arm, _spread(row.published_mean, row.published_std), _here(row.measured)) for row in published.rows]

@@ -54,11 +54,22 @@ def picture(sheet: str, folder: Path, *, small: bool) -> Path:
 
 
 def _overview(sheets: Mapping[str, Sheet], records: Mapping[str, Record]) -> Iterator[str]:
+    yield from _totals(sheets, records)
     yield "| figure or table | in full: panels run, claims that hold | small: panels run, claims that hold |"
     yield "| --- | --- | --- |"
     for name, sheet in sheets.items():
         full, small = ([name + variant.suffix for variant in variants(sheet) if variant.small is small] for small in (False, True))
         yield f"| [`{name}`](#{name}) | {_tally(full, records)} | {_tally(small, records)} |"
+
+
+def _totals(sheets: Mapping[str, Sheet], records: Mapping[str, Record]) -> Iterator[str]:
+    for small, form in ((False, "in full"), (True, "in the small form")):
+        names = [name + variant.suffix for name, sheet in sheets.items() for variant in variants(sheet) if variant.small is small]
+        run = [records[name] for name in names if name in records]
+        claims = [claim for kept in run for claim in kept.claims]
+        holding = sum(bool(claim.holds) for claim in claims)
+        yield f"- {form}: {len(run)} of {len(names)} panels run, {len(names) - len(run)} not; {holding} of {len(claims)} claims hold"
+    yield ""
 
 
 def _tally(names: Sequence[str], records: Mapping[str, Record]) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
 from itertools import islice, product
 from math import ceil
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from api.figures import STYLE, Format, drawing, line, plain, strokes
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 WIDTH_IN, HEIGHT_IN, LINE_IN = 4.0, 3.0, 0.25
 """Of one field of the grid, and of a line of the legend below it."""
 LETTER_IN, STROKE_IN = 0.1, 0.7
-"""Of a letter of the legend, and of the stroke and the space beside a name."""
+"""Of a letter of a title or of the legend, and of the stroke and the space beside a name."""
 
 
 class Facet(NamedTuple):
@@ -74,7 +75,7 @@ def draw(reproduction: Reproduction, form: Format) -> bytes:
             for axes, (row, column) in zip(grid.flat, product(rows, columns), strict=True):
                 _fill(axes, row, column, layout, styles)
             for axes, column in zip(grid[0], columns, strict=True):
-                axes.set_title(plain(column.title), wrap=True)
+                axes.set_title(plain(over_a_column(column.title)))
             for axes, row in zip(grid[:, 0], rows, strict=True):
                 axes.set_ylabel(plain("\n".join(filter(None, (row.metric.replace("_", " "), row.facet.label)))))
             handles = {text: handle for axes in grid.flat for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)}
@@ -87,6 +88,11 @@ def draw(reproduction: Reproduction, form: Format) -> bytes:
 def names_in_a_line(names: Iterable[str], width_in: float) -> int:
     """How many of a legend's names stand beside each other in `width_in` inches, at least one."""
     return max(1, int(width_in / (STROKE_IN + LETTER_IN * max(map(len, names), default=0))))
+
+
+def over_a_column(title: str) -> str:
+    """`title` in lines that are no wider than a column of the grid, so that no two run into each other."""
+    return fill(title, int(WIDTH_IN / LETTER_IN))
 
 
 def _grid(layout: Drawing, parts: Sequence[Part]) -> tuple[list[Row], list[Column]]:

@@ -8,6 +8,7 @@ from api.schemas import ClaimResult, PublishedTable
 from fedcore.presets import Preset
 
 VERDICTS = {True: "holds", False: "**does not hold**", None: "undecided"}
+HALF = 0.5
 
 
 def report(reproduction: Reproduction, picture: str | None) -> str:
@@ -58,7 +59,15 @@ def _claim(claim: ClaimResult) -> str:
         for side in claim.comparisons
     )
     known = f"<br>Known: {claim.known_to_fail}" if claim.known_to_fail and not claim.holds else ""
-    return f"| {claim.says} ({claim.source}) | {VERDICTS[claim.holds]} | {sides}{known} |"
+    return f"| {claim.says} ({claim.source}) | {verdict(claim)} | {sides}{known} |"
+
+
+def verdict(claim: ClaimResult) -> str:
+    """The verdict, which is that of the means; with the share of the seeds where most of them say otherwise."""
+    fewest = min(claim.comparisons, key=lambda side: side.seeds_holding / max(side.seeds, 1), default=None)
+    if not claim.holds or fewest is None or fewest.seeds_holding >= HALF * fewest.seeds:
+        return VERDICTS[claim.holds]
+    return f"{VERDICTS[claim.holds]} in the mean, but in {fewest.seeds_holding} of {fewest.seeds} seeds only"
 
 
 def _table(table: PublishedTable) -> Iterator[str]:
