@@ -1,5 +1,6 @@
 """What FedQ is installed with: the client and the command line alone, or more, by extras of the package."""
 
+import sys
 from importlib.util import find_spec
 
 EXTRAS: dict[str, tuple[str, ...]] = {
@@ -30,6 +31,7 @@ def advice(error: ModuleNotFoundError) -> str | None:
 
 def _is_there(module: str) -> bool:
     try:
-        return find_spec(module) is not None
+        # Of what is loaded no specification is asked for: kombu puts something else in its place, which has none.
+        return module in sys.modules or find_spec(module) is not None
     except ModuleNotFoundError:
         return False

@@ -56,4 +56,6 @@ def log_of(place: Path) -> Path:
 def running_in(place: Path) -> list[str]:
     """The command lines of the processes that were started in `place`, and of their descendants."""
     found = psutil.process_iter(["cmdline", "environ"])
-    return [" ".join(process.info["cmdline"]) for process in found if (process.info["environ"] or {}).get("TMPDIR") == str(place / "tmp")]
+    return [
+        " ".join(process.info["cmdline"] or ()) for process in found if (process.info["environ"] or {}).get("TMPDIR") == str(place / "tmp")
+    ]

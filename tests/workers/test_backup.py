@@ -24,6 +24,7 @@ from tests.workers.site import END_S, Site, assert_undisturbed
 from workers.reconciler import look
 
 PAGE = (Path(__file__).parents[2] / "docs/operations.md").read_text()
+SETTINGS = re.compile(r"^(?:[A-Z_]+=\S+ )+")
 IN_CONTAINER = re.compile(r"docker compose (?:run|exec) .*? (?:api|postgres) (.*)")
 
 
@@ -39,7 +40,7 @@ class Commands:
         block = PAGE.partition(f"{heading}\n")[2].partition("```console\n")[2].partition("```")[0]
         assert block, f"docs/operations.md has no commands under {heading!r}"
         for line in block.splitlines():
-            command = IN_CONTAINER.sub(r"\1", line.removeprefix("$ ")).replace("/backup", "backup")
+            command = IN_CONTAINER.sub(r"\1", SETTINGS.sub("", line.removeprefix("$ "))).replace("/backup", "backup")
             program, *arguments = shlex.split(command)
             if program == "fedq" and arguments[0] in {"backup", "restore"}:
                 self._fedq(arguments, site)
