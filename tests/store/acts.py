@@ -1,12 +1,13 @@
 """What users and workers do to a store: one call, one transaction."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pytest
 
 from fedcore.report import RoundReport
-from fedcore.store import Control, Database, Request, Session, Status, experiments, recovery, runs
+from fedcore.store import UNAVAILABLE, Control, Database, Request, Session, Status, experiments, recovery, runs
 from fedcore.store.claim import Claim
 from fedcore.store.tables import ExperimentRecord, RunRecord
 from tests.documents import Document, specification
@@ -40,6 +41,13 @@ def read(database: Database, query: Query[Given, Result], *given: Given.args, **
     """`query` on a snapshot of its own."""
     with database.reading() as session:
         return query(session, *given, **named)
+
+
+def insisting(act: Callable[[], Result]) -> Result:
+    """What comes of `act`, tried again as clients do: where this process is held up for long, a lock it holds is waited for in vain."""
+    while True:
+        with suppress(*UNAVAILABLE):
+            return act()
 
 
 def submit(database: Database, *, owner: str = "local", **changes: Any) -> ExperimentRecord:

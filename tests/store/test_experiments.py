@@ -15,7 +15,7 @@ from fedcore.store import Database, Session, Status, experiments, runs
 from fedcore.store.experiments import Filter
 from fedcore.store.tables import Base
 from tests.documents import specification
-from tests.store.acts import ONE_RUN, claim, commit, fail, finish, play, read, submit, the_run, the_runs, write
+from tests.store.acts import ONE_RUN, claim, commit, fail, finish, insisting, play, read, submit, the_run, the_runs, write
 
 SWEPT: dict[str, Any] = {"seeds": [7, 3], "sweep": {"local.lr": [0.1, 0.05], "algorithm.kind": ["fedavg", "scaffold"]}}
 
@@ -110,9 +110,9 @@ def test_requests_at_once_under_one_key_make_one_experiment(database: Database) 
 
 def test_a_key_is_good_for_one_experiment_while_others_delete_it(database: Database) -> None:
     def post_and_delete(_: int) -> None:
-        made = post(database, "key")
+        made = insisting(lambda: post(database, "key"))
         with suppress(NotFoundError):
-            write(database, experiments.delete, made)
+            insisting(lambda: write(database, experiments.delete, made))
 
     with ThreadPoolExecutor(6) as clients:
         list(clients.map(post_and_delete, range(60)))

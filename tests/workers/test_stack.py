@@ -42,10 +42,13 @@ class Embedded:
         self.home = place / ("a" * 60) / ("b" * 60)
         self._open = ExitStack()
         self._supervisor: Popen[bytes] | None = None
+        self._settings: dict[str, str] = {}
 
     def supervisor(self, **settings: str) -> Popen[bytes]:
-        """The process that is the stack, which answers at `url_of(place)`."""
-        if self._supervisor is None or self._supervisor.poll() is not None:
+        """The process that is the stack, which answers at `url_of(place)`; one that another test left with other settings is ended."""
+        if self._supervisor is None or self._supervisor.poll() is not None or self._settings != settings:
+            self.end()
+            self._settings = settings
             options = (f"--home={self.home}", "--port=0", "--workers=1")
             self._supervisor = self._open.enter_context(started(self.place, "workers.supervisor", *options, **settings))
             url_of(self.place)
@@ -87,9 +90,9 @@ def test_a_folder_has_one_stack_at_a_time(embedded: Embedded) -> None:
 def test_killed_children_are_started_again_and_no_request_is_refused_meanwhile(embedded: Embedded) -> None:
     supervisor = embedded.supervisor()
     with embedded.client() as client:
-        before = eventually(lambda: _all_four(_children(supervisor)))
+        before, known = eventually(lambda: _all_four(_children(supervisor))), [one.id for one in client.experiments()]
         os.kill(before["uvicorn"], signal.SIGKILL)
-        assert list(client.experiments()) == []
+        assert [one.id for one in client.experiments()] == known
         for name in ("workers.worker", "workers.reconciler", "valkey-server"):
             os.kill(before[name], signal.SIGKILL)
         eventually(lambda: _all_four({name: pid for name, pid in _children(supervisor).items() if pid != before[name]}), START_S)
