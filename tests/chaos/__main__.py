@@ -1,10 +1,11 @@
 """Runs that suffer, on servers of their own: what comes of them is compared to the bit, and how soon they recover is reported.
 
-    python -m tests.chaos [--parts kills,faults,defaults] [--seed 0] [--kills 50] [--write docs/operations.md]
+    python -m tests.chaos [--parts kills,faults,defaults,api] [--seed 0] [--kills 50] [--write docs/operations.md]
 
 - kills: one run loses its worker so many times, under a short lease: at random moments, in a checkpoint, in a commit, parent and child.
 - faults: one run suffers all else once, the broker and the database away for a minute among it.
 - defaults: five kills under the settings that everybody has.
+- api: clients submit without a pause while the API is killed ten times, and replaced five times, of which they must notice nothing.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from math import isnan
 from pathlib import Path
 
@@ -23,13 +25,16 @@ from sqlalchemy import make_url
 
 from bench.report import put, table
 from fedcore.store import open_database, upgrade
+from tests.chaos.callers import END_S, calling
 from tests.chaos.faults import KILLS, LONG, OTHERS, at_the_server
 from tests.chaos.world import Fault, quantiles, world
 from tests.support.brokers import broker
+from tests.support.polling import eventually
 from tests.support.postgresql import postgresql
 from tests.workers.site import Site, assert_undisturbed
 
 LEASE_S, DEFAULT_LEASE_S, DEFAULT_KILLS = 2.0, 10.0, 5
+API_KILLS, API_REPLACEMENTS = 10, 5
 GOAL_S = 2.0
 """Beyond the lease, at the 95th percentile."""
 HEADINGS = ("what happens", "lease, s", "times", "median, s", "p95, s", "longest, s")
@@ -76,7 +81,32 @@ def _defaults(_: int, draws: random.Random) -> tuple[list[Row], bool]:
     return [_row(f"{KILLS[0].name}, under default settings", DEFAULT_LEASE_S, took)], _reached(took, DEFAULT_LEASE_S)
 
 
-PARTS: dict[str, Callable[[int, random.Random], tuple[list[Row], bool]]] = {"kills": _kills, "faults": _faults, "defaults": _defaults}
+def _api(_: int, draws: random.Random) -> tuple[list[Row], bool]:
+    """Seconds until something that was asked for after the kill is acknowledged; of a replacement, until the process before has ended."""
+    kills, replacements = list[float](), list[float]()
+    with _site() as site, calling(site) as (gate, callers):
+        for _number in range(API_KILLS):
+            time.sleep(draws.uniform(0, 1))
+            killed = time.monotonic()
+            gate.kill()
+            eventually(partial(callers.served_after, killed), timeout_s=END_S)
+            kills.append(time.monotonic() - killed)
+        failures = callers.failures
+        for _number in range(API_REPLACEMENTS):
+            began = time.monotonic()
+            gate.replace()
+            replacements.append(time.monotonic() - began)
+        assert callers.failures == failures, "a client noticed that the API was replaced"
+    print(f"{len(callers.acknowledged)} submissions, none lost, none made twice", flush=True)
+    return [_row("the API is killed, and started again", None, kills), _row("the API is replaced under load", None, replacements)], True
+
+
+PARTS: dict[str, Callable[[int, random.Random], tuple[list[Row], bool]]] = {
+    "kills": _kills,
+    "faults": _faults,
+    "defaults": _defaults,
+    "api": _api,
+}
 
 
 def _suffered(faults: Sequence[Fault], draws: random.Random, **settings: float) -> list[tuple[Fault, float]]:
@@ -112,9 +142,14 @@ def _site() -> Iterator[Site]:
         database.close()
 
 
-def _row(name: str, lease_s: float, seconds: Sequence[float]) -> Row:
+def _row(name: str, lease_s: float | None, seconds: Sequence[float]) -> Row:
     known = [value for value in seconds if not isnan(value)]
-    return name, f"{lease_s:g}", str(len(seconds)), *(f"{value:.1f}" for value in (quantiles(known) if known else ()))
+    return (
+        name,
+        "" if lease_s is None else f"{lease_s:g}",
+        str(len(seconds)),
+        *(f"{value:.1f}" for value in (quantiles(known) if known else ())),
+    )
 
 
 def _reached(seconds: Sequence[float], lease_s: float) -> bool:
