@@ -25,6 +25,8 @@ DOCUMENT = create_app(Settings(_env_file=None)).openapi()
 MUTATIONS = {f"{method.upper()} {path}" for path, operations in DOCUMENT["paths"].items() for method in operations if method != "get"}
 WEBHOOKS = {action for action in MUTATIONS if "/v1/webhooks" in action}
 """`test_webhooks` has these."""
+IMPORT = "POST /v1/imports"
+"""Noted as well: see the tests of imports."""
 REPRODUCE = "POST /v1/experiments/{experiment_id}/reproduce"
 BODIES: dict[str, Document] = {
     "POST /v1/experiments": TINY,
@@ -66,7 +68,7 @@ def test_every_change_is_noted_once_with_what_it_was_done_to(http: httpx.Client,
         method, path = action.split(" ")
         assert http.request(method, path.format(**things), json=BODIES.get(action)).status_code == status
     assert _entries(rows) == [(*entry, "local") for entry in expected]
-    assert {action for action, *_ in expected} == MUTATIONS - WEBHOOKS - {REPRODUCE}
+    assert {action for action, *_ in expected} == MUTATIONS - WEBHOOKS - {REPRODUCE, IMPORT}
 
 
 def test_a_repetition_is_noted_with_what_it_made(http: httpx.Client, rows: Database) -> None:

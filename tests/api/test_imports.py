@@ -15,7 +15,7 @@ from api.client.exports import archive
 from fedcore.access import Scope
 from fedcore.settings import Settings
 from fedcore.spec.digest import results_sha256
-from fedcore.store import Database, keys
+from fedcore.store import Database, audit, keys
 from fedcore.store.quotas import usage
 from tests.api.histories import TWO_ARMS, submit, write
 from tests.documents import Document
@@ -58,13 +58,17 @@ def test_it_gives_the_same_results_and_rows_to_the_last_bit(database_url: str, h
 
 
 def test_the_same_file_twice_is_the_same_experiment_of_each_owner(
-    database_url: str, http: httpx.Client, exported: Document, settings: Settings
+    database_url: str, http: httpx.Client, rows: Database, exported: Document, settings: Settings
 ) -> None:
     first, again = (http.post("/v1/imports", json=exported) for _ in range(2))
     assert (first.status_code, again.status_code, again.json()) == (201, 200, first.json())
     other = http.post("/v1/imports", json=exported, headers=bearer(key_for(settings.database, "bob", Scope.SUBMIT)))
     assert (other.status_code, other.json()["owner"]) == (201, "bob")
     assert other.json()["id"] != first.json()["id"]
+    with rows.reading() as session:
+        noted = [(entry.action, entry.target, entry.owner) for entry in audit.page(session).items if entry.action == "POST /v1/imports"]
+    assert ("POST /v1/imports", first.json()["id"], "local") in noted
+    assert ("POST /v1/imports", other.json()["id"], "bob") in noted
 
 
 def test_it_never_goes_on_here_and_costs_its_key_nothing(http: httpx.Client, rows: Database, exported: Document) -> None:

@@ -3,6 +3,7 @@
 import importlib
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -59,8 +60,25 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(fedcore.engine.gpu, "kernels", importlib.import_module(name), raising=False)
     monkeypatch.setattr(launch, "shared_memory", lambda _: 227 << 10)
     monkeypatch.setitem(ENGINES, "compiled", launch.train)
-    yield
+    with _language_restored():
+        yield
     del sys.modules[name]
+
+
+@contextmanager
+def _language_restored() -> Iterator[None]:
+    """The interpreter leaves its own functions in Triton's language, with which nothing can be compiled any more in this process."""
+    places = (tl, tl.core, tl.math, tl.tensor, tl.dtype, tl.condition, tl.core.tensor_descriptor_base)
+    before = [dict(vars(place)) for place in places]
+    try:
+        yield
+    finally:
+        for place, known in zip(places, before, strict=True):
+            for name in vars(place).keys() - known.keys():
+                delattr(place, name)
+            for name, value in known.items():
+                if vars(place)[name] is not value:
+                    setattr(place, name, value)
 
 
 def model(simulation: Simulation) -> Tensor:
