@@ -8,7 +8,16 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
-from api import (
+from api import problems, web
+from api.access.auth import Doorkeeper
+from api.access.deeds import Refusals
+from api.access.rates import Rates
+from api.access.shields import Shields
+from api.live.feed import Feed
+from api.live.seats import Seats
+from api.openapi import document
+from api.probes import Prober
+from api.routes import (
     audits,
     catalog,
     claims,
@@ -21,28 +30,17 @@ from api import (
     imports,
     keys,
     lifecycle,
-    logs,
-    metrics,
-    openapi,
     operations,
     presets,
-    problems,
     repeating,
     reports,
     results,
     runs,
     search,
     theory,
-    web,
     webhooks,
 )
-from api.auth import Doorkeeper
-from api.deeds import Refusals
-from api.feed import Feed
-from api.probes import Prober
-from api.rates import Rates
-from api.seats import Seats
-from api.shields import Shields
+from api.telemetry import logs, metrics
 from api.wakeups import Waker
 from fedcore import tracing
 from fedcore.logs import configure
@@ -115,7 +113,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.include_router(module.router, responses=problems.responses(500, 503))
     problems.install(app)
     web.install(app)
-    openapi.install(app)
+    document.install(app)
     app.add_middleware(Shields)
     app.add_middleware(Refusals, database=app.state.database)
     app.add_middleware(logs.RequestLog, metrics=app.state.metrics)

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import Depends, Header, Path, Query, Request
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator
 
-from api.feed import Feed
+from api.live.feed import Feed
 from fedcore.errors import NotFoundError
 from fedcore.settings import Settings
 from fedcore.storage import Storage

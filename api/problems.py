@@ -11,9 +11,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
-from api.flaws import detail_of
-from api.pointers import join
-from api.positions import placed
+from api.bodies.flaws import detail_of
+from api.bodies.pointers import join
+from api.bodies.positions import placed
 from api.schemas import Flaw, ProblemDetails
 from fedcore.errors import (
     AuthenticationError,

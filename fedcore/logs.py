@@ -16,7 +16,7 @@ from fedcore import tracing
 from fedcore.settings import Settings
 
 QUIET = ("alembic", "celery.app.trace", "celery.worker.strategy", "httpx", "uvicorn.access")
-"""Loggers whose every-day news is none: a nudge came, a request was made of ourselves, a request is logged by `api.logs` already."""
+"""Loggers whose every-day news is none: a nudge came, a request was made of ourselves, requests are logged by `api.telemetry.logs`."""
 
 _SECRETS = (
     (("://",), re.compile(r"(://[^\s:/@\"']*):[^\s\"']+@"), r"\1:***@"),  # a URL's password

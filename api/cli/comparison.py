@@ -3,7 +3,7 @@
 from rich.table import Table
 
 from api.cli.views import table
-from api.comparison import comparison as compared
+from api.results.comparison import comparison as compared
 from api.schemas import ArmResults
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from api import tables
+from api.results import tables
 from api.schemas import Results
 
 

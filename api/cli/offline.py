@@ -8,13 +8,13 @@ import typer
 from pydantic import BaseModel, ValidationError
 from rich.text import Text
 
+from api.bodies.flaws import flaws_of
 from api.cli import completion, views
 from api.cli.assignments import overrides
 from api.cli.failures import ExitCode
 from api.cli.submission import STDIN, Assignments, SpecificationFile
 from api.cli.terminal import AsJson, print_json, show, stderr, stdout
-from api.estimates import plan as estimate
-from api.flaws import flaws_of
+from api.planning.estimates import plan as estimate
 from api.schemas import Flaw
 from fedcore import presets, yamls
 from fedcore.errors import PresetNotFoundError, SpecificationError

@@ -12,7 +12,7 @@ from api.cli.connection import connect
 from api.cli.following import conclude, follow
 from api.cli.terminal import AsJson, show, stderr
 from api.cli.views import ABSENT, table
-from api.figures import Format
+from api.drawing.figures import Format
 from api.reproductions import Part, Reproduction, reproduce
 from api.reproductions.report import report, verdict
 from api.schemas import Claims, Estimate, PresetSummary

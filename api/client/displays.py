@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from api import comparison, schemas
+from api import schemas
+from api.results import comparison
 
 MOST_BARS = 40
 

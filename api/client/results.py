@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from api import schemas, tables
+from api import schemas
 from api.client import displays
 from api.client.errors import MissingPackageError
+from api.results import tables
 
 if TYPE_CHECKING:
     import pandas as pd

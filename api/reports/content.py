@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from api.answers import run_answer
-from api.claims import read_claims
-from api.comparison import comparison
-from api.figures import draw
-from api.results import read_results
+from api.drawing.figures import draw
+from api.results.comparison import comparison
+from api.routes.claims import read_claims
+from api.routes.results import read_results
 from api.schemas import Claims, Results, Run
 from fedcore import yamls
 from fedcore.access import Principal

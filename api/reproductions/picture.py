@@ -7,7 +7,7 @@ from math import ceil
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from api.figures import STYLE, Format, drawing, line, plain, strokes
+from api.drawing.figures import STYLE, Format, drawing, line, plain, strokes
 from api.reproductions import Part, Reproduction
 from api.schemas import ArmResult
 from fedcore.presets.sheet import Drawing

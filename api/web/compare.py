@@ -5,9 +5,9 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api.auth import Reader
-from api.compare import gather
+from api.access.auth import Reader
 from api.dependencies import NO_NUL, Store
+from api.routes.compare import gather
 from api.web import curves
 from api.web.rendering import page
 from fedcore.store import experiments

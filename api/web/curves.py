@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any, TypedDict
 
-from api.summaries import METRICS
+from api.results.summaries import METRICS
 from fedcore.summary import BETTER, HEADLINES
 
 EXACT = ("suboptimality", "objective", "distance")

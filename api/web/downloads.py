@@ -4,12 +4,12 @@ from typing import Literal, NamedTuple
 
 from fastapi import APIRouter, Response
 
-from api.auth import Reader
+from api.access.auth import Reader
 from api.dependencies import ExperimentId, Store
-from api.pictures import CSV
-from api.results import JSON, PARQUET, read_results
+from api.drawing.pictures import CSV
+from api.results.tables import Table
+from api.routes.results import JSON, PARQUET, read_results
 from api.schemas import Results
-from api.tables import Table
 from fedcore import yamls
 from fedcore.store import experiments
 

@@ -6,8 +6,8 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
-from api import cookies
-from api.auth import recognise
+from api.access import cookies
+from api.access.auth import recognise
 from api.web.rendering import page
 from fedcore.access import Token
 from fedcore.errors import AuthenticationError

@@ -4,11 +4,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
+from api.access.auth import Reader
 from api.answers import run_answer
-from api.auth import Reader
-from api.claims import read_claims
 from api.dependencies import Configuration, Cursor, ExperimentId, Store
-from api.search import read_search
+from api.routes.claims import read_claims
+from api.routes.search import read_search
 from api.web import curves, listings, standing
 from api.web.rendering import page
 from fedcore import yamls

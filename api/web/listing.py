@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BeforeValidator, StringConstraints
 
+from api.access.auth import Reader
 from api.answers import summary_answer
-from api.auth import Reader
 from api.dependencies import NO_NUL, Store
 from api.schemas import ExperimentSummary
 from api.web.rendering import is_fragment, page

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from fastapi import APIRouter, Request, Response
 
-from api.auth import Reader
+from api.access.auth import Reader
 from api.dependencies import Configuration, Store
-from api.operations import queue_depths
+from api.routes.operations import queue_depths
 from api.schemas import QueueDepth
 from api.web.rendering import page
 from fedcore.access import Principal

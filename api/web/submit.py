@@ -7,7 +7,7 @@ from typing import Annotated, Any, NamedTuple
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import AfterValidator, BaseModel
 
-from api.auth import Submitter
+from api.access.auth import Submitter
 from api.dependencies import Store, printable
 from api.web.rendering import page
 from fedcore import presets, yamls

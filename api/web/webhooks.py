@@ -6,8 +6,8 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import AfterValidator
 
+from api.access.auth import Reader
 from api.answers import delivery_answer, webhook_answer
-from api.auth import Reader
 from api.dependencies import Cursor, Store, printable
 from api.schemas import Webhook
 from api.web.rendering import page

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from api.catalog import catalog
+from api.routes.catalog import catalog
 from api.schemas import CatalogBlock, Kind
 from deploy.site import schemas
 from deploy.site.markup import code, literal, page, prose, section, table

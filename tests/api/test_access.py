@@ -13,8 +13,8 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import select
 
+from api.access.auth import REMEMBERED_S
 from api.app import create_app
-from api.auth import REMEMBERED_S
 from fedcore.access import Scope, Token
 from fedcore.settings import Settings
 from fedcore.store import Database, deliveries, open_database, workers

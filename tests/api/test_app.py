@@ -15,7 +15,7 @@ import pytest
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
-from api import experiments
+from api.routes import experiments
 from fedcore.store import experiments as stored
 from fedcore.store.database import POOLED
 

@@ -12,7 +12,7 @@ import pytest
 from fastapi import FastAPI
 from httpx_sse import connect_sse
 
-from api.seats import Seats
+from api.live.seats import Seats
 from fedcore.settings import Settings
 from fedcore.store import Database, runs
 from tests.api.histories import TINY, TWO_ARMS, commit, finish, submit, write

@@ -4,7 +4,7 @@ import httpx
 import pytest
 from sqlalchemy import update
 
-from api.repeating import _relative
+from api.routes.repeating import _relative
 from fedcore.report import RoundReport
 from fedcore.store import Database, experiments
 from fedcore.store.claim import Claim

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from api.figures import THEORY
+from api.drawing.figures import THEORY
 from fedcore.settings import Settings
 from fedcore.storage import open_storage
 from fedcore.store import Database

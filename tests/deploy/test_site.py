@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from api.app import create_app
-from api.catalog import catalog
+from api.routes.catalog import catalog
 from deploy.site.__main__ import ROOT, build, navigation, reference
 from deploy.site.formulas import with_mathml
 from deploy.site.python import undocumented

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from api.estimates import plan
+from api.planning.estimates import plan
 from fedcore import ExperimentSpec
 
 PAGE = (Path(__file__).parents[2] / "docs/search.md").read_text()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from api.summaries import METRICS
+from api.results.summaries import METRICS
 from fedcore import presets
 from fedcore.errors import PresetNotFoundError
 from fedcore.presets import Preset

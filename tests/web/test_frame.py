@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from api.shields import HEADERS
+from api.access.shields import HEADERS
 from api.web import ROUTERS
 from api.web.assets import FOLDER, FOREVER, digest_of
 from tests.api.histories import TINY, submit

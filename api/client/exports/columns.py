@@ -6,9 +6,10 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from api import schemas, tables
+from api import schemas
 from api.client.exports.tables import Tables
 from api.client.results import Frame
+from api.results import tables
 
 
 class Runs(Tables):

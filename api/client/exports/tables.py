@@ -8,8 +8,9 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from api import schemas, tables
+from api import schemas
 from api.client.results import Frame, rows_of
+from api.results import tables
 
 
 class Tables(ABC):

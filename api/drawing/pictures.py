@@ -1,0 +1,119 @@
+"""The answer to a request for a picture: drawn, or as the numbers in it, each a link away from the other."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from math import inf, isfinite
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
+
+from fastapi import Depends, Path, Query, Request, Response
+
+from api.dependencies import NO_NUL
+from api.drawing.figures import Format, Horizontal, draw
+from api.drawing.looks import NARROWEST_MM, WIDE_MM, WIDEST_MM, WIDTHS, Font, Limits, Log, Look
+from api.problems import InvalidRequestError, responses
+from api.results.tables import to_csv
+from api.schemas import ArmResults, Flaw, Theory
+
+CSV = "text/csv"
+_NUMBER = r"[-+]?[0-9]{1,15}(?:\.[0-9]{0,15})?(?:[eE][-+]?[0-9]{1,2})?"
+_LIMITS = re.compile(rf"({_NUMBER})?:({_NUMBER})?")
+_MILLIMETRES = re.compile(r"[0-9]{1,4}(?:\.[0-9]{1,4})?")
+POINTS_PER_INCH = 72
+ACROSS, DOWN = 14, 10
+"""So many times the size of its letters a picture is at least wide and high."""
+PICTURES: Mapping[Format, str] = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
+"""Their media types."""
+FIGURE: dict[int | str, Any] = {
+    200: {
+        "description": "The picture.",
+        "content": {
+            "image/svg+xml": {"schema": {"type": "string"}},
+            "image/png": {"schema": {"type": "string", "format": "binary"}},
+            "application/pdf": {"schema": {"type": "string", "format": "binary"}},
+            "text/csv": {"schema": {"type": "string"}},
+        },
+        "headers": {"Link": {"description": "Where the numbers behind the picture are, as CSV.", "schema": {"type": "string"}}},
+    },
+    **responses(404, 422),
+}
+"""What a request for a picture is answered."""
+Form = Annotated[
+    Literal[Format, "csv"], Path(description="The file format; `csv` is what is drawn as numbers: the points of the curves, one a line.")
+]
+
+
+async def _look(  # noqa: PLR0913, PLR0917 - what can be said of a picture
+    width: Annotated[str | None, Query(max_length=20, description="`single` (89 mm) or `double` (183 mm) column, or in mm.")] = None,
+    height: Annotated[float | None, Query(ge=20, le=500, description="In mm; absent, 9/16 of the width.")] = None,
+    font: Annotated[Font, Query(description="Letters without serifs or with, formulas alike.")] = "sans",
+    size: Annotated[
+        float | None,
+        Query(ge=4, le=32, description="Of letters in pt; absent, 10, or 8 where a width is given, or less where they do not fit."),
+    ] = None,
+    dpi: Annotated[int, Query(ge=50, le=600, description="Resolution of a PNG.")] = 150,
+    markers: Annotated[bool, Query(description="Mark each line by a shape of its own, for print without colours.")] = False,
+    title: Annotated[
+        str | None, Query(max_length=200, pattern=NO_NUL, description="Above the picture; absent, the name; empty, none.")
+    ] = None,
+    log: Annotated[Log | None, Query(description="Logarithmic axes; absent, as is customary for the metric.")] = None,
+    xlim: Annotated[
+        str | None, Query(max_length=80, examples=["0:100"], description="Ends of the horizontal axis, as `0:100`, `10:`.")
+    ] = None,
+    ylim: Annotated[str | None, Query(max_length=80, examples=["0.5:1"], description="Ends of the vertical axis, likewise.")] = None,
+) -> Look:
+    ends = _limits("xlim", xlim), _limits("ylim", ylim)
+    look = Look(_millimetres(width), height, font, 8.0 if width else 10.0, dpi, markers, title, log, *ends)
+    most = min(length * POINTS_PER_INCH / least for length, least in zip(look.inches, (ACROSS, DOWN), strict=True))
+    if size is not None and size > most:
+        raise _refused("size", f"letters of {size:g} pt are too large for a picture of this size: {most:.1f} pt at most")
+    return replace(look, size_pt=min(look.size_pt, most) if size is None else size)
+
+
+Looked = Annotated[Look, Depends(_look)]
+
+
+def picture(
+    request: Request, found: ArmResults, metric: str, x: Horizontal, form: Form, look: Look, theory: Theory | None = None
+) -> Response:
+    """The answer to a request for a picture, or for the numbers in it; raises InvalidRequestError."""
+    _check(look, metric)
+    if form == "csv":
+        drawn = [one.model_copy(update={"curves": {metric: one.curves[metric]}}) for one in found.arms if metric in one.curves]
+        return Response(to_csv(found.model_copy(update={"arms": drawn}), "curves"), media_type=CSV)
+    url = request.url
+    numbers = quote(str(url.replace(path=f"{url.path.rpartition('.')[0]}.csv")), safe=":/?&=%+,~[]")
+    drawing = draw(found, metric, x, form, theory, look=look, source=numbers)
+    return Response(drawing, media_type=PICTURES[form], headers={"Link": f'<{numbers}>; rel="describedby"; type="{CSV}"'})
+
+
+def _check(look: Look, metric: str) -> None:
+    """Raises InvalidRequestError for limits that a logarithmic axis cannot have."""
+    axes: tuple[tuple[Literal["x", "y"], Limits], ...] = (("x", look.xlim), ("y", look.ylim))
+    for axis, limits in axes:
+        if look.logarithmic(axis, metric) and any(limit is not None and limit <= 0 for limit in limits):
+            raise _refused(f"{axis}lim", "must be above 0 where the axis is logarithmic")
+
+
+def _millimetres(text: str | None) -> float:
+    if text is None or text in WIDTHS:
+        return WIDE_MM if text is None else WIDTHS[text]
+    found = float(text) if _MILLIMETRES.fullmatch(text) else inf
+    if not NARROWEST_MM <= found <= WIDEST_MM:
+        raise _refused("width", f"must be single, double, or {NARROWEST_MM:g} to {WIDEST_MM:g} mm, not {text!r}")
+    return found
+
+
+def _limits(name: str, text: str | None) -> Limits:
+    if text is None:
+        return None, None
+    found = _LIMITS.fullmatch(text)
+    low, high = (None if end is None else float(end) for end in found.groups()) if found else (inf, inf)
+    if not all(isfinite(end) for end in (low, high) if end is not None) or (low is not None and high is not None and low >= high):
+        raise _refused(name, f"must be the lower end and the upper, as 0:100, 10: or :1, not {text!r}")
+    return low, high
+
+
+def _refused(name: str, detail: str) -> InvalidRequestError:
+    return InvalidRequestError([Flaw(pointer=f"?{name}", detail=detail)])

@@ -1,0 +1,82 @@
+"""One listener of an experiment: news in, events out, nothing lost and nothing told twice."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from api.live.cursors import Position
+from api.live.feed import Line, News
+from api.live.streams import Event
+from api.schemas import StatusEvent
+from fedcore.status import ENDED, Status
+
+
+class Listener:
+    """What was told to one listener. Changes in place."""
+
+    def __init__(self, experiment_id: str, run_ids: Sequence[str], last_event_id: str | None) -> None:
+        """`run_ids` in order; raises ValueError when `last_event_id` is none of this experiment's."""
+        self._experiment_id = experiment_id
+        self._index = {run_id: index for index, run_id in enumerate(run_ids)}
+        runs = len(self._index)
+        self._position = Position.parse(last_event_id, runs) if last_event_id else Position.start(runs)
+        # Who resumes after an end may have missed a retry.
+        self._up_to_date = False
+
+    @property
+    def finished(self) -> bool:
+        """The experiment's status was told, and is final."""
+        return self._up_to_date and self._position.experiment in ENDED
+
+    def missing(self, news: News) -> Mapping[str, int]:
+        """The runs that are further than what was told, with the last round that was."""
+        told = ((run_id, self._position.rounds[index]) for run_id, index in self._index.items())
+        return {run_id: round for run_id, round in told if news.runs[run_id][1] > round}
+
+    def beginnings(self, news: News) -> Iterator[Event]:
+        """Changes to a status in which rounds may follow: told before the rows."""
+        self._admit(news)
+        return self._changes(news, ended=False)
+
+    def rounds(self, lines: Sequence[Line]) -> Iterator[Event]:
+        """The rows, but for those told before and those behind a gap."""
+        for line in lines:
+            index = self._index[line.run_id]
+            if line.round == self._position.rounds[index] + 1:
+                self._position.rounds[index] = line.round
+                yield Event("round", line.row, str(self._position))
+
+    def undecided(self, news: News) -> int | None:
+        """How many decisions were told, where there are more; else None."""
+        told = self._position.decisions
+        return told if told < news.decisions else None
+
+    def decisions(self, made: Sequence[str]) -> Iterator[Event]:
+        """Decisions that follow those told before."""
+        for decision in made:
+            self._position.decisions += 1
+            yield Event("decision", decision, str(self._position))
+
+    def endings(self, news: News) -> Iterator[Event]:
+        """Changes to a final status, the experiment's last: told after the rows."""
+        yield from self._changes(news, ended=True)
+        self._up_to_date = True
+
+    def _admit(self, news: News) -> None:
+        """Runs that the experiment has been given since; their ids sort after those of the others."""
+        for run_id in sorted(news.runs.keys() - self._index.keys()):
+            self._index[run_id] = len(self._index)
+            self._position.statuses.append(None)
+            self._position.rounds.append(0)
+
+    def _changes(self, news: News, *, ended: bool) -> Iterator[Event]:
+        for run_id, index in self._index.items():
+            status, done = news.runs[run_id]
+            if status != self._position.statuses[index] and (status in ENDED) == ended:
+                self._position.statuses[index] = status
+                yield self._status(run_id, status, done)
+        if news.status != self._position.experiment and (news.status in ENDED) == ended:
+            self._position.experiment = news.status
+            yield self._status(None, news.status, None)
+
+    def _status(self, run_id: str | None, status: Status, done: int | None) -> Event:
+        data = StatusEvent(experiment_id=self._experiment_id, run_id=run_id, status=status, rounds_done=done)
+        return Event("status", data.model_dump_json(), str(self._position))

@@ -1,0 +1,167 @@
+"""From the rows of an experiment to its results: figures over seeds, differences to a baseline, curves."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import Literal, get_args
+
+from api.answers import made_from
+from api.results.curves import MEGABYTE, area, curve, megabytes
+from api.schemas import ArmResult, Difference, Estimate, MetricResult, Results
+from fedcore import significance, summary
+from fedcore.spec.evaluation import ScalarMeasure
+from fedcore.status import Status, StopReason
+from fedcore.store.series import Series
+from fedcore.store.tables import ExperimentRecord, RunRecord
+
+Metric = Literal[ScalarMeasure, "objective", "suboptimality", "distance"]
+METRICS: tuple[Metric, ...] = get_args(Metric)
+TOTALS = ("local_steps", "bytes_up", "bytes_down", "simulated_seconds")
+"""What `results_of` wants of each round beside metrics."""
+
+
+def results_of(
+    experiment: ExperimentRecord,
+    runs: Iterable[RunRecord],
+    series: Mapping[str, Series],
+    metrics: Collection[str],
+    points: int,
+    baseline: int = 0,
+) -> Results:
+    """The results of an experiment from its `runs`, with these `metrics` and `TOTALS`; curves thinned to `points`.
+
+    Differences are to the arm with the index `baseline`.
+    """
+    arms = list(by_arm(runs).values())
+    return Results(
+        experiment_id=experiment.id,
+        name=experiment.name,
+        status=experiment.status,
+        provenance=made_from(experiment),
+        confidence=summary.CONFIDENCE,
+        level=significance.LEVEL,
+        baseline=baseline,
+        arms=arms_of(arms, series, metrics, points, baseline),
+    )
+
+
+def by_arm(runs: Iterable[RunRecord]) -> dict[int, list[RunRecord]]:
+    """The runs of each arm, in order of the arms: those of seeds that came later stand behind all others."""
+    ordered = sorted(runs, key=lambda run: run.arm)
+    return {arm: list(members) for arm, members in groupby(ordered, key=lambda run: run.arm)}
+
+
+def arms_of(
+    arms: Sequence[Sequence[RunRecord]],
+    series: Mapping[str, Series],
+    metrics: Collection[str],
+    points: int,
+    baseline: int,
+    paired: Sequence[bool] | None = None,
+) -> list[ArmResult]:
+    """Each arm, given by its runs, beside the one at `baseline`; `paired` says which are compared with it seed by seed, None all."""
+    held = [[_Run(run, series.get(run.id)) for run in members] for members in arms]
+    compared = {metric: _compared(held, baseline, metric, paired) for metric in metrics}
+    return [_arm(arm, {metric: found[place] for metric, found in compared.items()}, points) for place, arm in enumerate(held)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    record: RunRecord
+    series: Series | None
+    """None before its first row."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether it has ended well, and no search ended it before its time."""
+        return self.record.status is Status.SUCCEEDED and self.record.stop_reason is not StopReason.RUNG
+
+    def best(self, metric: str) -> float | None:
+        return None if self.series is None else summary.best(metric, self.series.bounds(metric))
+
+    def final(self, metric: str) -> float | None:
+        return self._last(metric, diverged=self.record.diverged_round is not None)
+
+    def area(self, metric: str) -> float | None:
+        return None if self.series is None or self.record.diverged_round is not None else area(self.series, metric)
+
+    def total(self, column: str) -> float:
+        return 0.0 if self.series is None else self.series.total(column)
+
+    def simulated_seconds(self) -> float | None:
+        """The last that is known of the simulated clock."""
+        return self._last("simulated_seconds", diverged=False)
+
+    def megabytes(self) -> float | None:
+        """Megabytes sent in both directions."""
+        return None if self.series is None else float(megabytes(self.series)[-1])
+
+    def _last(self, column: str, *, diverged: bool) -> float | None:
+        return None if self.series is None else summary.final(self.series.ending(column), diverged=diverged)
+
+
+_Figure = Callable[[_Run], float | None]
+
+
+def _arm(arm: Sequence[_Run], metrics: Mapping[str, MetricResult], points: int) -> ArmResult:
+    first, started = arm[0].record, [run for run in arm if run.series is not None]
+    curves = {metric: curve([run.series for run in arm if run.series is not None], metric, points) for metric in metrics}
+    measured = {metric: found for metric, found in curves.items() if found is not None}
+    return ArmResult(
+        index=first.arm,
+        name=first.arm_name,
+        settings=first.settings,
+        seeds=[run.record.seed for run in started],
+        runs=Counter(run.record.status for run in arm),
+        diverged=sum(run.record.diverged_round is not None for run in arm),
+        stopped=sum(run.record.stop_reason is not None for run in arm),
+        rounds_done=sum(run.record.done for run in arm),
+        local_steps=_estimate(started, lambda run: run.total("local_steps")),
+        megabytes_up=_estimate(started, lambda run: run.total("bytes_up") / MEGABYTE),
+        megabytes_down=_estimate(started, lambda run: run.total("bytes_down") / MEGABYTE),
+        megabytes_sent=_estimate(started, _Run.megabytes),
+        seconds=_estimate(started, lambda run: run.record.seconds),
+        simulated_seconds=_estimate(started, _Run.simulated_seconds),
+        metrics={metric: metrics[metric] for metric in measured},
+        curves=measured,
+    )
+
+
+def _compared(arms: Sequence[Sequence[_Run]], baseline: int, metric: str, paired: Sequence[bool] | None) -> list[MetricResult]:
+    """What each arm has of a metric, beside what the baseline has."""
+    found: list[dict[str, Estimate | None]] = [{} for _ in arms]
+    for name, figure in _FIGURES.items():
+        by_seed = [_by_seed(arm, partial(figure, metric=metric)) for arm in arms]
+        whole = [all(run.whole for run in arm) and len(values) == len(arm) for arm, values in zip(arms, by_seed, strict=True)]
+        comparisons = significance.compare(by_seed, baseline, whole, summary.BETTER.get(metric), paired)
+        for fields, values, comparison in zip(found, by_seed, comparisons, strict=True):
+            fields[name] = estimated(values)
+            fields[f"{name}_difference"] = None if comparison is None else differing(comparison)
+    return [MetricResult.model_validate(fields) for fields in found]
+
+
+_FIGURES: Mapping[str, Callable[..., float | None]] = {"best": _Run.best, "final": _Run.final, "area": _Run.area}
+"""What is read off a run's values of a metric."""
+
+
+def differing(comparison: significance.Comparison) -> Difference:
+    """A comparison as it is answered."""
+    tests = {name: value for name, value in comparison._asdict().items() if name != "difference"}
+    return Difference(**comparison.difference._asdict(), **tests)
+
+
+def _estimate(runs: Iterable[_Run], figure: _Figure) -> Estimate | None:
+    return estimated(_by_seed(runs, figure))
+
+
+def _by_seed(runs: Iterable[_Run], figure: _Figure) -> dict[int, float]:
+    figures = ((run.record.seed, figure(run)) for run in runs)
+    return {seed: value for seed, value in figures if value is not None}
+
+
+def estimated(values: Mapping[int, float]) -> Estimate | None:
+    """Figures by seed as one over the seeds, as it is answered; None of none."""
+    found = summary.estimate(list(values.values()))
+    return None if found is None else Estimate(**found._asdict())

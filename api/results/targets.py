@@ -1,0 +1,87 @@
+"""What it took each arm of an experiment to a target: rounds, bytes and time, over the runs that reached it."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
+from typing import NamedTuple
+
+from api.problems import InvalidRequestError
+from api.results.curves import first_reaching, megabytes
+from api.results.summaries import differing, estimated
+from api.schemas import Difference, Estimate, Flaw, Results, Target, TargetResult
+from fedcore import significance, summary
+from fedcore.status import ENDED
+from fedcore.store.series import Series
+from fedcore.store.tables import RunRecord
+
+COLUMNS = ("bytes_up", "bytes_down", "simulated_seconds", "seconds")
+"""What is wanted of each round beside the target's metric."""
+_TARGET = re.compile(r"(\w+):([-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?)", re.ASCII)
+
+
+class _Run(NamedTuple):
+    record: RunRecord
+    series: Series | None
+    """None before its first row."""
+
+
+class _Cost(NamedTuple):
+    """What it took a run."""
+
+    rounds: float
+    megabytes: float
+    simulated_seconds: float | None
+    seconds: float
+
+
+def target_of(text: str) -> Target:
+    """The target that `text` names, as `test_accuracy:0.9`; raises InvalidRequestError."""
+    found = _TARGET.fullmatch(text)
+    if found is None or found[1] not in summary.BETTER or not isfinite(float(found[2])):
+        metrics = ", ".join(summary.BETTER)
+        detail = f"must be a metric and a number, as test_accuracy:0.9, the metric one of {metrics}; not {text!r}"
+        raise InvalidRequestError([Flaw(pointer="?target", detail=detail)])
+    return Target(metric=found[1], value=float(found[2]))
+
+
+def with_target(results: Results, records: Iterable[RunRecord], series: Mapping[str, Series], target: Target) -> Results:
+    """The results, and of each arm what it took to the target; `series` has its metric and the `COLUMNS` of each of the runs."""
+    runs = [_Run(record, series.get(record.id)) for record in records]
+    arms = [[run for run in runs if run.record.arm == arm.index] for arm in results.arms]
+    found = _to_target(arms, target, results.baseline)
+    told = [arm.model_copy(update={"to_target": one}) for arm, one in zip(results.arms, found, strict=True)]
+    return results.model_copy(update={"target": target, "arms": told})
+
+
+def _to_target(arms: Sequence[Sequence[_Run]], target: Target, baseline: int) -> list[TargetResult]:
+    costs = [{run.record.seed: cost for run in arm if (cost := _cost(run.series, target)) is not None} for arm in arms]
+    figures = {name: _compared(costs, name, [len(arm) for arm in arms], baseline) for name in _Cost._fields}
+    return [
+        TargetResult(
+            runs=len(arm),
+            reached=len(costs[index]),
+            missed=sum(run.record.status in ENDED and run.record.seed not in costs[index] for run in arm),
+            **{name: estimates[index][0] for name, estimates in figures.items()},
+            **{f"{name}_difference": estimates[index][1] for name, estimates in figures.items() if name != "seconds"},
+        )
+        for index, arm in enumerate(arms)
+    ]
+
+
+def _cost(series: Series | None, target: Target) -> _Cost | None:
+    """None where the run has not reached the target."""
+    round = None if series is None else first_reaching(series, target.metric, target.value, summary.BETTER[target.metric])
+    if series is None or round is None:
+        return None
+    clock, spent = float(series.columns["simulated_seconds"][round - 1]), float(series.columns["seconds"][:round].sum())
+    return _Cost(float(round), float(megabytes(series)[round - 1]), clock if isfinite(clock) else None, spent)
+
+
+def _compared(
+    costs: Sequence[Mapping[int, _Cost]], name: str, runs: Sequence[int], baseline: int
+) -> list[tuple[Estimate | None, Difference | None]]:
+    """One of the costs over the seeds of each arm, which has so many `runs`, and beside the baseline's."""
+    by_seed = [{seed: value for seed, cost in of_arm.items() if (value := getattr(cost, name)) is not None} for of_arm in costs]
+    whole = [len(values) == count for values, count in zip(by_seed, runs, strict=True)]
+    found = significance.compare(by_seed, baseline, whole, min)
+    return [(estimated(values), None if one is None else differing(one)) for values, one in zip(by_seed, found, strict=True)]

@@ -1,0 +1,35 @@
+"""`/v1/audit`: who changed what."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from api.access.auth import Administrator
+from api.dependencies import NO_NUL, Cursor, Store
+from api.problems import responses
+from api.schemas import AuditEntry, AuditPage
+from fedcore.store import audit
+
+router = APIRouter(prefix="/v1/audit", tags=["access"])
+
+OwnerFilter = Annotated[str | None, Query(max_length=200, pattern=NO_NUL, description="Only what this owner did.", examples=["ada"])]
+TargetFilter = Annotated[
+    str | None,
+    Query(max_length=200, pattern=NO_NUL, description="Only what was done to this id.", examples=["exp_01k9x3zq7rh2v8m4t6w0ybe5nc"]),
+]
+Limit = Annotated[int, Query(ge=1, le=200, description="Entries on a page, at most.")]
+
+
+@router.get("", responses=responses(422), summary="Read the audit log")
+def read_audit(
+    _principal: Administrator,
+    database: Store,
+    owner: OwnerFilter = None,
+    target: TargetFilter = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> AuditPage:
+    """Every change that a key was used for, and every attempt that was refused, newest first, a page at a time."""
+    with database.reading() as session:
+        page = audit.page(session, owner=owner, target=target, limit=limit, cursor=cursor)
+    return AuditPage(items=[AuditEntry.model_validate(record) for record in page.items], next=page.next)

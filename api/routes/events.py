@@ -1,0 +1,115 @@
+"""`/v1/experiments/{id}/events`: what happens, as it happens."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.responses import StreamingResponse
+
+from api.access.auth import Reader
+from api.dependencies import ExperimentId, NewsFeed, Store
+from api.live.feed import Feed, News
+from api.live.listeners import Listener
+from api.live.seats import Seats
+from api.live.streams import Event, EventStream
+from api.problems import InvalidRequestError, responses
+from api.schemas import Flaw, HeartbeatEvent
+from fedcore.store import experiments, progress
+
+AT_ONCE = 100
+"""Events sent in one piece, at most."""
+
+router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
+
+LastEventId = Annotated[
+    str | None,
+    Header(alias="Last-Event-ID", description="The `id:` of the last event received: what came after it is sent, nothing twice."),
+]
+Heartbeat = Annotated[float, Query(ge=0.1, le=300, description="A heartbeat is sent after so many seconds of silence.")]
+
+KINDS = ("Round", "Status", "Decision", "Heartbeat")
+EVENT = {
+    "type": "object",
+    "required": ["event", "data"],
+    "properties": {
+        "event": {"enum": [kind.lower() for kind in KINDS]},
+        "id": {"type": "string", "description": "What to resume after it with; a heartbeat has none."},
+        "data": {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "contentSchema": {"anyOf": [{"$ref": f"#/components/schemas/{name}Event"} for name in KINDS]},
+        },
+    },
+}
+"""One event, for OpenAPI."""
+
+
+def start(principal: Reader, experiment_id: ExperimentId, database: Store, last_event_id: LastEventId = None) -> Listener:
+    """A listener at the place it asks for; made before the stream, so that errors are answered as such."""
+    with database.reading() as session:
+        experiments.find(session, experiment_id, principal.sees)
+        run_ids = list(progress.positions(session, experiment_id))
+    try:
+        return Listener(experiment_id, run_ids, last_event_id)
+    except ValueError as error:
+        raise InvalidRequestError([Flaw(pointer="Last-Event-ID", detail=str(error))]) from error
+
+
+async def seat(request: Request, principal: Reader) -> AsyncGenerator[None, None]:
+    """One of the key's seats, until the stream has ended, however it does."""
+    seats: Seats = request.app.state.seats
+    with seats.one_of(principal.key_id):
+        yield
+
+
+@router.get(
+    "/{experiment_id}/events",
+    dependencies=[Depends(seat)],
+    response_class=StreamingResponse,
+    responses={
+        200: {"description": "The events.", "content": {EventStream.media_type: {"itemSchema": EVENT}}},
+        **responses(404, 422),
+    },
+    summary="Listen to an experiment",
+)
+async def listen(
+    experiment_id: ExperimentId, feed: NewsFeed, listener: Annotated[Listener, Depends(start)], heartbeat: Heartbeat = 15
+) -> EventStream:
+    """Server-sent events: `round` for a row of a run, `status` for a change of a run's or the experiment's, `decision`, `heartbeat`.
+
+    Their data are a RoundEvent, a StatusEvent, a DecisionEvent (of a search, on one arm) and a HeartbeatEvent. The first call starts from
+    the first round; `Last-Event-ID` resumes without loss or repetition. The rounds of a run come in order. The stream ends after the
+    experiment's final status.
+    """
+    return EventStream(_listen(experiment_id, feed, listener, heartbeat))
+
+
+async def _listen(experiment_id: str, feed: Feed, listener: Listener, heartbeat_s: float) -> AsyncGenerator[Sequence[Event], None]:
+    with feed.listen(experiment_id) as mailbox:
+        while not listener.finished:
+            try:
+                news = await asyncio.wait_for(mailbox.get(), heartbeat_s)
+            except TimeoutError:
+                yield [Event("heartbeat", HeartbeatEvent(time=datetime.now(UTC)).model_dump_json())]
+                continue
+            if news is None:
+                return
+            async for events in _tell(experiment_id, listener, news, feed):
+                yield events
+
+
+async def _tell(experiment_id: str, listener: Listener, news: News, feed: Feed) -> AsyncGenerator[Sequence[Event], None]:
+    """The events that `news` are to `listener`, some at a time; what the news leave out is read from the database."""
+    yield list(listener.beginnings(news))
+    lines = news.lines or await feed.lines(listener.missing(news))
+    while lines:
+        told = listener.rounds(lines)
+        while events := list(islice(told, AT_ONCE)):
+            yield events
+        lines = await feed.lines(listener.missing(news))
+    while (known := listener.undecided(news)) is not None and (made := await feed.decisions(experiment_id, known)):
+        yield list(listener.decisions(made))
+    yield list(listener.endings(news))

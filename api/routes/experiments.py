@@ -1,0 +1,136 @@
+"""`/v1/experiments`: submitted, listed, read."""
+
+from typing import Annotated, Any, NamedTuple
+
+import structlog
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from api.access.auth import Reader, Submitter
+from api.access.deeds import Note
+from api.answers import experiment_answer, summary_answer
+from api.bodies.documents import Document, Parsed, body_of
+from api.bodies.submissions import specification
+from api.dependencies import NO_NUL, Cursor, ExperimentId, IdempotencyKey, Moment, Store
+from api.planning.estimates import memory_needed, plan
+from api.planning.outlook import foresee
+from api.problems import responses
+from api.schemas import Experiment, ExperimentPage, Plan
+from api.wakeups import Wake
+from fedcore.settings import Settings
+from fedcore.spec import ExperimentSpec
+from fedcore.store import Database, Status, experiments, progress
+from fedcore.store.experiments import Filter
+from fedcore.tracing import span, traceparent
+
+router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
+log = structlog.stdlib.get_logger("fedq.api")
+
+DryRun = Annotated[bool, Query(description="Validate and estimate; store nothing.")]
+StatusFilter = Annotated[Status | None, Query(description="Only with this status.")]
+TagFilter = Annotated[str | None, Query(max_length=64, pattern=NO_NUL, description="Only with this tag.", examples=["digits"])]
+NameFilter = Annotated[
+    str | None, Query(max_length=200, pattern=NO_NUL, description="Only with exactly this name.", examples=["momentum on digits"])
+]
+After = Annotated[Moment | None, Query(description="Only those submitted at this time or later (ISO 8601 with time zone).")]
+Before = Annotated[Moment | None, Query(description="Only those submitted before this time (ISO 8601 with time zone).")]
+Limit = Annotated[int, Query(ge=1, le=200, description="Experiments on a page, at most.")]
+
+
+async def _wanted(
+    principal: Reader,
+    status: StatusFilter = None,
+    tag: TagFilter = None,
+    name: NameFilter = None,
+    created_after: After = None,
+    created_before: Before = None,
+) -> Filter:
+    return Filter(principal.sees, status, tag, name, created_after, created_before)
+
+
+Wanted = Annotated[Filter, Depends(_wanted)]
+
+
+class Submission(NamedTuple):
+    """What somebody asks for, not looked at yet."""
+
+    document: Parsed
+    database: Database
+    settings: Settings
+
+    def read(self, owner: str | None) -> tuple[ExperimentSpec, dict[str, Any]]:
+        """The specification, which may name the data of `owner`, and its provenance; raises InvalidRequestError or SpecificationError."""
+        return specification(self.document.value, self.database, self.settings, owner)
+
+
+async def _trial(request: Request, dry_run: DryRun = False) -> None:
+    request.state.trial = dry_run
+
+
+async def _submission(request: Request, _trial: Annotated[None, Depends(_trial)], document: Document) -> Submission:
+    return Submission(document, request.app.state.database, request.app.state.settings)
+
+
+Submitted = Annotated[Submission, Depends(_submission)]
+
+
+@router.post(
+    "",
+    status_code=201,
+    responses={
+        200: {"model": Plan, "description": "With `dry_run`: what would be set in motion."},
+        201: {"headers": {"Location": {"description": "Where the experiment is.", "schema": {"type": "string"}}}},
+        **responses(400, 413, 415, 422),
+    },
+    openapi_extra=body_of("ExperimentSpec", "PresetSubmission"),
+    summary="Submit an experiment",
+)
+def submit(
+    principal: Submitter,
+    submitted: Submitted,
+    database: Store,
+    response: Response,
+    wake: Wake,
+    note: Note,
+    idempotency_key: IdempotencyKey = None,
+    dry_run: DryRun = False,
+) -> Experiment | Plan:
+    """Validate a specification, or a preset with overrides, store it, and queue its runs: every arm of its sweep with every seed."""
+    spec, provenance = submitted.read(principal.sees)
+    if dry_run:
+        response.status_code = 200
+        return foresee(plan(spec), spec, database, submitted.settings, principal)
+    needed = memory_needed(spec)
+    with span("submit"), database.transaction() as session:
+        record, overview = experiments.create(
+            session,
+            spec,
+            owner=principal.owner,
+            key_id=principal.key_id,
+            idempotency_key=idempotency_key,
+            request_hash=submitted.document.digest if idempotency_key else None,
+            provenance=provenance,
+            traceparent=traceparent(),
+            memory_bytes=needed,
+        )
+        note(session, record.id)
+        answer = experiment_answer(session, record, overview)
+    log.info("experiment submitted", experiment_id=record.id, queue=spec.execution.queue)
+    response.headers["Location"] = f"{router.prefix}/{record.id}"
+    wake(spec.execution.queue)
+    return answer
+
+
+@router.get("", responses=responses(422), summary="List experiments")
+def read_experiments(wanted: Wanted, database: Store, limit: Limit = 50, cursor: Cursor = None) -> ExperimentPage:
+    """Newest first, a page at a time; of all owners for administrators."""
+    with database.reading() as session:
+        page = experiments.page(session, wanted, limit=limit, cursor=cursor)
+        progresses = progress.progress_of(session, [record.id for record in page.items])
+    return ExperimentPage(items=[summary_answer(record, progresses[record.id]) for record in page.items], next=page.next)
+
+
+@router.get("/{experiment_id}", responses=responses(404, 422), summary="Read an experiment")
+def read_experiment(principal: Reader, experiment_id: ExperimentId, database: Store) -> Experiment:
+    """One experiment with status, progress, arms, specification and provenance."""
+    with database.reading() as session:
+        return experiment_answer(session, experiments.find(session, experiment_id, principal.sees))

@@ -1,0 +1,145 @@
+"""Figures fit for a paper: sizes, fonts, formats, chosen arms, axes, and the numbers behind them."""
+
+import re
+from io import BytesIO, StringIO
+from xml.etree import ElementTree as ET
+
+import httpx
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib import image
+
+from api.drawing.figures import COLOURS
+from fedcore.store import Database
+from tests.api.drawing.test_figures import SVG, _curves
+from tests.api.histories import TWO_ARMS, submit, write
+from tests.store.acts import report
+
+MM_PT = 72 / 25.4
+
+
+@pytest.fixture
+def place(http: httpx.Client, rows: Database) -> str:
+    """Of two arms with three seeds, whose loss falls linearly."""
+    made = submit(http, TWO_ARMS)
+    write(rows, lambda held: [report(round, train_loss=10.0 - round - held.arm, test_accuracy=0.1 * round) for round in (1, 2, 3)], 6)
+    return f"/v1/experiments/{made['id']}/figure"
+
+
+def _size(http: httpx.Client, place: str, **params: object) -> tuple[float, float]:
+    """Width and height in mm."""
+    root = ET.fromstring(http.get(f"{place}.svg", params=params).content)  # type: ignore[arg-type]
+    return tuple(float(root.attrib[side].removesuffix("pt")) / MM_PT for side in ("width", "height"))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("params", "width", "height"),
+    [
+        ({}, 203.2, 114.3),
+        ({"width": "single"}, 89, 50.06),
+        ({"width": "double"}, 183, 102.9),
+        ({"width": "30"}, 30, 16.9),
+        ({"width": "120.5", "height": 80}, 120.5, 80),
+    ],
+)
+def test_it_is_as_wide_as_a_papers_column(http: httpx.Client, place: str, params: dict[str, object], width: float, height: float) -> None:
+    assert _size(http, place, **params) == pytest.approx((width, height), abs=0.05)
+
+
+def test_a_png_has_the_resolution_that_is_asked_for(http: httpx.Client, place: str) -> None:
+    answer = http.get(f"{place}.png", params={"width": "single", "dpi": 300})
+    assert image.imread(BytesIO(answer.content)).shape[1] == round(89 / 25.4 * 300)
+
+
+def test_a_pdf_embeds_its_fonts_as_publishers_want_them_and_is_the_same_every_time(http: httpx.Client, place: str) -> None:
+    one, other = (http.get(f"{place}.pdf", params={"font": "serif"}) for _ in range(2))
+    assert one.headers["content-type"] == "application/pdf"
+    assert one.content.startswith(b"%PDF")
+    assert one.content == other.content
+    assert b"STIXGeneral" in one.content
+    assert b"/Subtype /Type3" not in one.content
+
+
+def test_fonts_differ(http: httpx.Client, place: str) -> None:
+    fonts = [set(re.findall(r"#([A-Za-z]+)-", http.get(f"{place}.svg", params={"font": font}).text)) for font in ("sans", "serif")]
+    assert fonts == [{"DejaVuSans"}, {"STIXGeneral"}]
+
+
+@pytest.mark.parametrize("arm", ["1", "lr=0.05"])
+def test_a_chosen_arm_keeps_its_colour(http: httpx.Client, place: str, arm: str) -> None:
+    curves = _curves(http.get(f"{place}.svg", params={"metric": "train_loss", "arm": arm}).content)
+    assert list(curves) == [COLOURS[1]]
+
+
+def test_lines_are_told_apart_by_markers(http: httpx.Client, place: str) -> None:
+    plain, marked = (http.get(f"{place}.svg", params={"markers": markers}).text for markers in (False, True))
+    for colour in COLOURS[:2]:
+        uses = [sum(f"stroke: {colour.lower()}" in line for line in svg.splitlines() if "<use" in line) for svg in (plain, marked)]
+        assert uses[0] == 0
+        assert uses[1] >= 3
+
+
+def test_axes_are_logarithmic_and_end_where_asked(http: httpx.Client, place: str) -> None:
+    curves = [
+        _curves(http.get(f"{place}.svg", params={"metric": "train_loss", "arm": "0"} | params).content)[COLOURS[0]]
+        for params in ({"log": "x"}, {"xlim": "1:5"}, {})
+    ]
+    steps = [np.diff(curve[:, 0]) for curve in curves]
+    assert steps[0][1] / steps[0][0] == pytest.approx(np.log(3 / 2) / np.log(2), rel=1e-3)
+    assert (curves[1][2, 0] - curves[1][0, 0]) * 2 == pytest.approx((curves[2][2, 0] - curves[2][0, 0]) / 1.1**-1, rel=0.05)
+
+
+def test_rounds_are_whole_numbers(http: httpx.Client, place: str) -> None:
+    svg = http.get(f"{place}.svg", params={"width": "double"}).text
+    ticks = svg.partition('id="matplotlib.axis_1"')[2].partition('id="matplotlib.axis_2"')[0]
+    assert re.findall(r"<!-- ([\d.]+) -->", ticks) == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize(("title", "told"), [("Ours", True), ("", False)])
+def test_the_title_is_what_is_asked_for(http: httpx.Client, place: str, title: str, told: bool) -> None:
+    svg = http.get(f"{place}.svg", params={"title": title}).text
+    assert "<!-- two arms -->" not in svg
+    assert ("<!-- Ours -->" in svg) == told
+
+
+def test_the_numbers_are_a_link_away(http: httpx.Client, place: str) -> None:
+    answer = http.get(f"{place}.svg", params={"metric": "train_loss", "arm": "lr=0.05", "width": "single"})
+    found = re.fullmatch(r'<(.+)>; rel="describedby"; type="text/csv"', answer.headers["link"])
+    assert found is not None
+    (source,) = ET.fromstring(answer.content).iterfind(".//{http://purl.org/dc/elements/1.1/}source")
+    assert source.text == found[1]
+    numbers = http.get(found[1])
+    assert numbers.headers["content-type"].startswith("text/csv")
+    table = pd.read_csv(StringIO(numbers.text))
+    assert table[["arm", "metric", "round", "n"]].to_numpy().tolist() == [[1, "train_loss", round, 3] for round in (1, 2, 3)]
+    assert table["mean"].tolist() == pytest.approx([8.0, 7.0, 6.0])
+
+
+def test_a_comparison_is_drawn_the_same_way(http: httpx.Client, place: str) -> None:
+    id = place.split("/")[3]
+    answer = http.get("/v1/compare/figure.svg", params={"arm": f"{id}:1", "width": "single", "title": "", "metric": "train_loss"})
+    assert float(ET.fromstring(answer.content).attrib["width"].removesuffix("pt")) == pytest.approx(89 * MM_PT, abs=0.1)
+    assert "/v1/compare/figure.csv?" in answer.headers["link"]
+    assert ET.fromstring(answer.content).find(".//svg:path", SVG) is not None
+
+
+@pytest.mark.parametrize(
+    ("params", "pointer"),
+    [
+        ({"width": "wide"}, "?width"),
+        ({"width": "10"}, "?width"),
+        ({"size": 30, "width": "single"}, "?size"),
+        ({"xlim": "5"}, "?xlim"),
+        ({"ylim": "2:1"}, "?ylim"),
+        ({"ylim": "0:1", "log": "y"}, "?ylim"),
+        ({"arm": "momentum"}, "?arm"),
+        ({"font": "comic"}, "?font"),
+        ({"dpi": 5}, "?dpi"),
+        ({"log": "z"}, "?log"),
+    ],
+)
+def test_what_cannot_be_drawn_so_is_pointed_at(http: httpx.Client, place: str, params: dict[str, str], pointer: str) -> None:
+    answer = http.get(f"{place}.svg", params=params)
+    assert answer.status_code == 422
+    assert [flaw["pointer"] for flaw in answer.json()["errors"]] == [pointer]

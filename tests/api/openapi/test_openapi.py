@@ -1,0 +1,106 @@
+"""The OpenAPI document leaves nothing without words and examples."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import pytest
+from fastapi import FastAPI
+
+from api.openapi.examples import documents
+from fedcore.spec import ExperimentSpec
+from tests.documents import Document
+
+
+@pytest.fixture
+def document(app: FastAPI) -> Document:
+    return app.openapi()
+
+
+def _operations(document: Document) -> Iterator[tuple[str, Document]]:
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            yield f"{method} {path}", operation
+
+
+def _fields(document: Document) -> Iterator[tuple[str, Document]]:
+    for name, schema in document["components"]["schemas"].items():
+        for field, described in schema.get("properties", {}).items():
+            yield f"{name}.{field}", described
+
+
+def test_every_field_has_a_description(document: Document) -> None:
+    assert [name for name, field in _fields(document) if not field.get("description")] == []
+
+
+def test_every_field_has_an_example_or_may_be_left_out(document: Document) -> None:
+    assert [name for name, field in _fields(document) if not {"examples", "default", "const"} & set(field)] == []
+
+
+def test_every_schema_has_a_description_and_objects_have_an_example(document: Document) -> None:
+    schemas = document["components"]["schemas"].items()
+    assert [name for name, schema in schemas if not schema.get("description")] == []
+    assert [name for name, schema in schemas if schema.get("type") == "object" and not schema.get("examples")] == []
+
+
+def test_every_example_is_valid(document: Document) -> None:
+    for name, schema in document["components"]["schemas"].items():
+        for example in schema.get("examples", []):
+            jsonschema.validate(example, {"$ref": f"#/components/schemas/{name}", "components": document["components"]})
+
+
+def test_every_operation_has_a_summary_a_description_and_a_name_of_its_own(document: Document) -> None:
+    assert [name for name, operation in _operations(document) if not (operation.get("summary") and operation.get("description"))] == []
+    names = [operation["operationId"] for _, operation in _operations(document)]
+    assert len(names) == len(set(names))
+
+
+def test_every_parameter_has_a_description(document: Document) -> None:
+    parameters = [(name, parameter) for name, operation in _operations(document) for parameter in operation.get("parameters", [])]
+    assert [(name, parameter["name"]) for name, parameter in parameters if not parameter.get("description")] == []
+
+
+def test_every_json_body_has_an_example(document: Document) -> None:
+    assert [name for name, body in _json_bodies(document) if not body.get("examples")] == []
+
+
+def test_every_error_is_a_problem(document: Document) -> None:
+    for name, operation in _operations(document):
+        errors = {status: response for status, response in operation["responses"].items() if status >= "400"}
+        assert {"500", "503"} <= set(errors), name
+        for status, response in errors.items():
+            if (name, status) != ("get /readyz", "503"):
+                assert list(response["content"]) == ["application/problem+json"], (name, status)
+
+
+def test_the_examples_of_specifications_can_be_run_and_show_every_kind() -> None:
+    specifications = [ExperimentSpec.model_validate(example) for example in documents()["ExperimentSpec"]]
+    shown = {(type(block).__name__) for spec in specifications for block in _blocks(spec)}
+    schema = ExperimentSpec.model_json_schema()
+    kinds = {name for name, block in schema["$defs"].items() if "kind" in block.get("properties", {})}
+    assert kinds <= shown
+
+
+def test_links_lead_from_what_is_made_to_whatever_can_be_asked_of_it(document: Document) -> None:
+    paths = {operation["operationId"]: path for path, known in document["paths"].items() for operation in known.values()}
+    answers = [answer for _, operation in _operations(document) for answer in operation["responses"].values()]
+    links = [link for answer in answers for link in answer.get("links", {}).values()]
+    for link in links:
+        assert set(link["parameters"]) == set(re.findall(r"{(\w+)}", paths[link["operationId"]])) - {"form"}
+    assert {link["operationId"] for link in links} == {name for name, path in paths.items() if "_id}" in path}
+
+
+def _json_bodies(document: Document) -> Iterator[tuple[str, Document]]:
+    for name, operation in _operations(document):
+        for message in (operation.get("requestBody", {}), *operation["responses"].values()):
+            for media_type, body in message.get("content", {}).items():
+                if media_type.endswith("json"):
+                    yield f"{name} {media_type}", body
+
+
+def _blocks(value: Any) -> Iterator[Any]:
+    if hasattr(type(value), "model_fields"):
+        yield value
+        for field in type(value).model_fields:
+            yield from _blocks(getattr(value, field))
