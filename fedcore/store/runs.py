@@ -113,7 +113,7 @@ def commit_slice(
         "error": None,
         "seconds": RunRecord.seconds + seconds,
     }
-    held = update(RunRecord).where(*_held(claim), RunRecord.done == claim.done).values(values)
+    held = update(RunRecord).where(*_whole(claim)).values(values)
     columns = RunRecord.request, RunRecord.priority, RunRecord.queue, RunRecord.owner
     request, priority, queue, owner = _one(session, held.returning(*columns), claim)
     append(session, claim.run_id, reports)
@@ -127,8 +127,7 @@ def commit_slice(
 
 def committed(session: Session, claim: Claim, done: int) -> bool:
     """Whether this claim's commit up to round `done` went through: to be asked when the connection broke during it."""
-    same = RunRecord.id == claim.run_id, RunRecord.fence == claim.fence, RunRecord.done == done
-    return session.scalar(select(exists().where(*same))) or False
+    return session.scalar(select(exists().where(*_own(claim), RunRecord.done == done))) or False
 
 
 def renew(session: Session, claim: Claim, lease_s: float) -> Control:
@@ -161,7 +160,7 @@ def park(session: Session, claim: Claim, *, model: str, provenance: Mapping[str,
     It waits there, or does what is requested of it, until its arm is promoted or stopped; which this may bring about, for others too.
     """
     search.lock(session, claim.experiment_id)
-    (request,) = _one(session, select(RunRecord.request).where(*_held(claim)).with_for_update(), claim)
+    (request,) = _one(session, select(RunRecord.request).where(*_whole(claim)).with_for_update(), claim)
     made = {"model": model, "provenance": dict(provenance)}
     _release(session, claim, APPLIED.get(request, Status.WAITING), **made, held_at=now(), attempts=0, error=None)
 
@@ -177,6 +176,7 @@ def finish(
 ) -> None:
     """The run has played its last round; `model` is where the final model is stored. Raises StaleLeaseError."""
     search.lock(session, claim.experiment_id)
+    _one(session, select(RunRecord.id).where(*_whole(claim)).with_for_update(), claim)
     ending = {"diverged_round": diverged_round, "stop_reason": stop_reason}
     _release(session, claim, Status.SUCCEEDED, error=None, model=model, provenance=dict(provenance), **ending)
 
@@ -205,8 +205,18 @@ def after_loss(request: Request, attempts: int, max_attempts: int) -> Status:
     return APPLIED.get(request, Status.QUEUED)
 
 
+def _own(claim: Claim) -> tuple[ColumnElement[bool], ...]:
+    # A database that has lost its last commits may give out a fence twice, but not to the same worker.
+    return RunRecord.id == claim.run_id, RunRecord.fence == claim.fence, RunRecord.worker == claim.worker
+
+
 def _held(claim: Claim) -> tuple[ColumnElement[bool], ...]:
-    return RunRecord.id == claim.run_id, RunRecord.fence == claim.fence, RunRecord.status == Status.RUNNING
+    return *_own(claim), RunRecord.status == Status.RUNNING
+
+
+def _whole(claim: Claim) -> tuple[ColumnElement[bool], ...]:
+    """Held, and all that it has committed is there."""
+    return *_held(claim), RunRecord.done == claim.done
 
 
 def _one(session: Session, statement: Executable, claim: Claim) -> Any:

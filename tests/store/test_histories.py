@@ -169,7 +169,8 @@ class History(RuleBasedStateMachine):
     @rule(held=claims)
     def finish(self, held: Claim) -> None:
         book = self.books[held.run_id]
-        if self.goes_through(lambda: write(self.database, runs.finish, held, model="model", provenance={}), good=book.holds(held)):
+        good = book.holds(held) and book.done == held.done
+        if self.goes_through(lambda: write(self.database, runs.finish, held, model="model", provenance={}), good=good):
             book.release(Status.SUCCEEDED)
 
     @rule(held=claims, max_attempts=strategies.integers(1, ATTEMPTS))

@@ -20,7 +20,7 @@ def _pair(database: Database, original: Rounds, here: Rounds) -> Pair:
         held = claim(database)
         reports = [report(round, **given) for round, given in enumerate(values, 1)]
         write(database, runs.commit_slice, held, reports, checkpoint="key", lease_s=LEASE_S, provenance={})
-        write(database, runs.finish, held, model="model", provenance={})
+        write(database, runs.finish, held.at(len(reports), "key"), model="model", provenance={})
         made += the_runs(database, experiment)
     return Pair(*made)
 

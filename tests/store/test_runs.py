@@ -5,11 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from sqlalchemy import delete, update
 
 from fedcore.errors import NotFoundError, StaleLeaseError
 from fedcore.store import Control, Database, Status, experiments, rounds, runs
 from fedcore.store.claim import Claim
-from fedcore.store.tables import RunRecord
+from fedcore.store.tables import RoundRecord, RunRecord
 from tests.store.acts import (
     LEASE_S,
     WORKER,
@@ -76,6 +77,37 @@ def test_the_claim_on_a_run_that_was_deleted_is_refused(database: Database) -> N
     for act in STALE.values():
         with pytest.raises(StaleLeaseError):
             act(database, held)
+
+
+def gone_back(database: Database, run_id: str, **values: Any) -> None:
+    """A run as a replica has it that takes over without the last commits: its row, and the rounds up to that."""
+    with database.transaction() as session:
+        session.execute(update(RunRecord).where(RunRecord.id == run_id).values(values))
+        session.execute(delete(RoundRecord).where(RoundRecord.run_id == run_id, RoundRecord.round > values["done"]))
+
+
+def test_a_run_does_not_end_where_the_database_has_lost_its_last_rounds(database: Database) -> None:
+    experiment = submit(database)
+    held = commit(database, commit(database, claim(database), 2), 2)
+    gone_back(database, held.run_id, done=2)
+    for end in (runs.finish, runs.park):
+        with pytest.raises(StaleLeaseError):
+            write(database, end, held, model="model", provenance={})
+    assert the_run(database, experiment).status is Status.RUNNING
+
+
+def test_a_fence_that_a_database_gives_out_again_is_good_for_the_worker_that_has_it_now(database: Database) -> None:
+    experiment = submit(database)
+    before = claim(database)
+    gone_back(database, before.run_id, done=0, fence=0, status=Status.QUEUED, worker=None, lease_until=None)
+    held = claim(database, "worker-2")
+    assert held.fence == before.fence
+    for act in STALE.values():
+        with pytest.raises(StaleLeaseError):
+            act(database, before)
+    commit(database, held, 2)
+    assert not read(database, runs.committed, before, 2)
+    assert the_run(database, experiment).worker == "worker-2"
 
 
 def test_a_claim_whose_lease_ran_out_is_good_until_another_takes_it(database: Database) -> None:
