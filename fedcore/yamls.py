@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 
 import yaml
 from yaml.constructor import SafeConstructor
-from yaml.events import CollectionEndEvent, CollectionStartEvent
+from yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, ScalarEvent
 
 MAX_DEPTH = 32
+MAX_REPEATED = 500_000
+"""Values that aliases repeat, each as often as it is repeated: about as many as a megabyte of text can hold."""
 _TAG = "tag:yaml.org,2002:"
 
 
@@ -82,9 +84,9 @@ def dump(value: Any) -> str:
 
 
 def load(text: str) -> Any:
-    """The document in `text`; raises YamlError, also when it nests deeper than `MAX_DEPTH`, or a key stands twice in a block."""
+    """The document in `text`; raises YamlError, also beyond `MAX_DEPTH` and `MAX_REPEATED`, or where a key stands twice in a block."""
     try:
-        _check_depth(text)
+        _check_extent(text)
         return yaml.load(text, _Loader)  # noqa: S506 - it makes nothing but JSON's values
     except yaml.MarkedYAMLError as error:
         raise _marked(error, text.rstrip()) from error
@@ -131,9 +133,25 @@ def _marked(error: yaml.MarkedYAMLError, text: str) -> YamlError:
     return YamlError(f"{context}{error.problem}", end if mark.index >= len(text) else _place(mark))
 
 
-def _check_depth(text: str) -> None:
-    depth = 0
+def _check_extent(text: str) -> None:
+    values = repeated = 0
+    opened: list[tuple[str | None, int]] = []
+    held: dict[str | None, int] = {}  # values by anchor
     for event in yaml.parse(text, _Loader):
-        depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
-        if depth > MAX_DEPTH:
+        match event:
+            case CollectionStartEvent():
+                opened.append((event.anchor, values))
+                values += 1
+            case CollectionEndEvent():
+                anchor, before = opened.pop()
+                held |= {anchor: values - before} if anchor else {}
+            case ScalarEvent():
+                values += 1
+                held |= {event.anchor: 1} if event.anchor else {}
+            case AliasEvent():
+                values += held.get(event.anchor, 1)
+                repeated += held.get(event.anchor, 1)
+        if len(opened) > MAX_DEPTH:
             raise YamlError(f"nested deeper than {MAX_DEPTH} levels", _place(event.start_mark))
+        if repeated > MAX_REPEATED:
+            raise YamlError(f"aliases repeat more than {MAX_REPEATED:,} values", _place(event.start_mark))

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 
 from fedcore.yamls import Place, YamlError, dump, load, places
@@ -30,6 +32,27 @@ def test_an_alias_repeats_its_anchor() -> None:
 
 def test_a_merge_key_is_a_key_like_any_other() -> None:
     assert load("<<: {a: 1}") == {"<<": {"a": 1}}
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a: &a [" + "0, " * 1_000 + "0]\nb: &b [" + "*a, " * 400 + "*a]\nc: [*b, *b]", 3),
+        ("a: &a {k: [0, 0, 0]}\n" + "".join(f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n" for old, new in pairwise("abcdefghij")), 6),
+        ("a: &a [*a" + ", 0" * 1_000 + "]\nb: [" + "*a, " * 600 + "0]", 2),
+    ],
+    ids=["wide", "layered", "an anchor that holds itself"],
+)
+def test_aliases_are_refused_before_they_unfold_where_they_repeat_too_much(text: str, line: int) -> None:
+    with pytest.raises(YamlError, match="aliases repeat more than 500,000 values") as refused:
+        load(text)
+    assert refused.value.place is not None
+    assert refused.value.place.line == line
+
+
+def test_a_large_block_may_be_repeated_some_times() -> None:
+    document = load("h: &h [" + "0, " * 9_999 + "0]\nclients: [" + "{H: *h}, " * 40 + "{H: *h}]")
+    assert all(client["H"] is document["h"] for client in document["clients"])
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "- " * 100_000, "{a: " * 100_000])

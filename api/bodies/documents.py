@@ -24,7 +24,7 @@ MAX_FLAWS = 100
 SMALL_BYTES = 4_096
 """JSON of this size is read in less time than it takes to hand it to a thread and back."""
 MAX_VALUES = 4_000_000
-"""Counted with every use of a YAML alias, which else could unfold without end."""
+"""Counted with every use of a YAML alias."""
 JSON, YAML = "application/json", "application/yaml"
 MEDIA_TYPES = {JSON: JSON, YAML: YAML, "application/x-yaml": YAML, "text/yaml": YAML, "text/x-yaml": YAML}
 """What each Content-Type that is accepted means."""

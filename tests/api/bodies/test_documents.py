@@ -70,10 +70,16 @@ def test_a_body_above_the_limit_is_refused_whether_or_not_it_says_its_size(http:
         assert str(limit) in answer.json()["detail"]
 
 
-def test_aliases_do_not_unfold_without_end(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api.bodies.documents.MAX_VALUES", 10_000)
+def test_aliases_do_not_unfold_far(http: httpx.Client) -> None:
     layers = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 20))]
-    assert _dry_run(http, "\n".join(layers).encode(), "application/yaml").status_code == 413
+    answer = _dry_run(http, "\n".join(layers).encode(), "application/yaml")
+    assert (answer.status_code, answer.json()["errors"][0]["line"]) == (400, 6)
+    assert answer.json()["errors"][0]["detail"] == "aliases repeat more than 500,000 values"
+
+
+def test_a_body_holds_no_more_than_so_many_values(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.bodies.documents.MAX_VALUES", 10_000)
+    assert _dry_run(http, json.dumps({"seeds": [0] * 10_000}).encode()).status_code == 413
 
 
 def test_a_document_that_holds_itself_is_refused(http: httpx.Client) -> None:
