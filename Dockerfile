@@ -28,7 +28,7 @@ RUN python requirements.py --extra worker > worker.txt \
 
 FROM python AS package
 WORKDIR /build
-COPY pyproject.toml README.md ./
+COPY LICENSE pyproject.toml README.md ./
 COPY api api
 COPY fedcore fedcore
 COPY migrations migrations

