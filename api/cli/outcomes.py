@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated
 
 import typer
 
@@ -10,6 +10,7 @@ from api.cli import completion
 from api.cli.comparison import comparison
 from api.cli.connection import connect
 from api.cli.encodings import Encoding, encode
+from api.cli.looks import drawing, look_of
 from api.cli.terminal import AsJson, ExperimentId, stdout, tell
 from api.client import Comparison, Results
 from api.client.calls.outcomes import Horizontal
@@ -45,7 +46,9 @@ Arms = Annotated[
     typer.Argument(metavar="ARM...", help="An experiment by its id, with all of its arms, or one of them as ID:INDEX or ID:NAME."),
 ]
 Place = Annotated[int, typer.Option(min=0, help="The arm that the others are compared with: its place in the comparison, from 0.")]
-Painting = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the curves there too, .svg or .png.")]
+Painting = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Draw the curves there too: .svg, .png, .pdf, or .csv for the numbers.")
+]
 Page = Annotated[
     Path | None, typer.Option("--output", metavar="FILE", help="Where to write it, .html or .md; absent, EXPERIMENT.html here.")
 ]
@@ -53,16 +56,6 @@ Shown = Annotated[
     list[str] | None,
     typer.Option("--arm", metavar="ARM", help="Only this arm, by name or index; may be repeated.", autocompletion=completion.arms),
 ]
-Width = Annotated[str | None, typer.Option(metavar="W", help="single (89 mm) or double (183 mm) column, or in mm.")]
-Height = Annotated[float | None, typer.Option(metavar="MM", help="Absent, 9/16 of the width.")]
-Font = Annotated[Literal["sans", "serif"], typer.Option(help="Letters without serifs or with, formulas alike.")]
-Size = Annotated[float | None, typer.Option(metavar="PT", help="Of letters; absent, 10, and 8 where a width is given.")]
-Dpi = Annotated[int, typer.Option(help="Resolution of a PNG.")]
-Markers = Annotated[bool, typer.Option("--markers", help="Mark each line by a shape of its own, for print without colours.")]
-Title = Annotated[str | None, typer.Option(help="Above the picture; absent, the experiment's name; empty, none.")]
-Log = Annotated[Literal["none", "x", "y", "xy"] | None, typer.Option(help="Logarithmic axes; absent, as is customary for the metric.")]
-XLim = Annotated[str | None, typer.Option(metavar="LOW:HIGH", help="Ends of the horizontal axis, as 0:100 or 10:.")]
-YLim = Annotated[str | None, typer.Option(metavar="LOW:HIGH", help="Ends of the vertical axis, likewise.")]
 ModelFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write it; absent, RUN.safetensors here.")]
 
 
@@ -84,38 +77,29 @@ def results(
             typer.echo(encode(found, Encoding(other)), nl=other is Format.JSON)
 
 
-def figure(  # noqa: PLR0913, PLR0917 - what can be said of a picture
+@drawing
+def figure(
     experiment: ExperimentId,
     output: Picture = None,
     metric: Metric = None,
     x: Over = "round",
     theory: Theory = False,
     arms: Shown = None,
-    width: Width = None,
-    height: Height = None,
-    font: Font = "sans",
-    size: Size = None,
-    dpi: Dpi = 150,
-    markers: Markers = False,
-    title: Title = None,
-    log: Log = None,
-    xlim: XLim = None,
-    ylim: YLim = None,
     as_json: AsJson = False,
+    *,
+    look: Look,
 ) -> None:
     """Draw the curves of an experiment, fit for a paper, and print where the picture is."""
     path = output or Path(f"{experiment}.svg")
-    wanted = {"arms": arms, "width": width, "height": height, "font": font, "size": size, "dpi": dpi, "markers": markers}
-    wanted |= {"title": title, "log": log, "xlim": xlim, "ylim": ylim}
-    look = cast("Look", {name: value for name, value in wanted.items() if value is not None})
     with connect() as client:
         try:
-            client.save_figure(experiment, path, metric=metric, x=x, theory=theory, **look)
+            client.save_figure(experiment, path, metric=metric, x=x, theory=theory, arms=arms, **look)
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--output") from error
     tell(path, as_json=as_json, file=path)
 
 
+@drawing
 def compare(
     arms: Arms,
     metric: Metric = None,
@@ -123,13 +107,17 @@ def compare(
     figure: Painting = None,
     x: Over = "round",
     as_json: AsJson = False,
+    *,
+    look: Look,
 ) -> None:
-    """Print arms of any experiments side by side; --figure draws their curves too, and prints where the picture is."""
+    """Print arms of any experiments side by side; --figure draws their curves too, as the other options say, and prints where it is."""
+    if figure is None and (x, look) != ("round", look_of()):
+        raise typer.BadParameter("say where the picture is to be written, of which another option tells", param_hint="--figure")
     with connect() as client:
         try:
             found = client.compare(arms, baseline=baseline)
             chosen = _known(found, metric)
-            picture = figure and client.save_comparison_figure(arms, figure, metric=chosen, x=x)
+            picture = figure and client.save_comparison_figure(arms, figure, metric=chosen, x=x, **look)
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--figure") from error
     if as_json:

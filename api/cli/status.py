@@ -18,6 +18,7 @@ OptionalId = Annotated[
 WithStatus = Annotated[Status | None, typer.Option("--status", help="List only those with this status.")]
 Tag = Annotated[str | None, typer.Option(help="List only those with this tag.")]
 Name = Annotated[str | None, typer.Option(help="List only those with exactly this name.")]
+Search = Annotated[str | None, typer.Option(help="List only those with this in their name, in upper or lower case.")]
 Limit = Annotated[int, typer.Option(min=1, help="List at most so many, the newest.")]
 
 
@@ -26,13 +27,14 @@ def status(
     with_status: WithStatus = None,
     tag: Tag = None,
     name: Name = None,
+    search: Search = None,
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
     """Show an experiment and its runs, or list experiments, newest first."""
     with connect() as client:
         if experiment is None:
-            items = list(islice(client.experiments(status=with_status, tag=tag, name=name), limit))
+            items = list(islice(client.experiments(status=with_status, tag=tag, name=name, search=search), limit))
             show(items, views.experiments, as_json=as_json)
         elif as_json:
             print_json(client.experiment(experiment))

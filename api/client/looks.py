@@ -1,14 +1,11 @@
 """What a picture shall look like."""
 
-from collections.abc import Sequence
 from typing import Literal, TypedDict
 
 
 class Look(TypedDict, total=False):
     """How a picture is drawn; whatever is left out, as is customary."""
 
-    arms: Sequence[str | int]
-    """Only these arms, by name or index; each keeps its colour."""
     width: str | float
     """`single` (89 mm) or `double` (183 mm) column, or in mm."""
     height: float
@@ -22,7 +19,7 @@ class Look(TypedDict, total=False):
     markers: bool
     """Mark each line by a shape of its own, for print without colours."""
     title: str
-    """Above the picture; absent, the experiment's name; empty, none."""
+    """Above the picture; absent, the name of what is drawn; empty, none."""
     log: Literal["none", "x", "y", "xy"]
     """Logarithmic axes; absent, as is customary for the metric."""
     xlim: str

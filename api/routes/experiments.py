@@ -31,6 +31,15 @@ TagFilter = Annotated[str | None, Query(max_length=64, pattern=NO_NUL, descripti
 NameFilter = Annotated[
     str | None, Query(max_length=200, pattern=NO_NUL, description="Only with exactly this name.", examples=["momentum on digits"])
 ]
+SearchFilter = Annotated[
+    str | None,
+    Query(
+        max_length=200,
+        pattern=NO_NUL,
+        description="Only with this in their name, in upper or lower case (on SQLite, of ASCII letters alone).",
+        examples=["digits"],
+    ),
+]
 After = Annotated[Moment | None, Query(description="Only those submitted at this time or later (ISO 8601 with time zone).")]
 Before = Annotated[Moment | None, Query(description="Only those submitted before this time (ISO 8601 with time zone).")]
 Limit = Annotated[int, Query(ge=1, le=200, description="Experiments on a page, at most.")]
@@ -41,10 +50,11 @@ async def _wanted(
     status: StatusFilter = None,
     tag: TagFilter = None,
     name: NameFilter = None,
+    search: SearchFilter = None,
     created_after: After = None,
     created_before: Before = None,
 ) -> Filter:
-    return Filter(principal.sees, status, tag, name, created_after, created_before)
+    return Filter(principal.sees, status, tag, name, created_after, created_before, search)
 
 
 Wanted = Annotated[Filter, Depends(_wanted)]

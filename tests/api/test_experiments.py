@@ -5,10 +5,13 @@ from datetime import datetime, timedelta
 import httpx
 import pytest
 
+from fedcore.access import Scope
+from fedcore.settings import Settings
 from fedcore.store import Database
 from tests.api.histories import TINY, TWO_ARMS, commit, submit, write
 from tests.documents import Document
 from tests.store.acts import claim, report
+from tests.support.access import bearer, key_for
 
 pytestmark = pytest.mark.usefixtures("database_url")
 
@@ -87,6 +90,15 @@ def test_the_list_is_filtered_by_status_tag_and_name_together(http: httpx.Client
     assert _names(http, name="A") == []
 
 
+def test_the_list_is_searched_by_a_part_of_the_name_within_what_is_seen(http: httpx.Client, settings: Settings) -> None:
+    _submitted(http, "FedAvg on digits", "FedProx, 50 %", "a_b", tags=["x"])
+    assert _names(http, search="FED") == ["FedProx, 50 %", "FedAvg on digits"]
+    assert [_names(http, search=text) for text in ("%", "_", "nowhere")] == [["FedProx, 50 %"], ["a_b"], []]
+    assert _names(http, search="d", name="FedAvg on digits", tag="x") == ["FedAvg on digits"]
+    other = bearer(key_for(settings.database, "bob", Scope.READ))
+    assert http.get("/v1/experiments", params={"search": "fed"}, headers=other).json()["items"] == []
+
+
 def test_the_list_is_bounded_in_time_including_the_lower_end(http: httpx.Client) -> None:
     made = _submitted(http, "a")[0]
     moment, step = datetime.fromisoformat(made["created_at"]), timedelta(milliseconds=1)
@@ -112,6 +124,7 @@ def test_a_listed_experiment_says_all_but_specification_arms_and_provenance(http
         ({"created_after": "1700000000"}, "?created_after"),
         ({"created_before": "2026-01-01T00:00:00"}, "?created_before"),
         ({"tag": "a\0b"}, "?tag"),
+        ({"search": "a\0b"}, "?search"),
     ],
 )
 def test_a_filter_that_makes_no_sense_is_pointed_at(http: httpx.Client, parameters: dict[str, str], pointer: str) -> None:

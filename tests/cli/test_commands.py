@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -42,6 +43,7 @@ def test_status_lists_experiments_and_shows_one_with_its_runs(fedq: Fedq, client
 def test_status_filters_and_limits(fedq: Fedq, client: Client, experiment: str) -> None:
     tiny = client.submit(TINY).id
     assert [item["id"] for item in json.loads(fedq("status", "--name", "two arms", "--json").out)] == [experiment]
+    assert [item["id"] for item in json.loads(fedq("status", "--search", "ARMS", "--json").out)] == [experiment]
     assert [item["id"] for item in json.loads(fedq("status", "--limit", "1", "--json").out)] == [tiny]
     assert [item["id"] for item in json.loads(fedq("status", "--status", "queued", "--json").out)] == [tiny]
     assert json.loads(fedq("status", experiment, "--json").out)["id"] == experiment
@@ -104,6 +106,17 @@ def test_arms_are_compared_as_table_and_json_and_drawn(fedq: Fedq, experiment: s
     assert (document["baseline"], [member["arm"] for member in document["members"]]) == (1, [0, 1])
     assert fedq("compare", "exp_0").code == 4
     assert fedq("compare", experiment, "--figure", "both.jpg").code == 2
+
+
+def test_a_comparison_is_drawn_as_wide_and_in_such_letters_as_told(fedq: Fedq, experiment: str, tmp_path: Path) -> None:
+    told = ("--width", "single", "--font", "serif", "--markers", "--title", "", "--ylim", "0.1:10")
+    picture = tmp_path / "both.svg"
+    assert fedq("compare", experiment, "--figure", str(picture), *told).code == 0
+    # A column of a paper, 89 mm, in pt.
+    assert re.search(r'<svg[^>]* width="252.28\d*pt"', picture.read_text())
+    assert "STIX" in picture.read_text()
+    alone = fedq("compare", experiment, *told)
+    assert (alone.code, "--figure" in alone.err) == (2, True)
 
 
 def test_pictures_and_models_are_written_where_told(fedq: Fedq, client: Client, experiment: str, tmp_path: Path) -> None:

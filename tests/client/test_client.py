@@ -67,6 +67,7 @@ def test_experiments_are_listed_by_what_they_are(client: Client) -> None:
     assert [found.id for found in client.experiments()] == [two_arms.id, tiny.id]
     assert [found.id for found in client.experiments(status=Status.CANCELLED)] == [tiny.id]
     assert [found.id for found in client.experiments(name="two arms", tag="small")] == [two_arms.id]
+    assert [found.id for found in client.experiments(search="ARMS")] == [two_arms.id]
     assert list(client.experiments(created_after=two_arms.created_at, created_before=two_arms.created_at)) == []
 
 

@@ -51,11 +51,12 @@ class ExperimentCalls(Calls):
         status: Status | None = None,
         tag: str | None = None,
         name: str | None = None,
+        search: str | None = None,
         created_after: datetime | None = None,
         created_before: datetime | None = None,
     ) -> AsyncGenerator[ExperimentSummary, None]:
-        """The experiments that match, newest first, fetched page by page."""
-        filters = {"status": status, "tag": tag, "name": name, "created_after": created_after, "created_before": created_before}
+        """The experiments that match, newest first, fetched page by page: with exactly this `name`, or with `search` as a part of it."""
+        filters = given(status=status, tag=tag, name=name, search=search, created_after=created_after, created_before=created_before)
         return walk(lambda cursor: self._transport.read(ExperimentPage, EXPERIMENTS, cursor=cursor, **filters))
 
     async def runs(self, id: str) -> list[Run]:

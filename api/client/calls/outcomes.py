@@ -46,10 +46,11 @@ class OutcomeCalls(ExperimentCalls):
         return await self._transport.read(Comparison, "/v1/compare", **asked)
 
     async def save_comparison_figure(
-        self, arms: Sequence[str], path: str | Path, *, metric: str | None = None, x: Horizontal = "round"
+        self, arms: Sequence[str], path: str | Path, *, metric: str | None = None, x: Horizontal = "round", **look: Unpack[Look]
     ) -> Path:
-        """Write a picture of their curves to `path`, as SVG or PNG by its suffix; returns the path."""
-        return await self._transport.download(f"/v1/compare/figure.{_form(path)}", Path(path), arm=arms, metric=metric, x=x)
+        """Write a picture of their curves to `path`, as SVG, PNG, PDF or CSV by its suffix; returns the path. Its looks as in `figure`."""
+        params = given(arm=arms, metric=metric, x=x, **look)
+        return await self._transport.download(f"/v1/compare/figure.{_form(path)}", Path(path), **params)
 
     async def theory(self, id: str) -> Theory:
         """What closed forms say of each arm: the law that applies with its curves, or why none does."""
@@ -67,14 +68,16 @@ class OutcomeCalls(ExperimentCalls):
         metric: str | None = None,
         x: Horizontal = "round",
         theory: bool = False,
+        arms: Sequence[str | int] | None = None,
         **look: Unpack[Look],
     ) -> Figure:
         """A picture of the curves of a metric, with their spread over the seeds; its bytes, which a notebook shows.
 
-        As `csv`, the numbers that are drawn. With `theory`, what closed forms say of an arm is laid over. What it looks like is said as
-        in `figure(id, "pdf", width="single", font="serif", markers=True, arms=[0, 2], ylim="0.5:1")`.
+        As `csv`, the numbers that are drawn. With `theory`, what closed forms say of an arm is laid over. Only these `arms`, by name or
+        index, absent all; each keeps its colour. What it looks like is said as in
+        `figure(id, "pdf", width="single", font="serif", markers=True, arms=[0, 2], ylim="0.5:1")`.
         """
-        params = given(arm=look.pop("arms", None), metric=metric, x=x, theory=theory or None, **look)
+        params = given(arm=arms, metric=metric, x=x, theory=theory or None, **look)
         picture = await self._transport.request("GET", f"{EXPERIMENTS}/{id}/figure.{form}", params=params)
         return Figure(picture.content)
 
@@ -86,10 +89,11 @@ class OutcomeCalls(ExperimentCalls):
         metric: str | None = None,
         x: Horizontal = "round",
         theory: bool = False,
+        arms: Sequence[str | int] | None = None,
         **look: Unpack[Look],
     ) -> Path:
         """Write that picture to `path`, as SVG, PNG, PDF or CSV by its suffix; returns the path."""
-        params = given(arm=look.pop("arms", None), metric=metric, x=x, theory=theory or None, **look)
+        params = given(arm=arms, metric=metric, x=x, theory=theory or None, **look)
         return await self._transport.download(f"{EXPERIMENTS}/{id}/figure.{_form(path)}", Path(path), **params)
 
     async def save_report(self, id: str, path: str | Path) -> Path:
