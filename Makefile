@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test docs chaos check audit gpu bench bench-peers clean
+.PHONY: help install demo up test reproduce docs chaos check audit gpu bench bench-peers clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -22,6 +22,9 @@ up: $(INSTALLED) ## Start the embedded stack and keep it running
 
 test: $(INSTALLED) ## Run the whole suite, on all cores (ARGS="-m 'not slow'" for a part of it)
 	@$(BIN)/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal $(ARGS)
+
+reproduce: $(INSTALLED) ## Run every figure of the papers on generated data in full and hold its claims to the record (half an hour)
+	@$(BIN)/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal -m papers tests/presets $(ARGS)
 
 docs: $(INSTALLED) ## Build the documentation as a site, into site/
 	@$(BIN)/python -m deploy.site $(ARGS)

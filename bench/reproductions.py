@@ -7,7 +7,7 @@ specification that has already succeeded there is taken as it is. Without names 
 """
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 
@@ -52,8 +52,9 @@ def _keep(client: Client, names: Sequence[str], *, ended: bool) -> None:
     parts = [_part(client, presets.load(name), done) for name in (*names, *(done.keys() - set(names) if ended else ()))]
     for part in parts:
         print(write(record(part), FOLDER))
+        done[part.preset.name] = part.experiment.id
     for sheet, small in sorted({(part.preset.sheet, part.preset.small) for part in parts}):
-        _picture(sheet, [part for part in parts if (part.preset.sheet, part.preset.small) == (sheet, small)], small=small)
+        _picture(client, sheet, done, small=small)
 
 
 def _succeeded(client: Client) -> dict[str, str]:
@@ -73,19 +74,22 @@ def _is_of(client: Client, preset: Preset, id: str) -> bool:
     return same and experiment.provenance.get("preset") == preset.name
 
 
-def _part(client: Client, preset: Preset, done: dict[str, str]) -> Part:
+def _part(client: Client, preset: Preset, done: Mapping[str, str]) -> Part:
     id = done.get(preset.name) or client.submit(preset.name).id
     return collect(client, preset, client.wait(id, progress=True))
 
 
-def _picture(name: str, parts: Iterable[Part], *, small: bool) -> None:
-    sheet = presets.sheet(name)
+def _picture(client: Client, name: str, done: Mapping[str, str], *, small: bool) -> None:
+    """Draw all panels that are kept, or leave the picture as it is where one of them was run on another service."""
+    sheet, path = presets.sheet(name), picture(name, FOLDER, small=small)
     if sheet.figure is None or (small and not _missing_in_full(name)):
         return
-    order = list(sheet.parts)
-    reproduction = Reproduction(name, small, sheet, sorted(parts, key=lambda part: order.index(part.preset.panel)))
-    path = picture(name, FOLDER, small=small)
-    path.write_bytes(_compressed(draw(reproduction, "png")))
+    panels = [preset for preset in presets.presets_of(name, small=small) if kept_of(preset.name, FOLDER)]
+    if elsewhere := [preset.name for preset in panels if preset.name not in done]:
+        print(f"{path} stays as it was: of {', '.join(elsewhere)} this service has no experiment that has succeeded")
+        return
+    parts = [_part(client, preset, done) for preset in panels]
+    path.write_bytes(_compressed(draw(Reproduction(name, small, sheet, parts), "png")))
     print(path)
 
 
