@@ -1,7 +1,7 @@
 """The message queue: what a nudge is, and how to send one.
 
 A message says only that something waits: which run, and whether at all, the database knows. So a message may be lost,
-doubled or late without harm.
+doubled or late without harm; it never expires, which it would by the clocks of two machines.
 """
 
 import logging
@@ -18,8 +18,6 @@ STINT_S = 3_600.0
 """A task ends after about this long, whatever waits; the next message begins another."""
 _ROUND_LIMIT_S = 6 * 3_600.0
 """A single round may take this long before its process is taken to hang, and killed."""
-_NUDGE_EXPIRES_S = 60.0
-"""By then the reconciler has nudged again."""
 _BROKER_TIMEOUT_S = 2.0
 """A broker that is silent for this long is taken to be away."""
 
@@ -29,11 +27,11 @@ log = logging.getLogger(__name__)
 def wake(queue: str, broker: str) -> bool:
     """Nudge a worker of `queue` through `broker`, a URL; False when it cannot be reached: the reconciler will nudge later.
 
-    Never raises and never waits for long.
+    Never raises. It waits some seconds for a broker that is away, longer for one that answers slowly: see `workers.caller`.
     """
     app = celery_app(broker)
     try:
-        app.send_task(WAKE, queue=queue_name(queue), retry=False, ignore_result=True, expires=_NUDGE_EXPIRES_S)
+        app.send_task(WAKE, queue=queue_name(queue), retry=False, ignore_result=True)
     except Exception as error:
         log.warning("no worker of queue %r was nudged: %s: %s", queue, type(error).__name__, error)
         return False

@@ -88,6 +88,9 @@ class Heartbeat:
         except UNAVAILABLE as error:
             # The leases may run out meanwhile. If so, the next commits find out.
             log.warning("no heartbeat, the database is away: %s", error)
+        except Exception:
+            # Whatever it is: a worker that went on without its heart would lose every run that it takes.
+            log.exception("no heartbeat")
 
     def _renew(self, held: Lease) -> None:
         try:

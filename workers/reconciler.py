@@ -9,13 +9,14 @@ process webhooks are sent, on threads of their own.
 import signal
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 
 import structlog
 
 from fedcore.logs import configure
 from fedcore.settings import Settings, settings
 from fedcore.store import UNAVAILABLE, Database, audit, open_database, recovery, workers
-from workers.app import wake
+from workers.caller import Caller
 from workers.sender import sending
 
 PERIOD_S = 1.0
@@ -38,21 +39,20 @@ def main() -> None:
 
 def watch(database: Database, configured: Settings, ended: threading.Event) -> None:
     """Reconcile every second, and send what webhooks are to be told, until `ended`."""
-    with sending(database, configured):
+    with sending(database, configured), closing(Caller(configured.broker)) as caller:
         while not ended.wait(PERIOD_S):
             try:
-                reconcile(database, configured)
+                reconcile(database, configured, caller)
             except UNAVAILABLE as error:
                 log.warning("the database is away: %s", error)
 
 
-def reconcile(database: Database, configured: Settings) -> None:
+def reconcile(database: Database, configured: Settings, caller: Caller) -> None:
     """Take runs from workers that are gone, nudge a worker of every queue in which a run waits unannounced, and let old entries go."""
     lost, queues = look(database, configured)
     if lost:
         log.warning("runs had lost their workers", run_ids=list(lost))
-    for queue in queues:
-        wake(queue, configured.broker)
+    caller.call(queues)
     if configured.audit_retention_days is not None:
         with database.transaction() as session:
             removed = audit.prune(session, configured.audit_retention_days * 86_400)
@@ -64,8 +64,9 @@ def look(database: Database, configured: Settings) -> tuple[Sequence[str], Seque
     """The ids of the runs just taken from their workers, and the queues to be nudged."""
     with database.transaction() as session:
         lost = recovery.lost(session, configured.attempts, backoff_s=configured.backoff_seconds)
-        # One nudge for a queue is enough: a worker that finds a run calls the next worker.
-        queues = sorted({run.queue for run in recovery.wakeable(session, NUDGE_AGAIN_S)})
+        # Nudges that nobody is there to take would pile up. One for a queue is enough: a worker that finds a run calls the next worker.
+        served = sorted(workers.rooms(session, configured.seen_seconds))
+        queues = [queue for queue in served if recovery.wakeable(session, queue, NUDGE_AGAIN_S)]
         workers.forget(session, FORGET_WORKER_S)
     return lost, queues
 

@@ -22,7 +22,8 @@ from fedcore.store import UNAVAILABLE, companions, open_database, recovery, runs
 from fedcore.store.claim import Claim
 from fedcore.tracing import continued, flush
 from fedcore.uploads.shelves import StoredShelf
-from workers.app import STINT_S, wake
+from workers.app import STINT_S
+from workers.caller import Caller
 from workers.heartbeat import Heartbeat, Identity
 from workers.member import Member, Resources
 from workers.room import room
@@ -55,6 +56,7 @@ class Runner:
     def __init__(self, resources: Resources, heartbeat: Heartbeat) -> None:
         self._resources, self._heartbeat = resources, heartbeat
         self._warm_up = WarmUp(resources.device, resources.settings.data_dir.expanduser())
+        self._caller = Caller(resources.settings.broker)
         heartbeat.start()
         self._warm_up.start()
 
@@ -62,6 +64,7 @@ class Runner:
         """Take the worker off the list of those that are there, and close its connections."""
         self._warm_up.stop()
         self._heartbeat.stop()
+        self._caller.close()
         self._resources.database.close()
         flush()
 
@@ -87,8 +90,7 @@ class Runner:
             if claim is None:
                 return
             # Where one run waits there are often more, so each worker that finds one calls the next.
-            for queue in identity.queues:
-                wake(queue, self._resources.settings.broker)
+            self._caller.call(identity.queues)
             names: dict[str, Any] = {"run_id": claim.run_id, "experiment_id": claim.experiment_id, "fence": claim.fence}
             with bound_contextvars(**names), continued(claim.traceparent, "turn", began_ns=looked_ns, **names):
                 self._take(claim)

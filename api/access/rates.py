@@ -4,6 +4,7 @@ Where the broker is a Redis that processes share, the buckets are there, and hol
 while that Redis is away, each process has its own.
 """
 
+import asyncio
 import math
 import time
 from typing import NamedTuple
@@ -16,8 +17,8 @@ from fedcore.errors import RateError
 from fedcore.settings import Settings
 
 MAX_BUCKETS = 10_000
-PATIENCE_S = 0.25
-"""A Redis that is silent for so long is taken to be away."""
+PATIENCE_S, LIMIT_S = 0.25, 0.5
+"""A Redis that is silent for so long is taken to be away; and one that takes so long in all, however often it speaks."""
 AVOIDED_S = 5.0
 """Then it is not asked again for so long."""
 TAKE = """
@@ -63,10 +64,11 @@ class Rates:
     async def _shared(self, key_id: str) -> float:
         if self._redis is not None and time.monotonic() >= self._avoided_until:
             try:
-                return float(await self._redis.eval(TAKE, 1, f"fedq.rate.{key_id}", str(self._rate), str(self._burst)))
-            except RedisError as error:
+                async with asyncio.timeout(LIMIT_S):
+                    return float(await self._redis.eval(TAKE, 1, f"fedq.rate.{key_id}", str(self._rate), str(self._burst)))
+            except (RedisError, TimeoutError) as error:
                 self._avoided_until = time.monotonic() + AVOIDED_S
-                log.warning("rates are held by each process alone", error=str(error))
+                log.warning("rates are held by each process alone", error=str(error) or "the broker is slow")
         return self._local.take(key_id, time.monotonic())
 
 

@@ -14,13 +14,6 @@ from fedcore.store.runs import after_loss
 from fedcore.store.tables import RunRecord
 
 
-class Wakeable(NamedTuple):
-    """A run that waits, and the queue whose workers are to be told."""
-
-    run_id: str
-    queue: str
-
-
 def lost(session: Session, max_attempts: int, limit: int = 100, *, backoff_s: float = 0.0) -> Sequence[str]:
     """Take runs from workers that let their leases expire; returns their ids.
 
@@ -44,16 +37,17 @@ def starved(session: Session, worker: str, error: str, max_attempts: int, backof
     return _settled(session, losses, worker, tally.ERRORS)
 
 
-def wakeable(session: Session, older_than_s: float, limit: int = 100) -> Sequence[Wakeable]:
-    """The waiting runs that no worker was nudged for in the last `older_than_s` seconds; stamps them as nudged now.
+def wakeable(session: Session, queue: str, older_than_s: float, limit: int = 100) -> Sequence[str]:
+    """Runs that wait in `queue` and that no worker was nudged for in the last `older_than_s` seconds, by id; stamps them as nudged now.
 
     Several reconcilers may call it at once: each run goes to one of them.
     """
-    stale = RunRecord.status == Status.QUEUED, backoff.over(), or_(RunRecord.woken_at.is_(None), RunRecord.woken_at < now(-older_than_s))
-    chosen = select(RunRecord.id).where(*stale).order_by(RunRecord.id).limit(limit).with_for_update(skip_locked=True)
+    waits = RunRecord.status == Status.QUEUED, RunRecord.queue == queue, backoff.over()
+    stale = or_(RunRecord.woken_at.is_(None), RunRecord.woken_at < now(-older_than_s))
+    chosen = select(RunRecord.id).where(*waits, stale).order_by(RunRecord.id).limit(limit).with_for_update(skip_locked=True)
     ids = session.scalars(chosen).all()
     stamp = update(RunRecord).where(RunRecord.id.in_(ids), RunRecord.status == Status.QUEUED).values(woken_at=now())
-    return [Wakeable(*row) for row in session.execute(stamp.returning(RunRecord.id, RunRecord.queue))]
+    return session.scalars(stamp.returning(RunRecord.id)).all()
 
 
 class _Loss(NamedTuple):

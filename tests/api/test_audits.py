@@ -19,6 +19,7 @@ from tests.store.test_datasets import keep
 from tests.support.access import bearer, key_for
 from tests.support.asgi import calling
 from tests.uploads.files import arrays, npz
+from workers.caller import Caller
 from workers.reconciler import reconcile
 
 DOCUMENT = create_app(Settings(_env_file=None)).openapi()
@@ -148,10 +149,12 @@ def test_entries_are_kept_for_ever_or_as_long_as_the_operator_says(database: Dat
         write(database, audit.record, deed)
     made = [entry.id for entry in read(database, audit.page).items]
     for_ever = Settings(_env_file=None, home=tmp_path, broker_url=f"filesystem://{tmp_path}")
-    reconcile(database, for_ever)
-    reconcile(database, for_ever.model_copy(update={"audit_retention_days": 1.0}))
+    caller = Caller(for_ever.broker)
+    reconcile(database, for_ever, caller)
+    reconcile(database, for_ever.model_copy(update={"audit_retention_days": 1.0}), caller)
     assert [entry.id for entry in read(database, audit.page).items] == made
     assert write(database, audit.prune, -1.0, 2) == 2
     assert [entry.id for entry in read(database, audit.page).items] == made[:1]
-    reconcile(database, for_ever.model_copy(update={"audit_retention_days": -1.0}))
+    reconcile(database, for_ever.model_copy(update={"audit_retention_days": -1.0}), caller)
+    caller.close()
     assert read(database, audit.page).items == []

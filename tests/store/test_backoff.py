@@ -41,7 +41,7 @@ def time_passes(database: Database) -> None:
 
 def nothing_waits(database: Database) -> bool:
     """Whether no worker finds anything, or is called."""
-    return not write(database, runs.claim, WORKER, [QUEUE], LEASE_S) and not write(database, recovery.wakeable, 0.0)
+    return not write(database, runs.claim, WORKER, [QUEUE], LEASE_S) and not write(database, recovery.wakeable, QUEUE, 0.0)
 
 
 @pytest.mark.parametrize("attempts", range(1, 7))
@@ -69,7 +69,7 @@ def test_a_run_that_failed_is_nobodys_until_its_pause_is_over(database: Database
     assert backoff.LONGEST_S / 2 - 60 < left <= backoff.LONGEST_S
     assert nothing_waits(database)
     time_passes(database)
-    assert write(database, recovery.wakeable, 0.0) == [(the_run(database, experiment).id, QUEUE)]
+    assert write(database, recovery.wakeable, QUEUE, 0.0) == [the_run(database, experiment).id]
     assert claim(database).fence == 2
     assert pause_s(database) is None
 

@@ -6,13 +6,13 @@ from contextlib import closing, suppress
 import pytest
 
 from fedcore.store import UNAVAILABLE, Database, Request, Status, experiments, open_database, recovery, runs
-from tests.store.acts import ATTEMPTS, claim, commit, lose, on_postgresql, read, status_of, submit, the_run, the_runs, write
+from tests.store.acts import ATTEMPTS, QUEUE, claim, commit, lose, on_postgresql, read, status_of, submit, the_run, the_runs, write
 from tests.support.polling import eventually
 
 
-def wake(database: Database, older_than_s: float = 60.0, limit: int = 100) -> list[str]:
-    """The runs to nudge workers for, now stamped."""
-    return [run.run_id for run in write(database, recovery.wakeable, older_than_s, limit)]
+def wake(database: Database, older_than_s: float = 60.0, limit: int = 100, queue: str = QUEUE) -> list[str]:
+    """The runs of a queue to nudge workers for, now stamped."""
+    return list(write(database, recovery.wakeable, queue, older_than_s, limit))
 
 
 def lose_claims(database: Database, count: int) -> list[Status]:
@@ -105,9 +105,11 @@ def test_a_waiting_run_is_announced_once_in_a_while(database: Database) -> None:
     assert wake(database, older_than_s=-1) == [run.id]
 
 
-def test_what_is_announced_names_the_queue(database: Database) -> None:
+def test_however_much_waits_in_a_queue_runs_of_another_are_announced_at_once(database: Database) -> None:
+    submit(database, seeds=[0, 1, 2])
     run = the_run(database, submit(database, execution={"queue": "gpu"}))
-    assert write(database, recovery.wakeable, 60.0) == [(run.id, "gpu")]
+    assert wake(database, limit=1, queue="gpu") == [run.id]
+    assert run.id not in wake(database)
 
 
 def test_only_waiting_runs_are_announced(database: Database) -> None:
@@ -148,7 +150,7 @@ def test_reconcilers_at_once_announce_each_run_once(database: Database) -> None:
 def test_reconcilers_do_not_wait_for_each_other(database: Database) -> None:
     first, second = (the_run(database, submit(database)).id for _ in range(2))
     with database.transaction() as session:
-        assert [run.run_id for run in recovery.wakeable(session, 60.0, 1)] == [first]
+        assert recovery.wakeable(session, QUEUE, 60.0, 1) == [first]
         assert wake(database) == [second]
 
 

@@ -80,6 +80,17 @@ def test_a_server_that_is_away_for_a_while_is_waited_for(production: Site, caplo
     assert run.fence == 1
 
 
+def test_a_heart_that_could_not_beat_for_whatever_reason_beats_again(production: Site, caplog: pytest.LogCaptureFixture) -> None:
+    """As while a backup is restored, whose tables come one after another."""
+    with production.runner(), closing(at_the_server(production.database.url)) as server:
+        eventually(production.workers, timeout_s=END_S)
+        server.execute("ALTER TABLE worker RENAME TO not_there")
+        eventually(lambda: "no heartbeat" in caplog.text, timeout_s=END_S)
+        server.execute("ALTER TABLE not_there RENAME TO worker")
+        server.execute("DELETE FROM worker")
+        eventually(production.workers, timeout_s=END_S)
+
+
 def test_a_file_that_another_process_keeps_locked_is_waited_for(
     embedded: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,16 +1,27 @@
 """The reconciler: every run that waits is announced, sparingly, and none stays with a worker that is gone."""
 
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedcore.settings import Settings
-from fedcore.store import Database, Status
-from tests.store.acts import claim, submit, the_run
+from fedcore.store import Database, Status, workers
+from tests.store.acts import claim, submit, the_run, write
 from tests.support.brokers import connect
+from tests.support.silence import knocks
+from workers import reconciler
 from workers.app import queue_name
-from workers.reconciler import reconcile
+from workers.caller import Caller
+
+QUEUES = "default", "gpu", "large"
+
+
+@pytest.fixture(autouse=True)
+def worker(database: Database) -> None:
+    """One that serves these queues."""
+    write(database, workers.seen, "worker-1", host="here", pid=1, queues=QUEUES, device="cpu", run_id=None)
 
 
 @pytest.fixture
@@ -24,6 +35,15 @@ def test_a_queue_with_runs_that_wait_is_nudged_once_whatever_their_number(databa
     submit(database, execution={"queue": "gpu"})
     reconcile(database, configured)
     assert (_messages(configured, "default"), _messages(configured, "gpu")) == (1, 1)
+
+
+def test_of_a_queue_that_no_worker_serves_nobody_is_told_until_there_is_one(database: Database, configured: Settings) -> None:
+    submit(database, execution={"queue": "quantum"})
+    reconcile(database, configured)
+    assert _messages(configured, "quantum") == 0
+    write(database, workers.seen, "worker-2", host="here", pid=2, queues=["quantum"], device="cpu", run_id=None)
+    reconcile(database, configured)
+    assert _messages(configured, "quantum") == 1
 
 
 def test_what_was_announced_just_now_is_not_announced_again(database: Database, configured: Settings) -> None:
@@ -54,6 +74,24 @@ def test_without_a_broker_runs_are_still_taken_from_workers_that_are_gone(databa
     claim(database, lease_s=-1.0)
     reconcile(database, _settings(tmp_path, f"redis+socket://{tmp_path}/nobody.sock"))
     assert the_run(database, experiment).status is Status.QUEUED
+
+
+def test_a_broker_that_hangs_keeps_no_run_with_a_worker_that_is_gone(database: Database, tmp_path: Path) -> None:
+    for queue in QUEUES:
+        submit(database, execution={"queue": queue})
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        configured = _settings(tmp_path, f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
+        caller = Caller(configured.broker)
+        reconciler.reconcile(database, configured, caller)
+        assert knocks(silent) < len(QUEUES), "it has waited for the nudge of one queue to fail before that of the next"
+    caller.close()
+
+
+def reconcile(database: Database, configured: Settings) -> None:
+    """The reconciler looks once, and all of its nudges have gone out."""
+    caller = Caller(configured.broker)
+    reconciler.reconcile(database, configured, caller)
+    caller.close(patience_s=60)
 
 
 def _settings(home: Path, broker_url: str) -> Settings:

@@ -1,5 +1,6 @@
 """A worker's turns with its runs, in this process: no fork, no message, a stop at a slice of the test's choice."""
 
+import socket
 from collections.abc import Callable
 from functools import partial
 from math import inf
@@ -11,6 +12,7 @@ from fedcore.report import RoundReport
 from fedcore.store import Session, Status, experiments
 from fedcore.store.tables import RunRecord
 from tests.documents import merged
+from tests.support.silence import knocks
 from tests.workers.site import EXPERIMENT, Site, assert_undisturbed
 
 ROUNDS = EXPERIMENT["rounds"]
@@ -173,3 +175,16 @@ def _work_until(site: Site, experiment: str, done: int) -> None:
     """Play until at least `done` rounds are committed; then the worker is asked to end, and hands the run back."""
     with site.with_settings(slice_seconds=0.001).runner(stopping=lambda: site.run(experiment).done >= done) as runner:
         runner.work()
+
+
+def test_a_broker_that_hangs_does_not_hold_up_a_worker_that_has_taken_a_run(embedded: Site) -> None:
+    """It would call others before it keeps the run's lease, a queue after another."""
+    queues = [f"queue-{number}" for number in range(5)]
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+        site = embedded.with_settings(broker_url=url, queues=",".join(["default", *queues]))
+        experiment = site.submit(merged(EXPERIMENT, {"rounds": 2}), nudge=False)
+        with site.runner() as runner:
+            runner.work()
+            assert knocks(silent) <= len(queues)
+    assert_undisturbed(site, site.run(experiment))

@@ -1,9 +1,11 @@
 """Limits: how often a key may ask, and how large an experiment may be; each refusal says which setting it is."""
 
 import asyncio
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -19,6 +21,7 @@ from tests.documents import Document, merged
 from tests.support.access import bearer, key_for
 from tests.support.asgi import calling
 from tests.support.brokers import connect
+from tests.support.slowness import slowed
 from tests.uploads.files import arrays, npz
 
 RATE, BURST = 0.5, 3
@@ -58,8 +61,6 @@ def test_a_limit_of_zero_is_none(settings: Settings) -> None:
 @pytest.fixture
 def tcp_redis(tmp_path: Path) -> Iterator[str]:
     """A Redis that processes on several machines could share."""
-    import socket
-
     from tests.support.brokers import PACKAGES, _binary
     from tests.support.polling import eventually
     from tests.support.processes import served
@@ -104,6 +105,15 @@ def test_processes_that_share_a_redis_share_the_buckets(tcp_redis: str) -> None:
 def test_without_that_redis_each_process_holds_the_rate_alone() -> None:
     settings = Settings(_env_file=None, broker_url="redis://127.0.0.1:1/0", rate_limit=0.01, rate_burst=5)
     assert asyncio.run(_taken(settings, processes=2, each=8)) == 10
+
+
+def test_a_redis_that_answers_slowly_is_taken_to_be_away(tcp_redis: str) -> None:
+    """Each of its answers is in time; all that a connection begins with are not."""
+    door = socket.create_server(("127.0.0.1", 0))
+    url, target = f"redis://127.0.0.1:{door.getsockname()[1]}/0", urlsplit(tcp_redis)
+    settings = Settings(_env_file=None, broker_url=url, rate_limit=0.01, rate_burst=5)
+    with slowed(door, lambda: socket.create_connection((str(target.hostname), target.port)), pause_s=0.2):
+        assert asyncio.run(_taken(settings, processes=2, each=8)) == 10
 
 
 @pytest.mark.parametrize(
