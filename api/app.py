@@ -13,6 +13,7 @@ from api.access.auth import Doorkeeper
 from api.access.deeds import Refusals
 from api.access.rates import Rates
 from api.access.shields import Shields
+from api.intake import Intake
 from api.live.feed import Feed
 from api.live.seats import Seats
 from api.openapi import document
@@ -102,6 +103,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.rates = Rates(settings)
     app.state.seats = Seats(settings.streams_max)
     app.state.storage = open_storage(settings.storage)
+    app.state.intake = Intake(app.state.database)
     app.state.feed = Feed(app.state.database)
     app.state.metrics = metrics.Metrics()
     app.state.upload_gate = CapacityLimiter(1)

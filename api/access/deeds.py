@@ -22,11 +22,16 @@ log = structlog.stdlib.get_logger("fedq.api")
 Noting = Callable[[Session, str], None]
 
 
+def of(request: Request, target: str) -> Deed:
+    """A change to `target` that this request makes, to be recorded in the transaction that makes it."""
+    return _deed(request.scope, target, request.scope["route"].status_code or 200)
+
+
 async def _note(request: Request) -> Noting:
     """Call it with the session of the change and the id of what was changed."""
 
     def note(session: Session, target: str) -> None:
-        audit.record(session, _deed(request.scope, target, request.scope["route"].status_code or 200))
+        audit.record(session, of(request, target))
         request.state.noted = True
 
     return note

@@ -1,25 +1,29 @@
 """`/v1/experiments`: submitted, listed, read."""
 
+from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import structlog
 from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
 
+from api.access import deeds
 from api.access.auth import Reader, Submitter
-from api.access.deeds import Note
 from api.answers import experiment_answer, summary_answer
 from api.bodies.documents import Document, Parsed, body_of
 from api.bodies.submissions import specification
 from api.dependencies import NO_NUL, Cursor, ExperimentId, IdempotencyKey, Moment, Store
+from api.intake import Intake, Submission
 from api.planning.estimates import memory_needed, plan
 from api.planning.outlook import foresee
 from api.problems import responses
 from api.schemas import Experiment, ExperimentPage, Plan
 from api.wakeups import Wake
+from fedcore.access import Principal
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec
 from fedcore.store import Database, Status, experiments, progress
-from fedcore.store.experiments import Filter
+from fedcore.store.experiments import Filter, Order
 from fedcore.tracing import span, traceparent
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
@@ -60,27 +64,46 @@ async def _wanted(
 Wanted = Annotated[Filter, Depends(_wanted)]
 
 
-class Submission(NamedTuple):
+class Asked(NamedTuple):
     """What somebody asks for, not looked at yet."""
 
     document: Parsed
     database: Database
     settings: Settings
 
-    def read(self, owner: str | None) -> tuple[ExperimentSpec, dict[str, Any]]:
-        """The specification, which may name the data of `owner`, and its provenance; raises InvalidRequestError or SpecificationError."""
-        return specification(self.document.value, self.database, self.settings, owner)
+    def foresee(self, principal: Principal) -> Plan:
+        """What would come of it."""
+        spec, _ = self._read(principal)
+        return foresee(plan(spec), spec, self.database, self.settings, principal)
+
+    def order(self, principal: Principal, idempotency_key: str | None) -> Order:
+        """What the store is asked for."""
+        spec, provenance = self._read(principal)
+        return Order(
+            spec,
+            owner=principal.owner,
+            key_id=principal.key_id,
+            idempotency_key=idempotency_key,
+            request_hash=self.document.digest if idempotency_key else None,
+            provenance=provenance,
+            traceparent=traceparent(),
+            memory_bytes=memory_needed(spec),
+        )
+
+    def _read(self, principal: Principal) -> tuple[ExperimentSpec, dict[str, Any]]:
+        """The specification, and its provenance; raises InvalidRequestError or SpecificationError."""
+        return specification(self.document.value, self.database, self.settings, principal.sees)
 
 
 async def _trial(request: Request, dry_run: DryRun = False) -> None:
     request.state.trial = dry_run
 
 
-async def _submission(request: Request, _trial: Annotated[None, Depends(_trial)], document: Document) -> Submission:
-    return Submission(document, request.app.state.database, request.app.state.settings)
+async def _submission(request: Request, _trial: Annotated[None, Depends(_trial)], document: Document) -> Asked:
+    return Asked(document, request.app.state.database, request.app.state.settings)
 
 
-Submitted = Annotated[Submission, Depends(_submission)]
+Submitted = Annotated[Asked, Depends(_submission)]
 
 
 @router.post(
@@ -94,39 +117,28 @@ Submitted = Annotated[Submission, Depends(_submission)]
     openapi_extra=body_of("ExperimentSpec", "PresetSubmission"),
     summary="Submit an experiment",
 )
-def submit(
+async def submit(
     principal: Submitter,
     submitted: Submitted,
-    database: Store,
+    request: Request,
     response: Response,
     wake: Wake,
-    note: Note,
     idempotency_key: IdempotencyKey = None,
     dry_run: DryRun = False,
 ) -> Experiment | Plan:
     """Validate a specification, or a preset with overrides, store it, and queue its runs: every arm of its sweep with every seed."""
-    spec, provenance = submitted.read(principal.sees)
     if dry_run:
         response.status_code = 200
-        return foresee(plan(spec), spec, database, submitted.settings, principal)
-    needed = memory_needed(spec)
-    with span("submit"), database.transaction() as session:
-        record, overview = experiments.create(
-            session,
-            spec,
-            owner=principal.owner,
-            key_id=principal.key_id,
-            idempotency_key=idempotency_key,
-            request_hash=submitted.document.digest if idempotency_key else None,
-            provenance=provenance,
-            traceparent=traceparent(),
-            memory_bytes=needed,
-        )
-        note(session, record.id)
-        answer = experiment_answer(session, record, overview)
-    log.info("experiment submitted", experiment_id=record.id, queue=spec.execution.queue)
-    response.headers["Location"] = f"{router.prefix}/{record.id}"
-    wake(spec.execution.queue)
+        return await run_in_threadpool(submitted.foresee, principal)
+    intake: Intake = request.app.state.intake
+    with span("submit"):
+        order = await run_in_threadpool(submitted.order, principal, idempotency_key)
+        answer = await intake.store(Submission(order, partial(deeds.of, request)))
+    request.state.noted = True
+    queue = order.spec.execution.queue
+    log.info("experiment submitted", experiment_id=answer.id, queue=queue)
+    response.headers["Location"] = f"{router.prefix}/{answer.id}"
+    wake(queue)
     return answer
 
 

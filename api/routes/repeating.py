@@ -20,6 +20,7 @@ from fedcore.access import Principal
 from fedcore.errors import ConflictError, NotFoundError
 from fedcore.spec.digest import specification_sha256
 from fedcore.store import ENDED, Database, Session, Status, experiments, reproductions, runs
+from fedcore.store.experiments import Order
 from fedcore.store.reproductions import ENGINE_CHOICE, Pair
 from fedcore.store.tables import ExperimentRecord
 from fedcore.tracing import traceparent
@@ -58,8 +59,7 @@ def reproduce(
     original = _finished(database, principal, experiment_id)
     spec, code = specification(original.spec, database, settings, principal.sees)
     with database.transaction() as session:
-        record, overview = experiments.create(
-            session,
+        order = Order(
             spec,
             owner=principal.owner,
             key_id=principal.key_id,
@@ -69,6 +69,7 @@ def reproduce(
             traceparent=traceparent(),
             memory_bytes=memory_needed(spec),
         )
+        record, overview = experiments.create(session, order)
         if overview is not None:
             reproductions.follow(session, record.id, original.id)
         note(session, record.id)

@@ -33,11 +33,12 @@ class Deed:
     """Under which id the log has the request."""
 
 
-def record(session: Session, deed: Deed) -> None:
-    """Note `deed`: of a change, in the transaction that makes it."""
+def record(session: Session, *deeds: Deed) -> None:
+    """Note `deeds`: of changes, in the transaction that makes them."""
     at = moment(session)
-    (audit_id,) = identifiers("aud", at, 1)
-    session.execute(insert_into(AuditRecord), {"id": audit_id, "at": at, **asdict(deed)})
+    rows = [{"id": id, "at": at, **asdict(deed)} for id, deed in zip(identifiers("aud", at, len(deeds)), deeds, strict=True)]
+    if rows:
+        session.execute(insert_into(AuditRecord), rows)
 
 
 def prune(session: Session, older_than_s: float, limit: int = 1_000) -> int:

@@ -1,30 +1,24 @@
 """Experiments: made, found, listed, edited and deleted."""
 
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
 
 from sqlalchemy import Select, select, update
 from sqlalchemy import delete as delete_from
 from sqlalchemy.orm import Session, defer
 
-from fedcore.access import LOCAL
 from fedcore.errors import NotFoundError
-from fedcore.spec import Arm, ExperimentSpec
-from fedcore.status import Request, Status
-from fedcore.store import datasets, lifecycle, notices, outset, progress, quotas, search, statements
-from fedcore.store.clock import moment, now
-from fedcore.store.idempotency import claim_key
-from fedcore.store.identifier import floor, identifiers
+from fedcore.status import Status
+from fedcore.store import lifecycle, quotas, statements
+from fedcore.store.clock import now
+from fedcore.store.identifier import floor
 from fedcore.store.lifecycle import cancel, lock_runs, pause
+from fedcore.store.making import Made, Order, add_tags, create, create_all
 from fedcore.store.paging import Page, newest
-from fedcore.store.statements import insert_into
-from fedcore.store.tables import Document, ExperimentRecord, IdempotencyRecord, RunRecord, TagRecord
+from fedcore.store.tables import ExperimentRecord, RunRecord, TagRecord
 
-__all__ = ["Filter", "Made", "cancel", "create", "delete", "edit", "find", "page", "pause", "resume", "retry"]
+__all__ = ["Filter", "Made", "Order", "cancel", "create", "create_all", "delete", "edit", "find", "page", "pause", "resume", "retry"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,59 +33,6 @@ class Filter:
     created_before: datetime | None = None
     search: str | None = None
     """What their names hold, in upper or lower case (of ASCII, on SQLite)."""
-
-
-class Made(NamedTuple):
-    """What a submission has come to."""
-
-    record: ExperimentRecord
-    overview: progress.Overview | None
-    """How it stands where it was made just now; None where the same request had made it before."""
-
-
-def create(  # noqa: PLR0913 - all that is known of a submission
-    session: Session,
-    spec: ExperimentSpec,
-    *,
-    owner: str = LOCAL,
-    key_id: str = "",
-    idempotency_key: str | None = None,
-    request_hash: str | None = None,
-    provenance: Mapping[str, Any] | None = None,
-    traceparent: str | None = None,
-    memory_bytes: Sequence[int] = (),
-) -> Made:
-    """Store `spec` and queue its runs: all arms, each with all seeds; their spans become part of the trace `traceparent`.
-
-    `memory_bytes` says what a run of each arm is estimated to need; without it, any worker may take them.
-
-    With an `idempotency_key` that `owner` has used before, the experiment of that time is returned instead;
-    raises IdempotencyError when the request was another one, SpecificationError for uploaded data that are not there, and QuotaError
-    when it is more than the API key `key_id` may have.
-    """
-    outset.ask(session, key_id)
-    at = moment(session)
-    (experiment_id,) = identifiers("exp", at, 1)
-    document = spec.model_dump(mode="json")
-    if idempotency_key is not None:
-        request_hash = request_hash or hashlib.sha256(json.dumps(document).encode()).hexdigest()
-        first = claim_key(session, IdempotencyRecord.experiment_id, owner, idempotency_key, request_hash, experiment_id, request="request")
-        if first != experiment_id:
-            return Made(find(session, first), None)
-    experiment, arms = row_of(spec, experiment_id, owner, at), spec.arms()
-    made_from = {"spec": document, "provenance": dict(provenance or {}), "traceparent": traceparent}
-    session.execute(insert_into(ExperimentRecord), made_from | experiment)
-    add_tags(session, experiment_id, spec.tags)
-    made_by = {"owner": owner, "key_id": key_id}
-    queued = runs_of(spec, arms, experiment_id, at, memory_bytes or [0] * len(arms))
-    session.execute(insert_into(RunRecord), [run | made_by for run in queued])
-    search.begin(session, experiment_id, spec)
-    quotas.hold_runs(session, key_id)
-    datasets.use(session, experiment_id, arms)
-    notices.of_runs(session, [run["id"] for run in queued])
-    notices.of_experiments(session, [experiment_id])
-    record = ExperimentRecord(**made_from, **experiment, **dict.fromkeys(("started_at", "finished_at", "error")))
-    return Made(record, progress.outset(spec, arms))
 
 
 def find(session: Session, experiment_id: str, owner: str | None = None) -> ExperimentRecord:
@@ -137,7 +78,7 @@ def edit(
     record = find(session, experiment_id)
     if tags is not None:
         session.execute(delete_from(TagRecord).where(TagRecord.experiment_id == experiment_id))
-        add_tags(session, experiment_id, tags)
+        add_tags(session, {experiment_id: tags})
     return record
 
 
@@ -166,52 +107,6 @@ def delete(session: Session, experiment_id: str) -> Sequence[str]:
     if gone.first() is None:
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
     return run_ids
-
-
-def row_of(spec: ExperimentSpec, experiment_id: str, owner: str, moment: datetime) -> Document:
-    """The row of a new experiment, without what it was made from."""
-    return {
-        "id": experiment_id,
-        "name": spec.name,
-        "description": spec.description,
-        "tags": list(spec.tags),
-        "status": Status.QUEUED,
-        "priority": spec.execution.priority,
-        "owner": owner,
-        "created_at": moment,
-        "updated_at": moment,
-    }
-
-
-def runs_of(spec: ExperimentSpec, arms: Sequence[Arm], experiment_id: str, moment: datetime, memory_bytes: Sequence[int]) -> list[Document]:
-    """The rows of new runs: all `arms`, each with all seeds of `spec`."""
-    points = [(arm, seed) for arm in arms for seed in spec.seeds]
-    return [
-        {
-            "id": run_id,
-            "experiment_id": experiment_id,
-            "arm": arm.index,
-            "arm_name": arm.name,
-            "settings": arm.settings,
-            "seed": seed,
-            "status": Status.QUEUED,
-            "request": Request.NONE,
-            "rounds": arm.spec.rounds,
-            "queue": spec.execution.queue,
-            "priority": spec.execution.priority,
-            "memory_bytes": memory_bytes[arm.index],
-            "queued_at": moment,
-            "created_at": moment,
-            "provenance": {},
-        }
-        for run_id, (arm, seed) in zip(identifiers("run", moment, len(points)), points, strict=True)
-    ]
-
-
-def add_tags(session: Session, experiment_id: str, tags: Sequence[str]) -> None:
-    """Let an experiment that has no tags be found by these."""
-    if tags:
-        session.execute(insert_into(TagRecord), [{"tag": tag, "experiment_id": experiment_id} for tag in sorted(set(tags))])
 
 
 def _within(query: Select[ExperimentRecord], after: datetime | None, before: datetime | None) -> Select[ExperimentRecord]:

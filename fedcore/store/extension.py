@@ -12,8 +12,8 @@ from fedcore.spec.extension import extended, refuse_another_past
 from fedcore.status import Request, Status
 from fedcore.store import datasets, notices, quotas
 from fedcore.store.clock import moment, now
-from fedcore.store.experiments import runs_of
 from fedcore.store.lifecycle import APPLIED, lock_runs, refuse_imported, settle
+from fedcore.store.making import runs_of
 from fedcore.store.statements import insert_into
 from fedcore.store.tables import DatasetUseRecord, ExperimentRecord, RunRecord
 

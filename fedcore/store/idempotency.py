@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from sqlalchemy import delete
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
@@ -36,3 +37,9 @@ def claim_key(
     if known_hash != request_hash:
         raise IdempotencyError(f"the idempotency key {key!r} was used for another {request}, which made {known_id}; use a new key")
     return str(known_id)
+
+
+def free_key(session: Session, made: InstrumentedAttribute[str], principal: str, key: str) -> None:
+    """`key` was taken in this transaction, for what is not made after all."""
+    table = made.class_
+    session.execute(delete(table).where(table.principal == principal, table.key == key))

@@ -11,10 +11,11 @@ from fedcore.spec import ExperimentSpec
 from fedcore.status import Status, StopReason
 from fedcore.store import blocks
 from fedcore.store.clock import moment
-from fedcore.store.experiments import add_tags, find, row_of, runs_of
+from fedcore.store.experiments import find
 from fedcore.store.idempotency import claim_key
 from fedcore.store.identifier import identifiers
 from fedcore.store.lifecycle import IMPORTED, derived
+from fedcore.store.making import add_tags, row_of, runs_of
 from fedcore.store.rounds import COLUMNS
 from fedcore.store.statements import insert_into
 from fedcore.store.tables import Document, ExperimentRecord, IdempotencyRecord, RoundRecord, RunRecord
@@ -52,7 +53,7 @@ def create(
         return find(session, first), False
     status = derived(Counter(outcome.status for outcome in outcomes), started=True)
     session.execute(insert_into(ExperimentRecord), _experiment(spec, experiment_id, owner, at, outcomes, status, provenance))
-    add_tags(session, experiment_id, spec.tags)
+    add_tags(session, {experiment_id: spec.tags})
     made = _runs(spec, experiment_id, at, outcomes)
     session.execute(insert_into(RunRecord), [run | {"owner": owner} for run in made])
     for run, outcome in zip(made, outcomes, strict=True):

@@ -12,9 +12,8 @@ from fedcore.store.lifecycle import WAITING
 from fedcore.store.tables import DatasetRecord, KeyRecord, RunRecord
 
 _LIMITS = (KeyRecord.max_waiting_runs, KeyRecord.max_running_runs, KeyRecord.max_stored_bytes, KeyRecord.max_compute_seconds)
-LIMITED = exists().where(KeyRecord.id == bindparam("key_id"), or_(*(limit.is_not(None) for limit in _LIMITS)))
-"""Whether the key `key_id` has quotas."""
-_LIMITED = select(LIMITED)
+HAS_QUOTAS = or_(*(limit.is_not(None) for limit in _LIMITS))
+_LIMITED = select(exists().where(KeyRecord.id == bindparam("key_id"), HAS_QUOTAS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +55,13 @@ def quota_of(key: KeyRecord) -> Quota:
     return Quota(key.max_waiting_runs, key.max_running_runs, key.max_stored_bytes, key.max_compute_seconds)
 
 
-def hold_runs(session: Session, key_id: str) -> None:
-    """To be called once runs of this key have joined the queue: raises QuotaError when that is more than it may have."""
+def hold_runs(session: Session, key_id: str, joining: int = 0) -> None:
+    """Runs of this key have joined the queue, and so many more are about to: raises QuotaError when that is more than it may have."""
     quota, used = _held(session, key_id)
     _hold_seconds(quota, used)
-    if quota.waiting_runs is not None and used.waiting_runs > quota.waiting_runs:
-        raise QuotaError(f"{used.waiting_runs:,} runs of this key would wait, and {quota.waiting_runs:,} may; wait, or cancel some")
+    waiting = used.waiting_runs + joining
+    if quota.waiting_runs is not None and waiting > quota.waiting_runs:
+        raise QuotaError(f"{waiting:,} runs of this key would wait, and {quota.waiting_runs:,} may; wait, or cancel some")
 
 
 def excess(session: Session, key_id: str, runs: int) -> list[str]:

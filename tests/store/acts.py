@@ -9,6 +9,7 @@ import pytest
 from fedcore.report import RoundReport
 from fedcore.store import UNAVAILABLE, Control, Database, Request, Session, Status, experiments, recovery, runs
 from fedcore.store.claim import Claim
+from fedcore.store.experiments import Order
 from fedcore.store.tables import ExperimentRecord, RunRecord
 from tests.documents import Document, specification
 
@@ -52,7 +53,7 @@ def insisting(act: Callable[[], Result]) -> Result:
 
 def submit(database: Database, *, owner: str = "local", **changes: Any) -> ExperimentRecord:
     """A new experiment: one run, unless `changes` to the specification make it more."""
-    return write(database, experiments.create, specification(ONE_RUN, **changes), owner=owner).record
+    return write(database, experiments.create, Order(specification(ONE_RUN, **changes), owner=owner)).record
 
 
 def claim(database: Database, worker: str = WORKER, queue: str = QUEUE, *, lease_s: float = LEASE_S) -> Claim:

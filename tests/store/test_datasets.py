@@ -9,6 +9,7 @@ import pytest
 from fedcore.errors import ConflictError, IdempotencyError, NotFoundError, SpecificationError
 from fedcore.spec.uploaded import Content
 from fedcore.store import Database, datasets, experiments
+from fedcore.store.experiments import Order
 from fedcore.store.tables import DatasetRecord
 from tests.documents import Document, specification
 from tests.store.acts import ONE_RUN, claim, finish, on_postgresql, read, write
@@ -42,7 +43,7 @@ def document(*records: DatasetRecord, **changes: Any) -> Document:
 
 def submit(database: Database, *records: DatasetRecord, **changes: Any) -> str:
     """Submit an experiment on data sets; its id."""
-    return write(database, experiments.create, specification(document(*records, **changes))).record.id
+    return write(database, experiments.create, Order(specification(document(*records, **changes)))).record.id
 
 
 def test_a_data_set_is_found_as_it_was_stored(database: Database) -> None:
@@ -116,7 +117,7 @@ def test_an_experiment_on_data_that_are_not_there_or_are_others_is_refused(datab
         (document(kept) | {"sweep": {"problem.dataset.id": [None]}}, "/problem/dataset/id", "required"),
     ):
         with pytest.raises(SpecificationError) as error:
-            write(database, experiments.create, specification(refused))
+            write(database, experiments.create, Order(specification(refused)))
         assert (error.value.pointer, told in error.value.detail) == (pointer, True)
     assert not read(database, experiments.page).items
 
@@ -131,7 +132,7 @@ def test_a_deletion_waits_for_whoever_is_just_submitting(database: Database) -> 
 
     with ThreadPoolExecutor(1) as deleting:
         with database.transaction() as session:
-            experiments.create(session, specification(document(kept)))
+            experiments.create(session, Order(specification(document(kept))))
             attempt = deleting.submit(delete)
             started.wait()
         with pytest.raises(ConflictError):

@@ -9,6 +9,7 @@ from fedcore.access import Scope
 from fedcore.errors import ConflictError, NotFoundError, QuotaError, SpecificationError, StaleLeaseError
 from fedcore.status import StopReason
 from fedcore.store import Database, Status, experiments, extension, keys, runs
+from fedcore.store.experiments import Order
 from fedcore.store.quotas import Quota
 from fedcore.store.tables import ExperimentRecord
 from tests.documents import specification
@@ -145,7 +146,7 @@ def test_nothing_goes_on_where_all_runs_ended_badly_or_there_is_none(database: D
 def test_more_runs_than_the_key_may_have_are_refused(database: Database) -> None:
     with database.transaction() as session:
         record, _ = keys.create(session, owner="ann", scope=Scope.SUBMIT, quota=Quota(waiting_runs=2))
-        made = experiments.create(session, specification(ONE_RUN, **TEN), owner="ann", key_id=record.id).record
+        made = experiments.create(session, Order(specification(ONE_RUN, **TEN), owner="ann", key_id=record.id)).record
     with pytest.raises(QuotaError, match="3 runs of this key would wait"):
         extend(database, made, seeds=[5], key_id=record.id)
     assert len(the_runs(database, made)) == 2

@@ -16,6 +16,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multip
 from fedcore.errors import ConflictError, IdempotencyError, NotFoundError, StaleLeaseError
 from fedcore.store import ENDED, Request, Status, experiments, open_database, rounds, runs
 from fedcore.store.claim import Claim
+from fedcore.store.experiments import Order
 from fedcore.store.lifecycle import derived
 from fedcore.store.tables import ExperimentRecord, RunRecord
 from tests.documents import specification
@@ -96,9 +97,9 @@ class History(RuleBasedStateMachine):
         known, count = self.keyed.get(key, (None, seeds))
         if count != seeds:
             with pytest.raises(IdempotencyError):
-                write(self.database, experiments.create, spec, idempotency_key=key)
+                write(self.database, experiments.create, Order(spec, idempotency_key=key))
             return multiple()
-        experiment = write(self.database, experiments.create, spec, idempotency_key=key).record
+        experiment = write(self.database, experiments.create, Order(spec, idempotency_key=key)).record
         if known is not None:
             assert experiment.id == known
             return multiple()

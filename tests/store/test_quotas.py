@@ -10,6 +10,7 @@ import pytest
 from fedcore.access import Scope
 from fedcore.errors import QuotaError
 from fedcore.store import Database, companions, datasets, experiments, keys, quotas, runs, waiting, workers
+from fedcore.store.experiments import Order
 from fedcore.store.quotas import Quota, Usage
 from tests.documents import specification
 from tests.store.acts import LEASE_S, ONE_RUN, QUEUE, WORKER, claim, commit, fail, finish, play, read, write
@@ -26,7 +27,7 @@ def made(database: Database, **quota: Any) -> str:
 def submit(database: Database, key_id: str, runs: int = 1) -> str:
     """A new experiment with so many runs; its id."""
     spec = specification(ONE_RUN, seeds=list(range(runs)))
-    return write(database, experiments.create, spec, owner="ann", key_id=key_id).record.id
+    return write(database, experiments.create, Order(spec, owner="ann", key_id=key_id)).record.id
 
 
 def upload(database: Database, key_id: str, digest: str) -> str:
@@ -160,9 +161,9 @@ def test_a_run_gives_way_to_its_own_key_s_but_not_to_one_that_no_worker_could_ta
     key_id, idle = made(database, running_runs=1), made(database, running_runs=0)
     submit(database, key_id)
     held = claim(database)
-    write(database, experiments.create, specification(ONE_RUN, execution={"priority": 9}), owner="bob", key_id=idle)
+    write(database, experiments.create, Order(specification(ONE_RUN, execution={"priority": 9}), owner="bob", key_id=idle))
     assert play(database, held, turn_over=True) == "continue"
-    write(database, experiments.create, specification(ONE_RUN, execution={"priority": priority}), owner="ann", key_id=key_id)
+    write(database, experiments.create, Order(specification(ONE_RUN, execution={"priority": priority}), owner="ann", key_id=key_id))
     assert play(database, held.at(1, "key"), turn_over=turn_over) == control
 
 

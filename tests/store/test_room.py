@@ -6,6 +6,7 @@ import pytest
 
 from fedcore.store import Database, companions, experiments, runs, workers
 from fedcore.store.claim import Claim
+from fedcore.store.experiments import Order
 from fedcore.store.progress import larger
 from tests.documents import specification
 from tests.store.acts import LEASE_S, ONE_RUN, QUEUE, WORKER, play, read, submit, the_runs, write
@@ -17,7 +18,7 @@ def queued(database: Database, *needed: int, **changes: object) -> str:
     """An experiment with an arm of each of these needs; its id."""
     sweep = {"local.lr": [0.1 * (number + 1) for number in range(len(needed))]}
     spec = specification(ONE_RUN, sweep=sweep, **changes)
-    return write(database, experiments.create, spec, memory_bytes=needed).record.id
+    return write(database, experiments.create, Order(spec, memory_bytes=needed)).record.id
 
 
 def taken(database: Database, room: int) -> Claim | None:

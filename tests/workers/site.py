@@ -19,6 +19,7 @@ from fedcore.report import RoundReport
 from fedcore.settings import Settings
 from fedcore.storage import Storage, open_storage
 from fedcore.store import ENDED, Database, Status, experiments, rounds, runs, workers
+from fedcore.store.experiments import Order
 from fedcore.store.tables import RoundRecord, RunRecord
 from tests.documents import SYNTHETIC, merged
 from tests.support.forks import Forked, forked
@@ -64,7 +65,7 @@ class Site:
     def submit(self, document: Mapping[str, Any] = EXPERIMENT, nudge: bool = True) -> str:
         """Store an experiment and nudge a worker, as the API does; returns its id."""
         with self.database.transaction() as session:
-            experiment = experiments.create(session, ExperimentSpec.model_validate(document)).record
+            experiment = experiments.create(session, Order(ExperimentSpec.model_validate(document))).record
         if nudge:
             wake("default", self.broker_url)
         return experiment.id

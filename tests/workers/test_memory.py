@@ -17,6 +17,7 @@ from fedcore.engine.engines import ENGINES
 from fedcore.experiment import Simulation
 from fedcore.shortage import THRIFT
 from fedcore.store import Status, experiments, recovery, runs
+from fedcore.store.experiments import Order
 from fedcore.store.tables import RunRecord
 from tests.documents import merged
 from tests.workers.site import EXPERIMENT, Site, assert_undisturbed, undisturbed
@@ -182,7 +183,7 @@ def test_only_a_child_that_died_while_the_system_ended_processes_is_buried(monke
 
 def test_a_worker_takes_no_run_that_needs_more_than_it_has(embedded: Site) -> None:
     with embedded.database.transaction() as session:
-        made = experiments.create(session, ExperimentSpec.model_validate(SHORT), memory_bytes=[1 << 30]).record
+        made = experiments.create(session, Order(ExperimentSpec.model_validate(SHORT), memory_bytes=[1 << 30])).record
     work(embedded.with_settings(memory_bytes=(1 << 30) - 1))
     assert (embedded.run(made.id).status, embedded.run(made.id).fence) == (Status.QUEUED, 0)
     work(embedded.with_settings(memory_bytes=1 << 30))
