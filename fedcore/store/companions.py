@@ -21,6 +21,8 @@ def claim(session: Session, held: Claim, arms: Collection[int], most: int, *, le
         RunRecord.experiment_id == held.experiment_id,
         RunRecord.status == Status.QUEUED,
         RunRecord.queue == queue,
+        # Those that an extension has added may be another key's, with quotas of its own.
+        RunRecord.key_id == key_id,
         backoff.over(),
         RunRecord.shortages == 0,
         RunRecord.arm.in_(arms),

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import bindparam, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, bindparam, exists, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.errors import QuotaError
@@ -27,7 +27,7 @@ class Quota:
     stored_bytes: int | None = None
     """Of uploaded data sets, as they are kept."""
     compute_seconds: float | None = None
-    """That rounds took, those of deleted runs too."""
+    """That rounds took, those of deleted runs too; once they are used, nothing more is played."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +91,23 @@ def hold_resume(session: Session, experiment_id: str) -> None:
 
 
 def running_limits(session: Session, key_ids: Collection[str]) -> dict[str, int]:
-    """How many runs may be running at a time of those of these keys that may not have as many as they like."""
-    query = select(KeyRecord.id, KeyRecord.max_running_runs).where(KeyRecord.id.in_(key_ids), KeyRecord.max_running_runs.is_not(None))
-    return {key_id: most for key_id, most in session.execute(query) if most is not None}
+    """How many runs may be running at a time of those of these keys that may not have as many as they like.
+
+    None of a key that has used the seconds it may compute.
+    """
+    limited = or_(KeyRecord.max_running_runs.is_not(None), KeyRecord.max_compute_seconds.is_not(None))
+    columns = KeyRecord.id, KeyRecord.max_running_runs, KeyRecord.max_compute_seconds
+    found = session.execute(select(*columns).where(KeyRecord.id.in_(key_ids), limited)).all()
+    most = {key_id: runs for key_id, runs, _ in found if runs is not None}
+    return most | dict.fromkeys(spent(session, [key_id for key_id, _, seconds in found if seconds is not None]), 0)
+
+
+def spent(session: Session, key_ids: Collection[str]) -> dict[str, float]:
+    """The seconds that those of these keys could compute that have used them all."""
+    if not key_ids:
+        return {}
+    query = select(KeyRecord.id, KeyRecord.max_compute_seconds).where(KeyRecord.id.in_(key_ids), _spent())
+    return {key_id: seconds for key_id, seconds in session.execute(query) if seconds is not None}
 
 
 def room(session: Session, key_id: str) -> int | None:
@@ -104,9 +118,10 @@ def room(session: Session, key_id: str) -> int | None:
     """
     if key_id not in running_limits(session, [key_id]):
         return None
-    locked = select(KeyRecord.max_running_runs).where(KeyRecord.id == key_id).with_for_update(skip_locked=True)
-    most = session.scalars(locked).first()
-    return 0 if most is None else max(0, most - _running(session, key_id))
+    if session.scalars(select(KeyRecord.id).where(KeyRecord.id == key_id).with_for_update(skip_locked=True)).first() is None:
+        return 0
+    most = running_limits(session, [key_id]).get(key_id)
+    return None if most is None else max(0, most - _running(session, key_id))
 
 
 def charge(session: Session, dataset_id: str, key_id: str) -> None:
@@ -128,6 +143,13 @@ def keep_spent(session: Session, experiment_id: str) -> None:
 def _hold_seconds(quota: Quota, used: Usage) -> None:
     if quota.compute_seconds is not None and used.compute_seconds >= quota.compute_seconds:
         raise QuotaError(f"this key has used {used.compute_seconds:,.1f} of the {quota.compute_seconds:,.1f} seconds it may compute")
+
+
+def _spent() -> ColumnElement[bool]:
+    """Of a key: that it has used the seconds it may compute."""
+    computed = select(func.coalesce(func.sum(RunRecord.seconds), 0.0)).where(RunRecord.key_id == KeyRecord.id).scalar_subquery()
+    # The sum is taken of none but those that are limited.
+    return and_(KeyRecord.max_compute_seconds.is_not(None), KeyRecord.spent_seconds + computed >= KeyRecord.max_compute_seconds)
 
 
 def _running(session: Session, key_id: str) -> int:

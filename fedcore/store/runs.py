@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from fedcore.errors import NotFoundError, StaleLeaseError
 from fedcore.report import RoundReport
 from fedcore.status import ENDED, Control, Request, Status, StopReason
-from fedcore.store import backoff, notices, search, shares, statements, tally, turn
+from fedcore.store import backoff, notices, quotas, search, shares, statements, tally, turn
 from fedcore.store.claim import ANY_ROOM, Claim
 from fedcore.store.clock import now
 from fedcore.store.fairness import Place
@@ -97,7 +97,7 @@ def commit_slice(
     """Store the rounds that follow `claim.done`, and where the state after them is; the lease runs on for `lease_s` seconds.
 
     `provenance` is what carries the run out, for those who take it over. Says what comes next; after CONTINUE go on with
-    `claim.at(done)`. `turn_over` lets runs of the same priority come first.
+    `claim.at(done)`. `turn_over` lets runs of the same priority come first. A run whose key has no seconds left to compute is handed back.
     Raises StaleLeaseError when the run is no longer this claim's.
     """
     played = [report.round for report in reports]
@@ -114,13 +114,15 @@ def commit_slice(
         "seconds": RunRecord.seconds + seconds,
     }
     held = update(RunRecord).where(*_whole(claim)).values(values)
-    columns = RunRecord.request, RunRecord.priority, RunRecord.queue, RunRecord.owner
-    request, priority, queue, owner = _one(session, held.returning(*columns), claim)
+    columns = RunRecord.request, RunRecord.priority, RunRecord.queue, RunRecord.owner, RunRecord.key_id
+    request, priority, queue, owner, key_id = _one(session, held.returning(*columns), claim)
     append(session, claim.run_id, reports)
     tally.add_slice(session, claim.worker, len(played), seconds)
     shares.charge(session, claim.worker, Place(queue, owner), seconds)
     if request is not Request.NONE:
         return _CONTROL[request]
+    if key_id and quotas.spent(session, [key_id]):
+        return Control.YIELD
     first = turn.comes_first(session, claim.worker, claim.queues, priority, claim.room, turn_over=turn_over)
     return Control.YIELD if first else Control.CONTINUE
 

@@ -47,9 +47,10 @@ def homeless(queue: str, memory_bytes: int, rooms: Mapping[str, int]) -> str | N
 
 
 def full(session: Session, key_ids: Collection[str]) -> dict[str, str]:
-    """What holds the runs of keys back that have as many running as they may."""
-    limits = quotas.running_limits(session, key_ids)
+    """What holds the runs of keys back that have as many running as they may, or have used their time."""
+    limits, spent = quotas.running_limits(session, key_ids), quotas.spent(session, key_ids)
     running = RunRecord.key_id.in_(limits), RunRecord.status == Status.RUNNING
     counts = dict(session.execute(select(RunRecord.key_id, func.count()).where(*running).group_by(RunRecord.key_id)).all())
     told = "{} runs of its key are running, and {} may be (max_running_runs)"
-    return {key_id: told.format(counts.get(key_id, 0), most) for key_id, most in limits.items() if counts.get(key_id, 0) >= most}
+    held = {key_id: told.format(counts.get(key_id, 0), most) for key_id, most in limits.items() if counts.get(key_id, 0) >= most}
+    return held | {id: f"its key has used the {most:,.1f} seconds it may compute (max_compute_seconds)" for id, most in spent.items()}

@@ -9,7 +9,7 @@ import pytest
 
 from fedcore.access import Scope
 from fedcore.errors import QuotaError
-from fedcore.store import Database, companions, datasets, experiments, keys, quotas, runs, waiting, workers
+from fedcore.store import Database, companions, datasets, experiments, extension, keys, quotas, runs, waiting, workers
 from fedcore.store.experiments import Order
 from fedcore.store.quotas import Quota, Usage
 from tests.documents import specification
@@ -96,6 +96,45 @@ def test_seconds_are_spent_for_good_and_then_nothing_more_is_started(database: D
             act()
     write(database, experiments.delete, experiment)
     assert used(database, key_id).compute_seconds == 2.0
+
+
+def test_a_run_whose_key_has_used_its_seconds_is_handed_back_and_waits_until_there_are_more(database: Database) -> None:
+    key_id = made(database, compute_seconds=1.0)
+    first, second = submit(database, key_id), submit(database, key_id)
+    held = claim(database)
+    assert play(database, held) == "continue"
+    held = held.at(1, "key")
+    assert play(database, held) == "yield"
+    write(database, runs.hand_back, held.at(2, "key"))
+    assert write(database, runs.claim, WORKER, [QUEUE], LEASE_S) is None
+    other = submit(database, made(database))
+    assert claim(database).experiment_id == other
+
+    def told(experiment: str) -> set[str]:
+        with database.reading() as session:
+            return set(waiting.reasons(session, runs.of_experiment(session, experiment), 60.0).values())
+
+    write(database, workers.seen, WORKER, host="here", pid=1, queues=[QUEUE], device="cpu", run_id=None)
+    assert told(first) == told(second) == {"its key has used the 1.0 seconds it may compute (max_compute_seconds)"}
+    write(database, keys.edit, key_id, {"max_compute_seconds": 60.0})
+    assert told(first) == set()
+    assert {claim(database, f"worker-{number}").experiment_id for number in (2, 3)} == {first, second}
+
+
+def test_a_gang_takes_no_run_of_a_key_that_has_used_its_seconds(database: Database) -> None:
+    key_id = made(database, compute_seconds=1.0)
+    submit(database, key_id, runs=3)
+    held = commit(database, claim(database), 4)
+    assert write(database, companions.claim, held, [0], 7, lease_s=LEASE_S, seen_s=LEASE_S) == []
+
+
+def test_a_quota_holds_for_runs_that_were_added_to_another_key_s_experiment(database: Database) -> None:
+    narrow = made(database, running_runs=0)
+    experiment = submit(database, made(database), runs=2)
+    write(database, extension.extend, experiment, rounds=None, seeds=[7, 8], measure=lambda spec: [0] * len(spec.arms()), key_id=narrow)
+    held = claim(database)
+    assert len(write(database, companions.claim, held, [0], 7, lease_s=LEASE_S, seen_s=LEASE_S)) == 1
+    assert used(database, narrow).running_runs == 0
 
 
 def test_data_sets_larger_than_they_may_be_are_refused_until_one_is_deleted(database: Database) -> None:
