@@ -52,18 +52,8 @@ def _shape(carrier: Mapping[str, Any]) -> str:
 
 
 def _linked(schema: schemas.Schema) -> Iterator[str]:
-    for reference in _references(schema):
+    for reference in schemas.references(schema):
         yield "[a specification](specification.md)" if reference == "ExperimentSpec" else f"[{reference}](#{reference.lower()})"
-
-
-def _references(schema: schemas.Schema) -> Iterator[str]:
-    if "$ref" in schema:
-        yield schema["$ref"].rpartition("/")[2]
-    for key in ("anyOf", "oneOf"):
-        for choice in schema.get(key, ()):
-            yield from _references(choice)
-    if isinstance(schema.get("items"), dict):
-        yield from _references(schema["items"])
 
 
 def _shapes(definitions: Mapping[str, schemas.Schema]) -> Iterator[str]:

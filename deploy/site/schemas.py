@@ -23,11 +23,21 @@ def fields(schema: Schema, definitions: Mapping[str, Schema], without: Sequence[
     return table(("field", "holds", "default", "what"), rows)
 
 
+def references(schema: Schema) -> Iterator[str]:
+    """The names of the definitions that a value, or an item of it, may be one of."""
+    if "$ref" in schema:
+        yield _name(schema["$ref"])
+    for choice in [*schema.get("anyOf", ()), *schema.get("oneOf", ())]:
+        yield from references(choice)
+    if isinstance(schema.get("items"), dict):
+        yield from references(schema["items"])
+
+
 def kind_of(schema: Schema, definitions: Mapping[str, Schema]) -> str:
     """What a value may be: `integer ≥ 1`, one of `a`, `b`, a block."""
     match schema:
         case {"$ref": str(reference)}:
-            words = _block(reference.rpartition("/")[2], definitions)
+            words = _block(_name(reference), definitions)
         case {"const": value}:
             words = code(value)
         case {"enum": values}:
@@ -43,6 +53,10 @@ def kind_of(schema: Schema, definitions: Mapping[str, Schema]) -> str:
         case _:
             words = "anything"
     return words
+
+
+def _name(reference: str) -> str:
+    return reference.rpartition("/")[2]
 
 
 def _block(name: str, definitions: Mapping[str, Schema]) -> str:

@@ -43,21 +43,12 @@ def _objects(field: schemas.Schema, definitions: Mapping[str, schemas.Schema]) -
     waiting: list[tuple[str | None, schemas.Schema]] = [(None, field)]
     while waiting:
         title, schema = waiting.pop(0)
-        for reference in _references(schema):
+        for reference in schemas.references(schema):
             found = definitions[reference]
             if reference not in seen and found.get("type") == "object" and "kind" not in found.get("properties", {}):
                 seen[reference] = title
                 yield title, found
                 waiting += [(code(name), below) for name, below in found["properties"].items()]
-
-
-def _references(schema: schemas.Schema) -> Iterator[str]:
-    if "$ref" in schema:
-        yield schema["$ref"].rpartition("/")[2]
-    for choice in [*schema.get("anyOf", ()), *schema.get("oneOf", ())]:
-        yield from _references(choice)
-    if isinstance(schema.get("items"), dict):
-        yield from _references(schema["items"])
 
 
 def _kinds(block: CatalogBlock) -> Iterator[str]:
