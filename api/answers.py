@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 from api.schemas import (
@@ -15,15 +16,17 @@ from api.schemas import (
     Key,
     NewWebhook,
     Progress,
+    QueueDepth,
     Run,
+    SearchPage,
     Webhook,
 )
 from fedcore.access import prefix_of
 from fedcore.spec.digest import specification_sha256
 from fedcore.spec.uploaded import Content
 from fedcore.status import DeliveryStatus
-from fedcore.store import Session, Status, progress, search
-from fedcore.store.progress import ArmPoint, Overview
+from fedcore.store import Session, Status, progress, search, workers
+from fedcore.store.progress import ArmPoint, Depth, Overview
 from fedcore.store.progress import Progress as Rounds
 from fedcore.store.tables import (
     ArrivalRecord,
@@ -35,6 +38,9 @@ from fedcore.store.tables import (
     SearchRecord,
     WebhookRecord,
 )
+
+ARRIVALS = 10_000
+"""Of a search, on a page, at most."""
 
 
 def experiment_answer(session: Session, record: ExperimentRecord, overview: Overview | None = None) -> Experiment:
@@ -130,6 +136,44 @@ def arrival_answers(session: Session, search_of: SearchRecord, arrivals: Sequenc
         )
         for arrival in arrivals
     ]
+
+
+def search_answer(session: Session, record: SearchRecord, after: int = 0, limit: int = ARRIVALS) -> SearchPage:
+    """A search, with `limit` arrivals at most after the sequence `after`."""
+    items = arrival_answers(session, record, search.arrivals(session, record.experiment_id, after, limit))
+    return SearchPage(
+        experiment_id=record.experiment_id,
+        kind=record.kind,
+        metric=record.metric,
+        mode="max" if record.maximise else "min",
+        eta=record.eta,
+        arms=record.arms,
+        rungs=record.rungs,
+        rounds=record.rounds,
+        items=items,
+        next=items[-1].sequence if items else after,
+    )
+
+
+def queue_answers(session: Session, seen_s: float) -> list[QueueDepth]:
+    """What each queue holds, and how many of its runs none of the workers that reported within `seen_s` has the memory for."""
+    too_large = progress.larger(session, workers.rooms(session, seen_s))
+    groups = groupby(progress.depths(session), key=lambda depth: depth.queue)
+    return [_queue(name, list(depths), too_large.get(name, 0)) for name, depths in groups]
+
+
+def _queue(name: str, depths: Sequence[Depth], too_large: int) -> QueueDepth:
+    counts = {depth.status: depth.runs for depth in depths}
+    left = sum(depth.rounds_left for depth in depths if depth.status not in (Status.WAITING, Status.PAUSED))
+    return QueueDepth(
+        queue=name,
+        queued=counts.get(Status.QUEUED, 0),
+        running=counts.get(Status.RUNNING, 0),
+        waiting=counts.get(Status.WAITING, 0),
+        paused=counts.get(Status.PAUSED, 0),
+        too_large=too_large,
+        rounds_left=left,
+    )
 
 
 def dataset_answer(record: DatasetRecord) -> Dataset:

@@ -61,6 +61,7 @@ ExperimentId = Annotated[
 ]
 RunId = Annotated[str, Path(description="The run's id.", examples=["run_01k9x3zq7rh2v8m4t6w0ybe5p0"]), AfterValidator(printable)]
 DatasetId = Annotated[str, Path(description="The data set's id.", examples=["set_01k9x3zq7rh2v8m4t6w0ybe5m2"]), AfterValidator(printable)]
+WebhookId = Annotated[str, Path(description="The webhook's id.", examples=["whk_01k9x3zq7rh2v8m4t6w0ybe5h1"]), AfterValidator(printable)]
 IdempotencyKey = Annotated[
     str | None,
     Header(
@@ -73,4 +74,9 @@ IdempotencyKey = Annotated[
     ),
 ]
 Moment = Annotated[AwareDatetime, BeforeValidator(_no_number)]
+OwnerFilter = Annotated[str | None, Query(max_length=200, pattern=NO_NUL, description="Only what this owner did.", examples=["ada"])]
+TargetFilter = Annotated[
+    str | None,
+    Query(max_length=200, pattern=NO_NUL, description="Only what was done to this id.", examples=["exp_01k9x3zq7rh2v8m4t6w0ybe5nc"]),
+]
 Cursor = Annotated[str | None, Query(max_length=64, pattern=NO_NUL, description="The `next` of the page before.")]

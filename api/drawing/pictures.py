@@ -1,7 +1,7 @@
 """The answer to a request for a picture: drawn, or as the numbers in it, each a link away from the other."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf, isfinite
 from typing import Annotated, Any, Literal
@@ -10,13 +10,15 @@ from urllib.parse import quote
 from fastapi import Depends, Path, Query, Request, Response
 
 from api.dependencies import NO_NUL
-from api.drawing.figures import Format, Horizontal, draw
+from api.drawing.figures import Format, Horizontal, draw, measured
 from api.drawing.looks import NARROWEST_MM, WIDE_MM, WIDEST_MM, WIDTHS, Font, Limits, Log, Look
 from api.problems import InvalidRequestError, responses
-from api.results.tables import to_csv
+from api.results.summaries import METRICS, Metric
+from api.results.tables import CSV, to_csv
 from api.schemas import ArmResults, Flaw, Theory
+from fedcore.errors import NotFoundError
+from fedcore.summary import HEADLINES, headline
 
-CSV = "text/csv"
 _NUMBER = r"[-+]?[0-9]{1,15}(?:\.[0-9]{0,15})?(?:[eE][-+]?[0-9]{1,2})?"
 _LIMITS = re.compile(rf"({_NUMBER})?:({_NUMBER})?")
 _MILLIMETRES = re.compile(r"[0-9]{1,4}(?:\.[0-9]{1,4})?")
@@ -42,6 +44,14 @@ FIGURE: dict[int | str, Any] = {
 Form = Annotated[
     Literal[Format, "csv"], Path(description="The file format; `csv` is what is drawn as numbers: the points of the curves, one a line.")
 ]
+
+Drawn = Annotated[Metric | None, Query(description="What is drawn; absent, the first that there is of " + ", ".join(HEADLINES) + ".")]
+X = Annotated[
+    Horizontal, Query(description="What it is drawn over: rounds, megabytes sent in both directions, or seconds on the simulated clock.")
+]
+
+Read = Callable[[Sequence[Metric], int], ArmResults]
+"""Reads results with these metrics, their curves of so many points."""
 
 
 async def _look(  # noqa: PLR0913, PLR0917 - what can be said of a picture
@@ -72,6 +82,24 @@ async def _look(  # noqa: PLR0913, PLR0917 - what can be said of a picture
 
 
 Looked = Annotated[Look, Depends(_look)]
+
+
+def drawable(read: Read, metric: Metric | None, points: int, x: Horizontal) -> tuple[ArmResults, str]:
+    """What is drawn, and of which metric; raises NotFoundError where there are rows, but none to draw."""
+    found = read(METRICS if metric is None else [metric], points)
+    known = _known(found)
+    if metric is not None and metric not in known and (others := _known(read(METRICS, 2))):
+        raise NotFoundError(f"no row of {found.name!r} has {metric}; there are {', '.join(sorted(others))}")
+    chosen = headline(known) if metric is None else metric
+    curves = [arm.curves[chosen] for arm in found.arms if chosen in arm.curves]
+    if curves and not any(measured(curve, x) for curve in curves):
+        raise NotFoundError(f"no run of {found.name!r} has a simulated clock; a specification with `systems.devices` has")
+    return found, chosen
+
+
+def _known(results: ArmResults) -> set[str]:
+    """The metrics that there are curves of."""
+    return {name for arm in results.arms for name in arm.curves}
 
 
 def picture(

@@ -5,16 +5,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from api.answers import run_answer
+from api.answers import experiment_answer, run_answer
 from api.drawing.figures import draw
+from api.results.claims import claims_of, metrics_of, preset_of
 from api.results.comparison import comparison
-from api.routes.claims import read_claims
-from api.routes.results import read_results
-from api.schemas import Claims, Results, Run
+from api.results.rows import rows_of
+from api.results.summaries import METRICS, TOTALS, results_of
+from api.schemas import Claims, Experiment, Results, Run
 from fedcore import yamls
 from fedcore.access import Principal
 from fedcore.errors import NotFoundError
-from fedcore.store import Database, experiments, runs
+from fedcore.presets import Preset
+from fedcore.store import Database, experiments
+from fedcore.store.tables import ExperimentRecord
 from fedcore.summary import BETTER, HEADLINES
 
 POINTS = 500
@@ -47,14 +50,7 @@ class Section(NamedTuple):
 class Content(NamedTuple):
     """An experiment, as it is told."""
 
-    id: str
-    name: str
-    description: str
-    tags: Sequence[str]
-    status: str
-    owner: str
-    created_at: datetime
-    finished_at: datetime | None
+    experiment: Experiment
     written_at: datetime
     """When this was put together."""
     confidence: float
@@ -64,41 +60,34 @@ class Content(NamedTuple):
     runs: Sequence[Run]
     specification: str
     """As YAML."""
-    provenance: Mapping[str, Any]
     carried_out: Sequence[Mapping[str, Any]]
     """How its runs were carried out: each way once."""
 
 
 def content(principal: Principal, experiment_id: str, database: Database) -> Content:
-    """An experiment that `principal` may see; raises NotFoundError."""
+    """An experiment that `principal` may see, as it is at one moment; raises NotFoundError."""
     with database.reading() as session:
         record = experiments.find(session, experiment_id, principal.sees)
-        carried = [run_answer(run, None) for run in runs.of_experiment(session, experiment_id)]
-    results = read_results(principal, experiment_id, database, points=POINTS)
-    assert isinstance(results, Results)
+        preset = _preset(record)
+        rows = rows_of(session, record, dict.fromkeys((*METRICS, *TOTALS, *(() if preset is None else metrics_of(preset)))))
+        told = experiment_answer(session, record)
+    results, carried = results_of(rows, METRICS, POINTS), list(map(run_answer, rows.runs))
     return Content(
-        id=record.id,
-        name=record.name,
-        description=record.description,
-        tags=record.tags,
-        status=record.status,
-        owner=record.owner,
-        created_at=record.created_at,
-        finished_at=record.finished_at,
+        experiment=told,
         written_at=datetime.now(UTC),
         confidence=results.confidence,
         sections=list(_sections(results)),
-        claims=_claims(principal, experiment_id, database),
+        claims=None if preset is None else claims_of(rows, preset),
         runs=carried,
         specification=yamls.dump(record.spec),
-        provenance=record.provenance,
         carried_out=_ways(carried),
     )
 
 
-def _claims(principal: Principal, experiment_id: str, database: Database) -> Claims | None:
+def _preset(record: ExperimentRecord) -> Preset | None:
+    """The preset that it follows, where that claims anything of it."""
     try:
-        return read_claims(principal, experiment_id, database)
+        return preset_of(record)
     except NotFoundError:
         return None
 

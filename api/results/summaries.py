@@ -9,12 +9,13 @@ from typing import Literal, get_args
 
 from api.answers import made_from
 from api.results.curves import MEGABYTE, area, curve, megabytes
+from api.results.rows import Rows
 from api.schemas import ArmResult, Difference, Estimate, MetricResult, Results
 from fedcore import significance, summary
 from fedcore.spec.evaluation import ScalarMeasure
 from fedcore.status import Status, StopReason
 from fedcore.store.series import Series
-from fedcore.store.tables import ExperimentRecord, RunRecord
+from fedcore.store.tables import RunRecord
 
 Metric = Literal[ScalarMeasure, "objective", "suboptimality", "distance"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
@@ -22,19 +23,12 @@ TOTALS = ("local_steps", "bytes_up", "bytes_down", "simulated_seconds")
 """What `results_of` wants of each round beside metrics."""
 
 
-def results_of(
-    experiment: ExperimentRecord,
-    runs: Iterable[RunRecord],
-    series: Mapping[str, Series],
-    metrics: Collection[str],
-    points: int,
-    baseline: int = 0,
-) -> Results:
-    """The results of an experiment from its `runs`, with these `metrics` and `TOTALS`; curves thinned to `points`.
+def results_of(rows: Rows, metrics: Collection[str], points: int, baseline: int = 0) -> Results:
+    """The results of an experiment from its rows, with these `metrics` and `TOTALS`; curves thinned to `points`.
 
     Differences are to the arm with the index `baseline`.
     """
-    arms = list(by_arm(runs).values())
+    experiment = rows.experiment
     return Results(
         experiment_id=experiment.id,
         name=experiment.name,
@@ -43,7 +37,7 @@ def results_of(
         confidence=summary.CONFIDENCE,
         level=significance.LEVEL,
         baseline=baseline,
-        arms=arms_of(arms, series, metrics, points, baseline),
+        arms=arms_of(list(by_arm(rows.runs).values()), rows.series, metrics, points, baseline),
     )
 
 

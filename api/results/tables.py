@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from api.schemas import ArmResult, ArmResults, Estimate
 
+CSV, PARQUET = "text/csv", "application/vnd.apache.parquet"
+"""Their media types."""
 Table = Literal["summary", "curves"]
 Line = dict[str, Any]
 
@@ -28,6 +30,11 @@ def lines(results: ArmResults, table: Table) -> list[Line]:
         return told
     metric = results.target.metric
     return told + [{"arm": arm.index, "name": arm.name, **line} for arm in results.arms for line in _to_target(arm, metric)]
+
+
+def written(results: ArmResults, table: Table, media_type: str) -> bytes:
+    """The table as a file of this type."""
+    return to_csv(results, table) if media_type == CSV else to_parquet(results, table)
 
 
 def to_csv(results: ArmResults, table: Table) -> bytes:

@@ -1,12 +1,13 @@
 """What it took each arm of an experiment to a target: rounds, bytes and time, over the runs that reached it."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import NamedTuple
 
 from api.problems import InvalidRequestError
 from api.results.curves import first_reaching, megabytes
+from api.results.rows import Rows
 from api.results.summaries import differing, estimated
 from api.schemas import Difference, Estimate, Flaw, Results, Target, TargetResult
 from fedcore import significance, summary
@@ -44,9 +45,9 @@ def target_of(text: str) -> Target:
     return Target(metric=found[1], value=float(found[2]))
 
 
-def with_target(results: Results, records: Iterable[RunRecord], series: Mapping[str, Series], target: Target) -> Results:
-    """The results, and of each arm what it took to the target; `series` has its metric and the `COLUMNS` of each of the runs."""
-    runs = [_Run(record, series.get(record.id)) for record in records]
+def with_target(results: Results, rows: Rows, target: Target) -> Results:
+    """The results, and of each arm what it took to the target; `rows` have its metric and the `COLUMNS`."""
+    runs = [_Run(record, rows.series.get(record.id)) for record in rows.runs]
     arms = [[run for run in runs if run.record.arm == arm.index] for arm in results.arms]
     found = _to_target(arms, target, results.baseline)
     told = [arm.model_copy(update={"to_target": one}) for arm, one in zip(results.arms, found, strict=True)]

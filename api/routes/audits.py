@@ -5,18 +5,13 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from api.access.auth import Administrator
-from api.dependencies import NO_NUL, Cursor, Store
+from api.dependencies import Cursor, OwnerFilter, Store, TargetFilter
 from api.problems import responses
 from api.schemas import AuditEntry, AuditPage
 from fedcore.store import audit
 
 router = APIRouter(prefix="/v1/audit", tags=["access"])
 
-OwnerFilter = Annotated[str | None, Query(max_length=200, pattern=NO_NUL, description="Only what this owner did.", examples=["ada"])]
-TargetFilter = Annotated[
-    str | None,
-    Query(max_length=200, pattern=NO_NUL, description="Only what was done to this id.", examples=["exp_01k9x3zq7rh2v8m4t6w0ybe5nc"]),
-]
 Limit = Annotated[int, Query(ge=1, le=200, description="Entries on a page, at most.")]
 
 

@@ -8,9 +8,8 @@ from pydantic import AfterValidator
 from api.access.auth import Reader, Submitter
 from api.access.deeds import Note
 from api.answers import delivery_answer
-from api.dependencies import Cursor, Store, printable
+from api.dependencies import Cursor, Store, WebhookId, printable
 from api.problems import responses
-from api.routes.webhooks import WebhookId
 from api.schemas import Delivery, DeliveryPage
 from fedcore.status import DeliveryStatus
 from fedcore.store import deliveries, webhooks

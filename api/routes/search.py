@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from api.access.auth import Reader
-from api.answers import arrival_answers
+from api.answers import ARRIVALS, search_answer
 from api.dependencies import ExperimentId, Store
 from api.problems import responses
 from api.schemas import SearchPage
@@ -14,28 +14,15 @@ from fedcore.store import experiments, search
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 
 After = Annotated[int, Query(ge=0, le=2**31 - 1, description="Only arrivals after this sequence.")]
-Limit = Annotated[int, Query(ge=1, le=10_000, description="Arrivals on a page, at most.")]
+Limit = Annotated[int, Query(ge=1, le=ARRIVALS, description="Arrivals on a page, at most.")]
 
 
 @router.get("/{experiment_id}/search", responses=responses(404, 422), summary="Read what a search has decided")
-def read_search(principal: Reader, experiment_id: ExperimentId, database: Store, after: After = 0, limit: Limit = 10_000) -> SearchPage:
+def read_search(principal: Reader, experiment_id: ExperimentId, database: Store, after: After = 0, limit: Limit = ARRIVALS) -> SearchPage:
     """Arms in the order in which they came to rungs, each with its value, its rank and what became of it; 404 without a search.
 
     From the order and the values every decision follows again (`fedcore.halving.replay`).
     """
     with database.reading() as session:
         experiments.find(session, experiment_id, principal.sees)
-        record = search.find(session, experiment_id)
-        items = arrival_answers(session, record, search.arrivals(session, experiment_id, after, limit))
-    return SearchPage(
-        experiment_id=experiment_id,
-        kind=record.kind,
-        metric=record.metric,
-        mode="max" if record.maximise else "min",
-        eta=record.eta,
-        arms=record.arms,
-        rungs=record.rungs,
-        rounds=record.rounds,
-        items=items,
-        next=items[-1].sequence if items else after,
-    )
+        return search_answer(session, search.find(session, experiment_id), after, limit)

@@ -2,15 +2,14 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Query, Response
 from fastapi.concurrency import run_in_threadpool
-from pydantic import AfterValidator
 
 from api.access.auth import Reader, Submitter
 from api.access.deeds import Note
 from api.answers import new_webhook_answer, webhook_answer
 from api.bodies.documents import Document, body_of, validate
-from api.dependencies import Configuration, Cursor, Store, printable
+from api.dependencies import Configuration, Cursor, Store, WebhookId
 from api.probes import Probe
 from api.problems import InvalidRequestError, responses
 from api.schemas import Flaw, NewWebhook, Webhook, WebhookEdit, WebhookPage, WebhookRequest
@@ -25,7 +24,6 @@ CLEARABLE = frozenset({"experiment_id", "tag"})
 """What null removes; elsewhere it changes nothing."""
 
 Limit = Annotated[int, Query(ge=1, le=200, description="Webhooks on a page, at most.")]
-WebhookId = Annotated[str, Path(description="The webhook's id.", examples=["whk_01k9x3zq7rh2v8m4t6w0ybe5h1"]), AfterValidator(printable)]
 MADE: dict[int | str, dict[str, Any]] = {
     201: {"headers": {"Location": {"description": "Where the webhook is.", "schema": {"type": "string"}}}},
 }

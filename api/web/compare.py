@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from api.access.auth import Reader
 from api.dependencies import NO_NUL, Store
-from api.routes.compare import gather
+from api.results.candidates import gather
 from api.web import curves
 from api.web.rendering import page
 from fedcore.store import experiments
@@ -28,7 +28,7 @@ def read_compare(request: Request, principal: Reader, database: Store, wanted: W
         chosen = gather(session, principal, wanted)
         offered = experiments.page(session, Filter(principal.sees), limit=OFFERED).items
         specifications = {one.experiment.id: one.experiment.spec for one in chosen}
-    arms = [(f"{one.experiment.id}:{one.arm}", one.experiment.name, one.runs[0].arm_name, one.experiment.id) for one in chosen]
+    arms = [(f"{one.experiment.id}:{one.arm}", one.experiment.name, one.name, one.experiment.id) for one in chosen]
     query = urlencode([("arm", entry) for entry in wanted])
     return page(
         request,

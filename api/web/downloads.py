@@ -6,10 +6,9 @@ from fastapi import APIRouter, Response
 
 from api.access.auth import Reader
 from api.dependencies import ExperimentId, Store
-from api.drawing.pictures import CSV
-from api.results.tables import Table
-from api.routes.results import JSON, PARQUET, read_results
-from api.schemas import Results
+from api.results.reading import read_results
+from api.results.summaries import METRICS
+from api.results.tables import CSV, PARQUET, Table, written
 from fedcore import yamls
 from fedcore.store import experiments
 
@@ -38,9 +37,8 @@ Name = Literal["summary.csv", "curves.csv", "summary.parquet", "curves.parquet"]
 @router.get("/results.json")
 def read_json(principal: Reader, experiment_id: ExperimentId, database: Store) -> Response:
     """All of the results."""
-    found = read_results(principal, experiment_id, database, points=POINTS)
-    assert isinstance(found, Results)
-    return _file(Response(found.model_dump_json(), media_type=JSON), f"{experiment_id}-results.json")
+    found = read_results(database, principal, experiment_id, METRICS, POINTS)
+    return _file(Response(found.model_dump_json(), media_type="application/json"), f"{experiment_id}-results.json")
 
 
 @router.get("/specification.yaml")
@@ -55,9 +53,8 @@ def read_specification(principal: Reader, experiment_id: ExperimentId, database:
 def read_table(principal: Reader, experiment_id: ExperimentId, database: Store, name: Name) -> Response:
     """Figures over seeds, or curves, as a table."""
     form = FORMS[name]
-    found = read_results(principal, experiment_id, database, accept=form.media_type, points=POINTS, table=form.table)
-    assert isinstance(found, Response)
-    return _file(found, f"{experiment_id}-{name}")
+    found = read_results(database, principal, experiment_id, METRICS, POINTS)
+    return _file(Response(written(found, form.table, form.media_type), media_type=form.media_type), f"{experiment_id}-{name}")
 
 
 def _file(response: Response, name: str) -> Response:

@@ -5,10 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from api.access.auth import Reader
-from api.answers import run_answer
+from api.answers import run_answer, search_answer
 from api.dependencies import Configuration, Cursor, ExperimentId, Store
-from api.routes.claims import read_claims
-from api.routes.search import read_search
+from api.results.claims import read_claims
 from api.web import curves, listings, standing
 from api.web.rendering import page
 from fedcore import yamls
@@ -69,14 +68,14 @@ def read_runs(
 @router.get("/search")
 def read_rungs(request: Request, principal: Reader, experiment_id: ExperimentId, database: Store) -> Response:
     """What its search has decided, rung by rung."""
-    found = read_search(principal, experiment_id, database)
     with database.reading() as session:
-        names = search.names(session, experiment_id, sorted({item.arm for item in found.items}))
+        experiments.find(session, experiment_id, principal.sees)
+        found = search_answer(session, search.find(session, experiment_id))
     by_rung = [[item for item in found.items if item.rung == rung] for rung in range(len(found.rungs))]
-    return page(request, "_search.html", search=found, by_rung=by_rung, names=names)
+    return page(request, "_search.html", search=found, by_rung=by_rung)
 
 
 @router.get("/claims")
 def read_verdicts(request: Request, principal: Reader, experiment_id: ExperimentId, database: Store) -> Response:
     """What its publication claims, and whether it holds here."""
-    return page(request, "_claims.html", found=read_claims(principal, experiment_id, database))
+    return page(request, "_claims.html", found=read_claims(database, principal, experiment_id))

@@ -8,8 +8,7 @@ from fastapi import APIRouter, Request, Response
 
 from api.access.auth import Administrator, Reader
 from api.answers import key_answer
-from api.dependencies import Cursor, Store
-from api.routes.audits import OwnerFilter, TargetFilter
+from api.dependencies import Cursor, OwnerFilter, Store, TargetFilter
 from api.schemas import Key, KeyEdit
 from api.web import words
 from api.web.rendering import page

@@ -7,12 +7,12 @@ from typing import NamedTuple
 from fastapi import APIRouter, Request, Response
 
 from api.access.auth import Reader
+from api.answers import queue_answers
 from api.dependencies import Configuration, Store
-from api.routes.operations import queue_depths
 from api.schemas import QueueDepth
 from api.web.rendering import page
 from fedcore.access import Principal
-from fedcore.store import line, progress, workers
+from fedcore.store import line, workers
 from fedcore.store.line import AtWork, Waiting
 from fedcore.store.tables import WorkerRecord
 
@@ -54,7 +54,7 @@ class Line(NamedTuple):
 def read(request: Request, principal: Reader, database: Store, settings: Configuration) -> Response:
     """The page, which asks for itself anew every few seconds; experiments and runs are named to their owner and to administrators."""
     with database.reading() as session:
-        depths = queue_depths(progress.depths(session), progress.larger(session, workers.rooms(session, settings.seen_seconds)))
+        depths = queue_answers(session, settings.seen_seconds)
         waiting = line.lines(session, settings.seen_seconds)
         alive = workers.alive(session, settings.seen_seconds)
         busy = line.at_work(session, MOST)

@@ -1,14 +1,12 @@
 """`/webhooks`: where changes are told, and what became of each."""
 
 import json
-from typing import Annotated
 
-from fastapi import APIRouter, Path, Request, Response
-from pydantic import AfterValidator
+from fastapi import APIRouter, Request, Response
 
 from api.access.auth import Reader
 from api.answers import delivery_answer, webhook_answer
-from api.dependencies import Cursor, Store, printable
+from api.dependencies import Cursor, Store, WebhookId
 from api.schemas import Webhook
 from api.web.rendering import page
 from fedcore.store import deliveries, webhooks
@@ -18,8 +16,6 @@ PAGE = 50
 EDITABLE = {"url", "name", "events", "experiment_id", "tag"}
 
 router = APIRouter(include_in_schema=False)
-
-WebhookId = Annotated[str, Path(), AfterValidator(printable)]
 
 
 @router.get("/webhooks")

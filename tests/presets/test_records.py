@@ -7,7 +7,7 @@ import pytest
 
 from api.reproductions.page import not_run, page
 from api.reproductions.records import Record, kept_of, write
-from api.routes.claims import words
+from api.results.claims import words
 from fedcore import presets
 from fedcore.presets import Preset
 from fedcore.status import Status

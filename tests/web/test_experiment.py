@@ -6,7 +6,7 @@ import httpx
 import pytest
 import yaml
 
-from api.routes.results import PARQUET
+from api.results.tables import PARQUET
 from api.web.standing import UNDER_WAY, actions
 from fedcore.status import ENDED, Status
 from fedcore.store import Database

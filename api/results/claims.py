@@ -1,0 +1,121 @@
+"""What a publication printed and claimed, beside what came out of the preset that follows it."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from math import isfinite
+
+from api.results.rows import Rows, rows_of
+from api.schemas import ClaimResult, Claims, ComparisonResult, Estimate, PublishedRow, PublishedTable
+from fedcore import presets, summary
+from fedcore.access import Principal
+from fedcore.errors import NotFoundError, PresetNotFoundError
+from fedcore.presets import Preset
+from fedcore.presets.claims import Comparison, Sides, Verdict, judge
+from fedcore.presets.claims import Rows as Trajectories
+from fedcore.presets.sheet import Published
+from fedcore.presets.statistics import Trajectory, read
+from fedcore.store import Database, experiments
+from fedcore.store.tables import ExperimentRecord
+
+
+def read_claims(database: Database, principal: Principal, experiment_id: str) -> Claims:
+    """The claims on an experiment with their verdicts so far; raises NotFoundError."""
+    with database.reading() as session:
+        experiment = experiments.find(session, experiment_id, principal.sees)
+        preset = preset_of(experiment)
+        rows = rows_of(session, experiment, metrics_of(preset))
+    return claims_of(rows, preset)
+
+
+def preset_of(experiment: ExperimentRecord) -> Preset:
+    """The preset that `experiment` was submitted as; raises NotFoundError where it was none, or one that has changed since."""
+    name, version = experiment.provenance.get("preset"), experiment.provenance.get("preset_version")
+    if name is None:
+        raise NotFoundError(f"{experiment.id} was not submitted as a preset, so no publication claims anything of it")
+    try:
+        preset = presets.load(name)
+    except PresetNotFoundError as error:
+        raise NotFoundError(str(error)) from error
+    if preset.version != version:
+        raise NotFoundError(f"{experiment.id} follows version {version} of {name}; the claims here are about version {preset.version}")
+    return preset
+
+
+def metrics_of(preset: Preset) -> list[str]:
+    """The metrics that claims and printed numbers are about."""
+    sheet = presets.sheet(preset.sheet)
+    claimed = {comparison.metric for claim in sheet.claims_of(preset.panel) for comparison in claim.comparisons}
+    return sorted(claimed | {table.metric for table in sheet.published_of(preset.panel)})
+
+
+def claims_of(rows: Rows, preset: Preset) -> Claims:
+    """What is claimed of `preset`, held against the rows of an experiment that follows it; they have its metrics."""
+    sheet, found = presets.sheet(preset.sheet), _trajectories(rows, metrics_of(preset))
+    return Claims(
+        experiment_id=rows.experiment.id,
+        preset=preset.name,
+        preset_version=preset.version,
+        departures=list(preset.departures),
+        changed=bool(rows.experiment.provenance.get("overrides")),
+        claims=[_claim(judge(claim, found), preset.name) for claim in sheet.claims_of(preset.panel)],
+        published=[_published(table, found) for table in sheet.published_of(preset.panel)],
+    )
+
+
+def _trajectories(rows: Rows, metrics: Sequence[str]) -> Trajectories:
+    found: dict[str, dict[int, dict[str, Trajectory]]] = defaultdict(dict)
+    for run in rows.runs:
+        if run.id in rows.series:
+            curves, diverged = rows.series[run.id], run.diverged_round is not None
+            found[run.arm_name][run.seed] = {
+                metric: _trajectory(curves.rounds, curves.listed(metric), diverged=diverged) for metric in metrics
+            }
+    return found
+
+
+def _trajectory(rounds: Sequence[int], values: Sequence[float | None], *, diverged: bool) -> Trajectory:
+    known = [(round, value) for round, value in zip(rounds, values, strict=True) if value is not None]
+    return Trajectory([round for round, _ in known], [value for _, value in known], diverged)
+
+
+def _claim(verdict: Verdict, preset: str) -> ClaimResult:
+    claim = verdict.claim
+    return ClaimResult(
+        says=claim.says,
+        source=claim.source,
+        holds=verdict.holds,
+        comparisons=[_comparison(sides) for sides in verdict.sides],
+        known_to_fail=claim.because if preset in claim.fails_in else None,
+    )
+
+
+def _comparison(sides: Sides) -> ComparisonResult:
+    left, right = (value if isfinite(value) else None for value in (sides.left, sides.right))
+    return ComparisonResult(
+        says=words(sides.comparison), left=left, right=right, holds=sides.holds, seeds=sides.seeds, seeds_holding=sides.seeds_holding
+    )
+
+
+def words(comparison: Comparison) -> str:
+    """A comparison as a sentence."""
+    what = f"{comparison.statistic.replace('_', ' ')} {comparison.metric.replace('_', ' ')}"
+    if comparison.target is not None:
+        what = f"rounds to {comparison.metric.replace('_', ' ')} {comparison.target:g}"
+    factor = "" if comparison.factor == 1 else f"{comparison.factor:g} times "
+    within = "" if comparison.tolerance is None else f", to {comparison.tolerance:g} of it"
+    other = f"that of [{comparison.than}]" if isinstance(comparison.than, str) else f"{comparison.than:g}"
+    return f"{what} of [{comparison.arm}] {comparison.relation} {factor}{other}{within}"
+
+
+def _published(table: Published, rows: Trajectories) -> PublishedTable:
+    found = [
+        PublishedRow(arm=arm, published_mean=number.mean, published_std=number.std, measured=_measured(table, rows.get(arm, {})))
+        for arm, number in table.numbers.items()
+    ]
+    return PublishedTable(source=table.source, metric=table.metric, statistic=table.statistic, rows=found)
+
+
+def _measured(table: Published, arm: Mapping[int, Mapping[str, Trajectory]]) -> Estimate | None:
+    values = [read(table.statistic, table.metric, metrics[table.metric]) for metrics in arm.values()]
+    estimate = summary.estimate(values) if all(map(isfinite, values)) else None
+    return None if estimate is None else Estimate(**estimate._asdict())

@@ -1,0 +1,23 @@
+"""What the store has of an experiment's results at one moment: figures, verdicts and reports are made from it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from fedcore.store import Session, runs, series
+from fedcore.store.series import Series
+from fedcore.store.tables import ExperimentRecord, RunRecord
+
+
+class Rows(NamedTuple):
+    """An experiment with its runs and what they have reported."""
+
+    experiment: ExperimentRecord
+    runs: Sequence[RunRecord]
+    series: Mapping[str, Series]
+    """By run; a run before its first row has none."""
+
+
+def rows_of(session: Session, experiment: ExperimentRecord, columns: Iterable[str]) -> Rows:
+    """What there is of `experiment`, with these columns of each round."""
+    records = runs.of_experiment(session, experiment.id)
+    return Rows(experiment, records, series.of_runs(session, [record.id for record in records], *columns))

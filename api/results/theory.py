@@ -1,0 +1,51 @@
+"""What closed forms say of an experiment, arm by arm."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import TYPE_CHECKING
+
+from api.schemas import ArmTheory, Law, Theory
+from fedcore.errors import NoLawError
+from fedcore.spec import Arm, ExperimentSpec
+from fedcore.store import Database, experiments
+
+if TYPE_CHECKING:
+    from fedcore import laws
+    from fedcore.access import Principal
+
+ROUNDS = 200
+"""Of a curve, unless told otherwise."""
+
+
+def read_theory(database: Database, principal: Principal, experiment_id: str, points: int = ROUNDS) -> Theory:
+    """What closed forms say of its arms, with curves of `points` rounds at most; raises NotFoundError."""
+    with database.reading() as session:
+        experiment = experiments.find(session, experiment_id, principal.sees)
+    spec = ExperimentSpec.model_validate(experiment.spec)
+    return Theory(experiment_id=experiment_id, arms=[_arm(arm, points) for arm in spec.arms()])
+
+
+def _arm(arm: Arm, points: int) -> ArmTheory:
+    from fedcore import laws
+
+    try:
+        found, reason = _answer(laws.law(arm.spec, points)), None
+    except NoLawError as error:
+        found, reason = None, str(error)
+    return ArmTheory(index=arm.index, name=arm.name, law=found, reason=reason)
+
+
+def _answer(found: laws.Law) -> Law:
+    return Law(
+        formula=found.formula,
+        source=found.source,
+        rate=found.rate,
+        levels={metric: _finite(value) for metric, value in found.levels.items()},
+        rounds=list(found.rounds),
+        curves={metric: [_finite(value) for value in values.tolist()] for metric, values in found.curves.items()},
+    )
+
+
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None
