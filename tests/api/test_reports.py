@@ -2,15 +2,20 @@
 
 import base64
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from xml.etree import ElementTree as ET
 
 import httpx
 import pytest
 
+from api.reports.content import content
+from fedcore.access import Principal, Scope
 from fedcore.report import RoundReport
-from fedcore.store import Database
+from fedcore.store import Database, Session
 from fedcore.store.claim import Claim
-from tests.api.histories import TWO_ARMS, submit, write
+from tests.api.histories import TINY, TWO_ARMS, commit, submit, write
+from tests.store.acts import claim, report
 
 NASTY = "<script>alert(1)</script> | **not bold** `x`"
 PICTURE = re.compile(r"data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)")
@@ -77,3 +82,21 @@ def test_an_experiment_that_has_not_begun_has_a_report_too(http: httpx.Client) -
     text = read(http, str(submit(http, TWO_ARMS)["id"]), "html").text
     assert "queued" in text
     assert "0 of 3" in text
+
+
+def test_all_of_it_is_of_one_moment(http: httpx.Client, rows: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round is committed whenever something has been read."""
+    id = str(submit(http, TINY)["id"])
+    held, reading = commit(rows, claim(rows), [report(1, test_accuracy=0.1)]), rows.reading
+
+    @contextmanager
+    def followed_by_a_round() -> Iterator[Session]:
+        nonlocal held
+        with reading() as session:
+            yield session
+        held = commit(rows, held, [report(held.done + 1, test_accuracy=0.1 * (held.done + 1))])
+
+    monkeypatch.setattr(rows, "reading", followed_by_a_round)
+    told = content(Principal("key_1", "local", Scope.ADMIN), id, rows)
+    finals = [section.rows[0][section.columns.index("final")].text for section in told.sections if section.name == "test accuracy"]
+    assert ([run.rounds_done for run in told.runs], told.experiment.progress.rounds_done, finals) == ([1], 1, ["10.00"])
