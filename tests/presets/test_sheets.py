@@ -55,6 +55,10 @@ def test_a_small_form_says_what_it_leaves_out_and_does_less_work(sheet_name: str
             assert little.spec != large.spec
 
 
+def test_departures_are_whole_and_not_what_a_comma_in_yaml_left_of_them(preset: Preset) -> None:
+    assert not [said for said in preset.departures if said.startswith(("and ", "each ", "instead "))]
+
+
 def test_names_lead_to_one_preset_each() -> None:
     made = [name + variant.suffix for name, sheet in presets.sheets().items() for variant in variants(sheet)]
     assert sorted(made) == presets.names()
