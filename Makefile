@@ -8,6 +8,8 @@ ARGS ?=
 
 # One thread per process: processes, not threads, share the cores among runs.
 export OMP_NUM_THREADS ?= 1
+# What is read once is kept compiled: the suite starts hundreds of processes.
+export PYTHONDONTWRITEBYTECODE :=
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile

@@ -1,5 +1,12 @@
 """What processes forked by `tests.support.forks` need not load: libraries, and the machine code that most runs need."""
 
+import gc
+
+import celery.apps.worker
+import celery.bin.celery
+import celery.concurrency.prefork
+import celery.worker.components
+import kombu.transport.redis
 import numpy as np
 
 import workers.reconciler
@@ -8,6 +15,12 @@ import workers.worker
 from fedcore.data.plan import Work, cohort_batches
 
 LOADED = (workers.reconciler, workers.run, workers.worker)
+SERVED = (celery.apps.worker, celery.bin.celery, celery.concurrency.prefork, celery.worker.components, kombu.transport.redis)
+"""What Celery loads when a worker starts."""
 
 _many = np.full(30, 300)
 cohort_batches(0, 1, np.arange(len(_many)), _many, [Work(30, 10)] * len(_many))
+
+# Celery collects garbage as it starts a child: what is loaded here is none.
+gc.collect()
+gc.freeze()
