@@ -116,6 +116,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     problems.install(app)
     web.install(app)
     document.install(app)
+    app.add_middleware(problems.Unexpected)
     app.add_middleware(Shields)
     app.add_middleware(Refusals, database=app.state.database)
     app.add_middleware(logs.RequestLog, metrics=app.state.metrics)

@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.bodies.flaws import detail_of
 from api.bodies.pointers import join
@@ -95,6 +96,31 @@ def install(app: FastAPI) -> None:
     for kind in UNAVAILABLE:
         app.add_exception_handler(kind, _unavailable)
     app.add_exception_handler(Exception, _unexpected)
+
+
+class Unexpected:
+    """Middleware that answers what nobody expected, below those that give every answer its headers and its line in the log."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        started = False
+
+        async def watch(message: Message) -> None:
+            nonlocal started
+            started = started or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watch)
+        except Exception as error:
+            if started or scope["type"] != "http":
+                raise
+            # By the handler that is installed: browsers are answered with a page.
+            response: Response = scope["app"].exception_handlers[Exception](Request(scope), error)
+            await response(scope, receive, send)
 
 
 def _problem(request: Request, answer: Answer, detail: str, errors: Sequence[Flaw] = (), headers: Any = None) -> Response:

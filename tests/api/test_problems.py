@@ -6,6 +6,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from api.access.shields import HEADERS
 from api.app import create_app
 from fedcore.access import Token
 from fedcore.settings import Settings
@@ -50,6 +51,22 @@ def test_an_error_that_nobody_expected_says_nothing_of_its_cause(app: FastAPI, h
     problem = _problem(http.get("/broken"), 500)
     assert problem["detail"] == "The service failed to answer; its log says why."
     assert "ZeroDivision" not in str(problem)
+
+
+@pytest.mark.parametrize("accept", ["application/json", "text/html"])
+def test_an_error_that_nobody_expected_has_the_headers_of_every_answer_and_its_request_s_id_in_the_log(
+    app: FastAPI, http: httpx.Client, accept: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app.add_api_route("/broken", lambda: 1 / 0)
+    answer = http.get("/broken", headers={"Accept": accept, "X-Request-ID": "the-one"})
+    assert answer.status_code == 500
+    assert answer.headers["content-type"].startswith(accept) == (accept == "text/html")
+    assert [name for name in HEADERS if name not in answer.headers] == []
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert answer.headers["x-request-id"] == "the-one"
+    (told,) = [entry for entry in caplog.records if entry.levelname == "ERROR"]
+    assert isinstance(told.msg, dict)
+    assert (told.msg["event"], told.msg["request_id"]) == ("unexpected error", "the-one")
 
 
 @pytest.mark.parametrize(
