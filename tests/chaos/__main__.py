@@ -1,10 +1,11 @@
 """Runs that suffer, on servers of their own: what comes of them is compared to the bit, and how soon they recover is reported.
 
-    python -m tests.chaos [--parts kills,faults,defaults,api] [--seed 0] [--kills 50] [--write docs/operations.md]
+    python -m tests.chaos [--parts kills,faults,defaults,embedded,api] [--seed 0] [--kills 50] [--write docs/operations.md]
 
 - kills: one run loses its worker so many times, under a short lease: at random moments, in a checkpoint, in a commit, parent and child.
-- faults: one run suffers all else once, the broker and the database away for a minute among it.
+- faults: one run suffers all else once, the broker and the database away for a minute among it, and brokers that are slow.
 - defaults: five kills under the settings that everybody has.
+- embedded: ten kills on SQLite and Valkey.
 - api: clients submit without a pause while the API is killed ten times, and replaced five times, of which they must notice nothing.
 """
 
@@ -15,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from math import isnan
 from pathlib import Path
@@ -27,13 +28,14 @@ from bench.report import put, table
 from fedcore.store import open_database, upgrade
 from tests.chaos.callers import END_S, calling
 from tests.chaos.faults import KILLS, LONG, OTHERS, at_the_server
+from tests.chaos.messages import assert_unmoved
 from tests.chaos.world import Fault, quantiles, world
 from tests.support.brokers import broker
 from tests.support.polling import eventually
 from tests.support.postgresql import postgresql
 from tests.workers.site import Site, assert_undisturbed
 
-LEASE_S, DEFAULT_LEASE_S, DEFAULT_KILLS = 2.0, 10.0, 5
+LEASE_S, DEFAULT_LEASE_S, DEFAULT_KILLS, EMBEDDED_KILLS = 2.0, 10.0, 5, 10
 API_KILLS, API_REPLACEMENTS = 10, 5
 GOAL_S = 2.0
 """Beyond the lease, at the 95th percentile."""
@@ -81,6 +83,11 @@ def _defaults(_: int, draws: random.Random) -> tuple[list[Row], bool]:
     return [_row(f"{KILLS[0].name}, under default settings", DEFAULT_LEASE_S, took)], _reached(took, DEFAULT_LEASE_S)
 
 
+def _embedded(_: int, draws: random.Random) -> tuple[list[Row], bool]:
+    took = [seconds for _, seconds in _suffered(KILLS[:1] * EMBEDDED_KILLS, draws, embedded=True, lease_seconds=LEASE_S)]
+    return [_row(f"{KILLS[0].name}, on SQLite and Valkey", LEASE_S, took)], _reached(took, LEASE_S)
+
+
 def _api(_: int, draws: random.Random) -> tuple[list[Row], bool]:
     """Seconds until something that was asked for after the kill is acknowledged; of a replacement, until the process before has ended."""
     kills, replacements = list[float](), list[float]()
@@ -105,41 +112,46 @@ PARTS: dict[str, Callable[[int, random.Random], tuple[list[Row], bool]]] = {
     "kills": _kills,
     "faults": _faults,
     "defaults": _defaults,
+    "embedded": _embedded,
     "api": _api,
 }
 
 
-def _suffered(faults: Sequence[Fault], draws: random.Random, **settings: float) -> list[tuple[Fault, float]]:
+def _suffered(faults: Sequence[Fault], draws: random.Random, *, embedded: bool = False, **settings: float) -> list[tuple[Fault, float]]:
     """One run suffers the faults in turn; each, and the seconds until the run went on."""
     took = []
-    with _site() as plain, world(plain.with_settings(**settings), len(faults), draws.randrange(2**32)) as suffering:
+    with _site(embedded=embedded) as plain, world(plain.with_settings(**settings), len(faults), draws.randrange(2**32)) as suffering:
         for fault in faults:
             took.append((fault, suffering.suffer(fault)))
             print(f"{took[-1][1]:6.2f} s  {fault.name}", flush=True)
         (run,) = suffering.site.ended(suffering.experiment)
         assert_undisturbed(suffering.site, run)
+        assert_unmoved(suffering)
     return took
 
 
 @contextmanager
-def _site() -> Iterator[Site]:
-    """A site as a production has it, on servers of its own."""
+def _site(*, embedded: bool = False) -> Iterator[Site]:
+    """A site as a production has it, on servers of its own, or as the embedded stack does."""
     torch.set_num_threads(1)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        postgresql() as server,
-        broker("redis") as broker_url,
-    ):
-        # Beside the maintenance database; it goes with its server, which may be another by then.
-        with closing(at_the_server(make_url(server))) as maintenance:
-            maintenance.execute("CREATE DATABASE fedq")
-        database_url = make_url(server).set(database="fedq").render_as_string(hide_password=False)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as servers:
+        database_url = f"sqlite:///{folder}/fedq.db" if embedded else servers.enter_context(_database())
+        broker_url = servers.enter_context(broker("valkey" if embedded else "redis"))
         upgrade(database_url)
         own = {"HOME": folder, "DATABASE_URL": database_url, "BROKER_URL": broker_url, "STORAGE_URL": f"{folder}/storage"}
         environment = {f"FEDQ_{name}": value for name, value in own.items()} | {"PYTHONPATH": os.pathsep.join(sys.path)}
         database = open_database(database_url)
         yield Site(database, broker_url, os.environ | environment | {"FEDQ_SLICE_SECONDS": "0.1"}, Path(folder))
         database.close()
+
+
+@contextmanager
+def _database() -> Iterator[str]:
+    """The URL of an empty database beside the maintenance database; it goes with its server, which may be another by then."""
+    with postgresql() as server:
+        with closing(at_the_server(make_url(server))) as maintenance:
+            maintenance.execute("CREATE DATABASE fedq")
+        yield make_url(server).set(database="fedq").render_as_string(hide_password=False)
 
 
 def _row(name: str, lease_s: float | None, seconds: Sequence[float]) -> Row:

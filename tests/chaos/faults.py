@@ -12,6 +12,7 @@ import psycopg
 from sqlalchemy import URL
 
 from fedcore.store.tables import RunRecord
+from tests.chaos.messages import late_messages, slow_broker
 from tests.chaos.world import END_S, Fault, World
 from tests.support.brokers import connect, serving_on
 from tests.support.freezing import wait_until_still
@@ -178,6 +179,8 @@ OTHERS = (
     Fault("a worker's process stops, and goes on no more", _stopped),
     Fault("a worker is asked to end, and another started", _asked_to_end),
     Fault("killed while the broker is emptied", _emptied_broker),
+    Fault("killed while the broker takes 0.2 s for each answer", slow_broker(0.2)),
+    Fault("killed, and wake-ups come twice, out of order and hours late", late_messages),
     Fault("all connections to the database are cut", _cut_connections, takes=False),
     Fault("the database is away for 2 s", _database_away(2.0), takes=False),
 )
@@ -185,7 +188,10 @@ OTHERS = (
 LONG = (
     Fault("killed together with the broker, which comes back empty", _restarted_broker),
     Fault("killed while the broker hangs for a minute", _hanging_broker(60.0)),
+    Fault("killed while the broker takes 1.5 s for each answer", slow_broker(1.5)),
+    Fault("killed while the broker's answers drip, 8 bytes in 0.3 s", slow_broker(0.3, at_once=8)),
+    Fault("killed while the broker takes 5 s for each answer, for a minute", slow_broker(5.0, for_s=60.0)),
     Fault("PostgreSQL is stopped at once, and started again", _restarted_database, takes=False),
-    Fault("the database is away for 55 s", _database_away(55.0), takes=False),
+    Fault("the database is away for 65 s, longer than workers wait", _database_away(65.0), takes=False),
 )
 """What needs servers of one's own, or time."""

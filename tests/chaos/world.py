@@ -42,6 +42,8 @@ class World:
 
     def __init__(self, site: Site, rounds: int, draws: random.Random, stack: ExitStack) -> None:
         self.site, self._draws, self.stack = site, draws, stack
+        self.passing = stack.enter_context(ExitStack())
+        """What is over once the run goes on."""
         self.reconciler = self._start("workers.reconciler", "reconciler")
         self.workers = [self._start("tests.workers.leashed", f"worker-{place}") for place in range(2)]
         self.experiment = site.submit(merged(EXPERIMENT, {"rounds": rounds}))
@@ -61,6 +63,10 @@ class World:
         time.sleep(self._draws.uniform(0, _MOMENT_S))
         before = self.run
         assert before.status is Status.RUNNING, before.status
+        with self.passing:
+            return self._seconds(fault, before)
+
+    def _seconds(self, fault: Fault, before: RunRecord) -> float:
         over = fault.strike(self, before)
         done, least = self.run.done, before.fence + fault.takes
         self.site.let_go(done + _AT_SPEED)

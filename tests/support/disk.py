@@ -3,9 +3,15 @@
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from unittest.mock import patch
+
+
+class PowerLossError(BaseException):
+    """Nothing more is done by this process."""
+
 
 Listing = dict[str, int]
 """The names in a folder, and the inode of each."""
@@ -28,6 +34,26 @@ class Disk:
         """In the block, os.fsync of this process tells this disk, and costs nothing."""
         with patch("os.fsync", self._synchronise):
             yield
+
+    @contextmanager
+    def failing(self, times: int) -> Iterator[None]:
+        """As `recording`, until the power fails when os.fsync has been called so many times; then what was not on the disk is gone."""
+        left = dict[Path, bytes | None]()
+        calls = count(1)
+
+        def synchronise(descriptor: int) -> None:
+            if next(calls) > times:
+                left.update((file, self.survives(file)) for file in self._root.rglob("*") if file.is_file())
+                raise PowerLossError
+            self._synchronise(descriptor)
+
+        with patch("os.fsync", synchronise), suppress(PowerLossError):
+            yield
+        for file, content in left.items():
+            if content is None:
+                file.unlink(missing_ok=True)
+            elif file.parent.is_dir():
+                file.write_bytes(content)
 
     def survives(self, path: Path) -> bytes | None:
         """What would be left of a file; None where not even its name would be."""

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Engine, event, update
 
-from fedcore.store import Status
+from fedcore.store import Status, recovery
+from fedcore.store.tables import RunRecord
 from tests.documents import merged
 from tests.support.disk import Disk
-from tests.workers.site import EXPERIMENT, Site
+from tests.workers.site import EXPERIMENT, Site, assert_undisturbed
 
 POINTERS = "SELECT checkpoint FROM run WHERE checkpoint IS NOT NULL UNION SELECT model FROM run WHERE model IS NOT NULL"
 
@@ -38,3 +39,19 @@ def test_no_row_points_to_a_file_that_a_power_loss_would_take(site: Site) -> Non
     assert run.status is Status.SUCCEEDED
     assert {run.checkpoint, run.model} <= seen
     assert not lost
+
+
+def test_what_a_power_loss_leaves_is_enough_to_go_on_to_the_same_bits(embedded: Site) -> None:
+    site = embedded.with_settings(slice_seconds=0.001)
+    (embedded.folder / "storage").mkdir()
+    for moment in range(5):
+        experiment = site.submit(merged(EXPERIMENT, {"rounds": 4}), nudge=False)
+        disk = Disk(site.folder / "storage")
+        with site.runner() as runner, disk.failing(moment):
+            runner.work()
+        with site.database.transaction() as session:
+            session.execute(update(RunRecord).where(RunRecord.status == Status.RUNNING).values(lease_until=RunRecord.created_at))
+            assert len(recovery.lost(session, max_attempts=3)) == 1
+        with site.runner() as runner:
+            runner.work()
+        assert_undisturbed(site, site.run(experiment))
