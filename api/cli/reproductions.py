@@ -11,11 +11,12 @@ from api.cli import views
 from api.cli.connection import connect
 from api.cli.following import conclude, follow
 from api.cli.terminal import AsJson, show, stderr
-from api.cli.views import ABSENT, table
+from api.cli.views import table
 from api.drawing.figures import Format
 from api.reproductions import Part, Reproduction, reproduce
-from api.reproductions.report import report, verdict
-from api.schemas import Claims, Estimate, PresetSummary
+from api.reproductions.report import report
+from api.results.verdicts import measured, published, subject, verdict
+from api.schemas import Claims, PresetSummary
 from fedcore import presets
 from fedcore.errors import PresetNotFoundError
 
@@ -77,17 +78,11 @@ def _verdicts(reproduction: Reproduction) -> RenderableType:
 
 
 def _part(part: Part) -> list[RenderableType]:
-    rows = [(verdict(claim).strip("*"), claim.says, claim.source) for claim in part.claims.claims]
+    rows = [(verdict(claim), claim.says, claim.source) for claim in part.claims.claims]
     items: list[RenderableType] = [table(("verdict", "claim", "where"), rows, title=part.preset.title)]
-    for published in part.claims.published:
-        lines = [(row.arm, _spread(row.published_mean, row.published_std), _here(row.measured)) for row in published.rows]
-        items += [Text(f"{published.statistic} {published.metric}"), table(("arm", f"published ({published.source})", "here"), lines)]
+    for printed in part.claims.published:
+        items += [
+            Text(subject(printed)),
+            table(("arm", "published", "here"), [(row.arm, published(row), measured(row)) for row in printed.rows]),
+        ]
     return items
-
-
-def _here(measured: Estimate | None) -> str:
-    return ABSENT if measured is None else _spread(measured.mean, measured.std)
-
-
-def _spread(mean: float, std: float | None) -> str:
-    return f"{mean:.4g}" + ("" if std is None else f" ± {std:.2g}")

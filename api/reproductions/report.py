@@ -4,11 +4,9 @@ from collections.abc import Iterator
 
 from api.reproductions import Reproduction
 from api.reproductions.records import Record, record
+from api.results.verdicts import known, measured, published, side, subject, verdict
 from api.schemas import ClaimResult, PublishedTable
 from fedcore.presets import Preset
-
-VERDICTS = {True: "holds", False: "**does not hold**", None: "undecided"}
-HALF = 0.5
 
 
 def report(reproduction: Reproduction, picture: str | None) -> str:
@@ -53,34 +51,12 @@ def section(kept: Record, preset: Preset) -> Iterator[str]:
 
 
 def _claim(claim: ClaimResult) -> str:
-    sides = "<br>".join(
-        f"{'' if side.holds else 'not '}{side.says}: {_number(side.left)} against {_number(side.right)}"
-        f" ({side.seeds_holding} of {side.seeds} seeds)"
-        for side in claim.comparisons
-    )
-    known = f"<br>Known: {claim.known_to_fail}" if claim.known_to_fail and not claim.holds else ""
-    return f"| {claim.says} ({claim.source}) | {verdict(claim)} | {sides}{known} |"
-
-
-def verdict(claim: ClaimResult) -> str:
-    """The verdict, which is that of the means; with the share of the seeds where most of them say otherwise."""
-    fewest = min(claim.comparisons, key=lambda side: side.seeds_holding / max(side.seeds, 1), default=None)
-    if not claim.holds or fewest is None or fewest.seeds_holding >= HALF * fewest.seeds:
-        return VERDICTS[claim.holds]
-    return f"{VERDICTS[claim.holds]} in the mean, but in {fewest.seeds_holding} of {fewest.seeds} seeds only"
+    told = "**" if claim.holds is False else ""
+    found = "<br>".join([*map(side, claim.comparisons), *filter(None, [known(claim)])])
+    return f"| {claim.says} ({claim.source}) | {told}{verdict(claim)}{told} | {found} |"
 
 
 def _table(table: PublishedTable) -> Iterator[str]:
-    yield f"\n{table.statistic.replace('_', ' ').capitalize()} {table.metric.replace('_', ' ')}, published in {table.source}:"
+    yield f"\n{subject(table)}:"
     yield "\n| arm | published | here |\n| --- | --- | --- |"
-    for row in table.rows:
-        here = None if row.measured is None else _spread(row.measured.mean, row.measured.std)
-        yield f"| {row.arm} | {_spread(row.published_mean, row.published_std)} | {here or 'none'} |"
-
-
-def _spread(mean: float, std: float | None) -> str:
-    return _number(mean) + ("" if std is None else f" ± {_number(std)}")
-
-
-def _number(value: float | None) -> str:
-    return "diverged or never" if value is None else f"{value:.4g}"
+    yield from (f"| {row.arm} | {published(row)} | {measured(row)} |" for row in table.rows)

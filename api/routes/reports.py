@@ -10,6 +10,7 @@ from api.access.auth import Reader
 from api.dependencies import ExperimentId, Store
 from api.problems import responses
 from api.reports.content import content
+from api.results import verdicts
 
 router = APIRouter(prefix="/v1/experiments", tags=["results"])
 
@@ -43,5 +44,6 @@ def _templates() -> Environment:
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
+    made.filters.update(verdicts.FILTERS)
     made.filters["cell"] = lambda text: " ".join(str(text).split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
     return made

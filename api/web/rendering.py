@@ -7,6 +7,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from api.results import verdicts
 from api.web import words
 from fedcore.access import Principal, Scope
 
@@ -49,7 +50,7 @@ environment = Environment(
     lstrip_blocks=True,
     undefined=StrictUndefined,
 )
-environment.filters.update(words.FILTERS)
+environment.filters.update({**words.FILTERS, **verdicts.FILTERS})
 
 
 def page(request: Request, template: str, status: int = 200, **context: Any) -> HTMLResponse:

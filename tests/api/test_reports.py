@@ -1,6 +1,7 @@
 """Reports: an experiment on one page that stands by itself."""
 
 import base64
+import html
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,10 +11,13 @@ import httpx
 import pytest
 
 from api.reports.content import content
+from api.results.verdicts import side, verdict
+from api.schemas import Claims
 from fedcore.access import Principal, Scope
 from fedcore.report import RoundReport
 from fedcore.store import Database, Session
 from fedcore.store.claim import Claim
+from tests.api import test_claims as claimed
 from tests.api.histories import TINY, TWO_ARMS, commit, submit, write
 from tests.store.acts import claim, report
 
@@ -100,3 +104,14 @@ def test_all_of_it_is_of_one_moment(http: httpx.Client, rows: Database, monkeypa
     told = content(Principal("key_1", "local", Scope.ADMIN), id, rows)
     finals = [section.rows[0][section.columns.index("final")].text for section in told.sections if section.name == "test accuracy"]
     assert ([run.rounds_done for run in told.runs], told.experiment.progress.rounds_done, finals) == ([1], 1, ["10.00"])
+
+
+@pytest.mark.parametrize("form", ["html", "md"])
+def test_verdicts_are_told_in_the_words_that_serve_everywhere(http: httpx.Client, rows: Database, form: str) -> None:
+    id = str(submit(http, {"preset": claimed.PRESET})["id"])
+    write(rows, claimed.nowhere, 3)
+    text = html.unescape(read(http, id, form).text)
+    for made in Claims.model_validate(http.get(f"/v1/experiments/{id}/claims").json()).claims:
+        assert made.says in text
+        for words in (verdict(made), *map(side, made.comparisons)):
+            assert words in text
