@@ -5,15 +5,15 @@ python -m bench peers [--workloads W1,W2] [--contenders loop,flower] [--engine a
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from bench import limits, report
+from bench.options import HOME, among, command
 from bench.race import python_of, race
 from bench.workloads import WORKLOADS
 
-HOME = Path(".bench")
 PEERS = ("flower", "fedlab", "pfl", "fedjax")
 """Those with an environment of their own."""
 
@@ -43,9 +43,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench peers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command("peers", __doc__)
     parser.add_argument("--workloads", type=among(WORKLOADS), default=list(WORKLOADS), help="W1,W2,...")
     parser.add_argument("--contenders", type=among(("loop", *PEERS)), default=["loop", *PEERS], help="loop,flower,...; FedQ is always one")
     parser.add_argument("--engine", default="auto", help="FedQ's")
@@ -55,16 +53,3 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="keep the results in this file")
     parser.add_argument("--write", type=Path, help="put the tables into this page, between its markers")
     return parser.parse_args(arguments)
-
-
-def among(known: Iterable[str]) -> Callable[[str], list[str]]:
-    """Reads names separated by commas."""
-
-    def names(text: str) -> list[str]:
-        chosen = text.split(",")
-        unknown = [name for name in chosen if name not in known]
-        if unknown:
-            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: there are {', '.join(known)}")
-        return chosen
-
-    return names

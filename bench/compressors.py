@@ -5,7 +5,6 @@ The median over repetitions in which the compressors take turns; a message is co
     python -m bench compressors [--dim 1000000] [--clients 10] [--repeats 7]
 """
 
-import argparse
 import statistics
 import time
 from collections import defaultdict
@@ -14,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from bench.options import command
 from fedcore.compression import QSGD, RandK, Sign, TopK
 from fedcore.compression.base import CompressorSpec
 from fedcore.engine.messages import lots, send
@@ -30,9 +30,7 @@ COMPRESSORS: dict[str, CompressorSpec] = {
 
 def main(arguments: Sequence[str]) -> None:
     """Print a row for each compressor."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench compressors", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command("compressors", __doc__)
     parser.add_argument("--dim", type=int, default=1_000_000)
     parser.add_argument("--clients", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=7)

@@ -6,7 +6,6 @@ It is what `engine: auto` rests on, with the answer in `Problem.engine`.
     python -m bench engines [--steps 10]
 """
 
-import argparse
 import multiprocessing
 import resource
 import time
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from bench.options import command
 from fedcore import ExperimentSpec
 from fedcore.data.federated import Dataset, Samples, divide
 from fedcore.engine.clients import ClientTable
@@ -55,9 +55,7 @@ class Cost(NamedTuple):
 
 def main(arguments: Sequence[str]) -> None:
     """Print a row for each model and batch size."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench engines", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command("engines", __doc__)
     parser.add_argument("--steps", type=int, default=10, help="local steps of each client in the measured round")
     steps = parser.parse_args(arguments).steps
     print(f"{'model':34} {'batch':>5} " + " ".join(f"{name + ' ms':>14} {'peak MB':>8}" for name in ENGINES))

@@ -7,7 +7,6 @@ lets a simulator run on newer releases of its dependencies than it names.
     python -m bench environments [--contenders flower,fedlab] [--own-torch] [--home .bench]
 """
 
-import argparse
 import subprocess
 import sys
 import venv
@@ -16,7 +15,8 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from bench.compare import HOME, PEERS, among
+from bench.compare import PEERS
+from bench.options import HOME, among, command
 from bench.race import INSTALLED
 
 REQUIREMENTS = Path(__file__).parent / "peers" / "requirements"
@@ -25,9 +25,7 @@ WITHOUT_TORCH = ("fedjax",)
 
 def main(arguments: Sequence[str]) -> None:
     """Make those that are not there, or whose requirements have changed."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench environments", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command("environments", __doc__)
     parser.add_argument("--contenders", type=among(PEERS), default=list(PEERS), help="flower,fedlab,...")
     parser.add_argument("--own-torch", action="store_true", help="install PyTorch into each instead of sharing this one's")
     parser.add_argument("--home", type=Path, default=HOME, help="where environments lie")

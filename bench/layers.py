@@ -5,7 +5,6 @@ The CNN of W3 unless told otherwise, batch 64, float32; the least times of each 
     python -m bench layers [--channels 64,64] [--hidden 384,192] [--repeats 25]
 """
 
-import argparse
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 
 from bench.limits import SIDE
+from bench.options import command
 from fedcore.engine.allocation import keep_freed
 from fedcore.models import zoo
 from fedcore.models.flat import Layout
@@ -47,9 +47,7 @@ class Times:
 
 def main(arguments: Sequence[str]) -> None:
     """Print a line for each layer and direction."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench layers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command("layers", __doc__)
     parser.add_argument("--channels", default="64,64")
     parser.add_argument("--hidden", default="384,192")
     parser.add_argument("--repeats", type=int, default=25)

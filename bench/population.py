@@ -5,7 +5,6 @@ Each population is measured in a process of its own, for an algorithm whose clie
     python -m bench population [--clients 1000,1000000] [--algorithms fedavg,scaffold] [--rounds 30] [--write PAGE]
 """
 
-import argparse
 import multiprocessing
 import os
 import resource
@@ -19,8 +18,8 @@ import numpy as np
 import torch
 
 from bench import report
-from bench.compare import HOME
 from bench.generated import images
+from bench.options import HOME, command
 from bench.workloads import Workload
 from fedcore import Simulation
 
@@ -40,9 +39,7 @@ class Cost(NamedTuple):
 
 def main(arguments: Sequence[str]) -> None:
     """Print a row for each population, and put the table where asked."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench population", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command("population", __doc__)
     parser.add_argument("--clients", type=_numbers, default=[1_000, 10_000, 100_000, 1_000_000], help="populations, separated by commas")
     parser.add_argument("--algorithms", type=_names, default=["fedavg", "scaffold"], help="separated by commas")
     parser.add_argument("--rounds", type=int, default=30, help="timed rounds of each")

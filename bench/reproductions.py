@@ -6,7 +6,6 @@ specification that has already succeeded there is taken as it is. Without names 
     python -m bench reproductions [PRESET ...] [--ended]
 """
 
-import argparse
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -18,6 +17,7 @@ from api.reproductions import Part, Reproduction, collect
 from api.reproductions.page import PICTURE, page, picture
 from api.reproductions.picture import draw
 from api.reproductions.records import kept_of, record, write
+from bench.options import command
 from bench.report import put
 from fedcore import presets
 from fedcore.presets import Preset
@@ -35,9 +35,7 @@ WIDTH = 900
 
 def main(arguments: Sequence[str]) -> None:
     """Run what is named, keep it, and write the page."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench reproductions", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command("reproductions", __doc__)
     parser.add_argument("presets", nargs="*", help="presets by name")
     parser.add_argument("--ended", action="store_true", help="keep those, too, of which an experiment has already succeeded there")
     options = parser.parse_args(arguments)

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from bench import report
-from bench.compare import HOME, among
+from bench.options import HOME, among, command
 from bench.workloads import WORKLOADS
 from fedcore import ExperimentSpec, Simulation
 from fedcore.gang import advance
@@ -22,9 +22,7 @@ HEADINGS = ("workload", "engine", "one by one, s", "in a gang, s", "the gang is 
 
 def main(arguments: Sequence[str]) -> None:
     """Print a row for each workload, and put the table where asked."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench seeds", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command("seeds", __doc__)
     parser.add_argument("--workloads", type=among(WORKLOADS), default=["W1", "W2", "W4"], help="W1,W2,...")
     parser.add_argument("--engine", default="auto", help="whose gang it is")
     parser.add_argument("--seeds", type=int, default=5, help="runs in the gang")

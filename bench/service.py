@@ -8,7 +8,6 @@
     python -m bench service [--pairs 3] [--rounds 2400] [--posts 20] [--starts 5]
 """
 
-import argparse
 import os
 import socket
 import statistics
@@ -24,6 +23,7 @@ import psutil
 
 from api.client import Client
 from api.embedded import embedded_service
+from bench.options import command
 from fedcore import ExperimentSpec
 from fedcore.access import Scope
 from fedcore.presets import load
@@ -36,9 +36,7 @@ START_S = 30.0
 
 def main(arguments: Sequence[str]) -> None:
     """Measure all three and print them."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench service", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command("service", __doc__)
     parser.add_argument("--pairs", type=int, default=3, help="pairs of one run through the service and one without")
     parser.add_argument("--rounds", type=int, default=2_400, help="rounds of such a run")
     parser.add_argument("--posts", type=int, default=20, help="experiments whose first row is waited for")

@@ -5,7 +5,6 @@ Each workload is timed a second time in a process that has played it once, as a 
     python -m bench startup [--workloads W1,W4]
 """
 
-import argparse
 import multiprocessing
 import os
 import time
@@ -16,7 +15,7 @@ from typing import NamedTuple
 import torch
 
 from bench import report
-from bench.compare import HOME, among
+from bench.options import HOME, among, command
 from bench.workloads import WORKLOADS
 from fedcore import Simulation
 
@@ -32,9 +31,7 @@ class Start(NamedTuple):
 
 def main(arguments: Sequence[str]) -> None:
     """Print a row for each workload, and put the table where asked."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench startup", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command("startup", __doc__)
     parser.add_argument("--workloads", type=among(WORKLOADS), default=list(WORKLOADS), help="W1,W2,...")
     parser.add_argument("--home", type=Path, default=HOME, help="where data lie")
     parser.add_argument("--write", type=Path, help="put the table into this page, between its markers")

@@ -16,7 +16,6 @@ had every row once and in order.
     python -m bench load [--seconds 4] [--backlog 10000] [--write docs/performance.md]
 """
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,13 +24,14 @@ import uvloop
 from bench import report
 from bench.load.phases import Trial
 from bench.load.service import service
+from bench.options import command
 
 HEADINGS = ("what", "a second", "p50, ms", "p99, ms", "API, cores", "PostgreSQL, cores", "asking, cores", "API, MB", "PostgreSQL, MB")
 
 
 def main(arguments: Sequence[str]) -> None:
     """Measure, print a row for each, and put the table where asked."""
-    parser = argparse.ArgumentParser(prog="python -m bench load", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command("load", __doc__)
     parser.add_argument("--seconds", type=float, default=4.0, help="that each kind of request is repeated for")
     parser.add_argument("--backlog", type=int, default=10_000, help="runs that wait")
     parser.add_argument("--write", type=Path, help="put the table into this page, between its markers")
