@@ -82,6 +82,19 @@ SYNTHETIC: Document = {
 }
 """Softmax regression on eight unequal clients, half of them stragglers, with short last batches."""
 
+DIGITS: Document = {
+    "name": "digits",
+    "problem": {
+        "dataset": {"kind": "digits"},
+        "partition": {"kind": "dirichlet", "clients": 5, "alpha": 0.3},
+        "model": {"kind": "logistic"},
+    },
+    "algorithm": {"kind": "fedavg"},
+    "local": {"lr": 0.1, "epochs": 1, "batch_size": 20},
+    "rounds": 3,
+}
+"""Softmax regression on real images, in unequal shares."""
+
 DIGITS_CNN: Document = {
     "name": "digits cnn",
     "problem": {

@@ -14,19 +14,8 @@ from fedcore.core import Upload
 from fedcore.engine.assignment import Job
 from fedcore.engine.reference import reference
 from fedcore.errors import CheckpointError, DataUnavailableError, SpecificationError
-from tests.documents import QUADRATIC, SYNTHETIC, Document, specification
+from tests.documents import DIGITS, QUADRATIC, SYNTHETIC, Document, specification
 
-DIGITS: Document = {
-    "name": "digits",
-    "problem": {
-        "dataset": {"kind": "digits"},
-        "partition": {"kind": "dirichlet", "clients": 5, "alpha": 0.3},
-        "model": {"kind": "logistic"},
-    },
-    "algorithm": {"kind": "fedavg"},
-    "local": {"lr": 0.1, "epochs": 1, "batch_size": 20},
-    "rounds": 3,
-}
 MNIST = {**DIGITS, "problem": {**DIGITS["problem"], "dataset": {"kind": "mnist"}}}
 BLOW_UP: Document = {**QUADRATIC, "local": {"lr": 1e6, "steps": 5}, "rounds": 50}
 

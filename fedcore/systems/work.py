@@ -1,7 +1,5 @@
 """Systems heterogeneity: how many steps, on which batch size, each client of a cohort does, and who straggles."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -111,8 +109,3 @@ def _draw(work: AnyWork, purpose: str, seed: int, round: int, client: int) -> in
         case NormalDraw():
             value = generator(seed, purpose, round, client).normal(work.mean, work.std)
             return int(np.clip(np.rint(value), work.low, work.high))
-
-
-def total_steps(work: Sequence[Work]) -> int:
-    """Local steps of a cohort."""
-    return sum(item.steps for item in work)

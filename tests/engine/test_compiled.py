@@ -1,6 +1,5 @@
 """Dense networks in machine code: the same as the loop, however a client's work looks."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -46,14 +45,6 @@ def trained(engine: str, **changes: Any) -> Tensor:
     while not simulation.finished:
         simulation.advance()
     return torch.cat([parameter.flatten() for parameter in simulation.model().values()])
-
-
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("work", WORK)

@@ -1,6 +1,5 @@
 """Sums of deltas that are taken while clients train: those of the deltas themselves, whoever trains them."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -21,14 +20,6 @@ from tests.documents import ALGORITHMS, SYNTHETIC, specification
 def few_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a small cohort has several clients in one."""
     monkeypatch.setattr(summing, "GROUPS", 3)
-
-
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(threads)
 
 
 def simulated(**changes: Any) -> Simulation:

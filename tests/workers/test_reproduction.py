@@ -11,25 +11,19 @@ from api.app import create_app
 from fedcore.settings import Settings
 from fedcore.store import Database
 from fedcore.store.tables import RoundRecord, RunRecord
-from tests.documents import Document
+from tests.documents import DIGITS, Document, merged
 from tests.support.access import key_for
 from tests.support.asgi import calling
 from tests.workers.site import Site
 
-DIGITS: Document = {
-    "name": "digits",
-    "problem": {
-        "dataset": {"kind": "digits"},
-        "partition": {"kind": "dirichlet", "clients": 10, "alpha": 0.5},
-        "model": {"kind": "logistic"},
+SUBMITTED = merged(
+    DIGITS,
+    {
+        "participation": {"kind": "uniform", "clients_per_round": 4},
+        "seeds": [0, 1],
+        "sweep": {"local.optimizer.momentum": [0.0, 0.9]},
     },
-    "algorithm": {"kind": "fedavg"},
-    "local": {"lr": 0.1, "epochs": 1, "batch_size": 10},
-    "participation": {"kind": "uniform", "clients_per_round": 4},
-    "rounds": 3,
-    "seeds": [0, 1],
-    "sweep": {"local.optimizer.momentum": [0.0, 0.9]},
-}
+)
 Tampering = Callable[[Database, str], None]
 
 
@@ -46,7 +40,7 @@ def http(embedded: Site) -> Iterator[httpx.Client]:
 @pytest.fixture
 def repeated(embedded: Site, http: httpx.Client) -> Document:
     """An experiment, and the answer to its repetition, both carried out by a worker."""
-    original = http.post("/v1/experiments", json=DIGITS).json()
+    original = http.post("/v1/experiments", json=SUBMITTED).json()
     _work(embedded)
     answer = http.post(f"/v1/experiments/{original['id']}/reproduce")
     assert answer.status_code == 201, answer.text
