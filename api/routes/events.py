@@ -12,6 +12,7 @@ from fastapi.responses import StreamingResponse
 from api.access.auth import Reader
 from api.dependencies import ExperimentId, NewsFeed, Store
 from api.live.feed import Feed, News
+from api.live.leave import Leave
 from api.live.listeners import Listener
 from api.live.seats import Seats
 from api.live.streams import Event, EventStream
@@ -76,26 +77,35 @@ async def seat(request: Request, principal: Reader) -> AsyncGenerator[None, None
     summary="Listen to an experiment",
 )
 async def listen(
-    experiment_id: ExperimentId, feed: NewsFeed, listener: Annotated[Listener, Depends(start)], heartbeat: Heartbeat = 15
+    principal: Reader,
+    experiment_id: ExperimentId,
+    database: Store,
+    feed: NewsFeed,
+    listener: Annotated[Listener, Depends(start)],
+    heartbeat: Heartbeat = 15,
 ) -> EventStream:
     """Server-sent events: `round` for a row of a run, `status` for a change of a run's or the experiment's, `decision`, `heartbeat`.
 
     Their data are a RoundEvent, a StatusEvent, a DecisionEvent (of a search, on one arm) and a HeartbeatEvent. The first call starts from
     the first round; `Last-Event-ID` resumes without loss or repetition. The rounds of a run come in order. The stream ends after the
-    experiment's final status.
+    experiment's final status, and where the key is revoked, expires or changes its scope.
     """
-    return EventStream(_listen(experiment_id, feed, listener, heartbeat))
+    return EventStream(_listen(experiment_id, feed, listener, heartbeat, Leave(database, principal)))
 
 
-async def _listen(experiment_id: str, feed: Feed, listener: Listener, heartbeat_s: float) -> AsyncGenerator[Sequence[Event], None]:
+async def _listen(
+    experiment_id: str, feed: Feed, listener: Listener, heartbeat_s: float, leave: Leave
+) -> AsyncGenerator[Sequence[Event], None]:
     with feed.listen(experiment_id) as mailbox:
         while not listener.finished:
             try:
                 news = await asyncio.wait_for(mailbox.get(), heartbeat_s)
             except TimeoutError:
+                if not await leave.holds():
+                    return
                 yield [Event("heartbeat", HeartbeatEvent(time=datetime.now(UTC)).model_dump_json())]
                 continue
-            if news is None:
+            if news is None or not await leave.holds():
                 return
             async for events in _tell(experiment_id, listener, news, feed):
                 yield events

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, or_, select, update
+from sqlalchemy import ColumnElement, exists, or_, select, update
 from sqlalchemy.orm import Session
 
-from fedcore.access import Scope, Token, prefix_of
+from fedcore.access import Principal, Scope, Token, prefix_of
 from fedcore.errors import AuthenticationError, ConflictError, NotFoundError
 from fedcore.store import statements
 from fedcore.store.clock import now
@@ -88,6 +88,12 @@ def opens(session: Session, *, besides: str) -> bool:
     """Whether some key other than `besides` is valid."""
     valid = select(KeyRecord.id).where(KeyRecord.id != besides, KeyRecord.revoked_at.is_(None), ~_expired())
     return session.scalars(valid.limit(1)).first() is not None
+
+
+def still_allows(session: Session, principal: Principal) -> bool:
+    """Whether the key that said who somebody is would say so now."""
+    same = KeyRecord.id == principal.key_id, KeyRecord.scope == principal.scope
+    return session.scalar(select(exists().where(*same, KeyRecord.revoked_at.is_(None), ~_expired()))) or False
 
 
 def _expired() -> ColumnElement[bool]:

@@ -13,8 +13,10 @@ from fastapi import FastAPI
 from httpx_sse import connect_sse
 
 from api.live.seats import Seats
+from api.schemas import KeyEdit
+from fedcore.access import Token
 from fedcore.settings import Settings
-from fedcore.store import Database, runs
+from fedcore.store import Database, keys, runs
 from tests.api.histories import TINY, TWO_ARMS, commit, finish, submit, write
 from tests.documents import Document
 from tests.store.acts import claim, report
@@ -170,6 +172,23 @@ def _without_runs(settings: Settings) -> Iterator[None]:
         connection.execute("ALTER TABLE run RENAME TO run_away")
         yield
         connection.execute("ALTER TABLE run_away RENAME TO run")
+
+
+@pytest.mark.parametrize("change", [{"scope": "read"}, {"expires_at": "2026-01-01T00:00:00Z"}, None], ids=["scope", "expiry", "revocation"])
+def test_the_stream_ends_before_it_tells_anything_more_to_a_key_that_has_ended(
+    http: httpx.Client, settings: Settings, rows: Database, change: Document | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.live.leave.LOOK_S", 0.0)
+    made, key = submit(http), key_for(settings.database)
+    with httpx.Client(base_url=http.base_url, timeout=TIMEOUT_S, headers=bearer(key)) as other, _listening(other, made) as events:
+        assert [event.kind for event in islice(events, 2)] == ["status", "status"]
+        with rows.transaction() as session:
+            id = Token.parse(key).key_id
+            keys.revoke(session, id) if change is None else keys.edit(
+                session, id, KeyEdit.model_validate(change).model_dump(exclude_unset=True)
+            )
+        write(rows, _three_rounds, 1)
+        assert list(events) == []
 
 
 def test_the_stream_ends_when_the_experiment_is_deleted(http: httpx.Client) -> None:
