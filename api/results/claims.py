@@ -116,6 +116,6 @@ def _published(table: Published, rows: Trajectories) -> PublishedTable:
 
 
 def _measured(table: Published, arm: Mapping[int, Mapping[str, Trajectory]]) -> Estimate | None:
-    values = [read(table.statistic, table.metric, metrics[table.metric]) for metrics in arm.values()]
+    values = [read(table.statistic, table.metric, metrics[table.metric], table.target) for metrics in arm.values()]
     estimate = summary.estimate(values) if all(map(isfinite, values)) else None
     return None if estimate is None else Estimate(**estimate._asdict())

@@ -1,9 +1,9 @@
 """A file of presets: one figure or table, in panels, in full and small, with what was published and claimed of it."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedcore.presets.claims import Claim
 from fedcore.presets.statistics import Statistic
@@ -52,10 +52,18 @@ class Published(Block):
     """As a result names it."""
     statistic: Statistic
     """What is read off each run's curve to be laid beside them."""
+    target: Finite | None = None
+    """What `rounds_to` has to reach."""
     panel: str | None = None
     """The panel they belong to; absent, the only one."""
     numbers: dict[str, Number]
     """By arm."""
+
+    @model_validator(mode="after")
+    def _has_its_target(self) -> Self:
+        if (self.statistic == "rounds_to") != (self.target is not None):
+            raise ValueError("`target` goes with `rounds_to`")
+        return self
 
 
 class Drawing(Block):

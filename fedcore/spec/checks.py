@@ -9,7 +9,7 @@ from fedcore.compression import Sparsifier
 from fedcore.errors import SpecificationError
 from fedcore.spec.exact import Quadratic
 from fedcore.spec.model import Imported, Linear, Logistic, Mlp
-from fedcore.spec.participation import AnyParticipation, Bernoulli, Full, Trace, WithoutReplacement, WithReplacement
+from fedcore.spec.participation import AnyParticipation, Bernoulli, ByShare, Full, Trace, WithoutReplacement, WithReplacement
 from fedcore.spec.problem_checks import check_fit
 from fedcore.spec.search_checks import check_early_stopping
 from fedcore.spec.shapes import dimension, population
@@ -124,8 +124,10 @@ def _misweighted(scheme: AnyParticipation, kind: str, *, own_weights: bool) -> s
     match scheme.weighting:
         case "unbiased" if isinstance(scheme, Trace):
             return "a given trace has no sampling probabilities; use `samples` or `uniform`"
-        case "original" if isinstance(scheme, WithReplacement):
-            return "with_replacement draws by p_i already, and weights p_i would count that twice; use `uniform`, or another scheme"
+        case "unbiased" if isinstance(scheme, ByShare):
+            return "how often by_share draws a client has no closed form; use `uniform`, or `with_replacement`, which is unbiased"
+        case "original" if isinstance(scheme, WithReplacement | ByShare):
+            return f"{scheme.kind} draws by p_i already, and weights p_i would count that twice; use `uniform`, or another scheme"
         case "original" if kind == "fedsplit":
             return "fedsplit leaves the clients that stay away where they were in any case; use `uniform`"
         case str() if own_weights:

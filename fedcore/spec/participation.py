@@ -56,6 +56,12 @@ class WithReplacement(_Sampled):
     kind: Literal["with_replacement"]
 
 
+class ByShare(_Sampled):
+    """K different clients, one after another with probability p_i among those left, each weighing 1/K (FedProx, Algorithm 2)."""
+
+    kind: Literal["by_share"]
+
+
 class WithoutReplacement(_Sampled):
     """S2 of Li et al.: K clients uniformly without replacement, x <- (N/K) sum_S p_i y_i.
 
@@ -85,4 +91,6 @@ class Trace(_Participation):
     """A list of client ids per round."""
 
 
-AnyParticipation = Annotated[Full | Uniform | WithReplacement | WithoutReplacement | Bernoulli | Trace, Field(discriminator="kind")]
+AnyParticipation = Annotated[
+    Full | Uniform | WithReplacement | ByShare | WithoutReplacement | Bernoulli | Trace, Field(discriminator="kind")
+]

@@ -8,7 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcore.data.random import generator
-from fedcore.spec.participation import AnyParticipation, Bernoulli, Full, Trace, Uniform, Weighting, WithoutReplacement, WithReplacement
+from fedcore.spec.participation import (
+    AnyParticipation,
+    Bernoulli,
+    ByShare,
+    Full,
+    Trace,
+    Uniform,
+    Weighting,
+    WithoutReplacement,
+    WithReplacement,
+)
 from fedcore.systems.availability import WORTH, Odds, Reachable, odds
 
 Floats = NDArray[np.float64]
@@ -30,7 +40,7 @@ def draw(scheme: AnyParticipation, share: Floats, seed: int, round: int, reachab
     """The clients of one round (counted from 1) out of those `reachable`, None meaning all; `share` [N] is p.
 
     There may be none, and fewer than the scheme asks for where fewer can be reached. The time this takes depends on the size of the
-    cohort, hardly on N, unless only few can be reached.
+    cohort, hardly on N, unless only few can be reached or they are drawn `by_share`.
     """
     clients, times = np.unique(_draws(scheme, share, reachable, generator(seed, "cohort", round), round), return_counts=True)
     return Drawn(clients.astype(np.int64), times.astype(np.int64))
@@ -48,8 +58,9 @@ def _draws(scheme: AnyParticipation, share: Floats, reachable: Reachable | None,
             return _among(reachable, lot.choice(population, lot.binomial(population, probability), replace=False))
         case Bernoulli():
             return _among(reachable, _by_chance(odds(scheme.probability), lot))
-        case WithReplacement():
-            return _sampled(lambda among, size: _weighted(share, among, size, lot), reachable, scheme.cohort_size(population))
+        case WithReplacement() | ByShare():
+            sample = _distinct if isinstance(scheme, ByShare) else _weighted
+            return _sampled(lambda among, size: sample(share, among, size, lot), reachable, scheme.cohort_size(population))
         case Uniform() | WithoutReplacement():
             return _sampled(lambda among, size: _uniform(population, among, size, lot), reachable, scheme.cohort_size(population))
 
@@ -96,6 +107,14 @@ def _weighted(share: Floats, among: Ids | None, size: int, lot: np.random.Genera
     return drawn if among is None else among[drawn]
 
 
+def _distinct(share: Floats, among: Ids | None, size: int, lot: np.random.Generator) -> Ids:
+    """So many different ones by share, in the order in which they are drawn; fewer where fewer have a share."""
+    clients = np.flatnonzero(share) if among is None else among[share[among] > 0]
+    if not len(clients):
+        return clients
+    return lot.choice(clients, min(size, len(clients)), replace=False, p=_normalised(share[clients]))
+
+
 class _Shares:
     """Shares [N], by identity: what is computed from those of a problem serves all its rounds."""
 
@@ -124,7 +143,7 @@ def weights(scheme: AnyParticipation, drawn: Drawn, share: Floats, preferred: We
     """Aggregation weights [M] of the drawn clients that reach the server (K of them, repeats counted).
 
     The specification's `weighting` comes first, then the algorithm's `preferred`, then the scheme's own: p_i
-    renormalised (full, uniform, trace), 1/K a draw (S1), (N/K) p_i (S2).
+    renormalised (full, uniform, trace), 1/K a draw (S1, by share), (N/K) p_i (S2).
     """
     if not len(drawn.clients):
         return np.zeros(0)
@@ -148,7 +167,7 @@ def _normalised(weight: Floats) -> Floats:
 
 def _own_weighting(scheme: AnyParticipation) -> Weighting:
     match scheme:
-        case WithReplacement():
+        case WithReplacement() | ByShare():
             return "uniform"
         case WithoutReplacement():
             return "unbiased"

@@ -16,7 +16,7 @@ from fedcore.presets.statistics import Trajectory
 
 QUICK = (
     "fedavg-noniid-counterexample",
-    "fedavg-noniid-local-work-small",
+    "fedavg-noniid-theorem-small",
     "fedaware-figure-3",
     "fedlin-figure-1-different-steps",
     "fedlin-figure-1-same-steps",

@@ -103,6 +103,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "/participation/weighting",
         "twice",
     ),
+    "no bias out of draws by share without repeats": (
+        {"participation": {"kind": "by_share", "clients_per_round": 3, "weighting": "unbiased"}},
+        "/participation/weighting",
+        "closed form",
+    ),
     "a server step for an algorithm that averages": (
         {"algorithm": {"kind": "fedsplit", "server_lr": 0.5}},
         "/algorithm/server_lr",

@@ -104,6 +104,17 @@ def test_bernoulli_takes_each_client_with_its_probability_whatever_the_others_do
     assert (present[:, 1] & present[:, 2]).mean() == pytest.approx(0.125, abs=0.02)
 
 
+def test_without_replacement_the_average_varies_less_by_n_minus_k_over_n_minus_1() -> None:
+    """Li et al.: C of S2 is that of S1 times (N - K) / (N - 1), where all p_k are equal."""
+    values, share = np.arange(8.0), np.full(8, 1 / 8)
+    varies = {}
+    for kind in ("with_replacement", "without_replacement"):
+        chosen = scheme(kind, clients_per_round=4)
+        cohorts = (draw(chosen, share, seed=3, round=round) for round in range(1, 4_001))
+        varies[kind] = np.var([weights(chosen, drawn, share, None) @ values[drawn.clients] for drawn in cohorts])
+    assert varies["without_replacement"] / varies["with_replacement"] == pytest.approx((8 - 4) / (8 - 1), rel=0.1)
+
+
 def test_bernoulli_may_draw_nobody() -> None:
     sizes = {len(draw(scheme("bernoulli", probability=0.1), SHARE, seed=0, round=round).clients) for round in range(1, 50)}
     assert 0 in sizes
@@ -117,6 +128,8 @@ def test_bernoulli_may_draw_nobody() -> None:
         (scheme("uniform", clients_per_round=4), 3),
         (scheme("with_replacement", clients_per_round=9), 3),
         (scheme("without_replacement", clients_per_round=2, weighting="uniform"), 2),
+        (scheme("by_share", clients_per_round=2), 2),
+        (scheme("by_share", clients_per_round=4), 3),
         (scheme("bernoulli", probability=1.0), 3),
         (scheme("trace", rounds=[[0, 2, 2, 3]] * 30), 2),
     ],
@@ -134,6 +147,20 @@ def test_s1_draws_from_the_reachable_by_their_shares() -> None:
     chosen = scheme("with_replacement", clients_per_round=4_000)
     drawn = draw(chosen, SHARE, seed=0, round=1, reachable=Listed(np.array([0, 3])))
     np.testing.assert_allclose(drawn.times / 4_000, [0.8, 0.2], atol=0.03)
+
+
+def test_by_share_weighs_all_alike_and_draws_nobody_twice() -> None:
+    chosen = scheme("by_share", clients_per_round=3)
+    for round in range(1, 20):
+        drawn = draw(chosen, SHARE, seed=2, round=round)
+        assert len(drawn.clients) == 3
+        np.testing.assert_allclose(weights(chosen, drawn, SHARE, None), 1 / 3)
+
+
+def test_by_share_draws_nobody_who_holds_nothing() -> None:
+    assert draw(scheme("by_share", clients_per_round=2), np.array([0.5, 0.0, 0.5]), seed=0, round=1).clients.tolist() == [0, 2]
+    nobody = draw(scheme("by_share", clients_per_round=1), np.array([1.0, 0.0]), seed=0, round=1, reachable=Listed(np.array([1])))
+    assert not len(nobody.clients)
 
 
 def test_s1_draws_nobody_from_those_who_hold_nothing() -> None:
@@ -201,8 +228,9 @@ class AskedOften(Asked):
             scheme("with_replacement", clients_per_round=2),
             {(0, 0): 0.25, (1, 1): 0.1406, (3, 3): 0.0156, (0, 1): 0.375, (0, 3): 0.125, (1, 3): 0.09375},
         ),
+        (scheme("by_share", clients_per_round=2), {(0, 1): 0.675, (0, 3): 0.19643, (1, 3): 0.12857}),
     ],
-    ids=["uniform", "S1"],
+    ids=["uniform", "S1", "by share"],
 )
 def test_drawing_blindly_makes_every_cohort_as_likely_as_drawing_from_a_list(
     chosen: AnyParticipation, pairs: dict[tuple[int, int], float], there: type[Asked]
@@ -222,7 +250,7 @@ class Shy(ByLot):
         raise AssertionError
 
 
-@pytest.mark.parametrize("kind", ["uniform", "with_replacement", "without_replacement"])
+@pytest.mark.parametrize("kind", ["uniform", "with_replacement", "by_share", "without_replacement"])
 def test_few_are_asked_where_few_are_wanted(kind: str) -> None:
     share = np.full(100_000, 1e-5)
     there = Shy(0.4, 100_000, seed=0, round=2)
