@@ -3,6 +3,7 @@
 Beside them there are the columns label, client and test.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO
@@ -68,7 +69,8 @@ def _check_footer(file: BinaryIO) -> None:
 
 
 def _feature_columns(schema: Any) -> list[str]:
-    repeated = [name for name in schema.names if schema.names.count(name) > 1] if len(set(schema.names)) < len(schema.names) else []
+    # Not by looking for each name among all: a small file may name some hundred thousand.
+    repeated = [name for name, count in Counter(schema.names).items() if count > 1]
     if repeated:
         raise UploadError(repeated[0], "is in the file twice; each column may be there once")
     others = [name for name in schema.names if name not in NAMES]

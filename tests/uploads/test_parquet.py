@@ -10,6 +10,7 @@ import pytest
 
 from fedcore.errors import UploadError
 from fedcore.uploads.limits import Limits
+from fedcore.uploads.parquet import _feature_columns
 from tests.uploads.files import LIMITS, arrays, npz, parquet, table, take
 
 
@@ -100,6 +101,11 @@ def test_two_columns_of_one_name_are_refused() -> None:
     file = pa.BufferOutputStream()
     pa.parquet.write_table(twice, file)
     assert "twice" in _refusal(file.getvalue().to_pybytes()).detail
+
+
+def test_a_name_that_stands_a_hundred_thousand_times_is_found_at_once() -> None:
+    with pytest.raises(UploadError, match="x: is in the file twice"):
+        _feature_columns(pa.schema([pa.field("x", pa.float32())] * 100_000))
 
 
 def test_a_file_cut_short_or_damaged_is_refused() -> None:
