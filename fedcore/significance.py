@@ -64,21 +64,15 @@ def compare(
     says of each arm whether the same seed means the same chance for it and the baseline, None of all; the others are held against it by
     Welch's t-test.
     """
-    against = figures[baseline]
-    pairs = [[(value, against[seed]) for seed, value in values.items() if isfinite(value - against.get(seed, inf))] for values in figures]
-    alone = [paired is not None and not paired[arm] and arm != baseline for arm in range(len(figures))]
-    apart = [welch(list(values.values()), list(against.values())) if free else None for values, free in zip(figures, alone, strict=True)]
-    tested = [None if arm == baseline else paired_t(pairs[arm]) if one is None else one.p for arm, one in enumerate(apart)]
-    found: list[Comparison | None] = []
-    for arm, (of_arm, p, adjusted) in enumerate(zip(pairs, tested, holm(tested), strict=True)):
-        one = apart[arm]
-        difference = estimate([value - other for value, other in of_arm]) if not alone[arm] else one and one.difference
-        if difference is None or arm == baseline:
-            found.append(None)
-            continue
-        verdict = _verdict(difference, adjusted, better) if whole[arm] and whole[baseline] else Conclusion.INCOMPLETE
-        found.append(Comparison(difference, p, adjusted, None if alone[arm] else signed_rank(of_arm), verdict))
-    return found
+    found = [
+        None if arm == baseline else _beside(values, figures[baseline], paired=paired is None or paired[arm])
+        for arm, values in enumerate(figures)
+    ]
+    adjusted = holm([one and one.p for one in found])
+    return [
+        one and one._replace(p_adjusted=p, verdict=_verdict(one.difference, p, better) if whole[arm] and whole[baseline] else one.verdict)
+        for arm, (one, p) in enumerate(zip(found, adjusted, strict=True))
+    ]
 
 
 class Welch(NamedTuple):
@@ -152,6 +146,16 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
     for place, (p, index) in enumerate(known):
         least = adjusted[index] = max(least, min(1.0, p * (len(known) - place)))
     return adjusted
+
+
+def _beside(values: Mapping[int, float], others: Mapping[int, float], *, paired: bool) -> Comparison | None:
+    """An arm's figures by seed beside the baseline's, by themselves: not corrected for other arms, and without a verdict."""
+    if not paired:
+        apart = welch(list(values.values()), list(others.values()))
+        return apart and Comparison(apart.difference, apart.p, None, None, Conclusion.INCOMPLETE)
+    pairs = [(value, others[seed]) for seed, value in values.items() if isfinite(value - others.get(seed, inf))]
+    difference = estimate([value - other for value, other in pairs])
+    return difference and Comparison(difference, paired_t(pairs), None, signed_rank(pairs), Conclusion.INCOMPLETE)
 
 
 def _verdict(difference: Estimate, adjusted: float | None, better: Callable[..., Any] | None) -> Conclusion:

@@ -17,12 +17,13 @@ from fedcore.access import Principal
 from fedcore.errors import NotFoundError
 from fedcore.presets import Preset
 from fedcore.store import Database, experiments
+from fedcore.store.reproductions import ENGINE_CHOICE, MODEL_SHA256
 from fedcore.store.tables import ExperimentRecord
 from fedcore.summary import BETTER, HEADLINES
 
 POINTS = 500
 """Of each curve in a picture."""
-OWN = frozenset({"engine_choice", "gang", "model_sha256"})
+OWN = frozenset({ENGINE_CHOICE, "gang", MODEL_SHA256})
 """What the provenance says of one run alone, or how it was timed."""
 
 

@@ -18,13 +18,11 @@ from fedcore.spec.digest import results_sha256
 from fedcore.spec.limits import Limits, refuse_excess
 from fedcore.status import Status
 from fedcore.store import imports
+from fedcore.store.reproductions import ENGINE_CHOICE, MODEL_SHA256
 from fedcore.store.rounds import COLUMNS
 from fedcore.store.tables import Document as Row
 
 router = APIRouter(prefix="/v1/imports", tags=["experiments"])
-
-ENGINE_CHOICE = "engine_choice"
-MODEL_DIGEST = "model_sha256"
 
 
 @router.post(
@@ -108,8 +106,8 @@ def _flaws_of(run: ImportedRun, rounds: int, at: str) -> Iterator[Flaw]:
     early = run.diverged_round is not None or run.stop_reason is not None
     if run.status is Status.SUCCEEDED and not early and done != rounds:
         yield Flaw(pointer=f"{at}/rows", detail=f"a run that has succeeded has all {rounds} rounds, not {done}")
-    if not isinstance(run.provenance.get(MODEL_DIGEST, ""), str):
-        yield Flaw(pointer=f"{at}/provenance/{MODEL_DIGEST}", detail="must be text")
+    if not isinstance(run.provenance.get(MODEL_SHA256, ""), str):
+        yield Flaw(pointer=f"{at}/provenance/{MODEL_SHA256}", detail="must be text")
 
 
 def _outcome(run: ImportedRun) -> imports.Outcome:

@@ -16,6 +16,8 @@ from fedcore.store.tables import Document, RoundRecord, RunRecord
 
 ENGINE_CHOICE = "engine_choice"
 """What a run's provenance calls its engine, and how that came to be its."""
+MODEL_SHA256 = "model_sha256"
+"""What it calls the digest of its final model."""
 COMPARED = tuple(column for column in COLUMNS if column != "seconds")
 """Columns that are the same whenever a run is repeated."""
 _PAGE = 100

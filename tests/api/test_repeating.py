@@ -4,7 +4,7 @@ import httpx
 import pytest
 from sqlalchemy import update
 
-from api.routes.repeating import _relative
+from api.results.repetition import relative
 from fedcore.report import RoundReport
 from fedcore.store import Database, experiments
 from fedcore.store.claim import Claim
@@ -93,11 +93,11 @@ def test_another_specification_is_told(http: httpx.Client, rows: Database) -> No
     assert other["original"] != other["here"]
 
 
-@pytest.mark.parametrize(("original", "here", "relative"), [(2.0, 1.0, 0.5), (-1.0, 1.0, 2.0), (1e308, -1e308, 2.0), (0, 3, 1.0)])
-def test_differences_are_told_relative_to_the_larger_number(original: float, here: float, relative: float) -> None:
-    assert _relative(original, here) == relative
+@pytest.mark.parametrize(("original", "here", "expected"), [(2.0, 1.0, 0.5), (-1.0, 1.0, 2.0), (1e308, -1e308, 2.0), (0, 3, 1.0)])
+def test_differences_are_told_relative_to_the_larger_number(original: float, here: float, expected: float) -> None:
+    assert relative(original, here) == expected
 
 
 def test_words_have_no_relative_difference() -> None:
-    assert _relative("succeeded", "failed") is None
-    assert _relative(1.0, None) is None
+    assert relative("succeeded", "failed") is None
+    assert relative(1.0, None) is None
