@@ -21,6 +21,11 @@ from fedcore.errors import SpecificationError
 from fedcore.settings import Settings
 
 MAX_FLAWS = 100
+MAX_WRITTEN, SHORT = 10_000, 20
+"""Of more errors than so many those are told that are among the first so many entries of each list."""
+OF_THE_WHOLE = frozenset({"value_error", "assertion_error", "too_short"})
+MAX_FIELDS = 10_000
+"""Of one block."""
 SMALL_BYTES = 4_096
 """JSON of this size is read in less time than it takes to hand it to a thread and back."""
 MAX_VALUES = 4_000_000
@@ -86,7 +91,10 @@ def validate(model: type[Model], value: Any, at: str = "") -> Model:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise InvalidRequestError(flaws_of(error.errors()[:MAX_FLAWS], model, value, at)) from error
+        flaws = flaws_of(_first(error, model, value), model, value, at)
+        raise InvalidRequestError(
+            flaws or [Flaw(pointer=at, detail=f"{error.error_count():,} values are not what they must be")]
+        ) from error
     except SpecificationError as error:
         raise SpecificationError(at + error.pointer, error.detail) from error
 
@@ -97,6 +105,31 @@ def body_of(*schemas: str) -> dict[str, Any]:
     schema = choices[0] if len(choices) == 1 else {"anyOf": choices}
     content = {media_type: {"schema": schema} for media_type in (JSON, YAML)}
     return {"requestBody": {"required": True, "content": content}}
+
+
+def _first(error: ValidationError, model: type[BaseModel], value: Any) -> list[Any]:
+    """The first errors. Where there are very many, to write all of them down would take a thousand times the memory of the body."""
+    if error.error_count() <= MAX_WRITTEN:
+        return error.errors()[:MAX_FLAWS]
+    try:
+        model.model_validate(_shortened(value))
+    except ValidationError as some:
+        # Some only seem to be wrong because they were shortened.
+        return [flaw for flaw in some.errors() if flaw["type"] not in OF_THE_WHOLE][:MAX_FLAWS]
+    except SpecificationError:
+        pass
+    return []
+
+
+def _shortened(value: Any) -> Any:
+    """The same with the beginnings of its lists alone."""
+    match value:
+        case dict():
+            return {key: _shortened(item) for key, item in value.items()}
+        case list():
+            return [_shortened(item) for item in value[:SHORT]]
+        case _:
+            return value
 
 
 def _parse(request: Request, body: bytes, media_type: str) -> Parsed:
@@ -153,6 +186,8 @@ def _foreign(value: Any) -> str | None:
             return f"must be a finite number, not {value}"
         case str() if not _storable(value):
             return "must not hold the character NUL or half of a surrogate pair"
+        case dict() if len(value) > MAX_FIELDS:
+            return f"a block may have {MAX_FIELDS:,} fields, and this one has {len(value):,}"
         case dict() if not all(isinstance(key, str) and _storable(key) for key in value):
             return "every key must be text"
         case _:

@@ -151,3 +151,20 @@ def test_flaws_in_json_have_pointers_alone(http: httpx.Client) -> None:
 def test_what_cannot_be_read_is_pointed_at(http: httpx.Client, body: bytes, media_type: str, place: tuple[int, int]) -> None:
     (flaw,) = _dry_run(http, body, media_type).json()["errors"]
     assert (flaw["pointer"], flaw["line"], flaw["column"]) == ("", *place)
+
+
+def test_of_errors_without_number_the_first_are_told_and_the_others_not_written_down(http: httpx.Client) -> None:
+    flaws = _flaws(_dry_run(http, json.dumps({**TINY, "seeds": ["x"] * 20_000}).encode()))
+    assert [flaw["pointer"] for flaw in flaws[:20]] == [f"/seeds/{place}" for place in range(20)]
+    assert not [flaw for flaw in flaws if flaw["pointer"] == "/seeds/20"]
+
+
+def test_errors_that_all_lie_far_behind_are_counted(http: httpx.Client) -> None:
+    values = [1] * 100 + ["x"] * 20_000
+    document = {**TINY, "systems": {"steps": {"kind": "per_client", "values": values}}}
+    assert _flaws(_dry_run(http, json.dumps(document).encode())) == [{"pointer": "", "detail": "20,000 values are not what they must be"}]
+
+
+def test_a_block_may_have_so_many_fields(http: httpx.Client) -> None:
+    flaws = _flaws(_dry_run(http, json.dumps({"sweep": {str(n): [1] for n in range(10_001)}}).encode()))
+    assert flaws == [{"pointer": "/sweep", "detail": "a block may have 10,000 fields, and this one has 10,001"}]
