@@ -102,7 +102,8 @@ def _compressed(drawn: bytes) -> bytes:
     image.thumbnail((WIDTH, WIDTH * image.height), Image.Resampling.LANCZOS)
     while True:
         packed = BytesIO()
-        plain = image.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).convert("RGB")
+        # One turn of k-means, without which pale bands get the colours of their neighbours.
+        plain = image.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE).convert("RGB")
         plain.save(packed, PICTURE, lossless=True, quality=50, method=3)
         if packed.tell() <= LARGEST_BYTES:
             return packed.getvalue()

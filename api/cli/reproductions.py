@@ -1,5 +1,6 @@
 """`fedq reproduce-paper`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -7,22 +8,23 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from api.cli import views
 from api.cli.connection import connect
-from api.cli.following import conclude, follow
+from api.cli.following import conclude_all, follow_all
 from api.cli.terminal import AsJson, show, stderr
-from api.cli.views import table
+from api.cli.views import ABSENT, table
 from api.drawing.figures import Format
 from api.reproductions import Part, Reproduction, reproduce
 from api.reproductions.report import report
-from api.results.verdicts import measured, published, subject, verdict
-from api.schemas import Claims, PresetSummary
+from api.results.verdicts import known, measured, published, side, subject, verdict
+from api.schemas import ClaimResult, Claims, PresetSummary
 from fedcore import presets
 from fedcore.errors import PresetNotFoundError
 
 FORMS: tuple[Format, ...] = ("svg", "png")
 """Of a picture."""
-SheetName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Which figure or table; absent, they are listed.")]
+SheetName = Annotated[
+    str | None, typer.Argument(metavar="[NAME]", help="Which figure or table, or which panel of one; absent, they are listed.")
+]
 InSmall = Annotated[bool, typer.Option("--small", help="The form that takes a minute or two on two cores and shows the same ordering.")]
 Folder = Annotated[Path, typer.Option("--output", metavar="DIR", help="Where to write the picture, the report and the numbers.")]
 
@@ -33,24 +35,33 @@ def reproduce_paper(
     """Run a figure or a table of a paper again: its picture, its published numbers beside ours, and a verdict on each of its claims."""
     if name is None:
         with connect() as client:
-            show([preset for preset in client.presets() if _claimed(preset)], views.presets, as_json=as_json)
+            show([preset for preset in client.presets() if _claimed(preset)], _sheets, as_json=as_json)
         return
     try:
-        presets.sheet(name)
+        panels = presets.meant_by(name, small=small)
     except PresetNotFoundError as error:
         raise typer.BadParameter(str(error), param_hint="NAME") from error
     with connect() as client:
-        reproduction = reproduce(client, name, follow, small=small)
+        reproduction = reproduce(client, panels, follow_all)
     written = _write(reproduction, output)
     show([part.claims for part in reproduction.parts], lambda _: _verdicts(reproduction), as_json=as_json)
     stderr().print(f"Written: {', '.join(map(str, written))}", markup=False)
-    for part in reproduction.parts:
-        conclude(part.experiment)
+    conclude_all([part.experiment for part in reproduction.parts])
 
 
 def _claimed(preset: PresetSummary) -> bool:
     sheet = presets.sheets().get(preset.sheet)
     return sheet is not None and bool(sheet.claims or sheet.published)
+
+
+def _sheets(listed: Sequence[PresetSummary]) -> RenderableType:
+    """Figures and tables, one a line, with their panels."""
+    panels: dict[str, dict[str, None]] = {}
+    for preset in listed:
+        panels.setdefault(preset.sheet, {})[preset.panel] = None
+    sheets = presets.sheets()
+    rows = ((name, ", ".join(filter(None, own)) or ABSENT, sheets[name].title, sheets[name].source) for name, own in panels.items())
+    return table(("figure or table", "panels", "shows", "source"), rows)
 
 
 def _write(reproduction: Reproduction, folder: Path) -> list[Path]:
@@ -78,11 +89,15 @@ def _verdicts(reproduction: Reproduction) -> RenderableType:
 
 
 def _part(part: Part) -> list[RenderableType]:
-    rows = [(verdict(claim), claim.says, claim.source) for claim in part.claims.claims]
-    items: list[RenderableType] = [table(("verdict", "claim", "where"), rows, title=part.preset.title)]
+    rows = [(verdict(claim), f"{claim.says} ({claim.source})", _grounds(claim)) for claim in part.claims.claims]
+    items: list[RenderableType] = [table(("verdict", "claim", "what came out"), rows, title=part.preset.title)]
     for printed in part.claims.published:
         items += [
             Text(subject(printed)),
             table(("arm", "published", "here"), [(row.arm, published(row), measured(row)) for row in printed.rows]),
         ]
     return items
+
+
+def _grounds(claim: ClaimResult) -> str:
+    return "\n".join([*map(side, claim.comparisons), *filter(None, [known(claim)])])

@@ -7,9 +7,10 @@ from api.client import Client, Results
 from api.schemas import Claims, Experiment, Run
 from fedcore import presets
 from fedcore.presets import Preset
-from fedcore.presets.sheet import Sheet
+from fedcore.presets.sheet import SMALL, Sheet
 
-Follow = Callable[[Client, str], Experiment]
+Follow = Callable[[Client, Sequence[str]], Sequence[Experiment]]
+"""Waits until experiments have ended, given their ids."""
 
 
 class Part(NamedTuple):
@@ -45,18 +46,16 @@ class Reproduction(NamedTuple):
     @property
     def file_stem(self) -> str:
         """What its files are called."""
-        return self.name + ("-small" if self.small else "")
+        return self.name + (f"-{SMALL}" if self.small else "")
 
 
-def reproduce(client: Client, name: str, follow: Follow, *, small: bool) -> Reproduction:
-    """Run every panel of the sheet `name`, wait for all of them by `follow`, and collect what came out.
-
-    Raises PresetNotFoundError.
-    """
-    sheet, panels = presets.sheet(name), presets.presets_of(name, small=small)
-    submitted = [(preset, client.submit(preset.name)) for preset in panels]
-    ended = [(preset, follow(client, experiment.id)) for preset, experiment in submitted]
-    return Reproduction(name, small, sheet, [collect(client, preset, experiment) for preset, experiment in ended])
+def reproduce(client: Client, panels: Sequence[Preset], follow: Follow) -> Reproduction:
+    """Run `panels` of one sheet, wait for all of them by `follow`, and collect what came out."""
+    ended = follow(client, [client.submit(preset.name).id for preset in panels])
+    parts = [collect(client, preset, experiment) for preset, experiment in zip(panels, ended, strict=True)]
+    first, sheet = panels[0], presets.sheet(panels[0].sheet)
+    name = first.sheet if len(panels) == len(sheet.parts) else first.name.removesuffix(f"-{SMALL}")
+    return Reproduction(name, first.small, sheet, parts)
 
 
 def collect(client: Client, preset: Preset, experiment: Experiment) -> Part:

@@ -82,6 +82,22 @@ def presets_of(name: str, *, small: bool) -> list[Preset]:
     return [_preset(name, wanted, Variant(panel, small=small and Variant(panel, small=True) in have)) for panel in wanted.parts]
 
 
+def meant_by(name: str, *, small: bool) -> list[Preset]:
+    """The presets that one would see by `name`: of a sheet, of the sheet that shows that figure or table, too, or the one of that name.
+
+    Raises PresetNotFoundError.
+    """
+    shown = {also: other for other, sheet in sheets().items() for also in sheet.also}
+    if name in sheets() or name in shown:
+        return presets_of(shown.get(name, name), small=small)
+    if name not in _all():
+        raise PresetNotFoundError(
+            f"there is no figure or table {name!r}; {_nearest(name, [*sheets(), *shown])}; `fedq reproduce-paper` lists all"
+        )
+    preset = load(name)
+    return [one for one in presets_of(preset.sheet, small=small or preset.small) if one.panel == preset.panel]
+
+
 def override(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """`document` with `changes` merged in (RFC 7396): blocks merge, null removes, anything else replaces.
 

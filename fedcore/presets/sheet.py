@@ -88,6 +88,8 @@ class Sheet(Block):
     """What it shows."""
     source: str
     """The publication, table or figure it follows."""
+    also: tuple[PanelName, ...] = ()
+    """Further figures and tables that it shows, by the names they would have."""
     departures: tuple[str, ...] = ()
     """Where it differs from its source."""
     spec: Document

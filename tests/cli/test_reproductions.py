@@ -64,8 +64,11 @@ def test_a_figure_is_run_again_drawn_and_judged(fedq: Fedq, worker: None, tmp_pa
 
 def test_what_can_be_run_again_is_listed(fedq: Fedq) -> None:
     listed = fedq("reproduce-paper").out
-    assert "fedlin-figure-1-same-steps" in listed
+    assert SHEET in listed
+    assert "same-steps" in listed
     assert "demo" not in listed
+    every = json.loads(fedq("reproduce-paper", "--json").out)
+    assert all(presets.meant_by(preset["name"], small=False) for preset in every)
 
 
 def test_a_figure_that_is_not_there_is_refused_with_those_that_are(fedq: Fedq) -> None:

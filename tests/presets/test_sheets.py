@@ -64,6 +64,32 @@ def test_names_lead_to_one_preset_each() -> None:
     assert sorted(made) == presets.names()
 
 
+@pytest.mark.parametrize(
+    ("name", "small", "meant"),
+    [
+        ("fedlin-figure-1", False, ["fedlin-figure-1-same-steps", "fedlin-figure-1-different-steps"]),
+        ("fednova-figure-2", True, ["fednova-figure-2-same-steps-small", "fednova-figure-2-different-steps-small"]),
+        ("fedprox-figure-3", True, ["fedprox-figure-11-iid-small", "fedprox-figure-11-non-iid-small"]),
+        ("fednova-figure-2-same-steps", False, ["fednova-figure-2-same-steps"]),
+        ("fednova-figure-2-same-steps", True, ["fednova-figure-2-same-steps-small"]),
+        ("fednova-figure-2-same-steps-small", False, ["fednova-figure-2-same-steps-small"]),
+    ],
+)
+def test_a_name_means_a_sheet_a_figure_that_another_shows_or_a_panel(name: str, small: bool, meant: list[str]) -> None:
+    assert [preset.name for preset in presets.meant_by(name, small=small)] == meant
+
+
+def test_every_figure_and_table_of_the_papers_has_a_sheet() -> None:
+    wanted = {f"fedprox-figure-{number}" for number in (1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12)} | {"fednova-table-1", "fedaware-table-1"}
+    wanted |= {f"fedaware-figure-{number}" for number in range(2, 10)} | {f"fednova-figure-{number}" for number in (2, 4, 5)}
+    assert all(presets.meant_by(name, small=False) for name in wanted)
+
+
+def test_a_name_that_means_nothing_is_refused_with_the_nearest() -> None:
+    with pytest.raises(PresetNotFoundError, match=r"no figure or table 'fedprox-figure-13'; the nearest are fedprox-figure-3, "):
+        presets.meant_by("fedprox-figure-13", small=True)
+
+
 def test_a_sheet_that_is_not_there_is_named_with_those_that_are() -> None:
     with pytest.raises(PresetNotFoundError, match=r"no figure or table 'fedlin-figure-9'; the nearest are fedlin-figure-1, "):
         presets.sheet("fedlin-figure-9")
