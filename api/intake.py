@@ -6,19 +6,23 @@ answered after the commit that it is part of. What would keep the others of a gr
 
 from asyncio import Future, Task, create_task, get_running_loop, shield
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fastapi.concurrency import run_in_threadpool
 
 from api.answers import experiment_answer
+from api.planning.estimates import memory_needed
 from api.schemas import Experiment
+from fedcore.access import Principal
 from fedcore.errors import FedcoreError
+from fedcore.spec import ExperimentSpec
 from fedcore.store import Database, Session, audit, experiments
 from fedcore.store.audit import Deed
 from fedcore.store.database import wait_briefly
 from fedcore.store.experiments import Made, Order
+from fedcore.tracing import traceparent
 
 MOST_RUNS = 20
 """More are stored by themselves: they take longer than a group should."""
@@ -36,6 +40,22 @@ class Submission(NamedTuple):
 
 
 Outcome = Experiment | FedcoreError
+
+
+def order_of(
+    principal: Principal, spec: ExperimentSpec, provenance: Mapping[str, Any], idempotency_key: str | None, request_hash: str | None
+) -> Order:
+    """What the store is asked for, for whoever asks, in the trace of the request."""
+    return Order(
+        spec,
+        owner=principal.owner,
+        key_id=principal.key_id,
+        idempotency_key=idempotency_key,
+        request_hash=request_hash,
+        provenance=provenance,
+        traceparent=traceparent(),
+        memory_bytes=memory_needed(spec),
+    )
 
 
 class _ApartError(Exception):

@@ -13,8 +13,8 @@ from api.answers import experiment_answer, summary_answer
 from api.bodies.documents import Document, Parsed, body_of
 from api.bodies.submissions import specification
 from api.dependencies import NO_NUL, Cursor, ExperimentId, IdempotencyKey, Moment, Store
-from api.intake import Intake, Submission
-from api.planning.estimates import memory_needed, plan
+from api.intake import Intake, Submission, order_of
+from api.planning.estimates import plan
 from api.planning.outlook import foresee
 from api.problems import responses
 from api.schemas import Experiment, ExperimentPage, Plan
@@ -24,7 +24,7 @@ from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec
 from fedcore.store import Database, Status, experiments, progress
 from fedcore.store.experiments import Filter, Order
-from fedcore.tracing import span, traceparent
+from fedcore.tracing import span
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 log = structlog.stdlib.get_logger("fedq.api")
@@ -79,16 +79,7 @@ class Asked(NamedTuple):
     def order(self, principal: Principal, idempotency_key: str | None) -> Order:
         """What the store is asked for."""
         spec, provenance = self._read(principal)
-        return Order(
-            spec,
-            owner=principal.owner,
-            key_id=principal.key_id,
-            idempotency_key=idempotency_key,
-            request_hash=self.document.digest if idempotency_key else None,
-            provenance=provenance,
-            traceparent=traceparent(),
-            memory_bytes=memory_needed(spec),
-        )
+        return order_of(principal, spec, provenance, idempotency_key, self.document.digest if idempotency_key else None)
 
     def _read(self, principal: Principal) -> tuple[ExperimentSpec, dict[str, Any]]:
         """The specification, and its provenance; raises InvalidRequestError or SpecificationError."""

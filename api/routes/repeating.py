@@ -7,7 +7,7 @@ from api.access.deeds import Note
 from api.answers import experiment_answer
 from api.bodies.submissions import specification
 from api.dependencies import Configuration, ExperimentId, IdempotencyKey, Store
-from api.planning.estimates import memory_needed
+from api.intake import order_of
 from api.problems import responses
 from api.results.repetition import repetition
 from api.schemas import Experiment, Reproduction
@@ -15,9 +15,7 @@ from api.wakeups import Wake
 from fedcore.access import Principal
 from fedcore.errors import ConflictError, NotFoundError
 from fedcore.store import Database, Status, experiments, reproductions
-from fedcore.store.experiments import Order
 from fedcore.store.tables import ExperimentRecord
-from fedcore.tracing import traceparent
 
 router = APIRouter(prefix="/v1/experiments", tags=["results"])
 
@@ -49,17 +47,9 @@ def reproduce(
     """
     original = _finished(database, principal, experiment_id)
     spec, code = specification(original.spec, database, settings, principal.sees)
+    provenance = original.provenance | code | {REPRODUCES: original.id}
+    order = order_of(principal, spec, provenance, idempotency_key, f"reproduce {original.id}")
     with database.transaction() as session:
-        order = Order(
-            spec,
-            owner=principal.owner,
-            key_id=principal.key_id,
-            idempotency_key=idempotency_key,
-            request_hash=f"reproduce {original.id}",
-            provenance=original.provenance | code | {REPRODUCES: original.id},
-            traceparent=traceparent(),
-            memory_bytes=memory_needed(spec),
-        )
         record, overview = experiments.create(session, order)
         if overview is not None:
             reproductions.follow(session, record.id, original.id)
