@@ -15,6 +15,7 @@ from api.wakeups import Wake
 from fedcore.access import Principal
 from fedcore.errors import ConflictError, NotFoundError
 from fedcore.store import Database, Status, experiments, reproductions
+from fedcore.store.imports import IMPORTED
 from fedcore.store.tables import ExperimentRecord
 
 router = APIRouter(prefix="/v1/experiments", tags=["results"])
@@ -47,7 +48,9 @@ def reproduce(
     """
     original = _finished(database, principal, experiment_id)
     spec, code = specification(original.spec, database, settings, principal.sees)
-    provenance = original.provenance | code | {REPRODUCES: original.id}
+    # Where the original was imported, the repetition is not: it is carried out here.
+    known = {fact: value for fact, value in original.provenance.items() if fact != IMPORTED}
+    provenance = known | code | {REPRODUCES: original.id}
     order = order_of(principal, spec, provenance, idempotency_key, f"reproduce {original.id}")
     with database.transaction() as session:
         record, overview = experiments.create(session, order)

@@ -85,6 +85,15 @@ def test_it_never_goes_on_here_and_costs_its_key_nothing(http: httpx.Client, row
     assert http.post("/v1/imports", json=file).status_code == 201
 
 
+def test_its_repetition_is_carried_out_here_and_goes_on_like_any_other(http: httpx.Client, exported: Document) -> None:
+    imported = http.post("/v1/imports", json=exported).json()["id"]
+    again = http.post(f"/v1/experiments/{imported}/reproduce").json()
+    assert again["provenance"]["reproduces"] == imported
+    assert "imported" not in again["provenance"]
+    http.post(f"/v1/experiments/{again['id']}/cancel")
+    assert http.post(f"/v1/experiments/{again['id']}/retry").json()["status"] == "queued"
+
+
 @pytest.mark.parametrize(
     ("pointer", "change"),
     [
