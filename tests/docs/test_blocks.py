@@ -36,9 +36,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     write_mnist(folder / "data", train=20_000)
     for example in (ROOT / "docs/examples").iterdir():
         shutil.copy(example, folder)
-    with started(
-        folder, "workers.supervisor", "--port=0", **{name.removeprefix("FEDQ_").lower(): value for name, value in SETTINGS.items()}
-    ):
+    given = {name.removeprefix("FEDQ_").lower(): value for name, value in SETTINGS.items()}
+    # What a second worker does for a second time is to load its libraries.
+    with started(folder, "workers.supervisor", "--port=0", "--workers=1", **given):
         url_of(folder)
         yield folder
 
