@@ -13,7 +13,7 @@ from fedcore.engine.affine import adds, pull
 from fedcore.engine.engines import pick
 from fedcore.engine.schedule import StepSizes
 from fedcore.errors import SpecificationError
-from tests.documents import ALGORITHMS, DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, specification
+from tests.documents import ALGORITHMS, DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, specification
 
 WORK: dict[str, Document] = {
     "short last batches": {},
@@ -41,7 +41,9 @@ TRAINED_ON = ("fedavg", "scaffold", "fedlin")
 
 
 def trained(engine: str, **changes: Any) -> Tensor:
-    simulation = Simulation(specification(SYNTHETIC, **{"execution": {"engine": engine}, **changes}), seed=0)
+    # The largest batches that leave every client a short last one.
+    short = merged(SYNTHETIC, {"local": {"batch_size": 50}, "rounds": 3, "execution": {"engine": engine}})
+    simulation = Simulation(specification(short, **changes), seed=0)
     while not simulation.finished:
         simulation.advance()
     return torch.cat([parameter.flatten() for parameter in simulation.model().values()])
