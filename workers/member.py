@@ -197,8 +197,11 @@ class Member:
         try:
             with self._resources.database.transaction() as session:
                 runs.fail(session, self.lease.claim, error, max_attempts, backoff_s, shortage=shortage)
-        except (StaleLeaseError, *UNAVAILABLE) as refused:
-            log.warning("run %s is left to its lease: %s", self.lease.claim.run_id, refused)
+        except UNAVAILABLE as away:
+            log.warning("run %s is left to its lease: %s", self.lease.claim.run_id, away)
+        except StaleLeaseError as refused:
+            log.warning("%s", refused)
+            self._sweep()
 
     def _sweep(self) -> None:
         """Remove the files of a run that was deleted while it was played here."""

@@ -2,11 +2,12 @@
 
 import resource
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count, cycle
 
 import pytest
 
+from fedcore.errors import NotFoundError
 from fedcore.experiment import Simulation
 from fedcore.store import Status, experiments, runs
 from fedcore.store.claim import Claim
@@ -144,6 +145,22 @@ def test_a_user_need_not_wait_for_the_storage(store: Site) -> None:
     run = store.run(experiment)
     assert (run.status, run.done) == (Status.PAUSED, 0)
     assert "503 Slow Down" in (run.error or "")
+
+
+def test_a_run_that_is_deleted_while_its_worker_waits_for_the_storage_leaves_nothing_there(store: Site) -> None:
+    experiment = store.submit(SHORT, nudge=False)
+    run_id, writes = store.run(experiment).id, count()
+
+    def deleted(_path: str) -> faulty.Fault | None:
+        if next(writes) == 0:
+            return None
+        with suppress(NotFoundError), store.database.transaction() as session:
+            experiments.delete(session, experiment)
+        return faulty.broken_off
+
+    FaultyFileSystem.on_write = deleted
+    work(store.with_settings(lease_seconds=0.3, retry_seconds=3_600))
+    assert store.storage.keys(run_id) == []
 
 
 def test_old_checkpoints_that_could_not_be_removed_are_removed_later(store: Site) -> None:
