@@ -15,8 +15,8 @@ from api.cli.views import ABSENT, table
 from api.drawing.figures import Format
 from api.reproductions import Part, Reproduction, reproduce
 from api.reproductions.report import report
-from api.results.verdicts import known, measured, published, side, subject, verdict
-from api.schemas import ClaimResult, Claims, PresetSummary
+from api.results.verdicts import grounds, measured, published, subject, verdict
+from api.schemas import Claims, PresetSummary
 from fedcore import presets
 from fedcore.errors import PresetNotFoundError
 
@@ -89,7 +89,7 @@ def _verdicts(reproduction: Reproduction) -> RenderableType:
 
 
 def _part(part: Part) -> list[RenderableType]:
-    rows = [(verdict(claim), f"{claim.says} ({claim.source})", _grounds(claim)) for claim in part.claims.claims]
+    rows = [(verdict(claim), f"{claim.says} ({claim.source})", "\n".join(grounds(claim))) for claim in part.claims.claims]
     items: list[RenderableType] = [table(("verdict", "claim", "what came out"), rows, title=part.preset.title)]
     for printed in part.claims.published:
         items += [
@@ -97,7 +97,3 @@ def _part(part: Part) -> list[RenderableType]:
             table(("arm", "published", "here"), [(row.arm, published(row), measured(row)) for row in printed.rows]),
         ]
     return items
-
-
-def _grounds(claim: ClaimResult) -> str:
-    return "\n".join([*map(side, claim.comparisons), *filter(None, [known(claim)])])

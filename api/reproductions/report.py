@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from api.reproductions import Reproduction
 from api.reproductions.records import Record, record
-from api.results.verdicts import known, measured, published, side, subject, verdict
+from api.results.verdicts import grounds, measured, published, subject, verdict
 from api.schemas import ClaimResult, PublishedTable
 from fedcore.presets import Preset
 
@@ -52,8 +52,7 @@ def section(kept: Record, preset: Preset) -> Iterator[str]:
 
 def _claim(claim: ClaimResult) -> str:
     told = "**" if claim.holds is False else ""
-    found = "<br>".join([*map(side, claim.comparisons), *filter(None, [known(claim)])])
-    return f"| {claim.says} ({claim.source}) | {told}{verdict(claim)}{told} | {found} |"
+    return f"| {claim.says} ({claim.source}) | {told}{verdict(claim)}{told} | {'<br>'.join(grounds(claim))} |"
 
 
 def _table(table: PublishedTable) -> Iterator[str]:

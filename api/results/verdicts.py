@@ -28,6 +28,11 @@ def known(claim: ClaimResult) -> str | None:
     return f"Known: {claim.known_to_fail}" if claim.known_to_fail and not claim.holds else None
 
 
+def grounds(claim: ClaimResult) -> list[str]:
+    """What a verdict rests on."""
+    return [*map(side, claim.comparisons), *filter(None, [known(claim)])]
+
+
 def subject(table: PublishedTable) -> str:
     """What a published table is of."""
     return f"{table.statistic.replace('_', ' ').capitalize()} {table.metric.replace('_', ' ')}, published in {table.source}"
@@ -43,8 +48,8 @@ def measured(row: PublishedRow) -> str:
     return "none" if row.measured is None else _spread(row.measured.mean, row.measured.std)
 
 
-FILTERS: Mapping[str, Callable[..., str | None]] = {
-    function.__name__: function for function in (verdict, side, known, subject, published, measured)
+FILTERS: Mapping[str, Callable[..., str | list[str] | None]] = {
+    function.__name__: function for function in (verdict, side, known, grounds, subject, published, measured)
 }
 """For templates."""
 
