@@ -21,6 +21,7 @@ from fedcore.store.fairness import Place
 from fedcore.store.lifecycle import APPLIED, settle
 from fedcore.store.rounds import append
 from fedcore.store.tables import ExperimentRecord, RunRecord
+from fedcore.veil import veiled
 
 _CONTROL = {Request.PAUSE: Control.PAUSE, Request.CANCEL: Control.CANCEL}
 
@@ -241,8 +242,8 @@ def _release(session: Session, claim: Claim, status: Status, **values: Any) -> N
 
 
 def _storable(error: str) -> str:
-    """An error's text without what PostgreSQL cannot store: libraries put anything into theirs."""
-    return error.encode(errors="replace").decode().replace("\0", "?")
+    """An error's text without what PostgreSQL cannot store, and without secrets: libraries put anything into theirs."""
+    return veiled(error.encode(errors="replace").decode().replace("\0", "?"))
 
 
 def _begin_experiment(session: Session, experiment_id: str) -> None:

@@ -258,3 +258,11 @@ def test_a_run_is_found_by_its_id(database: Database) -> None:
     assert read(database, runs.find, run.id).id == run.id
     with pytest.raises(NotFoundError, match="there is no run 'run_none'"):
         read(database, runs.find, "run_none")
+
+
+def test_what_is_kept_of_an_error_holds_no_secret(database: Database) -> None:
+    experiment = submit(database)
+    fail(database, claim(database), "OSError: ftp://fedq:hunter2@files/run said no, Bearer hunter2, key fq_0a1b_hunter2")
+    told = read(database, runs.of_experiment, experiment.id)[0].error
+    assert told == "OSError: ftp://fedq:***@files/run said no, Bearer ***, key fq_0a1b_***"
+    assert read(database, experiments.find, experiment.id).error == told
