@@ -19,6 +19,13 @@ WithStatus = Annotated[Status | None, typer.Option("--status", help="List only t
 Tag = Annotated[str | None, typer.Option(help="List only those with this tag.")]
 Name = Annotated[str | None, typer.Option(help="List only those with exactly this name.")]
 Search = Annotated[str | None, typer.Option(help="List only those with this in their name, in upper or lower case.")]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PLACE",
+        help="Print events from `now` on, after how each run stands and its newest round, or from the `position` of results on.",
+    ),
+]
 Limit = Annotated[int, typer.Option(min=1, help="List at most so many, the newest.")]
 
 
@@ -42,11 +49,13 @@ def status(
             stdout().print(views.experiment(client.experiment(experiment), client.runs(experiment)))
 
 
-def watch(experiment: ExperimentId, as_json: AsJson = False) -> None:
-    """Follow an experiment until it has ended; with --json, print each of its events on a line."""
+def watch(experiment: ExperimentId, since: Since = None, as_json: AsJson = False) -> None:
+    """Follow an experiment until it has ended; with --json, print each of its events on a line, from the first round on."""
+    if since is not None and not as_json:
+        raise typer.BadParameter("only events have a beginning: it goes with --json", param_hint="--since")
     with connect() as client:
         if as_json:
-            for event in client.stream(experiment):
+            for event in client.stream(experiment, since=since):
                 typer.echo(event.model_dump_json())
         else:
             follow(client, experiment)

@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from httpx_sse import ServerSentEvent, SSEError
 
 from api.client.errors import ServiceUnreachableError
-from api.client.transport import Transport, walk
+from api.client.transport import Transport, given, walk
+from api.live.cursors import Position
 from api.schemas import ArmArrival, DecisionEvent, Experiment, MetricsPage, RoundEvent, Run, RunPage, SearchPage, StatusEvent
 from fedcore.status import ENDED, Status
 
 Event = RoundEvent | StatusEvent | DecisionEvent
 
+NOW = "now"
+"""Not from the beginning, but from how things stand: statuses, and the newest round of each run."""
 HEARTBEAT_S = 5.0
 SHORTEST_HEARTBEAT_S = 0.1
 SILENCE_S = 15.0
@@ -30,7 +33,8 @@ PATIENCE_S = 60.0
 class Seen:
     """What was told of an experiment so far. Changes in place."""
 
-    last_event_id: str | None = None
+    place: str | None = None
+    """The id of the last event, before the first one where it begins."""
     rounds: dict[str, int] = field(default_factory=dict)
     statuses: dict[str | None, Status] = field(default_factory=dict)
     decisions: set[tuple[int, int]] = field(default_factory=set)
@@ -60,12 +64,15 @@ class Seen:
                 return len(self.decisions) > told
 
 
-async def follow(transport: Transport, experiment_id: str, *, quiet_s: float = HEARTBEAT_S) -> AsyncGenerator[Event | None, None]:
+async def follow(
+    transport: Transport, experiment_id: str, *, since: str | None = None, quiet_s: float = HEARTBEAT_S
+) -> AsyncGenerator[Event | None, None]:
     """Every round, every decision and every change of status, each once, until the experiment has ended; None after `quiet_s` without any.
 
-    Raises NotFoundError, also when the experiment is deleted, and ServiceUnreachableError when the service stays away.
+    Of all that there were, or `since` a position, or NOW. Raises NotFoundError, also when the experiment is deleted, and
+    ServiceUnreachableError when the service stays away.
     """
-    seen, strikes = Seen(), 0
+    seen, strikes = Seen(since), 0
     heartbeat_s = max(min(quiet_s, HEARTBEAT_S), SHORTEST_HEARTBEAT_S)
     while not seen.ended and strikes < STRIKES:
         try:
@@ -79,18 +86,22 @@ async def follow(transport: Transport, experiment_id: str, *, quiet_s: float = H
         strikes += 1
         if not seen.ended:
             await transport.wire.sleep(FIRST_PAUSE_S * 2**strikes)
+    if since is not None and not seen.ended:
+        await _begin(transport, experiment_id, seen, since)
     async for event in _poll(transport, experiment_id, seen):
         yield event
 
 
 async def _stream(transport: Transport, experiment_id: str, seen: Seen, heartbeat_s: float) -> AsyncGenerator[Event | None, None]:
     """What one connection brings."""
-    headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": seen.last_event_id} if seen.last_event_id else {})
+    resumed = seen.place not in (None, NOW)
+    headers = given(Accept="text/event-stream", **{"Last-Event-ID": seen.place if resumed else None})
+    params = given(heartbeat=heartbeat_s, since=None if resumed else seen.place)
     path = f"/v1/experiments/{experiment_id}/events"
-    listening = transport.stream("GET", path, headers=headers, params={"heartbeat": heartbeat_s}, timeout=SILENCE_S)
+    listening = transport.stream("GET", path, headers=headers, params=params, timeout=SILENCE_S)
     async with listening as response, aclosing(transport.wire.messages(response)) as messages:
         async for message in messages:
-            seen.last_event_id = message.id or seen.last_event_id
+            seen.place = message.id or seen.place
             yield _event(message)
 
 
@@ -104,6 +115,19 @@ def _event(message: ServerSentEvent) -> Event | None:
             return DecisionEvent.model_validate_json(message.data)
         case _:
             return None
+
+
+async def _begin(transport: Transport, experiment_id: str, seen: Seen, since: str) -> None:
+    """Note what was told before that place: whoever polls is told everything."""
+    runs = [run async for run in _runs(transport, experiment_id)]
+    made = await _decisions(transport, await transport.read(Experiment, f"/v1/experiments/{experiment_id}"))
+    standing = [(run.status, run.rounds_done) for run in runs]
+    place = Position.before(standing, len(made)) if since == NOW else Position.parse(since, len(runs))
+    seen.decisions |= {(one.arm, one.rung) for one in made[: place.decisions]}
+    for run, told, status in zip(runs, place.rounds, place.statuses, strict=True):
+        seen.rounds.setdefault(run.id, told)
+        if status is not None:
+            seen.statuses.setdefault(run.id, status)
 
 
 async def _poll(transport: Transport, experiment_id: str, seen: Seen) -> AsyncGenerator[Event | None, None]:
@@ -125,16 +149,18 @@ async def _poll(transport: Transport, experiment_id: str, seen: Seen) -> AsyncGe
 async def _look(transport: Transport, experiment_id: str, seen: Seen) -> AsyncGenerator[Event, None]:
     """What is new since what was seen; the experiment's own status is read first and told last, so no row can follow it."""
     experiment = await transport.read(Experiment, f"/v1/experiments/{experiment_id}")
-    path = f"/v1/experiments/{experiment_id}/runs"
-    async for run in walk(lambda cursor: transport.read(RunPage, path, cursor=cursor)):
+    async for run in _runs(transport, experiment_id):
         async for row in _rows(transport, run, seen.rounds.get(run.id, 0)):
             yield row
         yield StatusEvent(experiment_id=experiment_id, run_id=run.id, status=run.status, rounds_done=run.rounds_done)
-    if experiment.specification.get("search"):
-        made = sorted((one for one in (await arrivals_of(transport, experiment_id)).items if one.verdict), key=_order)
-        for one in made:
-            yield DecisionEvent(experiment_id=experiment_id, **one.model_dump())
+    for one in await _decisions(transport, experiment):
+        yield DecisionEvent(experiment_id=experiment_id, **one.model_dump())
     yield StatusEvent(experiment_id=experiment_id, run_id=None, status=experiment.status, rounds_done=None)
+
+
+def _runs(transport: Transport, experiment_id: str) -> AsyncGenerator[Run, None]:
+    """In order of their ids."""
+    return walk(lambda cursor: transport.read(RunPage, f"/v1/experiments/{experiment_id}/runs", cursor=cursor))
 
 
 async def arrivals_of(transport: Transport, experiment_id: str) -> SearchPage:
@@ -146,6 +172,13 @@ async def arrivals_of(transport: Transport, experiment_id: str) -> SearchPage:
         page = more
         items += more.items
     return page.model_copy(update={"items": items})
+
+
+async def _decisions(transport: Transport, experiment: Experiment) -> list[ArmArrival]:
+    """Of its search, in order; none where it has none."""
+    if not experiment.specification.get("search"):
+        return []
+    return sorted((one for one in (await arrivals_of(transport, experiment.id)).items if one.verdict), key=_order)
 
 
 def _order(decision: ArmArrival) -> tuple[int, int, int]:

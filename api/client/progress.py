@@ -64,11 +64,13 @@ class _Bar:
 
     def __init__(self, runs: Sequence[Run], progress: Progress) -> None:
         self._progress, self._ended, self._runs = progress, 0, len(runs)
+        self._rounds: dict[str, int] = {}
         self._task = progress.add_task(f"{len(runs)} runs", total=sum(run.rounds_total for run in runs), note="")
 
     def tell(self, event: Event) -> None:
         if isinstance(event, RoundEvent):
-            self._progress.advance(self._task)
+            self._progress.advance(self._task, event.round - self._rounds.get(event.run_id, 0))
+            self._rounds[event.run_id] = event.round
         elif isinstance(event, StatusEvent) and event.run_id is not None and event.status in ENDED:
             self._ended += 1
             self._progress.update(self._task, note=f"{self._ended} of {self._runs} runs ended")

@@ -13,6 +13,7 @@ from api.dependencies import NO_NUL
 from api.drawing.figures import Format, Horizontal, draw, measured
 from api.drawing.looks import NARROWEST_MM, WIDE_MM, WIDEST_MM, WIDTHS, Font, Limits, Log, Look
 from api.problems import InvalidRequestError, responses
+from api.results.curves import Window
 from api.results.summaries import METRICS, Metric
 from api.results.tables import CSV, to_csv
 from api.schemas import ArmResults, Flaw, Theory
@@ -50,8 +51,8 @@ X = Annotated[
     Horizontal, Query(description="What it is drawn over: rounds, megabytes sent in both directions, or seconds on the simulated clock.")
 ]
 
-Read = Callable[[Sequence[Metric], int], ArmResults]
-"""Reads results with these metrics, their curves of so many points."""
+Read = Callable[[Sequence[Metric], Window], ArmResults]
+"""Reads results with these metrics, and what is wanted of their curves."""
 
 
 async def _look(  # noqa: PLR0913, PLR0917 - what can be said of a picture
@@ -86,9 +87,9 @@ Looked = Annotated[Look, Depends(_look)]
 
 def drawable(read: Read, metric: Metric | None, points: int, x: Horizontal) -> tuple[ArmResults, str]:
     """What is drawn, and of which metric; raises NotFoundError where there are rows, but none to draw."""
-    found = read(METRICS if metric is None else [metric], points)
+    found = read(METRICS if metric is None else [metric], Window(points))
     known = _known(found)
-    if metric is not None and metric not in known and (others := _known(read(METRICS, 2))):
+    if metric is not None and metric not in known and (others := _known(read(METRICS, Window(2)))):
         raise NotFoundError(f"no row of {found.name!r} has {metric}; there are {', '.join(sorted(others))}")
     chosen = headline(known) if metric is None else metric
     curves = [arm.curves[chosen] for arm in found.arms if chosen in arm.curves]

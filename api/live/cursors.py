@@ -1,7 +1,7 @@
 """Where a listener of an experiment's events stands, and that as text: the `id:` of every event."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, islice, repeat
 from typing import Self
@@ -31,6 +31,18 @@ class Position:
     def start(cls, runs: int) -> Self:
         """Nothing was told."""
         return cls(None, [None] * runs, [0] * runs)
+
+    @classmethod
+    def at(cls, experiment: Status, runs: Iterable[tuple[Status, int]], decisions: int) -> Self:
+        """All was told of an experiment that stands so; of each run status and rounds done, in order of their ids."""
+        told = list(runs)
+        return cls(experiment, [status for status, _ in told], [done for _, done in told], decisions)
+
+    @classmethod
+    def before(cls, runs: Iterable[tuple[Status, int]], decisions: int) -> Self:
+        """Nothing was told of how an experiment stands, but for all rounds before the newest of each run, and the decisions."""
+        rounds = [max(done - 1, 0) for _, done in runs]
+        return cls(None, [None] * len(rounds), rounds, decisions)
 
     @classmethod
     def parse(cls, text: str, runs: int) -> Self:

@@ -12,12 +12,11 @@ from fedcore.status import ENDED, Status
 class Listener:
     """What was told to one listener. Changes in place."""
 
-    def __init__(self, experiment_id: str, run_ids: Sequence[str], last_event_id: str | None) -> None:
-        """`run_ids` in order; raises ValueError when `last_event_id` is none of this experiment's."""
+    def __init__(self, experiment_id: str, run_ids: Sequence[str], told: Position) -> None:
+        """`run_ids` in order, each with its place in `told`, which becomes the listener's own."""
         self._experiment_id = experiment_id
         self._index = {run_id: index for index, run_id in enumerate(run_ids)}
-        runs = len(self._index)
-        self._position = Position.parse(last_event_id, runs) if last_event_id else Position.start(runs)
+        self._position = told
         # Who resumes after an end may have missed a retry.
         self._up_to_date = False
 

@@ -9,6 +9,7 @@ from api.answers import experiment_answer, run_answer
 from api.drawing.figures import draw
 from api.results.claims import claims_of, metrics_of, preset_of
 from api.results.comparison import comparison
+from api.results.curves import Window
 from api.results.rows import rows_of
 from api.results.summaries import METRICS, TOTALS, results_of
 from api.schemas import Claims, Experiment, Results, Run
@@ -72,7 +73,7 @@ def content(principal: Principal, experiment_id: str, database: Database) -> Con
         preset = _preset(record)
         rows = rows_of(session, record, dict.fromkeys((*METRICS, *TOTALS, *(() if preset is None else metrics_of(preset)))))
         told = experiment_answer(session, record)
-    results, carried = results_of(rows, METRICS, POINTS), list(map(run_answer, rows.runs))
+    results, carried = results_of(rows, METRICS, Window(POINTS)), list(map(run_answer, rows.runs))
     return Content(
         experiment=told,
         written_at=datetime.now(UTC),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from api.problems import InvalidRequestError
+from api.results.curves import Window
 from api.results.naming import arm_of, listed
 from api.results.summaries import TOTALS, Metric, arms_of, by_arm
 from api.schemas import Comparison, Flaw, Member
@@ -58,7 +59,7 @@ class Candidate:
 
 
 def compare(
-    database: Database, principal: Principal, wanted: Sequence[str], metrics: Sequence[Metric], points: int, baseline: int = 0
+    database: Database, principal: Principal, wanted: Sequence[str], metrics: Sequence[Metric], window: Window, baseline: int = 0
 ) -> Comparison:
     """The comparison; raises NotFoundError and InvalidRequestError."""
     with database.reading() as session:
@@ -69,7 +70,7 @@ def compare(
             )
         found = series.of_runs(session, [run.id for one in chosen for run in one.runs], *metrics, *TOTALS)
     paired = [one.pairs_with(chosen[baseline], found) for one in chosen]
-    arms = arms_of([one.runs for one in chosen], found, metrics, points, baseline, paired)
+    arms = arms_of([one.runs for one in chosen], found, metrics, window, baseline, paired)
     names = _names(chosen)
     return Comparison(
         name=" and ".join(dict.fromkeys(one.experiment.name for one in chosen)),

@@ -14,7 +14,7 @@ from fedcore.presets.claims import Comparison, Sides, Verdict, judge
 from fedcore.presets.claims import Rows as Trajectories
 from fedcore.presets.sheet import Published
 from fedcore.presets.statistics import Trajectory, read
-from fedcore.store import Database, experiments
+from fedcore.store import Database, experiments, imports
 from fedcore.store.tables import ExperimentRecord
 
 
@@ -28,9 +28,13 @@ def read_claims(database: Database, principal: Principal, experiment_id: str) ->
 
 
 def preset_of(experiment: ExperimentRecord) -> Preset:
-    """The preset that `experiment` was submitted as; raises NotFoundError where it was none, or one that has changed since."""
-    name, version = experiment.provenance.get("preset"), experiment.provenance.get("preset_version")
-    if name is None:
+    """The preset that `experiment` was submitted as, here or where it was imported from; raises NotFoundError.
+
+    So where it was none, or one that has changed since.
+    """
+    origin = imports.origin(experiment.provenance)
+    name, version = origin.get("preset"), origin.get("preset_version")
+    if not isinstance(name, str):
         raise NotFoundError(f"{experiment.id} was not submitted as a preset, so no publication claims anything of it")
     try:
         preset = presets.load(name)
@@ -56,7 +60,7 @@ def claims_of(rows: Rows, preset: Preset) -> Claims:
         preset=preset.name,
         preset_version=preset.version,
         departures=list(preset.departures),
-        changed=bool(rows.experiment.provenance.get("overrides")),
+        changed=bool(imports.origin(rows.experiment.provenance).get("overrides")),
         claims=[_claim(judge(claim, found), preset.name) for claim in sheet.claims_of(preset.panel)],
         published=[_published(table, found) for table in sheet.published_of(preset.panel)],
     )

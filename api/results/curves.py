@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import isnan
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from api.schemas import Curve
 
@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 MEGABYTE = 1e6
+
+
+class Window(NamedTuple):
+    """What is wanted of curves: at most so many points of the rounds from `first` to `last`, both included; None: to the end."""
+
+    points: int
+    first: int = 1
+    last: int | None = None
 
 
 def megabytes(run: Series) -> Floats:
@@ -53,10 +61,10 @@ def first_reaching(run: Series, metric: str, target: float, better: Callable[...
     return int(reached[0]) + 1 if len(reached) else None
 
 
-def curve(runs: Sequence[Series], metric: str, points: int) -> Curve | None:
+def curve(runs: Sequence[Series], metric: str, window: Window) -> Curve | None:
     """The mean over the runs that have a value, with the megabytes those runs had sent and where their clocks stood; None of no value.
 
-    At most `points` rounds are kept, the first and the last among them.
+    Of the rounds in the window, the first and the last are among those that are kept.
     """
     import numpy as np
 
@@ -64,8 +72,9 @@ def curve(runs: Sequence[Series], metric: str, points: int) -> Curve | None:
     evaluated = np.flatnonzero(np.isfinite(values).any(0))
     if not len(evaluated):
         return None
+    evaluated = evaluated[(evaluated + 1 >= window.first) & (evaluated + 1 <= (window.last or len(values[0])))]
     mean, std, n = moments(values[:, evaluated])
-    kept = thinned(mean, np.nan_to_num(std), points)
+    kept = thinned(mean, np.nan_to_num(std), window.points)
     rounds = evaluated[kept]
     known = np.isfinite(values[:, rounds])
     sent, clock = (

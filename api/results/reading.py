@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import Query
+from fastapi import Depends, Query
 
+from api.problems import InvalidRequestError
+from api.results.curves import Window
 from api.results.naming import arm_of
 from api.results.rows import rows_of
 from api.results.summaries import TOTALS, Metric, results_of
 from api.results.targets import COLUMNS, with_target
-from api.schemas import Results, Target
+from api.schemas import Flaw, Results, Target
 from fedcore.access import Principal
 from fedcore.store import Database, experiments
 
@@ -21,7 +23,21 @@ Points = Annotated[
         description="Points of a curve, at most: its ends, and what is lowest and highest in each of equal stretches, of mean and band.",
     ),
 ]
+MOST_ROUNDS = 999_999_999
 Chosen = Annotated[list[Metric] | None, Query(alias="metric", description="Only this metric; may be given several times. Absent, all.")]
+
+
+async def _window(
+    points: Points = 2_000,
+    from_round: Annotated[int, Query(ge=1, le=MOST_ROUNDS, description="Curves begin at this round; figures are of all rounds.")] = 1,
+    to_round: Annotated[int | None, Query(ge=1, le=MOST_ROUNDS, description="Curves end at this round; absent, at the last one.")] = None,
+) -> Window:
+    if to_round is not None and to_round < from_round:
+        raise InvalidRequestError([Flaw(pointer="?to_round", detail=f"must be {from_round}, the `from_round`, or later, not {to_round}")])
+    return Window(points, from_round, to_round)
+
+
+Windowed = Annotated[Window, Depends(_window)]
 
 
 def read_results(
@@ -29,7 +45,7 @@ def read_results(
     principal: Principal,
     experiment_id: str,
     metrics: Sequence[Metric],
-    points: int,
+    window: Window,
     baseline: str | None = None,
     target: Target | None = None,
 ) -> Results:
@@ -38,5 +54,5 @@ def read_results(
     with database.reading() as session:
         rows = rows_of(session, experiments.find(session, experiment_id, principal.sees), wanted)
     names = {run.arm_name: run.arm for run in rows.runs}
-    results = results_of(rows, metrics, points, 0 if baseline is None else arm_of(names, baseline, "?baseline"))
+    results = results_of(rows, metrics, window, 0 if baseline is None else arm_of(names, baseline, "?baseline"))
     return results if target is None else with_target(results, rows, target)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from fedcore.store import Session, runs, series
+from fedcore.store import Session, runs, search, series
 from fedcore.store.series import Series
 from fedcore.store.tables import ExperimentRecord, RunRecord
 
@@ -15,9 +15,12 @@ class Rows(NamedTuple):
     runs: Sequence[RunRecord]
     series: Mapping[str, Series]
     """By run; a run before its first row has none."""
+    decisions: int
+    """So many its search has made."""
 
 
 def rows_of(session: Session, experiment: ExperimentRecord, columns: Iterable[str]) -> Rows:
     """What there is of `experiment`, with these columns of each round."""
     records = runs.of_experiment(session, experiment.id)
-    return Rows(experiment, records, series.of_runs(session, [record.id for record in records], *columns))
+    decided = search.decided(session, [experiment.id])
+    return Rows(experiment, records, series.of_runs(session, [record.id for record in records], *columns), decided.get(experiment.id, 0))

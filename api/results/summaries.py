@@ -8,7 +8,8 @@ from itertools import groupby
 from typing import Literal, get_args
 
 from api.answers import made_from
-from api.results.curves import MEGABYTE, area, curve, megabytes
+from api.live.cursors import Position
+from api.results.curves import MEGABYTE, Window, area, curve, megabytes
 from api.results.rows import Rows
 from api.schemas import ArmResult, Difference, Estimate, MetricResult, Results
 from fedcore import significance, summary
@@ -23,8 +24,8 @@ TOTALS = ("local_steps", "bytes_up", "bytes_down", "simulated_seconds")
 """What `results_of` wants of each round beside metrics."""
 
 
-def results_of(rows: Rows, metrics: Collection[str], points: int, baseline: int = 0) -> Results:
-    """The results of an experiment from its rows, with these `metrics` and `TOTALS`; curves thinned to `points`.
+def results_of(rows: Rows, metrics: Collection[str], window: Window, baseline: int = 0) -> Results:
+    """The results of an experiment from its rows, with these `metrics` and `TOTALS`; curves of a `window`.
 
     Differences are to the arm with the index `baseline`.
     """
@@ -33,11 +34,12 @@ def results_of(rows: Rows, metrics: Collection[str], points: int, baseline: int 
         experiment_id=experiment.id,
         name=experiment.name,
         status=experiment.status,
+        position=str(Position.at(experiment.status, [(run.status, run.done) for run in rows.runs], rows.decisions)),
         provenance=made_from(experiment),
         confidence=summary.CONFIDENCE,
         level=significance.LEVEL,
         baseline=baseline,
-        arms=arms_of(list(by_arm(rows.runs).values()), rows.series, metrics, points, baseline),
+        arms=arms_of(list(by_arm(rows.runs).values()), rows.series, metrics, window, baseline),
     )
 
 
@@ -51,14 +53,14 @@ def arms_of(
     arms: Sequence[Sequence[RunRecord]],
     series: Mapping[str, Series],
     metrics: Collection[str],
-    points: int,
+    window: Window,
     baseline: int,
     paired: Sequence[bool] | None = None,
 ) -> list[ArmResult]:
     """Each arm, given by its runs, beside the one at `baseline`; `paired` says which are compared with it seed by seed, None all."""
     held = [[_Run(run, series.get(run.id)) for run in members] for members in arms]
     compared = {metric: _compared(held, baseline, metric, paired) for metric in metrics}
-    return [_arm(arm, {metric: found[place] for metric, found in compared.items()}, points) for place, arm in enumerate(held)]
+    return [_arm(arm, {metric: found[place] for metric, found in compared.items()}, window) for place, arm in enumerate(held)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +101,9 @@ class _Run:
 _Figure = Callable[[_Run], float | None]
 
 
-def _arm(arm: Sequence[_Run], metrics: Mapping[str, MetricResult], points: int) -> ArmResult:
+def _arm(arm: Sequence[_Run], metrics: Mapping[str, MetricResult], window: Window) -> ArmResult:
     first, started = arm[0].record, [run for run in arm if run.series is not None]
-    curves = {metric: curve([run.series for run in arm if run.series is not None], metric, points) for metric in metrics}
+    curves = {metric: curve([run.series for run in arm if run.series is not None], metric, window) for metric in metrics}
     measured = {metric: found for metric, found in curves.items() if found is not None}
     return ArmResult(
         index=first.arm,

@@ -13,7 +13,9 @@ router = APIRouter(prefix="/v1/experiments", tags=["results"])
 
 @router.get("/{experiment_id}/claims", responses=responses(404, 422), summary="Hold results against the publication")
 def read_claims(principal: Reader, experiment_id: ExperimentId, database: Store) -> Claims:
-    """For an experiment that was submitted as a preset: its publication's claims with a verdict each, and its numbers beside what came out.
+    """For an experiment that was submitted as a preset, here or where it was imported from: what its publication claims and printed.
+
+    Each claim comes with a verdict, each number with what came out.
 
     They may be read at any time; they are final once the experiment's status is.
     """

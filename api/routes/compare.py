@@ -10,7 +10,7 @@ from api.dependencies import NO_NUL, Store
 from api.drawing.pictures import FIGURE, Drawn, Form, Looked, X, drawable, picture
 from api.problems import responses
 from api.results.candidates import MOST_ARMS, compare
-from api.results.reading import Chosen, Points
+from api.results.reading import Chosen, Points, Windowed
 from api.results.summaries import METRICS
 from api.schemas import Comparison
 
@@ -33,14 +33,14 @@ Baseline = Annotated[
 
 @router.get("", responses=responses(404, 422), summary="Compare arms")
 def read_comparison(
-    principal: Reader, database: Store, arm: Wanted, metric: Chosen = None, points: Points = 2_000, baseline: Baseline = 0
+    principal: Reader, database: Store, arm: Wanted, window: Windowed, metric: Chosen = None, baseline: Baseline = 0
 ) -> Comparison:
     """As the results of one experiment, with arms of several: names made unambiguous, differences to one of them.
 
     Differences are paired by seed where both arms have the same data, partition and participation and share two seeds at least; the
     others are those of independent samples (Welch's t-test), and `members` says which.
     """
-    return compare(database, principal, arm, metric or METRICS, points, baseline)
+    return compare(database, principal, arm, metric or METRICS, window, baseline)
 
 
 @router.get("/figure.{form}", response_class=Response, responses=FIGURE, summary="Draw a comparison")

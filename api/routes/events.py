@@ -11,6 +11,7 @@ from fastapi.responses import StreamingResponse
 
 from api.access.auth import Reader
 from api.dependencies import ExperimentId, NewsFeed, Store
+from api.live.cursors import Position
 from api.live.feed import Feed, News
 from api.live.leave import Leave
 from api.live.listeners import Listener
@@ -18,7 +19,7 @@ from api.live.seats import Seats
 from api.live.streams import Event, EventStream
 from api.problems import InvalidRequestError, responses
 from api.schemas import Flaw, HeartbeatEvent
-from fedcore.store import experiments, progress
+from fedcore.store import experiments, progress, search
 
 AT_ONCE = 100
 """Events sent in one piece, at most."""
@@ -28,6 +29,16 @@ router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 LastEventId = Annotated[
     str | None,
     Header(alias="Last-Event-ID", description="The `id:` of the last event received: what came after it is sent, nothing twice."),
+]
+NOW = "now"
+Since = Annotated[
+    str | None,
+    Query(
+        description="Where the first connection begins, which `Last-Event-ID` overrules: absent, at the first round; `now`, with how the "
+        "experiment and each run stand and the newest round of each; the `position` of results, or the `id:` of an event, with what "
+        "came after it, nothing left out and nothing twice.",
+        examples=[NOW],
+    ),
 ]
 Heartbeat = Annotated[float, Query(ge=0.1, le=300, description="A heartbeat is sent after so many seconds of silence.")]
 
@@ -48,15 +59,28 @@ EVENT = {
 """One event, for OpenAPI."""
 
 
-def start(principal: Reader, experiment_id: ExperimentId, database: Store, last_event_id: LastEventId = None) -> Listener:
+def start(
+    principal: Reader, experiment_id: ExperimentId, database: Store, last_event_id: LastEventId = None, since: Since = None
+) -> Listener:
     """A listener at the place it asks for; made before the stream, so that errors are answered as such."""
     with database.reading() as session:
         experiments.find(session, experiment_id, principal.sees)
-        run_ids = list(progress.positions(session, experiment_id))
+        runs = progress.positions(session, experiment_id)
+        decided = search.decided(session, [experiment_id]).get(experiment_id, 0)
+    if last_event_id:
+        told = _parsed("Last-Event-ID", last_event_id, len(runs))
+    elif since == NOW:
+        told = Position.before(runs.values(), decided)
+    else:
+        told = _parsed("?since", since, len(runs)) if since else Position.start(len(runs))
+    return Listener(experiment_id, list(runs), told)
+
+
+def _parsed(pointer: str, text: str, runs: int) -> Position:
     try:
-        return Listener(experiment_id, run_ids, last_event_id)
+        return Position.parse(text, runs)
     except ValueError as error:
-        raise InvalidRequestError([Flaw(pointer="Last-Event-ID", detail=str(error))]) from error
+        raise InvalidRequestError([Flaw(pointer=pointer, detail=str(error))]) from error
 
 
 async def seat(request: Request, principal: Reader) -> AsyncGenerator[None, None]:
@@ -87,8 +111,8 @@ async def listen(
     """Server-sent events: `round` for a row of a run, `status` for a change of a run's or the experiment's, `decision`, `heartbeat`.
 
     Their data are a RoundEvent, a StatusEvent, a DecisionEvent (of a search, on one arm) and a HeartbeatEvent. The first call starts from
-    the first round; `Last-Event-ID` resumes without loss or repetition. The rounds of a run come in order. The stream ends after the
-    experiment's final status, and where the key is revoked, expires or changes its scope.
+    the first round, or from `since`; `Last-Event-ID` resumes without loss or repetition. The rounds of a run come in order. The stream
+    ends after the experiment's final status, and where the key is revoked, expires or changes its scope.
     """
     return EventStream(_listen(experiment_id, feed, listener, heartbeat, Leave(database, principal)))
 

@@ -1,5 +1,8 @@
 """`/v1/experiments/{id}/reproduce` and `/reproduction`: an experiment again, and whether it came out identical."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from fastapi import APIRouter, Response
 
 from api.access.auth import Reader, Submitter
@@ -14,8 +17,7 @@ from api.schemas import Experiment, Reproduction
 from api.wakeups import Wake
 from fedcore.access import Principal
 from fedcore.errors import ConflictError, NotFoundError
-from fedcore.store import Database, Status, experiments, reproductions
-from fedcore.store.imports import IMPORTED
+from fedcore.store import Database, Status, experiments, imports, reproductions
 from fedcore.store.tables import ExperimentRecord
 
 router = APIRouter(prefix="/v1/experiments", tags=["results"])
@@ -48,9 +50,7 @@ def reproduce(
     """
     original = _finished(database, principal, experiment_id)
     spec, code = specification(original.spec, database, settings, principal.sees)
-    # Where the original was imported, the repetition is not: it is carried out here.
-    known = {fact: value for fact, value in original.provenance.items() if fact != IMPORTED}
-    provenance = known | code | {REPRODUCES: original.id}
+    provenance = _made_from(original.provenance) | code | {REPRODUCES: original.id}
     order = order_of(principal, spec, provenance, idempotency_key, f"reproduce {original.id}")
     with database.transaction() as session:
         record, overview = experiments.create(session, order)
@@ -75,6 +75,14 @@ def read_reproduction(principal: Reader, experiment_id: ExperimentId, database: 
             raise NotFoundError(f"{here.id} was not made to repeat another; POST /v1/experiments/{here.id}/reproduce repeats it")
         original = experiments.find(session, here.provenance[REPRODUCES], principal.sees)
         return repetition(session, here, original)
+
+
+def _made_from(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """What the provenance of an original says of its repetition; of one that was imported, the preset that it followed there."""
+    if imports.IMPORTED not in provenance:
+        return dict(provenance)
+    origin = imports.origin(provenance)
+    return {name: origin[name] for name in imports.FOLLOWED if name in origin}
 
 
 def _finished(database: Database, principal: Principal, experiment_id: str) -> ExperimentRecord:

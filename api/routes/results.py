@@ -11,7 +11,7 @@ from api.drawing.pictures import FIGURE, Drawn, Form, Looked, X, drawable, pictu
 from api.problems import responses
 from api.results import reading
 from api.results.naming import arm_of
-from api.results.reading import Chosen, Points
+from api.results.reading import Chosen, Points, Windowed
 from api.results.summaries import METRICS
 from api.results.tables import CSV, PARQUET, Table, written
 from api.results.targets import target_of
@@ -60,8 +60,8 @@ def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
     principal: Reader,
     experiment_id: ExperimentId,
     database: Store,
+    window: Windowed,
     accept: Accept = None,
-    points: Points = 2_000,
     metric: Chosen = None,
     table: TableName = "summary",
     baseline: Baseline = None,
@@ -73,7 +73,7 @@ def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
     """
     media_type = _acceptable(accept or JSON)
     goal = None if target is None else target_of(target)
-    results = reading.read_results(database, principal, experiment_id, metric or METRICS, points, baseline, goal)
+    results = reading.read_results(database, principal, experiment_id, metric or METRICS, window, baseline, goal)
     return results if media_type == JSON else Response(written(results, table, media_type), media_type=media_type)
 
 

@@ -170,6 +170,8 @@ class Results(ArmResults):
     """The experiment."""
     status: Status
     """Its status when the rows were read."""
+    position: str
+    """Up to where it was read: `GET .../events?since=` this tells what comes after, nothing left out and nothing twice."""
     provenance: dict[str, Any]
     """What it was made from, as the experiment says it."""
 

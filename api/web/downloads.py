@@ -6,13 +6,14 @@ from fastapi import APIRouter, Response
 
 from api.access.auth import Reader
 from api.dependencies import ExperimentId, Store
+from api.results.curves import Window
 from api.results.reading import read_results
 from api.results.summaries import METRICS
 from api.results.tables import CSV, PARQUET, Table, written
 from fedcore import yamls
 from fedcore.store import experiments
 
-POINTS = 100_000
+EVERYTHING = Window(100_000)
 """Of a curve: all that there may be."""
 
 router = APIRouter(prefix="/experiments/{experiment_id}/download", include_in_schema=False)
@@ -37,7 +38,7 @@ Name = Literal["summary.csv", "curves.csv", "summary.parquet", "curves.parquet"]
 @router.get("/results.json")
 def read_json(principal: Reader, experiment_id: ExperimentId, database: Store) -> Response:
     """All of the results."""
-    found = read_results(database, principal, experiment_id, METRICS, POINTS)
+    found = read_results(database, principal, experiment_id, METRICS, EVERYTHING)
     return _file(Response(found.model_dump_json(), media_type="application/json"), f"{experiment_id}-results.json")
 
 
@@ -53,7 +54,7 @@ def read_specification(principal: Reader, experiment_id: ExperimentId, database:
 def read_table(principal: Reader, experiment_id: ExperimentId, database: Store, name: Name) -> Response:
     """Figures over seeds, or curves, as a table."""
     form = FORMS[name]
-    found = read_results(database, principal, experiment_id, METRICS, POINTS)
+    found = read_results(database, principal, experiment_id, METRICS, EVERYTHING)
     return _file(Response(written(found, form.table, form.media_type), media_type=form.media_type), f"{experiment_id}-{name}")
 
 

@@ -12,7 +12,7 @@ from api.web import curves, listings, standing
 from api.web.rendering import page
 from fedcore import yamls
 from fedcore.spec import sweep
-from fedcore.store import experiments, runs, search, waiting
+from fedcore.store import experiments, imports, runs, search, waiting
 
 RUNS = 100
 """On a page."""
@@ -39,7 +39,7 @@ def read_page(request: Request, principal: Reader, experiment_id: ExperimentId, 
         highlighted=listings.highlight(specification),
         provenance=record.provenance,
         has_search=has_search,
-        has_claims="preset" in record.provenance,
+        has_claims="preset" in imports.origin(record.provenance),
     )
 
 

@@ -7,7 +7,7 @@ from hashlib import sha256
 from api.answers import summary_answer
 from api.schemas import ExperimentSummary
 from fedcore.status import ENDED, Status
-from fedcore.store import Session, experiments, progress
+from fedcore.store import Session, experiments, lifecycle, progress
 
 UNDER_WAY = (Status.RUNNING, Status.QUEUED, Status.WAITING)
 
@@ -17,6 +17,10 @@ class Standing:
     """An experiment at one moment."""
 
     experiment: ExperimentSummary
+    imported: bool
+    """Whether it was carried out elsewhere, and never goes on here."""
+    searched: bool
+    """Whether a search decides how far its arms get."""
 
     @property
     def live(self) -> bool:
@@ -26,7 +30,7 @@ class Standing:
     @property
     def actions(self) -> list[str]:
         """What makes sense now, of what `/v1/experiments/{id}/...` offers."""
-        return actions(self.experiment.progress.runs)
+        return [] if self.imported else actions(self.experiment.progress.runs, searched=self.searched)
 
     @property
     def digest(self) -> str:
@@ -37,15 +41,17 @@ class Standing:
 def read(session: Session, experiment_id: str, owner: str | None) -> Standing:
     """Where an experiment stands, if it is `owner`'s where one is given; raises NotFoundError."""
     record = experiments.find(session, experiment_id, owner)
-    return Standing(summary_answer(record, progress.progress(session, experiment_id)))
+    summary = summary_answer(record, progress.progress(session, experiment_id))
+    return Standing(summary, lifecycle.IMPORTED in record.provenance, record.spec.get("search") is not None)
 
 
-def actions(runs: Mapping[Status, int]) -> list[str]:
+def actions(runs: Mapping[Status, int], *, searched: bool = False) -> list[str]:
     """What can be done to an experiment with so many runs of each status."""
     offered = {
         "pause": any(runs.get(status) for status in UNDER_WAY),
         "resume": bool(runs.get(Status.PAUSED)),
         "cancel": any(runs.get(status) for status in (*UNDER_WAY, Status.PAUSED)),
         "retry": any(runs.get(status) for status in (Status.FAILED, Status.CANCELLED)),
+        "extend": not searched and any(runs.get(status) for status in (*UNDER_WAY, Status.PAUSED, Status.SUCCEEDED)),
     }
     return [name for name, makes_sense in offered.items() if makes_sense]

@@ -20,7 +20,10 @@ from fedcore.store.rounds import COLUMNS
 from fedcore.store.statements import insert_into
 from fedcore.store.tables import Document, ExperimentRecord, IdempotencyRecord, RoundRecord, RunRecord
 
-__all__ = ["IMPORTED", "Outcome", "create"]
+__all__ = ["FOLLOWED", "IMPORTED", "Outcome", "create", "origin"]
+
+FOLLOWED = ("preset", "preset_version", "overrides")
+"""What a provenance says of the preset that an experiment was submitted as."""
 
 _KEY = "\u2192 import "
 """Keys of requests are ASCII, so none is taken for one of these."""
@@ -40,6 +43,13 @@ class Outcome(NamedTuple):
     provenance: Document
     rows: Sequence[Document]
     """From round 1 on, without the run's id."""
+
+
+def origin(provenance: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The provenance of an experiment where it was carried out: its own, or what was imported as that, which may say anything."""
+    while isinstance(imported := provenance.get(IMPORTED), dict):
+        provenance = imported["provenance"] if isinstance(imported.get("provenance"), dict) else {}
+    return provenance
 
 
 def create(

@@ -42,15 +42,15 @@ def http(app: FastAPI, admin_key: str, caplog: pytest.LogCaptureFixture) -> Iter
 
 
 @contextmanager
-def _listening(http: httpx.Client, made: Document, last: str | None = None, **parameters: float) -> Iterator[Iterator[Event]]:
+def _listening(http: httpx.Client, made: Document, last: str | None = None, **parameters: float | str) -> Iterator[Iterator[Event]]:
     headers = {} if last is None else {"Last-Event-ID": last}
     with connect_sse(http, "GET", f"/v1/experiments/{made['id']}/events", headers=headers, params=parameters) as source:
         yield (Event(event.event, event.id, event.json()) for event in source.iter_sse())
 
 
-def _listen(http: httpx.Client, made: Document, last: str | None = None) -> list[Event]:
+def _listen(http: httpx.Client, made: Document, last: str | None = None, **parameters: str) -> list[Event]:
     """All events until the stream ends."""
-    with _listening(http, made, last) as events:
+    with _listening(http, made, last, **parameters) as events:
         return list(events)
 
 
@@ -90,6 +90,44 @@ def test_resumed_after_any_event_the_stream_tells_the_rest(http: httpx.Client, r
     events = _listen(http, made)
     for count, event in enumerate(events, 1):
         assert _listen(http, made, event.id) == events[count:]
+
+
+@pytest.mark.usefixtures("database_url")
+def test_whoever_has_read_results_is_told_what_came_after_them_and_nothing_twice(http: httpx.Client, rows: Database) -> None:
+    made = submit(http, {**TINY, "seeds": [0, 1]})
+    first, second = (run["id"] for run in http.get(f"/v1/experiments/{made['id']}/runs").json()["items"])
+
+    def position() -> str:
+        return http.get(f"/v1/experiments/{made['id']}/results").json()["position"]
+
+    positions = [position()]
+    held = commit(rows, claim(rows), [report(1), report(2)])
+    positions.append(position())
+    finish(rows, commit(rows, held, [report(3)]))
+    positions.append(position())
+    write(rows, _three_rounds, 1)
+    heard = [_listen(http, made, since=place) for place in (*positions, position())]
+    both = {first: [1, 2, 3], second: [1, 2, 3]}
+    assert [_rows(events) for events in heard] == [both, {**both, first: [3]}, {second: [1, 2, 3]}, {}]
+    assert [_statuses(events, first) for events in heard] == [["succeeded"], ["succeeded"], [], []]
+    assert [_statuses(events, None) for events in heard] == [["succeeded"], ["succeeded"], ["succeeded"], []]
+
+
+def test_whoever_begins_now_is_told_how_things_stand_and_then_what_happens(http: httpx.Client, rows: Database) -> None:
+    made = submit(http, {**TINY, "seeds": [0, 1]})
+    held = commit(rows, claim(rows), [report(1), report(2)])
+    with _listening(http, made, since="now") as events:
+        told = list(islice(events, 4))
+        assert (_rows(told), _statuses(told, held.run_id), _statuses(told, None)) == ({held.run_id: [2]}, ["running"], ["running"])
+        commit(rows, held, [report(3)])
+        assert _rows([next(events)]) == {held.run_id: [3]}
+        assert _rows(_begun(http, made, told[-1].id, since="now")) == {held.run_id: [3]}
+
+
+def _begun(http: httpx.Client, made: Document, last: str, **parameters: str) -> list[Event]:
+    """The first event of a listener that resumes."""
+    with _listening(http, made, last, **parameters) as events:
+        return [next(events)]
 
 
 @pytest.mark.usefixtures("database_url")
@@ -224,6 +262,8 @@ def test_a_paused_run_is_told_before_the_stream_goes_silent(http: httpx.Client, 
 @pytest.mark.parametrize("last", ["1", "s.s3x7", "r.q0x7", "é"])
 def test_an_id_of_no_event_of_the_experiment_is_refused(http: httpx.Client, last: str) -> None:
     made = submit(http, TWO_ARMS)
+    answer = http.get(f"/v1/experiments/{made['id']}/events", params={"since": last})
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "?since")
     answer = http.get(f"/v1/experiments/{made['id']}/events", headers=[(b"Last-Event-ID", last.encode("latin-1"))])
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["pointer"] == "Last-Event-ID"

@@ -15,9 +15,11 @@ from api.client.exports import archive
 from fedcore.access import Scope
 from fedcore.settings import Settings
 from fedcore.spec.digest import results_sha256
+from fedcore.storage import open_storage
 from fedcore.store import Database, audit, keys
 from fedcore.store.quotas import usage
-from tests.api.histories import TWO_ARMS, submit, write
+from tests.api.histories import TWO_ARMS, carry_out, submit, write
+from tests.api.test_claims import PRESET, at_rest
 from tests.documents import Document
 from tests.store.acts import report
 from tests.support.access import bearer, key_for
@@ -85,6 +87,24 @@ def test_it_never_goes_on_here_and_costs_its_key_nothing(http: httpx.Client, row
     assert http.post("/v1/imports", json=file).status_code == 201
 
 
+def test_claims_are_told_of_the_preset_that_it_followed_elsewhere(http: httpx.Client, rows: Database, tmp_path: Path) -> None:
+    id = submit(http, {"preset": PRESET, "overrides": {"rounds": 10}})["id"]
+    write(rows, at_rest, 3)
+    there = http.get(f"/v1/experiments/{id}/claims").json()
+    file = _exported(http, id, tmp_path)
+    # Imported, exported and imported once more.
+    for _ in range(2):
+        id = http.post("/v1/imports", json=file).json()["id"]
+        assert http.get(f"/v1/experiments/{id}/claims").json() == there | {"experiment_id": id}
+        file = _exported(http, id, tmp_path)
+    for preset, status in ((7, 404), ("gone", 404), ([PRESET], 404)):
+        other = file | {"experiment": file["experiment"] | {"provenance": {"preset": preset}}}
+        answer = http.post("/v1/imports", json=other | {"digest": results_sha256(other)})
+        assert answer.status_code == 201, answer.text
+        made = answer.json()["id"]
+        assert http.get(f"/v1/experiments/{made}/claims").status_code == status
+
+
 def test_its_repetition_is_carried_out_here_and_goes_on_like_any_other(http: httpx.Client, exported: Document) -> None:
     imported = http.post("/v1/imports", json=exported).json()["id"]
     again = http.post(f"/v1/experiments/{imported}/reproduce").json()
@@ -92,6 +112,22 @@ def test_its_repetition_is_carried_out_here_and_goes_on_like_any_other(http: htt
     assert "imported" not in again["provenance"]
     http.post(f"/v1/experiments/{again['id']}/cancel")
     assert http.post(f"/v1/experiments/{again['id']}/retry").json()["status"] == "queued"
+
+
+def test_it_can_be_repeated_here_and_what_repeats_it_goes_on_as_any_other(
+    http: httpx.Client, rows: Database, settings: Settings, tmp_path: Path
+) -> None:
+    original, storage = submit(http, {"preset": PRESET, "overrides": {"rounds": 3}})["id"], open_storage(settings.storage)
+    carry_out(rows, storage, 3)
+    made = http.post("/v1/imports", json=_exported(http, original, tmp_path)).json()["id"]
+    again = http.post(f"/v1/experiments/{made}/reproduce").json()
+    carry_out(rows, storage, 3)
+    found = http.get(f"/v1/experiments/{again['id']}/reproduction").json()
+    assert (found["reproduces"], found["outcome"], found["runs"], found["unmatched"]) == (made, "identical", 3, 0)
+    assert http.get(f"/v1/experiments/{again['id']}/claims").json()["preset"] == PRESET
+    assert http.post(f"/v1/experiments/{made}/extend", json={"seeds": [9]}).status_code == 409
+    extended = http.post(f"/v1/experiments/{again['id']}/extend", json={"seeds": [9]})
+    assert (extended.status_code, "imported" in extended.json()["provenance"]) == (200, False)
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,17 @@ def test_a_media_type_that_there_is_not_is_refused(http: httpx.Client, place: st
     assert accept in answer.json()["detail"]
 
 
+def test_curves_are_read_of_some_rounds_and_figures_of_all(http: httpx.Client, place: str) -> None:
+    whole, part = (http.get(place, params=params).json() for params in ({}, {"from_round": 2, "to_round": 2}))
+    for all_of_it, some in zip(whole["arms"], part["arms"], strict=True):
+        assert some.pop("curves")["train_loss"]["mean"] == all_of_it.pop("curves")["train_loss"]["mean"][1:2]
+        assert some == all_of_it
+    compared = http.get("/v1/compare", params={"arm": place.split("/")[3], "from_round": 3}).json()
+    assert [arm["curves"]["train_loss"]["rounds"] for arm in compared["arms"]] == [[3], [3]]
+    refused = http.get(place, params={"from_round": 3, "to_round": 2})
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "?to_round")
+
+
 def test_results_of_what_is_not_there_are_not_found(http: httpx.Client) -> None:
     assert http.get("/v1/experiments/exp_0/results").status_code == 404
 

@@ -68,6 +68,7 @@ def chromium() -> Iterator[Browser]:
 def signed_in(chromium: Browser, stack: Stack) -> Any:
     """What a browser knows that has signed in."""
     context = chromium.new_context(base_url=stack.url)
+    context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
     page.goto(f"/sign-in#{stack.key}")
     page.wait_for_url(f"{stack.url}/")

@@ -55,6 +55,29 @@ def test_curves_grow_while_they_are_watched_and_arms_and_axes_are_changed_by_the
     stack.client.wait(id)
 
 
+def test_a_part_that_is_zoomed_into_is_drawn_with_what_the_whole_leaves_out(opened: Opened, stack: Stack) -> None:
+    id = stack.client.submit(GROWING | {"rounds": 4_000, "seeds": [0]}).id
+    stack.client.wait(id)
+    page = opened(f"/experiments/{id}")
+    filled(page)
+    over, back = page.locator(".plot .u-over"), page.get_by_role("button", name="Show all")
+    box = over.bounding_box()
+    assert box is not None
+    left, right, middle = box["x"] + 0.5 * box["width"], box["x"] + 0.6 * box["width"], box["y"] + 0.5 * box["height"]
+    page.mouse.move(left, middle)
+    page.mouse.down()
+    page.mouse.move(right, middle + 2, steps=4)
+    with page.expect_response(re.compile("from_round=")) as finer:
+        page.mouse.up()
+    expect(back).to_be_enabled()
+    (curve,) = (arm["curves"]["train_loss"] for arm in finer.value.json()["arms"])
+    # All rounds of a tenth of the whole, of which it showed every fourth.
+    assert 380 < len(curve["rounds"]) < 420
+    assert curve["rounds"] == list(range(curve["rounds"][0], curve["rounds"][-1] + 1))
+    over.dblclick()
+    expect(back).to_be_disabled()
+
+
 def test_theory_is_laid_over_and_arms_of_experiments_are_compared(opened: Opened, stack: Stack, shoot: Shoot) -> None:
     half = {"name": "The same with half the step size", "local": {"lr": 0.025}}
     ids = [stack.client.submit(merged(EXACT, change)).id for change in ({}, half)]

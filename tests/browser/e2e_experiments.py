@@ -98,6 +98,24 @@ def test_one_that_runs_is_watched_cancelled_and_deleted(opened: Opened, stack: S
     assert id not in page.content()
 
 
+def test_one_that_is_done_is_extended_by_rounds_and_seeds(opened: Opened, stack: Stack) -> None:
+    id = stack.client.submit(merged(SHORT, {"name": "one that is too short", "rounds": 4})).id
+    stack.client.wait(id)
+    page = opened(f"/experiments/{id}")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("succeeded")
+    page.get_by_role("button", name="Extend", exact=True).click()
+    rounds = page.get_by_label("Rounds of each run, in all")
+    expect(rounds).to_have_value("4")
+    rounds.fill("6")
+    page.get_by_label("More seeds").fill("7, 8")
+    hold_accessible(page)
+    page.get_by_role("button", name="Extend the experiment").click()
+    expect(page.locator("dl.strip")).to_contain_text("of 60 rounds")
+    assert stack.client.experiment(id).specification["seeds"] == [0, 1, 2, 7, 8]
+    stack.client.cancel(id)
+    stack.client.delete(id)
+
+
 def test_the_list_is_narrowed_as_one_types_and_moves_by_itself(opened: Opened, stack: Stack, done: str) -> None:
     page = opened("/")
     ready(page)

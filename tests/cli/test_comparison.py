@@ -73,7 +73,15 @@ def _lines(results: Results, metric: str | None = None) -> list[str]:
 
 def _results(metric: str, figure: Estimate, difference: Difference, **arm: Any) -> Results:
     arms = [_arm(0, "fedavg", metric, figure, None, **arm), _arm(1, "scaffold", metric, figure, difference, **arm)]
-    given = {"experiment_id": "exp_1", "name": "demo", "provenance": {}, "confidence": 0.95, "level": 0.05, "baseline": 0}
+    given = {
+        "experiment_id": "exp_1",
+        "name": "demo",
+        "provenance": {},
+        "position": "s.s9x6",
+        "confidence": 0.95,
+        "level": 0.05,
+        "baseline": 0,
+    }
     return Results(status=Status.SUCCEEDED, arms=arms, **given)
 
 

@@ -1,7 +1,7 @@
 """Following an experiment, over connections that hold and over those that do not."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -30,6 +30,29 @@ def test_a_stream_that_breaks_is_picked_up_where_it_broke(service: Service, clie
         events = list(behind.stream(id))
         assert proxy.connections == len(faults) + 1
     assert_all_told(client, id, events)
+
+
+def test_events_begin_where_they_are_asked_for_however_they_come(service: Service, client: Client) -> None:
+    id = client.submit({**TINY, "seeds": [0, 1]}).id
+    carry_out(service.database, service.storage, 1)
+    since = client.results(id).position
+    carry_out(service.database, service.storage, 1)
+    runs = [run.id for run in client.runs(id)]
+    places = {since: [(runs[1], 1), (runs[1], 2), (runs[1], 3)], "now": [(runs[0], 3), (runs[1], 3)]}
+    for place, rounds in places.items():
+        assert _rounds(client.stream(id, since=place)) == rounds
+        # Streams that bring nothing: it polls.
+        with proxied(service.url, *[Fault.CUT] * 3) as proxy, Client(proxy.url, service.key) as behind:
+            proxy.cut_after = 0
+            assert _rounds(behind.stream(id, since=place)) == rounds
+
+
+def _rounds(events: Iterable[Event]) -> list[tuple[str, int]]:
+    """Run and round of those that are of rounds; the last tells of the end."""
+    *told, last = events
+    assert isinstance(last, StatusEvent)
+    assert (last.run_id, last.status) == (None, Status.SUCCEEDED)
+    return [(event.run_id, event.round) for event in told if isinstance(event, RoundEvent)]
 
 
 @pytest.mark.slow

@@ -34,10 +34,12 @@ def test_a_run_that_ends_before_its_last_round_fills_its_bar() -> None:
 def test_more_runs_than_a_screen_holds_share_one_bar() -> None:
     console, runs = _console(terminal=True), [_run(seed) for seed in range(MOST_BARS + 1)]
     with report(runs, console) as tell:
-        tell(_row(runs[0], 1))
-        tell(_ended(runs[0], Status.FAILED, 1))
+        # Whoever begins to watch now is told the newest round first.
+        tell(_row(runs[0], 3))
+        tell(_row(runs[0], 4))
+        tell(_ended(runs[0], Status.FAILED, 4))
     (line,) = [line for line in _last_frame(console) if "41 runs" in line]
-    assert "1/410" in line
+    assert "4/410" in line
     assert "1 of 41 runs ended" in line
 
 

@@ -38,6 +38,8 @@ def test_results_may_be_asked_for_some_metrics_and_points_only(service: Service,
     (arm, _) = client.results(id, metrics=["distance"], points=2).arms
     assert list(arm.metrics) == ["distance"]
     assert arm.curves["distance"].rounds == [1, 3]
+    (arm, _) = client.results(id, metrics=["distance"], rounds=(2, 3)).arms
+    assert arm.curves["distance"].rounds == [2, 3]
 
 
 def test_arms_of_several_experiments_are_one_frame(service: Service, client: Client) -> None:
@@ -47,6 +49,7 @@ def test_arms_of_several_experiments_are_one_frame(service: Service, client: Cli
     assert [member.paired for member in found.members] == [True, True, True]
     assert set(found.to_pandas()["name"]) == {"two arms: lr=0.05", "again: lr=0.1", "again: lr=0.05"}
     assert found.curves.to_polars()["round"].to_list() == [1, 2, 3] * 3
+    assert client.compare(ids[:1], rounds=(3, 9)).curves.to_polars()["round"].unique().to_list() == [3]
 
 
 @pytest.mark.parametrize("kind", ["to_pandas", "to_polars"])

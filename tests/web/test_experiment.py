@@ -6,6 +6,7 @@ import re
 import httpx
 import pytest
 import yaml
+from sqlalchemy import update
 
 from api.results.tables import PARQUET
 from api.results.verdicts import side, verdict
@@ -13,6 +14,7 @@ from api.schemas import Claims
 from api.web.standing import UNDER_WAY, actions
 from fedcore.status import ENDED, Status
 from fedcore.store import Database
+from fedcore.store.tables import ExperimentRecord
 from tests.api.histories import TINY, TWO_ARMS, commit, finish, submit
 from tests.api.histories import write as write_runs
 from tests.api.test_claims import PRESET, at_rest
@@ -77,9 +79,9 @@ def test_what_is_offered_is_what_the_service_takes(browser: httpx.Client, http: 
 
     id = submit(http)["id"]
     for step, expected in [
-        ("", {"pause", "cancel"}),
-        ("pause", {"resume", "cancel"}),
-        ("resume", {"pause", "cancel"}),
+        ("", {"pause", "cancel", "extend"}),
+        ("pause", {"resume", "cancel", "extend"}),
+        ("resume", {"pause", "cancel", "extend"}),
         ("cancel", {"retry"}),
     ]:
         if step:
@@ -88,8 +90,21 @@ def test_what_is_offered_is_what_the_service_takes(browser: httpx.Client, http: 
     assert http.post(f"/v1/experiments/{id}/retry").status_code == 200
     held = claim(rows)
     finish(rows, commit(rows, held, [report(1), report(2), report(3)]))
-    assert offered(id) == set()
+    assert offered(id) == {"extend"}
     assert {http.post(f"/v1/experiments/{id}/{name}").status_code for name in ACTIONS} == {409}
+    assert http.post(f"/v1/experiments/{id}/extend", json={"rounds": 4}).status_code == 200
+    searched = submit(http, NINE)["id"]
+    assert offered(searched) == {"pause", "cancel"}
+    assert http.post(f"/v1/experiments/{searched}/extend", json={"seeds": [99]}).status_code == 409
+
+
+def test_nothing_is_offered_of_what_was_carried_out_elsewhere(browser: httpx.Client, http: httpx.Client, rows: Database) -> None:
+    id = submit(http)["id"]
+    http.post(f"/v1/experiments/{id}/cancel")
+    with rows.transaction() as session:
+        session.execute(update(ExperimentRecord).values(provenance={"imported": {}}))
+    assert set(re.findall(r'data-act="(\w+)"', browser.get(f"/experiments/{id}/standing").text)) == {"edit", "delete"}
+    assert http.post(f"/v1/experiments/{id}/retry").status_code == 409
 
 
 @pytest.mark.parametrize("status", Status)

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from api.client.calls.base import JSON, Calls
-from api.client.events import Event, arrivals_of, follow
+from api.client.events import NOW, Event, arrivals_of, follow
 from api.client.models import Experiment
 from api.client.progress import report
 from api.client.specification import Specification, body_of
@@ -85,12 +85,14 @@ class ExperimentCalls(Calls):
         """
         return await arrivals_of(self._transport, id)
 
-    async def stream(self, id: str) -> AsyncGenerator[Event, None]:
+    async def stream(self, id: str, *, since: str | None = None) -> AsyncGenerator[Event, None]:
         """Every round, decision of a search and change of status as it happens, until the experiment has ended.
 
-        None is lost and none told twice when the connection breaks; where event streams do not get through, it polls.
+        From the first round on; `since="now"` begins with how everything stands and the newest round of each run, and
+        `since=results.position` with what came after these results. None is lost and none told twice when the connection breaks;
+        where event streams do not get through, it polls.
         """
-        async with aclosing(follow(self._transport, id)) as events:
+        async with aclosing(follow(self._transport, id, since=since)) as events:
             async for event in events:
                 if event is not None:
                     yield event
@@ -102,7 +104,7 @@ class ExperimentCalls(Calls):
         """
         deadline = time.monotonic() + timeout_s
         with report(await self.runs(id)) if progress else nullcontext(_ignore) as tell:
-            async with aclosing(follow(self._transport, id, quiet_s=timeout_s)) as events:
+            async with aclosing(follow(self._transport, id, since=NOW, quiet_s=timeout_s)) as events:
                 async for event in events:
                     if event is not None:
                         tell(event)

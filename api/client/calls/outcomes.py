@@ -24,25 +24,32 @@ class OutcomeCalls(ExperimentCalls):
         baseline: str | int | None = None,
         metrics: Sequence[str] | None = None,
         points: int | None = None,
+        rounds: tuple[int, int] | None = None,
         target: str | None = None,
     ) -> Results:
         """What came out, as far as the runs are; `.to_pandas()` and `.to_polars()` make frames of it.
 
         Differences are to the arm `baseline`, by its name or index; absent, to the first. Only of these `metrics`, absent of all; curves
-        of at most so many `points`, their extremes among them, absent 2,000. With a `target`, as `test_accuracy:0.9`, also what it took
-        each arm to get there.
+        of at most so many `points`, their extremes among them, absent 2,000, over all rounds or from the first to the second of `rounds`.
+        With a `target`, as `test_accuracy:0.9`, also what it took each arm to get there.
         """
-        params = given(baseline=baseline, metric=metrics, points=points, target=target)
+        params = given(baseline=baseline, metric=metrics, points=points, target=target, **_window(rounds))
         return await self._transport.read(Results, f"{EXPERIMENTS}/{id}/results", **params)
 
     async def compare(
-        self, arms: Sequence[str], *, baseline: int = 0, metrics: Sequence[str] | None = None, points: int | None = None
+        self,
+        arms: Sequence[str],
+        *,
+        baseline: int = 0,
+        metrics: Sequence[str] | None = None,
+        points: int | None = None,
+        rounds: tuple[int, int] | None = None,
     ) -> Comparison:
         """Arms of any experiments side by side: experiments by their ids, with all of their arms, or arms as `ID:INDEX` or `ID:NAME`.
 
-        Differences are to the arm at place `baseline` of the comparison; `metrics` and `points` as for `results`.
+        Differences are to the arm at place `baseline` of the comparison; `metrics`, `points` and `rounds` as for `results`.
         """
-        asked = {"arm": arms, "baseline": baseline, "metric": metrics, "points": points}
+        asked = given(arm=arms, baseline=baseline, metric=metrics, points=points, **_window(rounds))
         return await self._transport.read(Comparison, "/v1/compare", **asked)
 
     async def save_comparison_figure(
@@ -114,6 +121,10 @@ class OutcomeCalls(ExperimentCalls):
     async def save_checkpoint(self, run_id: str, path: str | Path) -> Path:
         """Write the newest checkpoint of a run to `path`; returns the path."""
         return await self._transport.download(f"/v1/runs/{run_id}/checkpoint", Path(path))
+
+
+def _window(rounds: tuple[int, int] | None) -> dict[str, int]:
+    return {} if rounds is None else {"from_round": rounds[0], "to_round": rounds[1]}
 
 
 def _form(path: str | Path) -> str:

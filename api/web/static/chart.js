@@ -77,10 +77,20 @@ export class Chart {
   reset() {
     this.view = null;
     this.#scale();
+    this.#told();
   }
 
   get zoomed() {
     return this.view !== null;
+  }
+
+  /** The ends of what is zoomed into; null where all is shown. */
+  get span() {
+    return this.view?.x ?? null;
+  }
+
+  #told() {
+    this.root.dispatchEvent(new CustomEvent("fedq:zoom"));
   }
 
   #settings() {
@@ -102,7 +112,7 @@ export class Chart {
         { ...axis, label: xLabel, size: 36, incrs: integers ? [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6] : undefined, values: (_, ticks) => ticks.map(short) },
         { ...axis, label: yLabel, size: 64, grid: { ...axis.grid, filter: marked }, ticks: { ...axis.ticks, filter: marked }, values: (plot, ticks) => ticks.map((tick) => (tick !== null && wanted(plot, tick) ? short(tick) : "")) },
       ],
-      cursor: { drag: { x: true, y: true, uni: 24, setScale: false }, points: { show: false } },
+      cursor: { drag: { x: true, y: true, uni: 24, setScale: false }, points: { show: false }, bind: { dblclick: () => () => this.reset() } },
       hooks: {
         draw: [(plot) => this.#draw(plot)],
         setSelect: [(plot) => this.#select(plot)],
@@ -230,7 +240,7 @@ export class Chart {
   #zoom(x, y) {
     this.view = { x, y };
     this.#scale();
-    this.root.dispatchEvent(new CustomEvent("fedq:zoom"));
+    this.#told();
   }
 
   #moved(plot) {
@@ -280,7 +290,6 @@ export class Chart {
       return;
     }
     event.preventDefault();
-    this.root.dispatchEvent(new CustomEvent("fedq:zoom"));
   }
 
   #resize() {

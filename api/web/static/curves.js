@@ -1,5 +1,6 @@
 // Curves and results of the arms of an experiment, or of several: the controls, what is asked for, and when it is asked for again.
 import { Chart, nearest } from "./chart.js";
+import { joined, leftOut } from "./closer.js";
 import { element, explanation, fillTable, format, isShare } from "./results-table.js";
 import { call, tell } from "./service.js";
 
@@ -17,6 +18,8 @@ const LOGARITHMIC = new Set(["suboptimality", "distance"]);
 const ENDED = new Set(["succeeded", "failed", "cancelled", "paused"]);
 const LARGE = 20;
 const QUIET_S = 2;
+/** Whoever zooms in by steps asks once they have arrived. */
+const SETTLING_MS = 150;
 /** Student's t of the 95 % interval by degrees of freedom; from 31 on close to the normal distribution's. */
 const T = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.16, 2.145, 2.131, 2.12, 2.11, 2.101, 2.093, 2.086, 2.08, 2.074, 2.069, 2.064, 2.06, 2.056, 2.052, 2.048, 2.045, 2.042];
 
@@ -36,6 +39,8 @@ class Curves {
     this.hidden = new Set();
     this.items = new Map();
     this.results = null;
+    this.detail = null;
+    this.looking = null;
     this.laws = null;
     this.asked = 0;
     this.waiting = null;
@@ -56,10 +61,7 @@ class Curves {
     for (const name of ["x", "band", "log"]) controls[name].addEventListener("change", () => this.draw());
     controls.figure.addEventListener("change", () => this.table());
     root.querySelector("form").addEventListener("submit", (event) => event.preventDefault());
-    root.querySelector("[data-reset]").addEventListener("click", () => {
-      this.chart.reset();
-      this.zoomed();
-    });
+    root.querySelector("[data-reset]").addEventListener("click", () => this.chart.reset());
     this.plot.addEventListener("fedq:zoom", () => this.zoomed());
     root.querySelector("[data-all]").addEventListener("click", () => this.choose(() => true));
     root.querySelector("[data-none]").addEventListener("click", () => this.choose(() => false));
@@ -110,10 +112,7 @@ class Curves {
     const began = performance.now();
     root.setAttribute("aria-busy", "true");
     try {
-      const points = Math.round(Math.min(1000, Math.max(200, 40_000 / Number(root.dataset.arms))));
-      const address = new URL(root.dataset.results, location.href);
-      address.searchParams.set("metric", controls.metric.value);
-      address.searchParams.set("points", points);
+      const address = this.address();
       if (controls.baseline.value) address.searchParams.set("baseline", controls.baseline.value);
       const target = this.target();
       if (target !== null) address.searchParams.set("target", `${controls.metric.value}:${target}`);
@@ -124,6 +123,7 @@ class Curves {
       this.fillBaselines();
       this.fillLegend();
       this.draw();
+      this.look();
       // A comparison is told by nobody that something has changed.
       if (found.members?.some(({ status }) => !ENDED.has(status))) this.renew();
     } catch (error) {
@@ -132,6 +132,16 @@ class Curves {
       if (asked === this.asked) root.removeAttribute("aria-busy");
       if (asked === this.asked && this.waiting === "answer") this.later();
     }
+  }
+
+  /** Where results are asked for, of the metric that is chosen. */
+  address() {
+    const { controls, root } = this;
+    const points = Math.round(Math.min(1000, Math.max(200, 40_000 / Number(root.dataset.arms))));
+    const address = new URL(root.dataset.results, location.href);
+    address.searchParams.set("metric", controls.metric.value);
+    address.searchParams.set("points", points);
+    return address;
   }
 
   /** What runs are to reach, in the units of the metric; null of none, and of a metric without better and worse. */
@@ -229,7 +239,7 @@ class Curves {
     const { metric, x, band } = this.controls;
     const [list] = AXES[x.value];
     return this.results.arms.flatMap((arm, key) => {
-      const curve = arm.curves[metric.value];
+      const curve = this.curve(arm, key);
       if (!curve || this.hidden.has(key) || curve[list].includes(null)) return [];
       const reach = REACH[band.value];
       const [low, high] = [-1, 1].map((side) => curve.mean.map((mean, at) => mean + side * (reach && curve.std[at] !== null ? reach(curve.std[at], curve.n[at]) : 0)));
@@ -268,6 +278,43 @@ class Curves {
 
   zoomed() {
     this.root.querySelector("[data-reset]").disabled = !this.chart.zoomed;
+    const span = String(this.chart.span);
+    if (span === this.looking) return;
+    this.looking = span;
+    this.look();
+  }
+
+  /** Ask for the rounds that are zoomed into, where some of them were left out; they are drawn once they are there. */
+  async look() {
+    const { metric, x } = this.controls;
+    const [{ asked, looking }, { span }] = [this, this.chart];
+    const [list] = AXES[x.value];
+    const seen = this.results.arms.map((arm) => arm.curves[metric.value]).filter((curve, key) => curve && !this.hidden.has(key) && !curve[list].includes(null));
+    const rounds = span && leftOut(seen, list, span);
+    if (!rounds) {
+      this.detail = null;
+      return;
+    }
+    await new Promise((resolve) => setTimeout(resolve, SETTLING_MS));
+    if (looking !== this.looking) return;
+    const address = this.address();
+    address.searchParams.set("from_round", rounds[0]);
+    address.searchParams.set("to_round", rounds[1]);
+    try {
+      const { arms } = await call("GET", address.pathname + address.search);
+      if (asked !== this.asked || looking !== this.looking) return;
+      this.detail = { metric: metric.value, rounds, curves: arms.map((arm) => arm.curves[metric.value]) };
+      this.draw();
+    } catch (error) {
+      if (looking === this.looking) tell(error.message, "error");
+    }
+  }
+
+  /** The curve of an arm, with all points that are known of what is zoomed into. */
+  curve(arm, key) {
+    const { detail } = this;
+    const [curve, finer] = [arm.curves[this.controls.metric.value], detail?.metric === this.controls.metric.value ? detail.curves[key] : null];
+    return curve && finer ? joined(curve, finer, detail.rounds) : curve;
   }
 
   /** Tell the values at `x` beside the names of the arms; null tells the last ones. */
@@ -278,7 +325,7 @@ class Curves {
     const told = [];
     this.results.arms.forEach((arm, key) => {
       const item = this.items.get(key);
-      const curve = arm.curves[metric.value];
+      const curve = this.curve(arm, key);
       const at = !curve || this.hidden.has(key) ? -1 : x === null ? curve.mean.length - 1 : nearest(curve[list], x);
       item.value.textContent = at < 0 ? "" : reading(curve, at, metric.value);
       if (at >= 0) told.push(`${arm.name} ${item.value.textContent}`);

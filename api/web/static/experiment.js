@@ -27,6 +27,7 @@ function confirmed(dialog) {
 
 async function act(action) {
   if (action === "edit") return edit();
+  if (action === "extend") return extend();
   if (action === "delete") return remove();
   if (action === "cancel" && !(await confirmed(document.getElementById("confirm-cancel")))) return;
   await call("POST", `${path}/${action}`);
@@ -48,28 +49,50 @@ async function remove() {
 }
 
 async function edit() {
-  const dialog = document.getElementById("edit");
-  const form = dialog.querySelector("form");
-  const flaw = form.querySelector(".flaw");
   const known = await call("GET", path);
-  form.elements.name.value = known.name;
-  form.elements.tags.value = known.tags.join(", ");
-  form.elements.priority.value = known.priority;
+  const { form, fields } = opened("edit", async () => {
+    const tags = fields.tags.value.split(",").map((tag) => tag.trim()).filter(Boolean);
+    await call("PATCH", path, { name: fields.name.value, tags, priority: fields.priority.valueAsNumber });
+    return "Saved.";
+  });
+  fields.name.value = known.name;
+  fields.tags.value = known.tags.join(", ");
+  fields.priority.value = known.priority;
+  form.closest("dialog").showModal();
+}
+
+async function extend() {
+  const { rounds, seeds } = (await call("GET", path)).specification;
+  const { form, fields } = opened("extend", async () => {
+    const more = fields.seeds.value.split(/[,\s]+/).filter(Boolean).map(Number);
+    await call("POST", `${path}/extend`, { rounds: fields.rounds.valueAsNumber, seeds: more });
+    return "Extended: its runs wait for their turn.";
+  });
+  fields.rounds.min = fields.rounds.value = rounds;
+  fields.seeds.value = "";
+  form.querySelector(".help span").textContent = seeds.join(", ");
+  form.closest("dialog").showModal();
+  fields.rounds.select();
+}
+
+/** The form of a dialog, about to be shown; `send` says what was done once it is sent, and what it throws is shown in the dialog. */
+function opened(id, send) {
+  const form = document.getElementById(id).querySelector("form");
+  const flaw = form.querySelector(".flaw");
   flaw.hidden = true;
   form.onsubmit = async (event) => {
     event.preventDefault();
-    const tags = form.elements.tags.value.split(",").map((tag) => tag.trim()).filter(Boolean);
     try {
-      await call("PATCH", path, { name: form.elements.name.value, tags, priority: form.elements.priority.valueAsNumber });
-      dialog.close();
-      tell("Saved.");
+      const done = await send();
+      form.closest("dialog").close();
+      tell(done);
       refresh();
     } catch (error) {
       flaw.textContent = error.message;
       flaw.hidden = false;
     }
   };
-  dialog.showModal();
+  return { form, fields: form.elements };
 }
 
 root.addEventListener("click", async (event) => {

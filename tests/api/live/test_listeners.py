@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable
 
+from api.live.cursors import Position
 from api.live.feed import Line, News
 from api.live.listeners import Listener
 from api.live.streams import Event
@@ -20,13 +21,13 @@ def _told(events: Iterable[Event]) -> list[str]:
 
 
 def test_rows_are_told_in_order_and_once() -> None:
-    listener = Listener("exp", ["a", "b"], None)
+    listener = Listener("exp", ["a", "b"], Position.start(2))
     assert _told(listener.rounds([_line("a", 1), _line("a", 2), _line("b", 1)])) == ["a:1", "a:2", "b:1"]
     assert _told(listener.rounds([_line("a", 2), _line("a", 3)])) == ["a:3"]
 
 
 def test_rows_behind_a_gap_wait_until_the_gap_is_read() -> None:
-    listener = Listener("exp", ["a"], None)
+    listener = Listener("exp", ["a"], Position.start(1))
     news = News(RUNNING, {"a": (RUNNING, 3)}, [_line("a", 3)])
     assert _told(listener.rounds(news.lines)) == []
     assert listener.missing(news) == {"a": 0}
@@ -35,7 +36,7 @@ def test_rows_behind_a_gap_wait_until_the_gap_is_read() -> None:
 
 
 def test_an_end_is_told_after_the_rows_and_of_the_experiment_last() -> None:
-    listener = Listener("exp", ["a"], None)
+    listener = Listener("exp", ["a"], Position.start(1))
     news = News(SUCCEEDED, {"a": (SUCCEEDED, 1)})
     assert list(listener.beginnings(news)) == []
     assert [json.loads(event.data)["run_id"] for event in listener.endings(news)] == ["a", None]
@@ -43,7 +44,7 @@ def test_an_end_is_told_after_the_rows_and_of_the_experiment_last() -> None:
 
 
 def test_a_status_is_told_once() -> None:
-    listener = Listener("exp", ["a"], None)
+    listener = Listener("exp", ["a"], Position.start(1))
     news = News(QUEUED, {"a": (QUEUED, 0)})
     assert len(list(listener.beginnings(news))) == 2
     assert list(listener.beginnings(news)) == []

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from api.results.curves import curve, moments, thinned
+from api.results.curves import Window, curve, moments, thinned
 from fedcore import summary
 from fedcore.store.series import Series
 
@@ -77,7 +77,7 @@ def _run(values: list[float], sent: float = 1e6) -> Series:
 
 
 def test_runs_that_end_before_count_up_to_there() -> None:
-    made = curve([_run([3.0, 2.0, 1.0]), _run([5.0], 3e6)], "train_loss", 10)
+    made = curve([_run([3.0, 2.0, 1.0]), _run([5.0], 3e6)], "train_loss", Window(10))
     assert made is not None
     assert (made.rounds, made.mean, made.n) == ([1, 2, 3], [4.0, 2.0, 1.0], [2, 1, 1])
     assert made.std == [pytest.approx(2**0.5), None, None]
@@ -86,5 +86,25 @@ def test_runs_that_end_before_count_up_to_there() -> None:
 
 
 def test_a_metric_that_no_run_has_is_no_curve() -> None:
-    assert curve([], "train_loss", 10) is None
-    assert curve([_run([nan, nan])], "train_loss", 10) is None
+    assert curve([], "train_loss", Window(10)) is None
+    assert curve([_run([nan, nan])], "train_loss", Window(10)) is None
+
+
+@given(values=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60), first=st.integers(1, 70), length=st.integers(0, 70))
+def test_a_stretch_of_a_curve_is_cut_out_of_the_whole(values: list[float], first: int, length: int) -> None:
+    runs = [_run(values), _run(values[: len(values) // 2], 3e6)]
+    whole, part = curve(runs, "train_loss", Window(1_000)), curve(runs, "train_loss", Window(1_000, first, first + length))
+    assert whole is not None
+    assert part is not None
+    places = [place for place, round in enumerate(whole.rounds) if first <= round <= first + length]
+    for name, listed in part.model_dump().items():
+        assert listed == [whole.model_dump()[name][place] for place in places]
+
+
+def test_a_stretch_has_as_many_points_as_the_whole_had_and_keeps_its_spikes() -> None:
+    values = np.linspace(1.0, 0.0, 10_000)
+    values[5_005] = 9.0
+    made = curve([_run(list(values))], "train_loss", Window(100, 5_000, 5_999))
+    assert made is not None
+    assert (made.rounds[0], made.rounds[-1], max(made.mean)) == (5_000, 5_999, 9.0)
+    assert 80 < len(made.rounds) <= 100
