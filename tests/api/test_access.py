@@ -26,8 +26,9 @@ from tests.store.hooks import listen
 from tests.store.test_datasets import keep
 from tests.support.access import bearer, key_for
 from tests.support.asgi import calling
+from tests.support.described import described
 
-DOCUMENT = create_app(Settings(_env_file=None)).openapi()
+DOCUMENT = described()
 OPEN = {"/healthz", "/readyz", "/metrics"}
 ROUTES = [(method, path) for path, operations in DOCUMENT["paths"].items() for method in operations if path not in OPEN]
 OWNED = [(method, path) for method, path in ROUTES if re.search(r"\{(experiment|run|dataset|webhook)_id\}", path)]

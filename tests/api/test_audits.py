@@ -8,7 +8,6 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from api.app import create_app
 from fedcore.access import Scope
 from fedcore.settings import Settings
 from fedcore.store import Database, audit
@@ -18,11 +17,12 @@ from tests.store.acts import claim, finish, read, write
 from tests.store.test_datasets import keep
 from tests.support.access import bearer, key_for
 from tests.support.asgi import calling
+from tests.support.described import described
 from tests.uploads.files import arrays, npz
 from workers.caller import Caller
 from workers.reconciler import reconcile
 
-DOCUMENT = create_app(Settings(_env_file=None)).openapi()
+DOCUMENT = described()
 MUTATIONS = {f"{method.upper()} {path}" for path, operations in DOCUMENT["paths"].items() for method in operations if method != "get"}
 WEBHOOKS = {action for action in MUTATIONS if "/v1/webhooks" in action}
 """`test_webhooks` has these."""

@@ -5,6 +5,7 @@ each scope: every answer must be one that the document describes, and none a fau
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import deepcopy
 from ipaddress import ip_address
 from itertools import product
 from pathlib import Path
@@ -34,6 +35,7 @@ from tests.store.acts import report
 from tests.store.hooks import listen
 from tests.store.test_datasets import keep
 from tests.support.access import bearer, key_for
+from tests.support.described import described
 from tests.support.postgresql import fresh_database
 
 AnyCase = Case[Any]
@@ -89,7 +91,7 @@ def _described() -> Document:
 
     Nor does it know of keys, which it would garble: here they are valid, or none. `test_access` has all others, on every route.
     """
-    document = create_app(Settings(_env_file=None)).openapi()
+    document = deepcopy(described())
     for path in document["paths"].values():
         for operation in path.values():
             operation.get("requestBody", {"content": {}})["content"].pop("application/yaml", None)

@@ -8,11 +8,11 @@ import yaml
 from kubernetes_validate import validate
 from sqlalchemy import text
 
-from api.app import create_app
 from fedcore.settings import Settings
 from fedcore.store import Database
 from tests.deploy.conftest import ROOT
 from tests.store.acts import claim, submit
+from tests.support.described import described
 from workers.stack import BEYOND_GRACE_S
 
 FOLDER = ROOT / "deploy" / "kubernetes"
@@ -95,7 +95,7 @@ def test_probes_ask_for_paths_that_there_are_at_the_port_that_is_listened_on(pod
     container = _container(pods["fedq-api"])
     (port,) = container["ports"]
     assert str(port["containerPort"]) == container["command"][container["command"].index("--port") + 1]
-    paths = create_app(Settings(_env_file=None)).openapi()["paths"]
+    paths = described()["paths"]
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         asked = container[probe]["httpGet"]
         assert asked["path"] in paths

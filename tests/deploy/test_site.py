@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from api.app import create_app
 from api.routes.catalog import catalog
 from deploy.site.__main__ import ROOT, build, navigation, reference
 from deploy.site.formulas import with_mathml
 from deploy.site.python import undocumented
 from fedcore import presets
-from fedcore.settings import Settings
+from tests.support.described import described
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +61,7 @@ def test_every_algorithm_has_a_formula() -> None:
 
 
 def test_every_call_parameter_and_field_of_the_interface_is_described(pages: dict[str, str]) -> None:
-    document = create_app(Settings(_env_file=None)).openapi()
+    document = described()
     for path, operations in document["paths"].items():
         for verb, operation in operations.items():
             assert f"### `{verb.upper()} {path}`" in pages["http.md"]
@@ -70,8 +69,8 @@ def test_every_call_parameter_and_field_of_the_interface_is_described(pages: dic
             assert operation["description"]
             assert all(parameter["description"] for parameter in operation.get("parameters", ()))
     for name, schema in document["components"]["schemas"].items():
-        for field, described in schema.get("properties", {}).items():
-            assert described.get("description"), f"{name}.{field}"
+        for field, told in schema.get("properties", {}).items():
+            assert told.get("description"), f"{name}.{field}"
 
 
 def test_every_public_name_of_python_has_a_docstring() -> None:
