@@ -1,6 +1,8 @@
 """Who asks: the API key of a request, and what it allows."""
 
 import time
+from asyncio import Task, create_task, shield
+from contextvars import Context
 from typing import Annotated, NamedTuple
 
 from fastapi import Depends, Request, Security
@@ -32,33 +34,52 @@ class _Known(NamedTuple):
 
 
 class Doorkeeper:
-    """Verifies keys, and remembers for a moment those it found valid."""
+    """Verifies keys, and remembers for a moment those it found valid. Belongs to one event loop; changes in place."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._known: dict[str, _Known] = {}
+        self._asking: dict[str, Task[Principal]] = {}
 
-    def recall(self, token: Token) -> Principal | None:
-        """Whose key this is, if it was verified a moment ago."""
-        known = self._known.get(token.digest)
-        return known.principal if known is not None and known.until > time.monotonic() else None
+    async def recognise(self, token: Token) -> Principal:
+        """Whose key this is, by the database, or by what it said a moment ago; raises AuthenticationError."""
+        known, now = self._known.get(token.digest), time.monotonic()
+        if known is None or known.until <= now:
+            return await shield(self._ask(token))
+        if known.until - now < REMEMBERED_S / 2:
+            # Asked about before that is needed, a key that is in use keeps nobody waiting.
+            self._ask(token)
+        return known.principal
 
-    def verify(self, token: Token) -> Principal:
-        """Whose key this is; raises AuthenticationError."""
+    def forget(self) -> None:
+        """Ask the database about every key again: one was revoked."""
+        # What is being answered just now goes into the old ones.
+        self._known, self._asking = {}, {}
+
+    def _ask(self, token: Token) -> Task[Principal]:
+        """Verify a key, once for all who show it meanwhile."""
+        known, asking, until = self._known, self._asking, time.monotonic() + REMEMBERED_S
+
+        def note(answer: Task[Principal]) -> None:
+            asking.pop(token.digest, None)
+            if len(known) >= MAX_REMEMBERED:
+                known.clear()
+            if not answer.cancelled() and answer.exception() is None:
+                known[token.digest] = _Known(until, answer.result())
+
+        if token.digest not in asking:
+            # In a context of its own: it is part of no request's log lines and trace.
+            asking[token.digest] = create_task(run_in_threadpool(self._verify, token), context=Context())
+            asking[token.digest].add_done_callback(note)
+        return asking[token.digest]
+
+    def _verify(self, token: Token) -> Principal:
         with self._database.reading() as session:
             record, to_note = keys.verify(session, token)
         if to_note:
             with self._database.transaction() as session:
                 keys.note_use(session, record.id)
-        principal = Principal(record.id, record.owner, record.scope)
-        if len(self._known) >= MAX_REMEMBERED:
-            self._known.clear()
-        self._known[token.digest] = _Known(time.monotonic() + REMEMBERED_S, principal)
-        return principal
-
-    def forget(self) -> None:
-        """Ask the database about every key again: one was revoked."""
-        self._known.clear()
+        return Principal(record.id, record.owner, record.scope)
 
 
 async def identify(request: Request, given: HTTPAuthorizationCredentials | None) -> Principal:
@@ -74,9 +95,7 @@ async def identify(request: Request, given: HTTPAuthorizationCredentials | None)
 
 async def recognise(request: Request, token: Token) -> Principal:
     """Whose key this is; raises AuthenticationError."""
-    doorkeeper = doorkeeper_of(request)
-    known = doorkeeper.recall(token)
-    return known if known is not None else await run_in_threadpool(doorkeeper.verify, token)
+    return await doorkeeper_of(request).recognise(token)
 
 
 async def allow(

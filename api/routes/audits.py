@@ -2,15 +2,16 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from api.access.auth import Administrator
 from api.dependencies import Cursor, OwnerFilter, Store, TargetFilter
 from api.problems import responses
+from api.routing import Router
 from api.schemas import AuditEntry, AuditPage
 from fedcore.store import audit
 
-router = APIRouter(prefix="/v1/audit", tags=["access"])
+router = Router(prefix="/v1/audit", tags=["access"])
 
 Limit = Annotated[int, Query(ge=1, le=200, description="Entries on a page, at most.")]
 

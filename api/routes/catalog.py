@@ -6,17 +6,17 @@ from inspect import cleandoc
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from fastapi import APIRouter
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from api.access.auth import Reader
+from api.routing import Router
 from api.schemas import Catalog, CatalogBlock, Kind
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.evaluation import Measure
 
-router = APIRouter(prefix="/v1", tags=["catalogue"])
+router = Router(prefix="/v1", tags=["catalogue"])
 
 
 @router.get("/catalog", summary="What can be asked for")

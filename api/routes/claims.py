@@ -1,14 +1,13 @@
 """`/v1/experiments/{id}/claims`: what a publication printed and claimed, beside what came out of the preset that follows it."""
 
-from fastapi import APIRouter
-
 from api.access.auth import Reader
 from api.dependencies import ExperimentId, Store
 from api.problems import responses
 from api.results import claims
+from api.routing import Router
 from api.schemas import Claims
 
-router = APIRouter(prefix="/v1/experiments", tags=["results"])
+router = Router(prefix="/v1/experiments", tags=["results"])
 
 
 @router.get("/{experiment_id}/claims", responses=responses(404, 422), summary="Hold results against the publication")

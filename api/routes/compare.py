@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from api.access.auth import Reader
 from api.dependencies import NO_NUL, Store
@@ -12,9 +12,10 @@ from api.problems import responses
 from api.results.candidates import MOST_ARMS, compare
 from api.results.reading import Chosen, Points, Windowed
 from api.results.summaries import METRICS
+from api.routing import Router
 from api.schemas import Comparison
 
-router = APIRouter(prefix="/v1/compare", tags=["results"])
+router = Router(prefix="/v1/compare", tags=["results"])
 
 Wanted = Annotated[
     list[Annotated[str, Query(max_length=300, pattern=NO_NUL)]],

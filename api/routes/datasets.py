@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from anyio import CapacityLimiter, to_thread
-from fastapi import APIRouter, BackgroundTasks, Depends, Query, Request, Response
+from fastapi import BackgroundTasks, Depends, Query, Request, Response
 
 from api.access.auth import Reader, Submitter
 from api.access.deeds import Note
@@ -11,11 +11,12 @@ from api.answers import dataset_answer
 from api.bodies.uploads import BODY, Labelled, Received, keep
 from api.dependencies import Configuration, Cursor, DatasetId, Files, Store
 from api.problems import responses
+from api.routing import Router
 from api.schemas import Dataset, DatasetPage
 from fedcore.store import datasets
 from fedcore.uploads import shelves
 
-router = APIRouter(prefix="/v1/datasets", tags=["data sets"])
+router = Router(prefix="/v1/datasets", tags=["data sets"])
 
 Limit = Annotated[int, Query(ge=1, le=200, description="Data sets on a page, at most.")]
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from pydantic import AfterValidator
 
 from api.access.auth import Reader, Submitter
@@ -10,11 +10,12 @@ from api.access.deeds import Note
 from api.answers import delivery_answer
 from api.dependencies import Cursor, Store, WebhookId, printable
 from api.problems import responses
+from api.routing import Router
 from api.schemas import Delivery, DeliveryPage
 from fedcore.status import DeliveryStatus
 from fedcore.store import deliveries, webhooks
 
-router = APIRouter(prefix="/v1/webhooks/{webhook_id}", tags=["webhooks"])
+router = Router(prefix="/v1/webhooks/{webhook_id}", tags=["webhooks"])
 
 Limit = Annotated[int, Query(ge=1, le=200, description="Deliveries on a page, at most.")]
 StatusFilter = Annotated[DeliveryStatus | None, Query(description="Only with this status.")]

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import Depends, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
 from api.access.auth import Reader
@@ -18,13 +18,14 @@ from api.live.listeners import Listener
 from api.live.seats import Seats
 from api.live.streams import Event, EventStream
 from api.problems import InvalidRequestError, responses
+from api.routing import Router
 from api.schemas import Flaw, HeartbeatEvent
 from fedcore.store import experiments, progress, search
 
 AT_ONCE = 100
 """Events sent in one piece, at most."""
 
-router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
+router = Router(prefix="/v1/experiments", tags=["experiments"])
 
 LastEventId = Annotated[
     str | None,

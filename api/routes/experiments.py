@@ -4,19 +4,20 @@ from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import structlog
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from api.access import deeds
 from api.access.auth import Reader, Submitter
 from api.answers import experiment_answer, summary_answer
-from api.bodies.documents import Document, Parsed, body_of
+from api.bodies.documents import Parsed, body_of, parse
 from api.bodies.submissions import specification
 from api.dependencies import NO_NUL, Cursor, ExperimentId, IdempotencyKey, Moment, Store
 from api.intake import Intake, Submission, order_of
 from api.planning.estimates import plan
 from api.planning.outlook import foresee
 from api.problems import responses
+from api.routing import Router
 from api.schemas import Experiment, ExperimentPage, Plan
 from api.wakeups import Wake
 from fedcore.access import Principal
@@ -26,7 +27,7 @@ from fedcore.store import Database, Status, experiments, progress
 from fedcore.store.experiments import Filter, Order
 from fedcore.tracing import span
 
-router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
+router = Router(prefix="/v1/experiments", tags=["experiments"])
 log = structlog.stdlib.get_logger("fedq.api")
 
 DryRun = Annotated[bool, Query(description="Validate and estimate; store nothing.")]
@@ -68,6 +69,7 @@ class Asked(NamedTuple):
     """What somebody asks for, not looked at yet."""
 
     document: Parsed
+    dry_run: bool
     database: Database
     settings: Settings
 
@@ -86,15 +88,13 @@ class Asked(NamedTuple):
         return specification(self.document.value, self.database, self.settings, principal.sees)
 
 
-async def _trial(request: Request, dry_run: DryRun = False) -> None:
+async def _asked(request: Request, dry_run: DryRun = False) -> Asked:
+    # Known before the body is read: what is wrong with that harms nothing where it is only tried out.
     request.state.trial = dry_run
+    return Asked(await parse(request), dry_run, request.app.state.database, request.app.state.settings)
 
 
-async def _submission(request: Request, _trial: Annotated[None, Depends(_trial)], document: Document) -> Asked:
-    return Asked(document, request.app.state.database, request.app.state.settings)
-
-
-Submitted = Annotated[Asked, Depends(_submission)]
+Submitted = Annotated[Asked, Depends(_asked)]
 
 
 @router.post(
@@ -115,10 +115,9 @@ async def submit(
     response: Response,
     wake: Wake,
     idempotency_key: IdempotencyKey = None,
-    dry_run: DryRun = False,
 ) -> Experiment | Plan:
     """Validate a specification, or a preset with overrides, store it, and queue its runs: every arm of its sweep with every seed."""
-    if dry_run:
+    if submitted.dry_run:
         response.status_code = 200
         return await run_in_threadpool(submitted.foresee, principal)
     intake: Intake = request.app.state.intake

@@ -2,15 +2,16 @@
 
 from collections.abc import Callable
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from api.dependencies import Configuration, Store
+from api.routing import Router
 from api.schemas import Check, Health, Readiness
 from fedcore.release import release
 from fedcore.store import Database, progress
 from workers.app import celery_app
 
-router = APIRouter(tags=["operations"])
+router = Router(tags=["operations"])
 
 BROKER_TIMEOUT_S = 2.0
 

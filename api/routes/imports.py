@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from api.access.auth import Submitter
 from api.access.deeds import Note
@@ -12,6 +12,7 @@ from api.bodies.documents import Document, body_of, validate
 from api.bodies.submissions import code
 from api.dependencies import Configuration, Store
 from api.problems import InvalidRequestError, responses
+from api.routing import Router
 from api.schemas import Experiment, Flaw, ImportedRows, ImportedRun, ResultsFile
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.digest import results_sha256
@@ -22,7 +23,7 @@ from fedcore.store.reproductions import ENGINE_CHOICE, MODEL_SHA256
 from fedcore.store.rounds import COLUMNS
 from fedcore.store.tables import Document as Row
 
-router = APIRouter(prefix="/v1/imports", tags=["experiments"])
+router = Router(prefix="/v1/imports", tags=["experiments"])
 
 
 @router.post(

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import Path, Query, Request
 from pydantic import AfterValidator
 
 from api.access.auth import Administrator, Reader, doorkeeper_of
@@ -11,11 +11,12 @@ from api.answers import key_answer
 from api.bodies.documents import Document, body_of, validate
 from api.dependencies import Cursor, Store, printable
 from api.problems import responses
+from api.routing import Router
 from api.schemas import Key, KeyEdit, KeyPage, KeyRequest, KeyStanding, KeyUsage, Me, NewKey
 from fedcore.store import keys, quotas
 from fedcore.store.quotas import Quota
 
-router = APIRouter(prefix="/v1", tags=["access"])
+router = Router(prefix="/v1", tags=["access"])
 
 Limit = Annotated[int, Query(ge=1, le=200, description="Keys on a page, at most.")]
 KeyId = Annotated[str, Path(description="The key's id.", examples=["key_01k9x3zq7rh2v8m4t6w0ybe5k1"]), AfterValidator(printable)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from fastapi import APIRouter, BackgroundTasks
+from fastapi import BackgroundTasks
 
 from api.access.auth import Submitter
 from api.access.deeds import Note, Noting
@@ -12,6 +12,7 @@ from api.bodies.submissions import code
 from api.dependencies import Configuration, ExperimentId, Files, Store
 from api.planning.estimates import memory_needed
 from api.problems import responses
+from api.routing import Router
 from api.schemas import Experiment, ExperimentEdit, ExperimentExtension
 from api.wakeups import Wake
 from fedcore.access import Principal
@@ -21,7 +22,7 @@ from fedcore.storage import Storage
 from fedcore.store import Database, Session, experiments, extension
 from fedcore.store.tables import ExperimentRecord
 
-router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
+router = Router(prefix="/v1/experiments", tags=["experiments"])
 
 Change = Callable[[Session, str], ExperimentRecord]
 

@@ -1,15 +1,14 @@
 """`/v1/queue` and `/v1/workers`: what waits, what runs, where."""
 
-from fastapi import APIRouter
-
 from api.access.auth import Reader
 from api.answers import queue_answers
 from api.dependencies import Configuration, Store
+from api.routing import Router
 from api.schemas import Queues, Worker, Workers
 from fedcore.store import runs, workers
 from fedcore.store.tables import WorkerRecord
 
-router = APIRouter(prefix="/v1", tags=["operations"])
+router = Router(prefix="/v1", tags=["operations"])
 
 
 @router.get("/queue", summary="What waits and what runs")

@@ -2,14 +2,15 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 
 from api.access.auth import Reader
 from api.problems import responses
+from api.routing import Router
 from api.schemas import Preset, PresetList, PresetSummary
 from fedcore import presets
 
-router = APIRouter(prefix="/v1/presets", tags=["catalogue"])
+router = Router(prefix="/v1/presets", tags=["catalogue"])
 
 Name = Annotated[str, Path(description="The preset's name.", examples=["demo"])]
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from api.access.auth import Reader, Submitter
 from api.access.deeds import Note
@@ -13,6 +13,7 @@ from api.dependencies import Configuration, ExperimentId, IdempotencyKey, Store
 from api.intake import order_of
 from api.problems import responses
 from api.results.repetition import repetition
+from api.routing import Router
 from api.schemas import Experiment, Reproduction
 from api.wakeups import Wake
 from fedcore.access import Principal
@@ -20,7 +21,7 @@ from fedcore.errors import ConflictError, NotFoundError
 from fedcore.store import Database, Status, experiments, imports, reproductions
 from fedcore.store.tables import ExperimentRecord
 
-router = APIRouter(prefix="/v1/experiments", tags=["results"])
+router = Router(prefix="/v1/experiments", tags=["results"])
 
 REPRODUCES = "reproduces"
 

@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Response
+from fastapi import Path, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from api.access.auth import Reader
@@ -11,8 +11,9 @@ from api.dependencies import ExperimentId, Store
 from api.problems import responses
 from api.reports.content import content
 from api.results import verdicts
+from api.routing import Router
 
-router = APIRouter(prefix="/v1/experiments", tags=["results"])
+router = Router(prefix="/v1/experiments", tags=["results"])
 
 Form = Annotated[Literal["html", "md"], Path(description="HTML, or Markdown.")]
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"

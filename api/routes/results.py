@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Header, HTTPException, Query, Request, Response
+from fastapi import Header, HTTPException, Query, Request, Response
 
 from api.access.auth import Reader
 from api.dependencies import NO_NUL, ExperimentId, Store
@@ -16,9 +16,10 @@ from api.results.summaries import METRICS
 from api.results.tables import CSV, PARQUET, Table, written
 from api.results.targets import target_of
 from api.results.theory import read_theory
+from api.routing import Router
 from api.schemas import Results
 
-router = APIRouter(prefix="/v1/experiments", tags=["results"])
+router = Router(prefix="/v1/experiments", tags=["results"])
 
 JSON = "application/json"
 

@@ -3,20 +3,21 @@
 from collections.abc import Iterator
 from typing import Annotated, Any, BinaryIO
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from fastapi.responses import StreamingResponse
 
 from api.access.auth import Reader
 from api.answers import run_answer
 from api.dependencies import Configuration, Cursor, ExperimentId, Files, RunId, Store
 from api.problems import responses
+from api.routing import Router
 from api.schemas import MetricsPage, RoundRow, Run, RunPage
 from fedcore.access import Principal
 from fedcore.errors import NotFoundError
 from fedcore.storage import Storage
 from fedcore.store import Database, experiments, rounds, runs, waiting
 
-router = APIRouter(prefix="/v1", tags=["runs"])
+router = Router(prefix="/v1", tags=["runs"])
 
 SAFETENSORS = "application/octet-stream"
 PIECE_BYTES = 1 << 20

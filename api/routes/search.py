@@ -2,16 +2,17 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from api.access.auth import Reader
 from api.answers import ARRIVALS, search_answer
 from api.dependencies import ExperimentId, Store
 from api.problems import responses
+from api.routing import Router
 from api.schemas import SearchPage
 from fedcore.store import experiments, search
 
-router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
+router = Router(prefix="/v1/experiments", tags=["experiments"])
 
 After = Annotated[int, Query(ge=0, le=2**31 - 1, description="Only arrivals after this sequence.")]
 Limit = Annotated[int, Query(ge=1, le=ARRIVALS, description="Arrivals on a page, at most.")]

@@ -2,15 +2,16 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from api.access.auth import Reader
 from api.dependencies import ExperimentId, Store
 from api.problems import responses
 from api.results import theory
+from api.routing import Router
 from api.schemas import Theory
 
-router = APIRouter(prefix="/v1/experiments", tags=["results"])
+router = Router(prefix="/v1/experiments", tags=["results"])
 
 Points = Annotated[int, Query(ge=2, le=2_000, description="Rounds of a curve, at most; closer together at the beginning.")]
 

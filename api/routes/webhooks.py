@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from fastapi.concurrency import run_in_threadpool
 
 from api.access.auth import Reader, Submitter
@@ -12,12 +12,13 @@ from api.bodies.documents import Document, body_of, validate
 from api.dependencies import Configuration, Cursor, Store, WebhookId
 from api.probes import Probe
 from api.problems import InvalidRequestError, responses
+from api.routing import Router
 from api.schemas import Flaw, NewWebhook, Webhook, WebhookEdit, WebhookPage, WebhookRequest
 from fedcore.errors import NotFoundError
 from fedcore.store import Session, experiments, webhooks
 from fedcore.store.tables import WebhookRecord
 
-router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
+router = Router(prefix="/v1/webhooks", tags=["webhooks"])
 
 BY_ITS_OWNER = "its owner disabled it"
 CLEARABLE = frozenset({"experiment_id", "tag"})
