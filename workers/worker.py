@@ -94,7 +94,7 @@ class Worker:
         configure(self._settings, "worker", worker_id=identity)
         tracing.configure("worker", **{"service.instance.id": identity})
         try:
-            self._runner = open_runner(self._settings, identity, stopping=lambda: self._stop_flag[0] == 1)
+            self._runner = open_runner(self._settings, identity, stopping=lambda: self._stop_flag[0] == 1, deaf=self._end_deaf)
         except Exception:
             # Celery would log it and give this child work all the same.
             log.exception("this worker cannot play rounds")
@@ -103,6 +103,10 @@ class Worker:
         self._pulse.begin()
         if (starved := self._predecessor.follow(identity)) is not None:
             self._runner.bury(starved)
+
+    def _end_deaf(self) -> None:
+        log.error("runs wait, and no nudge reaches this worker though the broker takes them: it ends, to be started again")
+        self._pulse.give_up()
 
     def _work(self) -> None:
         assert self._runner is not None
