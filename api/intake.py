@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from fastapi.concurrency import run_in_threadpool
 
-from api.answers import experiment_answer
+from api.answers.experiments import experiment_answer
 from api.planning.estimates import memory_needed
 from api.schemas import Experiment
 from fedcore.access import Principal

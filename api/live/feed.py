@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import structlog
 
-from api.answers import arrival_answers
+from api.answers.search import arrival_answers
 from api.schemas import DecisionEvent, RoundEvent
 from fedcore.store import Database, Status, progress, rounds, search
 

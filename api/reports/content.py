@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from api.answers import experiment_answer, run_answer
+from api.answers.experiments import experiment_answer
+from api.answers.runs import run_answer
 from api.drawing.figures import draw
 from api.results.claims import claims_of, metrics_of, preset_of
 from api.results.comparison import comparison

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import groupby
 from typing import Literal, get_args
 
-from api.answers import made_from
+from api.answers.experiments import made_from
 from api.live.cursors import Position
 from api.results.curves import MEGABYTE, Window, area, curve, megabytes
 from api.results.rows import Rows

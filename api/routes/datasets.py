@@ -7,7 +7,7 @@ from fastapi import BackgroundTasks, Depends, Query, Request, Response
 
 from api.access.auth import Reader, Submitter
 from api.access.deeds import Note
-from api.answers import dataset_answer
+from api.answers.datasets import dataset_answer
 from api.bodies.uploads import BODY, Labelled, Received, keep
 from api.dependencies import Configuration, Cursor, DatasetId, Files, Store
 from api.problems import responses

@@ -7,7 +7,7 @@ from pydantic import AfterValidator
 
 from api.access.auth import Reader, Submitter
 from api.access.deeds import Note
-from api.answers import delivery_answer
+from api.answers.webhooks import delivery_answer
 from api.dependencies import Cursor, Store, WebhookId, printable
 from api.problems import responses
 from api.routing import Router

@@ -9,7 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from api.access import deeds
 from api.access.auth import Reader, Submitter
-from api.answers import experiment_answer, summary_answer
+from api.answers.experiments import experiment_answer, summary_answer
 from api.bodies.documents import Parsed, body_of, parse
 from api.bodies.submissions import specification
 from api.dependencies import NO_NUL, Cursor, ExperimentId, IdempotencyKey, Moment, Store

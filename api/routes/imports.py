@@ -7,7 +7,7 @@ from fastapi import Response
 
 from api.access.auth import Submitter
 from api.access.deeds import Note
-from api.answers import experiment_answer
+from api.answers.experiments import experiment_answer
 from api.bodies.documents import Document, body_of, validate
 from api.bodies.submissions import code
 from api.dependencies import Configuration, Store

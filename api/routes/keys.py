@@ -7,7 +7,7 @@ from pydantic import AfterValidator
 
 from api.access.auth import Administrator, Reader, doorkeeper_of
 from api.access.deeds import Note
-from api.answers import key_answer
+from api.answers.keys import key_answer
 from api.bodies.documents import Document, body_of, validate
 from api.dependencies import Cursor, Store, printable
 from api.problems import responses

@@ -6,7 +6,7 @@ from fastapi import BackgroundTasks
 
 from api.access.auth import Submitter
 from api.access.deeds import Note, Noting
-from api.answers import experiment_answer
+from api.answers.experiments import experiment_answer
 from api.bodies.documents import Document, body_of, validate
 from api.bodies.submissions import code
 from api.dependencies import Configuration, ExperimentId, Files, Store

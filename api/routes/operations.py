@@ -1,7 +1,7 @@
 """`/v1/queue` and `/v1/workers`: what waits, what runs, where."""
 
 from api.access.auth import Reader
-from api.answers import queue_answers
+from api.answers.queue import queue_answers
 from api.dependencies import Configuration, Store
 from api.routing import Router
 from api.schemas import Queues, Worker, Workers

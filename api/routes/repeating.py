@@ -7,7 +7,7 @@ from fastapi import Response
 
 from api.access.auth import Reader, Submitter
 from api.access.deeds import Note
-from api.answers import experiment_answer
+from api.answers.experiments import experiment_answer
 from api.bodies.submissions import specification
 from api.dependencies import Configuration, ExperimentId, IdempotencyKey, Store
 from api.intake import order_of

@@ -7,7 +7,7 @@ from fastapi import Query
 from fastapi.responses import StreamingResponse
 
 from api.access.auth import Reader
-from api.answers import run_answer
+from api.answers.runs import run_answer
 from api.dependencies import Configuration, Cursor, ExperimentId, Files, RunId, Store
 from api.problems import responses
 from api.routing import Router

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Query
 
 from api.access.auth import Reader
-from api.answers import ARRIVALS, search_answer
+from api.answers.search import ARRIVALS, search_answer
 from api.dependencies import ExperimentId, Store
 from api.problems import responses
 from api.routing import Router

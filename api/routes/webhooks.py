@@ -7,7 +7,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from api.access.auth import Reader, Submitter
 from api.access.deeds import Note
-from api.answers import new_webhook_answer, webhook_answer
+from api.answers.webhooks import new_webhook_answer, webhook_answer
 from api.bodies.documents import Document, body_of, validate
 from api.dependencies import Configuration, Cursor, Store, WebhookId
 from api.probes import Probe

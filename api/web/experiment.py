@@ -5,7 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from api.access.auth import Reader
-from api.answers import run_answer, search_answer
+from api.answers.runs import run_answer
+from api.answers.search import search_answer
 from api.dependencies import Configuration, Cursor, ExperimentId, Store
 from api.results.claims import read_claims
 from api.web import curves, listings, standing

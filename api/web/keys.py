@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from fastapi import APIRouter, Request, Response
 
 from api.access.auth import Administrator, Reader
-from api.answers import key_answer
+from api.answers.keys import key_answer
 from api.dependencies import Cursor, OwnerFilter, Store, TargetFilter
 from api.schemas import Key, KeyEdit
 from api.web import words

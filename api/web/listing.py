@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BeforeValidator, StringConstraints
 
 from api.access.auth import Reader
-from api.answers import summary_answer
+from api.answers.experiments import summary_answer
 from api.dependencies import NO_NUL, Store
 from api.schemas import ExperimentSummary
 from api.web.rendering import is_fragment, page

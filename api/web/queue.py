@@ -7,7 +7,7 @@ from typing import NamedTuple
 from fastapi import APIRouter, Request, Response
 
 from api.access.auth import Reader
-from api.answers import queue_answers
+from api.answers.queue import queue_answers
 from api.dependencies import Configuration, Store
 from api.schemas import QueueDepth
 from api.web.rendering import page

@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Request, Response
 
 from api.access.auth import Reader
-from api.answers import run_answer
+from api.answers.runs import run_answer
 from api.dependencies import Configuration, RunId, Store
 from api.web import history
 from api.web.rendering import is_fragment, page

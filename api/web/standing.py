@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 
-from api.answers import summary_answer
+from api.answers.experiments import summary_answer
 from api.schemas import ExperimentSummary
 from fedcore.status import ENDED, Status
 from fedcore.store import Session, experiments, lifecycle, progress

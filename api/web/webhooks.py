@@ -5,7 +5,7 @@ import json
 from fastapi import APIRouter, Request, Response
 
 from api.access.auth import Reader
-from api.answers import delivery_answer, webhook_answer
+from api.answers.webhooks import delivery_answer, webhook_answer
 from api.dependencies import Cursor, Store, WebhookId
 from api.schemas import Webhook
 from api.web.rendering import page

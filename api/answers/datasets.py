@@ -1,0 +1,18 @@
+"""Uploaded data sets as answers."""
+
+from api.schemas import ClientSizes, Dataset
+from fedcore.spec.uploaded import Content
+from fedcore.store.tables import DatasetRecord
+
+
+def dataset_answer(record: DatasetRecord) -> Dataset:
+    """A data set."""
+    return Dataset(
+        id=record.id,
+        name=record.name,
+        owner=record.owner,
+        client_sizes=ClientSizes(**record.client_sizes) if record.client_sizes else None,
+        size_bytes=record.size_bytes,
+        created_at=record.created_at,
+        **Content.model_validate(record.content).model_dump(mode="json"),
+    )
