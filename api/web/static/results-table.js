@@ -3,7 +3,7 @@ const VERDICTS = {
   better: ["▲", "better"],
   worse: ["▼", "worse"],
   different: ["◆", "different"],
-  unclear: ["", "not significant"],
+  unclear: ["", "unclear"],
   too_few_seeds: ["", "too few seeds"],
   same_for_all: ["", "the same for every seed"],
   incomplete: ["", "not complete yet"],
