@@ -25,7 +25,7 @@ up: $(INSTALLED) ## Start the embedded stack and keep it running
 test: $(INSTALLED) ## Run the whole suite, on all cores (ARGS="-m 'not slow'" for a part of it)
 	@$(BIN)/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal $(ARGS)
 
-reproduce: $(INSTALLED) ## Run every figure of the papers on generated data in full and hold its claims to the record (half an hour)
+reproduce: $(INSTALLED) ## Run every figure of the papers on generated data in full and hold its claims to the record (a quarter of an hour)
 	@$(BIN)/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal -m papers tests/presets $(ARGS)
 
 docs: $(INSTALLED) ## Build the documentation as a site, into site/
