@@ -21,8 +21,12 @@ log = logging.getLogger(__name__)
 class Lookout:
     """Looks from a thread of its own while its worker is idle. Make it after a fork."""
 
-    def __init__(self, overlooked: Callable[[], bool], nudge: Callable[[], bool], deaf: Callable[[], None]) -> None:
-        """`overlooked` says whether a run waits, and may block; `nudge` whether the broker has taken one; `deaf` ends the worker."""
+    def __init__(self, overlooked: Callable[[float], bool], nudge: Callable[[], bool], deaf: Callable[[], None]) -> None:
+        """Starts nothing yet.
+
+        `overlooked` says whether a run has waited for so many seconds, and may block; `nudge`, whether the broker has taken one;
+        `deaf` ends the worker.
+        """
         self._overlooked, self._nudge, self._deaf = overlooked, nudge, deaf
         self._unheard, self._busy = 0, False
         self._ended = Event()
@@ -47,7 +51,7 @@ class Lookout:
 
     def look(self) -> None:
         """See whether nudges come through: once, as is done every LOOK_S seconds."""
-        if self._busy or not self._overlooked():
+        if self._busy or not self._overlooked(LOOK_S):
             self._unheard = 0
         elif self._unheard == PATIENCE:
             self._deaf()

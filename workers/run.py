@@ -25,7 +25,7 @@ from fedcore.uploads.shelves import StoredShelf
 from workers.app import STINT_S, wake
 from workers.caller import Caller
 from workers.heartbeat import Heartbeat, Identity
-from workers.lookout import LOOK_S, Lookout
+from workers.lookout import Lookout
 from workers.member import Member, Resources
 from workers.room import room
 from workers.simulations import Simulations
@@ -108,11 +108,11 @@ class Runner:
             if time.monotonic() - began > STINT_S:
                 return
 
-    def _overlooked(self) -> bool:
+    def _overlooked(self, for_s: float) -> bool:
         identity = self._heartbeat.identity
         try:
             with self._resources.database.reading() as session:
-                return turn.overlooked(session, identity.queues, identity.room, LOOK_S)
+                return turn.overlooked(session, identity.queues, identity.room, for_s)
         except UNAVAILABLE:
             return False
 

@@ -1,6 +1,6 @@
 """A worker that has gone deaf: the broker takes nudges for its queues, and none of them comes out where it listens."""
 
-from workers import lookout, run, worker
+from workers import lookout, worker
 
 LOOK_S = 0.3
 
@@ -9,6 +9,5 @@ def main() -> None:
     """As `workers.worker`."""
     # Waits of seconds are shown by waits of tenths of one.
     lookout.LOOK_S = LOOK_S
-    run.LOOK_S = LOOK_S  # type: ignore[attr-defined]
     worker.queue_name = lambda queue: f"elsewhere.{queue}"  # type: ignore[attr-defined]
     worker.main()

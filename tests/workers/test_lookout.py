@@ -22,7 +22,7 @@ class Ear:
     def __init__(self, *, waits: bool = True, takes: bool = True) -> None:
         self.waits, self.takes = waits, takes
         self.nudges = self.ends = 0
-        self.lookout = Lookout(lambda: self.waits, self._nudge, self._end)
+        self.lookout = Lookout(lambda _: self.waits, self._nudge, self._end)
 
     def look(self, times: int) -> None:
         for _ in range(times):
