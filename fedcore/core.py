@@ -72,15 +72,25 @@ class Cohort:
     clients: Tensor
     """[M] ids, ascending."""
     weights: Tensor
-    """[M] aggregation weights w_i."""
+    """[M] aggregation weights w_i. They need not sum to 1: with `original` and `unbiased` weighting W = sum_i w_i varies."""
     share: Tensor
     """[M] p_i, each client's share of the whole objective."""
+    objective: Tensor
+    """[M] v_i, what F_i counts in the objective that the weighting stands for: 1/N if it is `uniform`, else p_i."""
     population: int
     """N."""
     steps: Tensor
     """[M] tau_i."""
     effort: Tensor
     """[M] ||a_i||_1."""
+
+    def mean(self, values: Tensor) -> Tensor:
+        """sum_i w_i v_i / sum_i w_i [...] of `values` v [M, ...]; zero where all weights are.
+
+        A factor of an update that is itself weighted by w must be this mean, or W = sum_i w_i would count twice.
+        """
+        total = self.weights.sum()
+        return (self.weights @ values) / (total + (total == 0))
 
 
 @dataclass(frozen=True)
@@ -135,7 +145,12 @@ class Rule:
         return False
 
     def settle(self, upload: Upload, x: Tensor, local: Local) -> Vectors:
-        """The client's memory at the end of a round; `upload` and `local` are the round's, x [D] the next model, for rules that hear it."""
+        """The client's memory at the end of a round.
+
+        `upload.delta` is the change as the server decoded it (with error feedback the exact one, whose rest is sent later):
+        memory that must agree with what the server made of it is computed here, and not in `finish`. `local` is the round's,
+        x [D] the next model, for rules that hear it.
+        """
         return upload.memory
 
     def absorb(self, shared: Vectors, sent: Vectors, cohort: Cohort) -> Vectors:
@@ -151,7 +166,7 @@ class Rule:
         return self
 
     def adapt(self, tuning: Mapping[str, float], loss: float) -> Mapping[str, float]:
-        """The numbers after a round that led to a model with training loss f(x) = `loss`."""
+        """The numbers after a round that led to a model with training loss f(x) = `loss`; the first call has that of the first model."""
         return tuning
 
 

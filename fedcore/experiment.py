@@ -215,7 +215,7 @@ class Simulation:
             if observed is not None:
                 measured |= of_round(self._setting.problem, observed, evaluation.measures)
         if evaluation.population_due(self.round, self.spec.rounds):
-            measured |= of_population(problem, x, observed, evaluation.measures)
+            measured |= of_population(problem, self._setting.problem, x, observed, evaluation.measures)
         if evaluation.record_parameters:
             measured["x"] = x.tolist()
         return measured

@@ -11,7 +11,7 @@ from api.results.summaries import TOTALS, Metric, arms_of, by_arm
 from api.schemas import Comparison, Flaw, Member
 from fedcore import significance, summary
 from fedcore.access import Principal
-from fedcore.spec import ExperimentSpec
+from fedcore.spec import stored_arms
 from fedcore.store import Database, Session, experiments, runs, series
 from fedcore.store.series import Series
 from fedcore.store.tables import ExperimentRecord, RunRecord
@@ -42,7 +42,7 @@ class Candidate:
     @cached_property
     def conditions(self) -> Sequence[object]:
         """What has to be the same for the same seed to mean the same chance."""
-        spec = ExperimentSpec.model_validate(self.experiment.spec).arms()[self.arm].spec
+        spec = stored_arms(self.experiment.spec)[self.arm].spec
         return spec.problem.dataset, spec.problem.partition, spec.participation, spec.systems.availability
 
     def pairs_with(self, other: "Candidate", found: dict[str, Series]) -> bool:

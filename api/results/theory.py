@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from api.schemas import ArmTheory, Law, Theory
 from fedcore.errors import NoLawError
-from fedcore.spec import Arm, ExperimentSpec
+from fedcore.spec import Arm, stored_arms
 from fedcore.store import Database, experiments
 
 if TYPE_CHECKING:
@@ -22,8 +22,7 @@ def read_theory(database: Database, principal: Principal, experiment_id: str, po
     """What closed forms say of its arms, with curves of `points` rounds at most; raises NotFoundError."""
     with database.reading() as session:
         experiment = experiments.find(session, experiment_id, principal.sees)
-    spec = ExperimentSpec.model_validate(experiment.spec)
-    return Theory(experiment_id=experiment_id, arms=[_arm(arm, points) for arm in spec.arms()])
+    return Theory(experiment_id=experiment_id, arms=[_arm(arm, points) for arm in stored_arms(experiment.spec)])
 
 
 def _arm(arm: Arm, points: int) -> ArmTheory:

@@ -12,7 +12,7 @@ from api.dependencies import Store, printable
 from api.web.rendering import page
 from fedcore import presets, yamls
 from fedcore.presets import Preset
-from fedcore.spec import ExperimentSpec
+from fedcore.spec import ExperimentSpec, stored_spec
 from fedcore.spec.uploaded import Uploaded
 from fedcore.store import Database, experiments
 
@@ -102,7 +102,7 @@ def _start(database: Database, owner: str | None, preset: str | None, experiment
     if experiment is not None:
         with database.reading() as session:
             record = experiments.find(session, experiment, owner)
-            return Start(yamls.dump(_brief(ExperimentSpec.model_validate(record.spec))), f"the experiment {record.name}")
+            return Start(yamls.dump(_brief(stored_spec(record.spec))), f"the experiment {record.name}")
     return Start(EXAMPLE)
 
 

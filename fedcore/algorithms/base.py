@@ -14,7 +14,11 @@ class AlgorithmSpec(Block):
     weighting: ClassVar[Literal["uniform"] | None] = None
     """How the algorithm weighs its cohort when the specification does not say; None leaves it to the scheme."""
     averages_exactly: ClassVar[bool] = False
-    """Whether the server's model must be the clients' average itself, with no other step of the server."""
+    """The server's model must be the average of what its distinct clients hold, or the fixed point is no optimum.
+
+    Each client of a cohort counts once however often it was drawn, and server optimisers, weights that do not sum to 1 and a
+    downlink that loses part of a message are rejected.
+    """
     own_weights: ClassVar[bool] = False
     """Whether the algorithm finds its weights itself and leaves those of the scheme unused."""
 

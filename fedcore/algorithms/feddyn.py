@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DynamicRegulariser(Rule):
-    """The gradient of F_k(y) - <g_k, y> + alpha/2 |y - x|^2, with g_k <- g_k - alpha (y - x) after the last step."""
+    """The gradient of F_k(y) - <g_k, y> + alpha/2 |y - x|^2, with g_k <- g_k - alpha (y - x) at the end of the round."""
 
     alpha: float = 0.1
 
@@ -26,9 +26,8 @@ class DynamicRegulariser(Rule):
     def direction(self, grad: Tensor, y: Tensor, local: Local) -> Tensor:
         return grad - local.memory["gradient"] + self.alpha * (y - local.x)
 
-    def finish(self, y: Tensor, local: Local) -> Upload:
-        delta = y - local.x
-        return Upload(delta, memory={"gradient": local.memory["gradient"] - self.alpha * delta})
+    def settle(self, upload: Upload, x: Tensor, local: Local) -> Vectors:
+        return {"gradient": local.memory["gradient"] - self.alpha * upload.delta}
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,8 @@ class FedDyn(AlgorithmSpec):
         h <- h - (alpha/N) sum_S (th_k - x),                      x <- mean_S th_k - h/alpha
 
     The minimisation is tau_k local SGD steps from x, as everywhere; any number of them has the minimiser of the uniform
-    sum as its fixed point. g_k and h start at zero; clients outside the cohort keep their g_k.
+    sum as its fixed point. g_k and h start at zero; clients outside the cohort keep their g_k. With compression g_k takes the
+    change that the server decoded, so that h stays the mean of all g_k.
     """
 
     source = "Acar et al., Federated Learning Based on Dynamic Regularization, ICLR 2021, Algorithm 1"

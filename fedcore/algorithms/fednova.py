@@ -19,16 +19,19 @@ TauEff = Literal["steps", "normaliser"] | float
 
 @dataclass(frozen=True)
 class NormalisedAveraging(Aggregator):
-    """tau_eff sum_i w_i Delta_i / ||a_i||_1."""
+    """tau_eff sum_i w_i Delta_i / ||a_i||_1, with tau_eff a number or the cohort's weighted mean of tau_i or ||a_i||_1.
+
+    A mean and not a sum: where W = sum_i w_i is not 1, it scales the step once, as it does in FedAvg.
+    """
 
     tau_eff: TauEff = "steps"
 
     def coefficients(self, cohort: Cohort) -> Tensor:
         normalised = cohort.weights / cohort.effort
         if self.tau_eff == "steps":
-            return normalised * (cohort.weights @ cohort.steps)
+            return normalised * cohort.mean(cohort.steps)
         if self.tau_eff == "normaliser":
-            return normalised * (cohort.weights @ cohort.effort)
+            return normalised * cohort.mean(cohort.effort)
         return normalised * self.tau_eff
 
 
@@ -49,7 +52,7 @@ class FedNova(AlgorithmSpec):
     variance_reduction: bool = False
     """FedNova-VR: each local gradient becomes g_i + sum_j p_j d_j - d_i, d the previous round's raw mean gradients."""
     tau_eff: Literal["steps", "normaliser"] | Annotated[float, Field(gt=0, le=1e9)] = "steps"
-    """Effective steps: `steps` sum_i w_i tau_i, `normaliser` sum_i w_i ||a_i||_1, or a number."""
+    """Effective steps: `steps` sum_i w_i tau_i / W, `normaliser` sum_i w_i ||a_i||_1 / W, with W = sum_i w_i, or a number."""
 
     def rule(self) -> Rule:
         return ControlVariates(mean="share") if self.variance_reduction else Rule()

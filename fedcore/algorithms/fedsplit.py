@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Splitting(Rule):
-    """The gradient of F_i(y) + 1/(2s) |y - (2x - z_i)|^2, with z_i <- z_i + 2 (y - x) after the last step."""
+    """The gradient of F_i(y) + 1/(2s) |y - (2x - z_i)|^2, with z_i <- z_i + 2 (y - x) at the end of the round."""
 
     s: float = 1.0
 
@@ -30,28 +30,28 @@ class Splitting(Rule):
         reflected = 2 * local.x - local.memory["z"]
         return grad + (y - reflected) / self.s
 
-    def finish(self, y: Tensor, local: Local) -> Upload:
-        change = 2 * (y - local.x)
-        return Upload(change, memory={"z": local.memory["z"] + change})
+    def settle(self, upload: Upload, x: Tensor, local: Local) -> Vectors:
+        return {"z": local.memory["z"] + 2 * upload.delta}
 
 
 @dataclass(frozen=True)
-class MeanOfAll(Aggregator):
-    """(M/N) sum_i w_i delta_i: with equal weights what the M clients change in a mean over all N."""
+class MeanOfCentres(Aggregator):
+    """2 sum_S v_i delta_i: what the cohort's new z_i change in sum_i v_i z_i over all N clients, however often one was drawn."""
 
     def coefficients(self, cohort: Cohort) -> Tensor:
-        return cohort.weights * (len(cohort.weights) / cohort.population)
+        return 2 * cohort.objective
 
 
 class FedSplit(AlgorithmSpec):
     """Peaceman-Rachford splitting: each client takes a proximal step from its reflected centre z_i, and x is the mean of all z_i.
 
         x_i ~ prox_{s F_i}(2x - z_i) = argmin F_i(u) + 1/(2s) |u - (2x - z_i)|^2
-        z_i <- z_i + 2 (x_i - x),   x <- mean_i z_i
+        z_i <- z_i + 2 (x_i - x),   x <- sum_i v_i z_i
 
-    z_i starts at the first model. The proximal step is tau_i local SGD steps from x, so the fixed point is the minimiser of
-    the uniform sum however few they are. What a client sends is the change of z_i. Departure: the paper has every client in
-    every round; with a cohort S the server adds (1/N) sum_S of the changes, so x stays the mean of all z_i.
+    v_i is 1/N, or p_i with `weighting: samples`. z_i starts at the first model. The proximal step is tau_i local SGD steps from
+    x, so the fixed point is the minimiser of sum_i v_i F_i however few they are. A client sends x_i - x. Departure: the paper
+    has every client in every round; with a cohort S the server adds the changes of v_i z_i over S, so x stays the weighted mean
+    of all z_i. With compression z_i takes what the server decoded, for the same reason.
     """
 
     source = "Pathak and Wainwright, FedSplit: An Algorithmic Framework for Fast Federated Optimization, NeurIPS 2020, Algorithm 1"
@@ -66,4 +66,4 @@ class FedSplit(AlgorithmSpec):
         return Splitting(self.s)
 
     def aggregator(self) -> Aggregator:
-        return MeanOfAll()
+        return MeanOfCentres()

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcore.core import Vectors
+from fedcore.core import Cohort, Vectors
 from fedcore.engine.assignment import Ids
 from fedcore.engine.messages import lots, send
 from fedcore.engine.server import RESIDUAL, Setting
@@ -39,18 +39,18 @@ class Links:
         return sent.received, residual if sent.residual is None else sent.residual
 
 
-def gather(links: Links, anchors: Tensor, weights: Tensor, memory: Vectors, residual: Tensor) -> tuple[Tensor, Vectors, Tensor]:
+def gather(links: Links, anchors: Tensor, cohort: Cohort, memory: Vectors, residual: Tensor) -> tuple[Tensor, Vectors, Tensor]:
     """The exchange before training: the gathered gradient [D], and what error feedback keeps at the clients and at the server.
 
-    h_i = C_up(rho_i + anchor_i), g = C_down(e + sum_i w_i h_i): FedLin, Algorithm 1, lines 7 to 9, done at the start of the
-    round instead of the end of the one before, so that a cohort trains with its own gradients.
+    h_i = C_up(rho_i + anchor_i), g = C_down(e + sum_i w_i h_i / W), W = sum_i w_i: FedLin, Algorithm 1, lines 7 to 9, done at the
+    start of the round instead of the end of the one before, so that a cohort trains with its own gradients.
     """
     opening = links.setting.algorithm.rule.opening() if links.round == 1 else "compressed"
     kept: Vectors = {RESIDUAL: memory[RESIDUAL]} if RESIDUAL in memory else {}
     if opening == "zero":
         return torch.zeros_like(residual), kept, residual
     if opening == "exact":
-        return weights @ anchors, kept, residual
+        return cohort.mean(anchors), kept, residual
     received, kept = links.up(anchors, memory)
-    gathered, residual = links.down(weights @ received, residual)
+    gathered, residual = links.down(cohort.mean(received), residual)
     return gathered, kept, residual

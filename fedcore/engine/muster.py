@@ -16,6 +16,8 @@ class Muster:
     """The clients of one round that reach the server; there may be none."""
 
     arrived: Drawn
+    drawn: int
+    """How many clients were drawn, late ones included."""
     work: list[Work]
     """M, of those who arrive."""
     bytes_down: int
@@ -34,13 +36,14 @@ def muster(setting: Setting, traffic: Traffic, round: int) -> Muster:
     if spec.systems.devices is not None:
         work, arrives, seconds = _timed(setting, traffic, drawn.clients, received, Turnout(work, arrives, 0.0), round)
     chosen = [item for item, kept in zip(work, arrives, strict=True) if kept]
-    return Muster(drawn[arrives], chosen, int(received.sum()), seconds)
+    return Muster(drawn[arrives], len(drawn.clients), chosen, int(received.sum()), seconds)
 
 
 def _timed(setting: Setting, traffic: Traffic, clients: Ids, received: Ids, planned: Turnout, round: int) -> Turnout:
     """`planned`, held to the clock."""
-    systems, (up, down) = setting.spec.systems, traffic.exchange(1, round)
+    systems, (up, down), settling = setting.spec.systems, traffic.exchange(1, round), traffic.settling(1)
     assert systems.devices is not None
-    trips = 2 if up or down else 1
-    cohort = pace(systems.devices, clients, received + down, traffic.up(1) + up, trips, setting.seed)
+    # The upload; the model, and then the next one, if they are sent; and an exchange of gradients, up and down.
+    messages = 1 + (received > 0) + (settling > 0) + 2 * bool(up or down)
+    cohort = pace(systems.devices, clients, received + down + settling, traffic.up(1) + up, messages, setting.seed)
     return turn_out(systems.deadline, cohort, planned.work, planned.arrives)

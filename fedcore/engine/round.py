@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
 from fedcore.core import Algorithm, Cohort, Combined, Rule, Vectors
@@ -12,9 +13,9 @@ from fedcore.engine.messages import DENSE
 from fedcore.engine.muster import Muster, muster
 from fedcore.engine.observation import Observation
 from fedcore.engine.planning import assign
-from fedcore.engine.server import Server, Setting, client_vectors, start
+from fedcore.engine.server import Server, Setting, adapted, client_vectors, start
 from fedcore.engine.traffic import Traffic
-from fedcore.systems.participation import Floats, iterate_factor, weights
+from fedcore.systems.participation import Floats, iterate_factor, objective_weights, weights
 
 __all__ = ["Account", "Opened", "Server", "Setting", "client_vectors", "close_round", "open_round", "start"]
 
@@ -83,15 +84,15 @@ def open_round(setting: Setting, server: Server, table: ClientTable, traffic: Tr
         return Opened(setting, number, server, mustered, None, each)
     rule = setting.algorithm.rule.tuned(server.tuning)
     setting = replace(setting, algorithm=replace(setting.algorithm, rule=rule))
-    clients, share = mustered.arrived.clients, setting.problem.share
-    weight = weights(setting.spec.participation, mustered.arrived, share, setting.spec.algorithm.weighting)
+    clients = mustered.arrived.clients
+    weight = _weights(setting, mustered)
     memory, links = table.gather(clients), Links(setting, clients, number)
     assignment = assign(setting, server, mustered, memory, number)
-    cohort = _cohort(assignment, weight, share)
+    cohort = _cohort(setting, assignment, weight)
     kept: Vectors = {}
     if rule.gathers():
         assert assignment.local.anchor is not None
-        gathered, kept, residual = gather(links, assignment.local.anchor, cohort.weights, memory, server.residual)
+        gathered, kept, residual = gather(links, assignment.local.anchor, cohort, memory, server.residual)
         server = replace(server, residual=residual)
         assignment = replace(assignment, local=replace(assignment.local, gathered=gathered))
     factor = iterate_factor(setting.spec.participation, weight)
@@ -109,7 +110,7 @@ def close_round(opened: Opened, result: Result | None, table: ClientTable, traff
     count = len(mustered.arrived.clients)
     server, observed = _take_in(opened, training, result, table)
     exchange_up, exchange_down = traffic.exchange(count, opened.number)
-    return _adapted(opened.setting, server), Account(
+    return replace(server, tuning=adapted(opened.setting, server.tuning, server.x)), Account(
         local_steps=int(observed.assignment.steps.sum()),
         bytes_up=traffic.up(count) + exchange_up,
         bytes_down=mustered.bytes_down + exchange_down + traffic.settle(mustered.arrived.clients, opened.number),
@@ -127,6 +128,10 @@ def _take_in(opened: Opened, training: Training, result: Result, table: ClientTa
         seen, deltas, upload = result.delta, result.delta, result
         if server.models_compressed:
             seen, kept = training.links.up(deltas, training.memory)
+            if not algorithm.uplink.error_feedback:
+                # What compression takes from a message is lost, so clients remember what the server got. Error feedback
+                # sends it later: memory of the exact change then agrees with the server in the end, and is more stable.
+                upload = replace(upload, delta=seen)
         sums = algorithm.aggregator.sums(training.cohort)
         seen = seen if sums is None else sums @ seen
     combined = algorithm.aggregator.combine(seen, training.cohort, server.book)
@@ -145,21 +150,24 @@ def _sends_deltas(algorithm: Algorithm) -> bool:
     return not own and (algorithm.uplink == DENSE or algorithm.rule.gathers())
 
 
-def _adapted(setting: Setting, server: Server) -> Server:
-    """The server after the rule has looked at the training loss of its new model, if it wants to."""
-    if not server.tuning:
-        return server
-    loss = setting.problem.evaluate(server.x, {"train_loss"})["train_loss"]
-    assert isinstance(loss, float)
-    return replace(server, tuning=setting.algorithm.rule.adapt(server.tuning, loss))
+def _weights(setting: Setting, mustered: Muster) -> Floats:
+    """[M] w_i; where x must be the average of what distinct clients hold, each counts once however often it was drawn."""
+    arrived, algorithm = mustered.arrived, setting.spec.algorithm
+    if algorithm.averages_exactly:
+        arrived = replace(arrived, times=np.ones_like(arrived.times))
+    stragglers = setting.spec.systems.stragglers
+    return weights(setting.spec.participation, arrived, setting.problem.share, algorithm.weighting, mustered.drawn, stragglers)
 
 
-def _cohort(assignment: Assignment, weight: Floats, share: Floats) -> Cohort:
-    x, clients = assignment.local.x, assignment.clients
+def _cohort(setting: Setting, assignment: Assignment, weight: Floats) -> Cohort:
+    x, clients, share = assignment.local.x, assignment.clients, setting.problem.share
+    spec = setting.spec
+    objective = objective_weights(spec.participation, share, spec.algorithm.weighting)
     return Cohort(
         clients=torch.from_numpy(clients).to(x.device),
         weights=torch.from_numpy(weight).to(x),
         share=torch.from_numpy(share[clients]).to(x),
+        objective=torch.from_numpy(objective[clients]).to(x),
         population=len(share),
         steps=assignment.local.steps[:, 0],
         effort=assignment.local.effort[:, 0],

@@ -56,7 +56,7 @@ class Server:
 
 
 def start(setting: Setting) -> Server:
-    """The server before the first round."""
+    """The server before the first round; evaluates the training loss f(x_0) for a rule that adapts to how the loss changes."""
     x, algorithm = setting.problem.initial(), setting.algorithm
     return Server(
         broadcast=x,
@@ -64,9 +64,18 @@ def start(setting: Setting) -> Server:
         optimiser={name: torch.full_like(x, value) for name, value in algorithm.server.start().items()},
         shared={name: torch.zeros_like(x) for name in algorithm.rule.shared()},
         book=algorithm.aggregator.start(x),
-        tuning=algorithm.rule.tuning(),
+        tuning=adapted(setting, algorithm.rule.tuning(), x),
         models_compressed=not algorithm.rule.gathers(),
     )
+
+
+def adapted(setting: Setting, tuning: Mapping[str, float], x: Tensor) -> Mapping[str, float]:
+    """The rule's numbers after it has looked at the training loss of x [D]; of a rule without any, nothing is evaluated."""
+    if not tuning:
+        return tuning
+    loss = setting.problem.evaluate(x, {"train_loss"})["train_loss"]
+    assert isinstance(loss, float)
+    return setting.algorithm.rule.adapt(tuning, loss)
 
 
 def client_vectors(algorithm: Algorithm, x: Tensor) -> Mapping[str, Tensor]:

@@ -52,10 +52,13 @@ class Traffic:
 
     def settle(self, clients: Ids, round: int) -> int:
         """Bytes that reach `clients` at the end of `round`, under a rule that lets them hear the next model then."""
-        if not self._hears:
-            return 0
-        self._last_heard[clients] = round + 1
-        return len(clients) * self._down
+        if self._hears:
+            self._last_heard[clients] = round + 1
+        return self.settling(len(clients))
+
+    def settling(self, clients: int) -> int:
+        """Bytes of the next model that `clients` hear at the end of a round, under such a rule."""
+        return clients * self._down if self._hears else 0
 
     def exchange(self, clients: int, round: int) -> tuple[int, int]:
         """Bytes up and down of the exchange of gradients that `clients` begin `round` with: one message each in either direction."""

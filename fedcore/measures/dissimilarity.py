@@ -27,8 +27,9 @@ def dissimilarity(problem: Problem, x: Tensor, surrogate: Floats | None = None) 
         gradient_variance    sum_i p_i |g_i - g|^2                          FedProx, Section 5.3.3
         gradient_norm        |g|                                            FedAWARE, Section 3.3
 
-    w [N] is `surrogate`, what each client's gradients counted in the round that led to x, 0 for those who did not reach
-    the server; without such a round there is no surrogate_diversity. A ratio is inf where what it divides by is 0.
+    w [N] is `surrogate`, the weight of each client's gradient g_i in the round that led to x (its weight times p_i N if the
+    objective was transformed), 0 for clients that did not reach the server; without such a round there is no
+    surrogate_diversity. A ratio is inf where its denominator is 0.
     """
     found = _moments(problem, x, np.zeros(len(problem.share)) if surrogate is None else surrogate)
     ratio = _ratio(found.mean_square, found.square)

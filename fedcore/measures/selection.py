@@ -2,6 +2,8 @@
 
 from collections.abc import Collection
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore.engine.observation import Observation
@@ -11,6 +13,7 @@ from fedcore.measures.dissimilarity import dissimilarity
 from fedcore.measures.fairness import fairness
 from fedcore.measures.local_work import drift, inexactness
 from fedcore.problems import Problem
+from fedcore.problems.transformed import Transformed
 
 _GRADIENTS = frozenset({"gradient_diversity", "surrogate_diversity", "b_dissimilarity", "gradient_variance", "gradient_norm"})
 _ACCURACIES = frozenset({"client_accuracy_std", "client_accuracy_worst_decile"})
@@ -25,11 +28,11 @@ def looks_at_deltas(names: Collection[str]) -> bool:
     return not (_DRIFT | _INEXACTNESS).isdisjoint(names)
 
 
-def of_population(problem: Problem, x: Tensor, observed: Observation | None, names: Collection[str]) -> Measured:
-    """The asked-for measures that go over all clients, at x [D]; `observed` is the round that led there."""
+def of_population(problem: Problem, trained: Problem, x: Tensor, observed: Observation | None, names: Collection[str]) -> Measured:
+    """The asked-for measures of `problem` that go over all clients, at x [D]; `observed` is the round on `trained` that led there."""
     measured: Measured = {}
     if not _GRADIENTS.isdisjoint(names):
-        surrogate = None if observed is None else surrogate_weights(observed, len(problem.share))
+        surrogate = None if observed is None else surrogate_weights(observed, len(problem.share)) * _scales(trained)
         measured |= dissimilarity(problem, x, surrogate)
     if not _ACCURACIES.isdisjoint(names):
         measured |= fairness(problem, x)
@@ -48,6 +51,11 @@ def of_round(problem: Problem, observed: Observation, names: Collection[str]) ->
     if not _INEXACTNESS.isdisjoint(names):
         measured |= inexactness(problem, observed)
     return _chosen(measured, names)
+
+
+def _scales(trained: Problem) -> NDArray[np.float64] | float:
+    """What the gradients of `trained` are multiples of those of the problem that is measured; [N] p_i N where it is transformed."""
+    return trained.factors if isinstance(trained, Transformed) else 1.0
 
 
 def _chosen(measured: Measured, names: Collection[str]) -> Measured:

@@ -46,7 +46,8 @@ class Transformed:
     def __init__(self, problem: Problem) -> None:
         """Leave the data where they are."""
         population = len(problem.share)
-        self.problem, self._factors = problem, torch.from_numpy(problem.share * population).to(problem.initial())
+        self.problem, self.factors = problem, problem.share * population
+        self._factors = torch.from_numpy(self.factors).to(problem.initial())
         self.dim, self.sizes, self.share = problem.dim, problem.sizes, np.full(population, 1 / population)
         self.views, self.capacity, self.engine = problem.views, problem.capacity, problem.engine
         self.gradient_noise, self.data_source, self.data_sha256 = problem.gradient_noise, problem.data_source, problem.data_sha256

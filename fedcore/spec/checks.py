@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.server import OwnServer, SgdServer
-from fedcore.compression import Sparsifier
+from fedcore.compression import NoCompression, Sparsifier
 from fedcore.errors import SpecificationError
 from fedcore.spec.exact import Quadratic
 from fedcore.spec.model import Imported, Linear, Logistic, Mlp
@@ -14,7 +15,7 @@ from fedcore.spec.problem_checks import check_fit
 from fedcore.spec.search_checks import check_early_stopping
 from fedcore.spec.shapes import dimension, population
 from fedcore.spec.system_checks import check_systems
-from fedcore.spec.systems import AnyBatch, AnyWork, PerClient, WorkTrace
+from fedcore.spec.systems import AnyBatch, AnyWork, PerClient, Stragglers, WorkTrace
 
 if TYPE_CHECKING:
     from fedcore.spec.experiment import ExperimentSpec
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 MAX_PARAMETERS = 1_000_000_000
 MAX_RECORDED_PARAMETERS = 1_000
 MAX_LISTED_CLIENTS = 1_000
+LOSES_PAIRS = 0.75
+"""From this share of stragglers on round(2 (1 - fraction)) is 0: cohorts of two clients lose both."""
 
 
 def check(spec: ExperimentSpec) -> None:
@@ -38,6 +41,7 @@ def check(spec: ExperimentSpec) -> None:
         _check_work(work, f"/systems/{field}", clients, spec.rounds)
     check_systems(spec.systems, spec.participation, clients)
     _check_compression(spec)
+    _check_lost_messages(spec)
     _check_exact(spec)
     _check_server(spec)
     _check_evaluation(spec, clients, dim)
@@ -108,7 +112,7 @@ def _check_participation(spec: ExperimentSpec, clients: int) -> None:
 
 def _check_weighting(spec: ExperimentSpec) -> None:
     scheme, kind = spec.participation, spec.algorithm.kind
-    reason = _misweighted(scheme, own_weights=spec.algorithm.own_weights, kind=kind)
+    reason = _misweighted(scheme, spec.algorithm) or _lossy(scheme, spec.systems.stragglers)
     if reason:
         raise SpecificationError("/participation/weighting", reason)
     averages_models = isinstance(scheme, WithoutReplacement) and scheme.weighting is None and not scheme.transformed
@@ -119,21 +123,37 @@ def _check_weighting(spec: ExperimentSpec) -> None:
         )
 
 
-def _misweighted(scheme: AnyParticipation, kind: str, *, own_weights: bool) -> str | None:
-    """Why the given weighting cannot be."""
+def _misweighted(scheme: AnyParticipation, algorithm: AlgorithmSpec) -> str | None:
+    """The reason why the algorithm cannot be run with the scheme's weighting."""
+    kind = algorithm.kind
     match scheme.weighting:
+        case "original" | "unbiased" if algorithm.averages_exactly:
+            return (
+                f"{kind} needs x to be the average of what its clients hold, and `{scheme.weighting}` weights do not sum to 1: "
+                "its fixed point would be no optimum; use `uniform` or `samples`"
+            )
         case "unbiased" if isinstance(scheme, Trace):
             return "a given trace has no sampling probabilities; use `samples` or `uniform`"
         case "unbiased" if isinstance(scheme, ByShare):
             return "how often by_share draws a client has no closed form; use `uniform`, or `with_replacement`, which is unbiased"
         case "original" if isinstance(scheme, WithReplacement | ByShare):
             return f"{scheme.kind} draws by p_i already, and weights p_i would count that twice; use `uniform`, or another scheme"
-        case "original" if kind == "fedsplit":
-            return "fedsplit leaves the clients that stay away where they were in any case; use `uniform`"
-        case str() if own_weights:
+        case str() if algorithm.own_weights:
             return f"{kind} finds its own weights and would leave these unused: leave `weighting` out"
         case _:
             return None
+
+
+def _lossy(scheme: AnyParticipation, stragglers: Stragglers | None) -> str | None:
+    """The reason why `unbiased` weights are not known where stragglers are dropped."""
+    if scheme.weighting != "unbiased" or stragglers is None or stragglers.policy != "drop" or stragglers.fraction < LOSES_PAIRS:
+        return None
+    if isinstance(scheme, WithReplacement) or (isinstance(scheme, Bernoulli) and isinstance(scheme.probability, tuple)):
+        return (
+            f"where a share of {stragglers.fraction:g} is dropped, the chance that a whole cohort is lost has no closed form; "
+            "use `uniform` or `samples`, `policy: accept_partial`, or a scheme whose clients are drawn alike"
+        )
+    return None
 
 
 def _check_work(work: AnyWork | AnyBatch | None, pointer: str, clients: int, rounds: int) -> None:
@@ -157,6 +177,16 @@ def _check_compression(spec: ExperimentSpec) -> None:
             raise SpecificationError(
                 f"/compression/{link}", f"{compression.kind} cannot keep {compression.kept(dim)} of {dim} parameters; use at most {dim}"
             )
+
+
+def _check_lost_messages(spec: ExperimentSpec) -> None:
+    downlink = spec.compression.downlink
+    if spec.algorithm.averages_exactly and not isinstance(downlink, NoCompression) and not downlink.error_feedback:
+        raise SpecificationError(
+            "/compression/downlink",
+            f"{spec.algorithm.kind} needs x to be the average of what its clients hold; what {downlink.kind} leaves out would be lost, and "
+            "its fixed point be no optimum: add `error_feedback: true`",
+        )
 
 
 def _check_exact(spec: ExperimentSpec) -> None:

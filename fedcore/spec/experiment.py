@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, model_validator
 
 from fedcore.algorithms import AnyAlgorithm
 from fedcore.algorithms.server import AnyServer, OwnServer
@@ -22,6 +22,8 @@ from fedcore.spec.shapes import dimension
 from fedcore.spec.systems import Systems
 
 MAX_RUNS = 10_000
+STORED = {"stored": True}
+"""Validation context of a specification that was accepted before: combinations that have been rejected since can be read, not run."""
 Tag = Annotated[str, Field(pattern=r"^[\w][\w .:/-]{0,63}$")]
 
 
@@ -66,7 +68,9 @@ class ExperimentSpec(Block):
     """How the runs are carried out."""
 
     @model_validator(mode="after")
-    def _holds_together(self) -> Self:
+    def _holds_together(self, info: ValidationInfo) -> Self:
+        if info.context is STORED:
+            return self
         if len(set(self.seeds)) != len(self.seeds):
             raise SpecificationError("/seeds", f"each seed once, not {list(self.seeds)}")
         count = self.arm_count * len(self.seeds)
@@ -84,12 +88,12 @@ class ExperimentSpec(Block):
         """Number of arms, n."""
         return sweep.size(self.sweep)
 
-    def arms(self) -> list["Arm"]:
-        """The points of the sweep, in the order of its product; one arm when there is no sweep."""
+    def arms(self, context: dict[str, bool] | None = None) -> list["Arm"]:
+        """The points of the sweep, in the order of its product; one arm when there is no sweep. `context` is that of validation."""
         if not self.sweep:
             return [Arm(index=0, name=self.algorithm.kind, settings={}, spec=self)]
         points = enumerate(sweep.expand(self.model_dump(mode="json")))
-        return [Arm(index=index, name=point.name, settings=point.settings, spec=_arm_spec(point)) for index, point in points]
+        return [Arm(index=index, name=point.name, settings=point.settings, spec=_arm_spec(point, context)) for index, point in points]
 
     def build(self) -> Algorithm:
         """The algorithm of this specification, with its solver, server optimiser and compressors."""
@@ -124,12 +128,22 @@ class Arm(Block):
     spec: ExperimentSpec
 
 
-def _arm_spec(point: sweep.Point) -> ExperimentSpec:
+def stored_spec(document: dict[str, Any]) -> ExperimentSpec:
+    """The specification of a stored experiment, to be read; see STORED."""
+    return ExperimentSpec.model_validate(document, context=STORED)
+
+
+def stored_arms(document: dict[str, Any]) -> list[Arm]:
+    """The arms of a stored experiment, to be read; see STORED."""
+    return stored_spec(document).arms(STORED)
+
+
+def _arm_spec(point: sweep.Point, context: dict[str, bool] | None) -> ExperimentSpec:
     try:
-        return ExperimentSpec.model_validate(point.document)
+        return ExperimentSpec.model_validate(point.document, context=context)
     except ValidationError as error:
         if sweep.drop_foreign_fields(point, error):
-            return _arm_spec(point)
+            return _arm_spec(point, context)
         first = error.errors()[0]
         place = "/".join(str(part) for part in first["loc"])
         raise SpecificationError("/sweep", f"arm {point.name!r} is invalid at {place}: {first['msg']}") from error

@@ -18,6 +18,7 @@ def check_systems(systems: Systems, scheme: AnyParticipation, clients: int) -> N
     """Raises SpecificationError where availability, devices, deadline and participation do not fit N = `clients` or one another."""
     if isinstance(scheme, Bernoulli):
         _check_probability(scheme.probability, "/participation", clients)
+    _check_unbiased(systems, scheme)
     _check_availability(systems, scheme, clients)
     if systems.devices is not None:
         _check_devices(systems.devices, clients)
@@ -37,10 +38,17 @@ def _check_availability(systems: Systems, scheme: AnyParticipation, clients: int
             raise SpecificationError(
                 "/systems/availability/rounds", f"client {strangers[0]} does not exist; the {clients} clients are numbered from 0"
             )
-    if scheme.weighting == "unbiased" or (isinstance(scheme, WithoutReplacement) and scheme.weighting is None):
-        raise SpecificationError(
-            "/participation/weighting", "with `systems.availability` no client's chance to be drawn is known; use `samples` or `uniform`"
-        )
+
+
+def _check_unbiased(systems: Systems, scheme: AnyParticipation) -> None:
+    """Weights that divide by a client's chance to take part need that chance, as do those of S2."""
+    if scheme.weighting != "unbiased" and not (isinstance(scheme, WithoutReplacement) and scheme.weighting is None):
+        return
+    for field, chance in (("availability", "be drawn"), ("deadline", "be on time")):
+        if getattr(systems, field) is not None:
+            raise SpecificationError(
+                "/participation/weighting", f"with `systems.{field}` no client's chance to {chance} is known; use `samples` or `uniform`"
+            )
 
 
 def _check_probability(probability: Probability, pointer: str, clients: int) -> None:

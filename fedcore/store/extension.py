@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.errors import ConflictError
-from fedcore.spec import ExperimentSpec
+from fedcore.spec import ExperimentSpec, stored_spec
 from fedcore.spec.extension import extended, refuse_another_past
 from fedcore.status import Request, Status
 from fedcore.store import datasets, notices, quotas
@@ -42,7 +42,7 @@ def extend(
     lock_runs(session, experiment_id)
     refuse_imported(session, experiment_id)
     record = session.get_one(ExperimentRecord, experiment_id, populate_existing=True)
-    before = ExperimentSpec.model_validate(record.spec)
+    before = stored_spec(record.spec)
     after = extended(before, rounds, seeds)
     if after == before:
         return record

@@ -15,6 +15,8 @@ from fedcore.spec.devices import AnyRate, ConstantRate, Deadline, Devices, LogNo
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+TOLERANCE = 1e-9
+"""Share of a deadline by which a client may be late: sums of decimal times are off by rounding, as 0.1 s * 3 is more than 0.3 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +25,12 @@ class Pace:
 
     sending: Floats
     """[M] seconds on the way in both directions."""
-    step: Floats
-    """[M] seconds a local step takes."""
+    speed: Floats
+    """[M] local steps a second; infinite where they take no time."""
 
     def seconds(self, steps: Ids) -> Floats:
         """[M] until the server has heard from each, after `steps` [M]."""
-        return self.sending + steps * self.step
+        return self.sending + steps / self.speed
 
 
 class Turnout(NamedTuple):
@@ -42,8 +44,8 @@ class Turnout(NamedTuple):
     """Simulated length of the round."""
 
 
-def pace(devices: Devices, clients: Ids, bytes_down: Ids, bytes_up: int, trips: int, seed: int) -> Pace:
-    """The pace of `clients` [M] that receive `bytes_down` [M] and send `bytes_up` each, in `trips` messages each way."""
+def pace(devices: Devices, clients: Ids, bytes_down: Ids, bytes_up: int, messages: Ids | int, seed: int) -> Pace:
+    """The pace of `clients` [M] that receive `bytes_down` [M] and send `bytes_up` each, in so many `messages` [M] both ways."""
     latency, download, upload, speed = (
         _rates(getattr(devices, field), field, clients, seed, absent)
         for field, absent in (
@@ -53,7 +55,7 @@ def pace(devices: Devices, clients: Ids, bytes_down: Ids, bytes_up: int, trips: 
             ("steps_per_second", np.inf),
         )
     )
-    return Pace(2 * trips * latency + bytes_down / download + bytes_up / upload, 1 / speed)
+    return Pace(messages * latency + bytes_down / download + bytes_up / upload, speed)
 
 
 def turn_out(deadline: Deadline | None, pace: Pace, work: Sequence[Work], arrives: Mask) -> Turnout:
@@ -67,12 +69,13 @@ def turn_out(deadline: Deadline | None, pace: Pace, work: Sequence[Work], arrive
     seconds = pace.seconds(np.array([item.steps for item in work], np.int64))[arrives]
     if deadline is not None and (not len(seconds) or not arrives.all()):
         return Turnout(list(work), arrives, deadline.seconds)
-    return Turnout(list(work), arrives, float(seconds.max(initial=0.0)))
+    longest = float(seconds.max(initial=0.0))
+    return Turnout(list(work), arrives, longest if deadline is None else min(longest, deadline.seconds))
 
 
 def _held(deadline: Deadline, pace: Pace, work: Sequence[Work], arrives: Mask) -> tuple[list[Work], Mask]:
     steps = np.array([item.steps for item in work], np.int64)
-    fitting = np.where(pace.seconds(steps) <= deadline.seconds, steps, _fitting(deadline, pace, steps))
+    fitting = _fitting(deadline, pace, steps)
     if deadline.policy == "drop":
         return list(work), arrives & (fitting == steps)
     cut = [replace(item, steps=max(1, int(most))) for item, most in zip(work, fitting, strict=True)]
@@ -81,9 +84,9 @@ def _held(deadline: Deadline, pace: Pace, work: Sequence[Work], arrives: Mask) -
 
 def _fitting(deadline: Deadline, pace: Pace, steps: Ids) -> Ids:
     """[M] the most steps, of those planned, that let each client be on time."""
-    left = np.maximum(deadline.seconds - pace.sending, 0.0)
-    most = np.divide(left, pace.step, out=np.where(left > 0, np.inf, 0.0), where=pace.step > 0)
-    return np.minimum(np.floor(most), steps).astype(np.int64)
+    left = deadline.seconds * (1 + TOLERANCE) - pace.sending
+    most = np.multiply(left, pace.speed, out=np.full(len(left), np.inf), where=np.isfinite(pace.speed))
+    return np.where(left < 0, 0, np.minimum(np.floor(most), steps)).astype(np.int64)
 
 
 def _rates(rate: AnyRate | None, purpose: str, clients: Ids, seed: int, absent: float) -> Floats:

@@ -19,7 +19,9 @@ from fedcore.spec.participation import (
     WithoutReplacement,
     WithReplacement,
 )
+from fedcore.spec.systems import Stragglers
 from fedcore.systems.availability import WORTH, Odds, Reachable, odds
+from fedcore.systems.work import least_cohort
 
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
@@ -139,16 +141,24 @@ def _ends(shares: Floats) -> Floats:
     return ends / ends[-1:]
 
 
-def weights(scheme: AnyParticipation, drawn: Drawn, share: Floats, preferred: Weighting | None) -> Floats:
-    """Aggregation weights [M] of the drawn clients that reach the server (K of them, repeats counted).
+def weights(
+    scheme: AnyParticipation,
+    arrived: Drawn,
+    share: Floats,
+    preferred: Weighting | None,
+    cohort: int | None = None,
+    stragglers: Stragglers | None = None,
+) -> Floats:
+    """Aggregation weights [M] of the clients that reach the server, out of a `cohort` of that many clients (None: all arrived).
 
     The specification's `weighting` comes first, then the algorithm's `preferred`, then the scheme's own: p_i
-    renormalised (full, uniform, trace), 1/K a draw (S1, by share), (N/K) p_i (S2).
+    renormalised (full, uniform, trace), 1/K a draw (S1, by share), (N/K) p_i (S2). With `unbiased` the expectation of
+    sum_i w_i Delta_i over cohorts, and over which of their clients are dropped as `stragglers`, is sum_i p_i Delta_i.
     """
-    if not len(drawn.clients):
+    if not len(arrived.clients):
         return np.zeros(0)
-    held: Floats = share[drawn.clients]
-    times = drawn.times
+    held: Floats = share[arrived.clients]
+    times = arrived.times
     match scheme.weighting or preferred or _own_weighting(scheme):
         case "samples":
             return _normalised(held * times)
@@ -157,7 +167,15 @@ def weights(scheme: AnyParticipation, drawn: Drawn, share: Floats, preferred: We
         case "original":
             return held * times
         case "unbiased":
-            return held * times / _expected_draws(scheme, share, drawn)
+            # Stragglers are any of the cohort alike, so each drawn client arrives with this chance, unless all are dropped.
+            arrives = 1.0 if cohort is None else len(times) / cohort
+            kept = _chance_to_keep_any(scheme, share, arrived.clients, stragglers)
+            return held * times / (_expected_draws(scheme, share, arrived.clients) * arrives * kept)
+
+
+def objective_weights(scheme: AnyParticipation, share: Floats, preferred: Weighting | None) -> Floats:
+    """v [N], what each F_i counts in the objective of an algorithm whose clients count once: 1/N if they weigh alike, else p_i."""
+    return np.full(len(share), 1 / len(share)) if (scheme.weighting or preferred) == "uniform" else share
 
 
 def _normalised(weight: Floats) -> Floats:
@@ -175,18 +193,42 @@ def _own_weighting(scheme: AnyParticipation) -> Weighting:
             return "samples"
 
 
-def _expected_draws(scheme: AnyParticipation, share: Floats, drawn: Drawn) -> Floats:
-    draws = int(drawn.times.sum())
+def _expected_draws(scheme: AnyParticipation, share: Floats, clients: Ids) -> Floats:
+    """[M] how often each of `clients` [M] is drawn in a round, in expectation."""
     match scheme:
         case WithReplacement():
-            expected: Floats = draws * share[drawn.clients]
+            expected: Floats = scheme.cohort_size(len(share)) * share[clients]
             return expected
         case Uniform() | WithoutReplacement():
-            return np.full(len(drawn.clients), draws / len(share))
+            return np.full(len(clients), scheme.cohort_size(len(share)) / len(share))
         case Bernoulli():
-            return np.broadcast_to(odds(scheme.probability).each, len(share))[drawn.clients]
+            return np.broadcast_to(odds(scheme.probability).each, len(share))[clients]
         case _:
-            return np.ones(len(drawn.clients))
+            return np.ones(len(clients))
+
+
+def _chance_to_keep_any(scheme: AnyParticipation, share: Floats, clients: Ids, stragglers: Stragglers | None) -> Floats | float:
+    """[M] the chance that a cohort in which a client is does not lose all its clients as stragglers; 1 where its size is fixed.
+
+    It does if it has fewer than m clients (`least_cohort`), whose number is 1 + Binomial(N - 1, q) for one probability q. For
+    m = 2 it is the chance that nobody else is drawn: prod_(j != i) (1 - q_j), or p_i^(K - 1) of K draws by share.
+    """
+    if stragglers is None or stragglers.policy != "drop" or not isinstance(scheme, Bernoulli | WithReplacement):
+        return 1.0
+    least = least_cohort(stragglers)
+    if least == 1:
+        return 1.0
+    if isinstance(scheme, WithReplacement):
+        alone: Floats = share[clients] ** (scheme.cohort_size(len(share)) - 1)
+        return 1 - alone
+    if isinstance(scheme.probability, float):
+        from scipy.special import bdtrc
+
+        return float(bdtrc(least - 2, len(share) - 1, scheme.probability))
+    absent = 1 - odds(scheme.probability).each
+    certain, others = absent == 0, float(np.prod(absent[absent > 0]))
+    nobody_else = np.where(certain.sum() > certain[clients], 0.0, others / np.where(certain, 1.0, absent)[clients])
+    return np.asarray(1 - nobody_else)
 
 
 def iterate_factor(scheme: AnyParticipation, cohort_weights: Floats) -> float:

@@ -54,9 +54,21 @@ def _alike(local: LocalSolver, samples: Ids) -> list[Work]:
 
 
 def _stragglers(spec: Stragglers | None, size: int, seed: int, round: int) -> NDArray[np.bool_]:
-    finishing = size if spec is None else round_half_even(size * (1 - spec.fraction))
+    finishing = size if spec is None else _finishing(size, spec)
     order = generator(seed, "stragglers", round).permutation(size)
     return order >= finishing
+
+
+def _finishing(size: int, spec: Stragglers) -> int:
+    return round_half_even(size * (1 - spec.fraction))
+
+
+def least_cohort(spec: Stragglers) -> int:
+    """The size from which on a cohort has clients that finish; some must be able to (fraction < 1)."""
+    size = max(1, int(0.5 / (1 - spec.fraction)))
+    while _finishing(size, spec) < 1:
+        size += 1
+    return size
 
 
 def round_half_even(value: float) -> int:

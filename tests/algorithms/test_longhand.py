@@ -65,14 +65,15 @@ def adaptive_fedprox(mu: float) -> Callable[[Vector, list[int]], Vector]:
 
     def round_of(x: Vector, cohort: list[int]) -> Vector:
         nonlocal mu, falls
+        if not losses:
+            losses.append(objective(x))
         x = sum(w * sgd(i, x, mu=mu) for w, i in zip(over(cohort), cohort, strict=True))
         losses.append(objective(x))
-        if len(losses) > 1:
-            falls = falls + 1 if losses[-1] < losses[-2] else 0
-            if losses[-1] > losses[-2]:
-                mu += 0.1
-            if falls == 5:
-                mu, falls = max(0.0, mu - 0.1), 0
+        falls = falls + 1 if losses[-1] < losses[-2] else 0
+        if losses[-1] > losses[-2]:
+            mu += 0.1
+        if falls == 5:
+            mu, falls = max(0.0, mu - 0.1), 0
         return x
 
     return round_of

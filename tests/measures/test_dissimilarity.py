@@ -95,9 +95,10 @@ def test_surrogate_diversity_is_infinite_where_what_counted_vanishes() -> None:
 
 def test_only_what_is_asked_for_is_measured() -> None:
     problem, x = springs([1, 0], [0, 1]), torch.ones(2, dtype=torch.float64)
-    assert of_population(problem, x, None, ["train_loss"]) == {}
-    assert of_population(problem, x, None, ["b_dissimilarity", "test_loss"]).keys() == {"b_dissimilarity"}
+    assert of_population(problem, problem, x, None, ["train_loss"]) == {}
+    assert of_population(problem, problem, x, None, ["b_dissimilarity", "test_loss"]).keys() == {"b_dissimilarity"}
 
 
 def test_without_a_round_there_is_no_surrogate() -> None:
-    assert of_population(springs([1, 0], [0, 1]), torch.ones(2, dtype=torch.float64), None, ["surrogate_diversity"]) == {}
+    problem, x = springs([1, 0], [0, 1]), torch.ones(2, dtype=torch.float64)
+    assert of_population(problem, problem, x, None, ["surrogate_diversity"]) == {}

@@ -209,3 +209,32 @@ def test_measures_over_the_population_have_an_interval_of_their_own() -> None:
     reports = list(run(specification(QUADRATIC, evaluation=evaluation, rounds=7)))
     assert [report.round for report in reports if "tau_eff" in report.extra] == [2, 4, 6, 7]
     assert [report.round for report in reports if "gradient_variance" in report.extra] == [3, 6, 7]
+
+
+def test_fedsplit_is_measured_as_feddyn_where_both_move_alike() -> None:
+    """In round 1 both solve F_i(y) + alpha/2 |y - x|^2, alpha = 1/s, from x, and x moves by twice the mean change."""
+    asked = [*CONTRIBUTION, *INEXACTNESS, "client_drift", "train_loss"]
+    split, dynamic = (
+        first(algorithm=algorithm, local={"lr": 0.05, "steps": 9}, systems={"steps": None}, evaluation={"measures": asked})
+        for algorithm in ({"kind": "fedsplit", "s": 0.5}, {"kind": "feddyn", "alpha": 2.0})
+    )
+    assert split == pytest.approx(dynamic, rel=1e-12)
+
+
+def test_an_exactly_solved_subproblem_of_fedsplit_has_no_inexactness() -> None:
+    """One step of size 1 / (1 + 1/s) on 1/2 (y - e)^2 + 1/(2s) (y - x)^2 ends at its minimiser."""
+    measured = first(algorithm={"kind": "fedsplit", "s": 1.0}, local={"lr": 0.5, "steps": 1}, systems={"steps": None})
+    assert measured["gamma_inexactness"] == pytest.approx(0, abs=1e-14)
+    # The minimisers are (e_i + x) / 2 with x = 0: changes of 2 and -1.
+    assert measured["client_drift"] == pytest.approx((4 + 1) / 2, rel=1e-14)
+
+
+def test_training_on_the_transformed_objective_changes_no_diversity() -> None:
+    """One full step of all clients moves alike with weights p_i on F_i and weights 1/N on p_i N F_i, and implies the same surrogate."""
+    asked = {"measures": ["surrogate_diversity", "gradient_diversity"]}
+    full, transformed = (
+        first(participation=participation, systems={"steps": {"kind": "constant", "value": 1}}, evaluation=asked)
+        for participation in ({"kind": "full"}, {"kind": "without_replacement", "clients_per_round": 2, "transformed": True})
+    )
+    assert transformed == pytest.approx(full, rel=1e-12)
+    assert full["surrogate_diversity"] == pytest.approx(full["gradient_diversity"], rel=1e-12)

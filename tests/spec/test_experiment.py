@@ -117,7 +117,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "the original scheme for operator splitting": (
         {"algorithm": {"kind": "fedsplit"}, "participation": {"weighting": "original"}},
         "/participation/weighting",
-        "use `uniform`",
+        "not sum to 1",
     ),
     "weights for an algorithm that finds its own": (
         {"algorithm": {"kind": "fedaware"}, "participation": {"weighting": "uniform"}},
