@@ -93,7 +93,12 @@ class ExperimentSpec(Block):
         if not self.sweep:
             return [Arm(index=0, name=self.algorithm.kind, settings={}, spec=self)]
         points = enumerate(sweep.expand(self.model_dump(mode="json")))
-        return [Arm(index=index, name=point.name, settings=point.settings, spec=_arm_spec(point, context)) for index, point in points]
+        return [
+            Arm.model_validate(
+                {"index": index, "name": point.name, "settings": point.settings, "spec": _arm_spec(point, context)}, context=context
+            )
+            for index, point in points
+        ]
 
     def build(self) -> Algorithm:
         """The algorithm of this specification, with its solver, server optimiser and compressors."""

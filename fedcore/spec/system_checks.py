@@ -19,14 +19,14 @@ def check_systems(systems: Systems, scheme: AnyParticipation, clients: int) -> N
     if isinstance(scheme, Bernoulli):
         _check_probability(scheme.probability, "/participation", clients)
     _check_unbiased(systems, scheme)
-    _check_availability(systems, scheme, clients)
+    _check_availability(systems, clients)
     if systems.devices is not None:
         _check_devices(systems.devices, clients)
     elif systems.deadline is not None:
         raise SpecificationError("/systems/deadline", "without `devices` no client takes any time; say how fast they are, or leave it out")
 
 
-def _check_availability(systems: Systems, scheme: AnyParticipation, clients: int) -> None:
+def _check_availability(systems: Systems, clients: int) -> None:
     availability = systems.availability
     if availability is None:
         return
