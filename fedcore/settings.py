@@ -15,6 +15,9 @@ def _split(value: object) -> object:
 
 
 Seconds = Annotated[float, Field(gt=0)]
+Timeout = Annotated[float, Field(gt=0, le=1_000_000)]
+"""Seconds that sockets and PostgreSQL count too, in milliseconds and 31 bits."""
+RetentionDays = Annotated[float, Field(gt=0, le=10_000)]
 _Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 Words = Annotated[_Words, Field(min_length=1)]
 
@@ -38,7 +41,7 @@ class Settings(BaseSettings):
     """Where checkpoints, models and uploaded data sets go: a folder or an fsspec URL; absent, a folder in `home`."""
     slice_seconds: Seconds = 2.0
     """Rounds are committed together about this often."""
-    lease_seconds: Seconds = 10.0
+    lease_seconds: Timeout = 10.0
     """A worker that has not renewed its lease for this long has lost its run."""
     grace_seconds: Seconds = 30.0
     """A worker that is asked to end has so long to finish its round and commit it; then it ends without, its run left to its lease."""
@@ -76,8 +79,8 @@ class Settings(BaseSettings):
     """Numbers that each of its samples may have."""
     upload_dir: Path | None = None
     """Where uploads wait on disk while they are checked; absent, the system's folder for temporary files."""
-    audit_retention_days: Seconds | None = None
-    """Entries of the audit log older than this are removed; absent: none is."""
+    audit_retention_days: RetentionDays | None = None
+    """Entries of the audit log older than this, 10,000 days at most, are removed; absent: none is."""
     log_format: Literal["auto", "json", "text"] = "auto"
     """How processes log: `json`, an object a line; `text`, for people; `auto` takes `text` on a terminal and `json` elsewhere."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -104,10 +107,10 @@ class Settings(BaseSettings):
     """Networks that webhooks may reach although they are not public, separated by commas: `127.0.0.0/8,10.1.2.0/24`. Absent: none."""
     webhook_http: bool = False
     """Whether webhooks may be sent by plain HTTP, which anybody on the way can read."""
-    webhook_timeout_seconds: Seconds = 10.0
+    webhook_timeout_seconds: Timeout = 10.0
     """A receiver that has not answered by then is tried again later."""
-    webhook_retention_days: Seconds = 30.0
-    """What was delivered, or given up, is remembered for so long."""
+    webhook_retention_days: RetentionDays = 30.0
+    """What was delivered, or given up, is remembered for this long, 10,000 days at most."""
     url: str = "http://127.0.0.1:8642"
     """The service that the client and the command line talk to."""
     api_key: str | None = None

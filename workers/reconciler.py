@@ -45,6 +45,9 @@ def watch(database: Database, configured: Settings, ended: threading.Event) -> N
                 reconcile(database, configured, caller)
             except UNAVAILABLE as error:
                 log.warning("the database is away: %s", error)
+            except Exception:
+                # Whatever it is: without a reconciler, runs that have lost their workers would stay lost.
+                log.exception("not reconciled")
 
 
 def reconcile(database: Database, configured: Settings, caller: Caller) -> None:

@@ -17,12 +17,13 @@ def identifiers(prefix: str, moment: datetime, count: int) -> list[str]:
 
 
 def floor(prefix: str, moment: datetime) -> str:
-    """The least identifier that one of `moment` can have."""
+    """The least identifier that one of `moment` can have; for moments before 1970, the least of all."""
     return f"{prefix}_{_encode(_milliseconds(moment) << _RANDOM_BITS)}"
 
 
 def _milliseconds(moment: datetime) -> int:
-    return (moment - _EPOCH) // timedelta(milliseconds=1)
+    # The digits of a negative number would be those of its complement, and sort after all others.
+    return max(0, (moment - _EPOCH) // timedelta(milliseconds=1))
 
 
 def _encode(number: int) -> str:

@@ -22,6 +22,8 @@ from tests.uploads.files import arrays, npz
 from workers.caller import Caller
 from workers.reconciler import reconcile
 
+CENTURY_S = 36_500 * 86_400.0
+"""It reaches back beyond 1970, where the time that identifiers carry begins."""
 DOCUMENT = described()
 MUTATIONS = {f"{method.upper()} {path}" for path, operations in DOCUMENT["paths"].items() for method in operations if method != "get"}
 WEBHOOKS = {action for action in MUTATIONS if "/v1/webhooks" in action}
@@ -153,6 +155,7 @@ def test_entries_are_kept_for_ever_or_as_long_as_the_operator_says(database: Dat
     reconcile(database, for_ever, caller)
     reconcile(database, for_ever.model_copy(update={"audit_retention_days": 1.0}), caller)
     assert [entry.id for entry in read(database, audit.page).items] == made
+    assert write(database, audit.prune, CENTURY_S) == 0
     assert write(database, audit.prune, -1.0, 2) == 2
     assert [entry.id for entry in read(database, audit.page).items] == made[:1]
     reconcile(database, for_ever.model_copy(update={"audit_retention_days": -1.0}), caller)

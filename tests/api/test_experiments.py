@@ -106,6 +106,12 @@ def test_the_list_is_bounded_in_time_including_the_lower_end(http: httpx.Client)
     assert _names(http, created_after=(moment + step).isoformat()) == []
     assert _names(http, created_before=moment.isoformat()) == []
     assert _names(http, created_before=(moment + step).isoformat()) == ["a"]
+    for early in ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "1969-12-31T23:59:59.999Z"):
+        assert _names(http, created_after=early) == ["a"]
+        assert _names(http, created_before=early) == []
+    for late in ("9999-12-31T23:59:59Z", "9999-12-31T23:59:59-14:00"):
+        assert _names(http, created_after=late) == []
+        assert _names(http, created_before=late) == ["a"]
 
 
 def test_a_listed_experiment_says_all_but_specification_arms_and_provenance(http: httpx.Client) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
 from typing import Any
 
@@ -177,6 +177,17 @@ def test_a_listing_can_be_bounded_in_time(database: Database) -> None:
     assert ids(database, created_after=first, created_before=last + moment) == [one.id for one in made[::-1]]
     assert ids(database, created_before=first) == []
     assert ids(database, created_after=last + moment) == []
+
+
+def test_bounds_of_a_listing_may_lie_at_the_ends_of_the_calendar(database: Database) -> None:
+    made = [submit(database).id]
+    for early in (datetime.min, datetime(1, 1, 1), datetime(1969, 7, 20), datetime(1970, 1, 1)):  # noqa: DTZ001, DTZ901
+        for zone in (UTC, timezone(timedelta(hours=14)), timezone(timedelta(hours=-12))):
+            assert ids(database, created_after=early.replace(tzinfo=zone)) == made
+            assert ids(database, created_before=early.replace(tzinfo=zone)) == []
+            late = datetime.max.replace(tzinfo=zone)
+            assert ids(database, created_after=late) == []
+            assert ids(database, created_before=late) == made
 
 
 def test_ids_sort_by_age(database: Database) -> None:

@@ -31,3 +31,9 @@ def test_identifiers_sort_by_age(moment: datetime, later: timedelta) -> None:
     older, newer = identifiers("run", moment, 100), identifiers("run", moment + later, 100)
     for one, next_one in pairwise([floor("run", moment), *older, floor("run", moment + later), *newer]):
         assert one < next_one
+
+
+@given(datetimes(max_value=datetime(1970, 1, 1)), moments)  # noqa: DTZ001 - hypothesis adds no zone here
+def test_no_identifier_is_below_the_floor_of_a_moment_before_1970(early: datetime, moment: datetime) -> None:
+    assert floor("run", early.replace(tzinfo=UTC)) <= identifiers("run", moment, 1)[0]
+    assert floor("run", early.replace(tzinfo=UTC)) <= floor("run", moment)

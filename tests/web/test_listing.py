@@ -38,6 +38,10 @@ def test_the_list_is_narrowed_by_each_field_and_by_all_together(browser: httpx.C
         ({"since": str(today - timedelta(days=1)), "until": str(today + timedelta(days=1))}, [second, first]),
         ({"until": str(today - timedelta(days=2))}, []),
         ({"since": str(today + timedelta(days=2))}, []),
+        ({"since": "0001-01-01"}, [second, first]),
+        ({"since": "1969-12-31"}, [second, first]),
+        ({"until": "1969-12-31"}, []),
+        ({"since": "9999-12-31"}, []),
         ({"search": "", "status": "", "tag": "", "owner": "", "since": "", "until": ""}, [second, first]),
     ]
     for asked, expected in cases:

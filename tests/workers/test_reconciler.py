@@ -1,7 +1,9 @@
 """The reconciler: every run that waits is announced, sparingly, and none stays with a worker that is gone."""
 
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from fedcore.settings import Settings
 from fedcore.store import Database, Status, workers
 from tests.store.acts import claim, submit, the_run, write
 from tests.support.brokers import connect
+from tests.support.polling import eventually
 from tests.support.silence import knocks
 from workers import reconciler
 from workers.app import queue_name
@@ -85,6 +88,23 @@ def test_a_broker_that_hangs_keeps_no_run_with_a_worker_that_is_gone(database: D
         reconciler.reconcile(database, configured, caller)
         assert knocks(silent) < len(QUEUES), "it has waited for the nudge of one queue to fail before that of the next"
     caller.close()
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_an_error_that_is_not_foreseen_does_not_end_the_reconciler(database: Database, tmp_path: Path) -> None:
+    # A date that far back does not exist; settings that are read from the environment refuse it.
+    configured = _settings(tmp_path, f"filesystem://{tmp_path}").model_copy(update={"audit_retention_days": 800_000.0})
+    ended = Event()
+    with ThreadPoolExecutor(1) as beside:
+        watching = beside.submit(reconciler.watch, database, configured, ended)
+        try:
+            experiment = submit(database)
+            for _ in range(2):
+                claim(database, lease_s=-1.0)
+                eventually(lambda: the_run(database, experiment).status is Status.QUEUED)
+        finally:
+            ended.set()
+        watching.result()
 
 
 def reconcile(database: Database, configured: Settings) -> None:
