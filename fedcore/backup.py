@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fedcore.errors import NotFoundError
+from fedcore.private import make_private_folder, private_files
 from fedcore.storage import Storage, open_storage
 from fedcore.store import Database, open_database, runs
 from fedcore.store.dump import dump, load
@@ -19,14 +20,22 @@ _DATASETS = "datasets"
 
 
 def back_up(database_url: str, storage_url: str, folder: Path) -> None:
-    """Copy database and files into `folder`, which may hold an older backup of the same service; raises BackupError."""
-    back_up_files(database_url, storage_url, folder)
-    dump(database_url, folder)
-    back_up_files(database_url, storage_url, folder)
+    """Copy database and files into `folder`, which may hold an older backup of the same service; raises BackupError.
+
+    Only the user of this process can read them.
+    """
+    make_private_folder(folder)
+    with private_files():
+        back_up_files(database_url, storage_url, folder)
+        dump(database_url, folder)
+        back_up_files(database_url, storage_url, folder)
 
 
 def back_up_files(database_url: str, storage_url: str, folder: Path) -> None:
-    """Copy the files that `folder` does not have yet: to be done before and after the database is copied."""
+    """Copy the files that `folder` does not have yet: to be done before and after the database is copied.
+
+    Their modes are left to the umask, for the user who puts them back may be another, as in a container.
+    """
     storage, database = open_storage(storage_url), open_database(database_url)
     try:
         for key in _keys(storage, database):

@@ -17,6 +17,7 @@ import httpx
 from redis import Redis, RedisError
 
 from fedcore import own_key
+from fedcore.private import make_private_folder
 from fedcore.settings import Settings
 from fedcore.store import upgrade
 from workers import broker
@@ -53,7 +54,7 @@ class Stack:
     def __enter__(self) -> Self:
         with ExitStack() as opening:
             for folder in (self._settings.home, self._run, self._logs):
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_private_folder(folder)
             opening.enter_context(_alone(own_key.lock_in(self._settings.home)))
             upgrade(self._settings.database)
             listener = opening.enter_context(listening(self._settings, self._host, self._port, ensure_key(self._settings)))

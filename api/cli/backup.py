@@ -9,6 +9,7 @@ import typer
 from api.cli.failures import ExitCode, complain
 from api.cli.terminal import AsJson, tell
 from fedcore.errors import BackupError
+from fedcore.private import make_private_folder
 from fedcore.settings import settings
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of the backup.")]
@@ -28,9 +29,12 @@ def restore(folder: Folder, files: Files = False, as_json: AsJson = False) -> No
     """Put a backup into an empty database at FEDQ_DATABASE_URL, and its files where FEDQ_STORAGE_URL leads."""
     from fedcore import backup
 
+    configured = settings()
+    if configured.database_url is None and not files:
+        make_private_folder(configured.home)
     _do(
         lambda: (
-            backup.restore_files(settings().storage, folder) if files else backup.restore(settings().database, settings().storage, folder)
+            backup.restore_files(configured.storage, folder) if files else backup.restore(configured.database, configured.storage, folder)
         )
     )
     tell(None, as_json=as_json, folder=folder)

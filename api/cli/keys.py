@@ -16,6 +16,7 @@ from api.cli.failures import ExitCode, complain
 from api.cli.terminal import AsJson, show, stderr, tell
 from api.schemas import Key, KeyEdit, KeyRequest
 from fedcore.access import Scope
+from fedcore.private import make_private_folder
 from fedcore.settings import settings
 
 Checked = TypeVar("Checked", KeyRequest, KeyEdit)
@@ -117,7 +118,7 @@ def _create_direct(wanted: KeyRequest) -> str:
     configured = settings()
     quota = Quota(wanted.max_waiting_runs, wanted.max_running_runs, wanted.max_stored_bytes, wanted.max_compute_seconds)
     if configured.database_url is None:
-        configured.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(configured.home)
     try:
         upgrade(configured.database)
         with open_database(configured.database).transaction() as session:

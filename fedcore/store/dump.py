@@ -4,13 +4,15 @@ import os
 import shutil
 import sqlite3
 import subprocess
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from sqlalchemy import URL, inspect
+from sqlalchemy.exc import DatabaseError
 
 from fedcore.errors import BackupError
+from fedcore.private import private_files
 from fedcore.store.database import canonical, engine
 
 SQLITE, POSTGRESQL = "fedq.db", "fedq.dump"
@@ -23,7 +25,9 @@ def dump(url: str, folder: Path) -> Path:
     if parsed.get_backend_name() == "sqlite":
         return _copy(_file_of(parsed), folder / SQLITE)
     target = folder / POSTGRESQL
-    _run(parsed, "pg_dump", "--format=custom", f"--file={target}")
+    # A dump that fails leaves the one before as it was.
+    with private_files(), _replacing(target) as partial:
+        _run(parsed, "pg_dump", "--format=custom", f"--file={partial}")
     return target
 
 
@@ -32,7 +36,9 @@ def load(url: str, folder: Path) -> None:
     parsed = canonical(url)
     _refuse_if_filled(parsed)
     if parsed.get_backend_name() == "sqlite":
-        _copy(_existing(folder / SQLITE), _file_of(parsed))
+        source, target = _existing(folder / SQLITE), _file_of(parsed)
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _copy(source, target)
     else:
         options = ("--no-owner", "--no-privileges", "--exit-on-error", "--single-transaction")
         _run(parsed, "pg_restore", *options, str(_existing(folder / POSTGRESQL)))
@@ -40,12 +46,30 @@ def load(url: str, folder: Path) -> None:
 
 def _copy(source: Path, target: Path) -> Path:
     """By SQLite's own way of copying, which waits for writers and sees no half of a transaction."""
+    read_only = f"{source.absolute().as_uri()}?mode=ro"
+    try:
+        with (
+            private_files(),
+            _replacing(target) as partial,
+            closing(sqlite3.connect(read_only, uri=True)) as old,
+            closing(sqlite3.connect(partial)) as new,
+        ):
+            old.backup(new)
+    except sqlite3.Error as error:
+        raise BackupError(f"{source} cannot be copied to {target}: {error}") from error
+    return target
+
+
+@contextmanager
+def _replacing(target: Path) -> Iterator[Path]:
+    """Where to write a file that takes the place of `target` at the end of the block; after an error, `target` is as before."""
     partial = target.with_name(f".{target.name}.partial")
     partial.unlink(missing_ok=True)
-    with closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as old, closing(sqlite3.connect(partial)) as new:
-        old.backup(new)
-    partial.replace(target)
-    return target
+    try:
+        yield partial
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _file_of(url: URL) -> Path:
@@ -66,6 +90,10 @@ def _refuse_if_filled(url: URL) -> None:
     try:
         if inspect(made).get_table_names():
             raise BackupError(f"{url.render_as_string()} is not empty; a backup is put into an empty database")
+    except DatabaseError as error:
+        if isinstance(error.orig, sqlite3.Error):
+            raise BackupError(f"{url.render_as_string()} cannot be opened: {error.orig}") from error
+        raise
     finally:
         made.dispose()
 
