@@ -30,7 +30,11 @@ def upgrade(url: str) -> None:
 
 @contextmanager
 def migrating(url: str) -> Iterator[Connection]:
-    """A connection in a transaction that no other process migrates beside."""
+    """A connection in a transaction that no other process migrates beside.
+
+    On PostgreSQL it waits until the others are done. Its own statements wait for a table no longer than those of any transaction:
+    what comes after a statement that waits for its lock waits behind it, the requests of the service among it.
+    """
     made = engine(canonical(url))
     if made.dialect.name == "sqlite":
         event.listen(made, "connect", _let_tables_be_replaced)
@@ -38,7 +42,10 @@ def migrating(url: str) -> Iterator[Connection]:
         # On SQLite the transaction itself is the lock, since it begins immediate.
         with made.begin() as connection:
             if connection.dialect.name == "postgresql":
+                # The timeout holds for advisory locks too.
+                connection.execute(text("SET LOCAL lock_timeout = 0"))
                 connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
+                connection.execute(text("SET LOCAL lock_timeout TO DEFAULT"))
             yield connection
     finally:
         made.dispose()

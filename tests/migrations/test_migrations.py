@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
+from uuid import uuid4
 
 import pytest
 from alembic.operations import Operations
@@ -16,12 +17,15 @@ from pytest_alembic.tests import (
 )
 from pytest_alembic.tests.experimental import test_downgrade_leaves_no_trace
 from sqlalchemy import Column, Connection, Integer, inspect, text
+from sqlalchemy.exc import OperationalError
 
 from fedcore.access import LOCAL, Scope
 from fedcore.store import Database, datasets, keys, open_database, upgrade
 from fedcore.store.database import canonical, engine
 from fedcore.store.migration import migrating
 from tests.store.acts import claim, commit, submit, the_run
+from tests.support.polling import eventually
+from tests.support.postgresql import fresh_database
 
 __all__ = [
     "test_downgrade_leaves_no_trace",
@@ -35,6 +39,25 @@ OLD_DATASET = """
 INSERT INTO dataset (id, name, owner, digest, content, client_sizes, size_bytes, created_at)
 VALUES ('set_0', 'old', 'local', 'd', '{}', '{}', 1, '2026-11-01 00:00:00.000')
 """
+
+
+LOCK_TIMEOUT_S = 0.2
+WAITED = """
+SELECT 1 FROM pg_locks JOIN pg_stat_activity USING (pid)
+WHERE locktype = 'advisory' AND NOT granted AND datname = current_database()
+AND clock_timestamp() - query_start > make_interval(secs => :over_s)
+"""
+
+
+@pytest.fixture
+def short_lock_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedcore.store.database.LOCK_TIMEOUT_MS", round(1_000 * LOCK_TIMEOUT_S))
+
+
+@pytest.fixture
+def empty_postgresql_url(postgresql_server: str) -> Iterator[str]:
+    with fresh_database(postgresql_server, f"fedq_{uuid4().hex}") as url:
+        yield url
 
 
 @pytest.fixture
@@ -68,6 +91,41 @@ def test_several_processes_may_upgrade_at_once(empty_url: str) -> None:
     with ThreadPoolExecutor(4) as starting:
         list(starting.map(upgrade, [empty_url] * 4))
     assert {"experiment", "run", "round", "alembic_version"} <= tables(empty_url)
+
+
+def test_a_process_waits_for_one_that_migrates_beyond_the_timeout_of_locks(empty_postgresql_url: str, short_lock_timeout: None) -> None:
+    url = empty_postgresql_url
+    with ThreadPoolExecutor(1) as beside, closing(open_database(url)) as watching:
+        with migrating(url):
+            second = beside.submit(upgrade, url)
+
+            def waits() -> bool:
+                with watching.reading() as session:
+                    waited = session.execute(text(WAITED), {"over_s": 3 * LOCK_TIMEOUT_S}).scalar()
+                return waited is not None or second.done()
+
+            eventually(waits)
+            assert not second.done(), second.result()
+        second.result()
+    assert "alembic_version" in tables(url)
+
+
+def test_a_statement_of_a_migration_waits_no_longer_for_a_table_than_any_other(empty_postgresql_url: str, short_lock_timeout: None) -> None:
+    url = empty_postgresql_url
+    upgrade(url)
+    with closing(open_database(url)) as database, database.reading() as session:
+        session.execute(text("SELECT count(*) FROM round"))
+        with pytest.raises(OperationalError, match="lock timeout"):
+            _rate(url)
+    made = engine(canonical(url))
+    assert "stars" not in {column["name"] for table in ("run", "round") for column in inspect(made).get_columns(table)}
+    made.dispose()
+
+
+def _rate(url: str) -> None:
+    with migrating(url) as connection:
+        for table in ("run", "round"):
+            operations(connection).add_column(table, Column("stars", Integer))
 
 
 def test_a_revision_that_fails_leaves_the_database_as_it_was(empty_url: str) -> None:
