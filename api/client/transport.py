@@ -18,13 +18,20 @@ TIMEOUT_S = 30.0
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 30.0
 AWAY = frozenset({502, 503, 504})
-"""What a proxy answers for a service that is starting, stopping or gone."""
-REFUSED = frozenset({429, 503})
-"""Whoever answers so has not begun."""
+"""Answers of a proxy whose service is starting, stopping or gone, and, with 503, of a service whose database is.
+
+The request may have been carried out all the same: the proxy has lost its answer, or the service that of its commit.
+"""
+REFUSED = frozenset({429})
+"""The service answers so before it begins."""
+PACED = frozenset({429, 503})
+"""Answers that may say when to come back."""
 UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 """Nothing of the request has left."""
 UNSAFE = frozenset({"POST"})
 """A second one does a second thing, unless it carries an Idempotency-Key or is marked as repeatable."""
+MAYBE_DONE = "fedq.maybe_done"
+"""Extension of a request that may have been carried out before it is repeated."""
 
 Model = TypeVar("Model", bound=BaseModel)
 Item = TypeVar("Item")
@@ -122,14 +129,17 @@ class Transport:
             try:
                 response = await self._exchange(request, whole=whole)
             except httpx.TransportError as error:
-                if not (safe or isinstance(error, UNSENT)):
+                begun = not isinstance(error, UNSENT)
+                if begun and not safe:
                     raise
-                request.extensions["repeated"] = True
             else:
-                if response.status_code not in (AWAY | REFUSED if safe else REFUSED):
+                begun = response.status_code not in REFUSED
+                if begun and not (safe and response.status_code in AWAY):
                     return response
                 await self.wire.release(response)
                 asked_s = _asked_to_wait_s(response)
+            if begun:
+                request.extensions[MAYBE_DONE] = True
             await self.wire.sleep(max(_pause_s(repetition), asked_s))
         return await self._exchange(request, whole=whole)
 
@@ -163,9 +173,9 @@ def given(**params: Any) -> dict[str, Any]:
 
 
 def _was_removed(response: httpx.Response) -> bool:
-    """Whether what was to be deleted is gone since a request before, whose answer did not come."""
+    """Whether what was to be deleted is gone, perhaps since an earlier request whose answer did not come."""
     request = response.request
-    return request.method == "DELETE" and response.status_code == HTTPStatus.NOT_FOUND and "repeated" in request.extensions
+    return request.method == "DELETE" and response.status_code == HTTPStatus.NOT_FOUND and MAYBE_DONE in request.extensions
 
 
 def _pause_s(repetition: int) -> float:
@@ -176,7 +186,7 @@ def _pause_s(repetition: int) -> float:
 def _asked_to_wait_s(response: httpx.Response) -> float:
     """How long the service asks to wait, as far as it makes sense to."""
     asked = response.headers.get("Retry-After", "")
-    return min(float(asked), LONGEST_PAUSE_S) if response.status_code in REFUSED and asked.isdecimal() else 0.0
+    return min(float(asked), LONGEST_PAUSE_S) if response.status_code in PACED and asked.isdecimal() else 0.0
 
 
 def _is_loopback(url: str) -> bool:

@@ -56,10 +56,16 @@ def test_what_may_have_been_done_is_repeated_where_that_does_nothing_more(method
 
 
 def test_what_has_not_begun_is_repeated_always() -> None:
-    asked = _Asked(
-        [httpx.ConnectError("refused"), httpx.Response(503), httpx.Response(429, headers={"Retry-After": "0"}), httpx.Response(200)]
-    )
+    asked = _Asked([httpx.ConnectError("refused"), httpx.Response(429, headers={"Retry-After": "0"}), httpx.Response(200)])
     assert asked.request("POST").status_code == 200
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_a_request_that_must_not_come_twice_is_not_repeated_after_an_answer_that_leaves_open_what_became_of_it(status: int) -> None:
+    asked = _Asked([httpx.Response(status), httpx.Response(201)])
+    with pytest.raises(ServiceUnreachableError):
+        asked.request("POST")
+    assert len(asked.requests) == 1
 
 
 def test_a_service_that_asks_to_be_left_in_peace_is_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,11 +82,15 @@ def test_an_answer_that_breaks_off_is_asked_for_again() -> None:
     assert asked.request("GET").content == b"whole"
 
 
-def test_what_a_lost_answer_had_deleted_is_deleted() -> None:
-    gone = httpx.Response(404)
-    assert _Asked([httpx.ReadError("lost"), gone]).request("DELETE").status_code == 404
+@pytest.mark.parametrize("lost", [httpx.ReadError("lost"), httpx.Response(502), httpx.Response(503), httpx.Response(504)], ids=repr)
+def test_what_a_lost_answer_had_deleted_is_deleted(lost: httpx.Response | httpx.TransportError) -> None:
+    assert _Asked([lost, httpx.Response(404)]).request("DELETE").status_code == 404
+
+
+@pytest.mark.parametrize("earlier", [[], [httpx.ConnectError("refused")], [httpx.Response(429)]], ids=repr)
+def test_what_was_not_there_before_anything_was_sent_is_not_found(earlier: list[httpx.Response | httpx.TransportError]) -> None:
     with pytest.raises(NotFoundError):
-        _Asked([gone]).request("DELETE")
+        _Asked([*earlier, httpx.Response(404)]).request("DELETE")
 
 
 def test_a_service_that_stays_away_is_unreachable() -> None:
