@@ -8,11 +8,12 @@ import pytest
 import torch
 from safetensors.torch import load
 from sqlalchemy import update
+from sqlalchemy.exc import OperationalError
 from torch import Tensor
 
 from fedcore import ExperimentSpec, RoundReport, Simulation
 from fedcore.gang import advance
-from fedcore.store import Request, Status, lifecycle, recovery
+from fedcore.store import Request, Session, Status, lifecycle, recovery
 from fedcore.store.tables import RunRecord
 from tests.documents import merged
 from tests.support.polling import eventually
@@ -120,6 +121,25 @@ def test_one_that_is_lost_is_refused_and_the_others_go_on(embedded: Site) -> Non
         assert recovery.lost(session, 3) == [lost.id]
     work(embedded)
     assert_each_as_alone(embedded, embedded.runs(experiment))
+
+
+def test_one_that_is_lost_while_the_database_goes_away_leaves_the_others(embedded: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def away(_: Session, run_id: str) -> RunRecord:
+        asked.append(run_id)
+        raise OperationalError("SELECT", {}, ConnectionError("gone"))
+
+    def lose() -> None:
+        monkeypatch.setattr("workers.member.runs.find", away)
+        change(embedded, embedded.runs(experiment)[2], fence=RunRecord.fence + 1, worker="another")
+
+    experiment = embedded.submit(GANG, nudge=False)
+    work(embedded, lose)
+    *others, lost = embedded.runs(experiment)
+    assert asked == [lost.id]
+    assert (lost.status, lost.worker) == (Status.RUNNING, "another")
+    assert_each_as_alone(embedded, others)
 
 
 def test_one_that_fails_fails_alone(embedded: Site) -> None:
