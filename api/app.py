@@ -1,5 +1,6 @@
 """The service: `uvicorn --factory api.app:create_app --http api.heads:BoundedHeads`."""
 
+import asyncio
 import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -43,7 +44,7 @@ from api.routes import (
 )
 from api.telemetry import logs, metrics
 from api.wakeups import Waker
-from fedcore import tracing
+from fedcore import tracing, watchdog
 from fedcore.logs import configure
 from fedcore.release import release
 from fedcore.settings import Settings
@@ -129,8 +130,18 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     to_thread.current_default_thread_limiter().total_tokens = POOLED
     # What was made by now stays: the collector of garbage is to look at what requests make.
     gc.freeze()
+    resetting = asyncio.create_task(_reset_watchdog())
     yield
     gc.unfreeze()
     await app.state.feed.close()
     await app.state.rates.close()
     app.state.database.close()
+    resetting.cancel()
+
+
+async def _reset_watchdog() -> None:
+    """From the event loop: an API whose loop is blocked answers nobody."""
+    reset = watchdog.resetter()
+    while True:
+        reset()
+        await asyncio.sleep(watchdog.PERIOD_S)

@@ -1,14 +1,18 @@
-"""A child process of the supervisor: started again when it ends, gone when the supervisor is."""
+"""A child process of the supervisor: started again when it ends or hangs, gone when the supervisor is."""
 
 import logging
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from celery.platforms import set_pdeathsig
+
+from fedcore.watchdog import DESCRIPTOR, Watchdog
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
 STEADY_S = 20.0
@@ -23,7 +27,9 @@ class Child:
     def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], log_file: Path, keep: Sequence[int] = ()) -> None:
         """`keep` are file descriptors that the command inherits."""
         self.name, self.log_file = name, log_file
-        self._command, self._environment, self._keep = command, environment, keep
+        self.watchdog = Watchdog()
+        writer = self.watchdog.writer
+        self._command, self._environment, self._keep = command, {**environment, DESCRIPTOR: str(writer)}, (*keep, writer)
         self._process: subprocess.Popen[bytes] | None = None
         self._began = self._start_at = 0.0
         self.ended_early = 0
@@ -31,6 +37,7 @@ class Child:
 
     def start(self) -> None:
         """Run the command, in a session of its own: Ctrl-C is the supervisor's to pass on."""
+        self.watchdog.begin()
         with self.log_file.open("ab") as output:
             self._process = subprocess.Popen(  # noqa: S603 - our own commands
                 self._command,
@@ -45,9 +52,11 @@ class Child:
         self._began = time.monotonic()
 
     def keep_alive(self) -> None:
-        """Start it again if it has ended: at once the first time, then after longer and longer pauses."""
+        """Start it again if it has ended: at once the first time, then after longer and longer pauses. One that hangs is killed first."""
         if self._process is not None and self._process.poll() is not None:
             self._note_end(self._process.returncode)
+        elif self._process is not None and self.watchdog.expired():
+            self._kill_hanging(self._process.pid)
         if self._process is None and time.monotonic() >= self._start_at:
             self.start()
 
@@ -66,6 +75,17 @@ class Child:
             log.warning("%s did not end in time and is killed", self.name)
             self._process.kill()
             self._process.wait()
+
+    def close(self) -> None:
+        """Watch it no more."""
+        self.watchdog.close()
+
+    def _kill_hanging(self, pid: int) -> None:
+        log.error("%s hangs and is killed; see %s", self.name, self.log_file)
+        # Its whole group: what a worker's child has locked, or an upload's reader, must not outlive it.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+        self.watchdog.reset()
 
     def _note_end(self, code: int) -> None:
         steady = time.monotonic() - self._began > STEADY_S

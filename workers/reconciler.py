@@ -13,6 +13,7 @@ from contextlib import closing
 
 import structlog
 
+from fedcore import watchdog
 from fedcore.logs import configure
 from fedcore.settings import Settings, settings
 from fedcore.store import UNAVAILABLE, Database, audit, open_database, recovery, workers
@@ -39,8 +40,10 @@ def main() -> None:
 
 def watch(database: Database, configured: Settings, ended: threading.Event) -> None:
     """Reconcile every second, and send what webhooks are to be told, until `ended`."""
+    reset_watchdog = watchdog.resetter()
     with sending(database, configured), closing(Caller(configured.broker)) as caller:
         while not ended.wait(PERIOD_S):
+            reset_watchdog()
             try:
                 reconcile(database, configured, caller)
             except UNAVAILABLE as error:

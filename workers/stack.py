@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -20,6 +20,7 @@ from fedcore import own_key
 from fedcore.private import make_private_folder
 from fedcore.settings import Settings
 from fedcore.store import upgrade
+from fedcore.watchdog import PERIOD_S, Watchdog
 from workers import broker
 from workers.child import Child
 from workers.doors import API, ensure_key, listening
@@ -29,6 +30,8 @@ START_S = 60.0
 BEYOND_GRACE_S = 5.0
 """What children get to end by themselves, beyond the grace in which a worker finishes and commits its round."""
 WATCH_S = 0.2
+PING_S = 5.0
+"""The broker answers a ping within this time, or is asked again."""
 TRIES, FIRST_TRIES = 5, 2
 """A child that ends this often in a row soon after its start will not do better the next time; at first it is a wrong setting."""
 
@@ -49,6 +52,7 @@ class Stack:
         self._children: list[Child] = []
         self._environment: dict[str, str] = {}
         self._ready = False
+        self._ending = threading.Event()
         self.url = ""
 
     def __enter__(self) -> Self:
@@ -108,6 +112,15 @@ class Stack:
         child = self._launch("broker", *broker.command(binary, path))
         with Redis(unix_socket_path=str(path)) as client:
             self._wait(child, lambda: bool(client.ping()), RedisError)
+        threading.Thread(target=self._watch_broker, args=(path, child.watchdog), name="broker", daemon=True).start()
+
+    def _watch_broker(self, path: Path, watchdog: Watchdog) -> None:
+        """Reset the watchdog of the broker for as long as it answers."""
+        with Redis(unix_socket_path=str(path), socket_timeout=PING_S, socket_connect_timeout=PING_S) as client:
+            while not self._ending.wait(PERIOD_S):
+                with suppress(RedisError, OSError):
+                    client.ping()
+                    watchdog.reset()
 
     def _launch(self, name: str, *command: str, keep: int | None = None) -> Child:
         kept = () if keep is None else (keep,)
@@ -141,6 +154,7 @@ class Stack:
 
     def _end(self) -> None:
         """Ask all to end at once, except the broker, which outlives those that talk to it."""
+        self._ending.set()
         deadline = time.monotonic() + self._settings.grace_seconds + BEYOND_GRACE_S
         others = [child for child in self._children if child.name != "broker"]
         for child in others:
@@ -150,6 +164,7 @@ class Stack:
         for child in self._children:
             child.ask_to_end()
             child.wait(deadline)
+            child.close()
 
 
 def _spelled(host: str) -> str:

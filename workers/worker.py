@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from celery import Celery, signals
 
-from fedcore import tracing
+from fedcore import tracing, watchdog
 from fedcore.logs import configure
 from fedcore.settings import Settings, settings
 from fedcore.storage import open_storage
@@ -39,6 +39,7 @@ def main() -> None:
     """Serve the queues of the settings until SIGTERM; then finish and commit the round at hand, and exit 0; or 1 when it takes too long."""
     configured = settings()
     configure(configured, "worker")
+    watchdog.reset_from_thread()
     # Here too, so that a URL that leads nowhere ends the worker before it reports for duty.
     open_storage(configured.storage)
     worker = Worker(configured)

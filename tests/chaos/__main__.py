@@ -1,17 +1,19 @@
 """Runs that suffer, on servers of their own: what comes of them is compared to the bit, and how soon they recover is reported.
 
-    python -m tests.chaos [--parts kills,faults,defaults,embedded,api] [--seed 0] [--kills 50] [--write docs/operations.md]
+    python -m tests.chaos [--parts kills,faults,defaults,embedded,api,hangs] [--seed 0] [--kills 50] [--write docs/operations.md]
 
 - kills: one run loses its worker so many times, under a short lease: at random moments, in a checkpoint, in a commit, parent and child.
 - faults: one run suffers all else once, the broker and the database away for a minute among it, and brokers that are slow.
 - defaults: five kills under the settings that everybody has.
 - embedded: ten kills on SQLite and Valkey.
 - api: clients submit without a pause while the API is killed ten times, and replaced five times, of which they must notice nothing.
+- hangs: clients submit to the embedded stack while its processes are stopped (SIGSTOP) one after another, to be replaced by its supervisor.
 """
 
 import argparse
 import os
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -26,7 +28,7 @@ from sqlalchemy import make_url
 
 from bench.report import put, table
 from fedcore.store import open_database, upgrade
-from tests.chaos.callers import END_S, calling
+from tests.chaos.callers import END_S, calling, calling_at
 from tests.chaos.faults import KILLS, LONG, OTHERS, at_the_server
 from tests.chaos.messages import assert_unmoved
 from tests.chaos.world import Fault, quantiles, world
@@ -34,9 +36,12 @@ from tests.support.brokers import broker
 from tests.support.polling import eventually
 from tests.support.postgresql import postgresql
 from tests.workers.site import Site, assert_undisturbed
+from tests.workers.stacks import running_stack
 
 LEASE_S, DEFAULT_LEASE_S, DEFAULT_KILLS, EMBEDDED_KILLS = 2.0, 10.0, 5, 10
 API_KILLS, API_REPLACEMENTS = 10, 5
+HANGS = {"api": 3, "reconciler": 1, "worker-1": 1, "broker": 1}
+"""How often each process of the embedded stack is stopped."""
 GOAL_S = 2.0
 """Beyond the lease, at the 95th percentile."""
 HEADINGS = ("what happens", "lease, s", "times", "median, s", "p95, s", "longest, s")
@@ -108,12 +113,33 @@ def _api(_: int, draws: random.Random) -> tuple[list[Row], bool]:
     return [_row("the API is killed, and started again", None, kills), _row("the API is replaced under load", None, replacements)], True
 
 
+def _hangs(_: int, draws: random.Random) -> tuple[list[Row], bool]:
+    """Seconds until another process is there, and something that was asked for after the stop is acknowledged."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder, running_stack(Path(folder)) as stack, ExitStack() as open_:
+        database = open_.enter_context(closing(open_database(f"sqlite:///{stack.home / 'fedq.db'}")))
+        callers = open_.enter_context(calling_at(stack.url, stack.key, database))
+        for name, count in HANGS.items():
+            took = []
+            for _number in range(count):
+                time.sleep(draws.uniform(0, 1))
+                pid, stopped = eventually(partial(stack.pid, name), timeout_s=END_S), time.monotonic()
+                os.kill(pid, signal.SIGSTOP)
+                eventually(partial(stack.replaced, name, pid), timeout_s=END_S)
+                eventually(partial(callers.served_after, stopped), timeout_s=END_S)
+                took.append(time.monotonic() - stopped)
+                print(f"{took[-1]:6.2f} s  `fedq up`: {name} stops", flush=True)
+            rows.append(_row(f"`fedq up`: {name} stops, and is replaced", None, took))
+    return rows, True
+
+
 PARTS: dict[str, Callable[[int, random.Random], tuple[list[Row], bool]]] = {
     "kills": _kills,
     "faults": _faults,
     "defaults": _defaults,
     "embedded": _embedded,
     "api": _api,
+    "hangs": _hangs,
 }
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 
 from api.client import Client, ServiceError, ServiceUnreachableError
-from fedcore.store import experiments
+from fedcore.store import Database, experiments
 from tests.documents import SYNTHETIC, Document, merged
 from tests.support.access import key_for
 from tests.support.polling import eventually
@@ -119,17 +119,24 @@ def calling(site: Site) -> Iterator[tuple[Gate, Callers]]:
     """An API on a site with clients at work; at the end, what they were told is held against the database."""
     with ExitStack() as stack:
         gate = Gate(site, stack)
-        callers = Callers(gate.url, key_for(site.environment["FEDQ_DATABASE_URL"]))
-        with callers.at_work():
-            eventually(lambda: callers.served_after(0.0), timeout_s=END_S)
+        with calling_at(gate.url, key_for(site.environment["FEDQ_DATABASE_URL"]), site.database) as callers:
             yield gate, callers
-        assert stored(site) == sorted(callers.acknowledged.values()), "something was lost, or is there twice"
 
 
-def stored(site: Site) -> list[str]:
+@contextmanager
+def calling_at(url: str, key: str, database: Database) -> Iterator[Callers]:
+    """Clients at work; at the end, what they were told is held against the database."""
+    callers = Callers(url, key)
+    with callers.at_work():
+        eventually(lambda: callers.served_after(0.0), timeout_s=END_S)
+        yield callers
+    assert stored(database) == sorted(callers.acknowledged.values()), "something was lost, or is there twice"
+
+
+def stored(database: Database) -> list[str]:
     """The ids of all experiments."""
     found: list[str] = []
-    with site.database.reading() as session:
+    with database.reading() as session:
         cursor = None
         while True:
             page = experiments.page(session, limit=1_000, cursor=cursor)

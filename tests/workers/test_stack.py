@@ -15,7 +15,6 @@ from subprocess import Popen
 from typing import Any
 
 import httpx
-import psutil
 import pytest
 
 from api.client import Client
@@ -25,6 +24,7 @@ from tests.documents import SYNTHETIC, merged
 from tests.support.commands import START_S, log_of, running_in, started, url_of
 from tests.support.forks import forked
 from tests.support.polling import eventually
+from tests.workers.stacks import children
 from workers.doors import DoorError
 from workers.stack import Stack, StackError
 
@@ -93,12 +93,12 @@ def test_killed_children_are_started_again_and_no_request_is_refused_meanwhile(e
         known = [one.id for one in client.experiments()]
     # A connection that was open when the API was killed would be cut off.
     with embedded.client() as client:
-        before = eventually(lambda: _all_four(_children(supervisor)))
+        before = eventually(lambda: _all_four(children(supervisor)))
         os.kill(before["uvicorn"], signal.SIGKILL)
         assert [one.id for one in client.experiments()] == known
         for name in ("workers.worker", "workers.reconciler", "valkey-server"):
             os.kill(before[name], signal.SIGKILL)
-        eventually(lambda: _all_four({name: pid for name, pid in _children(supervisor).items() if pid != before[name]}), START_S)
+        eventually(lambda: _all_four({name: pid for name, pid in children(supervisor).items() if pid != before[name]}), START_S)
         experiment = client.submit(TINY)
         assert client.wait(experiment.id, timeout_s=START_S).status == "succeeded"
         client.delete(experiment.id)
@@ -165,17 +165,3 @@ def _stack(home: Path, port: int = 0, **given: Any) -> Stack:
 
 def _all_four(children: dict[str, int]) -> dict[str, int]:
     return children if len(children) == 4 else {}
-
-
-def _children(supervisor: Popen[bytes]) -> dict[str, int]:
-    """The process ids of a stack's own children, by what they run."""
-    names = ("uvicorn", "workers.worker", "workers.reconciler", "valkey-server")
-    lines = {child.pid: _command_line(child) for child in psutil.Process(supervisor.pid).children()}
-    return {name: pid for name in names for pid, line in lines.items() if name in line}
-
-
-def _command_line(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return "gone"

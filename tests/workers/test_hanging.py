@@ -1,0 +1,55 @@
+"""The embedded stack when one of its processes hangs, which SIGSTOP shows: it is replaced, and one that is only slow is not."""
+
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from api.client import Client
+from tests.api.histories import TINY
+from tests.support.commands import START_S
+from tests.support.polling import eventually
+from tests.workers.impatient import SILENT_S
+from tests.workers.stacks import PROCESSES, RunningStack, running_stack
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[RunningStack]:
+    with tempfile.TemporaryDirectory() as folder, running_stack(Path(folder), "tests.workers.impatient") as running:
+        yield running
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_a_process_that_hangs_is_replaced_and_the_stack_works_again(stack: RunningStack, name: str) -> None:
+    before = eventually(lambda: stack.pid(name))
+    os.kill(before, signal.SIGSTOP)
+    eventually(lambda: stack.replaced(name, before), START_S)
+    assert not psutil.pid_exists(before)
+    assert f"{name} hangs and is killed" in stack.log()
+    with Client(stack.url, stack.key, retries=0, timeout_s=START_S) as client:
+        experiment = client.submit(TINY)
+        assert client.wait(experiment.id, timeout_s=START_S).status == "succeeded"
+
+
+def test_a_slow_api_is_not_replaced(stack: RunningStack) -> None:
+    before = eventually(lambda: stack.pid("api"))
+    _answer(stack)
+    end = time.monotonic() + 1.5 * SILENT_S
+    while time.monotonic() < end:
+        os.kill(before, signal.SIGSTOP)
+        time.sleep(SILENT_S / 4)
+        os.kill(before, signal.SIGCONT)
+        _answer(stack)
+    assert stack.pid("api") == before
+
+
+def _answer(stack: RunningStack) -> None:
+    assert httpx.get(f"{stack.url}/healthz", timeout=START_S, trust_env=False).is_success
