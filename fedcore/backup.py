@@ -20,9 +20,9 @@ _DATASETS = "datasets"
 
 
 def back_up(database_url: str, storage_url: str, folder: Path) -> None:
-    """Copy database and files into `folder`, which may hold an older backup of the same service; raises BackupError.
+    """Copy database and files into `folder`, which only the user of this process can read then.
 
-    Only the user of this process can read them.
+    It may hold an older backup of the same service. Raises BackupError.
     """
     make_private_folder(folder)
     with private_files():
@@ -32,9 +32,9 @@ def back_up(database_url: str, storage_url: str, folder: Path) -> None:
 
 
 def back_up_files(database_url: str, storage_url: str, folder: Path) -> None:
-    """Copy the files that `folder` does not have yet: to be done before and after the database is copied.
+    """Copy the files that `folder` does not have yet, before and after the database is copied.
 
-    Their modes are left to the umask, for the user who puts them back may be another, as in a container.
+    Their modes are left to the umask: who restores them may be another user, as in a container.
     """
     storage, database = open_storage(storage_url), open_database(database_url)
     try:

@@ -1,4 +1,7 @@
-"""Folders and files that only their user can read: the state of an embedded stack and backups, which hold secrets of webhooks."""
+"""Folders and files that only their user can read.
+
+For the state of an embedded stack and for backups, which hold secrets of webhooks.
+"""
 
 import os
 from collections.abc import Iterator
@@ -7,7 +10,7 @@ from pathlib import Path
 
 
 def make_private_folder(path: Path) -> None:
-    """Create `path` if needed, and close it to other users; a folder that belongs to another user keeps its mode."""
+    """Create `path` if needed, and close it to other users; another user's folder keeps its mode."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     with suppress(PermissionError):
         path.chmod(0o700)
@@ -15,7 +18,7 @@ def make_private_folder(path: Path) -> None:
 
 @contextmanager
 def private_files() -> Iterator[None]:
-    """Close files and folders that this process creates within the block to other users; other threads see the same umask."""
+    """Close what this process creates within the block to other users, in all of its threads."""
     before = os.umask(0o077)
     try:
         yield

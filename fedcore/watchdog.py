@@ -1,7 +1,8 @@
-"""Watchdogs of the embedded stack: each process resets its own every second, and the supervisor replaces one that no longer does.
+"""Watchdogs of the embedded stack, by which its supervisor tells that a process hangs.
 
-A reset is a byte in a pipe that the process inherits: neither a full disk nor a busy network holds it up. A process that was not
-started by the supervisor has no watchdog.
+Each process resets its watchdog every second: it writes a byte to a pipe that it inherits, which
+neither a full disk nor a busy network holds up. A process that the supervisor has not started has
+no watchdog.
 """
 
 import os
@@ -14,9 +15,12 @@ DESCRIPTOR = "FEDQ_WATCHDOG_FD"
 """The environment variable that says which descriptor the pipe has."""
 PERIOD_S = 1.0
 SILENT_S = 30.0
-"""A process that does not reset its watchdog for this long hangs. The longest that a healthy one was seen to be busy is 10 s."""
+"""A process that does not reset its watchdog for this long hangs.
+
+The longest that a request was measured to hold up a healthy API is 9 s.
+"""
 START_S = 300.0
-"""The same before the first reset: on a busy machine it takes long to load libraries."""
+"""The same before the first reset: on a busy machine, libraries take long to load."""
 _LONGEST_LOOK_S = 1.0
 
 
@@ -47,8 +51,8 @@ class Watchdog:
     def expired(self) -> bool:
         """Whether the process hangs; to be called several times a second.
 
-        A pause between two calls counts as a second at most: while the machine was suspended, or gave the supervisor no time, the
-        process may have had none either.
+        A pause between two calls counts as a second at most: while the machine was suspended, or
+        gave the supervisor no time, the process may have had none either.
         """
         now = self._clock()
         self._silent_s += min(now - self._looked_at, _LONGEST_LOOK_S)
@@ -70,8 +74,11 @@ class Watchdog:
 
 
 def resetter() -> Callable[[], None]:
-    """Return what resets the watchdog of this process, to be called every PERIOD_S; without a watchdog it does nothing."""
-    # Removed, so that programs that this process runs do not take the number for a descriptor of their own.
+    """Return a function that resets the watchdog of this process, to be called every PERIOD_S.
+
+    Without a watchdog it does nothing.
+    """
+    # Removed: programs that this process runs would take the number for a descriptor of theirs.
     inherited = os.environ.pop(DESCRIPTOR, None)
     if inherited is None:
         return lambda: None

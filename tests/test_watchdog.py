@@ -1,4 +1,4 @@
-"""Watchdogs: a process that goes silent is told from one that is slow, starts slowly, or had no time to run."""
+"""Watchdogs tell a silent process from one that is slow, starts slowly, or had no time to run."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ class Watched:
         self.watchdog = Watchdog(clock=lambda: self.now_s)
 
     def expired_within(self, for_s: float, every_s: float = LOOK_S) -> bool:
-        """Whether it is taken to hang at some moment of the next seconds, in which the supervisor looks again and again."""
+        """Whether it is taken to hang within the next seconds, while the supervisor looks regularly."""
         end_s = self.now_s + for_s
         while self.now_s < end_s:
             self.now_s += every_s
@@ -88,7 +88,7 @@ def test_a_reset_waits_for_no_supervisor_that_does_not_read(watched: Watched, re
     assert not watched.expired_within(SILENT_S - 1)
 
 
-def test_a_process_resets_the_watchdog_that_it_inherits_and_hands_it_on_to_nobody() -> None:
+def test_a_process_resets_the_watchdog_that_it_inherits_and_does_not_hand_it_on() -> None:
     watched = Watched()
     writer = watched.watchdog.writer
     environment = os.environ | {DESCRIPTOR: str(writer), "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -52,7 +52,10 @@ class Child:
         self._began = time.monotonic()
 
     def keep_alive(self) -> None:
-        """Start it again if it has ended: at once the first time, then after longer and longer pauses. One that hangs is killed first."""
+        """Start it again if it has ended: at once the first time, then after longer and longer pauses.
+
+        Kill it first if it hangs.
+        """
         if self._process is not None and self._process.poll() is not None:
             self._note_end(self._process.returncode)
         elif self._process is not None and self.watchdog.expired():

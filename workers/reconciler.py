@@ -49,7 +49,7 @@ def watch(database: Database, configured: Settings, ended: threading.Event) -> N
             except UNAVAILABLE as error:
                 log.warning("the database is away: %s", error)
             except Exception:
-                # Whatever it is: without a reconciler, runs that have lost their workers would stay lost.
+                # Whatever it is: without a reconciler, runs of lost workers would stay lost.
                 log.exception("not reconciled")
 
 

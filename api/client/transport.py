@@ -20,7 +20,7 @@ LONGEST_PAUSE_S = 30.0
 AWAY = frozenset({502, 503, 504})
 """Answers of a proxy whose service is starting, stopping or gone, and, with 503, of a service whose database is.
 
-The request may have been carried out all the same: the proxy has lost its answer, or the service that of its commit.
+The request may have been carried out all the same: the answer to it, or to its commit, was lost.
 """
 REFUSED = frozenset({429})
 """The service answers so before it begins."""

@@ -62,7 +62,7 @@ def _copy(source: Path, target: Path) -> Path:
 
 @contextmanager
 def _replacing(target: Path) -> Iterator[Path]:
-    """Where to write a file that takes the place of `target` at the end of the block; after an error, `target` is as before."""
+    """Path of a file that replaces `target` at the end of the block; an error leaves `target` alone."""
     partial = target.with_name(f".{target.name}.partial")
     partial.unlink(missing_ok=True)
     try:

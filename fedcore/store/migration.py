@@ -32,8 +32,8 @@ def upgrade(url: str) -> None:
 def migrating(url: str) -> Iterator[Connection]:
     """A connection in a transaction that no other process migrates beside.
 
-    On PostgreSQL it waits until the others are done. Its own statements wait for a table no longer than those of any transaction:
-    what comes after a statement that waits for its lock waits behind it, the requests of the service among it.
+    On PostgreSQL it waits until the others are done. Its own statements wait for a table no longer
+    than those of any transaction, because the requests of the service wait behind them.
     """
     made = engine(canonical(url))
     if made.dialect.name == "sqlite":

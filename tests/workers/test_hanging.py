@@ -1,4 +1,4 @@
-"""The embedded stack when one of its processes hangs, which SIGSTOP shows: it is replaced, and one that is only slow is not."""
+"""The embedded stack replaces a process that hangs, here by SIGSTOP, and leaves one alone that is slow."""
 
 import os
 import signal
