@@ -6,7 +6,6 @@ Known are quadratic clients with exact gradients, all of whom take part in every
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,7 @@ from fedcore.core import ServerOptimiser
 from fedcore.errors import NoLawError
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.exact import ExactProblem, LeastSquares
-from fedcore.spec.local import ConstantLr, StepLr
+from fedcore.spec.local import ExponentialLr, InverseTimeLr, StepLr
 from fedcore.spec.participation import Full
 from fedcore.spec.systems import Constant, PerClient
 from fedcore.theory.quadratics import Quadratics, RoundMap, averaging, fedlin, normalised_averaging
@@ -54,11 +53,12 @@ def law(spec: ExperimentSpec, points: int) -> Law:
     problem = Quadratics(given.hessians, given.linear, given.share)
     rounds = _spread(spec.rounds, points)
     try:
-        phases = [(start, known.map(spec, _weighed(spec, problem), eta)) for start, eta in _phases(spec)]
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # what is not finite then has no point of rest
+            phases = [(start, known.map(spec, _weighed(spec, problem), eta)) for start, eta in _phases(spec)]
         figures = _figures(problem, given, _play(phases, exact.start_of(dataset), rounds))
         levels = _figures(problem, given, phases[-1][1].fixed_point[None])
     except np.linalg.LinAlgError as error:
-        raise NoLawError("the minimiser is not unique") from error
+        raise NoLawError(str(error)) from error
     at_rest = {metric: float(values[0]) for metric, values in levels.items()}
     return Law(known.formula, known.source, phases[-1][1].rate, at_rest, rounds, figures)
 
@@ -144,8 +144,11 @@ def _of_steps(spec: ExperimentSpec) -> Iterator[str]:
     optimizer, work = spec.local.optimizer, spec.systems.steps or spec.systems.epochs
     if optimizer.momentum or optimizer.weight_decay:
         yield "the local solver has momentum or weight decay"
-    if not isinstance(spec.local.lr_schedule, ConstantLr | StepLr):
-        yield f"the local step size changes within a round (`{spec.local.lr_schedule.kind}`)"
+    match spec.local.lr_schedule:
+        case InverseTimeLr(counts="rounds"):
+            yield "the local step size changes with every round (`inverse_time`), so rounds come to no rest at a fixed point"
+        case ExponentialLr() | InverseTimeLr() as schedule:
+            yield f"the local step size changes within a round (`{schedule.kind}`)"
     if not isinstance(work, Constant | PerClient | None):
         yield f"the number of local steps changes from round to round (`{work.kind}`)"
 
@@ -189,8 +192,9 @@ def _phases(spec: ExperimentSpec) -> list[tuple[int, float]]:
     assert rate is not None
     if not isinstance(schedule, StepLr):
         return [(1, rate)]
-    starts = sorted({ceil(fraction * spec.rounds) + 1 for fraction in schedule.at} | {1})
-    return [(start, rate * schedule.factor ** sum(ceil(at * spec.rounds) + 1 <= start for at in schedule.at)) for start in starts]
+    falls = [last + 1 for last in schedule.last_rounds(spec.rounds)]
+    starts = sorted({1, *(start for start in falls if start <= spec.rounds)})
+    return [(start, rate * schedule.factor ** sum(fall <= start for fall in falls)) for start in starts]
 
 
 def _spread(rounds: int, points: int) -> list[int]:

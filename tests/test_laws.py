@@ -4,6 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from fedcore import run
 from fedcore.errors import NoLawError
@@ -32,6 +35,11 @@ STANDS_IN_THE_WAY: dict[str, tuple[dict[str, Any], str]] = {
     "momentum": ({"local": {"optimizer": {"momentum": 0.9}}}, "momentum"),
     "server momentum": ({"server": {"kind": "momentum", "lr": 1.0}}, "memory"),
     "work that changes": ({"systems": {"steps": {"kind": "uniform", "low": 1, "high": 3}}}, "`uniform`"),
+    "decay of all rounds": (
+        {"local": {"lr": None, "lr_schedule": {"kind": "inverse_time", "mu": 1, "gamma": 9, "counts": "rounds"}}},
+        "every round",
+    ),
+    "decay of all steps": ({"local": {"lr": None, "lr_schedule": {"kind": "inverse_time", "mu": 1, "gamma": 9}}}, "within a round"),
     "decay within a round": ({"local": {"lr_schedule": {"kind": "exponential", "gamma": 0.9}}}, "`exponential`"),
     "another algorithm": ({"algorithm": {"kind": "scaffold"}}, "scaffold"),
     "variance reduction": ({"algorithm": {"kind": "fednova", "variance_reduction": True}}, "with these parameters"),
@@ -61,6 +69,12 @@ def test_the_levels_are_where_long_runs_come_to_rest(kind: str) -> None:
     assert found.levels["suboptimality"] == pytest.approx(found.curves["suboptimality"][-1], abs=1e-12)
 
 
+def test_a_step_size_that_would_fall_after_the_last_round_has_no_level() -> None:
+    falls = {"kind": "step", "at": [1.0], "factor": 0.1}
+    found, constant = law(specification(QUADRATIC, local={"lr_schedule": falls}), 10), law(specification(QUADRATIC), 10)
+    assert (found.rate, found.levels) == (constant.rate, constant.levels)
+
+
 def test_few_of_many_rounds_are_those_of_all() -> None:
     spec = specification(QUADRATIC, rounds=500)
     few, every = law(spec, 20), law(spec, 500)
@@ -72,6 +86,118 @@ def test_a_step_size_that_is_too_large_runs_away() -> None:
     found = law(specification(QUADRATIC, local={"lr": 5.0}, rounds=5_000), 10)
     assert found.rate > 1
     assert not np.isfinite(found.curves["objective"][-1])
+
+
+def conditioned(draw: np.random.Generator, dim: int, rank: int, condition: float, basis: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A symmetric matrix of this rank, with eigenvalues between 1/condition and 1, both ends taken."""
+    values = np.zeros(dim)
+    values[:rank] = condition ** -np.sort(draw.uniform(size=rank))
+    values[: min(rank, 1)], values[max(rank - 1, 1) : rank] = 1, 1 / condition
+    return (basis * values) @ basis.T
+
+
+@st.composite
+def experiments(draw: st.DrawFn) -> dict[str, Any]:
+    """Full participation on well-posed and ill-posed quadratics: singular clients, and means of condition up to 1e12."""
+    lot = np.random.default_rng(draw(st.integers(0, 2**32)))
+    dim, count = draw(st.integers(1, 6)), draw(st.integers(1, 5))
+    condition, scale = 10.0 ** draw(st.integers(0, 12)), 10.0 ** draw(st.integers(-3, 3))
+    common, least = draw(st.booleans()), draw(st.sampled_from([dim, dim, 0]))
+    bases = [np.linalg.qr(lot.normal(size=(dim, dim)))[0] for _ in range(count)]
+    hessians = [
+        scale * conditioned(lot, dim, int(lot.integers(least, dim, endpoint=True)), condition, bases[0] if common else basis)
+        for basis in bases
+    ]
+    hessians = [(h + h.T) / 2 for h in hessians]
+    optima = lot.normal(scale=3, size=(count, dim))
+    weights = lot.uniform(1, 4, count)
+    kind = draw(st.sampled_from(["fedavg", "fedprox", "fednova", "fedlin"]))
+    weighting = "uniform" if kind == "fedlin" else draw(st.sampled_from([None, "samples", "uniform", "unbiased", "original"]))
+    # Relative to the largest curvature: from far below to beyond what gradient descent bears.
+    local: dict[str, Any] = {"steps": 1, "lr": draw(st.sampled_from([0.01, 0.3, 0.9, 1.7, 2.2])) / scale}
+    if kind != "fedlin":
+        local["optimizer"] = {"prox_mu": draw(st.sampled_from([0.0, 1e-9, 0.1])) * scale}
+    if draw(st.booleans()):
+        local["lr_schedule"] = {"kind": "step", "at": [0.2, 0.55], "factor": 0.3}
+    clients = [{"H": h.tolist(), "e": (h @ c).tolist(), "weight": weight} for h, c, weight in zip(hessians, optima, weights, strict=True)]
+    return {
+        "name": "drawn",
+        "problem": {"dataset": {"kind": "quadratic", "clients": clients, "x0": lot.normal(size=dim).tolist()}},
+        "algorithm": {
+            "kind": kind,
+            "server_lr": draw(st.sampled_from([0.5, 1.0, 1.3])),
+            **({"mu": draw(st.sampled_from([0.0, 0.01, 1.0])) * scale} if kind == "fedprox" else {}),
+        },
+        "local": local,
+        "systems": {"steps": {"kind": "per_client", "values": lot.integers(1, 8, count).tolist()}},
+        "participation": {"kind": "full", "weighting": weighting},
+        "rounds": 6,
+        "execution": {"engine": "reference"},
+        "evaluation": {"record_parameters": True},
+    }
+
+
+@given(document=experiments())
+@settings(max_examples=200)
+def test_a_prediction_is_right_on_problems_however_ill_posed_or_is_declined(document: dict[str, Any]) -> None:
+    """Within what float64 allows, of the largest curvature L, the condition number k = L / smallest and the largest point S met.
+
+    Gradients are known to eps L S, and the optimum and the point of rest to k times eps S along flat directions, which is how far
+    distances may differ. Objectives do not see that: gradients at both optima are small, that of the engine, a pseudo-inverse
+    refined once, up to (eps k)^2 L S.
+    """
+    spec = specification(document)
+    clients = spec.problem.dataset.clients
+    share = np.array([client.weight for client in clients]) / sum(client.weight for client in clients)
+    hessians, linear = np.array([client.H for client in clients]), np.array([client.e for client in clients])
+    mean = np.tensordot(share, hessians, 1)
+    if np.linalg.matrix_rank(mean) < len(mean):
+        with pytest.raises(NoLawError, match="not unique"):
+            law(spec, 100)
+        return
+    found = law(spec, 100)
+    reports = list(run(spec))
+    largest = np.linalg.norm(hessians, 2, axis=(1, 2)).max()
+    condition = largest / np.linalg.svd(mean, compute_uv=False)[-1]
+    points = [np.linalg.solve(mean, share @ linear), spec.problem.dataset.x0, *(report.extra["x"] for report in reports)]
+    size = max(np.linalg.norm(point) for point in points) + found.levels["distance"]
+    rounding = np.finfo(np.float64).eps
+    value = (rounding + (rounding * condition) ** 2) * largest * size**2
+    for metric, allowed in {"objective": value, "suboptimality": value, "distance": rounding * condition * size}.items():
+        measured = [report.value(metric) for report in reports]
+        np.testing.assert_allclose(found.curves[metric][: len(measured)], measured, rtol=0, atol=200 * allowed, err_msg=metric)
+
+
+def test_clients_with_fewer_samples_than_parameters_have_the_law_of_their_run() -> None:
+    generate = {"dim": 20, "clients": 5, "samples": 10, "noise": 0.1}
+    document = {
+        **QUADRATIC,
+        "problem": {"dataset": {"kind": "least_squares", "generate": generate}},
+        "systems": {"steps": {"kind": "per_client", "values": [5, 1, 7, 3, 2]}},
+        "local": {"lr": 0.2, "steps": 5, "batch_size": "full"},
+        "rounds": 200,
+    }
+    for kind in ("fedavg", "fednova", "fedlin"):
+        spec = specification(document, algorithm={"kind": kind})
+        found, reports = law(spec, 200), list(run(spec))
+        for metric in ("suboptimality", "distance"):
+            np.testing.assert_allclose(found.curves[metric], [report.value(metric) for report in reports], rtol=1e-9, atol=1e-13)
+
+
+@pytest.mark.parametrize("kind", ["fedavg", "fedprox", "fednova", "fedlin"])
+def test_a_mean_hessian_without_full_rank_has_no_law(kind: str) -> None:
+    """Three clients of four samples each leave at least eight of twenty directions flat."""
+    dataset = {"kind": "least_squares", "generate": {"dim": 20, "clients": 3, "samples": 4}}
+    spec = specification(
+        {**QUADRATIC, "problem": {"dataset": dataset}, "systems": {}}, algorithm={"kind": kind}, local={"batch_size": "full"}
+    )
+    with pytest.raises(NoLawError, match="rank 12 of 20"):
+        law(spec, 10)
+
+
+def test_a_round_beyond_floating_point_numbers_has_no_law() -> None:
+    with pytest.raises(NoLawError, match="floating-point"):
+        law(specification(QUADRATIC, local={"lr": 1e5}, systems={"steps": {"kind": "constant", "value": 1_000}}), 10)
 
 
 @pytest.mark.parametrize("case", STANDS_IN_THE_WAY)

@@ -3,10 +3,12 @@
 f = (1/N) sum_i f_i with L-smooth f_i, client step sizes eta_i = eta_bar / tau_i, no compression.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcore.theory.quadratics import Quadratics
+from fedcore.theory.quadratics import Quadratics, solve
 
 Floats = NDArray[np.float64]
 
@@ -18,18 +20,16 @@ def proposition_1(problem: Quadratics, eta: float, steps: int, beta: float = 0.0
 
     for f_i(x) = 1/2 |A_i^{1/2} (x - c_i)|^2: A_i is H_i of `problem`, and A_i c_i its e_i.
     """
-    sums = [_powers(a, eta, steps, beta) for a in problem.hessians]
-    return _minimiser(problem, np.array(sums))
+    return _minimiser(problem, [_powers(a, eta, steps, beta) for a in problem.hessians])
 
 
 def proposition_2(problem: Quadratics, eta: float, steps: ArrayLike) -> Floats:
     """[D] what FedNova with tau_i = `steps` [N] minimises instead of f.
 
-    As above, with S_i = (tau_eff / tau_i) sum_{l < tau_i} (I - eta A_i)^l A_i and tau_eff the mean of tau_i.
+    As proposition 1, with S_i = (tau_eff / tau_i) sum_{l < tau_i} (I - eta A_i)^l A_i and tau_eff the mean of tau_i.
     """
     tau = np.broadcast_to(steps, problem.share.shape)
-    sums = [tau.mean() / t * _powers(a, eta, int(t), 0.0) for a, t in zip(problem.hessians, tau, strict=True)]
-    return _minimiser(problem, np.array(sums))
+    return _minimiser(problem, [tau.mean() / t * _powers(a, eta, int(t), 0.0) for a, t in zip(problem.hessians, tau, strict=True)])
 
 
 def strongly_convex_bound(condition: float, gap: float, rounds: ArrayLike) -> Floats:
@@ -62,14 +62,15 @@ def noise_floor(eta_bar: float, convexity: float, variance: float) -> float:
 
 
 def _powers(a: Floats, eta: float, steps: int, beta: float) -> Floats:
-    """sum_{l < steps} (I - eta (A + beta I))^l A."""
+    """sum_{l < steps} (I - eta (A + beta I))^l."""
     identity = np.eye(len(a))
     step, total = identity - eta * (a + beta * identity), np.zeros_like(a)
     for _ in range(steps):
         total = identity + step @ total
-    return total @ a
+    return total
 
 
-def _minimiser(problem: Quadratics, sums: Floats) -> Floats:
-    optima = np.linalg.solve(problem.hessians, problem.linear[:, :, None])
-    return np.linalg.solve(sums.sum(0), (sums @ optima).sum(0)[:, 0])
+def _minimiser(problem: Quadratics, powers: Sequence[Floats]) -> Floats:
+    """(sum_i S_i)^-1 sum_i S_i c_i for S_i = `powers`_i A_i; A_i c_i = e_i, so that A_i may be singular."""
+    sums, targets = np.einsum("ide,ief->df", powers, problem.hessians), np.einsum("ide,ie->d", powers, problem.linear)
+    return solve(sums, targets, "the point of rest", "sum_i S_i")

@@ -25,9 +25,9 @@ class Quadratics:
     """[N] p_i; they sum to 1."""
 
     def optimum(self, weights: ArrayLike | None = None) -> Floats:
-        """[D] the minimiser of sum_i w_i F_i; w is p if absent."""
+        """[D] the minimiser of sum_i w_i F_i; w is p if absent. Raises LinAlgError where it is not unique."""
         w = self.share if weights is None else np.asarray(weights)
-        return np.asarray(np.linalg.solve(np.tensordot(w, self.hessians, 1), w @ self.linear), np.float64)
+        return solve(np.tensordot(w, self.hessians, 1), w @ self.linear, "the minimiser", "the mean Hessian")
 
     def suboptimality(self, iterates: Floats) -> Floats:
         """F(x) - F(x*) [...] of `iterates` [..., D]."""
@@ -79,16 +79,41 @@ class RoundMap:
         return RoundMap(identity + factor * (self.matrix - identity), self.fixed_point)
 
 
+def solve(matrix: Floats, right: Floats, sought: str, name: str) -> Floats:
+    """[D] the one x with `matrix` x = `right`; raises LinAlgError, which names both, where rounding leaves several.
+
+    Elimination alone rarely notices a singular matrix: rounding makes its zero pivots about 1e-16. The rank is that of
+    `numpy.linalg.matrix_rank`, which counts the singular values above D eps times the largest one.
+    """
+    if not np.isfinite(matrix).all():
+        raise np.linalg.LinAlgError(f"{sought} is not known: {name} exceeds the range of floating-point numbers")
+    rank = np.linalg.matrix_rank(matrix)
+    if rank < len(matrix):
+        raise np.linalg.LinAlgError(f"{sought} is not unique: {name} has rank {rank} of {len(matrix)}")
+    return np.asarray(np.linalg.solve(matrix, right), np.float64)
+
+
 def reach(hessian: Floats, eta: float, steps: int, mu: float = 0.0) -> Floats:
     """K [D, D] = [I - (I - eta (H + mu I))^tau] (H + mu I)^-1 = eta sum_{l < tau} (I - eta (H + mu I))^l.
 
     How far tau steps of size eta, held by mu/2 |y - x|^2, go towards the client's optimum (FedNova, eq. (26)).
     """
     values, basis = np.linalg.eigh(hessian)
-    curvature = values + mu
-    flat = curvature == 0
-    travelled = np.where(flat, eta * steps, (1 - (1 - eta * curvature) ** steps) / np.where(flat, 1.0, curvature))
-    return np.asarray((basis * travelled) @ basis.T)
+    return np.asarray((basis * _travelled(values + mu, eta, steps)) @ basis.T)
+
+
+def _travelled(curvature: ArrayLike, eta: float, steps: ArrayLike) -> Floats:
+    """(1 - (1 - eta c)^tau) / c for curvatures c and steps tau, eta tau where c is 0.
+
+    A client with fewer samples than parameters has curvatures of about 1e-16, for which the power is 1 to rounding; hence
+    expm1 and log1p. The logarithm ends at eta c = 1, and from 1/2 on the power is far enough from 1.
+    """
+    c, tau = np.asarray(curvature, np.float64), np.asarray(steps)
+    scaled = eta * c
+    steep, flat = scaled > 0.5, np.abs(scaled) < np.finfo(np.float64).tiny
+    power = 1 - np.where(steep, 1 - scaled, 0.0) ** tau
+    covered = np.where(steep, power, -np.expm1(tau * np.log1p(-np.where(steep, 0.0, scaled))))
+    return np.asarray(np.where(flat, eta * tau, covered / np.where(flat, 1.0, c)))
 
 
 def averaging(problem: Quadratics, eta: float, steps: ArrayLike, mu: float = 0.0) -> RoundMap:
@@ -107,7 +132,7 @@ def normalised_averaging(problem: Quadratics, eta: float, steps: ArrayLike, mu: 
     not the minimiser of F, unless all H_i and tau_i are equal; it tends there as eta -> 0.
     """
     tau = np.broadcast_to(steps, problem.share.shape)
-    effort = tau if mu == 0 else (1 - (1 - eta * mu) ** tau) / (eta * mu)
+    effort = _travelled(mu, eta, tau) / eta
     return _averaged(problem, problem.share * (problem.share @ tau) / effort, eta, tau, mu)
 
 
@@ -132,4 +157,4 @@ def _averaged(problem: Quadratics, weights: Floats, eta: float, steps: NDArray[n
     reaches = np.array([reach(h, eta, int(t), mu) for h, t in zip(problem.hessians, steps, strict=True)])
     pull = np.einsum("i,ide,ief->df", weights, reaches, problem.hessians)
     target = np.einsum("i,ide,ie->d", weights, reaches, problem.linear)
-    return RoundMap(np.eye(len(pull)) - pull, np.linalg.solve(pull, target))
+    return RoundMap(np.eye(len(pull)) - pull, solve(pull, target, "the point of rest", "I - M"))

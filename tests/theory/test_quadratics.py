@@ -1,5 +1,7 @@
 """Closed forms on quadratics against local loops written out, limits, and the numbers of the papers' examples."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -36,6 +38,14 @@ def test_reach_is_how_far_local_steps_go() -> None:
 
 def test_reach_along_flat_directions_is_a_straight_line() -> None:
     np.testing.assert_allclose(reach(np.diag([0.0, 2.0]), 0.1, 3), np.diag([0.3, (1 - 0.8**3) / 2]), rtol=1e-14)
+
+
+@pytest.mark.parametrize("curvature", [-1e-17, 1e-300, 5e-324, 1e-16, 1e-12, 1e-6, 0.49, 0.5, 0.51, 0.99, 1.0, 1.01, 1.99, 2.5])
+@pytest.mark.parametrize("eta", [0.1, 1.0])
+def test_reach_is_exact_at_any_curvature(curvature: float, eta: float) -> None:
+    """Against eta sum_l (1 - eta c)^l in rational arithmetic."""
+    exact = Fraction(eta) * sum((1 - Fraction(eta) * Fraction(curvature)) ** step for step in range(7))
+    np.testing.assert_allclose(reach(np.array([[curvature]]), eta, 7), [[float(exact)]], rtol=1e-14)
 
 
 def test_reach_of_one_step_is_the_step_size() -> None:
@@ -123,6 +133,24 @@ def test_the_optimum_has_no_gradient_and_suboptimality_is_the_difference_of_obje
     optimum = PROBLEM.optimum()
     np.testing.assert_allclose(np.tensordot(PROBLEM.share, PROBLEM.hessians @ optimum - PROBLEM.linear, 1), 0, atol=1e-14)
     np.testing.assert_allclose(PROBLEM.suboptimality(np.array([X0, optimum])), [objective(X0) - objective(optimum), 0], atol=1e-13)
+
+
+def test_the_optimum_of_a_mean_without_full_rank_is_declined() -> None:
+    """Of rank 2 of 3 by rounding only: elimination finds a pivot of 1e-16 and would solve on."""
+    rows = np.random.default_rng(0).normal(size=(2, 3))
+    flat = Quadratics((rows.T @ rows)[None], (rows.T @ [1.0, 2.0])[None], np.ones(1))
+    for sought in (flat.optimum, lambda: averaging(flat, ETA, 3), lambda: normalised_averaging(flat, ETA, 3), lambda: fedlin(flat, ETA, 3)):
+        with pytest.raises(np.linalg.LinAlgError, match="rank 2 of 3"):
+            sought()
+    with pytest.raises(np.linalg.LinAlgError, match="rank 2 of 3"):
+        proposition_1(flat, ETA, 3)
+
+
+def test_the_propositions_need_no_client_of_full_rank() -> None:
+    """Two clients who know one coordinate each."""
+    halves = Quadratics(np.array([np.diag([1.0, 0]), np.diag([0, 2.0])]), np.array([[3.0, 0], [0, 8.0]]), np.array([0.5, 0.5]))
+    np.testing.assert_allclose(proposition_1(halves, 0.1, 5), [3, 4], rtol=1e-14)
+    np.testing.assert_allclose(proposition_2(halves, 0.1, [5, 2]), [3, 4], rtol=1e-14)
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.7])
