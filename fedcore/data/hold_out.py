@@ -9,6 +9,7 @@ import torch
 from fedcore.data.federated import Dataset, FederatedData, Samples, divide
 from fedcore.data.pools import Ids
 from fedcore.data.random import generator
+from fedcore.spec.base import ceil_share
 
 
 def pooled(dataset: Dataset) -> Dataset:
@@ -21,8 +22,8 @@ def pooled(dataset: Dataset) -> Dataset:
 def hold_out(dataset: Dataset, parts: Sequence[Ids], share: float, seed: int) -> FederatedData:
     """Give client i the samples parts[i] but for about a `share` of them, drawn at random, which are tested on."""
     shuffled = [generator(seed, "hold out", client=client).permutation(part) for client, part in enumerate(parts)]
-    # As FedProx's code: int(0.9 n) samples are for training; one at least.
-    cuts = [max(1, int((1 - share) * len(part))) for part in parts]
+    # As FedProx's code: floor(0.9 n) samples are for training; one at least.
+    cuts = [max(1, len(part) - ceil_share(share, len(part))) for part in parts]
     rows = np.concatenate([part[cut:] for part, cut in zip(shuffled, cuts, strict=True)])
     test = dataset.train.take(torch.from_numpy(rows).to(dataset.train.labels.device))
     owners = np.repeat(np.arange(len(parts)), [len(part) - cut for part, cut in zip(shuffled, cuts, strict=True)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import ceil
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -37,9 +36,9 @@ class StepSizes:
 def step_sizes(local: LocalSolver, rounds: int, round: int, clock: int) -> StepSizes:
     """The step sizes of a round (counted from 1, of `rounds`); `clock` counts the local steps of all rounds before it."""
     match local.lr_schedule:
-        case StepLr(at=at, factor=factor):
-            passed = sum(round > ceil(fraction * rounds) for fraction in at)
-            return StepSizes(_rate(local) * factor**passed)
+        case StepLr() as schedule:
+            passed = sum(round > last for last in schedule.last_rounds(rounds))
+            return StepSizes(_rate(local) * schedule.factor**passed)
         case ExponentialLr(gamma=gamma):
             return StepSizes(_rate(local), decay=gamma)
         case InverseTimeLr(mu=mu, gamma=gamma, counts="rounds"):

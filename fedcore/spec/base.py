@@ -1,5 +1,6 @@
 """What every block of a specification has in common."""
 
+from math import ceil
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,6 +15,12 @@ Fraction = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 ClientCount = Annotated[int, Field(ge=1, le=MAX_CLIENTS)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
+
+
+def ceil_share(share: float, count: int) -> int:
+    """ceil(share count) of the decimal that `share` stands for: 0.55 of 100 is 55, although the product of floats is above it."""
+    # Products of floats are right to 2e-16; no decimal that is written in full comes this close to a whole number.
+    return ceil(share * count * (1 - 1e-12))
 
 
 def _describe_kind(schema: dict[str, Any]) -> None:

@@ -1,7 +1,6 @@
 """A specification with more rounds or more seeds, and whether what was played of it stands."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import ceil
 
 from pydantic import ValidationError
 
@@ -44,9 +43,9 @@ def _differences(short: Arm, long: Arm, done: int) -> Iterator[str]:
     last, rounds, evaluation = short.spec.rounds, long.spec.rounds, short.spec.evaluation
     schedule = short.spec.local.lr_schedule
     if isinstance(schedule, StepLr):
-        for share in schedule.at:
-            if min(ceil(share * last), done) != min(ceil(share * rounds), done):
-                yield f"its step size fell after round {ceil(share * last)}, not {ceil(share * rounds)} (local.lr_schedule.at)"
+        for before, after in zip(schedule.last_rounds(last), schedule.last_rounds(rounds), strict=True):
+            if min(before, done) != min(after, done):
+                yield f"its step size fell after round {before}, not {after} (local.lr_schedule.at)"
     if last == done < rounds:
         if not evaluation.due(last, rounds):
             yield f"round {last} was evaluated for being the last, and is no multiple of evaluation.every, {evaluation.every}"

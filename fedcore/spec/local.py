@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedcore.spec.base import Block, Decay, Fraction, NonNegative, PositiveRate
+from fedcore.spec.base import Block, Decay, Fraction, NonNegative, PositiveRate, ceil_share
 
 MAX_LOCAL_STEPS = 1_000_000
 Count = Annotated[int, Field(ge=1, le=MAX_LOCAL_STEPS)]
@@ -39,6 +39,10 @@ class StepLr(Block):
     """Fractions of the number of rounds T; from round ceil(fraction T) + 1 on, the factor holds."""
     factor: Fraction
     """What the step size is multiplied by each time."""
+
+    def last_rounds(self, rounds: int) -> list[int]:
+        """ceil(fraction T) for each of the fractions: the rounds after which the step size falls."""
+        return [ceil_share(fraction, rounds) for fraction in self.at]
 
 
 class ExponentialLr(Block):

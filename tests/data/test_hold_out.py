@@ -1,6 +1,7 @@
 """Test sets made of the clients' own samples."""
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,12 +24,12 @@ def test_pooled_data_are_all_to_be_divided() -> None:
     assert (len(whole.test), whole.keys) == (0, None)
 
 
-@given(seed=st.integers(0, 99), clients=st.integers(1, 8), samples=st.integers(8, 60), share=st.floats(0.01, 0.99))
+@given(seed=st.integers(0, 99), clients=st.integers(1, 8), samples=st.integers(8, 60), percent=st.integers(1, 99))
 @settings(max_examples=60)
-def test_every_sample_is_trained_or_tested_on_once(seed: int, clients: int, samples: int, share: float) -> None:
+def test_every_sample_is_trained_or_tested_on_once(seed: int, clients: int, samples: int, percent: int) -> None:
     dataset = pooled(Dataset(numbered(samples - 3), numbered(3, samples - 3), "numbers"))
     parts = partition(IidPartition(kind="iid", clients=clients), dataset.train.labels.numpy(), seed)
-    data = hold_out(dataset, parts, share, seed)
+    data = hold_out(dataset, parts, percent / 100, seed)
     trained = [set(data.dataset.train.take(data.rows(client)).labels.tolist()) for client in range(clients)]
     tested = data.dataset.test.labels.tolist()
     assert data.owners is not None
@@ -36,7 +37,14 @@ def test_every_sample_is_trained_or_tested_on_once(seed: int, clients: int, samp
     assert sorted([*tested, *(label for held in trained for label in held)]) == [*range(samples)]
     for part, held in zip(parts, trained, strict=True):
         assert held < set(part.tolist()) or held == set(part.tolist())
-        assert len(held) == max(1, int((1 - share) * len(part)))
+        assert len(held) == max(1, (100 - percent) * len(part) // 100)
+
+
+@pytest.mark.parametrize(("share", "samples", "trained"), [(0.3, 90, 63), (0.3, 170, 119), (0.07, 500, 465), (0.1, 30, 27), (0.99, 3, 1)])
+def test_the_share_that_trains_is_rounded_down_once(share: float, samples: int, trained: int) -> None:
+    """0.7 of 90 is 63, of which the product of floats falls short."""
+    dataset = pooled(Dataset(numbered(samples), numbered(0, samples), "numbers"))
+    assert len(hold_out(dataset, [np.arange(samples)], share, 0).dataset.test) == samples - trained
 
 
 def test_what_is_held_out_is_drawn_by_seed() -> None:

@@ -42,6 +42,13 @@ def test_step_decay_starts_after_its_fraction_of_the_rounds() -> None:
     np.testing.assert_allclose(rates, [0.5] * 4 + [0.05] * 2 + [0.005] * 2)
 
 
+@pytest.mark.parametrize("percent", range(101))
+def test_step_decay_starts_after_exactly_its_hundredths_of_a_hundred_rounds(percent: int) -> None:
+    solver = local(kind="step", at=[percent / 100], factor=0.1)
+    rates = [step_sizes(solver, 100, round, 0)[0] for round in range(1, 101)]
+    np.testing.assert_allclose(rates, [0.5] * percent + [0.05] * (100 - percent))
+
+
 def test_exponential_decay_starts_over_in_every_round() -> None:
     sizes = step_sizes(local(kind="exponential", gamma=0.9), 8, 5, 100)
     np.testing.assert_allclose([sizes[k] for k in range(3)], [0.5, 0.45, 0.405])
