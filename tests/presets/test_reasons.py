@@ -19,15 +19,20 @@ def rounds_to(preset: str, target: float, changes: dict[str, Any]) -> float:
 
 
 @pytest.mark.parametrize(
-    ("counts", "gamma", "rounds", "expected"),
-    [("steps", 90, 30, [24, 12, 10]), ("rounds", 20, 80, [13, 70, 78])],
+    ("schedules", "rounds", "expected"),
+    [
+        ([{"mu": 0.1, "gamma": gamma} for gamma in (90, 100, 200)], 30, [13, 14, 14]),
+        ([{"mu": 1, "gamma": 20, "counts": "rounds"}] * 3, 80, [13, 70, 78]),
+    ],
     ids=["by steps", "by rounds"],
 )
 def test_the_best_number_of_local_steps_lies_between_if_the_step_size_falls_by_rounds(
-    counts: str, gamma: int, rounds: int, expected: list[float]
+    schedules: list[dict[str, Any]], rounds: int, expected: list[float]
 ) -> None:
-    schedule = {"kind": "inverse_time", "mu": 1, "gamma": gamma, "counts": counts}
-    changes = [{"rounds": rounds, "local": {"steps": steps, "lr_schedule": schedule}} for steps in (20, 100, 200)]
+    changes = [
+        {"rounds": rounds, "local": {"steps": steps, "lr_schedule": {"kind": "inverse_time", **schedule}}}
+        for steps, schedule in zip((20, 100, 200), schedules, strict=True)
+    ]
     assert [rounds_to("fedavg-noniid-theorem", 0.1, change) for change in changes] == expected
 
 

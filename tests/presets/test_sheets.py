@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 
 from api.results.summaries import METRICS
-from fedcore import presets
+from fedcore import exact, presets
 from fedcore.errors import PresetNotFoundError
 from fedcore.presets import Preset
 from fedcore.presets.sheet import variants
 from fedcore.spec import ExperimentSpec
+from fedcore.spec.exact import ExactProblem
+from fedcore.spec.local import InverseTimeLr
 from fedcore.theory import fedlin
 from fedcore.theory.quadratics import Quadratics
 
@@ -117,3 +119,17 @@ def test_where_two_clients_lead_in_fedawares_figure_is_what_the_closed_form_says
             "fedaware_chi_square": 4 * (weight**2 + (1 - weight) ** 2),
         }
         assert one.than == pytest.approx(values[one.metric], rel=1e-12), one.arm
+
+
+@pytest.mark.parametrize("name", ["fedavg-noniid-theorem", "fedavg-noniid-theorem-small"])
+def test_the_step_size_of_li_et_al_is_that_of_the_theorem(name: str) -> None:
+    """eta_t = 2 / (mu (gamma + t)) with gamma = max(9 kappa, E) for clients of curvatures from mu to L = kappa mu."""
+    for arm in ExperimentSpec.model_validate(presets.load(name).spec).arms():
+        dataset, local = arm.spec.problem.dataset, arm.spec.local
+        assert isinstance(dataset, ExactProblem)
+        assert isinstance(local.lr_schedule, InverseTimeLr)
+        assert local.steps is not None
+        curvatures = np.linalg.eigvalsh(exact.quadratics(dataset).hessians)
+        mu, kappa = curvatures.min(), curvatures.max() / curvatures.min()
+        assert local.lr_schedule.counts == "steps"
+        assert (local.lr_schedule.mu, local.lr_schedule.gamma) == pytest.approx((mu, max(9 * kappa, local.steps)))
