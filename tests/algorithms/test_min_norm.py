@@ -1,4 +1,8 @@
-"""The min-norm point: against SciPy, closed forms, and the optimality conditions of any hull."""
+"""The min-norm point: against SciPy, closed forms, rational arithmetic, and the optimality conditions of any hull."""
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
@@ -7,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from fedcore.algorithms.min_norm import inner_products, min_norm, unit_lengths
+from fedcore.algorithms.min_norm import TOLERANCE, inner_products, min_norm, unit_lengths
 
 
 def weights_of(vectors: np.ndarray, centre: np.ndarray | None = None, epsilon: float = 1.0) -> np.ndarray:
@@ -97,3 +101,93 @@ def test_inner_products_are_summed_in_double_precision() -> None:
 
 def test_a_zero_vector_keeps_its_length() -> None:
     assert unit_lengths(torch.tensor([[4.0, 0.0], [0.0, 0.0]])).tolist() == [0.5, 0.0]
+
+
+Numbers = list[Fraction]
+
+
+def nearly_parallel(seed: int, count: int, distance: float) -> np.ndarray:
+    """Vectors this far from a common one; a third of them of one length, a third with their shortest point inside the hull."""
+    draw = np.random.default_rng(seed)
+    common = np.append(1.0, np.zeros(3))
+    apart = draw.normal(size=(count, 4))
+    apart[:, 0] *= (1.0, distance, 0.0)[seed % 3]
+    vectors = common + distance * (apart - apart.mean(0) * (seed % 3 == 2))
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if seed % 3 == 1 else vectors
+
+
+def solved(rows: list[Numbers]) -> Numbers | None:
+    """x of [A | b] `rows`, exactly, by elimination; None if A is singular."""
+    for column in range(len(rows)):
+        pivot = next((row for row in range(column, len(rows)) if rows[row][column]), None)
+        if pivot is None:
+            return None
+        rows[column], rows[pivot] = rows[pivot], rows[column]
+        rows[column] = [entry / rows[column][column] for entry in rows[column]]
+        for row in range(len(rows)):
+            if row != column:
+                rows[row] = [entry - rows[row][column] * lead for entry, lead in zip(rows[row], rows[column], strict=True)]
+    return [row[-1] for row in rows]
+
+
+def stationary(gram: list[Numbers], bounds: Sequence[tuple[Fraction, Fraction]]) -> Iterator[Numbers]:
+    """The feasible points that are stationary with each weight free or at one of its bounds."""
+    for held in product((None, 0, 1), repeat=len(gram)):
+        fixed = {i: bounds[i][side] for i, side in enumerate(held) if side is not None}
+        free = [i for i in range(len(gram)) if i not in fixed]
+        rows = [[*(gram[i][j] for j in free), Fraction(-1), -sum((gram[i][j] * w for j, w in fixed.items()), Fraction())] for i in free]
+        found = solved([*rows, [*(Fraction(1) for _ in free), Fraction(), 1 - sum(fixed.values(), Fraction())]]) if free else []
+        if found is None or (not free and sum(fixed.values()) != 1):
+            continue
+        weights = fixed | dict(zip(free, found, strict=False))
+        if all(low <= weights[i] <= high for i, (low, high) in enumerate(bounds)):
+            yield [weights[i] for i in range(len(gram))]
+
+
+@pytest.mark.parametrize("distance", [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2])
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("epsilon", [1.0, 0.125])
+def test_of_nearly_parallel_vectors_it_is_the_exact_point(count: int, distance: float, epsilon: float) -> None:
+    """Of all stationary points, in rational arithmetic, the shortest; weights as sharply as the curvature along the hull tells them."""
+    for seed in range(9):
+        vectors = nearly_parallel(seed, count, distance)
+        centre = np.array([0.25, 0.75]) if count == 2 else np.array([0.25, 0.25, 0.5])
+        weights = [Fraction(weight) for weight in weights_of(vectors, centre, epsilon).tolist()]
+        exact = [[Fraction(entry) for entry in vector] for vector in vectors.tolist()]
+        gram = [[sum((a * b for a, b in zip(left, right, strict=True)), Fraction()) for right in exact] for left in exact]
+        bounds = [(Fraction(max(c - epsilon, 0)), Fraction(min(c + epsilon, 1))) for c in centre.tolist()]
+
+        def square(point: Numbers, gram: list[Numbers] = gram) -> Fraction:
+            return sum((a * b * gram[i][j] for i, a in enumerate(point) for j, b in enumerate(point)), Fraction())
+
+        best = min(stationary(gram, bounds), key=square)
+        longest = max(gram[i][i] for i in range(count))
+        slopes = [sum((a * b for a, b in zip(row, weights, strict=True)), Fraction()) / longest for row in gram]
+        gives = [slope for slope, weight, (low, _) in zip(slopes, weights, bounds, strict=True) if weight > low + TOLERANCE]
+        takes = [slope for slope, weight, (_, high) in zip(slopes, weights, bounds, strict=True) if weight < high - TOLERANCE]
+        assert abs(sum(weights) - 1) < 1e-15
+        assert not (gives and takes) or max(gives) - min(takes) < TOLERANCE
+        assert square(weights) / longest - square(best) / longest < TOLERANCE
+        if count == 2:
+            curvature = (gram[0][0] - 2 * gram[0][1] + gram[1][1]) / longest
+            assert abs(weights[0] - best[0]) < TOLERANCE / curvature
+
+
+def test_a_bound_that_is_downhill_is_reached_however_near_the_vectors_are() -> None:
+    """The second is shorter by 1e-7 of their length, of which floats keep nine digits, their distance squared but two."""
+    vectors = np.array([[1.0, 1e-7], [1 - 1e-7, 0.0]])
+    assert weights_of(vectors).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("count", [12, 60])
+@pytest.mark.parametrize("distance", [1e-8, 1e-6, 1e-4])
+def test_of_many_nearly_parallel_vectors_the_optimality_conditions_hold(count: int, distance: float) -> None:
+    for seed in range(3):
+        vectors = nearly_parallel(seed, count, distance)
+        weights = weights_of(vectors)
+        exact = [[Fraction(entry) for entry in vector] for vector in vectors.tolist()]
+        shares = list(map(Fraction, weights.tolist()))
+        point = [sum((share * vector[i] for share, vector in zip(shares, exact, strict=True)), Fraction()) for i in range(4)]
+        slopes = np.array([float(sum((a * b for a, b in zip(vector, point, strict=True)), Fraction()) - 1) for vector in exact])
+        assert slopes[weights > TOLERANCE].max() - slopes.min() < TOLERANCE * (vectors**2).sum(1).max()
+        assert abs(weights.sum() - 1) < 1e-13
