@@ -120,13 +120,22 @@ def sampled_a(share: ArrayLike, method: Framework) -> float:
     return float(method.tau_eff * (method.weights**2 / np.asarray(share) * square / travelled**2).sum())
 
 
+def largest_step_size(method: Framework, problem: Assumptions) -> float:
+    """The largest eta for which Theorem 1 is proved, 1/(2 L) min(1 / (max_i ||a_i||_1 sqrt(2 beta^2 + 1)), 1 / tau_eff) (eq. (53))."""
+    farthest = max(float(a.sum()) for a in method.accumulation) * np.sqrt(2 * problem.beta_square + 1)
+    return float(1 / (2 * problem.smoothness * max(farthest, method.tau_eff)))
+
+
 def optimisation_error(method: Framework, problem: Assumptions, gap: float, eta: float, rounds: ArrayLike) -> Floats:
-    """The bound on min_t E|grad F~|^2 of the surrogate F~ = sum_i w_i F_i after `rounds` [T] (Theorem 1 with its step size eta).
+    """The bound on min_t E|grad F~|^2 of the surrogate F~ = sum_i w_i F_i after `rounds` [T] (Theorem 1 with its step size eta, eq. (49)).
 
         4 gap / (eta tau_eff T) + 4 eta L sigma^2 A / m + 6 eta^2 L^2 sigma^2 B + 12 eta^2 L^2 kappa^2 C
 
-    `gap` is F~(x_0) - F~_inf.
+    `gap` is F~(x_0) - F~_inf. Raises ValueError for an eta beyond `largest_step_size`, where it is no bound.
     """
+    largest = largest_step_size(method, problem)
+    if eta > largest * (1 + 1e-12):
+        raise ValueError(f"the bound holds for step sizes up to {largest:.6g} (FedNova, eq. (53)), not for {eta:.6g}")
     found, count, size = constants(method), len(method.weights), problem.smoothness
     floor = 4 * eta * size * problem.variance * found.a / count
     floor += 6 * (eta * size) ** 2 * problem.variance * found.b + 12 * (eta * size) ** 2 * problem.kappa_square * found.c
@@ -134,7 +143,7 @@ def optimisation_error(method: Framework, problem: Assumptions, gap: float, eta:
 
 
 def step_size(method: Framework, rounds: int) -> float:
-    """eta = sqrt(m / (mean tau T)), which Theorem 1 takes when the number of rounds is given in advance."""
+    """eta = sqrt(m / (mean tau T)), which Theorem 1 takes when the number of rounds is given in advance, and large enough for eq. (53)."""
     return float(np.sqrt(len(method.weights) / (method.steps.mean() * rounds)))
 
 

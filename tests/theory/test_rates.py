@@ -152,6 +152,19 @@ def test_the_error_falls_to_its_floor() -> None:
     assert fednova.step_size(method, 60) == pytest.approx(0.1)
 
 
+def test_the_bound_is_declined_beyond_the_step_sizes_it_is_proved_for() -> None:
+    """Equation (53): eta L <= 1/2 min(1 / (max_i ||a_i||_1 sqrt(2 beta^2 + 1)), 1 / tau_eff)."""
+    method = fednova.fedavg(SHARE, VECTORS)
+    problem = fednova.Assumptions(smoothness=2.0, variance=0.5, beta_square=1.5, kappa_square=0.7)
+    largest = fednova.largest_step_size(method, problem)
+    assert largest == pytest.approx(min(1 / (9 * 2), 1 / method.tau_eff) / 2 / 2)
+    far = fednova.Framework(VECTORS, SHARE, tau_eff=100.0)
+    assert fednova.largest_step_size(far, problem) == pytest.approx(1 / 400)
+    assert np.isfinite(fednova.optimisation_error(method, problem, 3.0, largest, [10])).all()
+    with pytest.raises(ValueError, match=r"up to 0\.0138889"):
+        fednova.optimisation_error(method, problem, 3.0, 1.01 * largest, [10])
+
+
 def test_the_strongly_convex_rate_is_of_order_one_over_rounds_with_noise_and_faster_without() -> None:
     method = fednova.fedavg(SHARE, VECTORS)
     noisy = fednova.Assumptions(2.0, 0.5, 1.0, 0.0)
