@@ -71,7 +71,10 @@ class GeneratedProblem(Block):
     shift: NonNegative = 0.0
     """Deviation of the number of each client's own that is added to every coordinate of its optimum."""
     condition_number: Annotated[float, Field(ge=1, le=1e12)] = 10.0
-    """Largest over smallest eigenvalue of each H_i (quadratic); of each A_i' A_i / n_i (least squares)."""
+    """Largest over smallest eigenvalue, and 1 the largest, of each H_i (quadratic), or of the covariance from which the rows of each
+    A_i are drawn (least squares). The curvatures of least squares, the eigenvalues of A_i' A_i / n_i, lie further apart, the more so
+    the fewer rows there are: between 0.066 and 1.45 for 100 rows in 10 dimensions and a condition number of 10. So the smoothness L
+    of a step size like FedLin's 1 / (6 L) is above 1."""
     samples: Annotated[int, Field(ge=1, le=100_000)] = 100
     """Rows of each A_i (least squares only)."""
     noise: NonNegative = 0.0

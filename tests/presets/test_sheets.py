@@ -133,3 +133,11 @@ def test_the_step_size_of_li_et_al_is_that_of_the_theorem(name: str) -> None:
         mu, kappa = curvatures.min(), curvatures.max() / curvatures.min()
         assert local.lr_schedule.counts == "steps"
         assert (local.lr_schedule.mu, local.lr_schedule.gamma) == pytest.approx((mu, max(9 * kappa, local.steps)))
+
+
+def test_the_curvatures_of_fedlins_regression_are_those_of_its_clients() -> None:
+    spec = ExperimentSpec.model_validate(presets.load("fedlin-regression").spec)
+    assert isinstance(spec.problem.dataset, ExactProblem)
+    curvatures = np.linalg.eigvalsh(exact.quadratics(spec.problem.dataset).hessians)
+    told = f"the curvatures of the clients lie between {curvatures.min():.2f} and {curvatures.max():.2f}"
+    assert any(told in departure for departure in presets.sheet("fedlin-regression").departures)

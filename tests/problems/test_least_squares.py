@@ -8,7 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedcore import exact
 from fedcore.problems import Problem, load_problem
+from fedcore.spec.exact import GeneratedProblem, LeastSquares
 from fedcore.spec.problem import Problem as ProblemSpec
 from tests.documents import Document
 
@@ -106,6 +108,15 @@ def test_drawn_rows_have_the_condition_number_asked_for() -> None:
     problem = load({"generate": {"dim": 3, "clients": 1, "condition_number": 50.0, "samples": 100_000}})
     eigenvalues = np.linalg.eigvalsh(_normal_equations(problem)[0])
     assert eigenvalues[-1] / eigenvalues[0] == pytest.approx(50.0, rel=0.05)
+
+
+def test_the_curvatures_of_few_rows_lie_further_apart_than_those_of_their_covariance() -> None:
+    """The numbers in the description of `condition_number`."""
+    spec = LeastSquares.model_validate({"kind": "least_squares", "generate": {"dim": 10, "samples": 100, "condition_number": 10}})
+    curvatures = np.linalg.eigvalsh(exact.quadratics(spec).hessians)
+    assert (curvatures.min(), curvatures.max()) == (pytest.approx(0.066, abs=5e-4), pytest.approx(1.45, abs=5e-3))
+    assert GeneratedProblem.model_fields["condition_number"].description is not None
+    assert "between 0.066 and 1.45" in GeneratedProblem.model_fields["condition_number"].description
 
 
 def _normal_equations(problem: Problem) -> tuple[Tensor, Tensor]:
