@@ -79,8 +79,8 @@ class ClassesPerClientPartition(_Divided):
 class ByKeyPartition(_Partition):
     """Each client holds what one writer, speaking role or account made; for data that say whose each sample is.
 
-    Clients are drawn at random among those with enough samples, or are all of them where there are just so many. Only what they
-    made is tested on.
+    Clients are drawn at random among those with enough samples, or are all of them where there are exactly N. The test samples are
+    theirs, and those of users who have no training samples at all.
     """
 
     kind: Literal["by_key"]
