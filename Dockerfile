@@ -63,4 +63,4 @@ CMD ["python", "-m", "workers.worker"]
 FROM runtime AS service
 COPY --from=service-installed /opt/fedq /opt/fedq
 EXPOSE 8642
-CMD ["uvicorn", "--factory", "api.app:create_app", "--http", "api.heads:BoundedHeads", "--host", "0.0.0.0", "--port", "8642"]
+CMD ["uvicorn", "--factory", "api.app:create_app", "--http", "h11", "--h11-max-incomplete-event-size", "65536", "--host", "0.0.0.0", "--port", "8642"]

@@ -1,4 +1,4 @@
-"""The service: `uvicorn --factory api.app:create_app --http api.heads:BoundedHeads`."""
+"""The service: `uvicorn --factory api.app:create_app --http h11 --h11-max-incomplete-event-size 65536`."""
 
 import asyncio
 import gc
@@ -14,6 +14,7 @@ from api.access.auth import Doorkeeper
 from api.access.deeds import Refusals
 from api.access.rates import Rates
 from api.access.shields import Shields
+from api.bodies.timeout import BodyTimeout
 from api.intake import Intake
 from api.live.feed import Feed
 from api.live.seats import Seats
@@ -117,6 +118,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     problems.install(app)
     web.install(app)
     document.install(app)
+    app.add_middleware(BodyTimeout)
     app.add_middleware(problems.Unexpected)
     app.add_middleware(Shields)
     app.add_middleware(Refusals, database=app.state.database)

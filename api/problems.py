@@ -90,7 +90,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(UnreadableBodyError, _unreadable_body)
     app.add_exception_handler(RequestValidationError, _invalid_parameters)
     app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(ClientDisconnect, _hung_up)
+    app.add_exception_handler(ClientDisconnect, _incomplete_body)
     app.add_exception_handler(FedcoreError, _fedcore)
     app.add_exception_handler(StorageError, _no_storage)
     for kind in UNAVAILABLE:
@@ -168,9 +168,10 @@ def _http(request: Request, error: Exception) -> Response:
             return _problem(request, answer, error.detail, headers=error.headers)
 
 
-def _hung_up(request: Request, _error: Exception) -> Response:
-    """Whoever sent the request is gone: this is for the log alone."""
-    return _problem(request, Answer(400, BLANK, HTTPStatus.BAD_REQUEST.phrase), "The body was not sent whole.")
+def _incomplete_body(request: Request, _error: Exception) -> Response:
+    """Answer a client that was too slow (`api.bodies.timeout`); one that has disconnected is only logged."""
+    answer = Answer(408, BLANK, HTTPStatus.REQUEST_TIMEOUT.phrase)
+    return _problem(request, answer, "The body did not arrive completely, or too slowly.", headers={"Connection": "close"})
 
 
 def _allowed(request: Request) -> list[str]:

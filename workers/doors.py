@@ -13,7 +13,9 @@ from fedcore.settings import Settings
 from fedcore.store import audit, keys, open_database
 
 API = (
-    *(sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app", "--http", "api.heads:BoundedHeads"),
+    *(sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app"),
+    # h11 bounds what it buffers of heads, trailers and chunk headers; httptools, uvicorn's default, does not.
+    *("--http", "h11", "--h11-max-incomplete-event-size", "65536"),
     *("--no-access-log", "--log-level=warning"),
 )
 """What starts a process of the API; the descriptor of the socket that it listens on is to follow, as `--fd=7`."""

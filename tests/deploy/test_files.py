@@ -20,6 +20,7 @@ import yaml
 from api.cli.extras import EXTRAS
 from fedcore.settings import Settings
 from tests.deploy.conftest import ROOT
+from workers.doors import API
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -74,6 +75,14 @@ def test_every_command_is_one_that_there_is(ours: dict[str, Any]) -> None:
 def test_images_start_what_the_compose_file_starts(ours: dict[str, Any]) -> None:
     commands = [json.loads(line) for line in re.findall(r"^CMD (.*)$", DOCKERFILE, re.MULTILINE)]
     assert commands == [ours["worker"]["command"], ours["api"]["command"]]
+
+
+def test_the_api_is_served_with_the_http_limits_of_the_embedded_stack(ours: dict[str, Any]) -> None:
+    first = API.index("--factory")
+    limits = API[first : API.index("--no-access-log")]
+    assert "--h11-max-incomplete-event-size" in limits
+    assert tuple(ours["api"]["command"][1 : 1 + len(limits)]) == limits
+    assert f"`uvicorn {' '.join(limits)}`" in (ROOT / "docs/operations.md").read_text()
 
 
 def test_everything_that_runs_waits_for_what_it_needs(ours: dict[str, Any]) -> None:
