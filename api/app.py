@@ -15,6 +15,7 @@ from api.access.deeds import Refusals
 from api.access.rates import Rates
 from api.access.shields import Shields
 from api.bodies.timeout import BodyTimeout
+from api.drawing.gate import DrawingGate
 from api.intake import Intake
 from api.live.feed import Feed
 from api.live.seats import Seats
@@ -109,6 +110,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.feed = Feed(app.state.database)
     app.state.metrics = metrics.Metrics()
     app.state.upload_gate = CapacityLimiter(1)
+    app.state.drawing_gate = DrawingGate()
     app.state.prober = Prober()
     app.state.waker = Waker(settings.broker)
     for module in KEYED:

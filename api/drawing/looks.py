@@ -46,6 +46,12 @@ class Look:
         return self.width_mm / INCH_MM, (self.height_mm or RATIO * self.width_mm) / INCH_MM
 
     @property
+    def pixels(self) -> int:
+        """Of a PNG."""
+        width, height = self.inches
+        return int(width * self.dpi) * int(height * self.dpi)
+
+    @property
     def settings(self) -> Mapping[Any, Any]:
         """Matplotlib's."""
         return {

@@ -8,15 +8,18 @@ from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from fastapi import Depends, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
 
 from api.dependencies import NO_NUL
 from api.drawing.figures import Format, Horizontal, draw, measured
+from api.drawing.gate import DrawingGate
 from api.drawing.looks import NARROWEST_MM, WIDE_MM, WIDEST_MM, WIDTHS, Font, Limits, Log, Look
 from api.problems import InvalidRequestError, responses
 from api.results.curves import Window
 from api.results.summaries import METRICS, Metric
 from api.results.tables import CSV, to_csv
 from api.schemas import ArmResults, Flaw, Theory
+from fedcore.access import Principal
 from fedcore.errors import NotFoundError
 from fedcore.summary import HEADLINES, headline
 
@@ -24,6 +27,8 @@ _NUMBER = r"[-+]?[0-9]{1,15}(?:\.[0-9]{0,15})?(?:[eE][-+]?[0-9]{1,2})?"
 _LIMITS = re.compile(rf"({_NUMBER})?:({_NUMBER})?")
 _MILLIMETRES = re.compile(r"[0-9]{1,4}(?:\.[0-9]{1,4})?")
 POINTS_PER_INCH = 72
+MAX_PIXELS = 25_000_000
+"""Of a PNG: Matplotlib needs 6 bytes for each."""
 ACROSS, DOWN = 14, 10
 """So many times the size of its letters a picture is at least wide and high."""
 PICTURES: Mapping[Format, str] = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
@@ -63,7 +68,7 @@ async def _look(  # noqa: PLR0913, PLR0917 - what can be said of a picture
         float | None,
         Query(ge=4, le=32, description="Of letters in pt; absent, 10, or 8 where a width is given, or less where they do not fit."),
     ] = None,
-    dpi: Annotated[int, Query(ge=50, le=600, description="Resolution of a PNG.")] = 150,
+    dpi: Annotated[int, Query(ge=50, le=600, description="Resolution of a PNG, which may have 25 million pixels.")] = 150,
     markers: Annotated[bool, Query(description="Mark each line by a shape of its own, for print without colours.")] = False,
     title: Annotated[
         str | None, Query(max_length=200, pattern=NO_NUL, description="Above the picture; absent, the name; empty, none.")
@@ -115,6 +120,18 @@ def picture(
     numbers = quote(str(url.replace(path=f"{url.path.rpartition('.')[0]}.csv")), safe=":/?&=%+,~[]")
     drawing = draw(found, metric, x, form, theory, look=look, source=numbers)
     return Response(drawing, media_type=PICTURES[form], headers={"Link": f'<{numbers}>; rel="describedby"; type="{CSV}"'})
+
+
+async def answered(request: Request, principal: Principal, form: Form, look: Look, work: Callable[[], Response]) -> Response:
+    """Answer with what `work` makes in a thread: a drawing in its turn, numbers at once. Raises InvalidRequestError for too many pixels."""
+    if form == "png" and look.pixels > MAX_PIXELS:
+        dpi = int(look.dpi * (MAX_PIXELS / look.pixels) ** 0.5)
+        size = f"a PNG of this size would have {look.pixels / 1e6:.0f} million pixels at {look.dpi} dpi"
+        raise _refused("dpi", f"{size}, and may have {MAX_PIXELS / 1e6:.0f} million: at most {dpi} dpi, or a smaller width or height")
+    if form == "csv":
+        return await run_in_threadpool(work)
+    gate: DrawingGate = request.app.state.drawing_gate
+    return await gate.run(principal.owner, work)
 
 
 def _check(look: Look, metric: str) -> None:

@@ -7,7 +7,7 @@ from fastapi import Query, Request, Response
 
 from api.access.auth import Reader
 from api.dependencies import NO_NUL, Store
-from api.drawing.pictures import FIGURE, Drawn, Form, Looked, X, drawable, picture
+from api.drawing.pictures import FIGURE, Drawn, Form, Looked, X, answered, drawable, picture
 from api.problems import responses
 from api.results.candidates import MOST_ARMS, compare
 from api.results.reading import Chosen, Points, Windowed
@@ -45,7 +45,7 @@ def read_comparison(
 
 
 @router.get("/figure.{form}", response_class=Response, responses=FIGURE, summary="Draw a comparison")
-def read_comparison_figure(  # noqa: PLR0913, PLR0917 - what can be asked for
+async def read_comparison_figure(  # noqa: PLR0913, PLR0917 - what can be asked for
     request: Request,
     look: Looked,
     principal: Reader,
@@ -57,5 +57,9 @@ def read_comparison_figure(  # noqa: PLR0913, PLR0917 - what can be asked for
     points: Points = 1_000,
 ) -> Response:
     """As an experiment's figure, of arms of any experiments."""
-    found, chosen = drawable(partial(compare, database, principal, arm), metric, points, x)
-    return picture(request, found, chosen, x, form, look)
+
+    def work() -> Response:
+        found, chosen = drawable(partial(compare, database, principal, arm), metric, points, x)
+        return picture(request, found, chosen, x, form, look)
+
+    return await answered(request, principal, form, look, work)

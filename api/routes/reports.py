@@ -3,11 +3,12 @@
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from fastapi import Path, Response
+from fastapi import Path, Request, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from api.access.auth import Reader
 from api.dependencies import ExperimentId, Store
+from api.drawing.gate import DrawingGate
 from api.problems import responses
 from api.reports.content import content
 from api.results import verdicts
@@ -26,12 +27,17 @@ ANSWER: dict[int | str, Any] = {
 
 
 @router.get("/{experiment_id}/report.{form}", response_class=Response, responses=ANSWER, summary="Read a report")
-def read_report(principal: Reader, experiment_id: ExperimentId, form: Form, database: Store) -> Response:
+async def read_report(request: Request, principal: Reader, experiment_id: ExperimentId, form: Form, database: Store) -> Response:
     """One file that stands by itself: a table and a figure of each metric, claims, runs, specification, provenance, how to repeat it.
 
     Pictures are in it. It may be read at any time, and says what was not done yet.
     """
-    text = _templates().get_template(f"report.{form}").render(content(principal, experiment_id, database)._asdict())
+
+    def work() -> str:
+        return _templates().get_template(f"report.{form}").render(content(principal, experiment_id, database)._asdict())
+
+    gate: DrawingGate = request.app.state.drawing_gate
+    text = await gate.run(principal.owner, work)
     return Response(text, media_type=MEDIA[form], headers={"Content-Security-Policy": POLICY})
 
 

@@ -7,7 +7,7 @@ from fastapi import Header, HTTPException, Query, Request, Response
 
 from api.access.auth import Reader
 from api.dependencies import NO_NUL, ExperimentId, Store
-from api.drawing.pictures import FIGURE, Drawn, Form, Looked, X, drawable, picture
+from api.drawing.pictures import FIGURE, Drawn, Form, Looked, X, answered, drawable, picture
 from api.problems import responses
 from api.results import reading
 from api.results.naming import arm_of
@@ -84,7 +84,7 @@ def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
     responses=FIGURE,
     summary="Draw a curve",
 )
-def read_figure(  # noqa: PLR0913, PLR0917 - what can be asked for
+async def read_figure(  # noqa: PLR0913, PLR0917 - what can be asked for
     request: Request,
     look: Looked,
     principal: Reader,
@@ -101,13 +101,17 @@ def read_figure(  # noqa: PLR0913, PLR0917 - what can be asked for
 
     An arm has the same colour in every picture. The numbers are a link away: in the header `Link`, and in the picture's own metadata.
     """
-    results, chosen = drawable(partial(reading.read_results, database, principal, experiment_id), metric, points, x)
-    if arm is not None:
-        names = {one.name: one.index for one in results.arms}
-        shown = [arm_of(names, wanted, "?arm") for wanted in arm]
-        results = results.model_copy(update={"arms": [one for one in results.arms if one.index in shown]})
-    said = read_theory(database, principal, experiment_id) if theory else None
-    return picture(request, results, chosen, x, form, look, said)
+
+    def work() -> Response:
+        results, chosen = drawable(partial(reading.read_results, database, principal, experiment_id), metric, points, x)
+        if arm is not None:
+            names = {one.name: one.index for one in results.arms}
+            shown = [arm_of(names, wanted, "?arm") for wanted in arm]
+            results = results.model_copy(update={"arms": [one for one in results.arms if one.index in shown]})
+        said = read_theory(database, principal, experiment_id) if theory else None
+        return picture(request, results, chosen, x, form, look, said)
+
+    return await answered(request, principal, form, look, work)
 
 
 def _acceptable(accept: str) -> str:

@@ -124,6 +124,24 @@ def test_a_comparison_is_drawn_the_same_way(http: httpx.Client, place: str) -> N
     assert ET.fromstring(answer.content).find(".//svg:path", SVG) is not None
 
 
+@pytest.mark.parametrize("path", ["experiments/{id}/figure.png", "compare/figure.png?arm={id}"])
+def test_a_png_of_too_many_pixels_is_refused_with_a_resolution_that_is_drawn(http: httpx.Client, place: str, path: str) -> None:
+    asked = f"/v1/{path.format(id=place.split('/')[3])}"
+    size: dict[str, str] = {"width": "500", "height": "500"}
+    refused = http.get(str(httpx.URL(asked).copy_merge_params(size | {"dpi": "600"})))
+    (flaw,) = refused.json()["errors"]
+    assert (refused.status_code, flaw["pointer"]) == (422, "?dpi")
+    found = re.search(r"at most (\d+) dpi", flaw["detail"])
+    assert found is not None
+    dpi = int(found[1])
+    answers = [http.get(str(httpx.URL(asked).copy_merge_params(size | {"dpi": str(one)}))) for one in (dpi, dpi + 1)]
+    assert [answer.status_code for answer in answers] == [200, 422]
+
+
+def test_vectors_of_any_size_and_resolution_are_drawn(http: httpx.Client, place: str) -> None:
+    assert http.get(f"{place}.svg", params={"width": "500", "height": 500, "dpi": 600}).status_code == 200
+
+
 @pytest.mark.parametrize(
     ("params", "pointer"),
     [
