@@ -110,6 +110,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.feed = Feed(app.state.database)
     app.state.metrics = metrics.Metrics()
     app.state.upload_gate = CapacityLimiter(1)
+    app.state.document_gate = CapacityLimiter(1)
     app.state.drawing_gate = DrawingGate()
     app.state.prober = Prober()
     app.state.waker = Waker(settings.broker)

@@ -83,10 +83,13 @@ def dump(value: Any) -> str:
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120)
 
 
-def load(text: str) -> Any:
-    """The document in `text`; raises YamlError, also beyond `MAX_DEPTH` and `MAX_REPEATED`, or where a key stands twice in a block."""
+def load(text: str, max_parts: int | None = None) -> Any:
+    """The document in `text`.
+
+    Raises YamlError, also beyond `max_parts`, `MAX_DEPTH` and `MAX_REPEATED`, or where a key stands twice in a block.
+    """
     try:
-        _check_extent(text)
+        _check_extent(text, max_parts)
         return yaml.load(text, _Loader)  # noqa: S506 - it makes nothing but JSON's values
     except yaml.MarkedYAMLError as error:
         raise _marked(error, text.rstrip()) from error
@@ -133,11 +136,11 @@ def _marked(error: yaml.MarkedYAMLError, text: str) -> YamlError:
     return YamlError(f"{context}{error.problem}", end if mark.index >= len(text) else _place(mark))
 
 
-def _check_extent(text: str) -> None:
+def _check_extent(text: str, max_parts: int | None) -> None:
     values = repeated = 0
     opened: list[tuple[str | None, int]] = []
     held: dict[str | None, int] = {}  # values by anchor
-    for event in yaml.parse(text, _Loader):
+    for parts, event in enumerate(yaml.parse(text, _Loader)):
         match event:
             case CollectionStartEvent():
                 opened.append((event.anchor, values))
@@ -151,7 +154,16 @@ def _check_extent(text: str) -> None:
             case AliasEvent():
                 values += held.get(event.anchor, 1)
                 repeated += held.get(event.anchor, 1)
-        if len(opened) > MAX_DEPTH:
-            raise YamlError(f"nested deeper than {MAX_DEPTH} levels", _place(event.start_mark))
-        if repeated > MAX_REPEATED:
-            raise YamlError(f"aliases repeat more than {MAX_REPEATED:,} values", _place(event.start_mark))
+        excess = _excess(len(opened), repeated, parts, max_parts)
+        if excess is not None:
+            raise YamlError(excess, _place(event.start_mark))
+
+
+def _excess(depth: int, repeated: int, parts: int, max_parts: int | None) -> str | None:
+    if depth > MAX_DEPTH:
+        return f"nested deeper than {MAX_DEPTH} levels"
+    if repeated > MAX_REPEATED:
+        return f"aliases repeat more than {MAX_REPEATED:,} values"
+    if max_parts is not None and parts > max_parts:
+        return f"more than {max_parts:,} keys, values and ends of blocks: send it as JSON"
+    return None

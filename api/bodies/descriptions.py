@@ -50,7 +50,8 @@ def _changed(block: Any, changes: dict[str, _Change], pointer: str) -> Any:
     """A copy of `block` with these of its fields changed, if it is a block and has them."""
     if not isinstance(block, dict):
         return block
-    return block | {field: change(block[field], f"{pointer}/{field}") for field, change in changes.items() if field in block}
+    changed = {field: change(block[field], f"{pointer}/{field}") for field, change in changes.items() if field in block}
+    return block | changed if changed else block
 
 
 def _each(change: _Change) -> _Change:

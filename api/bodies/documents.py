@@ -1,12 +1,13 @@
 """Request bodies: a JSON or YAML document, read, parsed and validated outside the event loop."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from hashlib import sha256
 from itertools import islice
 from math import isfinite
 from typing import Annotated, Any, NamedTuple, TypeVar
 
+from anyio import CapacityLimiter
 from fastapi import Depends, HTTPException, Request
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ValidationError
@@ -21,15 +22,18 @@ from fedcore.errors import SpecificationError
 from fedcore.settings import Settings
 
 MAX_FLAWS = 100
-MAX_WRITTEN, SHORT = 10_000, 20
-"""Of more errors than so many those are told that are among the first so many entries of each list."""
-OF_THE_WHOLE = frozenset({"value_error", "assertion_error", "too_short"})
 MAX_FIELDS = 10_000
 """Of one block."""
 SMALL_BYTES = 4_096
 """JSON of this size is read in less time than it takes to hand it to a thread and back."""
-MAX_VALUES = 4_000_000
-"""Counted with every use of a YAML alias."""
+LARGE_BYTES = 1 << 16
+"""Bodies above this size are handled one at a time; in larger YAML flaws have no lines, for which it would be read again."""
+MAX_VALUES = 2_000_000
+"""Keys and values: an import of 16 MiB has 1.4 million, the work of a million clients listed one by one a million."""
+BYTES_PER_VALUE = 8
+"""Where the operator allows larger bodies, they may have as many more values."""
+MAX_YAML_PARTS = 500_000
+"""Keys, values and ends of blocks: PyYAML takes some 500 bytes for each."""
 JSON, YAML = "application/json", "application/yaml"
 MEDIA_TYPES = {JSON: JSON, YAML: YAML, "application/x-yaml": YAML, "text/yaml": YAML, "text/x-yaml": YAML}
 """What each Content-Type that is accepted means."""
@@ -74,16 +78,25 @@ async def read(request: Request, media_type: str) -> bytes:
     return b"".join(chunks)
 
 
-async def parse(request: Request) -> Parsed:
-    """The body as a document."""
+async def parse(request: Request) -> AsyncIterator[Parsed]:
+    """The body as a document.
+
+    While the request is handled no other with a large body is: what one of 16 MiB holds takes some hundred megabytes.
+    """
     media_type = choose_media_type(request)
     body = await read(request, media_type)
     if media_type == JSON and len(body) <= SMALL_BYTES:
-        return _parse(request, body, media_type)
-    return await run_in_threadpool(_parse, request, body, media_type)
+        yield _parse(request, body, media_type)
+    elif len(body) <= LARGE_BYTES:
+        yield await run_in_threadpool(_parse, request, body, media_type)
+    else:
+        gate: CapacityLimiter = request.app.state.document_gate
+        async with gate:
+            yield await run_in_threadpool(_parse, request, body, media_type)
 
 
-Document = Annotated[Parsed, Depends(parse)]
+# It ends before the answer is sent: a client that reads slowly keeps no other waiting.
+Document = Annotated[Parsed, Depends(parse, scope="function")]
 
 
 def validate(model: type[Model], value: Any, at: str = "") -> Model:
@@ -91,10 +104,7 @@ def validate(model: type[Model], value: Any, at: str = "") -> Model:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        flaws = flaws_of(_first(error, model, value), model, value, at)
-        raise InvalidRequestError(
-            flaws or [Flaw(pointer=at, detail=f"{error.error_count():,} values are not what they must be")]
-        ) from error
+        raise InvalidRequestError(flaws_of(error.errors()[:MAX_FLAWS], model, value, at)) from error
     except SpecificationError as error:
         raise SpecificationError(at + error.pointer, error.detail) from error
 
@@ -105,31 +115,6 @@ def body_of(*schemas: str) -> dict[str, Any]:
     schema = choices[0] if len(choices) == 1 else {"anyOf": choices}
     content = {media_type: {"schema": schema} for media_type in (JSON, YAML)}
     return {"requestBody": {"required": True, "content": content}}
-
-
-def _first(error: ValidationError, model: type[BaseModel], value: Any) -> list[Any]:
-    """The first errors. Where there are very many, to write all of them down would take a thousand times the memory of the body."""
-    if error.error_count() <= MAX_WRITTEN:
-        return error.errors()[:MAX_FLAWS]
-    try:
-        model.model_validate(_shortened(value))
-    except ValidationError as some:
-        # Some only seem to be wrong because they were shortened.
-        return [flaw for flaw in some.errors() if flaw["type"] not in OF_THE_WHOLE][:MAX_FLAWS]
-    except SpecificationError:
-        pass
-    return []
-
-
-def _shortened(value: Any) -> Any:
-    """The same with the beginnings of its lists alone."""
-    match value:
-        case dict():
-            return {key: _shortened(item) for key, item in value.items()}
-        case list():
-            return [_shortened(item) for item in value[:SHORT]]
-        case _:
-            return value
 
 
 def _parse(request: Request, body: bytes, media_type: str) -> Parsed:
@@ -144,11 +129,13 @@ def _load(request: Request, body: bytes, media_type: str) -> Any:
     try:
         text = body.decode()
         if media_type == JSON:
+            _check_extent(text, request.app.state.settings)
             return json.loads(text)
-        value = yamls.load(text)
+        value = yamls.load(text, MAX_YAML_PARTS)
     except (ValueError, RecursionError) as error:
         raise UnreadableBodyError(f"The body is not {media_type}: {error}", _unreadable(error)) from error
-    positions.remember(request, text)
+    if len(body) <= LARGE_BYTES:
+        positions.remember(request, text)
     return value
 
 
@@ -162,22 +149,34 @@ def _unreadable(error: Exception) -> Flaw:
             return Flaw(pointer="", detail=str(error))
 
 
+def _check_extent(text: str, settings: Settings) -> None:
+    """Raise HTTPException for more keys and values than a body may have, before memory is taken for them.
+
+    Each stands after one of these characters, or at the beginning. Those within strings are counted too: it is an upper bound.
+    """
+    most = max(MAX_VALUES, settings.json_max_bytes // BYTES_PER_VALUE)
+    if sum(map(text.count, ",:[{")) >= most:
+        raise HTTPException(413, f"The body holds more than {most:,} keys and values.")
+
+
 def _foreign_values(document: Any) -> Iterator[Flaw]:
     """What JSON has no place for, or no database: NaN and infinities, NUL and half characters, keys that are no text."""
-    waiting: list[tuple[tuple[str | int, ...], Any]] = [((), document)]
-    seen = 0
-    while waiting:
-        path, value = waiting.pop()
-        seen += 1
-        if seen > MAX_VALUES:
-            raise HTTPException(413, f"The body holds more than {MAX_VALUES} values.")
-        flaw = _foreign(value) if len(path) <= yamls.MAX_DEPTH else f"must not lie deeper than {yamls.MAX_DEPTH} levels"
+    # Of each level only an iterator is kept, and the key that it is at: a path for each value would take more than the document.
+    levels: list[Iterator[tuple[str | int, Any]]] = [iter([("", document)])]
+    path: list[str | int] = [""]
+    while levels:
+        entry = next(levels[-1], None)
+        if entry is None:
+            levels.pop()
+            path.pop()
+            continue
+        path[-1], value = entry
+        flaw = _foreign(value) if len(levels) <= yamls.MAX_DEPTH + 1 else f"must not lie deeper than {yamls.MAX_DEPTH} levels"
         if flaw:
-            yield Flaw(pointer=join(path), detail=flaw)
-        elif isinstance(value, dict):
-            waiting.extend(((*path, key), item) for key, item in value.items())
-        elif isinstance(value, list):
-            waiting.extend(((*path, index), item) for index, item in enumerate(value))
+            yield Flaw(pointer=join(path[1:]), detail=flaw)
+        elif isinstance(value, dict | list):
+            levels.append(iter(value.items()) if isinstance(value, dict) else enumerate(value))
+            path.append("")
 
 
 def _foreign(value: Any) -> str | None:

@@ -21,7 +21,10 @@ TOLD = {
 
 def flaws_of(errors: Sequence[Any], model: type[BaseModel], document: Any, at: str = "") -> list[Flaw]:
     """Pydantic's errors about `document`, which stands at `at` in the body and was to be a `model`."""
-    return [Flaw(pointer=at + _place(error, document), detail=_advice(error, model)) for error in errors]
+    within = {error["loc"][:depth] for error in errors for depth in range(len(error["loc"])) if error["type"] != "too_short"}
+    # A list of which an entry is wrong is said to be too short as well: Pydantic counts only right ones.
+    told = [error for error in errors if error["type"] != "too_short" or error["loc"] not in within]
+    return [Flaw(pointer=at + _place(error, document), detail=_advice(error, model)) for error in told]
 
 
 def _place(error: Any, document: Any) -> str:

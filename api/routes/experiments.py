@@ -10,7 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 from api.access import deeds
 from api.access.auth import Reader, Submitter
 from api.answers.experiments import experiment_answer, summary_answer
-from api.bodies.documents import Parsed, body_of, parse
+from api.bodies.documents import Document, Parsed, body_of
 from api.bodies.submissions import specification
 from api.dependencies import NO_NUL, Cursor, ExperimentId, IdempotencyKey, Moment, Store
 from api.intake import Intake, Submission, order_of
@@ -88,10 +88,14 @@ class Asked(NamedTuple):
         return specification(self.document.value, self.database, self.settings, principal.sees)
 
 
-async def _asked(request: Request, dry_run: DryRun = False) -> Asked:
+async def _trial(request: Request, dry_run: DryRun = False) -> bool:
     # Known before the body is read: what is wrong with that harms nothing where it is only tried out.
     request.state.trial = dry_run
-    return Asked(await parse(request), dry_run, request.app.state.database, request.app.state.settings)
+    return dry_run
+
+
+async def _asked(request: Request, dry_run: Annotated[bool, Depends(_trial)], document: Document) -> Asked:
+    return Asked(document, dry_run, request.app.state.database, request.app.state.settings)
 
 
 Submitted = Annotated[Asked, Depends(_asked)]

@@ -20,6 +20,8 @@ Moment = Annotated[AwareDatetime, AfterValidator(_sensible)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 Round = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
+# One error is enough to refuse a list of a million.
+Column = Field(fail_fast=True)
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 
 
@@ -30,23 +32,23 @@ class _Part(BaseModel):
 class ImportedRows(_Part):
     """The rounds of a run, a list for each measure; entry i is of round i + 1, null where there is no value."""
 
-    train_loss: list[Number | None]
+    train_loss: Annotated[list[Number | None], Column]
     """f(w) over the training data of all clients."""
-    test_loss: list[Number | None]
+    test_loss: Annotated[list[Number | None], Column]
     """Mean loss over the test data."""
-    test_accuracy: list[Number | None]
+    test_accuracy: Annotated[list[Number | None], Column]
     """Share of the test samples classified right."""
-    local_steps: list[Count]
+    local_steps: Annotated[list[Count], Column]
     """Mini-batch steps."""
-    bytes_up: list[Count]
+    bytes_up: Annotated[list[Count], Column]
     """Bytes the clients sent."""
-    bytes_down: list[Count]
+    bytes_down: Annotated[list[Count], Column]
     """Bytes the clients received."""
-    seconds: list[Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]]
+    seconds: Annotated[list[Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]], Column]
     """Wall-clock time."""
-    committed_at: list[Moment]
+    committed_at: Annotated[list[Moment], Column]
     """When each was stored."""
-    extra: dict[Name, list[Number | list[Number | None] | None]]
+    extra: dict[Name, Annotated[list[Number | Annotated[list[Number | None], Column] | None], Column]]
     """Other measures by name."""
 
 
@@ -105,7 +107,7 @@ class ResultsFile(_Part):
     """When it was written."""
     experiment: ImportedExperiment
     """The experiment that its runs belong to."""
-    runs: list[ImportedRun] = Field(min_length=1, max_length=10_000)
+    runs: list[ImportedRun] = Field(fail_fast=True, min_length=1, max_length=10_000)
     """Each arm with each seed, in order."""
     digest: str = Field(pattern=r"^[0-9a-f]{64}$")
     """SHA-256 over all else here: as JSON in the order of the file, no white space, UTF-8, numbers as Python's `json` writes them."""

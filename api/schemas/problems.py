@@ -12,8 +12,8 @@ class Flaw(Answer):
     detail: str
     """What is wrong there, and what would be right."""
     line: int | None = None
-    """Where that begins in a YAML body, counted from 1; of what is missing, the block that lacks it. In JSON, only of what cannot be
-    read."""
+    """Where that begins in a YAML body of at most 64 KiB, counted from 1; of what is missing, the block that lacks it. In JSON, only of
+    what cannot be read."""
     column: int | None = None
     """The character in that line, counted from 1."""
 

@@ -31,6 +31,10 @@ def _describe_kind(schema: dict[str, Any]) -> None:
 
 
 class Block(BaseModel):
-    """One block of a specification: immutable, and a field it does not know is an error."""
+    """One block of a specification: immutable, and a field it does not know is an error.
+
+    Its lists have `fail_fast`, and tell of their first wrong entry: Pydantic takes some 400 bytes for each error, and goes on beyond
+    the length that a tuple may have, 3 GB for a body of 4 MB.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, json_schema_extra=_describe_kind)

@@ -21,7 +21,7 @@ class PerClientRate(Block):
     """One number for each client."""
 
     kind: Literal["per_client"]
-    values: Annotated[tuple[Rate, ...], Field(min_length=1, max_length=MAX_CLIENTS)]
+    values: Annotated[tuple[Rate, ...], Field(fail_fast=True, min_length=1, max_length=MAX_CLIENTS)]
     """The number of each client, by client id."""
 
 

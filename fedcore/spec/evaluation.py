@@ -37,7 +37,7 @@ class Evaluation(Block):
     population_every: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """The same for the measures that go over all clients one by one (gradient_diversity, surrogate_diversity,
     b_dissimilarity, gradient_variance, gradient_norm, client_accuracy_std, client_accuracy_worst_decile); absent, as `every`."""
-    measures: tuple[Measure, ...] = ("train_loss", "test_loss", "test_accuracy")
+    measures: Annotated[tuple[Measure, ...], Field(fail_fast=True)] = ("train_loss", "test_loss", "test_accuracy")
     """train_loss is f(w) over the training data of all clients, weighted by p_i; those without a meaning for the
     problem (accuracy of a quadratic), the algorithm (min_norm_weights beside FedAWARE and FedMGDA+) or a round that no
     client's work reached are left out of its rows; those that are undefined there are null. min_norm_weights is a list

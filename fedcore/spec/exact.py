@@ -6,8 +6,8 @@ from pydantic import Field, model_validator
 
 from fedcore.spec.base import Block, ClientCount, Finite, NonNegative, Seed
 
-Vector = Annotated[tuple[Finite, ...], Field(min_length=1, max_length=10_000)]
-Matrix = Annotated[tuple[Vector, ...], Field(min_length=1, max_length=100_000)]
+Vector = Annotated[tuple[Finite, ...], Field(fail_fast=True, min_length=1, max_length=10_000)]
+Matrix = Annotated[tuple[Vector, ...], Field(fail_fast=True, min_length=1, max_length=100_000)]
 
 
 class QuadraticClient(Block):
@@ -96,7 +96,7 @@ class Quadratic(_ExactProblem):
     """Client i holds F_i(x) = 1/2 x' H_i x - e_i' x + c_i; given inline (`clients`) or drawn (`generate`)."""
 
     kind: Literal["quadratic"]
-    clients: Annotated[tuple[QuadraticClient, ...], Field(min_length=1, max_length=10_000)] | None = None
+    clients: Annotated[tuple[QuadraticClient, ...], Field(fail_fast=True, min_length=1, max_length=10_000)] | None = None
     """The clients, given inline."""
 
     @model_validator(mode="after")
@@ -114,7 +114,7 @@ class LeastSquares(_ExactProblem):
     """Client i holds F_i(x) = 1/(2 n_i) |A_i x - b_i|^2 + ridge |x|^2 / 2; given inline or drawn."""
 
     kind: Literal["least_squares"]
-    clients: Annotated[tuple[LeastSquaresClient, ...], Field(min_length=1, max_length=10_000)] | None = None
+    clients: Annotated[tuple[LeastSquaresClient, ...], Field(fail_fast=True, min_length=1, max_length=10_000)] | None = None
     """The clients, given inline."""
     ridge: NonNegative = 0.0
     """Adds ridge |x|^2 / 2 to every client's loss."""

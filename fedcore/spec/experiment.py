@@ -34,7 +34,7 @@ class ExperimentSpec(Block):
     """For people."""
     description: Annotated[str, Field(max_length=10_000)] = ""
     """For people."""
-    tags: Annotated[tuple[Tag, ...], Field(max_length=32)] = ()
+    tags: Annotated[tuple[Tag, ...], Field(fail_fast=True, max_length=32)] = ()
     """For finding it again."""
     problem: Problem
     """Data, who holds what, and model."""
@@ -54,7 +54,7 @@ class ExperimentSpec(Block):
     """Communication rounds T of each run."""
     evaluation: Evaluation = Evaluation()
     """What is measured, and when."""
-    seeds: Annotated[tuple[Seed, ...], Field(min_length=1, max_length=1_000)] = (0,)
+    seeds: Annotated[tuple[Seed, ...], Field(fail_fast=True, min_length=1, max_length=1_000)] = (0,)
     """One run per seed and arm; arms that share a seed see the same cohorts, stragglers and mini-batches."""
     sweep: Annotated[dict[str, Annotated[list[Any], Field(min_length=1)]], Field(max_length=16, default_factory=dict)]
     """A dotted path (`local.optimizer.momentum`) or a block (`algorithm`) to the values it takes; the arms are the product. What
@@ -77,6 +77,7 @@ class ExperimentSpec(Block):
         if count > MAX_RUNS:
             raise SpecificationError("/sweep", f"{count} runs (arms times seeds) exceed the {MAX_RUNS} one experiment may have")
         if self.sweep:
+            sweep.check_extent(self.model_dump_json(include=self._swept()), self.sweep)
             check_search(self, [arm.spec for arm in self.arms()])
         else:
             checks.check(self)
@@ -91,14 +92,16 @@ class ExperimentSpec(Block):
     def arms(self, context: dict[str, bool] | None = None) -> list["Arm"]:
         """The points of the sweep, in the order of its product; one arm when there is no sweep. `context` is that of validation."""
         if not self.sweep:
-            return [Arm(index=0, name=self.algorithm.kind, settings={}, spec=self)]
-        points = enumerate(sweep.expand(self.model_dump(mode="json")))
-        return [
-            Arm.model_validate(
-                {"index": index, "name": point.name, "settings": point.settings, "spec": _arm_spec(point, context)}, context=context
-            )
-            for index, point in points
-        ]
+            return [_arm(0, self.algorithm.kind, {}, self, context)]
+        # What no path of the sweep leads into is validated already, and shared by all arms.
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        swept = self.model_dump(mode="json", include={"algorithm", "sweep", *self._swept()})
+        points = enumerate(sweep.expand(fields | swept))
+        return [_arm(index, point.name, point.settings, _arm_spec(point, context), context) for index, point in points]
+
+    def _swept(self) -> set[str]:
+        """The fields that differ between arms."""
+        return {path.partition(".")[0] for path in sweep.paths(self.sweep)}
 
     def build(self) -> Algorithm:
         """The algorithm of this specification, with its solver, server optimiser and compressors."""
@@ -131,6 +134,10 @@ class Arm(Block):
     settings: dict[str, Any]
     """The swept paths and their values here."""
     spec: ExperimentSpec
+
+
+def _arm(index: int, name: str, settings: dict[str, Any], spec: ExperimentSpec, context: dict[str, bool] | None) -> Arm:
+    return Arm.model_validate({"index": index, "name": name, "settings": settings, "spec": spec}, context=context)
 
 
 def stored_spec(document: dict[str, Any]) -> ExperimentSpec:

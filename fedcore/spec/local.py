@@ -35,7 +35,7 @@ class StepLr(Block):
     """Multiplied by `factor` at each of the given fractions of all rounds."""
 
     kind: Literal["step"]
-    at: Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(min_length=1, max_length=100)]
+    at: Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(fail_fast=True, min_length=1, max_length=100)]
     """Fractions of the number of rounds T; from round ceil(fraction T) + 1 on, the factor holds."""
     factor: Fraction
     """What the step size is multiplied by each time."""

@@ -31,7 +31,7 @@ class Mlp(_Regularised):
     """Fully connected layers with ReLU, cross-entropy."""
 
     kind: Literal["mlp"]
-    hidden: Annotated[tuple[Width, ...], Field(min_length=1, max_length=16)] = (200,)
+    hidden: Annotated[tuple[Width, ...], Field(fail_fast=True, min_length=1, max_length=16)] = (200,)
     """Widths of the hidden layers."""
 
 
@@ -45,7 +45,7 @@ class Cnn(_Regularised):
     kind: Literal["cnn"]
     channels: Annotated[tuple[Width, Width], Field()] = (32, 64)
     """Channels of the two convolutions."""
-    hidden: Width | Annotated[tuple[Width, ...], Field(min_length=1, max_length=16)] = 512
+    hidden: Width | Annotated[tuple[Width, ...], Field(fail_fast=True, min_length=1, max_length=16)] = 512
     """Width of the dense layer, or the widths of several."""
     norm: Literal["none", "group"] = "none"
     """`group` puts group norm after each convolution."""

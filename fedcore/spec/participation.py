@@ -87,7 +87,9 @@ class Trace(_Participation):
     """The cohort of every round, given; a client named twice was drawn twice."""
 
     kind: Literal["trace"]
-    rounds: Annotated[tuple[tuple[ClientId, ...], ...], Field(min_length=1, max_length=100_000)]
+    rounds: Annotated[
+        tuple[Annotated[tuple[ClientId, ...], Field(fail_fast=True)], ...], Field(fail_fast=True, min_length=1, max_length=100_000)
+    ]
     """A list of client ids per round."""
 
 

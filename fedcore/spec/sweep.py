@@ -18,6 +18,9 @@ Document = dict[str, Any]
 LONGEST_NAME = 200
 NOT_SWEPT = frozenset({"name", "description", "tags", "seeds", "sweep", "search", "execution"})
 
+MAX_ARMS_BYTES = 128 << 20
+"""Of the blocks that differ between arms, in all arms together."""
+
 JOINT = "arms"
 """The entry of a sweep whose values each set several paths."""
 
@@ -52,14 +55,17 @@ def paths(sweep: Mapping[str, list[Any]]) -> set[str]:
 
 
 def expand(document: Document) -> Iterator[Point]:
-    """Yield the points of `document`'s sweep in order; raises SpecificationError for a path that leads nowhere."""
+    """Yield the points of `document`'s sweep in order; raises SpecificationError for a path that leads nowhere.
+
+    Points share what they have in common.
+    """
     base = {key: value for key, value in document.items() if key not in ("sweep", "search")}
     sweep: Mapping[str, list[Any]] = document.get("sweep", {})
     entries = [list(_choices(key, values)) for key, values in sweep.items()]
     _check_paths(sweep)
     for choices in product(*entries):
         settings = {path: value for choice in choices for path, value in choice.settings.items()}
-        arm = deepcopy(base)
+        arm = dict(base)
         for path, value in settings.items():
             _assign(arm, path, value)
         yield Point(", ".join(choice.name for choice in choices) or document["algorithm"]["kind"], settings, arm)
@@ -98,6 +104,23 @@ def _check_paths(sweep: Mapping[str, list[Any]]) -> None:
         raise SpecificationError(f"/sweep/{path}", f"is set by the sweep's `{JOINT}` too; give it in one place")
 
 
+def check_extent(swept: str, sweep: Mapping[str, list[Any]]) -> None:
+    """Raise SpecificationError if the arms of `sweep` take too much memory; `swept` are the blocks that it changes, as JSON."""
+    arms = size(sweep)
+    total = arms * _memory_bytes(swept) + sum(arms // len(values) * _memory_bytes(json.dumps(values)) for values in sweep.values())
+    if total > MAX_ARMS_BYTES:
+        raise SpecificationError(
+            "/sweep",
+            f"the blocks that {arms:,} arms do not share would take {total >> 20:,} MiB, and may take {MAX_ARMS_BYTES >> 20}: "
+            "sweep fewer values at a time, or paths outside of blocks with long lists",
+        )
+
+
+def _memory_bytes(text: str) -> int:
+    """About what a JSON document takes: a number in a list has its text and a pointer."""
+    return len(text) + 8 * text.count(",")
+
+
 def drop_foreign_fields(point: Point, error: ValidationError) -> bool:
     """Remove from the blocks whose `kind` was swept the fields that the new kind does not have; False if there are none."""
     blocks = [tuple(path.split(".")[:-1]) for path in point.settings if path.endswith(".kind")]
@@ -119,14 +142,15 @@ def _find(document: Document, block: tuple[str, ...]) -> Document:
 
 
 def _assign(document: Document, path: str, value: Any) -> None:
+    """Set `path` in `document`, in copies of the blocks that it leads through."""
     *parents, leaf = path.split(".")
-    block: Any = document
+    block = document
     for key in parents:
-        if block.get(key) is None:
-            block[key] = {}
-        block = block[key]
-        if not isinstance(block, dict):
+        inner = {} if block.get(key) is None else block[key]
+        if not isinstance(inner, dict):
             raise SpecificationError(f"/sweep/{path}", f"`{key}` is not a block of the specification")
+        block[key] = dict(inner)
+        block = block[key]
     block[leaf] = deepcopy(value)
 
 
@@ -140,7 +164,8 @@ def label(path: str, value: Any) -> str:
     if leaf == "kind":
         return str(value)
     if isinstance(value, dict) and "kind" in value:
-        return " ".join([value["kind"], *(f"{key}={_show(item)}" for key, item in value.items() if key not in UNNAMED)])
+        # Whether it is a kind that there is, the arm's validation says.
+        return " ".join([str(value["kind"]), *(f"{key}={_show(item)}" for key, item in value.items() if key not in UNNAMED)])
     return f"{leaf}={_show(value)}"
 
 

@@ -22,7 +22,7 @@ class PerClient(Block):
     """One number for each client, the same in every round."""
 
     kind: Literal["per_client"]
-    values: Annotated[tuple[Count, ...], Field(min_length=1, max_length=1_000_000)]
+    values: Annotated[tuple[Count, ...], Field(fail_fast=True, min_length=1, max_length=1_000_000)]
     """The number of each client, by client id."""
 
 
@@ -82,7 +82,9 @@ class WorkTrace(Block):
     """The number for each client in each round, given: a row per round, an entry per client."""
 
     kind: Literal["trace"]
-    rounds: Annotated[tuple[tuple[Count, ...], ...], Field(min_length=1, max_length=100_000)]
+    rounds: Annotated[
+        tuple[Annotated[tuple[Count, ...], Field(fail_fast=True)], ...], Field(fail_fast=True, min_length=1, max_length=100_000)
+    ]
     """The number of each client, a row for each round."""
 
 

@@ -14,7 +14,7 @@ class Content(Block):
 
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     """SHA-256 over the arrays as they are kept."""
-    features: Annotated[tuple[Annotated[int, Field(ge=1, lt=2**53)], ...], Field(min_length=1, max_length=8)]
+    features: Annotated[tuple[Annotated[int, Field(ge=1, lt=2**53)], ...], Field(fail_fast=True, min_length=1, max_length=8)]
     """Shape of one sample."""
     classes: Count
     """Number of classes; 0 where labels are real numbers, for regression."""

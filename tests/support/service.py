@@ -27,6 +27,7 @@ class Service:
     storage_url: str
     key: str
     """Of an administrator."""
+    pid: int
 
     @property
     def storage(self) -> Storage:
@@ -53,7 +54,7 @@ def running_service(database_file: Path) -> Iterator[Service]:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as the embedded stack does
         descriptor, url = listener.fileno(), f"http://127.0.0.1:{listener.getsockname()[1]}"
         environment = os.environ | own | {"PYTHONPATH": os.pathsep.join(sys.path)}
-        with served([*API, f"--fd={descriptor}"], home / "api.log", env=environment, cwd=home, pass_fds=(descriptor,)):
+        with served([*API, f"--fd={descriptor}"], home / "api.log", env=environment, cwd=home, pass_fds=(descriptor,)) as process:
             eventually(lambda: httpx.get(f"{url}/healthz", timeout=30, trust_env=False).is_success)
-            yield Service(url, database, own["FEDQ_STORAGE_URL"], key_for(database_url))
+            yield Service(url, database, own["FEDQ_STORAGE_URL"], key_for(database_url), process.pid)
     database.close()

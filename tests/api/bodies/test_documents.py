@@ -1,15 +1,24 @@
 """What may be a body at all, seen from outside: `POST /v1/experiments?dry_run=true` stores nothing and reads everything."""
 
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
 import yaml
 
+from api.app import create_app
+from api.bodies.documents import BYTES_PER_VALUE, LARGE_BYTES, MAX_VALUES, MAX_YAML_PARTS
+from api.routes.experiments import Asked
+from fedcore.errors import ConflictError
 from fedcore.settings import Settings
+from fedcore.store.database import POOLED
 from tests.api.histories import TINY
 from tests.documents import Document
+from tests.support.access import key_for
+from tests.support.asgi import calling
 
 LIMITS = Settings(_env_file=None)
 
@@ -77,9 +86,44 @@ def test_aliases_do_not_unfold_far(http: httpx.Client) -> None:
     assert answer.json()["errors"][0]["detail"] == "aliases repeat more than 500,000 values"
 
 
-def test_a_body_holds_no_more_than_so_many_values(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api.bodies.documents.MAX_VALUES", 10_000)
-    assert _dry_run(http, json.dumps({"seeds": [0] * 10_000}).encode()).status_code == 413
+@pytest.mark.parametrize("entry", ["0", "[]", "{}", '{"":0}', '"a"', "[[0]]"])
+def test_more_keys_and_values_than_a_body_may_hold_are_refused(http: httpx.Client, entry: str) -> None:
+    values = max(MAX_VALUES, LIMITS.json_max_bytes // BYTES_PER_VALUE)
+    answer = _dry_run(http, f"[{','.join([entry] * values)}]".encode()[: LIMITS.json_max_bytes])
+    assert answer.status_code == 413
+    assert f"{values:,} keys and values" in answer.json()["detail"]
+
+
+def test_an_operator_who_allows_larger_bodies_allows_more_values(settings: Settings) -> None:
+    values = 2 * MAX_VALUES
+    body = f"[{','.join(['0'] * values)}]".encode()
+    statuses = {}
+    for limit in (LIMITS.json_max_bytes, 2 * values * BYTES_PER_VALUE):
+        app = create_app(settings.model_copy(update={"json_max_bytes": limit}))
+        with calling(app, key_for(settings.database)) as http:
+            statuses[limit] = _dry_run(http, body).status_code
+    assert list(statuses.values()) == [413, 422]
+
+
+def test_large_bodies_are_handled_one_at_a_time_and_delay_no_other_request(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    began, go_on = threading.Semaphore(0), threading.Event()
+
+    def plan_slowly(*_args: object) -> None:
+        began.release()
+        go_on.wait()
+        raise ConflictError("enough")
+
+    large = json.dumps({**TINY, "description": " " * 9_000, "tags": []}).encode() + b" " * LARGE_BYTES
+    monkeypatch.setattr(Asked, "foresee", plan_slowly)
+    with ThreadPoolExecutor(POOLED + 3) as clients:
+        try:
+            waiting = [clients.submit(_dry_run, http, large) for _ in range(POOLED + 2)]
+            assert began.acquire(timeout=60)
+            assert clients.submit(http.get, "/v1/me").result(timeout=60).status_code == 200
+            assert not began.acquire(blocking=False)
+        finally:
+            go_on.set()
+        assert {request.result().status_code for request in waiting} == {409}
 
 
 def test_a_document_that_holds_itself_is_refused(http: httpx.Client) -> None:
@@ -109,6 +153,16 @@ def test_no_more_than_a_hundred_flaws_are_listed(http: httpx.Client) -> None:
 def test_a_body_that_is_no_object_is_told_so(http: httpx.Client, body: bytes) -> None:
     (flaw,) = _flaws(_dry_run(http, body))
     assert flaw["pointer"] == ""
+
+
+@pytest.mark.parametrize("entry", ["0,", "{},", "{a: },"])
+def test_yaml_of_too_many_parts_is_refused_with_the_place_and_the_way_out(http: httpx.Client, entry: str) -> None:
+    body = f"[{entry * (LIMITS.yaml_max_bytes // len(entry) - 1)}]".encode()
+    answer = _dry_run(http, body, "application/yaml")
+    (flaw,) = answer.json()["errors"]
+    assert (answer.status_code, flaw["line"]) == (400, 1)
+    assert f"{MAX_YAML_PARTS:,}" in flaw["detail"]
+    assert "JSON" in flaw["detail"]
 
 
 BROKEN = """\
@@ -153,16 +207,10 @@ def test_what_cannot_be_read_is_pointed_at(http: httpx.Client, body: bytes, medi
     assert (flaw["pointer"], flaw["line"], flaw["column"]) == ("", *place)
 
 
-def test_of_errors_without_number_the_first_are_told_and_the_others_not_written_down(http: httpx.Client) -> None:
-    flaws = _flaws(_dry_run(http, json.dumps({**TINY, "seeds": ["x"] * 20_000}).encode()))
-    assert [flaw["pointer"] for flaw in flaws[:20]] == [f"/seeds/{place}" for place in range(20)]
-    assert not [flaw for flaw in flaws if flaw["pointer"] == "/seeds/20"]
-
-
-def test_errors_that_all_lie_far_behind_are_counted(http: httpx.Client) -> None:
-    values = [1] * 100 + ["x"] * 20_000
-    document = {**TINY, "systems": {"steps": {"kind": "per_client", "values": values}}}
-    assert _flaws(_dry_run(http, json.dumps(document).encode())) == [{"pointer": "", "detail": "20,000 values are not what they must be"}]
+@pytest.mark.parametrize(("right", "pointer"), [(0, "/seeds/0"), (100, "/seeds/100")])
+def test_of_a_list_the_first_wrong_entry_is_told(http: httpx.Client, right: int, pointer: str) -> None:
+    flaws = _flaws(_dry_run(http, json.dumps({**TINY, "seeds": [*range(right), "x", "y"], "rounds": 0}).encode()))
+    assert [flaw["pointer"] for flaw in flaws] == ["/rounds", pointer]
 
 
 def test_a_block_may_have_so_many_fields(http: httpx.Client) -> None:
