@@ -9,8 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
+from uuid import uuid4
 
 from celery import Celery
+from kombu import Queue
 
 WAKE = "fedq.wake"
 """The one task: see what waits, and carry it out."""
@@ -18,22 +20,23 @@ STINT_S = 3_600.0
 """A task ends after about this long, whatever waits; the next message begins another."""
 _ROUND_LIMIT_S = 6 * 3_600.0
 """A single round may take this long before its process is taken to hang, and killed."""
+_UNUSED_S = 3_600.0
 _BROKER_TIMEOUT_S = 2.0
 """A broker that is silent for this long is taken to be away."""
 
 log = logging.getLogger(__name__)
 
 
-def wake(queue: str, broker: str) -> bool:
-    """Nudge a worker of `queue` through `broker`, a URL; False when it cannot be reached: the reconciler will nudge later.
+def wake(queue: str | Queue, broker: str) -> bool:
+    """Wake a worker of `queue` through `broker`, a URL; False when the broker cannot be reached: the reconciler tries again later.
 
     Never raises. It waits some seconds for a broker that is away, longer for one that answers slowly: see `workers.caller`.
     """
     app = celery_app(broker)
     try:
-        app.send_task(WAKE, queue=queue_name(queue), retry=False, ignore_result=True)
+        app.send_task(WAKE, queue=queue_name(queue) if isinstance(queue, str) else queue, retry=False, ignore_result=True)
     except Exception as error:
-        log.warning("no worker of queue %r was nudged: %s: %s", queue, type(error).__name__, error)
+        log.warning("no worker of queue %r was woken: %s: %s", str(queue), type(error).__name__, error)
         return False
     return True
 
@@ -41,6 +44,12 @@ def wake(queue: str, broker: str) -> bool:
 def queue_name(queue: str) -> str:
     """What the broker calls the queue of a specification."""
     return f"fedq.{queue}"
+
+
+def own_queue() -> Queue:
+    """A new queue for one worker alone, which the broker removes when it has been unused for an hour."""
+    # Without an exchange, so that no binding stays behind. Queues of specifications have no dot in their names.
+    return Queue(f"fedq.worker.{uuid4().hex}", expires=_UNUSED_S)
 
 
 @cache

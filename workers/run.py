@@ -18,14 +18,13 @@ from structlog.contextvars import bound_contextvars
 from fedcore.settings import Settings
 from fedcore.shortage import ADVICE
 from fedcore.storage import open_storage
-from fedcore.store import UNAVAILABLE, companions, open_database, recovery, runs, turn, workers
+from fedcore.store import UNAVAILABLE, companions, open_database, recovery, runs, workers
 from fedcore.store.claim import Claim
 from fedcore.tracing import continued, flush
 from fedcore.uploads.shelves import StoredShelf
-from workers.app import STINT_S, wake
+from workers.app import STINT_S
 from workers.caller import Caller
 from workers.heartbeat import Heartbeat, Identity
-from workers.lookout import Lookout
 from workers.member import Member, Resources
 from workers.room import room
 from workers.simulations import Simulations
@@ -35,11 +34,8 @@ from workers.warmup import WarmUp
 log = logging.getLogger(__name__)
 
 
-def open_runner(configured: Settings, worker_id: str, stopping: Callable[[], bool], deaf: Callable[[], None]) -> "Runner":
-    """The runner of this process, its heartbeat beating.
-
-    `stopping` says that it has been asked to end; `deaf` is called when nudges do not reach it.
-    """
+def open_runner(configured: Settings, worker_id: str, stopping: Callable[[], bool]) -> "Runner":
+    """The runner of this process, its heartbeat beating; `stopping` says that it has been asked to end."""
     torch.set_num_threads(configured.torch_threads)
     device = configured.device
     if device == "auto":
@@ -51,24 +47,21 @@ def open_runner(configured: Settings, worker_id: str, stopping: Callable[[], boo
     storage = open_storage(configured.storage)
     simulations = Simulations(device, configured.data_dir.expanduser(), StoredShelf(storage))
     resources = Resources(configured, database, storage, simulations, device, stopping)
-    return Runner(resources, Heartbeat(database, identity, configured.lease_seconds), deaf)
+    return Runner(resources, Heartbeat(database, identity, configured.lease_seconds))
 
 
 class Runner:
     """Carries out the runs that wait in a worker's queues, one gang at a time."""
 
-    def __init__(self, resources: Resources, heartbeat: Heartbeat, deaf: Callable[[], None]) -> None:
+    def __init__(self, resources: Resources, heartbeat: Heartbeat) -> None:
         self._resources, self._heartbeat = resources, heartbeat
         self._warm_up = WarmUp(resources.device, resources.settings.data_dir.expanduser())
         self._caller = Caller(resources.settings.broker)
-        self._lookout = Lookout(self._overlooked, self._nudge, deaf)
         heartbeat.start()
         self._warm_up.start()
-        self._lookout.start()
 
     def close(self) -> None:
         """Take the worker off the list of those that are there, and close its connections."""
-        self._lookout.stop()
         self._warm_up.stop()
         self._heartbeat.stop()
         self._caller.close()
@@ -89,17 +82,13 @@ class Runner:
 
     def work(self) -> None:
         """Turn after turn, until nothing waits or the stint is over."""
-        with self._lookout.heard():
-            self._warm_up.stop()
-            self._work()
-
-    def _work(self) -> None:
         identity, began = self._heartbeat.identity, time.monotonic()
         while not self._resources.stopping():
             looked_ns = time.time_ns()
             claim = self._claim()
             if claim is None:
                 return
+            self._warm_up.stop()
             # Where one run waits there are often more, so each worker that finds one calls the next.
             self._caller.call(identity.queues)
             names: dict[str, Any] = {"run_id": claim.run_id, "experiment_id": claim.experiment_id, "fence": claim.fence}
@@ -107,17 +96,6 @@ class Runner:
                 self._take(claim)
             if time.monotonic() - began > STINT_S:
                 return
-
-    def _overlooked(self, for_s: float) -> bool:
-        identity = self._heartbeat.identity
-        try:
-            with self._resources.database.reading() as session:
-                return turn.overlooked(session, identity.queues, identity.room, for_s)
-        except UNAVAILABLE:
-            return False
-
-    def _nudge(self) -> bool:
-        return all(wake(queue, self._resources.settings.broker) for queue in self._heartbeat.identity.queues)
 
     def _claim(self) -> Claim | None:
         identity = self._heartbeat.identity

@@ -22,9 +22,10 @@ from fedcore import tracing, watchdog
 from fedcore.logs import configure
 from fedcore.settings import Settings, settings
 from fedcore.storage import open_storage
-from workers.app import WAKE, celery_app, queue_name
+from workers.app import WAKE, celery_app, own_queue, queue_name, wake
 from workers.predecessor import Predecessor
 from workers.pulse import Pulse
+from workers.wakeup_monitor import WakeupMonitor
 
 if TYPE_CHECKING:
     from workers.run import Runner
@@ -46,7 +47,7 @@ def main() -> None:
     worker.watch()
     app = celery_app(configured.broker)
     worker.attach(app)
-    queues = ",".join(map(queue_name, configured.queues))
+    queues = ",".join([*map(queue_name, configured.queues), worker.queue.name])
     name = f"--hostname=fedq-{os.getpid()}@%h"
     quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel=INFO")
     app.worker_main(["--quiet", "worker", "--pool=prefork", "--concurrency=1", f"--queues={queues}", name, *quiet])
@@ -61,14 +62,18 @@ class Worker:
         self._stop_flag = mmap.mmap(-1, 1)
         self._predecessor = Predecessor()
         self._pulse = Pulse(max(configured.lease_seconds, PATIENCE_S))
+        self.queue = own_queue()
+        """Which messages to this worker alone go through."""
         self._runner: Runner | None = None
+        self._monitor: WakeupMonitor | None = None
 
     def watch(self) -> None:
         """Kill a child that has stopped; Celery starts another."""
         self._pulse.watch()
 
     def attach(self, app: Celery) -> None:
-        """Answer nudges with work, in the child."""
+        """Answer wake-ups with work, in the child."""
+        app.amqp.queues.add(self.queue)
         app.task(self._work, name=WAKE)
         # Whoever answers this signal has set logging up, and Celery leaves it alone.
         signals.setup_logging.connect(lambda **_: None, weak=False)
@@ -95,25 +100,31 @@ class Worker:
         configure(self._settings, "worker", worker_id=identity)
         tracing.configure("worker", **{"service.instance.id": identity})
         try:
-            self._runner = open_runner(self._settings, identity, stopping=lambda: self._stop_flag[0] == 1, deaf=self._end_deaf)
+            self._runner = open_runner(self._settings, identity, stopping=lambda: self._stop_flag[0] == 1)
         except Exception:
             # Celery would log it and give this child work all the same.
             log.exception("this worker cannot play rounds")
             os.kill(os.getppid(), signal.SIGTERM)
             os._exit(1)
         self._pulse.begin()
+        self._monitor = WakeupMonitor(lambda: wake(self.queue, self._settings.broker), self._end_unreachable)
+        self._monitor.start()
         if (starved := self._predecessor.follow(identity)) is not None:
             self._runner.bury(starved)
 
-    def _end_deaf(self) -> None:
-        log.error("runs wait, and no nudge reaches this worker though the broker takes them: it ends, to be started again")
+    def _end_unreachable(self) -> None:
+        log.error("no message reaches this worker though the broker takes them: it ends, to be started again")
         self._pulse.give_up()
 
     def _work(self) -> None:
         assert self._runner is not None
-        self._runner.work()
+        assert self._monitor is not None
+        with self._monitor.handling():
+            self._runner.work()
 
     def _end(self, **_: Any) -> None:
+        if self._monitor is not None:
+            self._monitor.stop()
         if self._runner is not None:
             self._runner.close()
             self._predecessor.end()

@@ -12,13 +12,12 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from sqlalchemy import CTE, BigInteger, ColumnElement, ScalarSelect, Select, String, bindparam, exists, func, select
+from sqlalchemy import CTE, BigInteger, ColumnElement, ScalarSelect, Select, String, bindparam, func, select
 from sqlalchemy.orm import Session, aliased
 
 from fedcore.status import Status
 from fedcore.store import backoff, fairness, quotas, shares
 from fedcore.store.claim import ANY_ROOM
-from fedcore.store.clock import now
 from fedcore.store.fairness import Books, Flow, Place
 from fedcore.store.tables import RunRecord
 
@@ -64,13 +63,6 @@ def take(session: Session, worker: str, queues: Sequence[str], room: int) -> str
             return run_id
         waiting.remove(choice.flow)
     return None
-
-
-def overlooked(session: Session, queues: Sequence[str], room: int, for_s: float) -> bool:
-    """Whether a run has waited in one of `queues` for so many seconds that needs no more memory than `room`."""
-    waits = *_waits(RunRecord, bindparam("queue", type_=String)), RunRecord.queued_at < now(-for_s)
-    query = select(exists().where(*waits))
-    return any(session.execute(query, {"queue": queue, "room": room}).scalar_one() for queue in queues)
 
 
 def comes_first(session: Session, worker: str, queues: Sequence[str], priority: int, room: int, *, turn_over: bool) -> bool:

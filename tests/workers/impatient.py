@@ -1,18 +1,32 @@
-"""The embedded stack with a supervisor that takes a process to hang after seconds."""
+"""A worker that often checks whether messages reach it; with the argument DEAF, one that listens where no message goes."""
 
-import sys
+import os
+from collections.abc import Sequence
+from pathlib import Path
 
-from fedcore import watchdog
-from workers import supervisor
+from workers import wakeup_monitor, worker
+from workers.app import own_queue, wake
 
-SILENT_S = 6.0
-
-
-def main() -> int:
-    """As `workers.supervisor`."""
-    watchdog.SILENT_S = SILENT_S
-    return supervisor.main()
+PERIOD_S = 0.3
+DEAF = "deaf"
+CHECKS = "checks-{pid}"
+"""The file, in the folder where the worker was started, that has a byte for each check."""
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def main(arguments: Sequence[str] = ()) -> None:
+    """As `workers.worker`."""
+    # Waits of seconds are shown by waits of tenths of one.
+    wakeup_monitor.PERIOD_S = PERIOD_S
+    check = wakeup_monitor.WakeupMonitor.check
+
+    def counted(self: wakeup_monitor.WakeupMonitor) -> None:
+        with Path(CHECKS.format(pid=os.getpid())).open("a") as checks:
+            checks.write(".")
+        check(self)
+
+    wakeup_monitor.WakeupMonitor.check = counted  # type: ignore[method-assign]
+    if DEAF in arguments:
+        elsewhere = own_queue()
+        worker.queue_name = lambda queue: f"elsewhere.{queue}"  # type: ignore[attr-defined]
+        worker.wake = lambda _, broker: wake(elsewhere, broker)  # type: ignore[attr-defined]
+    worker.main()

@@ -158,7 +158,7 @@ class Site:
         given: dict[str, Any] = {
             name.removeprefix(prefix).lower(): value for name, value in self.environment.items() if name.startswith(prefix)
         }
-        opened = open_runner(Settings(_env_file=None, **given), "in this process", stopping, deaf=lambda: None)
+        opened = open_runner(Settings(_env_file=None, **given), "in this process", stopping)
         try:
             yield opened
         finally:

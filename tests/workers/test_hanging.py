@@ -15,7 +15,7 @@ from api.client import Client
 from tests.api.histories import TINY
 from tests.support.commands import START_S
 from tests.support.polling import eventually
-from tests.workers.impatient import SILENT_S
+from tests.workers.impatient_supervisor import SILENT_S
 from tests.workers.stacks import PROCESSES, RunningStack, running_stack
 
 pytestmark = pytest.mark.slow
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[RunningStack]:
-    with tempfile.TemporaryDirectory() as folder, running_stack(Path(folder), "tests.workers.impatient") as running:
+    with tempfile.TemporaryDirectory() as folder, running_stack(Path(folder), "tests.workers.impatient_supervisor") as running:
         yield running
 
 

@@ -105,7 +105,7 @@ def test_what_the_python_client_uploads_is_trained_on(service: Service, tmp_path
         own = {"kind": "uploaded", "id": dataset.id}
         experiment = client.submit(OWN | {"problem": {"dataset": own, **OWN["problem"]}})
         settings = Settings(_env_file=None, home=tmp_path, database_url=str(service.database.url), storage_url=service.storage_url)
-        runner = open_runner(settings, "in this process", stopping=lambda: False, deaf=lambda: None)
+        runner = open_runner(settings, "in this process", stopping=lambda: False)
         runner.work()
         runner.close()
         (run,) = client.runs(experiment.id)
