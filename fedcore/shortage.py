@@ -1,14 +1,14 @@
 """Shortages of memory: how they show, on a CPU and on a GPU, and what is done about them."""
 
 import gc
-from collections.abc import Iterable
 from pathlib import Path
 
 THRIFT = 4
 """After each shortage clients are trained in stacks so many times smaller."""
 _SIGNS = ("can't allocate memory", "not enough memory", "out of memory", "alloc_failed", "bad_alloc", "cannot allocate memory")
 """What libraries say in errors of no class of their own, in small letters."""
-_COUNTERS = (Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat"))
+_COUNTER = Path("/proc/vmstat")
+"""Of the machine, kills within a container's limit included; a container's own count ends with the container."""
 
 
 def is_shortage(error: BaseException) -> bool:
@@ -37,14 +37,10 @@ def told(error: BaseException) -> str:
 ADVICE = "what takes less: fewer clients in a round, smaller batches or a smaller model; or a worker with more memory"
 
 
-def kills(counters: Iterable[Path] = _COUNTERS) -> int:
-    """How many processes the system has ended for want of memory, as far as it says so; only a rise means something."""
-    return sum(_count(path) for path in counters)
-
-
-def _count(path: Path) -> int:
+def kills(counter: Path = _COUNTER) -> int:
+    """How many processes the system has ended for want of memory since it started; 0 where it does not say so."""
     try:
-        words = path.read_text().split()
+        words = counter.read_text().split()
     except OSError:
         return 0
     return int(words[words.index("oom_kill") + 1]) if "oom_kill" in words else 0

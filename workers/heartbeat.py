@@ -8,6 +8,7 @@ from typing import Any
 from fedcore.errors import StaleLeaseError
 from fedcore.store import UNAVAILABLE, Control, Database, runs, workers
 from fedcore.store.claim import Claim
+from workers.oom import HeldRuns
 
 _BEATS_PER_LEASE = 3
 
@@ -42,11 +43,12 @@ class Lease:
 class Heartbeat:
     """Renews the leases every third of them, in a thread and with connections of its own."""
 
-    def __init__(self, database: Database, identity: Identity, lease_s: float) -> None:
+    def __init__(self, database: Database, identity: Identity, lease_s: float, held_runs: HeldRuns) -> None:
         self.identity = identity
-        self._database, self._lease_s = database, lease_s
+        self._database, self._lease_s, self._held_runs = database, lease_s, held_runs
         # Replaced, never changed, so that the thread may look at any moment.
         self._held: tuple[Lease, ...] = ()
+        self._noting = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
@@ -58,6 +60,7 @@ class Heartbeat:
         """Beat no more, and take the worker off the list of those that are there."""
         self._ended.set()
         self._thread.join()
+        self._held_runs.close()
         try:
             with self._database.transaction() as session:
                 workers.gone(session, self.identity.id)
@@ -68,11 +71,17 @@ class Heartbeat:
         """Keep the lease of `claim` until it is released."""
         lease = Lease(claim)
         self._held = (*self._held, lease)
+        self._note()
         return lease
 
     def release(self, lease: Lease) -> None:
         """Keep it no longer."""
         self._held = tuple(held for held in self._held if held is not lease)
+        self._note()
+
+    def _note(self) -> None:
+        with self._noting:
+            self._held_runs.write([lease.claim.run_id for lease in self._held if not lease.lost])
 
     def _run(self) -> None:
         self._beat()
@@ -85,6 +94,7 @@ class Heartbeat:
             for lease in held:
                 self._renew(lease)
             self._report(held)
+            self._note()
         except UNAVAILABLE as error:
             # The leases may run out meanwhile. If so, the next commits find out.
             log.warning("no heartbeat, the database is away: %s", error)

@@ -16,9 +16,8 @@ import torch
 from structlog.contextvars import bound_contextvars
 
 from fedcore.settings import Settings
-from fedcore.shortage import ADVICE
 from fedcore.storage import open_storage
-from fedcore.store import UNAVAILABLE, companions, open_database, recovery, runs, workers
+from fedcore.store import UNAVAILABLE, companions, open_database, runs
 from fedcore.store.claim import Claim
 from fedcore.tracing import continued, flush
 from fedcore.uploads.shelves import StoredShelf
@@ -26,6 +25,7 @@ from workers.app import STINT_S
 from workers.caller import Caller
 from workers.heartbeat import Heartbeat, Identity
 from workers.member import Member, Resources
+from workers.oom import HeldRuns
 from workers.room import room
 from workers.simulations import Simulations
 from workers.turn import Turn
@@ -47,7 +47,8 @@ def open_runner(configured: Settings, worker_id: str, stopping: Callable[[], boo
     storage = open_storage(configured.storage)
     simulations = Simulations(device, configured.data_dir.expanduser(), StoredShelf(storage))
     resources = Resources(configured, database, storage, simulations, device, stopping)
-    return Runner(resources, Heartbeat(database, identity, configured.lease_seconds))
+    held_runs = HeldRuns(configured.home, worker_id)
+    return Runner(resources, Heartbeat(database, identity, configured.lease_seconds, held_runs))
 
 
 class Runner:
@@ -67,18 +68,6 @@ class Runner:
         self._caller.close()
         self._resources.database.close()
         flush()
-
-    def bury(self, worker_id: str) -> None:
-        """Let the runs of a worker that was ended for want of memory go on at once, with less of it."""
-        configured, error = self._resources.settings, f"memory ran out, and the system ended the worker; {ADVICE}"
-        try:
-            with self._resources.database.transaction() as session:
-                taken = recovery.starved(session, worker_id, error, configured.attempts, configured.backoff_seconds)
-                workers.gone(session, worker_id)
-        except UNAVAILABLE as away:
-            log.warning("the runs of worker %s are left to their leases, the database is away: %s", worker_id, away)
-        else:
-            log.error("worker %s was ended for want of memory, its runs go on with less: %s", worker_id, ", ".join(taken))
 
     def work(self) -> None:
         """Turn after turn, until nothing waits or the stint is over."""

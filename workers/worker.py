@@ -23,7 +23,7 @@ from fedcore.logs import configure
 from fedcore.settings import Settings, settings
 from fedcore.storage import open_storage
 from workers.app import WAKE, celery_app, own_queue, queue_name, wake
-from workers.predecessor import Predecessor
+from workers.oom import requeue_oom_killed
 from workers.pulse import Pulse
 from workers.wakeup_monitor import WakeupMonitor
 
@@ -60,7 +60,6 @@ class Worker:
         self._settings = configured
         # Shared memory without a lock: a child killed at any moment cannot leave it locked.
         self._stop_flag = mmap.mmap(-1, 1)
-        self._predecessor = Predecessor()
         self._pulse = Pulse(max(configured.lease_seconds, PATIENCE_S))
         self.queue = own_queue()
         """Which messages to this worker alone go through."""
@@ -93,12 +92,14 @@ class Worker:
         os._exit(1)
 
     def _begin(self, **_: Any) -> None:
-        # Here, after the fork: the tensor library, a GPU and connections are the child's own.
-        from workers.run import open_runner
-
         identity = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
         configure(self._settings, "worker", worker_id=identity)
         tracing.configure("worker", **{"service.instance.id": identity})
+        # Before the tensor library, which takes seconds to load: the leases of those runs are running out.
+        requeue_oom_killed(self._settings)
+        # Here, after the fork: the tensor library, a GPU and connections are the child's own.
+        from workers.run import open_runner
+
         try:
             self._runner = open_runner(self._settings, identity, stopping=lambda: self._stop_flag[0] == 1)
         except Exception:
@@ -109,8 +110,6 @@ class Worker:
         self._pulse.begin()
         self._monitor = WakeupMonitor(lambda: wake(self.queue, self._settings.broker), self._end_unreachable)
         self._monitor.start()
-        if (starved := self._predecessor.follow(identity)) is not None:
-            self._runner.bury(starved)
 
     def _end_unreachable(self) -> None:
         log.error("no message reaches this worker though the broker takes them: it ends, to be started again")
@@ -127,7 +126,6 @@ class Worker:
             self._monitor.stop()
         if self._runner is not None:
             self._runner.close()
-            self._predecessor.end()
             self._pulse.end()
 
 

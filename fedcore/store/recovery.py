@@ -1,9 +1,9 @@
 """What the reconciler does: runs whose worker is gone go back to the queue, runs that nobody was told of are announced."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, and_, not_, or_, select, update
+from sqlalchemy import ColumnElement, and_, case, not_, or_, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.status import ENDED, Request, Status
@@ -35,6 +35,17 @@ def starved(session: Session, worker: str, error: str, max_attempts: int, backof
         values = {"error": error, "error_of_loss": False, "shortages": run.shortages + 1, "not_before": backoff.until(pause_s)}
         _take(session, run, status, values)
     return _settled(session, losses, worker, tally.ERRORS)
+
+
+def count_shortage(session: Session, run_ids: Collection[str], error: str) -> None:
+    """Count a shortage of memory of runs that the reconciler took from their worker before that was known to be the reason."""
+    short = RunRecord.id.in_(run_ids), RunRecord.status != Status.SUCCEEDED
+    locked = select(RunRecord.id, RunRecord.experiment_id).where(*short).order_by(RunRecord.id).with_for_update()
+    found = dict(session.execute(locked).all())
+    unexplained = or_(RunRecord.error.is_(None), RunRecord.error_of_loss)
+    values = {"shortages": RunRecord.shortages + 1, "error": case((unexplained, error), else_=RunRecord.error), "error_of_loss": False}
+    session.execute(update(RunRecord).where(RunRecord.id.in_(found)).values(values))
+    settle(session, found.values())
 
 
 def wakeable(session: Session, queue: str, older_than_s: float, limit: int = 100) -> Sequence[str]:

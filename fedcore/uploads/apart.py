@@ -21,8 +21,12 @@ REFUSED = 3
 TIMEOUT_S = 600.0
 _LIBRARIES_BYTES = 4 << 30
 """Of addresses, most of which are never used: libraries, and what their allocators set aside."""
-_COPIES = 3
-"""Arrays as large as the largest upload that are there at once, at most: in the file's type, in the kept one, sorted."""
+LOADED_BYTES = 200 << 20
+"""Of memory: what of the libraries is used, and what they unpack at a time."""
+PEAK_FACTOR = 5
+"""Memory by the size of the arrays, at most: int8 features are there in the file's type and, four times as large, as float32."""
+SAMPLE_BYTES = 32
+"""Memory for each sample beside its features: labels and clients as 64-bit integers, and what sorts them."""
 
 log = logging.getLogger(__name__)
 
@@ -56,10 +60,15 @@ def read_apart(source: BinaryIO, target: Path, limits: Limits) -> Taken:
     return Taken(Content.model_validate(answer["content"]), answer["client_sizes"])
 
 
+def peak_bytes(limits: Limits) -> int:
+    """The most memory that the process takes for an upload within `limits`."""
+    return LOADED_BYTES + PEAK_FACTOR * limits.bytes + SAMPLE_BYTES * limits.samples
+
+
 def bound_memory(limits: Limits) -> None:
     """Let this process take no more memory than an upload within `limits` asks for; macOS knows no such bound."""
     if sys.platform != "linux":
         return
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    wanted = _LIBRARIES_BYTES + _COPIES * limits.bytes
+    wanted = _LIBRARIES_BYTES + peak_bytes(limits)
     resource.setrlimit(resource.RLIMIT_AS, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))

@@ -10,6 +10,8 @@ from sqlalchemy import text
 
 from fedcore.settings import Settings
 from fedcore.store import Database
+from fedcore.uploads.apart import peak_bytes
+from fedcore.uploads.limits import Limits
 from tests.deploy.conftest import ROOT
 from tests.store.acts import claim, submit
 from tests.support.described import described
@@ -110,6 +112,26 @@ def test_who_is_asked_to_end_is_given_the_time_that_it_takes(pods: dict[str, Man
     api, command = pods["fedq-api"], _container(pods["fedq-api"])["command"]
     streams_s = int(command[command.index("--timeout-graceful-shutdown") + 1])
     assert api["terminationGracePeriodSeconds"] > streams_s + _container(api)["lifecycle"]["preStop"]["sleep"]["seconds"]
+
+
+def _bytes(quantity: str) -> int:
+    return int(quantity[:-2]) << {"Mi": 20, "Gi": 30}[quantity[-2:]]
+
+
+def test_the_largest_upload_fits_into_the_memory_of_the_api(
+    pods: dict[str, Manifest], shared: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, memory = pods["fedq-api"], {name: part["memory"] for name, part in _container(pods["fedq-api"])["resources"].items()}
+    for name, value in _settings(api, shared).items():
+        monkeypatch.setenv(name, value)
+    assert _bytes(memory["requests"]) + peak_bytes(Limits.of(Settings(_env_file=None))) <= _bytes(memory["limits"])
+
+
+def test_what_a_worker_leaves_for_its_successor_outlives_its_container(pods: dict[str, Manifest], shared: dict[str, str]) -> None:
+    for name in ("fedq-worker", "fedq-worker-gpu"):
+        home = _settings(pods[name], shared)["FEDQ_HOME"]
+        (volume,) = (one["name"] for one in _container(pods[name])["volumeMounts"] if home.startswith(f"{one['mountPath']}/"))
+        assert {"name": volume, "emptyDir": {}} in pods[name]["volumes"]
 
 
 def test_pods_run_as_nobody_in_particular_with_nothing_to_write_but_their_volumes(pods: dict[str, Manifest]) -> None:

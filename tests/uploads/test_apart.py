@@ -3,14 +3,16 @@
 import io
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fedcore.errors import UploadError
 from fedcore.uploads import apart
-from fedcore.uploads.apart import read_apart
+from fedcore.uploads.apart import LOADED_BYTES, peak_bytes, read_apart
 from fedcore.uploads.canonical import load
 from fedcore.uploads.limits import Limits
 from tests.uploads.files import LIMITS, arrays, npz, parquet, take
@@ -73,3 +75,38 @@ def test_a_reader_takes_no_more_memory_than_an_upload_may(tmp_path: Path) -> Non
     )
     done = subprocess.run([sys.executable, str(tight)], check=False)
     assert done.returncode == 7
+
+
+WEIGH = """
+import resource, subprocess, sys
+for path in sys.argv[1:-1]:
+    with open(path, "rb") as source:
+        subprocess.run([sys.executable, "-m", "fedcore.uploads", sys.argv[-1], str(1 << 30), "10000000", "10000"], stdin=source, check=True)
+    print("", 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+BUFFERS_BYTES = 24 << 20
+"""What is looked at a piece at a time, whatever the size of the upload."""
+
+
+def _wide_bytes(samples: int) -> dict[str, Any]:
+    return {"features": np.ones((samples, 1_000), np.int8), "label": np.arange(samples) % 2}
+
+
+def _many_samples(samples: int) -> dict[str, Any]:
+    small = {"label": np.arange(samples) % 2, "client": np.arange(samples) % 200, "test": np.zeros(samples)}
+    kinds = {"label": np.uint8, "client": np.uint8, "test": np.bool_}
+    return {"features": np.ones((samples, 1), np.int8)} | {name: array.astype(kinds[name]) for name, array in small.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("made", "samples"), [(_wide_bytes, 50_000), (_many_samples, 2_000_000)])
+def test_reading_takes_no_more_memory_than_is_said(made: Callable[[int], dict[str, Any]], samples: int, tmp_path: Path) -> None:
+    small, large = tmp_path / "small.npz", tmp_path / "large.npz"
+    np.savez(small, **made(2))
+    np.savez(large, **(held := made(samples)))
+    command = [sys.executable, "-c", WEIGH, str(small), str(large), str(tmp_path / "kept")]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]).stdout
+    before, peak = (int(line.rpartition(" ")[2]) for line in told.splitlines())
+    limits = Limits(sum(array.nbytes for array in held.values()), samples, 10_000)
+    assert before < LOADED_BYTES
+    assert peak - before < peak_bytes(limits) - LOADED_BYTES + BUFFERS_BYTES

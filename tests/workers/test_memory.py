@@ -1,7 +1,7 @@
 """A run for which memory runs out is played again with less; if that is not enough it fails and says so, and others go on."""
 
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from fedcore.store.experiments import Order
 from fedcore.store.tables import RunRecord
 from tests.documents import merged
 from tests.workers.site import EXPERIMENT, Site, assert_undisturbed, undisturbed
-from workers.predecessor import Predecessor
 from workers.room import host_bytes, room
 
 SHORT = merged(EXPERIMENT, {"rounds": 6})
@@ -142,20 +141,6 @@ def test_a_problem_that_does_not_fit_fails_with_what_the_system_says_and_others_
     assert_undisturbed(embedded, embedded.run(quiet))
 
 
-def test_the_runs_of_a_worker_that_the_system_ended_for_want_of_memory_go_on_with_less_and_at_once(site: Site) -> None:
-    experiment = site.submit(merged(SHORT, {"seeds": [0, 1]}), nudge=False)
-    with site.database.transaction() as session:
-        held = [runs.claim(session, "starved", ["default"], 3_600.0) for _ in range(2)]
-    assert all(held)
-    with site.runner() as runner:
-        runner.bury("starved")
-        taken = site.runs(experiment)
-        runner.work()
-    assert {(run.status, run.shortages, run.attempts) for run in taken} == {(Status.QUEUED, 1, 1)}
-    assert all((run.error or "").startswith("memory ran out, and the system ended the worker") for run in taken)
-    assert {(run.status, run.error, run.provenance["thrift"]) for run in site.runs(experiment)} == {(Status.SUCCEEDED, None, THRIFT)}
-
-
 def test_a_run_that_starves_its_workers_again_and_again_fails_and_says_so(site: Site) -> None:
     experiment = site.submit(SHORT, nudge=False)
     for _ in range(3):
@@ -164,21 +149,6 @@ def test_a_run_that_starves_its_workers_again_and_again_fails_and_says_so(site: 
             recovery.starved(session, "starved", "memory ran out", 3, 0.0)
     run: RunRecord = site.run(experiment)
     assert (run.status, run.attempts, run.error) == (Status.FAILED, 3, "memory ran out")
-
-
-def test_only_a_child_that_died_while_the_system_ended_processes_is_buried(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted = {"kills": 5}
-    monkeypatch.setattr("workers.predecessor.kills", lambda: counted["kills"])
-    predecessor: Predecessor = Predecessor()
-    follow: Callable[[str], str | None] = predecessor.follow
-    assert follow("first") is None
-    assert follow("second") is None, "killed by somebody else"
-    counted["kills"] = 6
-    assert follow("third") == "second"
-    assert follow("fourth") is None
-    counted["kills"] = 7
-    predecessor.end()
-    assert follow("fifth") is None, "the one before ended of its own accord"
 
 
 def test_a_worker_takes_no_run_that_needs_more_than_it_has(embedded: Site) -> None:
