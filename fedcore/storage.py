@@ -133,7 +133,11 @@ class FolderStorage:
         (self._folder / key).unlink(missing_ok=True)
 
     def delete_prefix(self, prefix: str) -> None:
-        shutil.rmtree(self._folder / prefix, ignore_errors=True)
+        folder = self._folder / prefix
+        while folder.exists():
+            # Of what is gone, another has removed it meanwhile.
+            with suppress(FileNotFoundError):
+                shutil.rmtree(folder)
 
     def _put(self, key: str, source: BinaryIO) -> None:
         path = self._folder / key

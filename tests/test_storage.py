@@ -135,6 +135,22 @@ def test_a_store_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch)
         never.set()
 
 
+def test_a_folder_that_cannot_be_removed_is_an_error(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    storage.put("run-1", b"a file where a folder should be")
+    with pytest.raises(StorageError, match="run-1 could not be removed: NotADirectoryError"):
+        storage.delete_prefix("run-1")
+
+
+def test_a_folder_may_be_removed_by_many_at_once(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    for number in range(200):
+        storage.put(f"run-1/{number}", b"state")
+    with ThreadPoolExecutor(8) as removing:
+        list(removing.map(storage.delete_prefix, ["run-1"] * 8))
+    assert storage.keys("run-1") == []
+
+
 def test_a_store_that_is_away_is_not_taken_for_an_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FaultyFileSystem, "away", True)
     storage = open_storage("faulty://bucket")

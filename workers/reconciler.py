@@ -3,7 +3,7 @@
     python -m workers.reconciler
 
 Several may run at once; each run is seen to by one of them. While there is none, runs still begin by the nudges of the API. In the same
-process webhooks are sent, on threads of their own.
+process webhooks are sent and files of what was deleted are removed, on threads of their own.
 """
 
 import signal
@@ -16,8 +16,10 @@ import structlog
 from fedcore import watchdog
 from fedcore.logs import configure
 from fedcore.settings import Settings, settings
+from fedcore.storage import open_storage
 from fedcore.store import UNAVAILABLE, Database, audit, open_database, recovery, workers
 from workers.caller import Caller
+from workers.removal import removing
 from workers.sender import sending
 
 PERIOD_S = 1.0
@@ -39,9 +41,9 @@ def main() -> None:
 
 
 def watch(database: Database, configured: Settings, ended: threading.Event) -> None:
-    """Reconcile every second, and send what webhooks are to be told, until `ended`."""
-    reset_watchdog = watchdog.resetter()
-    with sending(database, configured), closing(Caller(configured.broker)) as caller:
+    """Reconcile every second, send what webhooks are to be told, and remove files, until `ended`."""
+    reset_watchdog, storage = watchdog.resetter(), open_storage(configured.storage)
+    with sending(database, configured), removing(database, storage), closing(Caller(configured.broker)) as caller:
         while not ended.wait(PERIOD_S):
             reset_watchdog()
             try:

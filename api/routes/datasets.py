@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from anyio import CapacityLimiter, to_thread
-from fastapi import BackgroundTasks, Depends, Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 
 from api.access.auth import Reader, Submitter
 from api.access.deeds import Note
@@ -14,7 +14,6 @@ from api.problems import responses
 from api.routing import Router
 from api.schemas import Dataset, DatasetPage
 from fedcore.store import datasets
-from fedcore.uploads import shelves
 
 router = Router(prefix="/v1/datasets", tags=["data sets"])
 
@@ -89,10 +88,12 @@ def read_dataset(principal: Reader, dataset_id: DatasetId, database: Store) -> D
 
 
 @router.delete("/{dataset_id}", status_code=204, responses=responses(404, 409, 422), summary="Delete a data set")
-def delete(principal: Submitter, dataset_id: DatasetId, database: Store, note: Note, storage: Files, tasks: BackgroundTasks) -> None:
-    """Remove a data set; 409 while an unfinished experiment trains on it. Finished ones keep their results, but cannot be retried."""
+def delete(principal: Submitter, dataset_id: DatasetId, database: Store, note: Note) -> None:
+    """Remove a data set, and its file soon after; 409 while an unfinished experiment trains on it.
+
+    Finished ones keep their results, but cannot be retried.
+    """
     with database.transaction() as session:
-        digest = datasets.find(session, dataset_id, principal.sees).digest
+        datasets.find(session, dataset_id, principal.sees)
         datasets.delete(session, dataset_id)
         note(session, dataset_id)
-    tasks.add_task(storage.delete, shelves.key(dataset_id, digest))

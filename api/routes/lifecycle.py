@@ -2,14 +2,12 @@
 
 from collections.abc import Callable, Sequence
 
-from fastapi import BackgroundTasks
-
 from api.access.auth import Submitter
 from api.access.deeds import Note, Noting
 from api.answers.experiments import experiment_answer
 from api.bodies.documents import Document, body_of, validate
 from api.bodies.submissions import code
-from api.dependencies import Configuration, ExperimentId, Files, Store
+from api.dependencies import Configuration, ExperimentId, Store
 from api.planning.estimates import memory_needed
 from api.problems import responses
 from api.routing import Router
@@ -18,7 +16,6 @@ from api.wakeups import Wake
 from fedcore.access import Principal
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.limits import Limits, refuse_excess
-from fedcore.storage import Storage
 from fedcore.store import Database, Session, experiments, extension
 from fedcore.store.tables import ExperimentRecord
 
@@ -111,13 +108,12 @@ def extend(
 
 
 @router.delete("/{experiment_id}", status_code=204, responses=responses(404, 422), summary="Delete")
-def delete(principal: Submitter, experiment_id: ExperimentId, database: Store, note: Note, storage: Files, tasks: BackgroundTasks) -> None:
-    """Remove an experiment with its rows and files, whatever its status; a worker that has one of its runs drops it at its next commit."""
+def delete(principal: Submitter, experiment_id: ExperimentId, database: Store, note: Note) -> None:
+    """Remove an experiment with its rows and, soon after, its files; a worker that has one of its runs drops it at its next commit."""
     with database.transaction() as session:
         experiments.find(session, experiment_id, principal.sees)
-        run_ids = experiments.delete(session, experiment_id)
+        experiments.delete(session, experiment_id)
         note(session, experiment_id)
-    tasks.add_task(_remove_files, storage, run_ids)
 
 
 def _change(database: Database, principal: Principal, note: Noting, experiment_id: str, change: Change) -> Experiment:
@@ -126,8 +122,3 @@ def _change(database: Database, principal: Principal, note: Noting, experiment_i
         record = change(session, experiment_id)
         note(session, experiment_id)
         return experiment_answer(session, record)
-
-
-def _remove_files(storage: Storage, run_ids: Sequence[str]) -> None:
-    for run_id in run_ids:
-        storage.delete_prefix(run_id)

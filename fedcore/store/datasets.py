@@ -13,12 +13,13 @@ from fedcore.errors import ConflictError, NotFoundError, SpecificationError
 from fedcore.spec import Arm
 from fedcore.spec.uploaded import Content, Uploaded
 from fedcore.status import ENDED
-from fedcore.store import statements
+from fedcore.store import removals, statements
 from fedcore.store.clock import moment, now
 from fedcore.store.idempotency import claim_key, dialect_of
 from fedcore.store.identifier import identifiers
 from fedcore.store.paging import Page, newest
 from fedcore.store.tables import DatasetKeyRecord, DatasetRecord, DatasetUseRecord, ExperimentRecord
+from fedcore.uploads import shelves
 
 
 def new_id(session: Session) -> str:
@@ -81,9 +82,13 @@ def page(session: Session, *, owner: str | None = None, limit: int = 50, cursor:
 
 
 def delete(session: Session, dataset_id: str) -> None:
-    """Remove a data set; raises NotFoundError, and ConflictError while an unfinished experiment trains on it."""
+    """Remove a data set; raises NotFoundError, and ConflictError while an unfinished experiment trains on it.
+
+    Its file is removed later.
+    """
     # Whoever is just submitting an experiment on it holds the row until that is seen below.
-    if session.scalars(select(DatasetRecord.id).where(DatasetRecord.id == dataset_id).with_for_update()).first() is None:
+    digest = session.scalars(select(DatasetRecord.digest).where(DatasetRecord.id == dataset_id).with_for_update()).first()
+    if digest is None:
         raise NotFoundError(f"there is no data set {dataset_id!r}")
     unfinished = (
         select(ExperimentRecord.id)
@@ -95,6 +100,7 @@ def delete(session: Session, dataset_id: str) -> None:
     if user is not None:
         raise ConflictError(f"data set {dataset_id} is used by {user}, which has not ended; cancel that or wait for it")
     session.execute(delete_from(DatasetRecord).where(DatasetRecord.id == dataset_id))
+    removals.note(session, shelves.key(dataset_id, digest))
 
 
 def use(session: Session, experiment_id: str, arms: Iterable[Arm]) -> None:

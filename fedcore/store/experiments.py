@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session, defer
 
 from fedcore.errors import NotFoundError
 from fedcore.status import Status
-from fedcore.store import lifecycle, quotas, statements
+from fedcore.store import lifecycle, quotas, removals, statements
 from fedcore.store.clock import now
 from fedcore.store.identifier import floor
 from fedcore.store.lifecycle import cancel, lock_runs, pause
@@ -96,17 +96,17 @@ def retry(session: Session, experiment_id: str) -> ExperimentRecord:
     return record
 
 
-def delete(session: Session, experiment_id: str) -> Sequence[str]:
+def delete(session: Session, experiment_id: str) -> None:
     """Remove an experiment with its runs and their rows, whatever its status; a worker on one of them stops at its next commit.
 
-    Returns the ids of the runs, under which their checkpoints and models are stored. Raises NotFoundError.
+    Their files are removed later. Raises NotFoundError.
     """
-    run_ids = lock_runs(session, experiment_id)
+    lock_runs(session, experiment_id)
     quotas.keep_spent(session, experiment_id)
+    removals.note_runs(session, experiment_id)
     gone = session.execute(delete_from(ExperimentRecord).where(ExperimentRecord.id == experiment_id).returning(ExperimentRecord.id))
     if gone.first() is None:
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
-    return run_ids
 
 
 def _within(query: Select[ExperimentRecord], after: datetime | None, before: datetime | None) -> Select[ExperimentRecord]:

@@ -455,3 +455,17 @@ class DeliveryRecord(Base):
         Index("webhook_delivery_by_webhook", "webhook_id", "id"),
         Index("webhook_delivery_by_turn", "status", "due_at"),
     )
+
+
+class RemovalRecord(Base):
+    """Files in the storage whose rows were deleted, and that are to be removed."""
+
+    __tablename__ = "storage_removal"
+
+    path: Mapped[str] = mapped_column(primary_key=True)
+    """A key of the storage; with a slash at its end, all keys in that folder."""
+    due_at: Mapped[datetime]
+    """When they are to be removed; while that is under way, when whoever removes them is taken to be gone."""
+    failures: Mapped[int] = mapped_column(default=0)
+
+    __table_args__ = (Index("storage_removal_by_turn", "due_at"),)

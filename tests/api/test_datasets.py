@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import anyio
@@ -22,6 +23,7 @@ from tests.documents import Document, merged
 from tests.store.acts import claim, finish
 from tests.support.asgi import calling
 from tests.uploads.files import arrays, npz, parquet, take
+from workers.removal import remove_due
 
 OWN: Document = {
     "name": "own data",
@@ -248,17 +250,19 @@ def test_a_data_set_is_kept_while_an_unfinished_experiment_uses_it(http: httpx.C
     assert (refused.status_code, experiment in refused.json()["detail"]) == (409, True)
     finish(rows, claim(rows))
     assert http.delete(f"/v1/datasets/{id}").status_code == 204
+    remove_due(rows, open_storage(settings.storage), Event())
     assert stored(settings) == []
     assert http.delete(f"/v1/datasets/{id}").status_code == http.get(f"/v1/datasets/{id}").status_code == 404
     assert http.get(f"/v1/experiments/{experiment}").json()["specification"]["problem"]["dataset"]["id"] == id
 
 
 @pytest.mark.slow
-def test_what_was_deleted_can_be_uploaded_again_under_a_new_id(http: httpx.Client, settings: Settings) -> None:
+def test_what_was_deleted_can_be_uploaded_again_under_a_new_id(http: httpx.Client, settings: Settings, rows: Database) -> None:
     first = uploaded(http)
     http.delete(f"/v1/datasets/{first}")
     again = uploaded(http)
     assert again != first
+    remove_due(rows, open_storage(settings.storage), Event())
     assert [key for key in stored(settings) if again in key] == stored(settings)
 
 

@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 from pathlib import Path
+from threading import Event
 
 import httpx
 import pytest
@@ -12,6 +13,7 @@ from fedcore.store import Database, runs
 from tests.api.histories import TINY, TWO_ARMS, carry_out, commit, submit, write
 from tests.documents import Document
 from tests.store.acts import claim, report
+from workers.removal import remove_due
 
 pytestmark = pytest.mark.usefixtures("database_url")
 
@@ -125,6 +127,7 @@ def test_an_experiment_is_deleted_with_its_runs_rows_and_files(http: httpx.Clien
     assert http.get(f"/v1/experiments/{made['id']}").status_code == 404
     assert http.get(f"/v1/runs/{run_ids[0]}/metrics").status_code == 404
     assert http.delete(f"/v1/experiments/{made['id']}").status_code == 404
+    remove_due(rows, open_storage(settings.storage), Event())
     assert _folders(settings) == kept
 
 
