@@ -15,6 +15,7 @@ from api.access.deeds import Refusals
 from api.access.rates import Rates
 from api.access.shields import Shields
 from api.bodies.timeout import BodyTimeout
+from api.bodies.uploads import UploadSlots
 from api.drawing.gate import DrawingGate
 from api.intake import Intake
 from api.live.feed import Feed
@@ -112,6 +113,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.upload_gate = CapacityLimiter(1)
     app.state.document_gate = CapacityLimiter(1)
     app.state.drawing_gate = DrawingGate()
+    app.state.upload_slots = UploadSlots()
     app.state.prober = Prober()
     app.state.waker = Waker(settings.broker)
     for module in KEYED:

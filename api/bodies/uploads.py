@@ -1,9 +1,11 @@
 """An upload on its way: received on disk, checked, put into the storage, noted in the database."""
 
+import asyncio
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, NamedTuple
+from weakref import WeakValueDictionary
 
 from fastapi import Depends, HTTPException, Query, Request
 from starlette.concurrency import run_in_threadpool
@@ -20,6 +22,9 @@ from fedcore.uploads.apart import read_apart
 from fedcore.uploads.limits import Limits
 
 Name = Annotated[str, Query(min_length=1, max_length=200, pattern=NO_NUL, description="For people.", examples=["our hospitals"])]
+
+AT_ONCE = 2
+"""Uploads of a key that are received or checked at a time, in each process; others wait, their bodies unread."""
 
 _BINARY = {"type": "string", "format": "binary", "description": "An NPZ or Parquet file."}
 BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {"application/octet-stream": {"schema": _BINARY}}}}
@@ -42,23 +47,39 @@ async def _label(principal: Submitter, name: Name, idempotency_key: IdempotencyK
 Labelled = Annotated[Label, Depends(_label)]
 
 
-async def receive(request: Request, settings: Configuration) -> AsyncIterator[BinaryIO]:
-    """The body as a file on disk, which is gone after the answer."""
+class UploadSlots:
+    """How many uploads of a key are on the disk at a time, which no quota counts before they are checked. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._of_key: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    def of(self, key_id: str) -> asyncio.Semaphore:
+        """The slots of this key; kept for as long as anybody holds one or waits for one."""
+        return self._of_key.setdefault(key_id, asyncio.Semaphore(AT_ONCE))
+
+
+async def receive(request: Request, principal: Submitter, settings: Configuration) -> AsyncIterator[BinaryIO]:
+    """The body as a file on disk, which is gone after the answer. It is not read before the key has a slot for it."""
     if request.headers.get("content-type", "").startswith("multipart/"):
         raise HTTPException(415, "The body must be the file itself (curl --data-binary @FILE), not a form with the file in it.")
     declared, limit = request.headers.get("content-length", "0"), settings.upload_max_bytes
     size = int(declared) if declared.isdecimal() else 0
-    with tempfile.TemporaryFile(dir=_folder(settings)) as file:
-        if size <= limit:
+    if size > limit:
+        raise _too_large(limit)
+    slots: UploadSlots = request.app.state.upload_slots
+    async with slots.of(principal.key_id):
+        with tempfile.TemporaryFile(dir=_folder(settings)) as file:
             size = 0
             async for piece in request.stream():
                 size += len(piece)
                 if size > limit:
-                    break
+                    raise _too_large(limit)
                 await run_in_threadpool(file.write, piece)
-        if size > limit:
-            raise HTTPException(413, f"The file is larger than the {limit} bytes that an upload may have (FEDQ_UPLOAD_MAX_BYTES).")
-        yield file
+            yield file
+
+
+def _too_large(limit: int) -> HTTPException:
+    return HTTPException(413, f"The file is larger than the {limit} bytes that an upload may have (FEDQ_UPLOAD_MAX_BYTES).")
 
 
 Received = Annotated[BinaryIO, Depends(receive)]

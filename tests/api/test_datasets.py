@@ -12,6 +12,7 @@ import anyio
 import httpx
 import numpy as np
 import pytest
+from anyio.abc import TaskGroup
 from fastapi import FastAPI
 
 from api.app import create_app
@@ -21,6 +22,7 @@ from fedcore.store import Database
 from tests.api.histories import submit
 from tests.documents import Document, merged
 from tests.store.acts import claim, finish
+from tests.support.access import key_for
 from tests.support.asgi import calling
 from tests.uploads.files import arrays, npz, parquet, take
 from workers.removal import remove_due
@@ -158,7 +160,7 @@ def test_what_is_too_large_is_refused_before_it_is_read_whole(narrow: httpx.Clie
     answer = upload(narrow, bytes(100_000)) if declared else narrow.post("/v1/datasets", params={"name": "mine"}, content=pieces())
     assert (answer.status_code, "10000 bytes that an upload may have" in answer.json()["detail"]) == (413, True)
     assert taken < 20
-    assert list((settings.home / "uploads").iterdir()) == []
+    assert not list((settings.home / "uploads").glob("*"))
 
 
 @pytest.mark.slow
@@ -312,6 +314,53 @@ def test_the_api_process_holds_no_upload_and_loads_no_arrays_and_its_reader_hold
     assert grown < 16e6
     # What Arrow and NumPy unpack at a time, and what their allocators keep of it, does not grow with the file.
     assert readers_grown < held["features"].nbytes + 110e6
+
+
+class Upload:
+    """An upload whose body is sent when the test says so."""
+
+    def __init__(self, app: FastAPI, key: str, group: TaskGroup) -> None:
+        self.asked, self._rest = anyio.Event(), anyio.Event()
+        self.status = 0
+        headers = [(b"authorization", f"Bearer {key}".encode())]
+        scope = {"type": "http", "method": "POST", "path": "/v1/datasets", "query_string": b"name=mine", "headers": headers}
+        group.start_soon(app, scope, self._receive, self._send)
+
+    async def finish(self) -> None:
+        """Send the body, which is no data set, and wait for the refusal."""
+        self._rest.set()
+        while not self.status:
+            await anyio.sleep(0.01)
+        assert self.status == 422
+
+    async def _receive(self) -> Any:
+        self.asked.set()
+        await self._rest.wait()
+        return {"type": "http.request", "body": b"PK", "more_body": False}
+
+    async def _send(self, message: Any) -> None:
+        self.status = message.get("status", self.status)
+
+
+def test_no_more_than_two_uploads_of_a_key_are_read_at_a_time(app: FastAPI, settings: Settings) -> None:
+    keys = [key_for(settings.database, owner) for owner in ("ann", "bob")]
+
+    async def compete() -> None:
+        async with app.router.lifespan_context(app), anyio.create_task_group() as group:
+            with anyio.fail_after(60):
+                first, second = (Upload(app, keys[0], group) for _ in range(2))
+                await first.asked.wait()
+                await second.asked.wait()
+                third, bobs = Upload(app, keys[0], group), Upload(app, keys[1], group)
+                await bobs.asked.wait()
+                await bobs.finish()
+                assert not third.asked.is_set()
+                await first.finish()
+                await third.asked.wait()
+                await second.finish()
+                await third.finish()
+
+    anyio.run(compete)
 
 
 def test_an_upload_that_breaks_off_leaves_nothing_and_no_error_in_the_log(
