@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sqlalchemy import delete as delete_from
-from sqlalchemy import insert, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from fedcore.access import LOCAL
@@ -104,9 +104,10 @@ def delete(session: Session, dataset_id: str) -> None:
 
 
 def use(session: Session, experiment_id: str, arms: Iterable[Arm]) -> None:
-    """Note on which data sets an experiment trains, which keeps them from being deleted before it has ended.
+    """Note, once, on which data sets an experiment trains, which keeps them from being deleted before it ends.
 
-    Raises SpecificationError for one that is not there, or is not what its arm says.
+    Data sets are locked before what is noted of them, as in `delete`. Raises SpecificationError for one that is
+    not there, or is not what its arm says.
     """
     wanted = [arm.spec.problem.dataset for arm in arms]
     uploaded = {dataset for dataset in wanted if isinstance(dataset, Uploaded)}
@@ -122,7 +123,8 @@ def use(session: Session, experiment_id: str, arms: Iterable[Arm]) -> None:
             raise unknown("/problem/dataset/id", dataset.id)
         if known[dataset.id] != dataset.content:
             raise SpecificationError("/problem/dataset/content", f"is not that of {dataset.id}; leave it out, or sweep `problem.dataset`")
-    session.execute(insert(DatasetUseRecord), [{"dataset_id": id, "experiment_id": experiment_id} for id in ids])
+    noted = dialect_of(session).insert(DatasetUseRecord).on_conflict_do_nothing()
+    session.execute(noted, [{"dataset_id": id, "experiment_id": experiment_id} for id in ids])
 
 
 def unknown(pointer: str, dataset_id: str) -> SpecificationError:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, delete, func, select, update
+from sqlalchemy import ColumnElement, func, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.errors import ConflictError
@@ -15,7 +15,7 @@ from fedcore.store.clock import moment, now
 from fedcore.store.lifecycle import APPLIED, lock_runs, refuse_imported, settle
 from fedcore.store.making import runs_of
 from fedcore.store.statements import insert_into
-from fedcore.store.tables import DatasetUseRecord, ExperimentRecord, RunRecord
+from fedcore.store.tables import ExperimentRecord, RunRecord
 
 ENDED_BADLY = (Status.FAILED, Status.CANCELLED)
 
@@ -54,7 +54,8 @@ def extend(
     for arm, needed in enumerate(memory_bytes):
         session.execute(update(RunRecord).where(_of(experiment_id), RunRecord.arm == arm).values(memory_bytes=needed))
     _sow(session, record, before, after, {"status": waiting, "key_id": key_id}, memory_bytes)
-    _use_data(session, experiment_id, after)
+    # Once it had ended, its data sets could be deleted.
+    datasets.use(session, experiment_id, after.arms())
     _note(session, record, before, after, made_with or {})
     quotas.hold_retry(session, experiment_id)
     return settle(session, [experiment_id])[0]
@@ -97,12 +98,6 @@ def _sow(
         common = {"owner": record.owner, "priority": record.priority, **values}
         session.execute(insert_into(RunRecord), [run | common for run in made])
         notices.of_runs(session, [run["id"] for run in made])
-
-
-def _use_data(session: Session, experiment_id: str, spec: ExperimentSpec) -> None:
-    # Once it had ended, its data sets could be deleted.
-    session.execute(delete(DatasetUseRecord).where(DatasetUseRecord.experiment_id == experiment_id))
-    datasets.use(session, experiment_id, spec.arms())
 
 
 def _note(session: Session, record: ExperimentRecord, before: ExperimentSpec, after: ExperimentSpec, made_with: Mapping[str, Any]) -> None:

@@ -1,18 +1,20 @@
 """Users' data sets: kept once, found, listed page by page, kept while they are used."""
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event
 from typing import Any
 
 import pytest
+from sqlalchemy import event, text
 
 from fedcore.errors import ConflictError, IdempotencyError, NotFoundError, SpecificationError
 from fedcore.spec.uploaded import Content
-from fedcore.store import Database, datasets, experiments
+from fedcore.store import Database, datasets, experiments, extension
 from fedcore.store.experiments import Order
 from fedcore.store.tables import DatasetRecord
 from tests.documents import Document, specification
 from tests.store.acts import ONE_RUN, claim, finish, on_postgresql, read, write
+from tests.support.polling import eventually
 
 CONTENT = Content(digest="0" * 64, features=(4,), classes=3, clients=7, train_samples=48, test_samples=12)
 SIZES = {"smallest": 6, "median": 7.0, "mean": 6.9, "largest": 8}
@@ -137,3 +139,33 @@ def test_a_deletion_waits_for_whoever_is_just_submitting(database: Database) -> 
             started.wait()
         with pytest.raises(ConflictError):
             attempt.result()
+
+
+def _others_wait(database: Database) -> bool:
+    """Whether some transaction waits for a lock."""
+    waiting = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+    with database.reading() as session:
+        return bool(session.scalar(waiting))
+
+
+@on_postgresql
+def test_a_deletion_and_an_extension_wait_for_each_other_in_one_order(database: Database) -> None:
+    kept = keep(database)
+    experiment = submit(database, kept)
+    finish(database, claim(database))
+    with ThreadPoolExecutor(1) as deleting, database.transaction() as session:
+        attempts: list[Future[None]] = []
+
+        def delete_meanwhile(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+            # The first statement on its uses of data sets: here a deletion of the data set begins, and comes to wait.
+            if "dataset_use" in statement and not attempts:
+                attempts.append(deleting.submit(write, database, datasets.delete, kept.id))
+                eventually(lambda: _others_wait(database))
+
+        event.listen(session.connection(), "after_cursor_execute", delete_meanwhile)
+        extension.extend(session, experiment, rounds=20, seeds=[], measure=lambda spec: [7] * spec.arm_count)
+        session.commit()
+        with pytest.raises(ConflictError, match="has not ended"):
+            attempts[0].result()
+    with pytest.raises(ConflictError):
+        write(database, datasets.delete, kept.id)

@@ -6,14 +6,16 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from sqlalchemy import event, select, text, update
 
 from fedcore.access import Scope
 from fedcore.errors import QuotaError
 from fedcore.store import Database, companions, datasets, experiments, extension, keys, quotas, runs, waiting, workers
 from fedcore.store.experiments import Order
 from fedcore.store.quotas import Quota, Usage
+from fedcore.store.tables import RunRecord
 from tests.documents import specification
-from tests.store.acts import LEASE_S, ONE_RUN, QUEUE, WORKER, claim, commit, fail, finish, play, read, write
+from tests.store.acts import LEASE_S, ONE_RUN, QUEUE, WORKER, claim, commit, fail, finish, on_postgresql, play, read, write
 from tests.store.test_datasets import CONTENT, SIZES
 
 BYTES = 3_000
@@ -96,6 +98,28 @@ def test_seconds_are_spent_for_good_and_then_nothing_more_is_started(database: D
             act()
     write(database, experiments.delete, experiment)
     assert used(database, key_id).compute_seconds == 2.0
+
+
+@on_postgresql
+def test_keys_are_locked_in_one_order_where_runs_of_several_are_deleted(database: Database) -> None:
+    key_ids = [made(database) for _ in range(20)]
+    experiment = submit(database, key_ids[0], runs=len(key_ids))
+    charged: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        if statement.startswith("UPDATE api_key"):
+            charged.extend(value for value in parameters.values() if value in key_ids)
+
+    with database.transaction() as session:
+        run_ids = session.scalars(select(RunRecord.id).where(RunRecord.experiment_id == experiment).order_by(RunRecord.id)).all()
+        for run_id, key_id in zip(run_ids, reversed(key_ids), strict=True):
+            session.execute(update(RunRecord).where(RunRecord.id == run_id).values(key_id=key_id, seconds=1.0))
+        event.listen(session.connection(), "before_cursor_execute", note)
+        # As it plans for many rows: groups come in the order of their hashes.
+        session.execute(text("SET LOCAL enable_sort = off"))
+        experiments.delete(session, experiment)
+    assert charged == sorted(key_ids)
+    assert {used(database, key_id).compute_seconds for key_id in key_ids} == {1.0}
 
 
 def test_a_run_whose_key_has_used_its_seconds_is_handed_back_and_waits_until_there_are_more(database: Database) -> None:
