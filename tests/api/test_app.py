@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from inspect import iscoroutinefunction
+from inspect import isasyncgenfunction, iscoroutinefunction
 from threading import Lock
 from typing import Any
 
@@ -60,7 +60,8 @@ def test_to_submit_and_read_experiments_is_handed_to_a_thread_once() -> None:
     assert {route.name for route in routes} == {"submit", "read_experiments", "read_experiment"}
     needed = {call for route in routes for call in calls(route.dependant)}
     # FastAPI hands what is not async to a thread, which takes longer than any of these. The endpoint itself is not among them.
-    assert [call for call in needed if not iscoroutinefunction(call) and not iscoroutinefunction(type(call).__call__)] == []
+    asynchronous = (iscoroutinefunction, isasyncgenfunction, lambda call: iscoroutinefunction(type(call).__call__))
+    assert [call for call in needed if not any(kind(call) for kind in asynchronous)] == []
 
 
 def test_no_more_threads_answer_than_have_connections(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
