@@ -28,7 +28,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="FEDQ_", env_file=".env", extra="ignore", frozen=True, use_attribute_docstrings=True)
 
     home: Path = Path(".fedq")
-    """State of the embedded stack: database, broker socket, checkpoints, models, logs. Every worker notes here which runs it holds."""
+    """State of the embedded stack: database, broker socket, checkpoints, models, logs. Workers note here which runs they hold."""
     data_dir: Path = Path("~/.cache/fedq/data")
     """Data sets, laid out as torchvision does (`MNIST/raw/...`)."""
     engine_cache: Path = Path("~/.cache/fedq/engines.json")

@@ -8,7 +8,7 @@ THRIFT = 4
 _SIGNS = ("can't allocate memory", "not enough memory", "out of memory", "alloc_failed", "bad_alloc", "cannot allocate memory")
 """What libraries say in errors of no class of their own, in small letters."""
 _COUNTER = Path("/proc/vmstat")
-"""Of the machine, kills within a container's limit included; a container's own count ends with the container."""
+"""Counts kills on the whole machine, those of containers included; a container's own count ends with it."""
 
 
 def is_shortage(error: BaseException) -> bool:
@@ -38,7 +38,7 @@ ADVICE = "what takes less: fewer clients in a round, smaller batches or a smalle
 
 
 def kills(counter: Path = _COUNTER) -> int:
-    """How many processes the system has ended for want of memory since it started; 0 where it does not say so."""
+    """The number of processes that the system has killed because memory ran out; 0 where it does not say so."""
     try:
         words = counter.read_text().split()
     except OSError:

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlparse
 from uuid import uuid4
 
 from celery import Celery
-from kombu import Queue
+from kombu.entity import Queue
 
 WAKE = "fedq.wake"
 """The one task: see what waits, and carry it out."""
@@ -28,13 +28,14 @@ log = logging.getLogger(__name__)
 
 
 def wake(queue: str | Queue, broker: str) -> bool:
-    """Wake a worker of `queue` through `broker`, a URL; False when the broker cannot be reached: the reconciler tries again later.
+    """Wake a worker of `queue` through `broker`, a URL; False when the broker cannot be reached.
 
     Never raises. It waits some seconds for a broker that is away, longer for one that answers slowly: see `workers.caller`.
     """
     app = celery_app(broker)
     try:
-        app.send_task(WAKE, queue=queue_name(queue) if isinstance(queue, str) else queue, retry=False, ignore_result=True)
+        named = queue_name(queue) if isinstance(queue, str) else queue
+        app.send_task(WAKE, queue=named, retry=False, ignore_result=True)
     except Exception as error:
         log.warning("no worker of queue %r was woken: %s: %s", str(queue), type(error).__name__, error)
         return False
@@ -48,8 +49,8 @@ def queue_name(queue: str) -> str:
 
 def own_queue() -> Queue:
     """A new queue for one worker alone, which the broker removes when it has been unused for an hour."""
-    # Without an exchange, so that no binding stays behind. Queues of specifications have no dot in their names.
-    return Queue(f"fedq.worker.{uuid4().hex}", expires=_UNUSED_S)
+    # Without an exchange, no binding stays behind. Queues of specifications have no dot in their names.
+    return Queue(f"fedq.worker.{uuid4().hex}", expires=_UNUSED_S)  # type: ignore[no-untyped-call]
 
 
 @cache

@@ -1,8 +1,8 @@
-"""Recovery of runs whose worker the system killed because memory ran out: they go on with less memory, and say why.
+"""Recovery of runs whose worker the system killed because memory ran out: they go on with less memory.
 
-A worker keeps a file that says which runs it holds and how many processes the system has killed so far. The file is locked
-while the worker lives, and outlives it: the next worker on the machine finds it unlocked, even where the system killed every
-process of a container at once (`memory.oom.group`).
+A worker keeps a file that says which runs it holds and how many processes the system has killed so far.
+The file is locked while the worker lives, and outlives it: the next worker on the machine finds it
+unlocked, even where the system killed all processes of a container at once (`memory.oom.group`).
 """
 
 import fcntl
@@ -32,7 +32,7 @@ class HeldRuns:
     """The runs that one worker holds, as a file that its successor can read. Create it after a fork."""
 
     def __init__(self, home: Path, worker_id: str) -> None:
-        """Where the file cannot be written, there is none, and a killed worker's runs wait for their leases."""
+        """Where the file cannot be written, the runs of a killed worker wait for their leases."""
         self._path = home / FOLDER / f"{worker_id}.json"
         self._worker_id, self._boot = worker_id, _boot()
         self._lock = Lock()
@@ -48,14 +48,14 @@ class HeldRuns:
             partial.rename(self._path)
             self._file = file
         except OSError as error:
-            log.warning("runs held are not noted, so an out-of-memory kill will be taken for another end: %s", error)
+            log.warning("no file of held runs, an out-of-memory kill will not be recognised: %s", error)
 
     def write(self, run_ids: Sequence[str]) -> None:
         """Note that these are held, and how many processes the system has killed by now."""
         line = self._line(run_ids)
         with self._lock, suppress(OSError):
             if self._file is not None:
-                # Over the line before, by one call, so that one of them is whole; what follows the first line is of no account.
+                # Over the line before, in one call, so that either is whole. Only the first line counts.
                 self._file.seek(0)
                 self._file.write(line)
 
@@ -68,11 +68,12 @@ class HeldRuns:
                 self._file = None
 
     def _line(self, run_ids: Sequence[str]) -> bytes:
-        return json.dumps({"worker": self._worker_id, "boot": self._boot, "kills": kills(), "runs": run_ids}).encode() + b"\n"
+        noted = {"worker": self._worker_id, "boot": self._boot, "kills": kills(), "runs": run_ids}
+        return json.dumps(noted).encode() + b"\n"
 
 
 def requeue_oom_killed(configured: Settings) -> None:
-    """Requeue the runs of workers on this machine that ended while the system killed processes because memory ran out."""
+    """Requeue the runs of workers on this machine that ended while the system killed processes for memory."""
     for path in sorted((configured.home / FOLDER).glob("*.json")):
         # Gone: another worker has seen to it. Locked: its worker lives.
         with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
@@ -82,7 +83,7 @@ def requeue_oom_killed(configured: Settings) -> None:
 
 
 def _is_over(configured: Settings, left: dict[str, Any], age_s: float) -> bool:
-    """Whether nothing more is to be done about what a worker has left, which was written so long ago."""
+    """Requeue what a worker has left, written `age_s` ago, if it was killed; False where the file must stay."""
     if left["boot"] != _boot():
         # Of a machine that has restarted, or of another one that shares the folder and sees to it.
         return age_s > FORGET_S
@@ -90,7 +91,7 @@ def _is_over(configured: Settings, left: dict[str, Any], age_s: float) -> bool:
 
 
 def _requeue(configured: Settings, worker: str, run_ids: Sequence[str]) -> bool:
-    """Requeue the runs of a worker that was killed, and say whether that was possible: not while the database is away."""
+    """Requeue the runs of a worker that was killed; False while the database is away."""
     error = f"memory ran out, and the system ended the worker; {ADVICE}"
     database = open_database(configured.database)
     try:
@@ -104,12 +105,12 @@ def _requeue(configured: Settings, worker: str, run_ids: Sequence[str]) -> bool:
         return False
     finally:
         database.close()
-    log.error("worker %s was ended for want of memory, its runs go on with less: %s", worker, ", ".join(run_ids))
+    log.error("worker %s was killed because memory ran out, its runs go on with less: %s", worker, run_ids)
     return True
 
 
 def _boot() -> str:
-    """What tells this start of this machine from all others: containers on it have it in common, and so the count of kills."""
+    """The id of this start of this machine, which its containers share, as they share the count of kills."""
     try:
         return _BOOT.read_text().strip()
     except OSError:

@@ -42,8 +42,10 @@ def main() -> None:
 
 def watch(database: Database, configured: Settings, ended: threading.Event) -> None:
     """Reconcile every second, send what webhooks are to be told, and remove files, until `ended`."""
-    reset_watchdog, storage = watchdog.resetter(), open_storage(configured.storage)
-    with sending(database, configured), removing(database, storage), closing(Caller(configured.broker)) as caller:
+    reset_watchdog = watchdog.resetter()
+    storage = open_storage(configured.storage)
+    caller = Caller(configured.broker)
+    with sending(database, configured), removing(database, storage), closing(caller):
         while not ended.wait(PERIOD_S):
             reset_watchdog()
             try:

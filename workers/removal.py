@@ -1,4 +1,7 @@
-"""Removal of the files of what was deleted, in a thread of the reconciler's process: a storage may take minutes for an answer."""
+"""Removal of the files of deleted rows, on a thread of the reconciler's process.
+
+A storage may take minutes for an answer, for which runs that lost their workers must not wait.
+"""
 
 import threading
 import time
@@ -14,7 +17,7 @@ from fedcore.store import UNAVAILABLE, Database, removals
 PERIOD_S = 1.0
 AT_ONCE = 100
 LEASE_S = 1_200.0
-"""Until paths that were taken are due again; a storage that hangs is given up after `fedcore.remote.TIMEOUT_S`."""
+"""Until taken paths are due again; a storage that hangs is given up after `fedcore.remote.TIMEOUT_S`."""
 END_S = 5.0
 """For the removal at hand, when the process is asked to end; then it is left to its lease."""
 

@@ -1,8 +1,8 @@
-"""Detection of lost wake-ups: an idle worker sends itself messages through the broker, and ends when none of them arrives.
+"""Detection of lost wake-ups: an idle worker sends itself messages, and ends when none of them arrives.
 
-A consumer that lost its broker for a while may stop receiving without an error. Each worker has a queue of its own for these
-messages, since one in a shared queue may go to any of its workers. A message that arrives also makes the worker look for runs, so
-that a run whose wake-up was lost does not wait for the reconciler.
+A consumer that lost its broker for a while may stop receiving without an error. Each worker has a queue
+of its own for these messages, since one in a shared queue may go to any of its workers. A message that
+arrives also makes the worker look for runs, so one whose wake-up was lost does not wait for the reconciler.
 """
 
 import logging
@@ -13,7 +13,7 @@ from threading import Event, Thread
 PERIOD_S = 10.0
 """Seconds between two messages."""
 MOST_UNANSWERED = 6
-"""Unanswered messages in a row after which a worker ends: Celery waits up to 30 s before it connects again to a broker that was away."""
+"""Unanswered messages after which a worker ends: Celery may wait 30 s before it connects to its broker again."""
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,10 @@ class WakeupMonitor:
     """A thread that checks, while its worker is idle, that messages reach it. Create it after a fork."""
 
     def __init__(self, send: Callable[[], bool], on_unreachable: Callable[[], None]) -> None:
-        """`send` returns whether the broker took a message to this worker; `on_unreachable` ends the worker. Starts nothing yet."""
+        """Start nothing yet.
+
+        `send` returns whether the broker took a message to this worker; `on_unreachable` ends the worker.
+        """
         self._send, self._on_unreachable = send, on_unreachable
         self._unanswered, self._busy = 0, False
         self._ended = Event()
@@ -46,7 +49,7 @@ class WakeupMonitor:
             self._unanswered, self._busy = 0, False
 
     def check(self) -> None:
-        """Send a message, or end the worker when the last ones did not arrive; to be called every PERIOD_S seconds."""
+        """Send a message, or end the worker when the last ones did not arrive; called every PERIOD_S."""
         if self._busy:
             return
         if self._unanswered == MOST_UNANSWERED:

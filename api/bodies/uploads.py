@@ -24,7 +24,7 @@ from fedcore.uploads.limits import Limits
 Name = Annotated[str, Query(min_length=1, max_length=200, pattern=NO_NUL, description="For people.", examples=["our hospitals"])]
 
 AT_ONCE = 2
-"""Uploads of a key that are received or checked at a time, in each process; others wait, their bodies unread."""
+"""Uploads of a key that a process receives or checks at a time; others wait, their bodies unread."""
 
 _BINARY = {"type": "string", "format": "binary", "description": "An NPZ or Parquet file."}
 BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {"application/octet-stream": {"schema": _BINARY}}}}
@@ -48,18 +48,21 @@ Labelled = Annotated[Label, Depends(_label)]
 
 
 class UploadSlots:
-    """How many uploads of a key are on the disk at a time, which no quota counts before they are checked. Belongs to one event loop."""
+    """Bounds how many uploads of a key are on the disk at a time, which no quota counts before they are checked.
+
+    Belongs to one event loop.
+    """
 
     def __init__(self) -> None:
         self._of_key: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     def of(self, key_id: str) -> asyncio.Semaphore:
-        """The slots of this key; kept for as long as anybody holds one or waits for one."""
+        """The slots of this key, which last while a request holds one or waits for one."""
         return self._of_key.setdefault(key_id, asyncio.Semaphore(AT_ONCE))
 
 
 async def receive(request: Request, principal: Submitter, settings: Configuration) -> AsyncIterator[BinaryIO]:
-    """The body as a file on disk, which is gone after the answer. It is not read before the key has a slot for it."""
+    """The body as a file on disk, which is gone after the answer; read once the key has a slot for it."""
     if request.headers.get("content-type", "").startswith("multipart/"):
         raise HTTPException(415, "The body must be the file itself (curl --data-binary @FILE), not a form with the file in it.")
     declared, limit = request.headers.get("content-length", "0"), settings.upload_max_bytes
@@ -79,7 +82,8 @@ async def receive(request: Request, principal: Submitter, settings: Configuratio
 
 
 def _too_large(limit: int) -> HTTPException:
-    return HTTPException(413, f"The file is larger than the {limit} bytes that an upload may have (FEDQ_UPLOAD_MAX_BYTES).")
+    told = f"The file is larger than the {limit} bytes that an upload may have (FEDQ_UPLOAD_MAX_BYTES)."
+    return HTTPException(413, told)
 
 
 Received = Annotated[BinaryIO, Depends(receive)]

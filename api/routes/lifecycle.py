@@ -109,7 +109,10 @@ def extend(
 
 @router.delete("/{experiment_id}", status_code=204, responses=responses(404, 422), summary="Delete")
 def delete(principal: Submitter, experiment_id: ExperimentId, database: Store, note: Note) -> None:
-    """Remove an experiment with its rows and, soon after, its files; a worker that has one of its runs drops it at its next commit."""
+    """Remove an experiment with its rows, whatever its status, and its files soon after.
+
+    A worker that has one of its runs drops it at its next commit.
+    """
     with database.transaction() as session:
         experiments.find(session, experiment_id, principal.sees)
         experiments.delete(session, experiment_id)

@@ -87,7 +87,8 @@ def delete(session: Session, dataset_id: str) -> None:
     Its file is removed later.
     """
     # Whoever is just submitting an experiment on it holds the row until that is seen below.
-    digest = session.scalars(select(DatasetRecord.digest).where(DatasetRecord.id == dataset_id).with_for_update()).first()
+    found = select(DatasetRecord.digest).where(DatasetRecord.id == dataset_id)
+    digest = session.scalars(found.with_for_update()).first()
     if digest is None:
         raise NotFoundError(f"there is no data set {dataset_id!r}")
     unfinished = (
@@ -104,10 +105,10 @@ def delete(session: Session, dataset_id: str) -> None:
 
 
 def use(session: Session, experiment_id: str, arms: Iterable[Arm]) -> None:
-    """Note, once, on which data sets an experiment trains, which keeps them from being deleted before it ends.
+    """Note, once, the data sets of an experiment, which keeps them from being deleted before it ends.
 
-    Data sets are locked before what is noted of them, as in `delete`. Raises SpecificationError for one that is
-    not there, or is not what its arm says.
+    Data sets are locked before what is noted of them, as in `delete`. Raises SpecificationError for one
+    that is not there, or is not what its arm says.
     """
     wanted = [arm.spec.problem.dataset for arm in arms]
     uploaded = {dataset for dataset in wanted if isinstance(dataset, Uploaded)}

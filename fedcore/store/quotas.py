@@ -135,7 +135,7 @@ def charge(session: Session, dataset_id: str, key_id: str) -> None:
 def keep_spent(session: Session, experiment_id: str) -> None:
     """Its runs are about to be deleted: what they have computed stays spent."""
     spent = select(RunRecord.key_id, func.sum(RunRecord.seconds)).where(RunRecord.experiment_id == experiment_id).group_by(RunRecord.key_id)
-    # In order: of two deletions neither waits for a key that the other has locked while it holds one that the other needs.
+    # In order: two deletions that lock the same keys in different orders would wait for each other.
     for key_id, seconds in session.execute(spent.order_by(RunRecord.key_id)).all():
         more = {"spent_seconds": KeyRecord.spent_seconds + seconds}
         session.execute(update(KeyRecord).where(KeyRecord.id == key_id).values(more))

@@ -38,12 +38,13 @@ def starved(session: Session, worker: str, error: str, max_attempts: int, backof
 
 
 def count_shortage(session: Session, run_ids: Collection[str], error: str) -> None:
-    """Count a shortage of memory of runs that the reconciler took from their worker before that was known to be the reason."""
+    """Count a shortage of memory of runs that the reconciler took before it was known to be the reason."""
     short = RunRecord.id.in_(run_ids), RunRecord.status != Status.SUCCEEDED
-    locked = select(RunRecord.id, RunRecord.experiment_id).where(*short).order_by(RunRecord.id).with_for_update()
-    found = dict(session.execute(locked).all())
+    wanted = select(RunRecord.id, RunRecord.experiment_id).where(*short).order_by(RunRecord.id)
+    found = dict(session.execute(wanted.with_for_update()).all())
     unexplained = or_(RunRecord.error.is_(None), RunRecord.error_of_loss)
-    values = {"shortages": RunRecord.shortages + 1, "error": case((unexplained, error), else_=RunRecord.error), "error_of_loss": False}
+    reason = case((unexplained, error), else_=RunRecord.error)
+    values = {"shortages": RunRecord.shortages + 1, "error": reason, "error_of_loss": False}
     session.execute(update(RunRecord).where(RunRecord.id.in_(found)).values(values))
     settle(session, found.values())
 

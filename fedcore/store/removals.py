@@ -1,12 +1,13 @@
-"""Files to be removed from the storage: noted in the transaction that deletes their rows, removed by the reconciler.
+"""Files to be removed: noted in the transaction that deletes their rows, removed by the reconciler.
 
-A reconciler takes some for a while. Those that it does not conclude by then are due again, so no file stays because a process was
-killed or the storage was away. Removing files twice is harmless, since no run and no data set gets the path of an earlier one.
+A reconciler takes some for a while. Those that it does not conclude by then are due again, so no file
+stays because a process was killed or the storage was away. Removing files twice is harmless: no run and
+no data set gets the path of an earlier one.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 
-from sqlalchemy import ColumnElement, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, delete, func, insert, literal, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.store.clock import now
@@ -23,28 +24,31 @@ def note(session: Session, path: str) -> None:
 
 def note_runs(session: Session, experiment_id: str) -> None:
     """Have the files of the runs of an experiment removed, which are about to be deleted and are locked."""
-    # A worker that holds a run may write until its lease is over. One that nobody ever held has no files.
+    # A worker may write until its lease is over. A run that no worker ever held has no files.
     due_at = func.coalesce(RunRecord.lease_until, now())
-    held = select(RunRecord.id + "/", due_at, 0).where(RunRecord.experiment_id == experiment_id, RunRecord.fence > 0)
-    session.execute(insert(RemovalRecord).from_select(["path", "due_at", "failures"], held))
+    held = RunRecord.experiment_id == experiment_id, RunRecord.fence > 0
+    chosen = select(RunRecord.id + literal("/"), due_at, literal(0)).where(*held)
+    session.execute(insert(RemovalRecord).from_select(["path", "due_at", "failures"], chosen))
 
 
 def any_due(session: Session) -> bool:
-    """Whether anything is to be removed now."""
+    """Return whether anything is to be removed now."""
     return session.scalar(select(RemovalRecord.path).where(_due()).limit(1)) is not None
 
 
 def take(session: Session, limit: int, lease_s: float) -> Sequence[tuple[str, int]]:
-    """The paths that have been due longest, at most so many, for `lease_s` seconds; each with the failures that it has had."""
-    query = select(RemovalRecord.path, RemovalRecord.failures).where(_due()).order_by(RemovalRecord.due_at, RemovalRecord.path)
-    taken = [(path, failures) for path, failures in session.execute(query.limit(limit).with_for_update(skip_locked=True))]
+    """Take for `lease_s` seconds the paths that have been due longest, at most `limit`, with their failures."""
+    due = select(RemovalRecord.path, RemovalRecord.failures).where(_due())
+    chosen = due.order_by(RemovalRecord.due_at, RemovalRecord.path).limit(limit)
+    rows = session.execute(chosen.with_for_update(skip_locked=True))
+    taken = [(path, failures) for path, failures in rows]
     paths = [path for path, _ in taken]
     session.execute(update(RemovalRecord).where(RemovalRecord.path.in_(paths)).values(due_at=now(lease_s)))
     return taken
 
 
 def conclude(session: Session, removed: Collection[str], failed: Mapping[str, int]) -> None:
-    """Forget what was removed; what failed, after so many failures before, is due again after a pause."""
+    """Forget what was removed; paths that failed, given with their earlier failures, are due after a pause."""
     session.execute(delete(RemovalRecord).where(RemovalRecord.path.in_(removed)))
     for path, failures in failed.items():
         # No power of two that is out of range.

@@ -465,7 +465,7 @@ class RemovalRecord(Base):
     path: Mapped[str] = mapped_column(primary_key=True)
     """A key of the storage; with a slash at its end, all keys in that folder."""
     due_at: Mapped[datetime]
-    """When they are to be removed; while that is under way, when whoever removes them is taken to be gone."""
+    """When they are to be removed; while that is under way, when its process is taken to be gone."""
     failures: Mapped[int] = mapped_column(default=0)
 
     __table_args__ = (Index("storage_removal_by_turn", "due_at"),)

@@ -22,9 +22,9 @@ TIMEOUT_S = 600.0
 _LIBRARIES_BYTES = 4 << 30
 """Of addresses, most of which are never used: libraries, and what their allocators set aside."""
 LOADED_BYTES = 200 << 20
-"""Of memory: what of the libraries is used, and what they unpack at a time."""
+"""Memory of the libraries, and of what they unpack at a time."""
 PEAK_FACTOR = 5
-"""Memory by the size of the arrays, at most: int8 features are there in the file's type and, four times as large, as float32."""
+"""Memory by the size of the arrays: int8 features are there as they came and, four times as large, as float32."""
 SAMPLE_BYTES = 32
 """Memory for each sample beside its features: labels and clients as 64-bit integers, and what sorts them."""
 

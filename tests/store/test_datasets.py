@@ -142,10 +142,10 @@ def test_a_deletion_waits_for_whoever_is_just_submitting(database: Database) -> 
 
 
 def _others_wait(database: Database) -> bool:
-    """Whether some transaction waits for a lock."""
-    waiting = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+    """Return whether some transaction waits for a lock."""
+    own = "datname = current_database() AND wait_event_type = 'Lock'"
     with database.reading() as session:
-        return bool(session.scalar(waiting))
+        return bool(session.scalar(text(f"SELECT count(*) FROM pg_stat_activity WHERE {own}")))
 
 
 @on_postgresql
@@ -157,7 +157,7 @@ def test_a_deletion_and_an_extension_wait_for_each_other_in_one_order(database: 
         attempts: list[Future[None]] = []
 
         def delete_meanwhile(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-            # The first statement on its uses of data sets: here a deletion of the data set begins, and comes to wait.
+            # At the first statement on its uses of data sets a deletion begins, and comes to wait.
             if "dataset_use" in statement and not attempts:
                 attempts.append(deleting.submit(write, database, datasets.delete, kept.id))
                 eventually(lambda: _others_wait(database))

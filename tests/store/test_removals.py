@@ -1,4 +1,4 @@
-"""Files of what was deleted are noted in the deleting transaction, and stay noted until somebody has removed them."""
+"""Files of deleted rows are noted in the deleting transaction, and stay noted until they are removed."""
 
 from contextlib import suppress
 from datetime import datetime

@@ -85,7 +85,7 @@ for path in sys.argv[1:-1]:
     print("", 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 """
 BUFFERS_BYTES = 24 << 20
-"""What is looked at a piece at a time, whatever the size of the upload."""
+"""Buffers of a fixed size, in which an upload of any size is checked a piece at a time."""
 
 
 def _wide_bytes(samples: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A worker on a leash to which a file says how many processes the system has killed because memory ran out."""
+"""A worker on a leash to which a file says how many processes the system has killed for memory."""
 
 from pathlib import Path
 
@@ -11,5 +11,9 @@ KILLS = "kills"
 
 def main() -> None:
     """As `workers.worker`."""
-    oom.kills = lambda: int(Path(KILLS).read_text())  # type: ignore[attr-defined]
+    oom.kills = _kills  # type: ignore[attr-defined]
     leashed.main()
+
+
+def _kills(counter: Path = Path(KILLS)) -> int:
+    return int(counter.read_text())

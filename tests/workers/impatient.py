@@ -1,8 +1,10 @@
-"""A worker that often checks whether messages reach it; with the argument DEAF, one that listens where no message goes."""
+"""A worker that often checks whether messages reach it; with the argument DEAF, none does."""
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
+
+from kombu.entity import Queue
 
 from workers import wakeup_monitor, worker
 from workers.app import own_queue, wake
@@ -27,6 +29,10 @@ def main(arguments: Sequence[str] = ()) -> None:
     wakeup_monitor.WakeupMonitor.check = counted  # type: ignore[method-assign]
     if DEAF in arguments:
         elsewhere = own_queue()
+
+        def wake_elsewhere(queue: str | Queue, broker: str) -> bool:
+            return wake(elsewhere, broker)
+
         worker.queue_name = lambda queue: f"elsewhere.{queue}"  # type: ignore[attr-defined]
-        worker.wake = lambda _, broker: wake(elsewhere, broker)  # type: ignore[attr-defined]
+        worker.wake = wake_elsewhere  # type: ignore[attr-defined]
     worker.main()

@@ -1,4 +1,4 @@
-"""Runs of a worker that the system killed because memory ran out go on with less memory, whichever of its processes died."""
+"""Runs of a worker that was killed because memory ran out go on with less, whichever of its processes died."""
 
 import os
 import signal
@@ -115,7 +115,7 @@ def test_only_the_runs_of_a_worker_that_died_while_the_system_killed_processes_a
     run_id = claim(database).run_id
     file = left_by("worker-1", configured.home, [run_id])
     requeue_oom_killed(configured)
-    assert the_run(database, experiment).status is Status.RUNNING, "killed by somebody else"
+    assert the_run(database, experiment).status is Status.RUNNING, "killed otherwise"
     assert not file.exists()
     left_by("worker-1", configured.home, [run_id])
     kills[0] += 1

@@ -26,6 +26,8 @@ class Flaky(FolderStorage):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.stuck: set[str] = set()
+        self.kill = False
+        """End the process that removes something."""
 
     def delete(self, key: str) -> None:
         self._check(key)
@@ -36,6 +38,8 @@ class Flaky(FolderStorage):
         super().delete_prefix(prefix)
 
     def _check(self, path: str) -> None:
+        if self.kill:
+            raise KeyboardInterrupt
         if path in self.stuck:
             raise StorageError(f"the storage failed: {path} could not be removed")
 
@@ -97,13 +101,12 @@ def test_a_remover_that_was_killed_is_replaced(database: Database, storage: Flak
     experiment, run = played(database, storage)
     write(database, experiments.delete, experiment)
 
-    def killed(_: str) -> None:
-        raise KeyboardInterrupt
-
-    storage.delete_prefix = killed  # type: ignore[method-assign]
+    storage.kill = True
     with pytest.raises(KeyboardInterrupt):
         remove(database, storage)
-    del storage.delete_prefix
+    storage.kill = False
+    remove(database, storage)
+    assert storage.keys(run), "its lease is not over"
     let_time_pass(database)
     remove(database, storage)
     assert not storage.keys(run)

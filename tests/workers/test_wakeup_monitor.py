@@ -1,10 +1,12 @@
-"""A worker that messages no longer reach notices and ends; one that they reach goes on, whatever waits and however many share a queue."""
+"""A worker that messages no longer reach ends; one that they reach goes on, whatever waits in its queues."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
+
+import pytest
 
 from fedcore.access import Scope
 from fedcore.store import Database, Status, experiments, keys
@@ -22,7 +24,7 @@ from workers.wakeup_monitor import MOST_UNANSWERED, WakeupMonitor
 
 
 class Ear:
-    """What a monitor is given, and what it does."""
+    """A monitor, with counts of what it does."""
 
     def __init__(self, *, takes: bool = True) -> None:
         self.takes = takes
@@ -79,6 +81,7 @@ def impatient(site: Site, name: str, *arguments: str) -> Iterator[Forked]:
         yield process
 
 
+@pytest.mark.slow
 def test_a_worker_that_has_gone_deaf_ends_with_its_child_and_another_carries_the_run_out(embedded: Site) -> None:
     with impatient(embedded, "deaf", DEAF) as process:
         eventually(embedded.workers, timeout_s=END_S)
@@ -91,6 +94,7 @@ def test_a_worker_that_has_gone_deaf_ends_with_its_child_and_another_carries_the
         assert run.status is Status.SUCCEEDED
 
 
+@pytest.mark.slow
 def test_a_run_whose_wakeup_was_lost_is_found_by_an_idle_worker_without_a_reconciler(embedded: Site) -> None:
     with impatient(embedded, "alone"):
         eventually(embedded.workers, timeout_s=END_S)
@@ -101,7 +105,7 @@ def test_a_run_whose_wakeup_was_lost_is_found_by_an_idle_worker_without_a_reconc
 
 @contextmanager
 def others_listening(site: Site, count: int = 30) -> Iterator[None]:
-    """Other workers of the same queue, stood in for by what they do while idle: take the next message, and find no run to play."""
+    """Idle workers of the same queue, which take its messages and find no run."""
     ended, queue = Event(), queue_name("default")
 
     def listen() -> None:
@@ -132,6 +136,7 @@ def _waiting_for_quotas(database: Database) -> list[ExperimentRecord]:
     return made
 
 
+@pytest.mark.slow
 def test_an_idle_worker_goes_on_while_runs_wait_for_quotas_and_others_take_the_messages_of_its_queue(embedded: Site) -> None:
     waiting = _waiting_for_quotas(embedded.database)
     with others_listening(embedded), impatient(embedded, "one-of-many") as process:
