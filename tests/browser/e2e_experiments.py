@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import CONTRAST, PATIENCE_MS, PHONE, RULES, Opened, Shoot, Stack, hold_accessible, hold_narrow, ready
 from tests.documents import SYNTHETIC, merged
@@ -183,6 +183,26 @@ def test_a_phone_shows_all_of_it(opened: Opened, done: str, shoot: Shoot) -> Non
         hold_narrow(page)
     page.get_by_role("tab", name="Results").click()
     shoot(page, "experiment-phone")
+
+
+def test_a_tab_chosen_while_the_page_loads_keeps_the_focus(opened: Opened, done: str) -> None:
+    """A browser goes to what the address names once it has parsed a page, and clears the focus where that cannot be focused."""
+    page = opened("/")
+    held: list[Route] = []
+    page.route("**/curves.js", lambda route: held.append(route))  # noqa: PLW0108 (Playwright marks the function)
+    with page.expect_request("**/curves.js"):
+        page.goto(f"/experiments/{done}", wait_until="commit")
+    taken_over(page)
+    page.get_by_role("tab", name="Results").focus()
+    page.keyboard.press("ArrowRight")
+    runs = page.get_by_role("tab", name="Runs")
+    expect(runs).to_be_focused()
+    held.pop().continue_()
+    page.wait_for_load_state()
+    expect(page).to_have_url(re.compile("#runs$"))
+    # The first table of the runs comes after whatever the browser does at the end of loading.
+    expect(page.get_by_role("link", name="fedavg").first).to_be_visible()
+    expect(runs).to_be_focused()
 
 
 def test_a_keyboard_is_enough(page: Page, done: str) -> None:

@@ -1,4 +1,11 @@
 // Tabs as WAI-ARIA has them: arrows, Home and End move, the address remembers which is open.
+
+/** A page that is still loading goes to the panel in its address once it has loaded, and takes the focus away from the tab. */
+function afterLoading(act) {
+  if (document.readyState === "complete") act();
+  else addEventListener("load", act, { once: true });
+}
+
 /** @param {HTMLElement} list with role=tablist; each of its role=tab names its panel by aria-controls */
 export function tabs(list) {
   const all = [...list.querySelectorAll("[role=tab]")];
@@ -10,7 +17,7 @@ export function tabs(list) {
       other.tabIndex = chosen ? 0 : -1;
       document.getElementById(other.getAttribute("aria-controls")).hidden = !chosen;
     }
-    if (remember) history.replaceState(null, "", `#${tab.getAttribute("aria-controls")}`);
+    if (remember) afterLoading(() => history.replaceState(null, "", `#${tab.getAttribute("aria-controls")}`));
     list.dispatchEvent(new CustomEvent("fedq:tab", { bubbles: true, detail: tab.getAttribute("aria-controls") }));
   }
 
