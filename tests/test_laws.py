@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedcore import run
 from fedcore.errors import NoLawError
 from fedcore.laws import law
+from fedcore.spec.exact import Quadratic
 from tests.documents import QUADRATIC, SYNTHETIC, specification
 
 LEAST_SQUARES = {
@@ -147,7 +148,10 @@ def test_a_prediction_is_right_on_problems_however_ill_posed_or_is_declined(docu
     refined once, up to (eps k)^2 L S.
     """
     spec = specification(document)
-    clients = spec.problem.dataset.clients
+    dataset = spec.problem.dataset
+    assert isinstance(dataset, Quadratic)
+    assert dataset.clients is not None
+    clients = dataset.clients
     share = np.array([client.weight for client in clients]) / sum(client.weight for client in clients)
     hessians, linear = np.array([client.H for client in clients]), np.array([client.e for client in clients])
     mean = np.tensordot(share, hessians, 1)
@@ -159,12 +163,12 @@ def test_a_prediction_is_right_on_problems_however_ill_posed_or_is_declined(docu
     reports = list(run(spec))
     largest = np.linalg.norm(hessians, 2, axis=(1, 2)).max()
     condition = largest / np.linalg.svd(mean, compute_uv=False)[-1]
-    points = [np.linalg.solve(mean, share @ linear), spec.problem.dataset.x0, *(report.extra["x"] for report in reports)]
-    size = max(np.linalg.norm(point) for point in points) + found.levels["distance"]
+    points = [np.linalg.solve(mean, share @ linear), dataset.x0, *(report.extra["x"] for report in reports)]
+    size = max(float(np.linalg.norm(np.asarray(point, np.float64))) for point in points) + found.levels["distance"]
     rounding = np.finfo(np.float64).eps
     value = (rounding + (rounding * condition) ** 2) * largest * size**2
     for metric, allowed in {"objective": value, "suboptimality": value, "distance": rounding * condition * size}.items():
-        measured = [report.value(metric) for report in reports]
+        measured = np.array([report.value(metric) for report in reports], np.float64)
         np.testing.assert_allclose(found.curves[metric][: len(measured)], measured, rtol=0, atol=200 * allowed, err_msg=metric)
 
 
@@ -181,7 +185,8 @@ def test_clients_with_fewer_samples_than_parameters_have_the_law_of_their_run() 
         spec = specification(document, algorithm={"kind": kind})
         found, reports = law(spec, 200), list(run(spec))
         for metric in ("suboptimality", "distance"):
-            np.testing.assert_allclose(found.curves[metric], [report.value(metric) for report in reports], rtol=1e-9, atol=1e-13)
+            measured = np.array([report.value(metric) for report in reports], np.float64)
+            np.testing.assert_allclose(found.curves[metric], measured, rtol=1e-9, atol=1e-13)
 
 
 @pytest.mark.parametrize("kind", ["fedavg", "fedprox", "fednova", "fedlin"])

@@ -119,7 +119,7 @@ def _descent(face: Tensor, slope: Tensor) -> Tensor:
     flat = curvature <= TOLERANCE / 8
     downhill = along * flat
     steps = downhill * BEYOND if downhill.norm() > TOLERANCE / 4 else (along / curvature).masked_fill(flat, 0.0)
-    move = basis @ steps
+    move: Tensor = basis @ steps
     return move - move.mean()
 
 

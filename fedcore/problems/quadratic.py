@@ -87,7 +87,7 @@ class QuadraticProblem:
 
 def _least_norm_solution(hessian: Tensor, linear: Tensor) -> Tensor:
     """[D] the x of least norm that minimises |H x - e|."""
-    inverse = torch.linalg.pinv(hessian, hermitian=True)
+    inverse: Tensor = torch.linalg.pinv(hessian, hermitian=True)
     found = inverse @ linear
     # An explicit inverse leaves a gradient of up to eps times the condition number; one refinement takes that away.
     return found + inverse @ (linear - hessian @ found)

@@ -165,9 +165,9 @@ def test_of_nearly_parallel_vectors_it_is_the_exact_point(count: int, distance: 
         slopes = [sum((a * b for a, b in zip(row, weights, strict=True)), Fraction()) / longest for row in gram]
         gives = [slope for slope, weight, (low, _) in zip(slopes, weights, bounds, strict=True) if weight > low + TOLERANCE]
         takes = [slope for slope, weight, (_, high) in zip(slopes, weights, bounds, strict=True) if weight < high - TOLERANCE]
-        assert abs(sum(weights) - 1) < 1e-15
-        assert not (gives and takes) or max(gives) - min(takes) < TOLERANCE
-        assert square(weights) / longest - square(best) / longest < TOLERANCE
+        assert abs(float(sum(weights, Fraction())) - 1) < 1e-15
+        assert not (gives and takes) or float(max(gives) - min(takes)) < TOLERANCE
+        assert float((square(weights) - square(best)) / longest) < TOLERANCE
         if count == 2:
             curvature = (gram[0][0] - 2 * gram[0][1] + gram[1][1]) / longest
             assert abs(weights[0] - best[0]) < TOLERANCE / curvature

@@ -30,4 +30,4 @@ def test_counts_that_are_rounded_are_nearest_to_the_share() -> None:
         cohorts, kept = Uniform(kind="uniform", fraction=part / 100), TopK(kind="top_k", ratio=part / 100)
         for n in range(1, 300):
             for count in (cohorts.cohort_size(n), kept.kept(n)):
-                assert abs(count - max(1, Fraction(part * n, 100))) <= Fraction(1, 2)
+                assert abs(count - max(Fraction(1), Fraction(part * n, 100))) <= Fraction(1, 2)

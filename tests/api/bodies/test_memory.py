@@ -1,7 +1,7 @@
 """What a body takes of the service's memory is bounded, measured at the process; the largest documents that make sense are taken."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from api.openapi.document import BODIES
 from fedcore.settings import Settings
-from tests.documents import SYNTHETIC, merged
+from tests.documents import SYNTHETIC, Document, merged
 from tests.support.access import bearer
 from tests.support.service import Service
 
@@ -37,7 +37,7 @@ def _within(path: str, entry: bytes, count: int, **beside: str) -> bytes:
 
 
 # Made when they are needed: together they take hundreds of megabytes here.
-REFUSED = {
+REFUSED: dict[str, Callable[[], bytes]] = {
     **{f"JSON: {entry.decode()}, ...": partial(_filled, b"[", entry + b",") for entry in (b"[]", b"0", b"{}", b'{"":0}')},
     "JSON: deep": partial(_filled, b"", b"[", b"]" * (JSON_BYTES // 2)),
     "JSON: deep again and again": partial(_filled, b"[", b"[" * 40 + b"0" * 900 + b"]" * 40 + b","),
@@ -162,7 +162,7 @@ def test_an_import_as_large_as_a_body_may_be_is_read(http: httpx.Client) -> None
     rounds = 115_000
     moment, number = "2026-01-31T12:00:00.123456Z", 1 / 3
     numbers, counts = [number] * rounds, [31_800] * rounds
-    rows = dict.fromkeys(("train_loss", "test_loss", "test_accuracy", "seconds"), numbers)
+    rows: Document = dict.fromkeys(("train_loss", "test_loss", "test_accuracy", "seconds"), numbers)
     rows |= dict.fromkeys(("local_steps", "bytes_up", "bytes_down"), counts)
     rows |= {"committed_at": [moment] * rounds, "extra": {"suboptimality": numbers}}
     run = {"id": f"run_{'0' * 26}", "arm": 0, "seed": 0, "status": "succeeded", "provenance": {}, "rows": rows}
