@@ -17,7 +17,7 @@ from tests.store.acts import the_run, write
 from tests.support.brokers import connect
 from tests.support.forks import Forked, forked
 from tests.support.polling import eventually
-from tests.workers.impatient import CHECKS, DEAF
+from tests.workers.self_checking import CHECKS, DEAF
 from tests.workers.site import END_S, EXPERIMENT, Site
 from workers.app import queue_name
 from workers.wakeup_monitor import MOST_UNANSWERED, WakeupMonitor
@@ -77,7 +77,7 @@ def test_a_worker_at_work_sends_itself_nothing() -> None:
 def impatient(site: Site, name: str, *arguments: str) -> Iterator[Forked]:
     """A worker that checks often."""
     log = site.folder / f"worker-{name}.log"
-    with forked("tests.workers.impatient", *arguments, log=log, environment=site.environment, folder=site.folder) as process:
+    with forked("tests.workers.self_checking", *arguments, log=log, environment=site.environment, folder=site.folder) as process:
         yield process
 
 
