@@ -14,7 +14,8 @@ from fedcore.spec.search import ExactFigure
 from tests.support.described import described
 
 ROOT = Path(__file__).parents[2]
-ROWS = [line.split(" | ") for line in (ROOT / "docs/glossary.md").read_text().splitlines() if line.startswith("| ")]
+PAGE = (ROOT / "docs/glossary.md").read_text()
+ROWS = [line.split(" | ") for line in PAGE.splitlines() if line.startswith("| ")]
 NAMES = sorted({name for row in ROWS for name in re.findall(r"`([^`]+)`", row[2])})
 SCHEMA = ExperimentSpec.model_json_schema()
 
@@ -28,7 +29,8 @@ def exists(name: str) -> bool:
         return any(pattern.search(path.read_text()) for path in (ROOT / "fedcore").rglob("*.py"))
     if name in (*get_args(Measure), *get_args(ExactFigure)) or list(at_path(SCHEMA, name.split("."))):
         return True
-    return any(name in schema.get("properties", {}) for schema in described()["components"]["schemas"].values())
+    schemas = described()["components"]["schemas"].values()
+    return any(name in schema.get("properties", {}) for schema in schemas)
 
 
 def at_path(schema: dict[str, Any], path: list[str]) -> Iterator[dict[str, Any]]:
