@@ -1,7 +1,7 @@
 """Results as tables: long form, one figure a line, for data frames and spreadsheets."""
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO, StringIO
 from typing import Any, Literal
 
@@ -16,6 +16,8 @@ COLUMNS: dict[Table, tuple[str, ...]] = {
     "summary": ("arm", "name", "metric", "figure", "n", "mean", "std", "low", "high", "p", "p_adjusted", "p_signed_rank", "verdict"),
     "curves": ("arm", "name", "metric", "round", "megabytes", "simulated_seconds", "n", "mean", "std"),
 }
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""Beginnings of what spreadsheets take for a formula (OWASP, CSV injection)."""
 FIGURES = ("best", "final", "area", "best_difference", "final_difference", "area_difference")
 COSTS = ("rounds", "megabytes", "simulated_seconds", "seconds")
 """What is told of the way to a target."""
@@ -39,11 +41,20 @@ def written(results: ArmResults, table: Table, media_type: str) -> bytes:
 
 def to_csv(results: ArmResults, table: Table) -> bytes:
     """RFC 4180, with a header; an absent value is an empty field."""
+    return csv_of(COLUMNS[table], lines(results, table))
+
+
+def csv_of(columns: Sequence[str], rows: Iterable[Line]) -> bytes:
+    """Rows as CSV; text that a spreadsheet would compute as a formula begins with an apostrophe."""
     text = StringIO()
-    writer = csv.DictWriter(text, COLUMNS[table])
+    writer = csv.DictWriter(text, columns)
     writer.writeheader()
-    writer.writerows(lines(results, table))
+    writer.writerows({column: _as_text(value) for column, value in row.items()} for row in rows)
     return text.getvalue().encode()
+
+
+def _as_text(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
 def to_parquet(results: ArmResults, table: Table) -> bytes:

@@ -1,5 +1,6 @@
 """`/v1/experiments/{id}/report.html` (`.md`): an experiment on one page that stands by itself."""
 
+import re
 from functools import cache
 from typing import Annotated, Any, Literal
 
@@ -20,6 +21,7 @@ Form = Annotated[Literal["html", "md"], Path(description="HTML, or Markdown.")]
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 """It holds what users have written: nothing in it is run, and nothing is loaded."""
 MEDIA = {"html": "text/html; charset=utf-8", "md": "text/markdown; charset=utf-8"}
+_SPECIAL, _BACKTICKS = re.compile(r"([\\|\[\]])"), re.compile("`+")
 ANSWER: dict[int | str, Any] = {
     200: {"description": "The report.", "content": {name.partition(";")[0]: {"schema": {"type": "string"}} for name in MEDIA.values()}},
     **responses(404, 422),
@@ -52,5 +54,15 @@ def _templates() -> Environment:
         undefined=StrictUndefined,
     )
     made.filters.update(verdicts.FILTERS)
-    made.filters["cell"] = lambda text: " ".join(str(text).split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+    made.filters |= {"cell": _in_a_line, "fence": _fence}
     return made
+
+
+def _in_a_line(text: object) -> str:
+    """Text in one line of Markdown that ends no cell of a table and starts no tag, link or image."""
+    return _SPECIAL.sub(r"\\\1", " ".join(str(text).split())).replace("<", "&lt;")
+
+
+def _fence(code: str) -> str:
+    """Backticks that no line of `code` can close: more than there are in a row in it."""
+    return "`" * max(4, 1 + max(map(len, _BACKTICKS.findall(code)), default=0))

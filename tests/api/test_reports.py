@@ -1,7 +1,9 @@
 """Reports: an experiment on one page that stands by itself."""
 
 import base64
+import csv
 import html
+import io
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +15,7 @@ import pytest
 from api.reports.content import content
 from api.results.verdicts import side, verdict
 from api.schemas import Claims
+from fedcore import yamls
 from fedcore.access import Principal, Scope
 from fedcore.report import RoundReport
 from fedcore.store import Database, Session
@@ -82,6 +85,33 @@ def test_the_specification_in_it_can_be_submitted_again(http: httpx.Client, id: 
     assert again.json()["specification"] == http.get(f"/v1/experiments/{id}").json()["specification"]
 
 
+@pytest.mark.parametrize("ticks", [3, 4, 9])
+def test_no_line_of_a_description_ends_the_specification(http: httpx.Client, ticks: int) -> None:
+    """A fence of N backticks is closed by a line of N or more, indented by three spaces at most (CommonMark, Section 4.5)."""
+    made = submit(http, {**TINY, "description": f"code\n{'`' * ticks}\n<b>live</b>"})
+    text = read(http, made["id"], "md").text
+    fence, code = re.findall(r"^(`{4,})yaml\n(.*?)^\1$", text, re.DOTALL | re.MULTILINE)[0]
+    assert len(fence) > ticks
+    assert yamls.load(code)["description"] == f"code\n{'`' * ticks}\n<b>live</b>"
+
+
+def test_names_load_no_picture_and_lead_nowhere(http: httpx.Client) -> None:
+    made = submit(http, {**TINY, "name": "![x](http://127.0.0.1/x.png)", "description": "[here](javascript:alert(1))"})
+    lines = read(http, made["id"], "md").text.splitlines()
+    assert lines[0] == r"# !\[x\](http://127.0.0.1/x.png)"
+    assert lines[2] == r"\[here\](javascript:alert(1))"
+
+
+def test_arms_are_no_formulas_in_spreadsheets(http: httpx.Client, rows: Database) -> None:
+    arms = [{"name": '=HYPERLINK("http://127.0.0.1")', "local.lr": 0.1}, {"name": "-1+1", "local.lr": 0.2}]
+    made = submit(http, {**TINY, "sweep": {"arms": arms}})
+    write(rows, history, 2)
+    answer = http.get(f"/v1/experiments/{made['id']}/results", headers={"Accept": "text/csv"})
+    found = list(csv.DictReader(io.StringIO(answer.text)))
+    assert {line["name"] for line in found} == {'\'=HYPERLINK("http://127.0.0.1")', "'-1+1"}
+    assert all(float(line["mean"]) >= 0 for line in found if line["figure"] == "best")
+
+
 def test_an_experiment_that_has_not_begun_has_a_report_too(http: httpx.Client) -> None:
     text = read(http, str(submit(http, TWO_ARMS)["id"]), "html").text
     assert "queued" in text
@@ -110,7 +140,7 @@ def test_all_of_it_is_of_one_moment(http: httpx.Client, rows: Database, monkeypa
 def test_verdicts_are_told_in_the_words_that_serve_everywhere(http: httpx.Client, rows: Database, form: str) -> None:
     id = str(submit(http, {"preset": claimed.PRESET})["id"])
     write(rows, claimed.nowhere, 3)
-    text = html.unescape(read(http, id, form).text)
+    text = re.sub(r"\\([\[\]])", r"\1", html.unescape(read(http, id, form).text))
     for made in Claims.model_validate(http.get(f"/v1/experiments/{id}/claims").json()).claims:
         assert made.says in text
         for words in (verdict(made), *map(side, made.comparisons)):

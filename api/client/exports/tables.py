@@ -1,10 +1,8 @@
 """Tables in files: `rounds`, every round of every run, one a line, and `summary`, the figures over the seeds."""
 
-import csv
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +46,7 @@ class Runs(Tables):
 
     def rounds(self, frame: Frame) -> bytes:
         """The rows as CSV."""
-        text = StringIO()
-        writer = csv.DictWriter(text, frame.columns)
-        writer.writeheader()
-        writer.writerows({name: _field(value) for name, value in line.items()} for line in frame)
-        return text.getvalue().encode()
+        return tables.csv_of(frame.columns, ({name: _field(value) for name, value in line.items()} for line in frame))
 
     def summary(self, results: schemas.Results) -> bytes:
         """The figures as CSV."""
