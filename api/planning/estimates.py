@@ -17,6 +17,8 @@ from fedcore.spec.problem import Problem
 from fedcore.spec.shapes import data_shape, dimension, population
 from fedcore.spec.systems import AnyWork, Constant, NormalDraw, PerClient, UniformBatch, UniformDraw
 
+MAX_EXPONENT = 700.0
+"""Of a client's mean number of samples: more is more than any data set has, and more than a float holds."""
 BATCH_SIZES = 1_000
 """Of a distribution of batch sizes, looked at to find how many steps they make."""
 COHORT_VECTORS = 8
@@ -156,7 +158,7 @@ def _held(problem: Problem) -> float:
     partition, samples = problem.partition, _samples(problem) / population(problem)
     if not isinstance(partition, ClassesPerClientPartition) or partition.mean is None:
         return samples
-    drawn = partition.min_samples + exp(partition.mean + partition.sigma**2 / 2)
+    drawn = partition.min_samples + exp(min(partition.mean + partition.sigma**2 / 2, MAX_EXPONENT))
     return min(samples, drawn * (1 - (partition.hold_out or 0.0)))
 
 

@@ -1,22 +1,12 @@
 """A file of results, as one FedQ writes it and another takes it."""
 
-from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
+from api.schemas.base import StoredMoment
 from fedcore.status import Status, StopReason
 
-EARLIEST, LATEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
-
-
-def _sensible(moment: datetime) -> datetime:
-    if not EARLIEST <= moment < LATEST:
-        raise ValueError("must lie between the years 2000 and 9000")
-    return moment
-
-
-Moment = Annotated[AwareDatetime, AfterValidator(_sensible)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 Round = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
@@ -46,7 +36,7 @@ class ImportedRows(_Part):
     """Bytes the clients received."""
     seconds: Annotated[list[Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]], Column]
     """Wall-clock time."""
-    committed_at: Annotated[list[Moment], Column]
+    committed_at: Annotated[list[StoredMoment], Column]
     """When each was stored."""
     extra: dict[Name, Annotated[list[Number | Annotated[list[Number | None], Column] | None], Column]]
     """Other measures by name."""
@@ -69,9 +59,9 @@ class ImportedRun(_Part):
     """Why it succeeded before its last round."""
     error: Annotated[str, Field(max_length=100_000)] | None = None
     """Why it failed."""
-    started_at: Moment | None = None
+    started_at: StoredMoment | None = None
     """When a worker first took it up."""
-    finished_at: Moment | None = None
+    finished_at: StoredMoment | None = None
     """When it ended."""
     provenance: dict[str, Any]
     """What made it."""
@@ -88,7 +78,7 @@ class ImportedExperiment(_Part):
     """For people."""
     tags: list[Annotated[str, Field(min_length=1, max_length=64)]] = Field(max_length=32)
     """For finding it again."""
-    created_at: Moment
+    created_at: StoredMoment
     """When it was submitted there."""
     specification: dict[str, Any]
     """The specification as validated there."""
@@ -103,7 +93,7 @@ class ResultsFile(_Part):
     """What this is."""
     version: Literal[1]
     """Of the format."""
-    exported_at: Moment
+    exported_at: StoredMoment
     """When it was written."""
     experiment: ImportedExperiment
     """The experiment that its runs belong to."""

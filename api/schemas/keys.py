@@ -3,9 +3,9 @@
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from api.schemas.base import Answer
+from api.schemas.base import Answer, StoredMoment
 from fedcore.access import Scope
 
 
@@ -26,7 +26,7 @@ def _number(value: object) -> object:
 Owner = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[\w.@+-]+$")]
 
 
-Expiry = Annotated[AwareDatetime, BeforeValidator(_no_number)] | None
+Expiry = Annotated[StoredMoment, BeforeValidator(_no_number)] | None
 MaxRuns = Annotated[int, Field(ge=0, le=2**31 - 1), BeforeValidator(_number)] | None
 MaxBytes = Annotated[int, Field(ge=0, le=2**62), BeforeValidator(_number)] | None
 MaxSeconds = Annotated[float, Field(ge=0, le=1e12), BeforeValidator(_number)] | None

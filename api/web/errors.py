@@ -49,9 +49,16 @@ def _as_page(handler: Handler) -> Handler:
 def _sign_in(request: Request) -> Response:
     """There, and back again."""
     if is_fragment(request):
-        here = urlsplit(request.headers.get("hx-current-url", "/"))
-        return Response(status_code=401, headers={"HX-Redirect": _address(here.path, here.query)})
+        return Response(status_code=401, headers={"HX-Redirect": _current_address(request)})
     return RedirectResponse(_address(request.url.path, request.url.query), 303, {"Cache-Control": "no-store"})
+
+
+def _current_address(request: Request) -> str:
+    try:
+        here = urlsplit(request.headers.get("hx-current-url", "/"))
+    except ValueError:  # No browser sends such a URL.
+        return _address("/", "")
+    return _address(here.path, here.query)
 
 
 def _address(path: str, query: str) -> str:

@@ -61,7 +61,8 @@ class Asked(NamedTuple):
             status=self.status,
             tag=self.tag,
             created_after=_midnight(self.since) if self.since else None,
-            created_before=_midnight(self.until + timedelta(days=1)) if self.until else None,
+            # Nothing is submitted after the last day of the calendar, which has no next day.
+            created_before=_midnight(self.until + timedelta(days=1)) if self.until and self.until < date.max else None,
             search=self.search,
         )
 

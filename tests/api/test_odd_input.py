@@ -1,0 +1,125 @@
+"""Whatever is sent is answered, and nothing is an error of the service: mutated specifications, dates, headers."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from hypothesis import HealthCheck, Phase, given
+from hypothesis import settings as examples
+
+import api.openapi
+from api.cli.offline import _checked
+from tests.api.histories import TINY, submit
+from tests.documents import DIGITS, QUADRATIC, SYNTHETIC, Document
+from tests.support.mutations import mutated
+
+EXAMPLES = Path(api.openapi.__file__).with_name("examples.yaml")
+DOCUMENTS: list[Document] = [*yaml.safe_load(EXAMPLES.read_text(encoding="utf-8"))["ExperimentSpec"], SYNTHETIC, QUADRATIC, DIGITS]
+FUZZ: dict[str, Any] = {
+    "derandomize": True,
+    "deadline": None,
+    "database": None,
+    "phases": [Phase.generate],
+    "suppress_health_check": list(HealthCheck),
+}
+ENDS = ("0001-01-01", "1969-12-31", "1970-01-01", "9999-12-31")
+MOMENTS = (*(f"{day}T00:00:00Z" for day in ENDS), "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00")
+ODD_HEADERS = (
+    *("", " ", "null", "*", "http://[", "http://[::1", "http://a:99999999", "//", "://", "%00", "%ff%fe", "\xff\xfe", "a" * 5_000, "-1"),
+    *("1e999", "9" * 400, ";", ";;;===", "a=b=c", ",,,", "q=", "text/html;q=nan", "text/html;q=1e999", "application/json; charset=utf-16"),
+    *("Bearer", "Bearer fq_\xff", "Basic Og==", f"00-{'0' * 32}-{'0' * 16}-zz", "ff-x-y-z", "javascript:alert(1)", "fedq:70000", "[zz]"),
+    *("exp_1:2", "1_2_3", "bytes=0-", "../../etc", "<script>", '"', "{"),
+)
+NAMES = (
+    *(
+        "origin",
+        "host",
+        "hx-current-url",
+        "hx-request",
+        "accept",
+        "last-event-id",
+        "idempotency-key",
+        "traceparent",
+        "tracestate",
+        "cookie",
+    ),
+    *("authorization", "content-type", "x-request-id", "sec-fetch-site", "range", "accept-encoding", "x-forwarded-for", "user-agent"),
+)
+
+
+@examples(max_examples=300, **FUZZ)
+@given(mutated(DOCUMENTS))
+def test_a_mutated_specification_is_checked_and_never_breaks_the_check(document: Document) -> None:
+    """As `fedq validate` does; each error points somewhere, or says what is wrong with the whole."""
+    check, spec = _checked("spec.yaml", document, "")
+    assert check.valid == (spec is not None)
+    assert all(flaw.pointer or flaw.detail for flaw in check.errors)
+    assert check.valid or check.errors
+
+
+@pytest.mark.slow
+def test_a_mutated_specification_is_accepted_or_refused(http: httpx.Client) -> None:
+    @examples(max_examples=150, **FUZZ)
+    @given(mutated(DOCUMENTS))
+    def sent(document: Document) -> None:
+        dry = http.post("/v1/experiments?dry_run=true", json=document)
+        assert dry.status_code in (200, 400, 403, 413, 422), dry.text
+        if dry.status_code == 200:
+            assert http.post("/v1/experiments", json=document).status_code in (201, 403)
+        else:
+            assert dry.headers["content-type"] == "application/problem+json"
+
+    sent()
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_dates_at_the_ends_of_the_calendar_are_answered(http: httpx.Client, moment: str) -> None:
+    submit(http, TINY)
+    day = moment[:10]
+    for bound in ("created_after", "created_before"):
+        assert http.get("/v1/experiments", params={bound: moment}).status_code in (200, 422)
+    for bound in ("since", "until"):
+        assert http.get("/", params={bound: day}, headers={"Accept": "text/html"}).status_code < 500
+    made = http.post("/v1/keys", json={"owner": "ann", "scope": "read", "name": "x", "expires_at": moment})
+    assert made.status_code == 422
+    assert made.json()["errors"][0]["pointer"] == "/expires_at"
+
+
+def test_no_day_is_beyond_the_last_one(http: httpx.Client) -> None:
+    made = submit(http, TINY)
+    found = http.get("/v1/experiments", params={"created_before": "9999-12-31T00:00:00Z"}).json()["items"]
+    assert [item["id"] for item in found] == [made["id"]]
+    assert http.get("/v1/experiments", params={"created_before": "1969-12-31T00:00:00Z"}).json()["items"] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_odd_header_is_answered(http: httpx.Client, name: str) -> None:
+    requests = [
+        ("GET", "/"),
+        ("GET", "/sign-in"),
+        ("POST", "/sign-in"),
+        ("GET", "/v1/me"),
+        ("GET", "/nope"),
+        ("POST", "/v1/experiments?dry_run=true"),
+    ]
+    for value in ODD_HEADERS:
+        for method, path in requests:
+            headers = [(b"accept", b"text/html"), (b"hx-request", b"true"), (name.encode(), value.encode("latin-1"))]
+            content = b"key=x&next=/" if method == "POST" else None
+            answer = http.request(method, path, content=content, headers=headers)
+            assert answer.status_code < 500, (method, path, name, value, answer.text)
+
+
+@pytest.mark.parametrize("kind", [None, 1, 0.5, True, [], {}])
+def test_a_swept_block_whose_kind_is_no_text_points_at_the_sweep(http: httpx.Client, kind: Any) -> None:
+    answer = http.post("/v1/experiments?dry_run=true", json={**TINY, "sweep": {"algorithm": [{"kind": kind, "mu": 0.1}]}})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["pointer"].startswith("/sweep")
+
+
+def test_an_absurd_number_of_samples_for_each_client_has_an_estimate(http: httpx.Client) -> None:
+    partition = {"kind": "classes_per_client", "clients": 5, "classes": 2, "mean": 4, "sigma": 40}
+    document = {**DIGITS, "problem": {**DIGITS["problem"], "partition": partition}}
+    assert http.post("/v1/experiments?dry_run=true", json=document).status_code == 200
