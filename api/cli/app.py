@@ -1,4 +1,4 @@
-"""The commands of `fedq`, put together; errors become messages on stderr and exit codes."""
+"""The `fedq` application; errors become messages on stderr and exit codes."""
 
 import sys
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ from fedcore.settings import settings
 
 HELP = """Run federated-learning experiments with FedQ.
 
-Commands talk to the service at FEDQ_URL with the key FEDQ_API_KEY; `fedq up` starts a service on this machine, whose key they find.
+Commands use the service at FEDQ_URL and the key FEDQ_API_KEY. `fedq up` starts a service on this machine; its key is found automatically.
 """
 EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in MEANINGS.items()) + "."
 
@@ -64,13 +64,13 @@ PANELS = {
         reproduce,
         reproduce_paper,
     ),
-    "What there is": (offers.presets, offers.catalogue, operations.queue, operations.workers),
+    "Discovery": (offers.presets, offers.catalogue, operations.queue, operations.workers),
     "Service": (up, demo, migrate, backup, restore, keys.me, audits.audit),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Carry out a command, that of the process unless `arguments` are given; ends the process with its exit code."""
+    """Run a command, by default that of the process, and end the process with its exit code."""
     _check_settings()
     try:
         application()(args=arguments, prog_name="fedq")
@@ -78,13 +78,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         explain(error)
         sys.exit(code_of(error))
     except ModuleNotFoundError as error:
-        told = advice(error)
-        if told is None:
+        hint = advice(error)
+        if hint is None:
             raise
-        complain(told)
+        complain(hint)
         sys.exit(ExitCode.REFUSED)
     except OSError as error:
-        complain(f"a file cannot be read or written: {error}")
+        complain(f"cannot read or write a file: {error}")
         sys.exit(ExitCode.REFUSED)
 
 
@@ -105,7 +105,7 @@ def application() -> typer.Typer:
         for command in commands:
             app.command(rich_help_panel=panel)(command)
     app.command("import", rich_help_panel="Results")(import_)
-    app.add_typer(datasets.app(), name="dataset", rich_help_panel="What there is")
+    app.add_typer(datasets.app(), name="dataset", rich_help_panel="Discovery")
     app.add_typer(webhooks.app(), name="webhook", rich_help_panel="Service")
     app.add_typer(keys.app(), name="key", rich_help_panel="Service")
     return app

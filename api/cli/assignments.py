@@ -11,12 +11,12 @@ SWEEP = "sweep"
 
 
 def overrides(assignments: Sequence[str]) -> dict[str, Any]:
-    """The document that `path=value` strings make; paths are dotted, values YAML. Raises typer.BadParameter."""
+    """Document built from `path=value` strings; paths are dotted, values YAML. Raises typer.BadParameter."""
     document: dict[str, Any] = {}
     for assignment in assignments:
         path, sign, text = assignment.partition("=")
         if not (path and sign):
-            raise typer.BadParameter(f"{assignment!r} is not of the form path=value, as in local.lr=0.1", param_hint="--set")
+            raise typer.BadParameter(f"{assignment!r} is not of the form path=value, e.g. local.lr=0.1", param_hint="--set")
         _assign(document, path, _value(assignment, text))
     return document
 
@@ -26,12 +26,12 @@ def _assign(document: dict[str, Any], path: str, value: Any) -> None:
     for block in blocks:
         document = document.setdefault(block, {})
         if not isinstance(document, dict):
-            raise typer.BadParameter(f"{path}: {block} was given a value of its own before", param_hint="--set")
+            raise typer.BadParameter(f"{path}: {block} already has a value and cannot also be a block", param_hint="--set")
     document[field] = value
 
 
 def _keys(path: str) -> list[str]:
-    """The keys on the way; what a sweep varies is itself named by a dotted path."""
+    """Keys of a dotted path; the fields that a sweep varies are themselves dotted paths."""
     head, _, rest = path.partition(".")
     return [head, rest] if head == SWEEP and rest else path.split(".")
 
@@ -40,4 +40,4 @@ def _value(assignment: str, text: str) -> Any:
     try:
         return yamls.load(text)
     except ValueError as error:
-        raise typer.BadParameter(f"the value of {assignment!r} is not YAML: {error}", param_hint="--set") from error
+        raise typer.BadParameter(f"the value of {assignment!r} is not valid YAML: {error}", param_hint="--set") from error

@@ -9,12 +9,12 @@ from api.cli import views
 from api.cli.connection import connect
 from api.cli.terminal import AsJson, show
 
-Owner = Annotated[str | None, typer.Option(help="Show only what this owner did.")]
-Target = Annotated[str | None, typer.Option(metavar="ID", help="Show only what was done to this experiment, data set or key.")]
-Limit = Annotated[int, typer.Option(min=1, help="Show at most so many entries, the newest.")]
+Owner = Annotated[str | None, typer.Option(help="Show only actions of this owner.")]
+Target = Annotated[str | None, typer.Option(metavar="ID", help="Show only actions on this experiment, data set or key.")]
+Limit = Annotated[int, typer.Option(min=1, help="Maximum number of entries, newest first.")]
 
 
 def audit(owner: Owner = None, target: Target = None, limit: Limit = 20, as_json: AsJson = False) -> None:
-    """Show who changed what, or tried to, newest first."""
+    """Show the audit log: changes and refused attempts, newest first."""
     with connect() as client:
         show(list(islice(client.audit(owner=owner, target=target), limit)), views.audit, as_json=as_json)

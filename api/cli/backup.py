@@ -1,4 +1,4 @@
-"""`fedq backup` and `fedq restore`: of the service whose settings these are."""
+"""`fedq backup` and `fedq restore`, for the service that the settings describe."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +12,12 @@ from fedcore.errors import BackupError
 from fedcore.private import make_private_folder
 from fedcore.settings import settings
 
-Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of the backup.")]
-Files = Annotated[bool, typer.Option("--files", help="Only checkpoints, models and data sets: the database is dumped by other means.")]
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the backup.")]
+Files = Annotated[bool, typer.Option("--files", help="Only checkpoints, models and data sets; back up the database separately.")]
 
 
 def backup(folder: Folder, files: Files = False, as_json: AsJson = False) -> None:
-    """Copy database and files of the service at FEDQ_DATABASE_URL and FEDQ_STORAGE_URL, which may go on meanwhile."""
+    """Back up the database at FEDQ_DATABASE_URL and the files at FEDQ_STORAGE_URL. The service may keep running."""
     from fedcore.backup import back_up, back_up_files
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -26,7 +26,7 @@ def backup(folder: Folder, files: Files = False, as_json: AsJson = False) -> Non
 
 
 def restore(folder: Folder, files: Files = False, as_json: AsJson = False) -> None:
-    """Put a backup into an empty database at FEDQ_DATABASE_URL, and its files where FEDQ_STORAGE_URL leads."""
+    """Restore a backup to an empty database at FEDQ_DATABASE_URL and to the storage at FEDQ_STORAGE_URL."""
     from fedcore import backup
 
     configured = settings()
@@ -49,5 +49,5 @@ def _do(act: Callable[[], None]) -> None:
         complain(str(error))
         raise typer.Exit(ExitCode.REFUSED) from error
     except UNAVAILABLE as error:
-        complain(f"the database does not answer: {error}")
+        complain(f"the database is unavailable: {error}")
         raise typer.Exit(ExitCode.UNREACHABLE) from error

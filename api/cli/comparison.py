@@ -8,5 +8,5 @@ from api.schemas import ArmResults
 
 
 def comparison(results: ArmResults, metric: str | None = None) -> Table:
-    """Its arms, compared in one metric; absent, the most telling one."""
+    """Table of the arms in one metric, by default the main metric of the experiment."""
     return table(*compared(results, metric))

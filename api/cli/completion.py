@@ -1,4 +1,4 @@
-"""What a shell completes: experiments, presets and arms, as the service knows them; nothing where it does not answer at once."""
+"""Shell completion of experiments, presets and arms; empty when the service does not answer within a second."""
 
 import os
 import re
@@ -13,7 +13,7 @@ PATIENCE_S = 1.0
 MOST = 50
 
 Choices = list[tuple[str, str]]
-"""Each with a word on what it is."""
+"""Values, each with a short description."""
 
 
 def experiments(incomplete: str) -> Choices:
@@ -27,7 +27,7 @@ def presets(incomplete: str) -> Choices:
 
 
 def arms(incomplete: str) -> Choices:
-    """The arms of the experiment that stands on the line already."""
+    """The arms of the experiment already on the command line."""
     # The parser gives up at an option without its value, so the line itself is searched: bash's, or that of the other shells.
     found = re.search(r"\bexp_[0-9a-z]+", os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", ""))
     if found is None:

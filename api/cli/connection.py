@@ -1,4 +1,4 @@
-"""The service that a command talks to, and the key it shows there."""
+"""The client of a command, with the key given on the command line."""
 
 from contextvars import ContextVar
 from typing import Annotated, Any
@@ -10,14 +10,16 @@ from api.client import Client
 Key = Annotated[
     str | None,
     typer.Option(
-        "--key", metavar="KEY", help="API key; absent, FEDQ_API_KEY (which others on this machine cannot see), or the embedded stack's own."
+        "--key",
+        metavar="KEY",
+        help="API key (default: FEDQ_API_KEY, which other users cannot see in the process list, or the embedded stack's key).",
     ),
 ]
 _key: ContextVar[str | None] = ContextVar("key", default=None)
 
 
 def choose(key: Key = None) -> None:
-    """Note the options that stand before the command."""
+    """Store the options given before the command."""
     _key.set(key)
 
 

@@ -1,4 +1,4 @@
-"""`fedq demo`: the service from end to end, in less than a minute."""
+"""`fedq demo`: a demonstration of the whole service in less than a minute."""
 
 import os
 import signal
@@ -19,18 +19,18 @@ PRESET = "demo"
 MOST_WORKERS = 4
 """More would take longer to start than they save."""
 
-Folder = Annotated[Path, typer.Option("--output", metavar="DIR", help="Where to write the pictures.")]
+Folder = Annotated[Path, typer.Option("--output", metavar="DIR", help="Folder for the figures.")]
 
 
 def demo(output: Folder = Path("demo"), assignments: Assignments = None, as_json: AsJson = False) -> None:
-    """Compare four algorithms on real data, on a service started for it and stopped afterwards: a table and pictures."""
+    """Compare four algorithms on real data, as a table and figures. Starts a temporary service and stops it afterwards."""
     require_all()
     from api.embedded import embedded_service
 
     changes = overrides(assignments or [])
-    # Ends like Ctrl-C, so that whatever was started is stopped.
+    # Ends like Ctrl-C, so that everything started here is stopped.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    stderr().print("Starting a service in a private folder ...")
+    stderr().print("Starting a service in a temporary folder ...")
     with embedded_service(workers=min(os.cpu_count() or 1, MOST_WORKERS)) as (url, key), Client(url, key) as client:
         experiment = client.submit(PRESET, changes)
         stderr().print(experiment.description, markup=False)
@@ -40,5 +40,5 @@ def demo(output: Folder = Path("demo"), assignments: Assignments = None, as_json
         output.mkdir(parents=True, exist_ok=True)
         pictures = [client.save_figure(experiment.id, output / f"{PRESET}.{form}") for form in ("svg", "png")]
         if not as_json:
-            typer.echo(f"The curves are in {' and '.join(map(str, pictures))}")
+            typer.echo(f"Curves written to {' and '.join(map(str, pictures))}")
     conclude(ended)

@@ -10,7 +10,7 @@ from api.schemas import Results
 
 
 class Encoding(StrEnum):
-    """How results are written; in a file's name, its suffix."""
+    """File formats of results; the value is the file suffix."""
 
     JSON = "json"
     CSV = "csv"
@@ -18,7 +18,7 @@ class Encoding(StrEnum):
 
 
 def encode(results: Results, encoding: Encoding) -> bytes:
-    """The results; CSV and Parquet hold the summary, one figure a line."""
+    """Encode results; CSV and Parquet hold the summary, one value per row."""
     match encoding:
         case Encoding.JSON:
             return results.model_dump_json(indent=2).encode()
@@ -29,9 +29,9 @@ def encode(results: Results, encoding: Encoding) -> bytes:
 
 
 def encoding_of(path: Path) -> Encoding:
-    """What the suffix of `path` asks for. Raises typer.BadParameter."""
+    """Encoding named by the suffix of `path`. Raises typer.BadParameter."""
     try:
         return Encoding(path.suffix.lower().removeprefix("."))
     except ValueError as error:
         known = ", ".join(f".{encoding}" for encoding in Encoding)
-        raise typer.BadParameter(f"results are written to {known}, not to {path}", param_hint="--output") from error
+        raise typer.BadParameter(f"the file name must end in {known}, not {path}", param_hint="--output") from error

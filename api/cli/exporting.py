@@ -10,17 +10,17 @@ from api.cli.terminal import AsJson, ExperimentId, print_json, tell
 from api.client.exports import Form
 
 To = Annotated[
-    Form, typer.Option("--to", help="A file that `fedq import` takes, tables, event files for TensorBoard, or a tracking store of MLflow.")
+    Form, typer.Option("--to", help="Format: a file for `fedq import`, tables, TensorBoard event files, or an MLflow tracking store.")
 ]
 Output = Annotated[
     Path | None,
-    typer.Option("--output", metavar="PATH", help="The file or folder; absent, EXPERIMENT.fedq.json.gz or EXPERIMENT-FORM here."),
+    typer.Option("--output", metavar="PATH", help="File or folder to write (default: ./EXPERIMENT.fedq.json.gz or ./EXPERIMENT-FORM)."),
 ]
 Tracking = Annotated[
-    str | None, typer.Option(metavar="URI", help="MLflow's tracking store, as http://host:5000; absent, mlflow.db in the folder.")
+    str | None, typer.Option(metavar="URI", help="MLflow tracking store, e.g. http://host:5000 (default: mlflow.db in the output folder).")
 ]
-Models = Annotated[bool, typer.Option("--models", help="With the final models, as artifacts of MLflow.")]
-File = Annotated[Path, typer.Argument(metavar="FILE", help="As `fedq export EXPERIMENT` writes it, .json or .json.gz.")]
+Models = Annotated[bool, typer.Option("--models", help="Include the final models as MLflow artifacts.")]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A .json or .json.gz file written by `fedq export EXPERIMENT`.")]
 
 
 def export(
@@ -31,7 +31,7 @@ def export(
     models: Models = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write every round of every run for another tool and print where it is; done again, it brings up to date what is there."""
+    """Export every round of every run for another tool and print the path. Exporting again updates an existing export."""
     with connect() as client:
         try:
             where = client.export(experiment, to, output, tracking_uri=tracking_uri, models=models)
@@ -41,7 +41,7 @@ def export(
 
 
 def import_(file: File, as_json: AsJson = False) -> None:
-    """Take an experiment from a file that `fedq export` wrote and print its id; the same file twice is the same experiment."""
+    """Import an experiment from a file written by `fedq export` and print its id. Importing a file again returns the same experiment."""
     with connect() as client:
         experiment = client.import_(file)
     print_json(experiment) if as_json else typer.echo(experiment.id)

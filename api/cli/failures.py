@@ -1,4 +1,4 @@
-"""Exit codes that a pipeline can use, and errors in words."""
+"""Exit codes for use in pipelines, and printing of errors."""
 
 from enum import IntEnum
 
@@ -20,7 +20,7 @@ from api.client import (
 
 
 class ExitCode(IntEnum):
-    """How a command ended; MEANINGS says it in words."""
+    """Exit codes; MEANINGS describes them."""
 
     DONE = 0
     UNSUCCESSFUL = 1
@@ -31,11 +31,11 @@ class ExitCode(IntEnum):
 
 
 MEANINGS = {
-    ExitCode.DONE: "done",
-    ExitCode.UNSUCCESSFUL: "the experiment waited for failed, was cancelled or differs from what it repeats, or `fedq up` could not start",
-    ExitCode.REFUSED: "the command or what it was given is not valid",
-    ExitCode.UNREACHABLE: "the service did not answer, or failed",
-    ExitCode.IMPOSSIBLE: "there is no such thing, it makes no sense in its present state, or is not allowed",
+    ExitCode.DONE: "success",
+    ExitCode.UNSUCCESSFUL: "the experiment failed, was cancelled or differs from the original, or `fedq up` could not start",
+    ExitCode.REFUSED: "the command or its input is not valid",
+    ExitCode.UNREACHABLE: "the service is unreachable or failed",
+    ExitCode.IMPOSSIBLE: "not found, in conflict with the current state, or not permitted",
     ExitCode.INTERRUPTED: "interrupted",
 }
 CODES: dict[type[ClientError], ExitCode] = {
@@ -56,7 +56,7 @@ def code_of(error: ClientError) -> ExitCode:
 
 
 def explain(error: ClientError) -> None:
-    """Say on stderr what went wrong: where the service found flaws, each with its place."""
+    """Print an error on stderr, with the position of each invalid field."""
     if isinstance(error, ServiceError) and error.flaws:
         complain(error.problem.title)
         for flaw in error.flaws:
@@ -67,5 +67,5 @@ def explain(error: ClientError) -> None:
 
 
 def complain(message: str) -> None:
-    """Say on stderr that something is wrong."""
+    """Print a message on stderr."""
     stderr().print(Text.assemble(("fedq: ", "red"), message))

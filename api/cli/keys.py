@@ -21,22 +21,24 @@ from fedcore.settings import settings
 
 Checked = TypeVar("Checked", KeyRequest, KeyEdit)
 
-Owner = Annotated[str, typer.Argument(metavar="OWNER", help="Whose things the key makes and sees; an owner may have several keys.")]
-OfScope = Annotated[Scope, typer.Option("--scope", help="What it allows; each includes those before it.")]
-Name = Annotated[str, typer.Option(metavar="NAME", help="What it is for.")]
-Days = Annotated[int | None, typer.Option("--days", min=1, max=36_500, help="It ends after so many days; absent, when it is revoked.")]
-MaxRuns = Annotated[int | None, typer.Option(min=0, metavar="N", help="So many of its runs may be queued or paused at a time.")]
-MaxRunning = Annotated[int | None, typer.Option(min=0, metavar="N", help="So many of its runs may be running at a time; others wait.")]
-MaxBytes = Annotated[int | None, typer.Option(min=0, metavar="N", help="So many bytes its uploaded data sets may take.")]
-MaxSeconds = Annotated[float | None, typer.Option(min=0, metavar="S", help="After so many seconds of rounds it may start no more.")]
+Owner = Annotated[str, typer.Argument(metavar="OWNER", help="Owner of everything created with the key. An owner can have several keys.")]
+OfScope = Annotated[Scope, typer.Option("--scope", help="Permissions of the key; each scope includes those before it.")]
+Name = Annotated[str, typer.Option(metavar="NAME", help="Purpose of the key.")]
+Days = Annotated[int | None, typer.Option("--days", min=1, max=36_500, help="Days until the key expires (default: never).")]
+MaxRuns = Annotated[int | None, typer.Option(min=0, metavar="N", help="Maximum number of queued or paused runs.")]
+MaxRunning = Annotated[int | None, typer.Option(min=0, metavar="N", help="Maximum number of concurrent runs; further runs stay queued.")]
+MaxBytes = Annotated[int | None, typer.Option(min=0, metavar="N", help="Maximum size of its uploaded data sets, in bytes.")]
+MaxSeconds = Annotated[
+    float | None, typer.Option(min=0, metavar="S", help="Maximum compute time of its runs, in seconds; then no further round starts.")
+]
 Assignments = Annotated[
-    list[str], typer.Option("--set", metavar="FIELD=VALUE", help="What to change, as in max_running_runs=4; may be given again.")
+    list[str], typer.Option("--set", metavar="FIELD=VALUE", help="Field to change, e.g. max_running_runs=4; may be repeated.")
 ]
 Direct = Annotated[
-    bool, typer.Option("--direct", help="Write to the database of FEDQ_DATABASE_URL or FEDQ_HOME, as for the first key of a service.")
+    bool, typer.Option("--direct", help="Write directly to the database of FEDQ_DATABASE_URL or FEDQ_HOME, e.g. to create the first key.")
 ]
-Limit = Annotated[int, typer.Option(min=1, help="List at most so many, the newest.")]
-KeyId = Annotated[str, typer.Argument(metavar="KEY", help="The key's id.")]
+Limit = Annotated[int, typer.Option(min=1, help="Maximum number to list, newest first.")]
+KeyId = Annotated[str, typer.Argument(metavar="KEY", help="Key id.")]
 
 
 def create(  # noqa: PLR0913, PLR0917 - an option each
@@ -51,7 +53,7 @@ def create(  # noqa: PLR0913, PLR0917 - an option each
     direct: Direct = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make an API key and print it, this once: what is kept of it proves it, but does not tell it."""
+    """Create an API key and print it. It cannot be shown again: the service stores only a hash."""
     quota = {
         "max_waiting_runs": max_waiting_runs,
         "max_running_runs": max_running_runs,
@@ -65,53 +67,54 @@ def create(  # noqa: PLR0913, PLR0917 - an option each
         with connect() as client:
             key = client.create_key(wanted).key
     if not as_json:
-        stderr().print(f"A key of scope {scope} for {owner}; it is not shown again:", markup=False)
+        stderr().print(f"API key of scope {scope} for {owner}. It is not shown again:", markup=False)
     tell(key, as_json=as_json, key=key, owner=owner, scope=scope)
 
 
 def listing(limit: Limit = 50, as_json: AsJson = False) -> None:
-    """List API keys, newest first, revoked ones too."""
+    """List API keys, including revoked ones, newest first."""
     with connect() as client:
         show(list(islice(client.keys(), limit)), views.keys, as_json=as_json)
 
 
 def showing(key: KeyId, as_json: AsJson = False) -> None:
-    """Show an API key, and how much of its quotas is used."""
+    """Show an API key and its use of quotas."""
     with connect() as client:
         show(client.key(key), views.standing, as_json=as_json)
 
 
 def edit(key: KeyId, assignments: Assignments, as_json: AsJson = False) -> None:
-    """Change an API key: its scope, name, expires_at, max_waiting_runs, max_running_runs, max_stored_bytes or max_compute_seconds.
+    """Change scope, name, expires_at or quotas of an API key.
 
-    null takes an end or a limit away.
+    Quotas are max_waiting_runs, max_running_runs, max_stored_bytes and max_compute_seconds.
+    Set a field to null to remove an expiry date or a limit.
     """
     with connect() as client:
         show(client.edit_key(key, _checked(KeyEdit, **overrides(assignments))), views.key, as_json=as_json)
 
 
 def revoke(key: KeyId, as_json: AsJson = False) -> None:
-    """End an API key; what it made stays with its owner."""
+    """Revoke an API key. Everything created with it stays with its owner."""
     with connect() as client:
         show(client.revoke_key(key), _ended, as_json=as_json)
 
 
 def me(as_json: AsJson = False) -> None:
-    """Show who the service takes you for, and what your key allows."""
+    """Show the owner, scope and quotas of your API key."""
     with connect() as client:
         show(client.me(), views.standing, as_json=as_json)
 
 
 def app() -> typer.Typer:
     """The commands."""
-    made = typer.Typer(help="Make, list, change and revoke API keys.", no_args_is_help=True)
+    made = typer.Typer(help="Create, list, edit and revoke API keys.", no_args_is_help=True)
     for name, command in (("create", create), ("list", listing), ("show", showing), ("edit", edit), ("revoke", revoke)):
         made.command(name)(command)
     return made
 
 
 def _create_direct(wanted: KeyRequest) -> str:
-    """A key, written to the database without asking a service."""
+    """Create a key in the database, without a service."""
     from fedcore.store import UNAVAILABLE, audit, keys, open_database, upgrade
     from fedcore.store.quotas import Quota
 
@@ -127,7 +130,7 @@ def _create_direct(wanted: KeyRequest) -> str:
             )
             audit.record(session, audit.Deed("fedq key create --direct", record.id, 201, getuser(), "", gethostname()))
     except UNAVAILABLE as error:
-        complain(f"the database does not answer: {error}")
+        complain(f"the database is unavailable: {error}")
         raise typer.Exit(ExitCode.UNREACHABLE) from error
     return token.text
 
@@ -141,7 +144,7 @@ def _checked(model: type[Checked], **fields: Any) -> Checked:
         return model(**fields)
     except ValidationError as error:
         for flaw in error.errors():
-            complain(f"{flaw['loc'][0]}: {flaw['msg']}, not {flaw['input']!r}")
+            complain(f"{flaw['loc'][0]}: {flaw['msg']}, got {flaw['input']!r}")
         raise typer.Exit(ExitCode.REFUSED) from error
 
 

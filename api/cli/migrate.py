@@ -1,4 +1,4 @@
-"""`fedq migrate`: the database of a service that is put together by hand."""
+"""`fedq migrate`: create or upgrade the database schema."""
 
 import typer
 
@@ -8,12 +8,12 @@ from fedcore.settings import settings
 
 
 def migrate(as_json: AsJson = False) -> None:
-    """Bring the database at FEDQ_DATABASE_URL to the present schema; `fedq up` does so by itself."""
+    """Upgrade the database at FEDQ_DATABASE_URL to the current schema. `fedq up` does this automatically."""
     from fedcore.store import UNAVAILABLE, upgrade
 
     try:
         upgrade(settings().database)
     except UNAVAILABLE as error:
-        complain(f"the database does not answer: {error}")
+        complain(f"the database is unavailable: {error}")
         raise typer.Exit(ExitCode.UNREACHABLE) from error
     tell(None, as_json=as_json, migrated=True)

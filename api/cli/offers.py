@@ -12,15 +12,13 @@ from api.schemas import Catalog, CatalogBlock
 
 PresetName = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[NAME]", help="Print the specification of this preset, ready to be changed.", autocompletion=completion.presets
-    ),
+    typer.Argument(metavar="[NAME]", help="Print the specification of this preset as YAML.", autocompletion=completion.presets),
 ]
-BlockPath = Annotated[str | None, typer.Argument(metavar="[BLOCK]", help="Show the kinds of one block, as in problem.dataset.")]
+BlockPath = Annotated[str | None, typer.Argument(metavar="[BLOCK]", help="Show the kinds of one block, e.g. problem.dataset.")]
 
 
 def presets(name: PresetName = None, as_json: AsJson = False) -> None:
-    """List the specifications that ship with FedQ, or print one as YAML."""
+    """List the presets, or print one as YAML."""
     with connect() as client:
         if name is None:
             show(client.presets(), views.presets, as_json=as_json)
@@ -33,7 +31,7 @@ def presets(name: PresetName = None, as_json: AsJson = False) -> None:
 
 
 def catalogue(block: BlockPath = None, as_json: AsJson = False) -> None:
-    """Show what a specification can ask for, block by block."""
+    """List all algorithms, data sets, models and other components of a specification."""
     with connect() as client:
         catalog = client.catalogue()
     if block is not None:
@@ -47,5 +45,5 @@ def catalogue(block: BlockPath = None, as_json: AsJson = False) -> None:
 def _block(catalog: Catalog, path: str) -> CatalogBlock:
     blocks = {block.path: block for block in catalog.blocks}
     if path not in blocks:
-        raise typer.BadParameter(f"must be one of {', '.join(blocks)}, not {path!r}", param_hint="BLOCK")
+        raise typer.BadParameter(f"must be one of {', '.join(blocks)}, got {path!r}", param_hint="BLOCK")
     return blocks[path]

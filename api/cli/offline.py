@@ -1,4 +1,4 @@
-"""`fedq validate` and `plan`: what can be said of a specification without a service."""
+"""`fedq validate` and `plan`: check and estimate specifications without a service."""
 
 import sys
 from pathlib import Path
@@ -20,14 +20,12 @@ from fedcore import presets, yamls
 from fedcore.errors import PresetNotFoundError, SpecificationError
 from fedcore.spec import ExperimentSpec
 
-Files = Annotated[list[Path], typer.Argument(metavar="SPEC...", help="Specifications as JSON or YAML files; - reads standard input.")]
-PresetName = Annotated[
-    str | None, typer.Option("--preset", metavar="NAME", help="Plan a preset that ships with FedQ.", autocompletion=completion.presets)
-]
+Files = Annotated[list[Path], typer.Argument(metavar="SPEC...", help="Specification files in JSON or YAML; - reads standard input.")]
+PresetName = Annotated[str | None, typer.Option("--preset", metavar="NAME", help="Plan a preset.", autocompletion=completion.presets)]
 
 
 class Check(BaseModel):
-    """What is wrong with a file."""
+    """Errors of a file."""
 
     file: str
     valid: bool
@@ -35,7 +33,7 @@ class Check(BaseModel):
 
 
 def validate(files: Files, assignments: Assignments = None, as_json: AsJson = False) -> None:
-    """Check specifications without a service: everything that is wrong, with its place. Exit code 2 where something is."""
+    """Check specifications without a service and print each error with its position. Exit code 2 if there are errors."""
     changes = overrides(assignments or [])
     checks = [_check(file, changes)[0] for file in files]
     if as_json:
@@ -47,9 +45,9 @@ def validate(files: Files, assignments: Assignments = None, as_json: AsJson = Fa
 
 
 def plan(spec: SpecificationFile = None, preset: PresetName = None, assignments: Assignments = None, as_json: AsJson = False) -> None:
-    """Say what a specification would come to, without a service: arms, runs, work, memory, bytes.
+    """Estimate the cost of a specification without a service: arms, runs, work, memory and bytes.
 
-    `fedq submit --dry-run` says what a service would make of it: its limits, its data sets, whether it has workers.
+    `fedq submit --dry-run` also checks the limits, data sets and workers of a service.
     """
     changes = overrides(assignments or [])
     match spec, preset:
@@ -58,7 +56,7 @@ def plan(spec: SpecificationFile = None, preset: PresetName = None, assignments:
         case None, str():
             check, found = _checked(preset, presets.override(_preset(preset), changes), "")
         case _:
-            raise typer.BadParameter("give a specification file, or a preset by --preset NAME", param_hint="SPEC")
+            raise typer.BadParameter("give either a specification file or --preset NAME", param_hint="SPEC")
     if found is None:
         _tell(check)
         raise typer.Exit(ExitCode.REFUSED)
@@ -73,9 +71,9 @@ def _check(file: Path, changes: dict[str, Any]) -> tuple[Check, ExperimentSpec |
         place = {} if error.place is None else error.place._asdict()
         return _refused(str(file), [Flaw(pointer="", detail=error.detail, **place)])
     except (OSError, UnicodeDecodeError) as error:
-        return _refused(str(file), [Flaw(pointer="", detail=f"cannot be read: {error}")])
+        return _refused(str(file), [Flaw(pointer="", detail=f"cannot read the file: {error}")])
     if not isinstance(document, dict):
-        return _refused(str(file), [Flaw(pointer="", detail=f"must be a block of fields, not {type(document).__name__}")])
+        return _refused(str(file), [Flaw(pointer="", detail=f"must be a mapping, not {type(document).__name__}")])
     return _checked(str(file), presets.override(document, changes), text)
 
 
@@ -95,7 +93,7 @@ def _refused(file: str, flaws: list[Flaw]) -> tuple[Check, None]:
 
 
 def _tell(check: Check) -> None:
-    """A line per flaw, as compilers write them, so that editors find the place."""
+    """Print one line per error in the format of compilers, which editors can parse."""
     if check.valid:
         stdout().print(f"{check.file}: valid", markup=False)
     for flaw in check.errors:

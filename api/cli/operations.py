@@ -6,12 +6,12 @@ from api.cli.terminal import AsJson, show
 
 
 def queue(as_json: AsJson = False) -> None:
-    """Show what waits and what runs, by queue."""
+    """Show the number of queued and running runs of each queue."""
     with connect() as client:
         show(client.queues().items, views.queues, as_json=as_json)
 
 
 def workers(as_json: AsJson = False) -> None:
-    """Show the workers and what they do."""
+    """List the workers and the runs they execute."""
     with connect() as client:
         show(client.workers(), views.workers, as_json=as_json)

@@ -18,45 +18,41 @@ from api.client.looks import Look
 
 
 class Format(StrEnum):
-    """How results are printed."""
+    """Output formats of results."""
 
     TABLE = "table"
     JSON = "json"
     CSV = "csv"
 
 
-Metric = Annotated[str | None, typer.Option(help="Which metric; absent, the most telling one that there is.")]
+Metric = Annotated[str | None, typer.Option(help="Metric to show (default: the main metric of the experiment).")]
 Baseline = Annotated[
     str | None,
-    typer.Option(
-        metavar="ARM", help="The arm that others are compared with, by name or index; absent, the first.", autocompletion=completion.arms
-    ),
+    typer.Option(metavar="ARM", help="Baseline arm, by name or index (default: the first).", autocompletion=completion.arms),
 ]
-Target = Annotated[str | None, typer.Option(metavar="METRIC:VALUE", help="Tell what it took each arm there, as test_accuracy:0.9.")]
-AsFormat = Annotated[Format, typer.Option("--format", help="A table of one metric, or all figures as JSON or CSV.")]
-RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as `fedq status EXPERIMENT` lists it.")]
+Target = Annotated[str | None, typer.Option(metavar="METRIC:VALUE", help="Show the cost of reaching a value, e.g. test_accuracy:0.9.")]
+AsFormat = Annotated[Format, typer.Option("--format", help="A table of one metric, or all results as JSON or CSV.")]
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="Run id, listed by `fedq status EXPERIMENT`.")]
 Picture = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Where to write it: .svg, .png, .pdf, or .csv for the numbers; absent, EXPERIMENT.svg here."),
+    typer.Option(metavar="FILE", help="Output file: .svg, .png, .pdf, or .csv for the numbers (default: ./EXPERIMENT.svg)."),
 ]
-Over = Annotated[Horizontal, typer.Option("--x", help="Draw over rounds, the bytes sent, or the simulated time.")]
-Theory = Annotated[bool, typer.Option("--theory", help="Lay over what closed forms say of an arm, where one applies.")]
+Over = Annotated[Horizontal, typer.Option("--x", help="Horizontal axis: rounds, bytes sent or simulated time.")]
+Theory = Annotated[bool, typer.Option("--theory", help="Also draw the closed-form prediction of an arm, where one exists.")]
 Arms = Annotated[
     list[str],
-    typer.Argument(metavar="ARM...", help="An experiment by its id, with all of its arms, or one of them as ID:INDEX or ID:NAME."),
+    typer.Argument(metavar="ARM...", help="An experiment id for all of its arms, or a single arm as ID:INDEX or ID:NAME."),
 ]
-Place = Annotated[int, typer.Option(min=0, help="The arm that the others are compared with: its place in the comparison, from 0.")]
+Place = Annotated[int, typer.Option(min=0, help="Position of the baseline arm in the comparison, from 0.")]
 Painting = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Draw the curves there too: .svg, .png, .pdf, or .csv for the numbers.")
+    Path | None, typer.Option(metavar="FILE", help="Also draw the curves to this file: .svg, .png, .pdf, or .csv for the numbers.")
 ]
-Page = Annotated[
-    Path | None, typer.Option("--output", metavar="FILE", help="Where to write it, .html or .md; absent, EXPERIMENT.html here.")
-]
+Page = Annotated[Path | None, typer.Option("--output", metavar="FILE", help="Output file, .html or .md (default: ./EXPERIMENT.html).")]
 Shown = Annotated[
     list[str] | None,
-    typer.Option("--arm", metavar="ARM", help="Only this arm, by name or index; may be repeated.", autocompletion=completion.arms),
+    typer.Option("--arm", metavar="ARM", help="Draw only this arm, by name or index; may be repeated.", autocompletion=completion.arms),
 ]
-ModelFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write it; absent, RUN.safetensors here.")]
+ModelFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Output file (default: ./RUN.safetensors).")]
 
 
 def results(
@@ -67,7 +63,7 @@ def results(
     target: Target = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print what came out of an experiment, as far as it is; --json is short for --format json."""
+    """Print the results of an experiment, including partial ones. --json is short for --format json."""
     with connect() as client:
         found = client.results(experiment, baseline=baseline, target=target)
     match Format.JSON if as_json else form:
@@ -89,7 +85,7 @@ def figure(
     *,
     look: Look,
 ) -> None:
-    """Draw the curves of an experiment, fit for a paper, and print where the picture is."""
+    """Draw the curves of an experiment in publication quality and print the path of the figure."""
     path = output or Path(f"{experiment}.svg")
     with connect() as client:
         try:
@@ -110,9 +106,9 @@ def compare(
     *,
     look: Look,
 ) -> None:
-    """Print arms of any experiments side by side; --figure draws their curves too, as the other options say, and prints where it is."""
+    """Compare arms of any experiments. --figure also draws their curves, in the style of the other options."""
     if figure is None and (x, look) != ("round", look_of()):
-        raise typer.BadParameter("say where the picture is to be written, of which another option tells", param_hint="--figure")
+        raise typer.BadParameter("required by the options that style the figure", param_hint="--figure")
     with connect() as client:
         try:
             found = client.compare(arms, baseline=baseline)
@@ -130,7 +126,7 @@ def compare(
 
 
 def report(experiment: ExperimentId, output: Page = None, as_json: AsJson = False) -> None:
-    """Write an experiment on one page that stands by itself, tables and figures in it, and print where it is."""
+    """Write a self-contained report of an experiment with tables and figures, and print its path."""
     path = output or Path(f"{experiment}.html")
     with connect() as client:
         try:
@@ -141,7 +137,7 @@ def report(experiment: ExperimentId, output: Page = None, as_json: AsJson = Fals
 
 
 def model(run: RunId, output: ModelFile = None, as_json: AsJson = False) -> None:
-    """Fetch the final model of a run and print where it is."""
+    """Download the final model of a run and print its path."""
     with connect() as client:
         path = client.save_model(run, output or Path(f"{run}.safetensors"))
     tell(path, as_json=as_json, file=path)
@@ -150,5 +146,5 @@ def model(run: RunId, output: ModelFile = None, as_json: AsJson = False) -> None
 def _known(results: Results | Comparison, metric: str | None) -> str | None:
     known = sorted({name for arm in results.arms for name in arm.metrics})
     if metric is not None and known and metric not in known:
-        raise typer.BadParameter(f"must be one of {', '.join(known)}, not {metric!r}", param_hint="--metric")
+        raise typer.BadParameter(f"must be one of {', '.join(known)}, got {metric!r}", param_hint="--metric")
     return metric

@@ -19,17 +19,17 @@ CODES = {
     ReproductionOutcome.PENDING: ExitCode.IMPOSSIBLE,
 }
 SHOWN = 10
-"""Runs whose differences are printed."""
+"""Number of runs whose differences are printed."""
 
-Check = Annotated[bool, typer.Option("--check", help="EXPERIMENT is such a repetition already: only compare it with its original.")]
+Check = Annotated[bool, typer.Option("--check", help="Only compare EXPERIMENT, which is already a reproduction, with its original.")]
 
 
 def reproduce(experiment: ExperimentId, check: Check = False, as_json: AsJson = False) -> None:
-    """Repeat an experiment that has succeeded, and say whether it came out identical, to the bit; exit code 1 if not."""
+    """Run a succeeded experiment again and compare the results bit by bit. Exit code 1 if they differ."""
     with connect() as client:
         if not check:
             repetition = client.reproduce(experiment)
-            stderr().print(f"{repetition.id} repeats {experiment}", markup=False)
+            stderr().print(f"{repetition.id} reproduces {experiment}", markup=False)
             experiment = follow(client, repetition.id).id
         found = client.reproduction(experiment)
     show(found, _told, as_json=as_json)
@@ -38,20 +38,20 @@ def reproduce(experiment: ExperimentId, check: Check = False, as_json: AsJson = 
 
 def _told(found: Reproduction) -> RenderableType:
     compared = f"{found.runs} runs, {found.rounds:,} rounds and {found.models} final models compared"
-    unmatched = f", {found.unmatched} runs have no counterpart" if found.unmatched else ""
-    items: list[RenderableType] = [Text(f"{found.experiment_id} repeats {found.reproduces}: {found.outcome} ({compared}{unmatched})")]
+    unmatched = f", {found.unmatched} runs have no counterpart in the original" if found.unmatched else ""
+    items: list[RenderableType] = [Text(f"{found.experiment_id} reproduces {found.reproduces}: {found.outcome} ({compared}{unmatched})")]
     if found.differing:
         rows = (
             (one.arm_name, one.seed, one.round, one.measure, _value(one.original), _value(one.here), _relative(one))
             for one in found.differing[:SHOWN]
         )
-        columns = ("arm", "seed", "round", "measure", "there", "here", "relative")
-        title = f"where runs differ first, {min(SHOWN, len(found.differing))} of {len(found.differing)}"
+        columns = ("arm", "seed", "round", "measure", "original", "here", "relative")
+        title = f"first difference of each run, {min(SHOWN, len(found.differing))} of {len(found.differing)}"
         items.append(table(columns, rows, title=title))
     if found.made_otherwise:
         others = ((one.what, one.original, one.here, one.runs) for one in found.made_otherwise)
-        title = "not as it was" if found.outcome is ReproductionOutcome.IDENTICAL else "not as it was, and so a likely cause"
-        items.append(table(("what", "there", "here", "runs"), others, title=title))
+        title = "changed since" if found.outcome is ReproductionOutcome.IDENTICAL else "changed since, and so a likely cause"
+        items.append(table(("property", "original", "here", "runs"), others, title=title))
     return Group(*items)
 
 

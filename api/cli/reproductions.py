@@ -21,18 +21,16 @@ from fedcore import presets
 from fedcore.errors import PresetNotFoundError
 
 FORMS: tuple[Format, ...] = ("svg", "png")
-"""Of a picture."""
-SheetName = Annotated[
-    str | None, typer.Argument(metavar="[NAME]", help="Which figure or table, or which panel of one; absent, they are listed.")
-]
-InSmall = Annotated[bool, typer.Option("--small", help="The form that takes a minute or two on two cores and shows the same ordering.")]
-Folder = Annotated[Path, typer.Option("--output", metavar="DIR", help="Where to write the picture, the report and the numbers.")]
+"""Formats of a figure."""
+SheetName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Figure or table, or a panel of one (default: list them).")]
+InSmall = Annotated[bool, typer.Option("--small", help="Run a smaller version with the same ordering, in a minute or two on two cores.")]
+Folder = Annotated[Path, typer.Option("--output", metavar="DIR", help="Folder for the figure, the report and the numbers.")]
 
 
 def reproduce_paper(
     name: SheetName = None, small: InSmall = False, output: Folder = Path("reproductions"), as_json: AsJson = False
 ) -> None:
-    """Run a figure or a table of a paper again: its picture, its published numbers beside ours, and a verdict on each of its claims."""
+    """Reproduce a figure or table of a paper: draw it, compare with the published numbers and check each claim."""
     if name is None:
         with connect() as client:
             show([preset for preset in client.presets() if _claimed(preset)], _sheets, as_json=as_json)
@@ -55,7 +53,7 @@ def _claimed(preset: PresetSummary) -> bool:
 
 
 def _sheets(listed: Sequence[PresetSummary]) -> RenderableType:
-    """Figures and tables, one a line, with their panels."""
+    """Table of the figures and tables, with their panels."""
     panels: dict[str, dict[str, None]] = {}
     for preset in listed:
         panels.setdefault(preset.sheet, {})[preset.panel] = None
@@ -90,7 +88,7 @@ def _verdicts(reproduction: Reproduction) -> RenderableType:
 
 def _part(part: Part) -> list[RenderableType]:
     rows = [(verdict(claim), f"{claim.says} ({claim.source})", "\n".join(grounds(claim))) for claim in part.claims.claims]
-    items: list[RenderableType] = [table(("verdict", "claim", "what came out"), rows, title=part.preset.title)]
+    items: list[RenderableType] = [table(("verdict", "claim", "result"), rows, title=part.preset.title)]
     for printed in part.claims.published:
         items += [
             Text(subject(printed)),

@@ -1,4 +1,4 @@
-"""`fedq search`: which arms were promoted and stopped."""
+"""`fedq search`: promoted and stopped arms of a search."""
 
 from math import nan
 
@@ -13,15 +13,15 @@ from fedcore.halving import Arrival, Ladder, replay
 
 
 def search(experiment: ExperimentId, as_json: AsJson = False) -> None:
-    """Show which arms a search has promoted and stopped, rung by rung, and that the same follows again from the record."""
+    """Show which arms a search promoted and stopped at each rung, and verify the decisions from the recorded results."""
     with connect() as client:
         show(client.search(experiment), view, as_json=as_json)
 
 
 def view(item: SearchPage) -> RenderableType:
-    """The arms at each rung, the best first."""
+    """Table of the arms at each rung, best first."""
     rungs = ", ".join(map(str, item.rungs))
-    head = f"{item.kind}: {item.arms} arms, one in {item.eta} goes on from the rungs at rounds {rungs}, at most to round {item.rounds}"
+    head = f"{item.kind}: {item.arms} arms, one in {item.eta} is promoted at rounds {rungs}, up to round {item.rounds}"
     known = sorted(item.items, key=lambda one: (one.rung, one.verdict is None, one.rank or 0, one.sequence))
     rows = [
         (
@@ -34,12 +34,16 @@ def view(item: SearchPage) -> RenderableType:
         )
         for one in known
     ]
-    verified = "played again from the record, it is decided the same" if repeats(item) else "NOT what follows from the record"
+    verified = (
+        "verified: the recorded results lead to the same decisions"
+        if repeats(item)
+        else "NOT verified: the recorded results lead to other decisions"
+    )
     return Group(Text(head), table(("arm", "round", item.metric, "rank", "places", "verdict"), rows), Text(verified))
 
 
 def repeats(item: SearchPage) -> bool:
-    """Whether the decisions follow from the order of the arrivals and their values."""
+    """True if replaying the results in their order leads to the recorded decisions."""
     ladder = Ladder(item.arms, tuple(item.rungs), item.eta, item.mode == "max", item.kind == "asha")
     arrivals = [Arrival(one.arm, one.rung, nan if one.value is None else one.value) for one in item.items]
     told = {(found.arm, found.rung): found for decisions in replay(ladder, arrivals) for found in decisions}

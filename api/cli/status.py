@@ -13,20 +13,20 @@ from fedcore.status import Status
 
 OptionalId = Annotated[
     str | None,
-    typer.Argument(metavar="[EXPERIMENT]", help="The experiment's id; absent, all are listed.", autocompletion=completion.experiments),
+    typer.Argument(metavar="[EXPERIMENT]", help="Experiment id (default: list all).", autocompletion=completion.experiments),
 ]
-WithStatus = Annotated[Status | None, typer.Option("--status", help="List only those with this status.")]
-Tag = Annotated[str | None, typer.Option(help="List only those with this tag.")]
-Name = Annotated[str | None, typer.Option(help="List only those with exactly this name.")]
-Search = Annotated[str | None, typer.Option(help="List only those with this in their name, in upper or lower case.")]
+WithStatus = Annotated[Status | None, typer.Option("--status", help="List only experiments with this status.")]
+Tag = Annotated[str | None, typer.Option(help="List only experiments with this tag.")]
+Name = Annotated[str | None, typer.Option(help="List only experiments with exactly this name.")]
+Search = Annotated[str | None, typer.Option(help="List only experiments whose name contains this text, ignoring case.")]
 Since = Annotated[
     str | None,
     typer.Option(
         metavar="PLACE",
-        help="Print events from `now` on, after how each run stands and its newest round, or from the `position` of results on.",
+        help="Start with `now`, i.e. the current status and newest round of each run, or with the `position` of results.",
     ),
 ]
-Limit = Annotated[int, typer.Option(min=1, help="List at most so many, the newest.")]
+Limit = Annotated[int, typer.Option(min=1, help="Maximum number to list, newest first.")]
 
 
 def status(
@@ -50,9 +50,9 @@ def status(
 
 
 def watch(experiment: ExperimentId, since: Since = None, as_json: AsJson = False) -> None:
-    """Follow an experiment until it has ended; with --json, print each of its events on a line, from the first round on."""
+    """Follow an experiment until it is finished. With --json, print every event from the first round, one per line."""
     if since is not None and not as_json:
-        raise typer.BadParameter("only events have a beginning: it goes with --json", param_hint="--since")
+        raise typer.BadParameter("requires --json", param_hint="--since")
     with connect() as client:
         if as_json:
             for event in client.stream(experiment, since=since):

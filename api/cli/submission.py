@@ -22,21 +22,24 @@ from fedcore import yamls
 STDIN = Path("-")
 
 SpecificationFile = Annotated[
-    Path | None, typer.Argument(metavar="SPEC", help="A specification as a JSON or YAML file; - reads it from standard input.")
+    Path | None, typer.Argument(metavar="SPEC", help="Specification file in JSON or YAML; - reads standard input.")
 ]
 PresetName = Annotated[
     str | None,
-    typer.Option("--preset", metavar="NAME", help="Submit a preset; `fedq presets` lists them.", autocompletion=completion.presets),
+    typer.Option("--preset", metavar="NAME", help="Submit a preset, listed by `fedq presets`.", autocompletion=completion.presets),
 ]
 Assignments = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="PATH=VALUE", help="Change a field, as in --set rounds=20 --set local.lr=0.1; may be repeated."),
+    typer.Option("--set", metavar="PATH=VALUE", help="Change a field, e.g. --set rounds=20 --set local.lr=0.1; may be repeated."),
 ]
-Wait = Annotated[bool, typer.Option("--wait", help="Follow the experiment until it has ended, then print its results.")]
-Output = Annotated[Path | None, typer.Option(metavar="FILE", help="Wait, and write the results here too: .json, .csv or .parquet.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what it would set in motion; submit nothing.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until the experiment is finished, then print its results.")]
+Output = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Wait, and also write the results to this file: .json, .csv or .parquet.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan without submitting.")]
 Key = Annotated[
-    str | None, typer.Option(metavar="KEY", help="Given a second time with the same specification, nothing is submitted again.")
+    str | None,
+    typer.Option(metavar="KEY", help="Idempotency key: repeating a request with the same key and specification submits nothing new."),
 ]
 
 
@@ -50,7 +53,7 @@ def submit(
     idempotency_key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Submit an experiment and print its id; with --wait, its results."""
+    """Submit an experiment and print its id, or with --wait its results."""
     specification, changes = _specification(spec, preset), overrides(assignments or [])
     encoding = None if output is None else encoding_of(output)
     with connect() as client, _placing(None if changes else spec):
@@ -72,7 +75,7 @@ def submit(
 
 @contextmanager
 def _placing(file: Path | None) -> Iterator[None]:
-    """What the service finds wrong in a file is told with the lines where it stands."""
+    """Add the lines of the file to the errors that the service finds in it."""
     try:
         yield
     except InvalidRequestError as error:
@@ -90,4 +93,4 @@ def _specification(spec: Path | None, preset: str | None) -> Specification:
         case Path(), None:
             return parse(sys.stdin.read(), "standard input") if spec == STDIN else spec
         case _:
-            raise typer.BadParameter("give a specification file, or a preset by --preset NAME", param_hint="SPEC")
+            raise typer.BadParameter("give either a specification file or --preset NAME", param_hint="SPEC")

@@ -1,4 +1,4 @@
-"""Where output goes: what was asked for to stdout, as JSON or for people; all else to stderr."""
+"""Output: results to stdout, as text or JSON; everything else to stderr."""
 
 import json
 import sys
@@ -12,25 +12,25 @@ from rich.console import Console, RenderableType
 from api.cli import completion
 
 FILE_WIDTH = 200
-"""A file or a pipe has no width of its own; tables are written in full."""
+"""Width of tables in files and pipes, wide enough for all columns."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-ExperimentId = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="The experiment's id.", autocompletion=completion.experiments)]
+ExperimentId = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Experiment id.", autocompletion=completion.experiments)]
 Answer = TypeVar("Answer", bound=BaseModel | Sequence[BaseModel])
 
 
 def stdout() -> Console:
-    """For what was asked for."""
+    """Console for results."""
     return Console(highlight=False, width=None if sys.stdout.isatty() else FILE_WIDTH)
 
 
 def stderr() -> Console:
-    """For progress, hints and errors."""
+    """Console for progress, hints and errors."""
     return Console(highlight=False, stderr=True, soft_wrap=True)
 
 
 def show(answer: Answer, view: Callable[[Answer], RenderableType], *, as_json: bool) -> None:
-    """Print an answer as JSON, or as `view` lays it out."""
+    """Print an answer as JSON, or formatted by `view`."""
     if as_json:
         print_json(answer)
     else:
@@ -38,7 +38,7 @@ def show(answer: Answer, view: Callable[[Answer], RenderableType], *, as_json: b
 
 
 def tell(text: object, *, as_json: bool, **facts: object) -> None:
-    """Print `facts` as JSON, or else `text`, if there is any."""
+    """Print `facts` as JSON, or `text` unless it is None."""
     if as_json:
         typer.echo(json.dumps(facts, indent=2, ensure_ascii=False, default=str))
     elif text is not None:

@@ -1,4 +1,4 @@
-"""`fedq up`: a service on this machine."""
+"""`fedq up`: start a service on this machine."""
 
 import os
 import sys
@@ -10,17 +10,17 @@ import typer
 from api.cli.extras import require_all
 from api.cli.terminal import AsJson
 
-Home = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of all state; absent, FEDQ_HOME or .fedq.")]
-Host = Annotated[str | None, typer.Option(help="Address to listen on; absent, 127.0.0.1.")]
-Port = Annotated[int | None, typer.Option(min=0, max=65_535, help="Port to listen on, 0 for any that is free; absent, 8642.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes; absent, one per core.")]
-Open = Annotated[bool, typer.Option("--open", help="Open the pages in a browser, signed in.")]
+Home = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for all state (default: FEDQ_HOME or .fedq).")]
+Host = Annotated[str | None, typer.Option(help="Address to listen on (default: 127.0.0.1).")]
+Port = Annotated[int | None, typer.Option(min=0, max=65_535, help="Port to listen on, or 0 for any free port (default: 8642).")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Number of worker processes (default: one per core).")]
+Open = Annotated[bool, typer.Option("--open", help="Open the web pages in a browser, signed in.")]
 
 
 def up(
     home: Home = None, host: Host = None, port: Port = None, workers: Workers = None, open_pages: Open = False, as_json: AsJson = False
 ) -> None:
-    """Start a service on this machine: API, workers and all they need. Ctrl-C stops it; the next start goes on where it was."""
+    """Start the complete service on this machine. Ctrl-C stops it; the next start continues where it stopped."""
     require_all()
     given = {"--home": home, "--host": host, "--port": port, "--workers": workers}
     options = [f"{name}={value}" for name, value in given.items() if value is not None] + ["--open"] * open_pages + ["--json"] * as_json

@@ -18,31 +18,34 @@ from fedcore.webhooks.kinds import EventKind
 LOOK_S = 0.2
 PING_S = 30.0
 
-Url = Annotated[str, typer.Argument(metavar="URL", help="Where to send.")]
-Webhook = Annotated[str, typer.Argument(metavar="WEBHOOK", help="The webhook's id.")]
-DeliveryId = Annotated[str, typer.Argument(metavar="DELIVERY", help="The delivery's id.")]
+Url = Annotated[str, typer.Argument(metavar="URL", help="URL to send events to.")]
+Webhook = Annotated[str, typer.Argument(metavar="WEBHOOK", help="Webhook id.")]
+DeliveryId = Annotated[str, typer.Argument(metavar="DELIVERY", help="Delivery id.")]
 Events = Annotated[
-    list[EventKind] | None, typer.Option("--event", metavar="EVENT", help=f"What to tell of; may be repeated. {', '.join(EventKind)}.")
+    list[EventKind] | None, typer.Option("--event", metavar="EVENT", help=f"Event to send; may be repeated: {', '.join(EventKind)}.")
 ]
-Name = Annotated[str | None, typer.Option(metavar="NAME", help="What it is for.")]
-Experiment = Annotated[str | None, typer.Option("--experiment", metavar="ID", help="Tell of this experiment alone; '' for all.")]
-Tag = Annotated[str | None, typer.Option(metavar="TAG", help="Tell of experiments with this tag alone; '' for all.")]
-NewUrl = Annotated[str | None, typer.Option("--url", metavar="URL", help="Where to send.")]
-Enabled = Annotated[bool | None, typer.Option("--enable/--disable", help="Tell again from now on; or nothing more.")]
-Status = Annotated[DeliveryStatus | None, typer.Option(help="List only those with this status.")]
-Limit = Annotated[int, typer.Option(min=1, help="List at most so many, the newest.")]
+Name = Annotated[str | None, typer.Option(metavar="NAME", help="Purpose of the webhook.")]
+Experiment = Annotated[str | None, typer.Option("--experiment", metavar="ID", help="Send events of this experiment only; '' for all.")]
+Tag = Annotated[str | None, typer.Option(metavar="TAG", help="Send events of experiments with this tag only; '' for all.")]
+NewUrl = Annotated[str | None, typer.Option("--url", metavar="URL", help="URL to send events to.")]
+Enabled = Annotated[bool | None, typer.Option("--enable/--disable", help="Enable or disable the webhook.")]
+Status = Annotated[DeliveryStatus | None, typer.Option(help="List only deliveries with this status.")]
+Limit = Annotated[int, typer.Option(min=1, help="Maximum number to list, newest first.")]
 
 
 def create(
     url: Url, event: Events = None, name: Name = None, experiment: Experiment = None, tag: Tag = None, as_json: AsJson = False
 ) -> None:
-    """Have changes of status sent to a URL, and print the secret that signs them, this once. Absent --event, of the ends of experiments."""
+    """Create a webhook and print its signing secret, which cannot be shown again.
+
+    By default, it is sent the final status of experiments.
+    """
     with connect() as client:
         made = client.webhooks.create(url, event, name=name, experiment_id=experiment or None, tag=tag or None)
     if as_json:
         print_json(made)
         return
-    stderr().print(f"The webhook {made.id}; its secret is not shown again:", markup=False)
+    stderr().print(f"Webhook {made.id}. Its secret is not shown again:", markup=False)
     typer.echo(made.secret)
 
 
@@ -53,7 +56,7 @@ def listing(limit: Limit = 50, as_json: AsJson = False) -> None:
 
 
 def display(webhook: Webhook, as_json: AsJson = False) -> None:
-    """Show a webhook, and whether it works."""
+    """Show a webhook and its state."""
     with connect() as client:
         show(client.webhooks.get(webhook), views.webhook, as_json=as_json)
 
@@ -68,7 +71,7 @@ def edit(
     enabled: Enabled = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change a webhook, disable it or enable it again."""
+    """Edit, disable or enable a webhook."""
     wanted = {"url": url, "events": event, "name": name, "enabled": enabled}
     confined = {field: value or None for field, value in (("experiment_id", experiment), ("tag", tag)) if value is not None}
     with connect() as client:
@@ -77,21 +80,21 @@ def edit(
 
 
 def rotate(webhook: Webhook, as_json: AsJson = False) -> None:
-    """Give a webhook a new secret and print it, this once; the old one signs as well for a day."""
+    """Replace the secret of a webhook and print the new one once. The old secret remains valid for a day."""
     with connect() as client:
         made = client.webhooks.rotate(webhook)
     print_json(made) if as_json else typer.echo(made.secret)
 
 
 def delete(webhook: Webhook, as_json: AsJson = False) -> None:
-    """Remove a webhook with its log."""
+    """Delete a webhook with its deliveries."""
     with connect() as client:
         client.webhooks.delete(webhook)
     tell(None, as_json=as_json, deleted=webhook)
 
 
 def ping(webhook: Webhook, as_json: AsJson = False) -> None:
-    """Send something of no consequence, and show what comes of it within half a minute."""
+    """Send a test event and show the result of its delivery, waiting up to 30 seconds."""
     with connect() as client:
         delivery = _tried(client, client.webhooks.ping(webhook))
         show(delivery, views.delivery, as_json=as_json)
@@ -100,20 +103,20 @@ def ping(webhook: Webhook, as_json: AsJson = False) -> None:
 
 
 def deliveries(webhook: Webhook, status: Status = None, limit: Limit = 20, as_json: AsJson = False) -> None:
-    """List what a webhook was told, or is to be told, newest first."""
+    """List the deliveries of a webhook, pending ones included, newest first."""
     with connect() as client:
         show(list(islice(client.webhooks.deliveries(webhook, status=status), limit)), views.deliveries, as_json=as_json)
 
 
 def redeliver(webhook: Webhook, delivery: DeliveryId, as_json: AsJson = False) -> None:
-    """Send a delivery again, now."""
+    """Send a delivery again immediately."""
     with connect() as client:
         show(client.webhooks.redeliver(webhook, delivery), views.delivery, as_json=as_json)
 
 
 def app() -> typer.Typer:
     """The commands."""
-    made = typer.Typer(help="Have changes of status sent to a URL of yours.", no_args_is_help=True)
+    made = typer.Typer(help="Send status changes to a URL.", no_args_is_help=True)
     commands = (
         *(("create", create), ("list", listing), ("show", display), ("edit", edit), ("rotate", rotate), ("delete", delete)),
         *(("ping", ping), ("deliveries", deliveries), ("redeliver", redeliver)),
@@ -124,7 +127,7 @@ def app() -> typer.Typer:
 
 
 def _tried(client: Client, delivery: Delivery) -> Delivery:
-    """The delivery once it was tried, or as it is after a while."""
+    """Poll a delivery until its first attempt, for at most `PING_S`."""
     deadline = time.monotonic() + PING_S
     while not delivery.attempts and time.monotonic() < deadline:
         time.sleep(LOOK_S)

@@ -61,7 +61,7 @@ def test_an_experiment_is_steered(fedq: Fedq, client: Client) -> None:
 def test_runs_that_a_worker_has_stop_later(fedq: Fedq, service: Service, client: Client) -> None:
     id = client.submit(TWO_ARMS).id
     claim(service.database)
-    assert fedq("cancel", id).out == f"{id} running; runs that stop at their next round boundary: 1\n"
+    assert fedq("cancel", id).out == f"{id} running; runs stopping at the next round boundary: 1\n"
 
 
 def test_watching_tells_events_as_lines_of_json_and_ends_with_the_experiment(fedq: Fedq, service: Service, client: Client) -> None:
@@ -210,7 +210,7 @@ def test_ctrl_c_leaves_the_experiment_and_says_so(service: Service, client: Clie
         assert "seed 0: succeeded" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=30)
-    assert (process.returncode, "goes on without you" in told) == (130, True)
+    assert (process.returncode, "keeps running" in told) == (130, True)
     assert client.experiment(experiment).status == "running"
 
 

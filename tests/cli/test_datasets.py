@@ -30,7 +30,7 @@ def test_a_data_set_is_added_listed_shown_and_deleted(fedq: Fedq, client: Client
     assert line.split()[:7] == [id, "hospitals.parquet", "4", "3", "7", "48", "12"]
     shown = fedq("dataset", "show", id).out
     assert "48 training and 12 test samples of shape 4, 3 classes" in shown
-    assert "7 clients with 6 to 8 training samples, 6.9 in the mean, median 7" in shown
+    assert "7 clients with 6 to 8 training samples, mean 6.9, median 7" in shown
     assert f"problem.dataset: {{kind: uploaded, id: {id}}}" in shown
     assert fedq("dataset", "delete", id) == (0, "", "")
     assert fedq("dataset", "show", id).code == 4
@@ -42,7 +42,7 @@ def test_data_in_one_piece_and_real_labels_are_told(fedq: Fedq, tmp_path: Path) 
     id = fedq("dataset", "add", str(file)).out.strip()
     shown = fedq("dataset", "show", id).out
     assert "shape 2 x 2, real labels" in shown
-    assert "in one piece" in shown
+    assert "not divided into clients" in shown
 
 
 def test_answers_come_as_json(fedq: Fedq, file: Path) -> None:

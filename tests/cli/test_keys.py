@@ -21,7 +21,7 @@ def test_a_key_is_made_and_printed_alone_listed_used_and_revoked(fedq: Fedq) -> 
     listed = fedq("key", "list").out
     assert key_id in listed
     assert key not in listed
-    assert fedq("--key", key, "me").out.startswith(f"ann, by the key {key_id} of scope submit")
+    assert fedq("--key", key, "me").out.startswith(f"ann, key {key_id} of scope submit")
     assert "was revoked at" in fedq("key", "revoke", key_id).out
     refused = fedq("--key", key, "me")
     assert (refused.code, "was revoked" in refused.err) == (4, True)
@@ -30,7 +30,7 @@ def test_a_key_is_made_and_printed_alone_listed_used_and_revoked(fedq: Fedq) -> 
 def test_a_key_with_quotas_shows_what_is_left_of_them(fedq: Fedq) -> None:
     key = fedq("key", "create", "ann", "--max-waiting-runs", "7").out.strip()
     shown = fedq("--key", key, "me").out
-    assert [line.split()[-2:] for line in shown.splitlines() if "runs that wait" in line] == [["0", "7"]]
+    assert [line.split()[-2:] for line in shown.splitlines() if "queued and paused runs" in line] == [["0", "7"]]
 
 
 def test_an_option_holds_for_its_command_alone(fedq: Fedq, service: Service) -> None:

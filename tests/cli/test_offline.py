@@ -51,7 +51,7 @@ def test_all_that_is_wrong_is_told_with_its_line_and_column(tmp_path: Path, caps
     [
         ("a: [1\n", ":1:5: /: while parsing a flow sequence"),
         ("a: 1\na: 2\n", ":2:1: /: 'a' stands here already"),
-        ("[]", "must be a block of fields, not list"),
+        ("[]", "must be a mapping, not list"),
     ],
 )
 def test_what_is_no_document_is_told_with_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, told: str) -> None:
@@ -65,7 +65,7 @@ def test_every_file_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(TWO_ARMS)))
     code, out, err = _call(capsys, "validate", good, "-", missing)
     assert (code, out) == (2, f"{good}: valid\n-: valid\n")
-    assert f"{missing}: /: cannot be read" in err
+    assert f"{missing}: /: cannot read the file" in err
     assert _call(capsys, "validate", good, "--set", "rounds=0")[0] == 2
 
 
@@ -84,6 +84,6 @@ def test_a_plan_is_that_of_a_dry_run(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_what_cannot_be_planned_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = _call(capsys, "plan", _file(tmp_path, FAULTY))
     assert (code, out, "/local/lr" in err) == (2, "", True)
-    for arguments, told in (([], "give a specification file"), (["--preset", "demos"], "there is no preset 'demos'")):
+    for arguments, told in (([], "give either a specification file"), (["--preset", "demos"], "there is no preset 'demos'")):
         code, _, err = _call(capsys, "plan", *arguments)
         assert (code, told in " ".join(err.split())) == (2, True)

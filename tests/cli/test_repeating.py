@@ -40,7 +40,7 @@ def test_a_repetition_is_carried_out_and_compared(service: Service, client: Clie
     player.join()
     assert done.code == 0, done.err
     repetition = next(item.id for item in client.experiments() if item.id != original.id)
-    assert f"{repetition} repeats {original.id}" in done.err
+    assert f"{repetition} reproduces {original.id}" in done.err
     assert "identical (6 runs, 18 rounds and 0 final models compared)" in " ".join(done.out.split())
     assert fedq("reproduce", repetition, "--check").code == 0
 

@@ -94,14 +94,14 @@ def test_a_refusal_names_every_field_and_what_would_be_right(fedq: Fedq, spec: s
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "give a specification file, or a preset"),
-        (["a.yaml", "--preset", "demo"], "give a specification file, or a preset"),
+        ([], "give either a specification file or --preset"),
+        (["a.yaml", "--preset", "demo"], "give either a specification file or --preset"),
         (["a.yaml"], "a.yaml cannot be read"),
         (["--preset", "demos"], "there is no preset 'demos'; the nearest are demo, "),
         (["--preset", "demo", "--set", "rounds"], "'rounds' is not of the form path=value"),
-        (["--preset", "demo", "--set", "rounds={"], "is not YAML"),
-        (["--preset", "demo", "--set", "local=1", "--set", "local.lr=1"], "local was given a value of its own before"),
-        (["--preset", "demo", "--output", "results.xls"], "results are written to .json, .csv, .parquet, not to results.xls"),
+        (["--preset", "demo", "--set", "rounds={"], "is not valid YAML"),
+        (["--preset", "demo", "--set", "local=1", "--set", "local.lr=1"], "local already has a value"),
+        (["--preset", "demo", "--output", "results.xls"], "the file name must end in .json, .csv, .parquet, not results.xls"),
         (["--preset", "demo", "--colour"], "No such option"),
     ],
 )

@@ -35,7 +35,7 @@ def test_where_the_service_may_not_go_is_said_with_the_setting(fedq: Fedq) -> No
 
 
 def test_a_webhook_is_shown_changed_and_given_a_new_secret(fedq: Fedq, hook: str) -> None:
-    assert all(word in fedq("webhook", "list").out for word in (hook, URL, "works"))
+    assert all(word in fedq("webhook", "list").out for word in (hook, URL, "active"))
     assert "all experiments of local" in fedq("webhook", "show", hook).out
     assert json.loads(fedq("webhook", "show", hook, "--json").out)["events"] == list(ENDINGS)
     changed = json.loads(fedq("webhook", "edit", hook, "--name", "chat", "--event", "run.failed", "--json").out)
