@@ -47,14 +47,14 @@ from api.routes import (
 )
 from api.telemetry import logs, metrics
 from api.wakeups import Waker
-from fedcore import tracing, watchdog
-from fedcore.logs import configure
-from fedcore.release import release
+from fedcore.platform import tracing, watchdog
+from fedcore.platform.logging import configure
+from fedcore.platform.storage import open_storage
+from fedcore.platform.store import open_database
+from fedcore.platform.store.database import POOLED
+from fedcore.platform.version import release
 from fedcore.settings import Settings
 from fedcore.settings import settings as process_settings
-from fedcore.storage import open_storage
-from fedcore.store import open_database
-from fedcore.store.database import POOLED
 
 KEYED = (
     *(

@@ -8,9 +8,9 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator
 
 from api.live.feed import Feed
 from fedcore.errors import NotFoundError
+from fedcore.platform.storage import Storage
+from fedcore.platform.store import Database
 from fedcore.settings import Settings
-from fedcore.storage import Storage
-from fedcore.store import Database
 
 NO_NUL = r"^[^\x00]*$"
 """PostgreSQL stores no NUL, and so finds none."""

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from celery.platforms import set_pdeathsig
 
 from api.client import ServiceUnreachableError
-from fedcore import own_key
+from fedcore.platform import local_credentials
 
 LOOK_S = 0.05
 GRACE_S = 40.0
@@ -28,7 +28,7 @@ def embedded_service(workers: int) -> Iterator[tuple[str, str]]:
         home, ready = Path(folder), Path(folder, "ready")
         options = (f"--home={home}", "--port=0", f"--workers={workers}", f"--ready-file={ready}")
         with _supervisor(home, *options) as supervisor:
-            yield _await(supervisor, ready), own_key.read(home) or ""
+            yield _await(supervisor, ready), local_credentials.read(home) or ""
 
 
 @contextmanager

@@ -15,14 +15,14 @@ from fastapi.concurrency import run_in_threadpool
 from api.answers.experiments import experiment_answer
 from api.planning.estimates import memory_needed
 from api.schemas import Experiment
-from fedcore.access import Principal
 from fedcore.errors import FedcoreError
+from fedcore.platform.access import Principal
+from fedcore.platform.store import Database, Session, audit, experiments
+from fedcore.platform.store.audit import Deed
+from fedcore.platform.store.database import wait_briefly
+from fedcore.platform.store.experiments import Made, Order
+from fedcore.platform.tracing import traceparent
 from fedcore.spec import ExperimentSpec
-from fedcore.store import Database, Session, audit, experiments
-from fedcore.store.audit import Deed
-from fedcore.store.database import wait_briefly
-from fedcore.store.experiments import Made, Order
-from fedcore.tracing import traceparent
 
 MOST_RUNS = 20
 """More are stored by themselves: they take longer than a group should."""

@@ -10,7 +10,7 @@ from api.dependencies import Configuration
 from api.problems import InvalidRequestError
 from api.schemas import Flaw
 from fedcore.errors import TargetError
-from fedcore.webhooks.target import Resolve, Rules, Target, resolve
+from fedcore.platform.webhooks.target import Resolve, Rules, Target, resolve
 
 AT_ONCE = 4
 """Names that are resolved at a time: one that nobody answers for takes long, and must not take all threads."""

@@ -31,7 +31,7 @@ from fedcore.errors import (
     StorageError,
     UploadError,
 )
-from fedcore.store import UNAVAILABLE
+from fedcore.platform.store import UNAVAILABLE
 
 MEDIA_TYPE = "application/problem+json"
 BLANK = "about:blank"

@@ -16,7 +16,7 @@ import torch
 from bench.options import command
 from fedcore.compression import QSGD, RandK, Sign, TopK
 from fedcore.compression.base import CompressorSpec
-from fedcore.engine.messages import lots, send
+from fedcore.engine.compressed_links import lots, send
 
 COMPRESSORS: dict[str, CompressorSpec] = {
     "top_k 1 %": TopK(kind="top_k", ratio=0.01),

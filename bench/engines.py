@@ -18,7 +18,7 @@ import torch
 from bench.options import command
 from fedcore import ExperimentSpec
 from fedcore.data.federated import Dataset, Samples, divide
-from fedcore.engine.clients import ClientTable
+from fedcore.engine.client_table import ClientTable
 from fedcore.engine.engines import ENGINES, EngineName
 from fedcore.engine.round import Account, Server, Setting, client_vectors, close_round, open_round, start
 from fedcore.engine.traffic import Traffic

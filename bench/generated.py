@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcore.data.shakespeare import ALPHABET, LENGTH, TEXT
-from fedcore.uploads.arrays import Clients
-from fedcore.uploads.canonical import Samples
-from fedcore.uploads.local import shelf
+from fedcore.data.leaf import ALPHABET, LENGTH, TEXT
+from fedcore.data.user_datasets import Clients, Samples, shelf
 
 CLASSES = 10
 NOISE = 0.5

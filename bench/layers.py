@@ -16,12 +16,11 @@ from torch import Tensor
 
 from bench.limits import SIDE
 from bench.options import command
-from fedcore.engine.allocation import keep_freed
+from fedcore.engine.process_tuning import keep_freed
 from fedcore.models import zoo
 from fedcore.models.flat import Layout
-from fedcore.models.images import channels_last
-from fedcore.problems.chain import row_of
-from fedcore.problems.first import FirstStage
+from fedcore.models.layers import channels_last
+from fedcore.problems.handwritten_backprop import FirstStage, row_of
 from fedcore.problems.layers import Convolution, Layer, Linear, Named
 from fedcore.problems.loss import CrossEntropy, targets
 from fedcore.spec.model import Cnn

@@ -20,9 +20,9 @@ from api.reproductions.records import kept_of, record, write
 from bench.options import command
 from bench.report import put
 from fedcore import presets
+from fedcore.platform.status import Status
 from fedcore.presets import Preset
 from fedcore.spec import ExperimentSpec
-from fedcore.status import Status
 
 DOCS = Path(__file__).parents[1] / "docs"
 FOLDER = DOCS / "reproductions"

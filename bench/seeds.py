@@ -15,7 +15,7 @@ from bench import report
 from bench.options import HOME, among, command
 from bench.workloads import WORKLOADS
 from fedcore import ExperimentSpec, Simulation
-from fedcore.gang import advance
+from fedcore.simulation.batching import advance
 
 HEADINGS = ("workload", "engine", "one by one, s", "in a gang, s", "the gang is faster by")
 

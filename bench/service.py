@@ -25,9 +25,9 @@ from api.client import Client
 from api.embedded import embedded_service
 from bench.options import command
 from fedcore import ExperimentSpec
-from fedcore.access import Scope
+from fedcore.platform.access import Scope
+from fedcore.platform.store import keys, open_database, upgrade
 from fedcore.presets import load
-from fedcore.store import keys, open_database, upgrade
 from workers.doors import API
 
 LOOK_S = 0.005

@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING, Any
 from fedcore.spec import ExperimentSpec
 
 if TYPE_CHECKING:
-    from fedcore.carrying import run
-    from fedcore.experiment import Simulation
-    from fedcore.report import RoundReport
+    from fedcore.simulation.local_run import run
+    from fedcore.simulation.report import RoundReport
+    from fedcore.simulation.simulation import Simulation
 
-_MODULES = {"RoundReport": "fedcore.report", "Simulation": "fedcore.experiment", "run": "fedcore.carrying"}
+_MODULES = {
+    "RoundReport": "fedcore.simulation.report",
+    "Simulation": "fedcore.simulation.simulation",
+    "run": "fedcore.simulation.local_run",
+}
 
 __all__ = ["ExperimentSpec", "RoundReport", "Simulation", "run"]
 

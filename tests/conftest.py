@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import hypothesis
 import pytest
 
-from fedcore.store import Database, open_database, upgrade
+from fedcore.platform.store import Database, open_database, upgrade
 from tests.support import commands
 from tests.support.brokers import broker, connect
 from tests.support.polling import eventually

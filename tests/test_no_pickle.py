@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcore import yamls
+from fedcore.spec import yaml_documents
 from workers.app import celery_app
 
 ROOT = Path(__file__).parents[1]
@@ -59,7 +59,7 @@ def test_arrays_are_read_without_objects(trees: dict[Path, ast.AST]) -> None:
 @pytest.mark.parametrize("tag", ["!!python/object/apply:os.getcwd []", "!!python/name:os.getcwd", "!!python/module:os"])
 def test_yaml_makes_nothing_but_values(tag: str) -> None:
     with pytest.raises(ValueError, match="python"):
-        yamls.load(f"a: {tag}")
+        yaml_documents.load(f"a: {tag}")
 
 
 def test_messages_of_the_broker_are_json_alone() -> None:

@@ -7,9 +7,9 @@ import logging
 import re
 
 from fedcore.errors import CheckpointError, NotFoundError, StorageError
-from fedcore.experiment import Simulation
-from fedcore.storage import Storage, read
-from fedcore.store.claim import Claim
+from fedcore.platform.storage import Storage, read
+from fedcore.platform.store.claim import Claim
+from fedcore.simulation.simulation import Simulation
 
 _NAME = re.compile(r"/(\d+)-(\d+)\.safetensors$")
 _KEPT = 2

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from celery.platforms import set_pdeathsig
 
-from fedcore.watchdog import DESCRIPTOR, Watchdog
+from fedcore.platform.watchdog import DESCRIPTOR, Watchdog
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
 STEADY_S = 20.0

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from ipaddress import ip_address
 
-from fedcore import own_key
-from fedcore.access import LOCAL, Scope, Token
 from fedcore.errors import AuthenticationError
+from fedcore.platform import local_credentials
+from fedcore.platform.access import LOCAL, Scope, Token
+from fedcore.platform.store import audit, keys, open_database
 from fedcore.settings import Settings
-from fedcore.store import audit, keys, open_database
 
 API = (
     *(sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app"),
@@ -32,7 +32,7 @@ class DoorError(Exception):
 
 def ensure_key(configured: Settings) -> str:
     """See to it that the folder holds a valid key of an administrator; its id."""
-    held = own_key.read(configured.home)
+    held = local_credentials.read(configured.home)
     with closing(open_database(configured.database)) as database, database.transaction() as session:
         if held is not None:
             try:
@@ -41,7 +41,7 @@ def ensure_key(configured: Settings) -> str:
                 pass  # Revoked, or that of another database: a new one is made.
         record, token = keys.create(session, owner=LOCAL, scope=Scope.ADMIN, name=KEY_NAME)
         audit.record(session, audit.Deed("fedq up", record.id, 201, LOCAL, "", socket.gethostname()))
-    own_key.write(configured.home, token.text)
+    local_credentials.write(configured.home, token.text)
     return record.id
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedcore.errors import StaleLeaseError
-from fedcore.store import UNAVAILABLE, Control, Database, runs, workers
-from fedcore.store.claim import Claim
+from fedcore.platform.store import UNAVAILABLE, Control, Database, runs, workers
+from fedcore.platform.store.claim import Claim
 from workers.oom import HeldRuns
 
 _BEATS_PER_LEASE = 3

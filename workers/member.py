@@ -10,14 +10,14 @@ from typing import Any, TypeVar
 from structlog.contextvars import bound_contextvars
 
 from fedcore.errors import DataUnavailableError, NotFoundError, SpecificationError, StaleLeaseError, StorageError
-from fedcore.experiment import Simulation
-from fedcore.report import RoundReport
+from fedcore.platform.out_of_memory import give_back, is_shortage, told
+from fedcore.platform.storage import Storage
+from fedcore.platform.store import UNAVAILABLE, Control, Database, Session, runs
+from fedcore.platform.store.claim import Claim
+from fedcore.platform.tracing import span
 from fedcore.settings import Settings
-from fedcore.shortage import give_back, is_shortage, told
-from fedcore.storage import Storage
-from fedcore.store import UNAVAILABLE, Control, Database, Session, runs
-from fedcore.store.claim import Claim
-from fedcore.tracing import span
+from fedcore.simulation.report import RoundReport
+from fedcore.simulation.simulation import Simulation
 from workers.checkpoints import Checkpoints
 from workers.heartbeat import Lease
 from workers.outcome import model_bytes, model_key, model_sha256, provenance

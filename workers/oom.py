@@ -15,9 +15,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, BinaryIO
 
+from fedcore.platform.out_of_memory import ADVICE, kills
+from fedcore.platform.store import UNAVAILABLE, open_database, recovery, workers
 from fedcore.settings import Settings
-from fedcore.shortage import ADVICE, kills
-from fedcore.store import UNAVAILABLE, open_database, recovery, workers
 
 FOLDER = "workers"
 """Of the files, in FEDQ_HOME."""

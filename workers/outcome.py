@@ -12,10 +12,10 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from fedcore.experiment import Simulation
-from fedcore.release import commit, release
-from fedcore.store.claim import Claim
-from fedcore.store.reproductions import ENGINE_CHOICE
+from fedcore.platform.store.claim import Claim
+from fedcore.platform.store.reproductions import ENGINE_CHOICE
+from fedcore.platform.version import commit, release
+from fedcore.simulation.simulation import Simulation
 
 _LIBRARIES = ("fedq", "numba", "numpy", "scikit-learn", "torch")
 _PROCESSORS = Path("/proc/cpuinfo")

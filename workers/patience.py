@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from fedcore.errors import StorageError
-from fedcore.store import UNAVAILABLE
+from fedcore.platform.store import UNAVAILABLE
 
 _AGAIN_S = 0.5
 PASSING = (StorageError, *UNAVAILABLE)

@@ -13,11 +13,11 @@ from contextlib import closing
 
 import structlog
 
-from fedcore import watchdog
-from fedcore.logs import configure
+from fedcore.platform import watchdog
+from fedcore.platform.logging import configure
+from fedcore.platform.storage import open_storage
+from fedcore.platform.store import UNAVAILABLE, Database, audit, open_database, recovery, workers
 from fedcore.settings import Settings, settings
-from fedcore.storage import open_storage
-from fedcore.store import UNAVAILABLE, Database, audit, open_database, recovery, workers
 from workers.caller import Caller
 from workers.removal import removing
 from workers.sender import sending

@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from structlog.contextvars import bound_contextvars
 
+from fedcore.platform.storage import open_storage
+from fedcore.platform.store import UNAVAILABLE, companions, open_database, runs
+from fedcore.platform.store.claim import Claim
+from fedcore.platform.tracing import continued, flush
+from fedcore.platform.uploads.dataset_storage import StoredShelf
 from fedcore.settings import Settings
-from fedcore.storage import open_storage
-from fedcore.store import UNAVAILABLE, companions, open_database, runs
-from fedcore.store.claim import Claim
-from fedcore.tracing import continued, flush
-from fedcore.uploads.shelves import StoredShelf
 from workers.app import STINT_S
 from workers.caller import Caller
 from workers.heartbeat import Heartbeat, Identity

@@ -13,13 +13,13 @@ from contextlib import contextmanager
 
 import structlog
 
+from fedcore.platform.store import UNAVAILABLE, Database, deliveries
+from fedcore.platform.store.deliveries import Parcel
+from fedcore.platform.webhooks.answer import Answer
+from fedcore.platform.webhooks.sending import send
+from fedcore.platform.webhooks.signing import signed
+from fedcore.platform.webhooks.target import Resolve, Rules, resolve
 from fedcore.settings import Settings
-from fedcore.store import UNAVAILABLE, Database, deliveries
-from fedcore.store.deliveries import Parcel
-from fedcore.webhooks.answer import Answer
-from fedcore.webhooks.sending import send
-from fedcore.webhooks.signing import signed
-from fedcore.webhooks.target import Resolve, Rules, resolve
 
 PERIOD_S = 1.0
 THREADS, OF_ONE_OWNER = 16, 4

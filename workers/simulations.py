@@ -4,15 +4,15 @@ from collections.abc import Hashable, Sequence
 from pathlib import Path
 
 from fedcore import ExperimentSpec
+from fedcore.data.user_datasets import Shelf
 from fedcore.engine.choice import Choice
-from fedcore.experiment import Simulation
-from fedcore.gang import alike
-from fedcore.shortage import THRIFT
+from fedcore.platform.out_of_memory import THRIFT
+from fedcore.platform.store.claim import Claim
+from fedcore.platform.store.reproductions import ENGINE_CHOICE
+from fedcore.platform.store.tables import Document
+from fedcore.simulation.batching import alike
+from fedcore.simulation.simulation import Simulation
 from fedcore.spec.experiment import Arm
-from fedcore.store.claim import Claim
-from fedcore.store.reproductions import ENGINE_CHOICE
-from fedcore.store.tables import Document
-from fedcore.uploads.shelves import Shelf
 from workers.checkpoints import Checkpoints
 
 

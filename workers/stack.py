@@ -16,11 +16,11 @@ from typing import Self
 import httpx
 from redis import Redis, RedisError
 
-from fedcore import own_key
+from fedcore.platform import local_credentials
+from fedcore.platform.store import upgrade
+from fedcore.platform.watchdog import PERIOD_S, Watchdog
 from fedcore.private import make_private_folder
 from fedcore.settings import Settings
-from fedcore.store import upgrade
-from fedcore.watchdog import PERIOD_S, Watchdog
 from workers import broker
 from workers.child import Child
 from workers.doors import API, ensure_key, listening
@@ -59,11 +59,11 @@ class Stack:
         with ExitStack() as opening:
             for folder in (self._settings.home, self._run, self._logs):
                 make_private_folder(folder)
-            opening.enter_context(_alone(own_key.lock_in(self._settings.home)))
+            opening.enter_context(_alone(local_credentials.lock_in(self._settings.home)))
             upgrade(self._settings.database)
             listener = opening.enter_context(listening(self._settings, self._host, self._port, ensure_key(self._settings)))
             self.url = f"http://{_spelled(self._host)}:{listener.getsockname()[1]}"
-            opening.enter_context(own_key.announced(self.url, self._settings.home))
+            opening.enter_context(local_credentials.announced(self.url, self._settings.home))
             opening.callback(self._end)
             self._start(listener)
             self._open = opening.pop_all()

@@ -4,11 +4,11 @@ import logging
 import time
 from collections.abc import Sequence
 
-from fedcore.gang import advance
-from fedcore.report import RoundReport
-from fedcore.shortage import give_back
-from fedcore.store import UNAVAILABLE, Control, runs
-from fedcore.tracing import span
+from fedcore.platform.out_of_memory import give_back
+from fedcore.platform.store import UNAVAILABLE, Control, runs
+from fedcore.platform.tracing import span
+from fedcore.simulation.batching import advance
+from fedcore.simulation.report import RoundReport
 from workers.app import STINT_S
 from workers.member import Member, Resources
 

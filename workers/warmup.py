@@ -13,8 +13,8 @@ import numpy as np
 
 from fedcore import ExperimentSpec, presets
 from fedcore.data.plan import Work, cohort_batches
-from fedcore.experiment import Simulation
-from fedcore.release import commit
+from fedcore.platform.version import commit
+from fedcore.simulation.simulation import Simulation
 
 IDLE_S = 2.0
 """A worker that starts because there is work has it by then."""

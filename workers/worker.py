@@ -18,10 +18,10 @@ from uuid import uuid4
 
 from celery import Celery, signals
 
-from fedcore import tracing, watchdog
-from fedcore.logs import configure
+from fedcore.platform import tracing, watchdog
+from fedcore.platform.logging import configure
+from fedcore.platform.storage import open_storage
 from fedcore.settings import Settings, settings
-from fedcore.storage import open_storage
 from workers.app import WAKE, celery_app, own_queue, queue_name, wake
 from workers.oom import requeue_oom_killed
 from workers.pulse import Pulse

@@ -11,9 +11,9 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityS
 
 from api.access import cookies
 from api.access.rates import Rates
-from fedcore.access import Principal, Scope, Token
 from fedcore.errors import AuthenticationError, ForbiddenError
-from fedcore.store import Database, keys
+from fedcore.platform.access import Principal, Scope, Token
+from fedcore.platform.store import Database, keys
 
 REMEMBERED_S = 2.0
 """A key that was found valid is taken for valid this long: so long its revocation may take to reach every process."""

@@ -2,8 +2,8 @@
 
 from fastapi import Request, Response
 
-from fedcore.access import Token
 from fedcore.errors import ForbiddenError
+from fedcore.platform.access import Token
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 LASTS_S = 30 * 24 * 3600

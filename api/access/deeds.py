@@ -8,9 +8,9 @@ from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fedcore.access import Principal
-from fedcore.store import Database, Session, audit
-from fedcore.store.audit import Deed
+from fedcore.platform.access import Principal
+from fedcore.platform.store import Database, Session, audit
+from fedcore.platform.store.audit import Deed
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 FORBIDDEN = frozenset({401, 403, 429})

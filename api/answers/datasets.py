@@ -1,8 +1,8 @@
 """Uploaded data sets as answers."""
 
 from api.schemas import ClientSizes, Dataset
-from fedcore.spec.uploaded import Content
-from fedcore.store.tables import DatasetRecord
+from fedcore.platform.store.tables import DatasetRecord
+from fedcore.spec.dataset import Content
 
 
 def dataset_answer(record: DatasetRecord) -> Dataset:

@@ -3,11 +3,11 @@
 from typing import Any
 
 from api.schemas import ArmSummary, Experiment, ExperimentSummary, Progress
+from fedcore.platform.store import Session, progress, search
+from fedcore.platform.store.progress import ArmPoint, Overview
+from fedcore.platform.store.progress import Progress as Rounds
+from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.spec.digest import specification_sha256
-from fedcore.store import Session, progress, search
-from fedcore.store.progress import ArmPoint, Overview
-from fedcore.store.progress import Progress as Rounds
-from fedcore.store.tables import ExperimentRecord
 
 
 def experiment_answer(session: Session, record: ExperimentRecord, overview: Overview | None = None) -> Experiment:

@@ -1,8 +1,8 @@
 """API keys as answers."""
 
 from api.schemas import Key
-from fedcore.access import prefix_of
-from fedcore.store.tables import KeyRecord
+from fedcore.platform.access import prefix_of
+from fedcore.platform.store.tables import KeyRecord
 
 
 def key_answer(record: KeyRecord) -> Key:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from api.schemas import QueueDepth
-from fedcore.store import Session, Status, progress, workers
-from fedcore.store.progress import Depth
+from fedcore.platform.store import Session, Status, progress, workers
+from fedcore.platform.store.progress import Depth
 
 
 def queue_answers(session: Session, seen_s: float) -> list[QueueDepth]:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from api.schemas import ArmArrival, SearchPage
-from fedcore.store import Session, search
-from fedcore.store.tables import ArrivalRecord, SearchRecord
+from fedcore.platform.store import Session, search
+from fedcore.platform.store.tables import ArrivalRecord, SearchRecord
 
 ARRIVALS = 10_000
 """Of a search, on a page, at most."""

@@ -3,8 +3,8 @@
 import json
 
 from api.schemas import Delivery, NewWebhook, Webhook
-from fedcore.status import DeliveryStatus
-from fedcore.store.tables import DeliveryRecord, WebhookRecord
+from fedcore.platform.status import DeliveryStatus
+from fedcore.platform.store.tables import DeliveryRecord, WebhookRecord
 
 
 def webhook_answer(record: WebhookRecord) -> Webhook:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 from fedcore.errors import NotFoundError, SpecificationError
+from fedcore.platform.store import Database, datasets
 from fedcore.spec.sweep import JOINT
-from fedcore.store import Database, datasets
 
 _Change = Callable[[Any, str], Any]
 _PART = re.compile(r"problem\.dataset\.(id|content)(\.|$)")

@@ -17,9 +17,9 @@ from api.bodies.flaws import flaws_of
 from api.bodies.pointers import join
 from api.problems import InvalidRequestError, UnreadableBodyError
 from api.schemas import Flaw
-from fedcore import yamls
 from fedcore.errors import SpecificationError
 from fedcore.settings import Settings
+from fedcore.spec import yaml_documents
 
 MAX_FLAWS = 100
 MAX_FIELDS = 10_000
@@ -131,7 +131,7 @@ def _load(request: Request, body: bytes, media_type: str) -> Any:
         if media_type == JSON:
             _check_extent(text, request.app.state.settings)
             return json.loads(text)
-        value = yamls.load(text, MAX_YAML_PARTS)
+        value = yaml_documents.load(text, MAX_YAML_PARTS)
     except (ValueError, RecursionError) as error:
         raise UnreadableBodyError(f"The body is not {media_type}: {error}", _unreadable(error)) from error
     if len(body) <= LARGE_BYTES:
@@ -141,7 +141,7 @@ def _load(request: Request, body: bytes, media_type: str) -> Any:
 
 def _unreadable(error: Exception) -> Flaw:
     match error:
-        case yamls.YamlError(detail=detail, place=yamls.Place(line, column)):
+        case yaml_documents.YamlError(detail=detail, place=yaml_documents.Place(line, column)):
             return Flaw(pointer="", detail=detail, line=line, column=column)
         case json.JSONDecodeError(msg=detail, lineno=line, colno=column):
             return Flaw(pointer="", detail=detail, line=line, column=column)
@@ -171,7 +171,11 @@ def _foreign_values(document: Any) -> Iterator[Flaw]:
             path.pop()
             continue
         path[-1], value = entry
-        flaw = _foreign(value) if len(levels) <= yamls.MAX_DEPTH + 1 else f"must not lie deeper than {yamls.MAX_DEPTH} levels"
+        flaw = (
+            _foreign(value)
+            if len(levels) <= yaml_documents.MAX_DEPTH + 1
+            else f"must not lie deeper than {yaml_documents.MAX_DEPTH} levels"
+        )
         if flaw:
             yield Flaw(pointer=join(path[1:]), detail=flaw)
         elif isinstance(value, dict | list):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fastapi import Request
 
 from api.schemas import Flaw
-from fedcore import yamls
+from fedcore.spec import yaml_documents
 
 
 def remember(request: Request, text: str) -> None:
@@ -18,9 +18,9 @@ def placed(request: Request, flaws: Sequence[Flaw]) -> list[Flaw]:
     text: str | None = getattr(request.state, "yaml", None)
     if text is None:
         return list(flaws)
-    found = yamls.places(text, {flaw.pointer for flaw in flaws if flaw.pointer == "" or flaw.pointer.startswith("/")})
+    found = yaml_documents.places(text, {flaw.pointer for flaw in flaws if flaw.pointer == "" or flaw.pointer.startswith("/")})
     return [_at(flaw, found.get(flaw.pointer)) for flaw in flaws]
 
 
-def _at(flaw: Flaw, place: yamls.Place | None) -> Flaw:
+def _at(flaw: Flaw, place: yaml_documents.Place | None) -> Flaw:
     return flaw if place is None else flaw.model_copy(update=place._asdict())

@@ -10,12 +10,12 @@ from api.problems import InvalidRequestError
 from api.schemas import Flaw
 from fedcore import presets
 from fedcore.errors import PresetNotFoundError, SpecificationError
-from fedcore.release import commit, release
+from fedcore.platform.store import Database
+from fedcore.platform.version import commit, release
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec
-from fedcore.spec.allowance import refuse_foreign_models
 from fedcore.spec.limits import Limits, refuse_excess
-from fedcore.store import Database
+from fedcore.spec.model_allowlist import refuse_foreign_models
 
 
 class PresetSubmission(BaseModel):

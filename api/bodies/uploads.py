@@ -13,13 +13,13 @@ from starlette.concurrency import run_in_threadpool
 from api.access.auth import Submitter
 from api.access.deeds import Noting
 from api.dependencies import NO_NUL, Configuration, IdempotencyKey
+from fedcore.platform.storage import Storage
+from fedcore.platform.store import Database, datasets, quotas
+from fedcore.platform.store.tables import DatasetRecord
+from fedcore.platform.uploads import dataset_storage
+from fedcore.platform.uploads.arrays import Limits
+from fedcore.platform.uploads.sandbox import read_apart
 from fedcore.settings import Settings
-from fedcore.storage import Storage
-from fedcore.store import Database, datasets, quotas
-from fedcore.store.tables import DatasetRecord
-from fedcore.uploads import shelves
-from fedcore.uploads.apart import read_apart
-from fedcore.uploads.limits import Limits
 
 Name = Annotated[str, Query(min_length=1, max_length=200, pattern=NO_NUL, description="For people.", examples=["our hospitals"])]
 
@@ -99,7 +99,7 @@ def keep(
         size_bytes = kept.stat().st_size
         with database.reading() as session:
             dataset_id = datasets.new_id(session)
-        key = shelves.key(dataset_id, content.digest)
+        key = dataset_storage.key(dataset_id, content.digest)
         storage.put_file(key, kept)
     kept_id = None
     try:

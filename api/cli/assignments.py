@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from fedcore import yamls
+from fedcore.spec import yaml_documents
 
 SWEEP = "sweep"
 
@@ -38,6 +38,6 @@ def _keys(path: str) -> list[str]:
 
 def _value(assignment: str, text: str) -> Any:
     try:
-        return yamls.load(text)
+        return yaml_documents.load(text)
     except ValueError as error:
         raise typer.BadParameter(f"the value of {assignment!r} is not valid YAML: {error}", param_hint="--set") from error

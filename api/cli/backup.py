@@ -18,7 +18,7 @@ Files = Annotated[bool, typer.Option("--files", help="Only checkpoints, models a
 
 def backup(folder: Folder, files: Files = False, as_json: AsJson = False) -> None:
     """Back up the database at FEDQ_DATABASE_URL and the files at FEDQ_STORAGE_URL. The service may keep running."""
-    from fedcore.backup import back_up, back_up_files
+    from fedcore.platform.backup import back_up, back_up_files
 
     folder.mkdir(parents=True, exist_ok=True)
     _do(lambda: (back_up_files if files else back_up)(settings().database, settings().storage, folder))
@@ -27,7 +27,7 @@ def backup(folder: Folder, files: Files = False, as_json: AsJson = False) -> Non
 
 def restore(folder: Folder, files: Files = False, as_json: AsJson = False) -> None:
     """Restore a backup to an empty database at FEDQ_DATABASE_URL and to the storage at FEDQ_STORAGE_URL."""
-    from fedcore import backup
+    from fedcore.platform import backup
 
     configured = settings()
     if configured.database_url is None and not files:
@@ -41,7 +41,7 @@ def restore(folder: Folder, files: Files = False, as_json: AsJson = False) -> No
 
 
 def _do(act: Callable[[], None]) -> None:
-    from fedcore.store import UNAVAILABLE
+    from fedcore.platform.store import UNAVAILABLE
 
     try:
         act()

@@ -8,7 +8,7 @@ from api.cli.failures import ExitCode, complain
 from api.cli.terminal import stderr
 from api.client import Client
 from api.schemas import Experiment
-from fedcore.status import Status
+from fedcore.platform.status import Status
 
 
 def follow(client: Client, id: str) -> Experiment:

@@ -15,7 +15,7 @@ from api.cli.connection import connect
 from api.cli.failures import ExitCode, complain
 from api.cli.terminal import AsJson, show, stderr, tell
 from api.schemas import Key, KeyEdit, KeyRequest
-from fedcore.access import Scope
+from fedcore.platform.access import Scope
 from fedcore.private import make_private_folder
 from fedcore.settings import settings
 
@@ -115,8 +115,8 @@ def app() -> typer.Typer:
 
 def _create_direct(wanted: KeyRequest) -> str:
     """Create a key in the database, without a service."""
-    from fedcore.store import UNAVAILABLE, audit, keys, open_database, upgrade
-    from fedcore.store.quotas import Quota
+    from fedcore.platform.store import UNAVAILABLE, audit, keys, open_database, upgrade
+    from fedcore.platform.store.quotas import Quota
 
     configured = settings()
     quota = Quota(wanted.max_waiting_runs, wanted.max_running_runs, wanted.max_stored_bytes, wanted.max_compute_seconds)

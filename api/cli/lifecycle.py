@@ -8,7 +8,7 @@ from rich.text import Text
 from api.cli.connection import connect
 from api.cli.terminal import AsJson, ExperimentId, show, tell
 from api.schemas import Experiment
-from fedcore.status import Status
+from fedcore.platform.status import Status
 
 Rounds = Annotated[int | None, typer.Option(min=1, metavar="N", help="New total number of rounds of each run.")]
 Seeds = Annotated[list[int] | None, typer.Option("--seed", metavar="SEED", help="Additional seed; may be repeated.")]

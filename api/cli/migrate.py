@@ -9,7 +9,7 @@ from fedcore.settings import settings
 
 def migrate(as_json: AsJson = False) -> None:
     """Upgrade the database at FEDQ_DATABASE_URL to the current schema. `fedq up` does this automatically."""
-    from fedcore.store import UNAVAILABLE, upgrade
+    from fedcore.platform.store import UNAVAILABLE, upgrade
 
     try:
         upgrade(settings().database)

@@ -16,9 +16,9 @@ from api.cli.submission import STDIN, Assignments, SpecificationFile
 from api.cli.terminal import AsJson, print_json, show, stderr, stdout
 from api.planning.estimates import plan as estimate
 from api.schemas import Flaw
-from fedcore import presets, yamls
+from fedcore import presets
 from fedcore.errors import PresetNotFoundError, SpecificationError
-from fedcore.spec import ExperimentSpec
+from fedcore.spec import ExperimentSpec, yaml_documents
 
 Files = Annotated[list[Path], typer.Argument(metavar="SPEC...", help="Specification files in JSON or YAML; - reads standard input.")]
 PresetName = Annotated[str | None, typer.Option("--preset", metavar="NAME", help="Plan a preset.", autocompletion=completion.presets)]
@@ -66,8 +66,8 @@ def plan(spec: SpecificationFile = None, preset: PresetName = None, assignments:
 def _check(file: Path, changes: dict[str, Any]) -> tuple[Check, ExperimentSpec | None]:
     try:
         text = sys.stdin.read() if file == STDIN else file.read_text(encoding="utf-8")
-        document = yamls.load(text)
-    except yamls.YamlError as error:
+        document = yaml_documents.load(text)
+    except yaml_documents.YamlError as error:
         place = {} if error.place is None else error.place._asdict()
         return _refused(str(file), [Flaw(pointer="", detail=error.detail, **place)])
     except (OSError, UnicodeDecodeError) as error:
@@ -84,7 +84,7 @@ def _checked(file: str, document: dict[str, Any], text: str) -> tuple[Check, Exp
         flaws = flaws_of(error.errors(), ExperimentSpec, document)
     except SpecificationError as error:
         flaws = [Flaw(pointer=error.pointer, detail=error.detail)]
-    places = yamls.places(text, {flaw.pointer for flaw in flaws})
+    places = yaml_documents.places(text, {flaw.pointer for flaw in flaws})
     return _refused(file, [flaw.model_copy(update=places[flaw.pointer]._asdict()) if places else flaw for flaw in flaws])
 
 

@@ -9,7 +9,7 @@ from api.cli.connection import connect
 from api.cli.terminal import AsJson, ExperimentId, show
 from api.cli.views import table
 from api.schemas import SearchPage
-from fedcore.halving import Arrival, Ladder, replay
+from fedcore.simulation.halving import Arrival, Ladder, replay
 
 
 def search(experiment: ExperimentId, as_json: AsJson = False) -> None:

@@ -9,7 +9,7 @@ from api.cli import completion, views
 from api.cli.connection import connect
 from api.cli.following import conclude, follow
 from api.cli.terminal import AsJson, ExperimentId, print_json, show, stdout
-from fedcore.status import Status
+from fedcore.platform.status import Status
 
 OptionalId = Annotated[
     str | None,

@@ -23,7 +23,7 @@ from api.schemas import (
     SearchPlan,
     Worker,
 )
-from fedcore.status import Status
+from fedcore.platform.status import Status
 
 STYLES = {Status.SUCCEEDED: "green", Status.RUNNING: "cyan", Status.FAILED: "red", Status.CANCELLED: "yellow", Status.PAUSED: "yellow"}
 ABSENT = "-"

@@ -29,7 +29,7 @@ from api.client.errors import (
 from api.client.models import Experiment, Figure
 from api.client.results import Comparison, Frame, Results
 from api.schemas import KeyRequest
-from fedcore.access import Scope
+from fedcore.platform.access import Scope
 
 __all__ = [
     "AsyncClient",

@@ -8,7 +8,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 from api.client.calls import AllCalls, WebhookCalls
 from api.client.transport import TIMEOUT_S, Transport
 from api.client.wires import AsyncWire, BlockingWire, Wire, finish, finish_each
-from fedcore import own_key
+from fedcore.platform import local_credentials
 from fedcore.settings import settings
 
 RETRIES = 3
@@ -45,7 +45,7 @@ def _each(list_: Callable[Concatenate[Any, Given], AsyncGenerator[Answer, None]]
 
 def _transport(wire: Callable[..., Wire], url: str | None, api_key: str | None, retries: int, timeout_s: float) -> Transport:
     address = url or settings().url
-    return Transport(wire, address, api_key or settings().api_key or own_key.find(address), retries, timeout_s)
+    return Transport(wire, address, api_key or settings().api_key or local_credentials.find(address), retries, timeout_s)
 
 
 class AsyncClient(AllCalls):

@@ -11,7 +11,7 @@ from api.client.errors import ServiceUnreachableError
 from api.client.transport import Transport, given, walk
 from api.live.cursors import Position
 from api.schemas import ArmArrival, DecisionEvent, Experiment, MetricsPage, RoundEvent, Run, RunPage, SearchPage, StatusEvent
-from fedcore.status import ENDED, Status
+from fedcore.platform.status import ENDED, Status
 
 Event = RoundEvent | StatusEvent | DecisionEvent
 

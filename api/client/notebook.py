@@ -8,7 +8,7 @@ from api.client import displays
 from api.client.events import Event
 from api.client.notes import name_of, note_of
 from api.schemas import RoundEvent, Run, StatusEvent
-from fedcore.status import Status
+from fedcore.platform.status import Status
 
 BREATH_S = 0.25
 """Between two drawings."""

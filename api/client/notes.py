@@ -1,7 +1,7 @@
 """Runs and their rounds in a few words, beside bars of progress."""
 
 from api.schemas import RoundEvent, Run
-from fedcore.summary import headline
+from fedcore.statistics.summary import headline
 
 
 def name_of(run: Run) -> str:

@@ -10,7 +10,7 @@ from api.client.events import Event
 from api.client.notebook import in_notebook
 from api.client.notes import name_of, note_of
 from api.schemas import RoundEvent, Run, StatusEvent
-from fedcore.status import ENDED, Status
+from fedcore.platform.status import ENDED, Status
 
 Tell = Callable[[Event], None]
 

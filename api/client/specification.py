@@ -8,8 +8,8 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json
 
 from api.client.errors import UnreadableSpecificationError
-from fedcore import yamls
 from fedcore.presets import override
+from fedcore.spec import yaml_documents
 
 SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 
@@ -31,7 +31,7 @@ def parse(text: str, origin: str) -> dict[str, Any]:
     """The document that `text` is, JSON or YAML; `origin` is for the message of UnreadableSpecificationError."""
     try:
         # JSON is YAML, so one reader does.
-        document = yamls.load(text)
+        document = yaml_documents.load(text)
     except ValueError as error:
         raise UnreadableSpecificationError(f"{origin} is neither JSON nor YAML: {error}") from error
     if not isinstance(document, dict):

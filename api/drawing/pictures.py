@@ -19,9 +19,9 @@ from api.results.curves import Window
 from api.results.summaries import METRICS, Metric
 from api.results.tables import CSV, to_csv
 from api.schemas import ArmResults, Flaw, Theory
-from fedcore.access import Principal
 from fedcore.errors import NotFoundError
-from fedcore.summary import HEADLINES, headline
+from fedcore.platform.access import Principal
+from fedcore.statistics.summary import HEADLINES, headline
 
 _NUMBER = r"[-+]?[0-9]{1,15}(?:\.[0-9]{0,15})?(?:[eE][-+]?[0-9]{1,2})?"
 _LIMITS = re.compile(rf"({_NUMBER})?:({_NUMBER})?")

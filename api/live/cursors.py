@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby, islice, repeat
 from typing import Self
 
-from fedcore.status import Status
+from fedcore.platform.status import Status
 
 _UNTOLD = "-"
 _DECISIONS = ".d"

@@ -10,7 +10,7 @@ import structlog
 
 from api.answers.search import arrival_answers
 from api.schemas import DecisionEvent, RoundEvent
-from fedcore.store import Database, Status, progress, rounds, search
+from fedcore.platform.store import Database, Status, progress, rounds, search
 
 FASTEST_S = 0.1
 SLOWEST_S = 1.0

@@ -3,8 +3,8 @@
 import asyncio
 from time import monotonic
 
-from fedcore.access import Principal
-from fedcore.store import UNAVAILABLE, Database, keys
+from fedcore.platform.access import Principal
+from fedcore.platform.store import UNAVAILABLE, Database, keys
 
 LOOK_S = 5.0
 """So long, at most, somebody is told something more after his key has ended."""

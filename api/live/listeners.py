@@ -6,7 +6,7 @@ from api.live.cursors import Position
 from api.live.feed import Line, News
 from api.live.streams import Event
 from api.schemas import StatusEvent
-from fedcore.status import ENDED, Status
+from fedcore.platform.status import ENDED, Status
 
 
 class Listener:

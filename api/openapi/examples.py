@@ -8,14 +8,13 @@ from pydantic import BaseModel
 
 from api import schemas
 from api.bodies.submissions import PresetSubmission
-from fedcore import yamls
-from fedcore.spec import ExperimentSpec
+from fedcore.spec import ExperimentSpec, yaml_documents
 
 
 def documents() -> Mapping[str, Any]:
     """What `examples.yaml` says, by name of a schema."""
     text = resources.files("api.openapi").joinpath("examples.yaml").read_text(encoding="utf-8")
-    loaded: Mapping[str, Any] = yamls.load(text)
+    loaded: Mapping[str, Any] = yaml_documents.load(text)
     return loaded
 
 

@@ -7,9 +7,9 @@ from operator import mul
 from statistics import fmean
 
 from fedcore.spec import ExperimentSpec
-from fedcore.spec.availability import AnyAvailability, AvailabilityTrace, Probability
 from fedcore.spec.participation import Bernoulli, Full, Trace, WithReplacement
 from fedcore.spec.shapes import population
+from fedcore.spec.systems import AnyAvailability, AvailabilityTrace, Probability
 
 
 def drawn_clients(spec: ExperimentSpec) -> float:

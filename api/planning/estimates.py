@@ -8,7 +8,7 @@ from api.planning.cohorts import drawn_clients
 from api.planning.traffic import bytes_down, bytes_up, reached
 from api.schemas import ArmPlan, Plan, SearchPlan, Stretch
 from fedcore.core import Algorithm
-from fedcore.halving import Ladder, expected
+from fedcore.simulation.halving import Ladder, expected
 from fedcore.spec import Arm, ExperimentSpec
 from fedcore.spec.exact import LeastSquares, Quadratic
 from fedcore.spec.local import BatchSize

@@ -14,14 +14,14 @@ from api.results.curves import Window
 from api.results.rows import rows_of
 from api.results.summaries import METRICS, TOTALS, results_of
 from api.schemas import Claims, Experiment, Results, Run
-from fedcore import yamls
-from fedcore.access import Principal
 from fedcore.errors import NotFoundError
+from fedcore.platform.access import Principal
+from fedcore.platform.store import Database, experiments
+from fedcore.platform.store.reproductions import ENGINE_CHOICE, MODEL_SHA256
+from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.presets import Preset
-from fedcore.store import Database, experiments
-from fedcore.store.reproductions import ENGINE_CHOICE, MODEL_SHA256
-from fedcore.store.tables import ExperimentRecord
-from fedcore.summary import BETTER, HEADLINES
+from fedcore.spec import yaml_documents
+from fedcore.statistics.summary import BETTER, HEADLINES
 
 POINTS = 500
 """Of each curve in a picture."""
@@ -82,7 +82,7 @@ def content(principal: Principal, experiment_id: str, database: Database) -> Con
         sections=list(_sections(results)),
         claims=None if preset is None else claims_of(rows, preset),
         runs=carried,
-        specification=yamls.dump(record.spec),
+        specification=yaml_documents.dump(record.spec),
         carried_out=_ways(carried),
     )
 

@@ -8,9 +8,10 @@ from pydantic import Field, TypeAdapter
 
 from api.reproductions.records import Record, kept_of
 from api.reproductions.report import section
-from fedcore import presets, yamls
+from fedcore import presets
+from fedcore.block import Block
 from fedcore.presets.sheet import SMALL, Sheet, variants
-from fedcore.spec.base import Block
+from fedcore.spec import yaml_documents
 
 NOT_RUN = "not-run.yaml"
 NOT_YET = "not yet"
@@ -40,7 +41,7 @@ def page(folder: Path, at: str) -> str:
 
 def not_run(folder: Path) -> Sequence[NotRun]:
     """What was not run, and why."""
-    return TypeAdapter(tuple[NotRun, ...]).validate_python(yamls.load((folder / NOT_RUN).read_text(encoding="utf-8")))
+    return TypeAdapter(tuple[NotRun, ...]).validate_python(yaml_documents.load((folder / NOT_RUN).read_text(encoding="utf-8")))
 
 
 def pictures(sheet: str, folder: Path) -> list[Path]:

@@ -7,7 +7,7 @@ from typing import Any
 from api.reproductions import Part
 from api.schemas import ClaimResult, PublishedTable, Run
 from api.schemas.base import Answer
-from fedcore.status import Status
+from fedcore.platform.status import Status
 
 
 class Record(Answer):

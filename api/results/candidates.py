@@ -9,12 +9,12 @@ from api.results.curves import Window
 from api.results.naming import arm_of, listed
 from api.results.summaries import TOTALS, Metric, arms_of, by_arm
 from api.schemas import Comparison, Flaw, Member
-from fedcore import significance, summary
-from fedcore.access import Principal
+from fedcore.platform.access import Principal
+from fedcore.platform.store import Database, Session, experiments, runs, series
+from fedcore.platform.store.series import Series
+from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.spec import stored_arms
-from fedcore.store import Database, Session, experiments, runs, series
-from fedcore.store.series import Series
-from fedcore.store.tables import ExperimentRecord, RunRecord
+from fedcore.statistics import significance, summary
 
 MOST_ARMS = 500
 """In one comparison."""

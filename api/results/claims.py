@@ -6,16 +6,17 @@ from math import isfinite
 
 from api.results.rows import Rows, rows_of
 from api.schemas import ClaimResult, Claims, ComparisonResult, Estimate, PublishedRow, PublishedTable
-from fedcore import presets, summary
-from fedcore.access import Principal
+from fedcore import presets
 from fedcore.errors import NotFoundError, PresetNotFoundError
+from fedcore.platform.access import Principal
+from fedcore.platform.store import Database, experiments, imports
+from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.presets import Preset
 from fedcore.presets.claims import Comparison, Sides, Verdict, judge
 from fedcore.presets.claims import Rows as Trajectories
+from fedcore.presets.curve_statistics import Trajectory, read
 from fedcore.presets.sheet import Published
-from fedcore.presets.statistics import Trajectory, read
-from fedcore.store import Database, experiments, imports
-from fedcore.store.tables import ExperimentRecord
+from fedcore.statistics import summary
 
 
 def read_claims(database: Database, principal: Principal, experiment_id: str) -> Claims:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from api.schemas import ArmResult, ArmResults, Difference, Estimate, MetricResult, TargetResult
-from fedcore.significance import Conclusion
-from fedcore.status import Status
-from fedcore.summary import headline
+from fedcore.platform.status import Status
+from fedcore.statistics.significance import Conclusion
+from fedcore.statistics.summary import headline
 
 ABSENT = "-"
 NOTHING = MetricResult(best=None, final=None, best_difference=None, final_difference=None)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from fedcore.store.series import Series
+    from fedcore.platform.store.series import Series
 
     Floats = NDArray[np.float64]
 
@@ -94,7 +94,7 @@ def curve(runs: Sequence[Series], metric: str, window: Window) -> Curve | None:
 def moments(values: Floats) -> tuple[Floats, Floats, NDArray[np.int64]]:
     """Of the numbers in each column of `values` [S, T]: mean, sample standard deviation and count, each [T]; NaN where they are not known.
 
-    As `fedcore.summary.moments`: without overflow for any finite values.
+    As `fedcore.statistics.summary.moments`: without overflow for any finite values.
     """
     import numpy as np
 

@@ -12,8 +12,8 @@ from api.results.rows import rows_of
 from api.results.summaries import TOTALS, Metric, results_of
 from api.results.targets import COLUMNS, with_target
 from api.schemas import Flaw, Results, Target
-from fedcore.access import Principal
-from fedcore.store import Database, experiments
+from fedcore.platform.access import Principal
+from fedcore.platform.store import Database, experiments
 
 Points = Annotated[
     int,

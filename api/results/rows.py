@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from fedcore.store import Session, runs, search, series
-from fedcore.store.series import Series
-from fedcore.store.tables import ExperimentRecord, RunRecord
+from fedcore.platform.store import Session, runs, search, series
+from fedcore.platform.store.series import Series
+from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 
 
 class Rows(NamedTuple):

@@ -12,11 +12,12 @@ from api.live.cursors import Position
 from api.results.curves import MEGABYTE, Window, area, curve, megabytes
 from api.results.rows import Rows
 from api.schemas import ArmResult, Difference, Estimate, MetricResult, Results
-from fedcore import significance, summary
+from fedcore.platform.status import Status
+from fedcore.platform.store.series import Series
+from fedcore.platform.store.tables import RunRecord
+from fedcore.simulation.report import StopReason
 from fedcore.spec.evaluation import ScalarMeasure
-from fedcore.status import Status, StopReason
-from fedcore.store.series import Series
-from fedcore.store.tables import RunRecord
+from fedcore.statistics import significance, summary
 
 Metric = Literal[ScalarMeasure, "objective", "suboptimality", "distance"]
 METRICS: tuple[Metric, ...] = get_args(Metric)

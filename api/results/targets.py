@@ -10,10 +10,10 @@ from api.results.curves import first_reaching, megabytes
 from api.results.rows import Rows
 from api.results.summaries import differing, estimated
 from api.schemas import Difference, Estimate, Flaw, Results, Target, TargetResult
-from fedcore import significance, summary
-from fedcore.status import ENDED
-from fedcore.store.series import Series
-from fedcore.store.tables import RunRecord
+from fedcore.platform.status import ENDED
+from fedcore.platform.store.series import Series
+from fedcore.platform.store.tables import RunRecord
+from fedcore.statistics import significance, summary
 
 COLUMNS = ("bytes_up", "bytes_down", "simulated_seconds", "seconds")
 """What is wanted of each round beside the target's metric."""

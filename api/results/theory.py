@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from api.schemas import ArmTheory, Law, Theory
 from fedcore.errors import NoLawError
+from fedcore.platform.store import Database, experiments
 from fedcore.spec import Arm, stored_arms
-from fedcore.store import Database, experiments
 
 if TYPE_CHECKING:
-    from fedcore import laws
-    from fedcore.access import Principal
+    from fedcore.platform.access import Principal
+    from fedcore.theory import closed_forms
 
 ROUNDS = 200
 """Of a curve, unless told otherwise."""
@@ -26,16 +26,16 @@ def read_theory(database: Database, principal: Principal, experiment_id: str, po
 
 
 def _arm(arm: Arm, points: int) -> ArmTheory:
-    from fedcore import laws
+    from fedcore.theory import closed_forms
 
     try:
-        found, reason = _answer(laws.law(arm.spec, points)), None
+        found, reason = _answer(closed_forms.law(arm.spec, points)), None
     except NoLawError as error:
         found, reason = None, str(error)
     return ArmTheory(index=arm.index, name=arm.name, law=found, reason=reason)
 
 
-def _answer(found: laws.Law) -> Law:
+def _answer(found: closed_forms.Law) -> Law:
     return Law(
         formula=found.formula,
         source=found.source,

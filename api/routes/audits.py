@@ -9,7 +9,7 @@ from api.dependencies import Cursor, OwnerFilter, Store, TargetFilter
 from api.problems import responses
 from api.routing import Router
 from api.schemas import AuditEntry, AuditPage
-from fedcore.store import audit
+from fedcore.platform.store import audit
 
 router = Router(prefix="/v1/audit", tags=["access"])
 

@@ -13,7 +13,7 @@ from api.dependencies import Configuration, Cursor, DatasetId, Files, Store
 from api.problems import responses
 from api.routing import Router
 from api.schemas import Dataset, DatasetPage
-from fedcore.store import datasets
+from fedcore.platform.store import datasets
 
 router = Router(prefix="/v1/datasets", tags=["data sets"])
 

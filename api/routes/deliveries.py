@@ -12,8 +12,8 @@ from api.dependencies import Cursor, Store, WebhookId, printable
 from api.problems import responses
 from api.routing import Router
 from api.schemas import Delivery, DeliveryPage
-from fedcore.status import DeliveryStatus
-from fedcore.store import deliveries, webhooks
+from fedcore.platform.status import DeliveryStatus
+from fedcore.platform.store import deliveries, webhooks
 
 router = Router(prefix="/v1/webhooks/{webhook_id}", tags=["webhooks"])
 

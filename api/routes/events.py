@@ -20,7 +20,7 @@ from api.live.streams import Event, EventStream
 from api.problems import InvalidRequestError, responses
 from api.routing import Router
 from api.schemas import Flaw, HeartbeatEvent
-from fedcore.store import experiments, progress, search
+from fedcore.platform.store import experiments, progress, search
 
 AT_ONCE = 100
 """Events sent in one piece, at most."""

@@ -20,12 +20,12 @@ from api.problems import responses
 from api.routing import Router
 from api.schemas import Experiment, ExperimentPage, Plan
 from api.wakeups import Wake
-from fedcore.access import Principal
+from fedcore.platform.access import Principal
+from fedcore.platform.store import Database, Status, experiments, progress
+from fedcore.platform.store.experiments import Filter, Order
+from fedcore.platform.tracing import span
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec
-from fedcore.store import Database, Status, experiments, progress
-from fedcore.store.experiments import Filter, Order
-from fedcore.tracing import span
 
 router = Router(prefix="/v1/experiments", tags=["experiments"])
 log = structlog.stdlib.get_logger("fedq.api")

@@ -7,8 +7,8 @@ from fastapi import Response
 from api.dependencies import Configuration, Store
 from api.routing import Router
 from api.schemas import Check, Health, Readiness
-from fedcore.release import release
-from fedcore.store import Database, progress
+from fedcore.platform.store import Database, progress
+from fedcore.platform.version import release
 from workers.app import celery_app
 
 router = Router(tags=["operations"])

@@ -14,14 +14,14 @@ from api.dependencies import Configuration, Store
 from api.problems import InvalidRequestError, responses
 from api.routing import Router
 from api.schemas import Experiment, Flaw, ImportedRows, ImportedRun, ResultsFile
+from fedcore.platform.status import Status
+from fedcore.platform.store import imports
+from fedcore.platform.store.reproductions import ENGINE_CHOICE, MODEL_SHA256
+from fedcore.platform.store.rounds import COLUMNS
+from fedcore.platform.store.tables import Document as Row
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.digest import results_sha256
 from fedcore.spec.limits import Limits, refuse_excess
-from fedcore.status import Status
-from fedcore.store import imports
-from fedcore.store.reproductions import ENGINE_CHOICE, MODEL_SHA256
-from fedcore.store.rounds import COLUMNS
-from fedcore.store.tables import Document as Row
 
 router = Router(prefix="/v1/imports", tags=["experiments"])
 

@@ -13,8 +13,8 @@ from api.dependencies import Cursor, Store, printable
 from api.problems import responses
 from api.routing import Router
 from api.schemas import Key, KeyEdit, KeyPage, KeyRequest, KeyStanding, KeyUsage, Me, NewKey
-from fedcore.store import keys, quotas
-from fedcore.store.quotas import Quota
+from fedcore.platform.store import keys, quotas
+from fedcore.platform.store.quotas import Quota
 
 router = Router(prefix="/v1", tags=["access"])
 

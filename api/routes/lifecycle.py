@@ -13,11 +13,11 @@ from api.problems import responses
 from api.routing import Router
 from api.schemas import Experiment, ExperimentEdit, ExperimentExtension
 from api.wakeups import Wake
-from fedcore.access import Principal
+from fedcore.platform.access import Principal
+from fedcore.platform.store import Database, Session, experiments, extension
+from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.limits import Limits, refuse_excess
-from fedcore.store import Database, Session, experiments, extension
-from fedcore.store.tables import ExperimentRecord
 
 router = Router(prefix="/v1/experiments", tags=["experiments"])
 

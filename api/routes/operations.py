@@ -5,8 +5,8 @@ from api.answers.queue import queue_answers
 from api.dependencies import Configuration, Store
 from api.routing import Router
 from api.schemas import Queues, Worker, Workers
-from fedcore.store import runs, workers
-from fedcore.store.tables import WorkerRecord
+from fedcore.platform.store import runs, workers
+from fedcore.platform.store.tables import WorkerRecord
 
 router = Router(prefix="/v1", tags=["operations"])
 

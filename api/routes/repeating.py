@@ -16,10 +16,10 @@ from api.results.repetition import repetition
 from api.routing import Router
 from api.schemas import Experiment, Reproduction
 from api.wakeups import Wake
-from fedcore.access import Principal
 from fedcore.errors import ConflictError, NotFoundError
-from fedcore.store import Database, Status, experiments, imports, reproductions
-from fedcore.store.tables import ExperimentRecord
+from fedcore.platform.access import Principal
+from fedcore.platform.store import Database, Status, experiments, imports, reproductions
+from fedcore.platform.store.tables import ExperimentRecord
 
 router = Router(prefix="/v1/experiments", tags=["results"])
 

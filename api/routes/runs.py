@@ -12,10 +12,10 @@ from api.dependencies import Configuration, Cursor, ExperimentId, Files, RunId, 
 from api.problems import responses
 from api.routing import Router
 from api.schemas import MetricsPage, RoundRow, Run, RunPage
-from fedcore.access import Principal
 from fedcore.errors import NotFoundError
-from fedcore.storage import Storage
-from fedcore.store import Database, experiments, rounds, runs, waiting
+from fedcore.platform.access import Principal
+from fedcore.platform.storage import Storage
+from fedcore.platform.store import Database, experiments, rounds, runs, waiting
 
 router = Router(prefix="/v1", tags=["runs"])
 

@@ -10,7 +10,7 @@ from api.dependencies import ExperimentId, Store
 from api.problems import responses
 from api.routing import Router
 from api.schemas import SearchPage
-from fedcore.store import experiments, search
+from fedcore.platform.store import experiments, search
 
 router = Router(prefix="/v1/experiments", tags=["experiments"])
 
@@ -22,7 +22,7 @@ Limit = Annotated[int, Query(ge=1, le=ARRIVALS, description="Arrivals on a page,
 def read_search(principal: Reader, experiment_id: ExperimentId, database: Store, after: After = 0, limit: Limit = ARRIVALS) -> SearchPage:
     """Arms in the order in which they came to rungs, each with its value, its rank and what became of it; 404 without a search.
 
-    From the order and the values every decision follows again (`fedcore.halving.replay`).
+    From the order and the values every decision follows again (`fedcore.simulation.halving.replay`).
     """
     with database.reading() as session:
         experiments.find(session, experiment_id, principal.sees)

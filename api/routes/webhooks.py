@@ -15,8 +15,8 @@ from api.problems import InvalidRequestError, responses
 from api.routing import Router
 from api.schemas import Flaw, NewWebhook, Webhook, WebhookEdit, WebhookPage, WebhookRequest
 from fedcore.errors import NotFoundError
-from fedcore.store import Session, experiments, webhooks
-from fedcore.store.tables import WebhookRecord
+from fedcore.platform.store import Session, experiments, webhooks
+from fedcore.platform.store.tables import WebhookRecord
 
 router = Router(prefix="/v1/webhooks", tags=["webhooks"])
 

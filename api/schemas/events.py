@@ -5,7 +5,7 @@ from datetime import datetime
 from api.schemas.base import Answer
 from api.schemas.runs import RoundRow
 from api.schemas.search import ArmArrival
-from fedcore.status import Status
+from fedcore.platform.status import Status
 
 
 class RoundEvent(RoundRow):

@@ -6,10 +6,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.schemas.base import Answer
-from fedcore.halving import Verdict
-from fedcore.spec.base import MAX_ROUNDS, Seed
+from fedcore.block import MAX_ROUNDS, Seed
+from fedcore.platform.status import Status
+from fedcore.simulation.halving import Verdict
 from fedcore.spec.experiment import Tag
-from fedcore.status import Status
 
 
 class Progress(Answer):

@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.schemas.base import StoredMoment
-from fedcore.status import Status, StopReason
+from fedcore.platform.status import Status
+from fedcore.simulation.report import StopReason
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from api.schemas.base import Answer, StoredMoment
-from fedcore.access import Scope
+from fedcore.platform.access import Scope
 
 
 def _no_number(value: object) -> object:

@@ -3,8 +3,8 @@
 from typing import Any
 
 from api.schemas.base import Answer
-from fedcore.significance import Conclusion
-from fedcore.status import Status
+from fedcore.platform.status import Status
+from fedcore.statistics.significance import Conclusion
 
 
 class Estimate(Answer):

@@ -4,7 +4,8 @@ from datetime import datetime
 from typing import Any
 
 from api.schemas.base import Answer
-from fedcore.status import Status, StopReason
+from fedcore.platform.status import Status
+from fedcore.simulation.report import StopReason
 
 
 class Run(Answer):

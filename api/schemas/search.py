@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Literal
 
 from api.schemas.base import Answer
-from fedcore.halving import Verdict
+from fedcore.simulation.halving import Verdict
 from fedcore.spec.search import Mode
 
 

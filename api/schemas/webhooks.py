@@ -6,9 +6,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from api.schemas.base import Answer
-from fedcore.status import DeliveryStatus
-from fedcore.webhooks.kinds import ENDINGS, EventKind
-from fedcore.webhooks.target import MOST_CHARACTERS
+from fedcore.platform.status import DeliveryStatus
+from fedcore.platform.webhooks.kinds import ENDINGS, EventKind
+from fedcore.platform.webhooks.target import MOST_CHARACTERS
 
 Url = Annotated[str, Field(min_length=1, max_length=MOST_CHARACTERS)]
 Name = Annotated[str, Field(max_length=200)]

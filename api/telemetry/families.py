@@ -7,11 +7,11 @@ from itertools import accumulate
 from prometheus_client import Metric
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
 
-from fedcore.release import release
-from fedcore.status import Status
-from fedcore.store import tally
-from fedcore.store.census import Census, Group
-from fedcore.store.tables import WorkerRecord
+from fedcore.platform.status import Status
+from fedcore.platform.store import tally
+from fedcore.platform.store.census import Census, Group
+from fedcore.platform.store.tables import WorkerRecord
+from fedcore.platform.version import release
 
 
 def families(census: Census) -> list[Metric]:

@@ -27,7 +27,7 @@ from starlette.types import Scope
 
 from api.dependencies import Configuration, Store
 from api.telemetry.families import away, families
-from fedcore.store import UNAVAILABLE, Database, census
+from fedcore.platform.store import UNAVAILABLE, Database, census
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 LATENCIES_S = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0)

@@ -10,8 +10,8 @@ from api.dependencies import NO_NUL, Store
 from api.results.candidates import gather
 from api.web import curves
 from api.web.rendering import page
-from fedcore.store import experiments
-from fedcore.store.experiments import Filter
+from fedcore.platform.store import experiments
+from fedcore.platform.store.experiments import Filter
 
 OFFERED = 50
 """Experiments to choose from: the newest."""

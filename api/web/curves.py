@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, TypedDict
 
 from api.results.summaries import METRICS
-from fedcore.summary import BETTER, HEADLINES
+from fedcore.statistics.summary import BETTER, HEADLINES
 
 EXACT = ("suboptimality", "objective", "distance")
 """What every row of a problem with a known minimiser has."""

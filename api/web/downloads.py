@@ -10,8 +10,8 @@ from api.results.curves import Window
 from api.results.reading import read_results
 from api.results.summaries import METRICS
 from api.results.tables import CSV, PARQUET, Table, written
-from fedcore import yamls
-from fedcore.store import experiments
+from fedcore.platform.store import experiments
+from fedcore.spec import yaml_documents
 
 EVERYTHING = Window(100_000)
 """Of a curve: all that there may be."""
@@ -47,7 +47,7 @@ def read_specification(principal: Reader, experiment_id: ExperimentId, database:
     """What was submitted, every default written out."""
     with database.reading() as session:
         spec = experiments.find(session, experiment_id, principal.sees).spec
-    return _file(Response(yamls.dump(spec), media_type="application/yaml"), f"{experiment_id}.yaml")
+    return _file(Response(yaml_documents.dump(spec), media_type="application/yaml"), f"{experiment_id}.yaml")
 
 
 @router.get("/{name}")

@@ -9,8 +9,8 @@ from fastapi.responses import RedirectResponse
 from api.access import cookies
 from api.access.auth import recognise
 from api.web.rendering import page
-from fedcore.access import Token
 from fedcore.errors import AuthenticationError
+from fedcore.platform.access import Token
 
 MAX_BYTES = 8_192
 

@@ -11,9 +11,8 @@ from api.dependencies import Configuration, Cursor, ExperimentId, Store
 from api.results.claims import read_claims
 from api.web import curves, listings, standing
 from api.web.rendering import page
-from fedcore import yamls
-from fedcore.spec import sweep
-from fedcore.store import experiments, imports, runs, search, waiting
+from fedcore.platform.store import experiments, imports, runs, search, waiting
+from fedcore.spec import sweep, yaml_documents
 
 RUNS = 100
 """On a page."""
@@ -30,7 +29,7 @@ def read_page(request: Request, principal: Reader, experiment_id: ExperimentId, 
         record = experiments.find(session, experiment_id, principal.sees)
         now = standing.read(session, experiment_id, principal.sees)
         has_search = record.spec.get("search") is not None
-    specification = yamls.dump(record.spec)
+    specification = yaml_documents.dump(record.spec)
     return page(
         request,
         "experiment.html",

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
-from fedcore.status import ENDED, Status, StopReason
-from fedcore.store import Session, audit, search
-from fedcore.store.tables import ExperimentRecord, RunRecord
+from fedcore.platform.status import ENDED, Status
+from fedcore.platform.store import Session, audit, search
+from fedcore.platform.store.tables import ExperimentRecord, RunRecord
+from fedcore.simulation.report import StopReason
 
 DEEDS = 50
 """The newest, at most."""

@@ -12,10 +12,10 @@ from api.dependencies import Cursor, OwnerFilter, Store, TargetFilter
 from api.schemas import Key, KeyEdit
 from api.web import words
 from api.web.rendering import page
-from fedcore.access import Scope
-from fedcore.store import audit, keys, quotas
-from fedcore.store.clock import moment
-from fedcore.store.quotas import Usage
+from fedcore.platform.access import Scope
+from fedcore.platform.store import audit, keys, quotas
+from fedcore.platform.store.clock import moment
+from fedcore.platform.store.quotas import Usage
 
 PAGE = 50
 

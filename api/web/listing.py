@@ -14,10 +14,10 @@ from api.dependencies import NO_NUL, Store
 from api.schemas import ExperimentSummary
 from api.web.rendering import is_fragment, page
 from api.web.shared import Shared
-from fedcore.access import Principal
-from fedcore.status import Status
-from fedcore.store import Database, experiments, progress
-from fedcore.store.experiments import Filter
+from fedcore.platform.access import Principal
+from fedcore.platform.status import Status
+from fedcore.platform.store import Database, experiments, progress
+from fedcore.platform.store.experiments import Filter
 
 PAGE = 50
 POLLED_S = 1.0

@@ -11,10 +11,10 @@ from api.answers.queue import queue_answers
 from api.dependencies import Configuration, Store
 from api.schemas import QueueDepth
 from api.web.rendering import page
-from fedcore.access import Principal
-from fedcore.store import line, workers
-from fedcore.store.line import AtWork, Waiting
-from fedcore.store.tables import WorkerRecord
+from fedcore.platform.access import Principal
+from fedcore.platform.store import line, workers
+from fedcore.platform.store.line import AtWork, Waiting
+from fedcore.platform.store.tables import WorkerRecord
 
 MOST = 200
 """Rows of a table."""

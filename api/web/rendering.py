@@ -9,7 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from api.results import verdicts
 from api.web import words
-from fedcore.access import Principal, Scope
+from fedcore.platform.access import Principal, Scope
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; connect-src 'self'; "

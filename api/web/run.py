@@ -7,7 +7,7 @@ from api.answers.runs import run_answer
 from api.dependencies import Configuration, RunId, Store
 from api.web import history
 from api.web.rendering import is_fragment, page
-from fedcore.store import experiments, runs, waiting
+from fedcore.platform.store import experiments, runs, waiting
 
 router = APIRouter(prefix="/runs", include_in_schema=False)
 

@@ -6,8 +6,8 @@ from hashlib import sha256
 
 from api.answers.experiments import summary_answer
 from api.schemas import ExperimentSummary
-from fedcore.status import ENDED, Status
-from fedcore.store import Session, experiments, lifecycle, progress
+from fedcore.platform.status import ENDED, Status
+from fedcore.platform.store import Session, experiments, lifecycle, progress
 
 UNDER_WAY = (Status.RUNNING, Status.QUEUED, Status.WAITING)
 

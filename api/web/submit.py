@@ -10,11 +10,11 @@ from pydantic import AfterValidator, BaseModel
 from api.access.auth import Submitter
 from api.dependencies import Store, printable
 from api.web.rendering import page
-from fedcore import presets, yamls
+from fedcore import presets
+from fedcore.platform.store import Database, experiments
 from fedcore.presets import Preset
-from fedcore.spec import ExperimentSpec, stored_spec
-from fedcore.spec.uploaded import Uploaded
-from fedcore.store import Database, experiments
+from fedcore.spec import ExperimentSpec, stored_spec, yaml_documents
+from fedcore.spec.dataset import Uploaded
 
 EXAMPLE = """\
 # What is trained on whose data, and by which algorithm. Fields that are left out take their defaults.
@@ -98,11 +98,11 @@ def _start(database: Database, owner: str | None, preset: str | None, experiment
     """Raises PresetNotFoundError and NotFoundError."""
     if preset is not None:
         found = presets.load(preset)
-        return Start(yamls.dump(found.spec), f"the preset {found.name}, version {found.version}", found)
+        return Start(yaml_documents.dump(found.spec), f"the preset {found.name}, version {found.version}", found)
     if experiment is not None:
         with database.reading() as session:
             record = experiments.find(session, experiment, owner)
-            return Start(yamls.dump(_brief(stored_spec(record.spec))), f"the experiment {record.name}")
+            return Start(yaml_documents.dump(_brief(stored_spec(record.spec))), f"the experiment {record.name}")
     return Start(EXAMPLE)
 
 

@@ -9,8 +9,8 @@ from api.answers.webhooks import delivery_answer, webhook_answer
 from api.dependencies import Cursor, Store, WebhookId
 from api.schemas import Webhook
 from api.web.rendering import page
-from fedcore.store import deliveries, webhooks
-from fedcore.webhooks.kinds import ENDINGS, EventKind
+from fedcore.platform.store import deliveries, webhooks
+from fedcore.platform.webhooks.kinds import ENDINGS, EventKind
 
 PAGE = 50
 EDITABLE = {"url", "name", "events", "experiment_id", "tag"}

@@ -5,7 +5,7 @@ what writes shares the machine's cores with them. Bounded: some 40 seconds.
 
 - 10,000 runs wait throughout.
 - POST: 32 connections submit experiments of one run, each as soon as it is answered; GET: they read those.
-- Rows: 4 writers commit slices of 500 rows through `fedcore.store` as workers do, as fast as they can.
+- Rows: 4 writers commit slices of 500 rows through `fedcore.platform.store` as workers do, as fast as they can.
 - Together: 200 clients poll the rows of a run once a second, and 200 follow the events of an experiment, ten of each for every
   run of 20 experiments, while 4 writers commit 5 rounds of each of them twice a second. The delay of an event is from before
   the commit of its row until it is received.

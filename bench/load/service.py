@@ -12,8 +12,8 @@ import httpx
 import psutil
 import psycopg
 
-from fedcore.access import Scope
-from fedcore.store import keys, open_database, upgrade
+from fedcore.platform.access import Scope
+from fedcore.platform.store import keys, open_database, upgrade
 from tests.support.polling import eventually
 from tests.support.postgresql import postgresql
 from tests.support.processes import served

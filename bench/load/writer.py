@@ -13,9 +13,9 @@ import sys
 import time
 from contextlib import closing
 
-from fedcore.report import RoundReport
-from fedcore.store import Control, Database, open_database, runs
-from fedcore.store.claim import Claim
+from fedcore.platform.store import Control, Database, open_database, runs
+from fedcore.platform.store.claim import Claim
+from fedcore.simulation.report import RoundReport
 
 LEASE_S = 120.0
 PROVENANCE = {"engine": "compiled", "device": "cpu"}

@@ -2,8 +2,8 @@
 
 from typing import ClassVar, Literal
 
+from fedcore.block import Block, PositiveRate
 from fedcore.core import Aggregator, Rule, ServerOptimiser
-from fedcore.spec.base import Block, PositiveRate
 
 
 class AlgorithmSpec(Block):

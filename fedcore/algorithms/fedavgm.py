@@ -4,8 +4,8 @@ from typing import Literal
 
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.server import Momentum
+from fedcore.block import Decay
 from fedcore.core import ServerOptimiser
-from fedcore.spec.base import Decay
 
 
 class FedAvgM(AlgorithmSpec):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.min_norm import inner_products, min_norm, unit_lengths
+from fedcore.block import Decay
 from fedcore.core import Aggregator, Cohort, Combined, Vectors
-from fedcore.spec.base import Decay
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -4,8 +4,8 @@ from typing import Literal
 
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.server import Adagrad, Adaptive, AdaptiveParameters, Yogi
+from fedcore.block import Decay, PositiveRate
 from fedcore.core import ServerOptimiser
-from fedcore.spec.base import Decay, PositiveRate
 
 _SOURCE = "Reddi et al., Adaptive Federated Optimization, ICLR 2021, Algorithm 2"
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.algorithms.base import AlgorithmSpec
+from fedcore.block import NonNegative
 from fedcore.core import Local, Rule
-from fedcore.spec.base import NonNegative
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from fedcore.block import Block, Decay, NonNegative, PositiveRate
 from fedcore.core import ServerOptimiser, Vectors
-from fedcore.spec.base import Block, Decay, NonNegative, PositiveRate
 
 if TYPE_CHECKING:
     from torch import Tensor

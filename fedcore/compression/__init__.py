@@ -4,12 +4,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from fedcore.block import Block
 from fedcore.compression.base import CompressorSpec, Sparsifier
 from fedcore.compression.qsgd import QSGD
 from fedcore.compression.rand_k import RandK
 from fedcore.compression.sign import Sign
 from fedcore.compression.top_k import TopK
-from fedcore.spec.base import Block
 
 
 class NoCompression(CompressorSpec):

@@ -4,8 +4,8 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
+from fedcore.block import Block, Fraction
 from fedcore.core import Compressor
-from fedcore.spec.base import Block, Fraction
 
 INDEX_BYTES = 4
 

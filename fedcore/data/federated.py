@@ -1,7 +1,13 @@
-"""Samples, and which client holds which of them; resident on one device."""
+"""Samples, and which client holds which of them; resident on one device.
+
+What data a run was trained on, in one number.
+
+What samples must be to be trained on, whatever they were read from.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,7 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore.data.augment import CropFlip
-from fedcore.errors import SpecificationError
+from fedcore.errors import DataUnavailableError, SpecificationError
+from fedcore.spec.shapes import DataShape
 
 Ids = NDArray[np.int64]
 
@@ -140,3 +147,55 @@ def divide(dataset: Dataset, parts: Sequence[Ids], owners: Ids | None = None) ->
     offsets = np.cumsum([0, *(len(part) for part in parts)])
     order = torch.from_numpy(np.concatenate(parts))
     return FederatedData(dataset, order.to(dataset.train.labels.device), offsets, owners)
+
+
+def checksum(dataset: Dataset) -> str:
+    """SHA-256 over the arrays of a data set on a CPU: training features and labels, those for testing, and whose each sample is.
+
+    Each array counts by its type and shape as `<f4 (60000, 1, 28, 28)`, a line feed, and its bytes, the last axis fastest.
+    """
+    parts = [part for samples in (dataset.train, dataset.test) for part in (samples.features.numpy(), samples.labels.numpy())]
+    keys: list[NDArray[np.int64]] = [] if dataset.keys is None else [dataset.keys.train, dataset.keys.test]
+    digest = hashlib.sha256()
+    for array in (*parts, *keys):
+        digest.update(f"{array.dtype.str} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
+    return digest.hexdigest()
+
+
+_CHUNK = 1 << 24
+"""Numbers looked at together."""
+
+
+def sound(dataset: Dataset, shape: DataShape) -> Dataset:
+    """The data set itself; raises DataUnavailableError when it holds NaN or infinity, or is not of the shape it should be."""
+    for name, part in (("training", dataset.train), ("test", dataset.test)):
+        wrong = _wrong(part, shape)
+        if wrong:
+            raise DataUnavailableError(f"{dataset.source}: {name} sample {wrong}; put the files in place as they were published")
+    if dataset.vectors is not None and not torch.isfinite(dataset.vectors).all():
+        raise DataUnavailableError(f"{dataset.source}: a word's vector is not finite; put the files in place as they were published")
+    return dataset
+
+
+def _wrong(samples: Samples, shape: DataShape) -> str | None:
+    features = tuple(samples.features.shape[1:])
+    if features != shape.features:
+        return f"0 has shape {list(features)} instead of {list(shape.features)}"
+    outside = torch.nonzero((samples.labels < 0) | (samples.labels >= shape.classes))
+    if len(outside):
+        row = int(outside[0])
+        return f"{row} is of class {int(samples.labels[row])}, and classes are numbered from 0 to {shape.classes - 1}"
+    bad = _first_not_finite(samples.features) if samples.features.is_floating_point() else None
+    return None if bad is None else f"{bad} holds a number that is not finite"
+
+
+def _first_not_finite(features: Tensor) -> int | None:
+    if not len(features):
+        return None
+    rows = max(1, _CHUNK // features[0].numel())
+    for place, chunk in enumerate(torch.split(features, rows)):
+        bad = torch.nonzero(~torch.isfinite(chunk.flatten(1)).all(1))
+        if len(bad):
+            return place * rows + int(bad[0])
+    return None

@@ -1,16 +1,29 @@
-"""LEAF's JSON files (Caldas et al., 2018): who made which samples, split into training and test files."""
+"""LEAF's JSON files (Caldas et al., 2018): who made which samples, split into training and test files.
+
+FEMNIST: handwritten characters by writer, from LEAF's JSON files.
+
+Sentiment140 by account: tweets of 25 words, from LEAF's JSON files, and GloVe's vectors of the words.
+
+Shakespeare by speaking role: windows of 80 characters and the one that follows, from LEAF's JSON files or a plain text.
+"""
 
 import json
+import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedcore.data.federated import Dataset, Ids, Keys, Samples
 from fedcore.errors import DataUnavailableError
+from fedcore.spec.dataset import Femnist, Shakespeare
 
 PARTS = ("train", "test")
 _UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError)
@@ -75,3 +88,135 @@ def assemble(train: list[Made], test: list[Made], name: str) -> Dataset:
 def _together(part: list[Made]) -> Samples:
     features, labels = (np.concatenate(arrays) for arrays in ([made.features for made in part], [made.labels for made in part]))
     return Samples(torch.from_numpy(features), torch.from_numpy(labels))
+
+
+LETTER_A, LETTER_J = 36, 45
+"""LEAF numbers the digits from 0, the upper-case letters from 10 and the lower-case ones from 36."""
+
+
+def femnist(spec: Femnist, data_dir: Path) -> Dataset:
+    """Images [n, 1, 28, 28] as LEAF has them: 0 is ink and 1 is paper."""
+    return read_leaf("femnist", "FEMNIST (LEAF)", data_dir, _all if spec.classes == "all" else _a_to_j)
+
+
+def _all(x: list[Any], y: list[Any]) -> tuple[NDArray[Any], Ids]:
+    return np.asarray(x, np.float32).reshape(-1, 1, 28, 28), np.asarray(y).astype(np.int64)
+
+
+def _a_to_j(x: list[Any], y: list[Any]) -> tuple[NDArray[Any], Ids]:
+    images, labels = _all(x, y)
+    kept = (labels >= LETTER_A) & (labels <= LETTER_J)
+    return images[kept], labels[kept] - LETTER_A
+
+
+WORDS = 25
+VECTOR = 300
+GLOVE = "glove.6B.300d.txt"
+UNKNOWN = 0
+"""The symbol of a word without a vector, and of what pads a short tweet: all zeros, as in LEAF."""
+_TEXT = 4
+"""Where the text stands in a tweet: id, date, query, account, text."""
+_POSITIVE = {1: 1, "1": 1, "4": 1, 0: 0, "0": 0}
+"""LEAF writes 1 for a positive tweet and 0 for another, FedProx's copy "4" and "0"."""
+
+
+def sent140(data_dir: Path) -> Dataset:
+    """Words [n, 25] as numbers, their vectors [V, 300], and whether each tweet is positive."""
+    numbers: defaultdict[str, int] = defaultdict(count(1).__next__)
+
+    def encode(x: list[Any], y: list[Any]) -> tuple[NDArray[np.int32], Ids]:
+        return np.array([_words(tweet[_TEXT], numbers) for tweet in x], np.int32), np.array([_POSITIVE[label] for label in y], np.int64)
+
+    dataset = read_leaf("sent140", "Sent140 (LEAF)", data_dir, encode)
+    vectors = _vectors(data_dir / GLOVE, numbers)
+    known = vectors.any(1)
+    train, test = (Samples(part.features * known[part.features], part.labels) for part in (dataset.train, dataset.test))
+    return replace(dataset, train=train, test=test, vectors=vectors)
+
+
+def _words(text: str, numbers: defaultdict[str, int]) -> list[int]:
+    words = [numbers[word] for word in re.findall(r"[\w']+|[.,!?;]", text)[:WORDS]]
+    return words + [UNKNOWN] * (WORDS - len(words))
+
+
+def _vectors(path: Path, numbers: dict[str, int]) -> Tensor:
+    """[V, 300]: of each number the vector of its word; zeros for words that GloVe does not know."""
+    vectors = np.zeros((len(numbers) + 1, VECTOR), np.float32)
+    try:
+        with path.open(encoding="utf-8") as lines:
+            for line in lines:
+                word, _, values = line.partition(" ")
+                if word in numbers:
+                    vectors[numbers[word]] = np.fromstring(values, np.float32, sep=" ")
+    except (OSError, ValueError) as error:
+        raise DataUnavailableError(
+            f"GloVe's vectors cannot be read from {path} ({error}); put {GLOVE} there (nlp.stanford.edu/projects/glove, in glove.6B.zip), "
+            "or set FEDQ_DATA_DIR to where it is"
+        ) from error
+    return torch.from_numpy(vectors)
+
+
+ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
+"""LEAF's 80 characters; any other is read as a space."""
+LENGTH = 80
+TRAIN_SHARE = 0.8
+TEXT = "tinyshakespeare.txt"
+_ROLE = re.compile(r"([A-Z][^\n:]*):\n")
+_CODES = np.full(128, ALPHABET.index(" "), np.uint8)
+_CODES[np.frombuffer(ALPHABET.encode(), np.uint8)] = np.arange(len(ALPHABET))
+
+
+def shakespeare(spec: Shakespeare, data_dir: Path) -> Dataset:
+    """Characters [n, 80] as numbers below 80, and the one that follows each window."""
+    if spec.form == "leaf":
+        return read_leaf("shakespeare", "Shakespeare (LEAF)", data_dir, _encode)
+    path = data_dir / TEXT
+    try:
+        return from_text(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataUnavailableError(
+            f"the plays cannot be read from {path} ({error}); put the text there, each speech after its speaker's name and a colon and "
+            "before an empty line, or set FEDQ_DATA_DIR to where it is"
+        ) from error
+
+
+def from_text(text: str) -> Dataset:
+    """Every role's speeches in order, one after another, cut into overlapping windows; split by time as LEAF does.
+
+    The first 80 % of a role's windows are for training. The 80 after them hold what the last training windows are to foretell and
+    are left out; the rest are for testing.
+    """
+    train, test = [], []
+    for role, speeches in _speeches(text).items():
+        windows, following = _windows("".join(speeches))
+        cut = int(TRAIN_SHARE * len(following))
+        train.append(Made(role, windows[:cut], following[:cut]))
+        test.append(Made(role, windows[cut + LENGTH :], following[cut + LENGTH :]))
+    return assemble(train, test, "Shakespeare (plain text)")
+
+
+def _speeches(text: str) -> dict[str, list[str]]:
+    speeches: dict[str, list[str]] = {}
+    for block in re.split(r"\n\s*\n", text.strip()):
+        speaker = _ROLE.match(block)
+        if speaker is not None:
+            speeches.setdefault(speaker[1], []).append(block[speaker.end() :] + "\n")
+    return speeches
+
+
+def _windows(text: str) -> tuple[NDArray[np.uint8], Ids]:
+    codes = _codes(text)
+    if len(codes) <= LENGTH:
+        return np.empty((0, LENGTH), np.uint8), np.empty(0, np.int64)
+    return np.lib.stride_tricks.sliding_window_view(codes, LENGTH)[:-1], codes[LENGTH:].astype(np.int64)
+
+
+def _encode(x: list[Any], y: list[Any]) -> tuple[NDArray[np.uint8], Ids]:
+    windows, following = _codes("".join(x)), _codes("".join(y))
+    if {len(window) for window in x} != {LENGTH} or len(following) != len(y):
+        raise ValueError(f"a sample must be {LENGTH} characters and the one that follows")
+    return windows.reshape(-1, LENGTH), following.astype(np.int64)
+
+
+def _codes(text: str) -> NDArray[np.uint8]:
+    return np.asarray(_CODES[np.frombuffer(re.sub(r"[^\x00-\x7f]", " ", text).encode(), np.uint8)])

@@ -13,9 +13,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedcore.core import Algorithm
 from fedcore.engine.assignment import Job
+from fedcore.engine.benchmark import Play, fastest, play, race, round_seconds
+from fedcore.engine.benchmark_cache import Experience
 from fedcore.engine.engines import DECLARED, EngineName, contenders, pick
-from fedcore.engine.experience import Experience
-from fedcore.engine.race import Play, fastest, play, race, round_seconds
 from fedcore.problems import Problem
 
 WORTH_S = 1.0

@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 
 from fedcore.core import Algorithm
+from fedcore.engine.accelerated.compiled import compiled, suits
 from fedcore.engine.assignment import Engine
-from fedcore.engine.compiled import compiled, suits
 from fedcore.engine.parallel import parallel
 from fedcore.engine.reference import reference
 from fedcore.engine.vectorised import vectorised

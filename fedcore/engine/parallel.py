@@ -9,7 +9,7 @@ import torch
 from fedcore.core import Upload
 from fedcore.data.plan import PADDING
 from fedcore.engine.assignment import Job, select, together
-from fedcore.problems.cores import Replicas, on_cores
+from fedcore.problems.parallel_map import Replicas, on_cores
 
 
 def parallel(jobs: Sequence[Job]) -> list[Upload]:

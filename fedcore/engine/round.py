@@ -1,18 +1,22 @@
-"""One communication round, before its training (draw, broadcast, exchange of gradients) and after it (upload, aggregate)."""
+"""One communication round, before its training (draw, broadcast, exchange of gradients) and after it (upload, aggregate).
 
+The training of a gang: rounds of several runs, by one call of each engine.
+"""
+
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from fedcore.core import Algorithm, Cohort, Combined, Rule, Vectors
-from fedcore.engine.assignment import Assignment, Job, Result, Summed
-from fedcore.engine.clients import ClientTable
-from fedcore.engine.links import Links, gather
-from fedcore.engine.messages import DENSE
-from fedcore.engine.muster import Muster, muster
+from fedcore.engine.assignment import Assignment, Engine, Job, Result, Summed
+from fedcore.engine.client_selection import Muster, assign, muster
+from fedcore.engine.client_table import ClientTable
+from fedcore.engine.compressed_links import DENSE, Links, gather
 from fedcore.engine.observation import Observation
-from fedcore.engine.planning import assign
 from fedcore.engine.server import Server, Setting, adapted, client_vectors, start
 from fedcore.engine.traffic import Traffic
 from fedcore.systems.participation import Floats, iterate_factor, objective_weights, weights
@@ -184,3 +188,35 @@ def _move(server: Server, links: Links, combined: Combined, factor: float) -> Se
     if server.models_compressed:
         move, residual = links.down(move, residual)
     return replace(server, broadcast=server.broadcast + move, residual=residual, optimiser=optimiser, book=combined.book)
+
+
+class Trained(NamedTuple):
+    """What came of the training in one round of one run."""
+
+    result: Result | None = None
+    """None where nobody reached the server."""
+    seconds: float = 0.0
+    """The run's share of the time, by its local steps."""
+    together: int = 1
+    """How many runs the engine was given, this one among them."""
+
+
+def train(rounds: Sequence[Opened]) -> list[Trained]:
+    """Train those together that have the same engine; in the order of `rounds`."""
+    trained = [Trained()] * len(rounds)
+    wanted: dict[Engine, list[tuple[int, Job]]] = {}
+    for index, opened in enumerate(rounds):
+        if (job := opened.job) is not None:
+            wanted.setdefault(opened.setting.engine, []).append((index, job))
+    for engine, members in wanted.items():
+        indices, jobs = zip(*members, strict=True)
+        for index, result in zip(indices, _train(engine, jobs), strict=True):
+            trained[index] = result
+    return trained
+
+
+def _train(engine: Engine, jobs: Sequence[Job]) -> list[Trained]:
+    began = time.perf_counter()
+    results = engine(jobs)
+    seconds, steps = time.perf_counter() - began, [int(job.assignment.steps.sum()) for job in jobs]
+    return [Trained(result, seconds * own / sum(steps), len(jobs)) for result, own in zip(results, steps, strict=True)]

@@ -8,8 +8,7 @@ from torch import Tensor
 from fedcore.core import Upload
 from fedcore.engine.affine import pull
 from fedcore.engine.assignment import Ids, Job
-from fedcore.engine.descent import Number, descent, step_sizes
-from fedcore.engine.rows import Rows
+from fedcore.engine.client_stack import Number, Rows, descent, step_sizes
 from fedcore.problems import Problem
 from fedcore.problems.base import Stackable
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore.engine.observation import Observation
-from fedcore.measures.base import Measured
+from fedcore.measures import Measured
 
 Floats = NDArray[np.float64]
 

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcore.measures.base import Measured
+from fedcore.measures import Measured
 from fedcore.problems import Problem
 
 Floats = NDArray[np.float64]

@@ -5,7 +5,7 @@ from math import ceil
 import numpy as np
 from torch import Tensor
 
-from fedcore.measures.base import Measured
+from fedcore.measures import Measured
 from fedcore.problems import Problem
 
 

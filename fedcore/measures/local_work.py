@@ -8,7 +8,7 @@ from torch import Tensor
 from fedcore.core import Local
 from fedcore.engine.assignment import select
 from fedcore.engine.observation import Observation
-from fedcore.measures.base import Measured
+from fedcore.measures import Measured
 from fedcore.problems import Problem
 
 

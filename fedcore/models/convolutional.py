@@ -4,9 +4,9 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from fedcore.models.dense import dense
+from fedcore.models.layers import dense
 from fedcore.spec.model import Cnn, Convolutional, FedawareCnn, Resnet18, Vgg11
-from fedcore.spec.parameters import FEDAWARE_CHANNELS, RESNET18_CHANNELS, VGG11_CHANNELS, widths
+from fedcore.spec.shapes import FEDAWARE_CHANNELS, RESNET18_CHANNELS, VGG11_CHANNELS, widths
 
 GROUPS = 8
 """Groups of a group norm of `cnn`, or as many as divide the channels."""

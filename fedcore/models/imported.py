@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from fedcore.errors import SpecificationError
 from fedcore.settings import settings
-from fedcore.spec.allowance import POINTER, refuse_foreign_model
 from fedcore.spec.model import Imported
+from fedcore.spec.model_allowlist import POINTER, refuse_foreign_model
 
 Factory = Callable[[tuple[int, ...], int], nn.Module]
 

@@ -7,9 +7,8 @@ from torch import Tensor, nn
 from fedcore.data.random import generator
 from fedcore.errors import SpecificationError
 from fedcore.models.convolutional import convolutional
-from fedcore.models.dense import dense
 from fedcore.models.imported import imported
-from fedcore.models.initial import seeded
+from fedcore.models.layers import dense, seeded
 from fedcore.models.recurrent import CharacterLstm, SentimentLstm
 from fedcore.spec.model import AnyModel, CharLstm, Imported, Linear, Logistic, Mlp, SentLstm
 

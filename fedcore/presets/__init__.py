@@ -8,10 +8,10 @@ from hashlib import sha256
 from importlib import resources
 from typing import Any
 
-from fedcore import yamls
+from fedcore.block import Block
 from fedcore.errors import PresetNotFoundError
 from fedcore.presets.sheet import Sheet, Variant, variants
-from fedcore.spec.base import Block
+from fedcore.spec import yaml_documents
 
 SUFFIX = ".yaml"
 DIGEST_LENGTH = 16
@@ -62,7 +62,7 @@ def sheets() -> dict[str, Sheet]:
     """All sheets, by name."""
     files = sorted(resources.files(__name__).iterdir(), key=lambda file: file.name)
     return {
-        file.name.removesuffix(SUFFIX): Sheet.model_validate(yamls.load(file.read_text(encoding="utf-8")))
+        file.name.removesuffix(SUFFIX): Sheet.model_validate(yaml_documents.load(file.read_text(encoding="utf-8")))
         for file in files
         if file.name.endswith(SUFFIX)
     }

@@ -6,8 +6,8 @@ from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from fedcore.presets.statistics import Statistic, Trajectory, read
-from fedcore.spec.base import Block, Finite
+from fedcore.block import Block, Finite
+from fedcore.presets.curve_statistics import Statistic, Trajectory, read
 
 Relation = Literal["below", "above", "near"]
 Rows = Mapping[str, Mapping[int, Mapping[str, Trajectory]]]

@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
+from fedcore.block import Block, Finite
 from fedcore.presets.claims import Claim
-from fedcore.presets.statistics import Statistic
-from fedcore.spec.base import Block, Finite
+from fedcore.presets.curve_statistics import Statistic
 
 Document = dict[str, Any]
 PanelName = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]

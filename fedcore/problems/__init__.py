@@ -4,9 +4,11 @@ from pathlib import Path
 
 import torch
 
+from fedcore.data.loading import divided
+from fedcore.data.user_datasets import Shelf
+from fedcore.data.user_datasets import shelf as local_shelf
 from fedcore.models import zoo
 from fedcore.problems.base import Problem, Stacked
-from fedcore.problems.division import divided
 from fedcore.problems.least_squares import load_least_squares
 from fedcore.problems.loss import loss_of
 from fedcore.problems.quadratic import load_quadratic
@@ -16,8 +18,6 @@ from fedcore.spec.exact import LeastSquares, Quadratic
 from fedcore.spec.participation import AnyParticipation, WithoutReplacement
 from fedcore.spec.problem import Problem as ProblemSpec
 from fedcore.spec.shapes import data_shape
-from fedcore.uploads.local import shelf as local_shelf
-from fedcore.uploads.shelves import Shelf
 
 __all__ = ["Problem", "Stacked", "load_problem", "trained_on"]
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcore.exact import Samples, as_quadratics, samples, start_of
+from fedcore.data.exact import Samples, as_quadratics, samples, start_of
 from fedcore.problems.base import VECTORISED, Gradient, Ids, Stackable, Values, capacity
 from fedcore.problems.batches import locate, rows_of
 from fedcore.problems.quadratic import QuadraticProblem

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcore.exact import Quadratics, quadratic, start_of
+from fedcore.data.exact import Quadratics, quadratic, start_of
 from fedcore.problems.base import VECTORISED, Gradient, Ids, Stackable, Values, capacity
 from fedcore.spec.exact import Quadratic
 

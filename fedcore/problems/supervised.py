@@ -1,8 +1,12 @@
-"""Classification or regression: federated data and a model."""
+"""Classification or regression: federated data and a model.
+
+What a sample costs in memory on its way through a model.
+"""
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,17 +16,38 @@ from torch import Tensor, nn
 from fedcore.data.federated import FederatedData, Samples
 from fedcore.data.plan import PADDING
 from fedcore.models.flat import Layout
-from fedcore.models.footprint import sample_bytes
-from fedcore.models.images import reads_channels_last
+from fedcore.models.layers import reads_channels_last
 from fedcore.models.recurrent import is_recurrent
-from fedcore.problems.automatic import Automatic
 from fedcore.problems.base import PARALLEL, VECTORISED, Gradient, Ids, Stackable, Stacked, Values, capacity
-from fedcore.problems.chain import Chain, row_of
-from fedcore.problems.cores import Replicas, on_cores
+from fedcore.problems.batches import data_kind, joined
 from fedcore.problems.dense import dense_network
-from fedcore.problems.joined import data_kind, joined
+from fedcore.problems.gradients import Automatic, DenseStack, Gathered, LinearStack, ModuleStack, Recurrent
+from fedcore.problems.handwritten_backprop import Chain, row_of
 from fedcore.problems.loss import Loss
-from fedcore.problems.stacks import DenseStack, Gathered, LinearStack, ModuleStack, Recurrent
+from fedcore.problems.parallel_map import Replicas, on_cores
+
+LSTM_KEEPS = 6
+"""Times its outputs that a layer of an LSTM keeps: four gates, the cell and the output of every step."""
+
+
+def sample_bytes(module: nn.Module, sample: Tensor) -> int:
+    """Bytes of `sample` [1, ...] and of every layer's output for it: about what a gradient keeps of each sample."""
+    sizes = [sample.nbytes]
+    layers = [layer for layer in module.modules() if not list(layer.children())]
+    hooks = [layer.register_forward_hook(lambda layer, _inputs, output: sizes.append(_kept(layer, output))) for layer in layers]
+    with torch.no_grad():
+        module(sample)
+    for hook in hooks:
+        hook.remove()
+    return sum(sizes)
+
+
+def _kept(layer: nn.Module, output: Any) -> int:
+    if isinstance(layer, nn.RNNBase):
+        return LSTM_KEEPS * layer.num_layers * int(output[0].nbytes)
+    if isinstance(output, tuple | list):
+        return sum(_kept(layer, part) for part in output)
+    return output.nbytes if isinstance(output, Tensor) else 0
 
 
 class SupervisedProblem:

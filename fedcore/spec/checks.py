@@ -1,4 +1,9 @@
-"""What no single block of a specification can see: combinations that are refused, with the reason."""
+"""What no single block of a specification can see: combinations that are refused, with the reason.
+
+Data sets, partitions and models that do not fit each other, with the reason.
+
+What the blocks of systems heterogeneity cannot see alone: the number of clients, and one another.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +13,111 @@ from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.server import OwnServer, SgdServer
 from fedcore.compression import NoCompression, Sparsifier
 from fedcore.errors import SpecificationError
+from fedcore.spec.dataset import AnyDataset, KeyedDataset
 from fedcore.spec.exact import Quadratic
 from fedcore.spec.model import Imported, Linear, Logistic, Mlp
 from fedcore.spec.participation import AnyParticipation, Bernoulli, ByShare, Full, Trace, WithoutReplacement, WithReplacement
-from fedcore.spec.problem_checks import check_fit
+from fedcore.spec.partition import AnyPartition, ByKeyPartition, ShardsPartition
+from fedcore.spec.problem import Problem
 from fedcore.spec.search_checks import check_early_stopping
-from fedcore.spec.shapes import dimension, population
-from fedcore.spec.system_checks import check_systems
-from fedcore.spec.systems import AnyBatch, AnyWork, PerClient, Stragglers, WorkTrace
+from fedcore.spec.shapes import data_shape, dimension, misfit, population
+from fedcore.spec.systems import (
+    AnyBatch,
+    AnyWork,
+    AvailabilityTrace,
+    Devices,
+    PerClient,
+    PerClientRate,
+    RandomAvailability,
+    Stragglers,
+    Systems,
+    WorkTrace,
+)
 
 if TYPE_CHECKING:
     from fedcore.spec.experiment import ExperimentSpec
+    from fedcore.spec.systems import Probability
+
+
+def check_fit(problem: Problem) -> None:
+    """Refuse a model that cannot be trained on the data, and a partition that cannot divide them; raises SpecificationError."""
+    reason = misfit(problem.model, data_shape(problem.dataset)) if problem.model else None
+    if reason:
+        raise SpecificationError("/problem/model", reason)
+    if problem.partition is not None:
+        _check_partition(problem.partition, problem.dataset)
+
+
+def _check_partition(partition: AnyPartition, dataset: AnyDataset) -> None:
+    shape, clients, keyed = data_shape(dataset), partition.clients, isinstance(dataset, KeyedDataset)
+    if isinstance(partition, ByKeyPartition) and not keyed:
+        detail = f"{dataset.kind} does not say whose each sample is; by_key needs femnist, shakespeare or sent140"
+        raise SpecificationError("/problem/partition", detail)
+    if isinstance(partition, ShardsPartition):
+        clients *= partition.shards_per_client
+    least = getattr(partition, "min_samples", 1)
+    if not keyed and clients * least > shape.train_samples:
+        raise SpecificationError(
+            "/problem/partition", f"{clients} parts of at least {least} samples need more than the {shape.train_samples} there are"
+        )
+    classes = getattr(partition, "classes", 0)
+    if classes > shape.classes:
+        raise SpecificationError(
+            "/problem/partition/classes",
+            f"{dataset.kind} has {shape.classes} classes, so at most that many per client, not {classes}",
+        )
+
+
+def check_systems(systems: Systems, scheme: AnyParticipation, clients: int) -> None:
+    """Raises SpecificationError where availability, devices, deadline and participation do not fit N = `clients` or one another."""
+    if isinstance(scheme, Bernoulli):
+        _check_probability(scheme.probability, "/participation", clients)
+    _check_unbiased(systems, scheme)
+    _check_availability(systems, clients)
+    if systems.devices is not None:
+        _check_devices(systems.devices, clients)
+    elif systems.deadline is not None:
+        raise SpecificationError("/systems/deadline", "without `devices` no client takes any time; say how fast they are, or leave it out")
+
+
+def _check_availability(systems: Systems, clients: int) -> None:
+    availability = systems.availability
+    if availability is None:
+        return
+    if isinstance(availability, RandomAvailability):
+        _check_probability(availability.probability, "/systems/availability", clients)
+    if isinstance(availability, AvailabilityTrace):
+        strangers = [client for row in availability.rounds for client in row if client >= clients]
+        if strangers:
+            raise SpecificationError(
+                "/systems/availability/rounds", f"client {strangers[0]} does not exist; the {clients} clients are numbered from 0"
+            )
+
+
+def _check_unbiased(systems: Systems, scheme: AnyParticipation) -> None:
+    """Weights that divide by a client's chance to take part need that chance, as do those of S2."""
+    if scheme.weighting != "unbiased" and not (isinstance(scheme, WithoutReplacement) and scheme.weighting is None):
+        return
+    for field, chance in (("availability", "be drawn"), ("deadline", "be on time")):
+        if getattr(systems, field) is not None:
+            raise SpecificationError(
+                "/participation/weighting", f"with `systems.{field}` no client's chance to {chance} is known; use `samples` or `uniform`"
+            )
+
+
+def _check_probability(probability: Probability, pointer: str, clients: int) -> None:
+    if isinstance(probability, tuple) and len(probability) != clients:
+        raise SpecificationError(f"{pointer}/probability", f"one for all, or one for each of the {clients} clients, not {len(probability)}")
+
+
+def _check_devices(devices: Devices, clients: int) -> None:
+    for field in type(devices).model_fields:
+        rate = getattr(devices, field)
+        if isinstance(rate, PerClientRate) and len(rate.values) != clients:
+            raise SpecificationError(
+                f"/systems/devices/{field}/values", f"one value for each of the {clients} clients, not {len(rate.values)}"
+            )
+
 
 MAX_PARAMETERS = 1_000_000_000
 MAX_RECORDED_PARAMETERS = 1_000

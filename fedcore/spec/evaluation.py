@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fedcore.spec.base import Block
+from fedcore.block import Block
 
 ModelMeasure = Literal["train_loss", "test_loss", "test_accuracy"]
 """Of the model after the round."""

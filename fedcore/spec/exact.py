@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedcore.spec.base import Block, ClientCount, Finite, NonNegative, Seed
+from fedcore.block import Block, ClientCount, Finite, NonNegative, Seed
 
 Vector = Annotated[tuple[Finite, ...], Field(fail_fast=True, min_length=1, max_length=10_000)]
 Matrix = Annotated[tuple[Vector, ...], Field(fail_fast=True, min_length=1, max_length=100_000)]

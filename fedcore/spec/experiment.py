@@ -6,11 +6,11 @@ from pydantic import Field, ValidationError, ValidationInfo, model_validator
 
 from fedcore.algorithms import AnyAlgorithm
 from fedcore.algorithms.server import AnyServer, OwnServer
+from fedcore.block import MAX_ROUNDS, Block, Seed
 from fedcore.compression import Compression
 from fedcore.core import Algorithm, Solver
 from fedcore.errors import SpecificationError
 from fedcore.spec import checks, sweep
-from fedcore.spec.base import MAX_ROUNDS, Block, Seed
 from fedcore.spec.evaluation import Evaluation, Execution
 from fedcore.spec.exact import ExactProblem
 from fedcore.spec.local import LocalSolver

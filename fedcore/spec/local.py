@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedcore.spec.base import Block, Decay, Fraction, NonNegative, PositiveRate, ceil_share
+from fedcore.block import Block, Decay, Fraction, NonNegative, PositiveRate, ceil_share
 
 MAX_LOCAL_STEPS = 1_000_000
 Count = Annotated[int, Field(ge=1, le=MAX_LOCAL_STEPS)]

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from fedcore.spec.base import Block, NonNegative
+from fedcore.block import Block, NonNegative
 
 Width = Annotated[int, Field(ge=1, le=65_536)]
 Layers = Annotated[int, Field(ge=1, le=16)]

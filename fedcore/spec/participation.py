@@ -4,8 +4,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedcore.spec.availability import ClientId, Probability
-from fedcore.spec.base import MAX_CLIENTS, Block, Fraction
+from fedcore.block import MAX_CLIENTS, Block, Fraction
+from fedcore.spec.systems import ClientId, Probability
 
 Weighting = Literal["samples", "uniform", "unbiased", "original"]
 

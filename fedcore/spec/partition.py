@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fedcore.spec.base import Block, ClientCount, NonNegative, Seed
+from fedcore.block import Block, ClientCount, NonNegative, Seed
 
 
 class _Partition(Block):

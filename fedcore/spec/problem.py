@@ -4,12 +4,11 @@ from typing import Self
 
 from pydantic import model_validator
 
-from fedcore.spec.base import Block
-from fedcore.spec.dataset import AnyDataset, comes_divided
+from fedcore.block import Block
+from fedcore.spec.dataset import AnyDataset, Content, Uploaded, comes_divided
 from fedcore.spec.exact import ExactProblem
 from fedcore.spec.model import AnyModel
 from fedcore.spec.partition import AnyPartition
-from fedcore.spec.uploaded import Content, Uploaded
 
 
 class Problem(Block):

@@ -4,9 +4,15 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedcore.spec.base import MAX_ROUNDS, Block, Finite
+from fedcore.block import MAX_ROUNDS, Block, Finite
 from fedcore.spec.evaluation import ScalarMeasure
-from fedcore.summary import BETTER
+from fedcore.statistics.summary import BETTER
+
+
+def rungs(min_rounds: int, eta: int, rounds: int) -> tuple[int, ...]:
+    """r eta^k for k < floor(log_eta(R / r)); none where R < r eta."""
+    return (min_rounds, *rungs(min_rounds * eta, eta, rounds)) if min_rounds * eta <= rounds else ()
+
 
 ExactFigure = Literal["objective", "suboptimality", "distance"]
 """What exact problems report whenever they are evaluated."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, get_args
 
 from fedcore.errors import SpecificationError
-from fedcore.halving import rungs
 from fedcore.spec.evaluation import Evaluation, PopulationMeasure, ScalarMeasure
 from fedcore.spec.exact import ExactProblem
-from fedcore.spec.search import Cost, ExactFigure, Halving, Judged
+from fedcore.spec.search import Cost, ExactFigure, Halving, Judged, rungs
 from fedcore.spec.shapes import data_shape
 from fedcore.spec.sweep import paths
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcore.data.random import generator, uniform_at
-from fedcore.spec.availability import AnyAvailability, AvailabilityTrace, Probability
+from fedcore.spec.systems import AnyAvailability, AvailabilityTrace, Probability
 
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedcore.data.plan import Work
 from fedcore.data.random import generator
-from fedcore.spec.devices import AnyRate, ConstantRate, Deadline, Devices, LogNormalRate, PerClientRate, UniformRate
+from fedcore.spec.systems import AnyRate, ConstantRate, Deadline, Devices, LogNormalRate, PerClientRate, UniformRate
 
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]

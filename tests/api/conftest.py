@@ -9,8 +9,8 @@ import pytest
 from fastapi import FastAPI
 
 from api.app import create_app
+from fedcore.platform.store import Database, open_database
 from fedcore.settings import Settings
-from fedcore.store import Database, open_database
 from tests.support.access import key_for
 from tests.support.asgi import calling
 

@@ -4,15 +4,15 @@ from collections.abc import Callable, Sequence
 
 import httpx
 
-from fedcore.experiment import Simulation
-from fedcore.report import RoundReport
+from fedcore.platform.storage import Storage
+from fedcore.platform.store import Database, runs
+from fedcore.platform.store.claim import Claim
+from fedcore.simulation.report import RoundReport
+from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
-from fedcore.storage import Storage
-from fedcore.store import Database, runs
-from fedcore.store.claim import Claim
 from tests.documents import Document
-from tests.store import acts
-from tests.store.acts import ONE_RUN, claim
+from tests.platform.store import acts
+from tests.platform.store.acts import ONE_RUN, claim
 from workers.outcome import model_bytes, model_key
 
 TINY: Document = {**ONE_RUN, "name": "tiny", "tags": ["small"], "rounds": 3}

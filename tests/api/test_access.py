@@ -15,15 +15,15 @@ from sqlalchemy import select
 
 from api.access.auth import REMEMBERED_S
 from api.app import create_app
-from fedcore.access import Scope, Token
+from fedcore.platform.access import Scope, Token
+from fedcore.platform.store import Database, deliveries, open_database, workers
+from fedcore.platform.store.tables import Base
 from fedcore.settings import Settings
-from fedcore.store import Database, deliveries, open_database, workers
-from fedcore.store.tables import Base
 from tests.api.histories import TINY, submit
 from tests.documents import Document
-from tests.store.acts import claim, write
-from tests.store.hooks import listen
-from tests.store.test_datasets import keep
+from tests.platform.store.acts import claim, write
+from tests.platform.store.hooks import listen
+from tests.platform.store.test_datasets import keep
 from tests.support.access import bearer, key_for
 from tests.support.asgi import calling
 from tests.support.described import described

@@ -16,15 +16,15 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from api.routes import experiments
-from fedcore.store import experiments as stored
-from fedcore.store.database import POOLED
+from fedcore.platform.store import experiments as stored
+from fedcore.platform.store.database import POOLED
 
 WEIGH = """
 import sys
 import api.app
 app = api.app.create_app()
 arrays = {"torch", "torchvision", "sklearn", "scipy", "numpy", "matplotlib", "pandas", "polars", "pyarrow"}
-heavy = (arrays | {"fedcore.exporting"}) & set(sys.modules)
+heavy = (arrays | {"fedcore.platform.tracing_exporter"}) & set(sys.modules)
 import psutil
 print(psutil.Process().memory_info().rss / 2**20, *sorted(heavy))
 """

@@ -8,17 +8,17 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from fedcore.access import Scope
+from fedcore.platform.access import Scope
+from fedcore.platform.store import Database, audit
 from fedcore.settings import Settings
-from fedcore.store import Database, audit
 from tests.api.histories import TINY, submit
 from tests.documents import Document
-from tests.store.acts import claim, finish, read, write
-from tests.store.test_datasets import keep
+from tests.platform.store.acts import claim, finish, read, write
+from tests.platform.store.test_datasets import keep
+from tests.platform.uploads.files import arrays, npz
 from tests.support.access import bearer, key_for
 from tests.support.asgi import calling
 from tests.support.described import described
-from tests.uploads.files import arrays, npz
 from workers.caller import Caller
 from workers.reconciler import reconcile
 

@@ -7,10 +7,10 @@ import pytest
 from sqlalchemy import update
 
 from fedcore import presets
-from fedcore.report import RoundReport
-from fedcore.store import Database
-from fedcore.store.claim import Claim
-from fedcore.store.tables import ExperimentRecord
+from fedcore.platform.store import Database
+from fedcore.platform.store.claim import Claim
+from fedcore.platform.store.tables import ExperimentRecord
+from fedcore.simulation.report import RoundReport
 from tests.api.histories import TINY, submit, write
 
 PRESET = "fedlin-figure-1-same-steps"

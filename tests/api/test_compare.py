@@ -6,13 +6,13 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from fedcore.access import Scope
+from fedcore.platform.access import Scope
+from fedcore.platform.store import Database
+from fedcore.platform.store.claim import Claim
 from fedcore.settings import Settings
-from fedcore.store import Database
-from fedcore.store.claim import Claim
 from tests.api.histories import TINY, TWO_ARMS, submit, write
 from tests.documents import Document
-from tests.store.acts import report
+from tests.platform.store.acts import report
 from tests.support.access import key_for
 from tests.support.asgi import calling
 

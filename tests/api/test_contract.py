@@ -24,16 +24,16 @@ from schemathesis.python.asgi import get_client
 
 from api.app import create_app
 from api.probes import Prober
-from fedcore.access import Scope
+from fedcore.platform.access import Scope
+from fedcore.platform.store import deliveries, open_database
 from fedcore.settings import Settings
-from fedcore.store import deliveries, open_database
 from tests.api.histories import TWO_ARMS, write
 from tests.conftest import DATABASES
 from tests.documents import Document
-from tests.store import acts
-from tests.store.acts import report
-from tests.store.hooks import listen
-from tests.store.test_datasets import keep
+from tests.platform.store import acts
+from tests.platform.store.acts import report
+from tests.platform.store.hooks import listen
+from tests.platform.store.test_datasets import keep
 from tests.support.access import bearer, key_for
 from tests.support.described import described
 from tests.support.postgresql import fresh_database

@@ -16,15 +16,15 @@ from anyio.abc import TaskGroup
 from fastapi import FastAPI
 
 from api.app import create_app
+from fedcore.platform.storage import open_storage
+from fedcore.platform.store import Database
 from fedcore.settings import Settings
-from fedcore.storage import open_storage
-from fedcore.store import Database
 from tests.api.histories import submit
 from tests.documents import Document, merged
-from tests.store.acts import claim, finish
+from tests.platform.store.acts import claim, finish
+from tests.platform.uploads.files import arrays, npz, parquet, take
 from tests.support.access import key_for
 from tests.support.asgi import calling
-from tests.uploads.files import arrays, npz, parquet, take
 from workers.removal import remove_due
 
 OWN: Document = {
@@ -273,7 +273,7 @@ import resource, sys
 from pathlib import Path
 from api.app import create_app
 from fedcore.settings import Settings
-from fedcore.store import upgrade
+from fedcore.platform.store import upgrade
 from tests.support.access import key_for
 from tests.support.asgi import calling
 folder = Path(sys.argv[1])

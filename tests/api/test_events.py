@@ -14,12 +14,12 @@ from httpx_sse import connect_sse
 
 from api.live.seats import Seats
 from api.schemas import KeyEdit
-from fedcore.access import Token
+from fedcore.platform.access import Token
+from fedcore.platform.store import Database, keys, runs
 from fedcore.settings import Settings
-from fedcore.store import Database, keys, runs
 from tests.api.histories import TINY, TWO_ARMS, commit, finish, submit, write
 from tests.documents import Document
-from tests.store.acts import claim, report
+from tests.platform.store.acts import claim, report
 from tests.support.access import bearer, key_for
 from tests.support.live import serving
 from tests.support.polling import eventually

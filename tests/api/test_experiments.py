@@ -5,12 +5,12 @@ from datetime import datetime, timedelta
 import httpx
 import pytest
 
-from fedcore.access import Scope
+from fedcore.platform.access import Scope
+from fedcore.platform.store import Database
 from fedcore.settings import Settings
-from fedcore.store import Database
 from tests.api.histories import TINY, TWO_ARMS, commit, submit, write
 from tests.documents import Document
-from tests.store.acts import claim, report
+from tests.platform.store.acts import claim, report
 from tests.support.access import bearer, key_for
 
 pytestmark = pytest.mark.usefixtures("database_url")

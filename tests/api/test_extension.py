@@ -6,9 +6,9 @@ from fastapi import FastAPI
 
 from api.client import Client
 from api.schemas import RoundEvent, StatusEvent
+from fedcore.platform.storage import open_storage
+from fedcore.platform.store import Database
 from fedcore.settings import Settings
-from fedcore.storage import open_storage
-from fedcore.store import Database
 from tests.api.histories import TWO_ARMS, carry_out, submit
 from tests.documents import Document, merged
 from tests.support.live import serving

@@ -50,7 +50,7 @@ import sys
 from pathlib import Path
 from api.app import create_app
 from fedcore.settings import Settings
-from fedcore.store import upgrade
+from fedcore.platform.store import upgrade
 from tests.support.access import key_for
 from tests.support.asgi import calling
 from yaml import safe_load

@@ -12,16 +12,16 @@ import pytest
 
 from api import schemas
 from api.client.exports import archive
-from fedcore.access import Scope
+from fedcore.platform.access import Scope
+from fedcore.platform.storage import open_storage
+from fedcore.platform.store import Database, audit, keys
+from fedcore.platform.store.quotas import usage
 from fedcore.settings import Settings
 from fedcore.spec.digest import results_sha256
-from fedcore.storage import open_storage
-from fedcore.store import Database, audit, keys
-from fedcore.store.quotas import usage
 from tests.api.histories import TWO_ARMS, carry_out, submit, write
 from tests.api.test_claims import PRESET, at_rest
 from tests.documents import Document
-from tests.store.acts import report
+from tests.platform.store.acts import report
 from tests.support.access import bearer, key_for
 
 LONG: Document = TWO_ARMS | {"seeds": [3, 1], "rounds": 205, "evaluation": {"record_parameters": True}}

@@ -10,15 +10,15 @@ from sqlalchemy.orm import Session
 from api.intake import MOST_RUNS, Intake, Submission
 from api.schemas import Experiment
 from fedcore.errors import QuotaError, SpecificationError
-from fedcore.store import Database, audit, datasets
-from fedcore.store.audit import Deed
-from fedcore.store.experiments import Order
-from fedcore.store.idempotency import claim_key
-from fedcore.store.tables import IdempotencyRecord
+from fedcore.platform.store import Database, audit, datasets
+from fedcore.platform.store.audit import Deed
+from fedcore.platform.store.experiments import Order
+from fedcore.platform.store.idempotency import claim_key
+from fedcore.platform.store.tables import IdempotencyRecord
 from tests.documents import specification
-from tests.store.acts import ONE_RUN, on_postgresql, read, write
-from tests.store.test_datasets import document, keep
-from tests.store.test_making import limited, names, order
+from tests.platform.store.acts import ONE_RUN, on_postgresql, read, write
+from tests.platform.store.test_datasets import document, keep
+from tests.platform.store.test_making import limited, names, order
 
 LONG_S = 60.0
 

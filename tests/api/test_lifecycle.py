@@ -7,12 +7,12 @@ from threading import Event
 import httpx
 import pytest
 
+from fedcore.platform.storage import open_storage
+from fedcore.platform.store import Database, runs
 from fedcore.settings import Settings
-from fedcore.storage import open_storage
-from fedcore.store import Database, runs
 from tests.api.histories import TINY, TWO_ARMS, carry_out, commit, submit, write
 from tests.documents import Document
-from tests.store.acts import claim, report
+from tests.platform.store.acts import claim, report
 from workers.removal import remove_due
 
 pytestmark = pytest.mark.usefixtures("database_url")

@@ -3,9 +3,9 @@
 import httpx
 import pytest
 
-from fedcore.store import Database, workers
+from fedcore.platform.store import Database, workers
 from tests.api.histories import TINY, commit, submit, write
-from tests.store.acts import claim, report
+from tests.platform.store.acts import claim, report
 
 pytestmark = pytest.mark.usefixtures("database_url")
 

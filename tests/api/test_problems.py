@@ -8,7 +8,7 @@ from fastapi import FastAPI
 
 from api.access.shields import HEADERS
 from api.app import create_app
-from fedcore.access import Token
+from fedcore.platform.access import Token
 from fedcore.settings import Settings
 from tests.api.histories import TINY
 from tests.documents import Document

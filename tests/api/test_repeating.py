@@ -5,14 +5,14 @@ import pytest
 from sqlalchemy import update
 
 from api.results.repetition import relative
-from fedcore.report import RoundReport
-from fedcore.store import Database, experiments
-from fedcore.store.claim import Claim
-from fedcore.store.tables import ExperimentRecord
+from fedcore.platform.store import Database, experiments
+from fedcore.platform.store.claim import Claim
+from fedcore.platform.store.tables import ExperimentRecord
+from fedcore.simulation.report import RoundReport
 from tests.api.histories import TINY, TWO_ARMS, commit, submit, write
 from tests.documents import Document
-from tests.store import acts
-from tests.store.acts import claim, fail, report
+from tests.platform.store import acts
+from tests.platform.store.acts import claim, fail, report
 
 
 def _history(held: Claim) -> list[RoundReport]:

@@ -15,14 +15,14 @@ import pytest
 from api.reports.content import content
 from api.results.verdicts import side, verdict
 from api.schemas import Claims
-from fedcore import yamls
-from fedcore.access import Principal, Scope
-from fedcore.report import RoundReport
-from fedcore.store import Database, Session
-from fedcore.store.claim import Claim
+from fedcore.platform.access import Principal, Scope
+from fedcore.platform.store import Database, Session
+from fedcore.platform.store.claim import Claim
+from fedcore.simulation.report import RoundReport
+from fedcore.spec import yaml_documents
 from tests.api import test_claims as claimed
 from tests.api.histories import TINY, TWO_ARMS, commit, submit, write
-from tests.store.acts import claim, report
+from tests.platform.store.acts import claim, report
 
 NASTY = "<script>alert(1)</script> | **not bold** `x`"
 PICTURE = re.compile(r"data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)")
@@ -92,7 +92,7 @@ def test_no_line_of_a_description_ends_the_specification(http: httpx.Client, tic
     text = read(http, made["id"], "md").text
     fence, code = re.findall(r"^(`{4,})yaml\n(.*?)^\1$", text, re.DOTALL | re.MULTILINE)[0]
     assert len(fence) > ticks
-    assert yamls.load(code)["description"] == f"code\n{'`' * ticks}\n<b>live</b>"
+    assert yaml_documents.load(code)["description"] == f"code\n{'`' * ticks}\n<b>live</b>"
 
 
 def test_names_load_no_picture_and_lead_nowhere(http: httpx.Client) -> None:

@@ -7,7 +7,7 @@ from api.reproductions.records import Record
 from api.reproductions.report import section
 from api.schemas import ClaimResult, ComparisonResult
 from fedcore import presets
-from fedcore.status import Status
+from fedcore.platform.status import Status
 
 PRESET = presets.load("fednova-table-1-two-epochs-small")
 KEPT = Record(

@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 from pyarrow import parquet
 
-from fedcore.store import Database
+from fedcore.platform.store import Database
 from tests.api.histories import TWO_ARMS, submit, write
 from tests.documents import Document
-from tests.store.acts import report
+from tests.platform.store.acts import report
 
 CSV, PARQUET = "text/csv", "application/vnd.apache.parquet"
 

@@ -4,14 +4,14 @@ import httpx
 import pytest
 from safetensors.numpy import load
 
-from fedcore.experiment import Simulation
+from fedcore.platform.storage import open_storage
+from fedcore.platform.store import Database
 from fedcore.settings import Settings
+from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
-from fedcore.storage import open_storage
-from fedcore.store import Database
 from tests.api.histories import TINY, TWO_ARMS, carry_out, commit, submit, write
 from tests.documents import Document
-from tests.store.acts import claim, report
+from tests.platform.store.acts import claim, report
 
 
 def _runs(http: httpx.Client, made: Document) -> list[Document]:

@@ -10,12 +10,12 @@ from api.client import Client
 from api.client.events import Seen, _poll
 from api.client.wires import finish_each
 from api.schemas import DecisionEvent, SearchPage
-from fedcore.store import Database
+from fedcore.platform.store import Database
 from tests.api.histories import TINY, submit
 from tests.api.test_events import Event, _listening
 from tests.documents import Document
-from tests.store.acts import claim
-from tests.store.test_search import HALVING, LOSSES, come, drain
+from tests.platform.store.acts import claim
+from tests.platform.store.test_search import HALVING, LOSSES, come, drain
 from tests.support.access import bearer
 from tests.support.live import serving
 

@@ -5,9 +5,9 @@ import pytest
 from sqlalchemy import update
 
 from fedcore.errors import SpecificationError
+from fedcore.platform.store import Database
+from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.spec import ExperimentSpec, stored_arms
-from fedcore.store import Database
-from fedcore.store.tables import ExperimentRecord
 from tests.api.histories import TINY, submit
 from tests.documents import merged
 

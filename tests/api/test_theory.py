@@ -4,9 +4,9 @@ import httpx
 import pytest
 
 from api.drawing.figures import THEORY
+from fedcore.platform.storage import open_storage
+from fedcore.platform.store import Database
 from fedcore.settings import Settings
-from fedcore.storage import open_storage
-from fedcore.store import Database
 from tests.api.histories import TINY, carry_out, submit
 
 

@@ -9,15 +9,15 @@ from fastapi import FastAPI
 
 from api.app import create_app
 from api.probes import Prober
-from fedcore.access import Scope
+from fedcore.platform.access import Scope
+from fedcore.platform.store import Database, webhooks
+from fedcore.platform.webhooks.kinds import ENDINGS
 from fedcore.settings import Settings
-from fedcore.store import Database, webhooks
-from fedcore.webhooks.kinds import ENDINGS
 from tests.api.histories import submit
 from tests.documents import Document
-from tests.store.acts import write
-from tests.store.hooks import BAD, take, told
-from tests.store.test_deliveries import conclude, let_pass
+from tests.platform.store.acts import write
+from tests.platform.store.hooks import BAD, take, told
+from tests.platform.store.test_deliveries import conclude, let_pass
 from tests.support.access import key_for
 from tests.support.asgi import calling
 

@@ -13,7 +13,7 @@ from bench.peers.common import Task
 from bench.peers.fedq import FedQ
 from bench.peers.loop import Loop
 from bench.workloads import WORKLOADS, Workload
-from fedcore.data.shakespeare import TEXT, from_text
+from fedcore.data.leaf import TEXT, from_text
 from fedcore.spec.participation import Uniform
 
 

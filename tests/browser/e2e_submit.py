@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from fedcore import yamls
+from fedcore.spec import yaml_documents
 from tests.browser.conftest import PATIENCE_MS, PHONE, Opened, Shoot, Stack, hold_accessible, hold_narrow, ready
 from tests.documents import SYNTHETIC, merged
 
@@ -52,7 +52,7 @@ def test_the_form_writes_the_yaml_and_what_it_makes_is_submitted_once(opened: Op
     _field(page, "/participation/fraction").fill("0.5")
     expect(_verdict(page)).to_have_text("Valid: 3 arms, 6 runs")
     page.get_by_role("tab", name="YAML").click()
-    written = yamls.load(_text(page))
+    written = yaml_documents.load(_text(page))
     assert "# What is trained" in _text(page)
     assert (written["rounds"], written["seeds"]) == (2, [4, 5])
     assert written["problem"] == {"dataset": {"kind": "synthetic", "clients": 8}, "model": {"kind": "logistic"}}
@@ -68,7 +68,7 @@ def test_the_form_writes_the_yaml_and_what_it_makes_is_submitted_once(opened: Op
 def test_an_error_is_marked_at_its_line_and_at_its_field_while_it_is_typed(opened: Opened) -> None:
     page = opened("/submit")
     expect(_verdict(page)).to_have_text(VALID)
-    _write(page, yamls.dump(merged(SYNTHETIC, {"local": {"lr": -1}})))
+    _write(page, yaml_documents.dump(merged(SYNTHETIC, {"local": {"lr": -1}})))
     expect(_verdict(page)).to_have_text("1 thing to mend")
     expect(page.locator(".ace_gutter-cell.ace_error")).to_have_count(1)
     line = int(page.locator(".ace_gutter-cell.ace_error").inner_text())
@@ -100,13 +100,13 @@ def test_comments_and_what_the_form_does_not_know_survive_it(opened: Opened) -> 
     page = opened("/submit")
     expect(_verdict(page)).to_have_text(VALID)
     document = merged(SYNTHETIC, {"colour": "red", "algorithm": {"kind": "fedsgd", "mu": 1}})
-    _write(page, f"# kept\n{yamls.dump(document)}# kept too\n")
+    _write(page, f"# kept\n{yaml_documents.dump(document)}# kept too\n")
     expect(_verdict(page)).to_have_text("2 things to mend")
     page.get_by_role("tab", name="Form").click()
     expect(_field(page, "/colour")).to_have_value("red")
     _field(page, "/rounds").fill("7")
     page.get_by_role("tab", name="YAML").click()
-    assert yamls.load(_text(page)) == document | {"rounds": 7}
+    assert yaml_documents.load(_text(page)) == document | {"rounds": 7}
     assert "# kept\n" in _text(page)
     assert "# kept too\n" in _text(page)
 
@@ -181,7 +181,7 @@ def test_it_is_accessible_and_looks_right(opened: Opened, shoot: Shoot, scheme: 
     for block in ("systems", "evaluation", "search", "execution"):
         page.locator(f'[id="f/{block}"]').click()
     hold_accessible(page)
-    _write(page, yamls.dump(merged(SYNTHETIC, {"local": {"lr": -1}, "colour": "red"})))
+    _write(page, yaml_documents.dump(merged(SYNTHETIC, {"local": {"lr": -1}, "colour": "red"})))
     expect(_verdict(page)).to_have_text("2 things to mend")
     hold_accessible(page)
     shoot(page, f"submit-yaml-{scheme}")

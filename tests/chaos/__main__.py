@@ -27,7 +27,7 @@ import torch
 from sqlalchemy import make_url
 
 from bench.report import put, table
-from fedcore.store import open_database, upgrade
+from fedcore.platform.store import open_database, upgrade
 from tests.chaos.callers import END_S, calling, calling_at
 from tests.chaos.faults import KILLS, LONG, OTHERS, at_the_server
 from tests.chaos.messages import assert_unmoved

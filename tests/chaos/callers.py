@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 
 from api.client import Client, ServiceError, ServiceUnreachableError
-from fedcore.store import Database, experiments
+from fedcore.platform.store import Database, experiments
 from tests.documents import SYNTHETIC, Document, merged
 from tests.support.access import key_for
 from tests.support.polling import eventually

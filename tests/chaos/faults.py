@@ -11,7 +11,7 @@ import psutil
 import psycopg
 from sqlalchemy import URL
 
-from fedcore.store.tables import RunRecord
+from fedcore.platform.store.tables import RunRecord
 from tests.chaos.messages import late_messages, slow_broker
 from tests.chaos.world import END_S, Fault, World
 from tests.support.brokers import connect, serving_on

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedcore.store.tables import RunRecord
+from fedcore.platform.store.tables import RunRecord
 from tests.chaos.world import END_S, World
 from tests.documents import merged
 from tests.support.brokers import broker, connect

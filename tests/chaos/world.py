@@ -9,8 +9,8 @@ from math import nan
 
 import psutil
 
-from fedcore.store import Status
-from fedcore.store.tables import RunRecord
+from fedcore.platform.store import Status
+from fedcore.platform.store.tables import RunRecord
 from tests.documents import merged
 from tests.support.forks import Forked, forked
 from tests.support.polling import eventually

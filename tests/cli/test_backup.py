@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from api.cli import main
+from fedcore.platform.store import keys, open_database
 from fedcore.settings import settings
-from fedcore.store import keys, open_database
-from tests.store.acts import read
+from tests.platform.store.acts import read
 
 KEY = "create", "ann", "--direct"
 

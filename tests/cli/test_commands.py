@@ -18,7 +18,7 @@ from fedcore import presets
 from fedcore.settings import settings
 from tests.api.histories import TINY, TWO_ARMS, carry_out
 from tests.cli.conftest import Fedq
-from tests.store.acts import claim
+from tests.platform.store.acts import claim
 from tests.support.service import Service
 
 

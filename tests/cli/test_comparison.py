@@ -7,8 +7,8 @@ from rich.console import Console
 
 from api.cli.comparison import comparison
 from api.schemas import ArmResult, Difference, Estimate, MetricResult, Results, Target, TargetResult
-from fedcore.significance import Conclusion
-from fedcore.status import Status
+from fedcore.platform.status import Status
+from fedcore.statistics.significance import Conclusion
 
 SCORE = Estimate(n=3, mean=0.9194, std=0.0289, low=0.8477, high=0.9912)
 BETTER = Difference(

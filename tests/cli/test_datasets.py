@@ -9,7 +9,7 @@ import pytest
 from api.client import Client
 from tests.api.test_datasets import on
 from tests.cli.conftest import Fedq
-from tests.uploads.files import arrays, npz, parquet
+from tests.platform.uploads.files import arrays, npz, parquet
 
 
 @pytest.fixture

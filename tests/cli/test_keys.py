@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.access import Token
+from fedcore.platform.access import Token
+from fedcore.platform.store import audit, keys, open_database
 from fedcore.settings import settings
-from fedcore.store import audit, keys, open_database
 from tests.cli.conftest import Fedq
 from tests.support.access import key_for
 from tests.support.service import Service

@@ -5,13 +5,13 @@ from threading import Thread
 from sqlalchemy import update
 
 from api.client import Client
-from fedcore.report import RoundReport
-from fedcore.store import runs
-from fedcore.store.claim import Claim
-from fedcore.store.tables import RoundRecord
+from fedcore.platform.store import runs
+from fedcore.platform.store.claim import Claim
+from fedcore.platform.store.tables import RoundRecord
+from fedcore.simulation.report import RoundReport
 from tests.api.histories import TWO_ARMS, write
 from tests.cli.conftest import Fedq
-from tests.store.acts import report
+from tests.platform.store.acts import report
 from tests.support.polling import eventually
 from tests.support.service import Service
 

@@ -8,11 +8,11 @@ from threading import Thread
 import pytest
 
 from fedcore import presets
-from fedcore.experiment import Simulation
-from fedcore.report import RoundReport
+from fedcore.platform.store import runs
+from fedcore.platform.store.claim import Claim
+from fedcore.simulation.report import RoundReport
+from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
-from fedcore.store import runs
-from fedcore.store.claim import Claim
 from tests.api.histories import write
 from tests.cli.conftest import Fedq
 from tests.support.polling import eventually

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from api.client import Client
+from fedcore.platform.store import Status, open_database, runs
 from fedcore.settings import Settings
-from fedcore.store import Status, open_database, runs
 from tests.documents import SYNTHETIC, merged
 from tests.support.access import bearer
 from tests.support.commands import START_S, interrupted, log_of, started, url_of

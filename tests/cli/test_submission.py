@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from api.client import Client
-from fedcore import yamls
+from fedcore.spec import yaml_documents
 from tests.api.histories import TINY, TWO_ARMS, carry_out
 from tests.cli.conftest import Fedq
 from tests.support.service import Service
@@ -114,7 +114,7 @@ def test_what_makes_no_command_is_refused(fedq: Fedq, client: Client, arguments:
 
 def test_what_is_wrong_in_a_file_is_told_with_its_line(fedq: Fedq, tmp_path: Path) -> None:
     file = tmp_path / "spec.yaml"
-    file.write_text(yamls.dump(TINY | {"rounds": -1, "colour": "red"}))
+    file.write_text(yaml_documents.dump(TINY | {"rounds": -1, "colour": "red"}))
     lines = file.read_text().splitlines()
     for options in ((), ("--dry-run",)):
         ended = fedq("submit", str(file), *options)

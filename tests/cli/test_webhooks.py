@@ -6,12 +6,12 @@ from collections.abc import Iterator
 import pytest
 
 from api.client import Client, InvalidRequestError
-from fedcore.store import Database, webhooks
-from fedcore.webhooks.kinds import ENDINGS
+from fedcore.platform.store import Database, webhooks
+from fedcore.platform.webhooks.kinds import ENDINGS
 from tests.cli.conftest import Fedq
-from tests.store.acts import write
-from tests.store.hooks import BAD, GOOD, URL, take
-from tests.store.test_deliveries import conclude
+from tests.platform.store.acts import write
+from tests.platform.store.hooks import BAD, GOOD, URL, take
+from tests.platform.store.test_deliveries import conclude
 from tests.support.service import Service
 
 

@@ -10,10 +10,10 @@ from api.client import AsyncClient, Client, Experiment, NotFoundError, Results
 from api.client.calls import AllCalls, WebhookCalls
 from api.client.client import Webhooks
 from api.schemas import RoundEvent
-from fedcore.status import Status
+from fedcore.platform.status import Status
 from tests.api.histories import TINY, TWO_ARMS, carry_out
+from tests.platform.uploads.files import arrays
 from tests.support.service import Service
-from tests.uploads.files import arrays
 
 
 @pytest.mark.parametrize(("calls", "waiting"), [(AllCalls, Client), (WebhookCalls, Webhooks)])

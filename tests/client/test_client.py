@@ -11,8 +11,8 @@ from safetensors.numpy import load
 
 from api.client import Client, ConflictError, InvalidRequestError, NotFoundError
 from fedcore import ExperimentSpec, presets
+from fedcore.platform.status import Status
 from fedcore.settings import settings
-from fedcore.status import Status
 from tests.api.histories import TINY, TWO_ARMS, carry_out
 from tests.support.service import Service
 

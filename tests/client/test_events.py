@@ -9,7 +9,7 @@ import pytest
 from api.client import Client, NotFoundError
 from api.client.events import Event
 from api.schemas import RoundEvent, StatusEvent
-from fedcore.status import ENDED, Status
+from fedcore.platform.status import ENDED, Status
 from tests.api.histories import TINY, TWO_ARMS, carry_out
 from tests.support.proxy import Fault, proxied
 from tests.support.service import Service

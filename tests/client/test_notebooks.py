@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 from api.client import Client, Experiment
 from api.client.notebook import in_notebook
 from api.schemas import StatusEvent
-from fedcore.status import Status
+from fedcore.platform.status import Status
 from tests.api.histories import TINY, TWO_ARMS, carry_out
 from tests.client.test_progress import _ended, _row, _run
 from tests.support.service import Service

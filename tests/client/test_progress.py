@@ -9,7 +9,7 @@ from rich.console import Console
 
 from api.client.progress import MOST_BARS, report
 from api.schemas import RoundEvent, Run, StatusEvent
-from fedcore.status import Status
+from fedcore.platform.status import Status
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

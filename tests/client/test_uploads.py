@@ -12,7 +12,7 @@ from api.client.transport import Transport
 from api.client.uploads import PIECE_BYTES, Pieces
 from api.client.wires import BlockingWire, finish
 from tests.api.test_datasets import on
-from tests.uploads.files import arrays, npz, parquet
+from tests.platform.uploads.files import arrays, npz, parquet
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import fedcore.compression
 from fedcore.compression import AnyCompression
 from fedcore.compression.base import CompressorSpec
 from fedcore.core import Compressor
-from fedcore.engine.messages import lots, send
+from fedcore.engine.compressed_links import lots, send
 from tests.documents import COMPRESSORS
 
 DIM, CLIENTS = 20, np.array([3, 7, 11, 19, 40])
@@ -67,7 +67,7 @@ def test_the_order_of_the_cohort_changes_nothing(kind: str, feedback: bool) -> N
 def test_how_many_are_compressed_at_a_time_changes_nothing(kind: str, feedback: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     compressor, cohort, residual = build(kind, feedback=feedback), normal(len(CLIENTS), DIM), normal(2, len(CLIENTS), DIM)[1]
     whole = send(compressor, cohort, residual, lots(0, "test", 1, CLIENTS))
-    monkeypatch.setattr("fedcore.engine.messages.TOGETHER", 2 * DIM)
+    monkeypatch.setattr("fedcore.engine.compressed_links.TOGETHER", 2 * DIM)
     parts = send(compressor, cohort, residual, lots(0, "test", 1, CLIENTS))
     assert torch.equal(parts.received, whole.received)
     assert (parts.residual is not None) is (whole.residual is not None) is feedback

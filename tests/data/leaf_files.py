@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcore.data.shakespeare import ALPHABET
+from fedcore.data.leaf import ALPHABET
 
 Users = dict[str, tuple[list[Any], list[Any]]]
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from fedcore.data.checksum import checksum
-from fedcore.data.federated import Dataset, Keys, Samples
+from fedcore.data.federated import Dataset, Keys, Samples, checksum
 
 FEATURES = torch.arange(12, dtype=torch.float32).view(2, 2, 3)
 WHOLE = Dataset(Samples(FEATURES, torch.tensor([1, 0])), Samples(FEATURES[:1], torch.tensor([1])), "numbers")

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcore.data.federated import Dataset, Keys, Samples
-from fedcore.data.hold_out import hold_out, pooled
-from fedcore.data.partition import partition
+from fedcore.data.partition import hold_out, partition, pooled
 from fedcore.spec.partition import IidPartition
 
 

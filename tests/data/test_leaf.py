@@ -11,9 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcore.data.federated import Dataset
-from fedcore.data.femnist import femnist
-from fedcore.data.sent140 import sent140
-from fedcore.data.shakespeare import ALPHABET, from_text, shakespeare
+from fedcore.data.leaf import ALPHABET, femnist, from_text, sent140, shakespeare
 from fedcore.errors import DataUnavailableError
 from fedcore.settings import settings as service_settings
 from fedcore.spec.dataset import Femnist, Shakespeare

@@ -6,8 +6,7 @@ import scipy.stats
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedcore.data.partition import partition
-from fedcore.data.pools import Ids
+from fedcore.data.partition import Ids, partition
 from fedcore.errors import SpecificationError
 from fedcore.spec.partition import (
     AnyPartition,

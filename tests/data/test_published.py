@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from fedcore import ExperimentSpec
-from fedcore.data.partition import partition
-from fedcore.data.pools import Ids
+from fedcore.data.partition import Ids, partition
 from fedcore.spec.partition import AnyPartition
 from fedcore.systems.work import plan_work
 from tests.documents import Document, merged

@@ -7,11 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcore.data import sound as module
-from fedcore.data.federated import Dataset, Samples
-from fedcore.data.sound import sound
+from fedcore.data import federated as module
+from fedcore.data.federated import Dataset, Samples, sound
 from fedcore.errors import DataUnavailableError
-from fedcore.spec.parameters import DataShape
+from fedcore.spec.shapes import DataShape
 
 SHAPE = DataShape((2, 3), 4, 5)
 

@@ -9,16 +9,16 @@ import torch
 
 from fedcore.data.federated import Dataset, FederatedData, Samples
 from fedcore.data.images import images
+from fedcore.data.loading import uploaded
 from fedcore.data.synthetic import synthetic
-from fedcore.data.uploaded import uploaded
+from fedcore.data.user_datasets import shelf
 from fedcore.errors import DataUnavailableError, UploadError
-from fedcore.experiment import Simulation
-from fedcore.spec.dataset import Digits, Synthetic
+from fedcore.platform.uploads.local import keep
+from fedcore.simulation.simulation import Simulation
+from fedcore.spec.dataset import Digits, Synthetic, Uploaded
 from fedcore.spec.evaluation import Measure
-from fedcore.spec.uploaded import Uploaded
-from fedcore.uploads.local import keep, shelf
 from tests.documents import SYNTHETIC, Document, merged, specification
-from tests.uploads.files import Arrays, arrays, npz, parquet
+from tests.platform.uploads.files import Arrays, arrays, npz, parquet
 
 OF_DIGITS: Document = {
     "name": "digits",
@@ -175,7 +175,7 @@ def test_what_is_not_there_or_damaged_is_said_to_be(kept: Any, tmp_path: Path) -
     with pytest.raises(DataUnavailableError, match="upload it again"):
         uploaded(spec, shelf(tmp_path))
     path.unlink()
-    with pytest.raises(DataUnavailableError, match=r"keep the data set here by fedcore\.uploads\.local\.keep"):
+    with pytest.raises(DataUnavailableError, match=r"keep the data set here by fedcore\.platform\.uploads\.local\.keep"):
         uploaded(spec, shelf(tmp_path))
 
 

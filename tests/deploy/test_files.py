@@ -25,8 +25,8 @@ from workers.doors import API
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 SERVED = (
-    "api.app, api.cli, workers.reconciler, fedcore.backup, fedcore.store, "
-    "fedcore.uploads.npz, fedcore.uploads.parquet, fedcore.uploads.reading"
+    "api.app, api.cli, workers.reconciler, fedcore.platform.backup, fedcore.platform.store, "
+    "fedcore.platform.uploads.npz, fedcore.platform.uploads.parquet, fedcore.platform.uploads.reading"
 )
 """What the processes of the `service` image import."""
 

@@ -8,12 +8,12 @@ import yaml
 from kubernetes_validate import validate
 from sqlalchemy import text
 
+from fedcore.platform.store import Database
+from fedcore.platform.uploads.arrays import Limits
+from fedcore.platform.uploads.sandbox import peak_bytes
 from fedcore.settings import Settings
-from fedcore.store import Database
-from fedcore.uploads.apart import peak_bytes
-from fedcore.uploads.limits import Limits
 from tests.deploy.conftest import ROOT
-from tests.store.acts import claim, submit
+from tests.platform.store.acts import claim, submit
 from tests.support.described import described
 from workers.stack import BEYOND_GRACE_S
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcore import own_key
+from fedcore.platform import local_credentials
 from fedcore.settings import settings
 from tests.data.image_files import write_mnist
 from tests.docs.carrying import ROOT, Desk, blocks, languages
@@ -49,7 +49,7 @@ def environment(place: Path) -> dict[str, str]:
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": os.pathsep.join(sys.path),
         "FEDQ_URL": url_of(place),
-        "FEDQ_API_KEY": own_key.read(place / ".fedq") or "",
+        "FEDQ_API_KEY": local_credentials.read(place / ".fedq") or "",
         "COLUMNS": "160",
         "NO_COLOR": "1",
         "FEDQ_DATA_DIR": "data",

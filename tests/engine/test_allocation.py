@@ -7,7 +7,7 @@ import pytest
 
 CODE = """
 import resource, torch
-from fedcore.engine.allocation import keep_freed
+from fedcore.engine.process_tuning import keep_freed
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     torch.ones(12_000_000)

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from fedcore import Simulation
+from fedcore.engine import benchmark as races
 from fedcore.engine import choice as choices
-from fedcore.engine import race as races
 from fedcore.engine.assignment import Job
+from fedcore.engine.benchmark import BUDGET_S
+from fedcore.engine.benchmark_cache import MOST, Experience
 from fedcore.engine.choice import Candidacy, Choice, choose
 from fedcore.engine.engines import EngineName, contenders
-from fedcore.engine.experience import MOST, Experience
-from fedcore.engine.race import BUDGET_S
 from fedcore.errors import SpecificationError
 from tests.documents import QUADRATIC, SYNTHETIC, specification
 
@@ -209,7 +209,7 @@ def test_a_run_taken_over_elsewhere_goes_on_with_its_engine_in_the_same_bits(mon
         def measured(*_: Any, recorded: Choice | None) -> Choice:
             return recorded or Choice(engine, "measured")
 
-        monkeypatch.setattr("fedcore.experiment.choose", measured)
+        monkeypatch.setattr("fedcore.simulation.simulation.choose", measured)
 
     on_a_machine_where("vectorised")
     whole, begun = Simulation(spec, seed=0), Simulation(spec, seed=0)

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from fedcore import Simulation
-from fedcore.engine.clients import ClientTable
-from fedcore.engine.holding import Room
+from fedcore.engine.client_table import ClientTable, Room
 from fedcore.settings import settings
 from tests.documents import SYNTHETIC, specification
 

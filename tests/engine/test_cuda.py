@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from fedcore import Simulation
+from fedcore.engine.accelerated.gpu import launch
+from fedcore.engine.accelerated.gpu.tiling import has_triton
 from fedcore.engine.assignment import Job
 from fedcore.engine.engines import ENGINES, EngineName
-from fedcore.engine.gpu import launch
-from fedcore.engine.gpu.tiling import has_triton
 from fedcore.engine.round import open_round
 from fedcore.spec import ExperimentSpec
 from tests.data import image_files

@@ -9,13 +9,20 @@ import torch
 from torch import Tensor
 
 from fedcore import Simulation
-from fedcore.problems import cores
+from fedcore.problems import parallel_map
 from fedcore.spec import ExperimentSpec
 from tests.documents import ALGORITHMS, COMPRESSORS, QUADRATIC, SYNTHETIC, Document, merged, specification
 from tests.support.simulated_device import SimulatedDevice
 
 SHORT: Document = merged(SYNTHETIC, {"local": {"epochs": None, "steps": 2}, "systems": {"stragglers": None}, "rounds": 2})
-MAY_WAIT = {"experiment.py", "checkpoint.py", "problems/supervised.py", "problems/quadratic.py", "problems/least_squares.py", "a test"}
+MAY_WAIT = {
+    "simulation/simulation.py",
+    "simulation/checkpoint.py",
+    "problems/supervised.py",
+    "problems/quadratic.py",
+    "problems/least_squares.py",
+    "a test",
+}
 """To see whether a run has diverged, to measure, and to save."""
 ALSO = {"fedaware": {"algorithms/fedaware.py", "algorithms/min_norm.py"}, "fedmgda": {"algorithms/min_norm.py"}}
 """Min-norm points are found on the host."""
@@ -110,10 +117,10 @@ CNN: Document = {
 
 @pytest.mark.parametrize("engine", ["reference", "parallel", "vectorised"])
 def test_so_do_convolutional_networks(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cores, "ThreadPoolExecutor", InLine)
+    monkeypatch.setattr(parallel_map, "ThreadPoolExecutor", InLine)
     waited, there = seen_on_a_device(specification(CNN, execution={"engine": engine}))
     # How data are divided is settled on the host, before the first round.
-    assert waited <= MAY_WAIT | {"problems/division.py"}
+    assert waited <= MAY_WAIT | {"data/loading.py"}
     # A CPU's kernels for convolutions and those for any device differ in the order of their sums.
     torch.testing.assert_close(there, trained(specification(CNN, execution={"engine": "reference"}), "cpu"), rtol=1e-4, atol=1e-5)
 

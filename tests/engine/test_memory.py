@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedcore import Simulation
-from fedcore.uploads.local import keep
+from fedcore.platform.uploads.local import keep
 from tests.data import image_files
 from tests.documents import Document, specification
 from tests.support.forks import template

@@ -8,9 +8,9 @@ from pytest_alembic import Config
 from sqlalchemy import Engine
 
 import migrations
-from fedcore.store.database import canonical, engine
-from fedcore.store.migration import configuration
-from fedcore.store.tables import Base
+from fedcore.platform.store.database import canonical, engine
+from fedcore.platform.store.migration import configuration
+from fedcore.platform.store.tables import Base
 
 
 @pytest.fixture

@@ -19,11 +19,11 @@ from pytest_alembic.tests.experimental import test_downgrade_leaves_no_trace
 from sqlalchemy import Column, Connection, Integer, inspect, text
 from sqlalchemy.exc import OperationalError
 
-from fedcore.access import LOCAL, Scope
-from fedcore.store import Database, datasets, keys, open_database, upgrade
-from fedcore.store.database import canonical, engine
-from fedcore.store.migration import migrating
-from tests.store.acts import claim, commit, submit, the_run
+from fedcore.platform.access import LOCAL, Scope
+from fedcore.platform.store import Database, datasets, keys, open_database, upgrade
+from fedcore.platform.store.database import canonical, engine
+from fedcore.platform.store.migration import migrating
+from tests.platform.store.acts import claim, commit, submit, the_run
 from tests.support.polling import eventually
 from tests.support.postgresql import fresh_database
 
@@ -51,7 +51,7 @@ AND clock_timestamp() - query_start > make_interval(secs => :over_s)
 
 @pytest.fixture
 def short_lock_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedcore.store.database.LOCK_TIMEOUT_MS", round(1_000 * LOCK_TIMEOUT_S))
+    monkeypatch.setattr("fedcore.platform.store.database.LOCK_TIMEOUT_MS", round(1_000 * LOCK_TIMEOUT_S))
 
 
 @pytest.fixture

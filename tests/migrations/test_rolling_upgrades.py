@@ -6,9 +6,9 @@ import pytest
 from pytest_alembic import MigrationContext
 from sqlalchemy import Engine, MetaData, Table, insert, inspect, select, update
 
-from fedcore.store import Database, Status, open_database, rounds
-from fedcore.store.claim import Claim
-from tests.store.acts import claim, commit, finish, lose, read, submit, the_run
+from fedcore.platform.store import Database, Status, open_database, rounds
+from fedcore.platform.store.claim import Claim
+from tests.platform.store.acts import claim, commit, finish, lose, read, submit, the_run
 
 BEFORE = "0007"
 """The oldest revision from which upgrades are made while the service runs."""

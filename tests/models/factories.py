@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedcore.models.dense import dense
+from fedcore.models.layers import dense
 
 __all__ = ["getcwd"]
 

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from fedcore.models.dense import dense
 from fedcore.models.flat import Layout
+from fedcore.models.layers import dense
 
 MODULES = {
     "one linear layer": dense(6, 3),

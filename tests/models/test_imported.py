@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from fedcore.errors import SpecificationError
-from fedcore.experiment import Simulation
 from fedcore.models import zoo
 from fedcore.settings import settings
-from fedcore.spec.allowance import refuse_foreign_models
+from fedcore.simulation.simulation import Simulation
 from fedcore.spec.model import Imported
+from fedcore.spec.model_allowlist import refuse_foreign_models
 from tests.documents import SYNTHETIC, Document, merged, specification
 
 Allow = Callable[[str], None]

@@ -12,10 +12,9 @@ from fedcore.models import zoo
 from fedcore.models.flat import Layout
 from fedcore.spec.dataset import AnyDataset
 from fedcore.spec.model import AnyModel, Cnn, Logistic, Mlp, Vgg11
-from fedcore.spec.parameters import DataShape, misfit
-from fedcore.spec.parameters import parameters as parameters_of
 from fedcore.spec.problem import Problem
-from fedcore.spec.shapes import data_shape, dimension
+from fedcore.spec.shapes import DataShape, data_shape, dimension, misfit
+from fedcore.spec.shapes import parameters as parameters_of
 
 DATASETS = (
     {kind: {"kind": kind} for kind in ("synthetic", "digits", "mnist", "fashion_mnist", "cifar10")}

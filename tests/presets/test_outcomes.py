@@ -12,7 +12,7 @@ import pytest
 from fedcore import ExperimentSpec, presets, run
 from fedcore.presets import Preset
 from fedcore.presets.claims import Claim, Rows, judge
-from fedcore.presets.statistics import Trajectory
+from fedcore.presets.curve_statistics import Trajectory
 
 QUICK = (
     "fedavg-noniid-counterexample",

@@ -9,8 +9,8 @@ from api.reproductions.page import not_run, page
 from api.reproductions.records import Record, kept_of, write
 from api.results.claims import words
 from fedcore import presets
+from fedcore.platform.status import Status
 from fedcore.presets import Preset
-from fedcore.status import Status
 
 DOCS = Path(__file__).parents[2] / "docs"
 FOLDER = DOCS / "reproductions"

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from api.results.summaries import METRICS
-from fedcore import exact, presets
+from fedcore import presets
+from fedcore.data import exact
 from fedcore.errors import PresetNotFoundError
 from fedcore.presets import Preset
 from fedcore.presets.sheet import variants

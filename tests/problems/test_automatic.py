@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fedcore.errors import SpecificationError
 from fedcore.models.flat import Layout
-from fedcore.problems.automatic import Automatic
+from fedcore.problems.gradients import Automatic
 from fedcore.problems.loss import CrossEntropy
 
 

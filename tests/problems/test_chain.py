@@ -6,13 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from fedcore.models.dense import dense
 from fedcore.models.flat import Layout
-from fedcore.models.images import channels_last, reads_channels_last
-from fedcore.problems import first
-from fedcore.problems.automatic import Automatic
-from fedcore.problems.chain import Chain, row_of
-from fedcore.problems.first import FirstStage
+from fedcore.models.layers import channels_last, dense, reads_channels_last
+from fedcore.problems import handwritten_backprop
+from fedcore.problems.gradients import Automatic
+from fedcore.problems.handwritten_backprop import Chain, FirstStage, row_of
 from fedcore.problems.loss import CrossEntropy, Loss, SquaredError
 
 BATCH, CLASSES = 5, 3
@@ -79,7 +77,7 @@ def test_the_first_gradient_does_not_depend_on_how_many_images_are_taken_at_a_ti
     assert row is not None
     assert isinstance(row[0], FirstStage)
     # Of each output and of each number that its weights see.
-    monkeypatch.setattr(first, "CACHED_BYTES", images * 8 * 12 * 12 * (4 + 3 * 5 * 5))
+    monkeypatch.setattr(handwritten_backprop, "CACHED_BYTES", images * 8 * 12 * 12 * (4 + 3 * 5 * 5))
     theta, features, labels = layout.flat(module), torch.randn(BATCH, *shape, dtype=torch.float64), torch.arange(BATCH) % CLASSES
     weights = torch.rand(BATCH, dtype=torch.float64)
     expected = Automatic(module, layout, CrossEntropy())(theta, features, labels, weights)

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcore import exact
+from fedcore.data import exact
 from fedcore.problems import Problem, load_problem
 from fedcore.spec.exact import GeneratedProblem, LeastSquares
 from fedcore.spec.problem import Problem as ProblemSpec

@@ -13,9 +13,9 @@ from fedcore.data.federated import Dataset, Samples, divide
 from fedcore.data.plan import Work, mini_batches, steps_of
 from fedcore.engine.engines import ENGINES
 from fedcore.errors import SpecificationError
-from fedcore.uploads.local import keep
+from fedcore.platform.uploads.local import keep
 from tests.documents import Document, specification
-from tests.uploads.files import Arrays, npz
+from tests.platform.uploads.files import Arrays, npz
 
 SIZES = (1, 6, 40)
 """One sample; one class; plenty."""

@@ -2,8 +2,8 @@
 
 from contextlib import closing
 
-from fedcore.access import LOCAL, Scope
-from fedcore.store import keys, open_database
+from fedcore.platform.access import LOCAL, Scope
+from fedcore.platform.store import keys, open_database
 
 
 def key_for(database_url: str, owner: str = LOCAL, scope: Scope = Scope.ADMIN) -> str:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import httpx
 
-from fedcore.storage import Storage, open_storage
-from fedcore.store import Database, datasets, experiments, open_database
+from fedcore.platform.storage import Storage, open_storage
+from fedcore.platform.store import Database, datasets, experiments, open_database
 from tests.support.access import key_for
 from tests.support.polling import eventually
 from tests.support.processes import served

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedcore import RoundReport, Simulation, run
 from fedcore.errors import SpecificationError
-from fedcore.spec.availability import AnyAvailability
+from fedcore.spec.systems import AnyAvailability
 from fedcore.systems.availability import reachable
 from tests.documents import ALGORITHMS, QUADRATIC, SYNTHETIC, Document, specification
 

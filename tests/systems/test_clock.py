@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from fedcore import Simulation, run
 from fedcore.data.plan import Work
 from fedcore.errors import SpecificationError
-from fedcore.spec.devices import Deadline, Devices
+from fedcore.spec.systems import Deadline, Devices
 from fedcore.systems.clock import TOLERANCE, Pace, pace, turn_out
 from tests.documents import ALGORITHMS, QUADRATIC, Document, specification
 

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from fedcore.access import Scope
+from fedcore.platform.access import Scope
 from fedcore.settings import Settings
 from tests.api.conftest import admin_key, app, http, rows, settings
 from tests.support.access import key_for

@@ -12,16 +12,16 @@ from api.results.tables import PARQUET
 from api.results.verdicts import side, verdict
 from api.schemas import Claims
 from api.web.standing import UNDER_WAY, actions
-from fedcore.status import ENDED, Status
-from fedcore.store import Database
-from fedcore.store.tables import ExperimentRecord
+from fedcore.platform.status import ENDED, Status
+from fedcore.platform.store import Database
+from fedcore.platform.store.tables import ExperimentRecord
 from tests.api.histories import TINY, TWO_ARMS, commit, finish, submit
 from tests.api.histories import write as write_runs
 from tests.api.test_claims import PRESET, at_rest
 from tests.api.test_search import NINE
 from tests.documents import Document
-from tests.store.acts import claim, fail, report
-from tests.store.test_search import drain
+from tests.platform.store.acts import claim, fail, report
+from tests.platform.store.test_search import drain
 from tests.web.conftest import browsing
 
 FRAGMENT = {"HX-Request": "true"}

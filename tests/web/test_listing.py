@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import httpx
 
-from fedcore.store import Database
+from fedcore.platform.store import Database
 from tests.api.histories import TINY, commit, finish, submit
-from tests.store.acts import claim, report
+from tests.platform.store.acts import claim, report
 from tests.support.polling import eventually
 
 FRAGMENT = {"HX-Request": "true"}

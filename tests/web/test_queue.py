@@ -4,9 +4,9 @@ from typing import Any
 
 import httpx
 
-from fedcore.store import Database, workers
+from fedcore.platform.store import Database, workers
 from tests.api.histories import TINY, commit, submit
-from tests.store.acts import claim, report, write
+from tests.platform.store.acts import claim, report, write
 
 
 def _seen(rows: Database, name: str, **about: Any) -> None:

@@ -9,10 +9,10 @@ import pytest
 from fastapi import FastAPI
 
 from api.web.submit import EXAMPLE, choices
-from fedcore import presets, yamls
-from fedcore.access import Scope
+from fedcore import presets
+from fedcore.platform.access import Scope
 from fedcore.settings import Settings
-from fedcore.spec import ExperimentSpec
+from fedcore.spec import ExperimentSpec, yaml_documents
 from tests.api.histories import TINY, submit
 from tests.documents import merged
 from tests.support.access import key_for
@@ -36,7 +36,7 @@ def test_it_begins_with_an_example_that_can_be_submitted(ann: httpx.Client) -> N
 @pytest.mark.parametrize("name", presets.names()[::7])
 def test_a_preset_is_written_out(ann: httpx.Client, name: str) -> None:
     page = ann.get("/submit", params={"preset": name})
-    assert yamls.load(_text(page)) == presets.load(name).spec
+    assert yaml_documents.load(_text(page)) == presets.load(name).spec
     (known,) = re.findall(r'data-preset="([^"]*)"', page.text)
     assert json.loads(html.unescape(known)) == {"name": name, "specification": presets.load(name).spec}
 
@@ -53,8 +53,8 @@ def test_an_experiment_is_begun_from_as_it_was_written_without_defaults(ann: htt
     document = merged(TINY, {"local": {"optimizer": {"kind": "sgd", "momentum": 0.5}}, "execution": {"priority": 7}, "seeds": [3]})
     made = submit(ann, document)
     text = _text(ann.get("/submit", params={"from": made["id"]}))
-    assert yamls.load(text) == document
-    assert ExperimentSpec.model_validate(yamls.load(text)).model_dump(mode="json") == made["specification"]
+    assert yaml_documents.load(text) == document
+    assert ExperimentSpec.model_validate(yaml_documents.load(text)).model_dump(mode="json") == made["specification"]
 
 
 def test_what_is_not_there_is_said_to_be_missing(ann: httpx.Client, http: httpx.Client) -> None:
@@ -77,5 +77,5 @@ def test_who_may_only_read_is_told_so(app: FastAPI, settings: Settings) -> None:
 def test_whatever_was_submitted_is_written_so_that_it_says_the_same(ann: httpx.Client, name: str) -> None:
     made = ann.post("/v1/experiments", json={"preset": name})
     assert made.status_code == 201, made.text
-    written = yamls.load(_text(ann.get("/submit", params={"from": made.json()["id"]})))
+    written = yaml_documents.load(_text(ann.get("/submit", params={"from": made.json()["id"]})))
     assert ExperimentSpec.model_validate(written).model_dump(mode="json") == made.json()["specification"]

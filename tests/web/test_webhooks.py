@@ -7,12 +7,12 @@ import re
 import httpx
 from fastapi import FastAPI
 
-from fedcore.access import Scope
+from fedcore.platform.access import Scope
+from fedcore.platform.store import Database, deliveries
 from fedcore.settings import Settings
-from fedcore.store import Database, deliveries
 from tests.api.histories import submit
-from tests.store.acts import write
-from tests.store.hooks import BAD, listen, take
+from tests.platform.store.acts import write
+from tests.platform.store.hooks import BAD, listen, take
 from tests.support.access import key_for
 from tests.web.conftest import browsing
 

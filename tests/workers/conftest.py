@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedcore.store import open_database
+from fedcore.platform.store import open_database
 from tests.workers.site import Site
 
 LEASE_S = 1.5

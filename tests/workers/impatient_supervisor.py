@@ -2,7 +2,7 @@
 
 import sys
 
-from fedcore import watchdog
+from fedcore.platform import watchdog
 from workers import supervisor
 
 SILENT_S = 6.0

@@ -14,13 +14,13 @@ from safetensors.torch import load
 from torch import Tensor
 
 from fedcore import ExperimentSpec
-from fedcore.experiment import Simulation
-from fedcore.report import RoundReport
+from fedcore.platform.storage import Storage, open_storage
+from fedcore.platform.store import ENDED, Database, Status, experiments, rounds, runs, workers
+from fedcore.platform.store.experiments import Order
+from fedcore.platform.store.tables import RoundRecord, RunRecord
 from fedcore.settings import Settings
-from fedcore.storage import Storage, open_storage
-from fedcore.store import ENDED, Database, Status, experiments, rounds, runs, workers
-from fedcore.store.experiments import Order
-from fedcore.store.tables import RoundRecord, RunRecord
+from fedcore.simulation.report import RoundReport
+from fedcore.simulation.simulation import Simulation
 from tests.documents import SYNTHETIC, merged
 from tests.support.forks import Forked, forked
 from tests.support.freezing import Locks, wait_until_still

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedcore.store import Status, experiments, lifecycle
+from fedcore.platform.store import Status, experiments, lifecycle
 from tests.documents import merged
 from tests.support.polling import eventually
 from tests.workers.site import EXPERIMENT, Site, assert_undisturbed

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from sqlalchemy import URL
 
-from fedcore.store import database
+from fedcore.platform.store import database
 from tests.documents import merged
 from tests.support.polling import eventually
 from tests.workers.site import END_S, EXPERIMENT, Site, assert_undisturbed

@@ -2,9 +2,9 @@
 
 import pytest
 
-from fedcore.experiment import Simulation
-from fedcore.report import RoundReport
-from fedcore.store import extension
+from fedcore.platform.store import extension
+from fedcore.simulation.report import RoundReport
+from fedcore.simulation.simulation import Simulation
 from tests.documents import merged
 from tests.workers.site import EXPERIMENT, Site, assert_undisturbed
 

@@ -7,7 +7,7 @@ import time
 import psutil
 import pytest
 
-from fedcore.store import Status
+from fedcore.platform.store import Status
 from tests.support.brokers import connect
 from tests.support.polling import eventually
 from tests.workers.site import END_S, Site, assert_undisturbed

@@ -12,9 +12,9 @@ from sqlalchemy.exc import OperationalError
 from torch import Tensor
 
 from fedcore import ExperimentSpec, RoundReport, Simulation
-from fedcore.gang import advance
-from fedcore.store import Request, Session, Status, lifecycle, recovery
-from fedcore.store.tables import RunRecord
+from fedcore.platform.store import Request, Session, Status, lifecycle, recovery
+from fedcore.platform.store.tables import RunRecord
+from fedcore.simulation.batching import advance
 from tests.documents import merged
 from tests.support.polling import eventually
 from tests.workers.site import END_S, EXPERIMENT, MIDDLE, Site

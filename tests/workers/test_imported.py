@@ -2,8 +2,8 @@
 
 import pytest
 
+from fedcore.platform.store import Status
 from fedcore.settings import settings
-from fedcore.store import Status
 from tests.documents import SYNTHETIC, merged
 from tests.workers.site import Site
 

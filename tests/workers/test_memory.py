@@ -12,13 +12,13 @@ from safetensors.torch import load
 
 from fedcore import ExperimentSpec
 from fedcore.engine import vectorised
-from fedcore.engine.compiled import compiled
+from fedcore.engine.accelerated.compiled import compiled
 from fedcore.engine.engines import ENGINES
-from fedcore.experiment import Simulation
-from fedcore.shortage import THRIFT
-from fedcore.store import Status, experiments, recovery, runs
-from fedcore.store.experiments import Order
-from fedcore.store.tables import RunRecord
+from fedcore.platform.out_of_memory import THRIFT
+from fedcore.platform.store import Status, experiments, recovery, runs
+from fedcore.platform.store.experiments import Order
+from fedcore.platform.store.tables import RunRecord
+from fedcore.simulation.simulation import Simulation
 from tests.documents import merged
 from tests.workers.site import EXPERIMENT, Site, assert_undisturbed, undisturbed
 from workers.room import host_bytes, room

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from fedcore.platform.out_of_memory import THRIFT
+from fedcore.platform.store import Database, Status, experiments
 from fedcore.settings import Settings
-from fedcore.shortage import THRIFT
-from fedcore.store import Database, Status, experiments
-from tests.store.acts import ATTEMPTS, claim, finish, lose, read, submit, the_run
+from tests.platform.store.acts import ATTEMPTS, claim, finish, lose, read, submit, the_run
 from tests.support.forks import Forked, forked
 from tests.support.polling import eventually
 from tests.workers.counted import KILLS

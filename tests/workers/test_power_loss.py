@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 from sqlalchemy import Connection, Engine, event, update
 
-from fedcore.store import Status, recovery
-from fedcore.store.tables import RunRecord
+from fedcore.platform.store import Status, recovery
+from fedcore.platform.store.tables import RunRecord
 from tests.documents import merged
 from tests.support.disk import Disk
 from tests.workers.site import EXPERIMENT, Site, assert_undisturbed

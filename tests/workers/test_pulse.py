@@ -5,8 +5,8 @@ import os
 import signal
 from contextlib import closing
 
-from fedcore.store import Database, open_database, runs
-from tests.store.acts import claim, submit, the_run
+from fedcore.platform.store import Database, open_database, runs
+from tests.platform.store.acts import claim, submit, the_run
 from tests.support.freezing import Locks
 from tests.support.polling import eventually
 from workers.pulse import Pulse

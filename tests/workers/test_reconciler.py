@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from fedcore.platform.store import Database, Status, workers
 from fedcore.settings import Settings
-from fedcore.store import Database, Status, workers
-from tests.store.acts import claim, submit, the_run, write
+from tests.platform.store.acts import claim, submit, the_run, write
 from tests.support.brokers import connect
 from tests.support.polling import eventually
 from tests.support.silence import knocks

@@ -7,14 +7,14 @@ import pytest
 from sqlalchemy import update
 
 from fedcore.errors import StorageError
+from fedcore.platform.storage import FolderStorage, Storage, open_storage
+from fedcore.platform.store import Database, datasets, experiments
+from fedcore.platform.store.clock import now
+from fedcore.platform.store.tables import RemovalRecord
+from fedcore.platform.uploads import dataset_storage
 from fedcore.settings import Settings
-from fedcore.storage import FolderStorage, Storage, open_storage
-from fedcore.store import Database, datasets, experiments
-from fedcore.store.clock import now
-from fedcore.store.tables import RemovalRecord
-from fedcore.uploads import shelves
-from tests.store.acts import claim, finish, submit, write
-from tests.store.test_datasets import keep
+from tests.platform.store.acts import claim, finish, submit, write
+from tests.platform.store.test_datasets import keep
 from tests.support.polling import eventually
 from workers import reconciler
 from workers.removal import remove_due
@@ -115,12 +115,12 @@ def test_a_remover_that_was_killed_is_replaced(database: Database, storage: Flak
 def test_the_file_of_a_data_set_is_removed_and_none_of_a_data_set_that_there_is(database: Database, storage: Flaky) -> None:
     first, bobs = keep(database), keep(database, owner="bob")
     for kept in (first, bobs):
-        storage.put(shelves.key(kept.id, kept.digest), b"arrays")
+        storage.put(dataset_storage.key(kept.id, kept.digest), b"arrays")
     write(database, datasets.delete, first.id)
     again = keep(database)
-    storage.put(shelves.key(again.id, again.digest), b"arrays")
+    storage.put(dataset_storage.key(again.id, again.digest), b"arrays")
     remove(database, storage)
-    assert storage.keys("datasets") == sorted(shelves.key(kept.id, kept.digest) for kept in (bobs, again))
+    assert storage.keys("datasets") == sorted(dataset_storage.key(kept.id, kept.digest) for kept in (bobs, again))
 
 
 def test_the_reconciler_removes_what_is_due(database: Database, database_url: str, tmp_path: Path) -> None:

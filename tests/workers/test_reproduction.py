@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import select
 
 from api.app import create_app
+from fedcore.platform.store import Database
+from fedcore.platform.store.tables import RoundRecord, RunRecord
 from fedcore.settings import Settings
-from fedcore.store import Database
-from fedcore.store.tables import RoundRecord, RunRecord
 from tests.documents import DIGITS, Document, merged
 from tests.support.access import key_for
 from tests.support.asgi import calling

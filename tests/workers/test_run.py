@@ -7,10 +7,10 @@ from math import inf
 
 import pytest
 
-from fedcore.experiment import Simulation
-from fedcore.report import RoundReport
-from fedcore.store import Session, Status, experiments
-from fedcore.store.tables import RunRecord
+from fedcore.platform.store import Session, Status, experiments
+from fedcore.platform.store.tables import RunRecord
+from fedcore.simulation.report import RoundReport
+from fedcore.simulation.simulation import Simulation
 from tests.documents import merged
 from tests.support.silence import knocks
 from tests.workers.site import EXPERIMENT, Site, assert_undisturbed

@@ -8,12 +8,12 @@ import torch
 from safetensors.torch import load, save
 
 from fedcore import ExperimentSpec, run
-from fedcore.experiment import Simulation
-from fedcore.halving import Decision
-from fedcore.status import StopReason
-from fedcore.store import Status, search
+from fedcore.platform.store import Status, search
+from fedcore.simulation.halving import Decision
+from fedcore.simulation.report import StopReason
+from fedcore.simulation.simulation import Simulation
 from tests.documents import merged
-from tests.test_tournament import HALVING, SEARCH
+from tests.simulation.test_local_run import HALVING, SEARCH
 from tests.workers.site import Site
 
 SPEED = {"execution": {"engine": "reference"}, "seeds": [0]}

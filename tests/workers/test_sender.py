@@ -10,14 +10,14 @@ import pytest
 from sqlalchemy import update
 from standardwebhooks import Webhook
 
+from fedcore.platform.status import DeliveryStatus
+from fedcore.platform.store import Database, Status, deliveries, webhooks
+from fedcore.platform.store.clock import now
+from fedcore.platform.store.tables import DeliveryRecord, WebhookRecord
+from fedcore.platform.webhooks.kinds import EventKind
 from fedcore.settings import Settings
-from fedcore.status import DeliveryStatus
-from fedcore.store import Database, Status, deliveries, webhooks
-from fedcore.store.clock import now
-from fedcore.store.tables import DeliveryRecord, WebhookRecord
-from fedcore.webhooks.kinds import EventKind
-from tests.store.acts import claim, finish, read, submit, the_run, write
-from tests.store.hooks import hook_now, told
+from tests.platform.store.acts import claim, finish, read, submit, the_run, write
+from tests.platform.store.hooks import hook_now, told
 from tests.support.polling import eventually
 from tests.support.receiver import LOOPBACK, Receiver, receiving
 from workers.reconciler import watch

@@ -8,9 +8,9 @@ from itertools import count, cycle
 import pytest
 
 from fedcore.errors import NotFoundError
-from fedcore.experiment import Simulation
-from fedcore.store import Status, experiments, runs
-from fedcore.store.claim import Claim
+from fedcore.platform.store import Status, experiments, runs
+from fedcore.platform.store.claim import Claim
+from fedcore.simulation.simulation import Simulation
 from tests.documents import merged, specification
 from tests.support import faulty
 from tests.support.faulty import FaultyFileSystem

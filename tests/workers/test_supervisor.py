@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcore import own_key
+from fedcore.platform import local_credentials
 from workers.supervisor import _announce
 
 KEY = "fq_secret"
@@ -17,7 +17,7 @@ KEY = "fq_secret"
 def test_the_link_with_the_key_is_shown_on_a_terminal_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool
 ) -> None:
-    own_key.write(tmp_path, KEY)
+    local_credentials.write(tmp_path, KEY)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", opened.append)

@@ -10,8 +10,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from api.app import create_app
-from fedcore import exporting, tracing
 from fedcore.errors import SettingsError
+from fedcore.platform import tracing, tracing_exporter
 from fedcore.settings import Settings
 from tests.api.histories import TINY, submit
 from tests.support.access import key_for
@@ -101,7 +101,7 @@ def test_without_a_place_for_them_nothing_is_set_up(environment: pytest.MonkeyPa
 
 def test_the_environment_says_where_spans_go_and_as_whose(environment: pytest.MonkeyPatch) -> None:
     exporter = InMemorySpanExporter()
-    environment.setitem(exporting.EXPORTERS, "console", lambda: exporter)
+    environment.setitem(tracing_exporter.EXPORTERS, "console", lambda: exporter)
     environment.setenv("OTEL_TRACES_EXPORTER", "console")
     tracing.configure("worker", **{"service.instance.id": "here-7"})
     with tracing.span("slice", after=3):
@@ -120,6 +120,6 @@ def test_an_exporter_that_there_is_not_is_named(environment: pytest.MonkeyPatch)
 
 def test_without_the_packages_it_says_which_to_install(environment: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     environment.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
-    environment.setitem(sys.modules, "fedcore.exporting", None)
+    environment.setitem(sys.modules, "fedcore.platform.tracing_exporter", None)
     tracing.configure("worker")
     assert "pip install fedq[otel]" in caplog.text

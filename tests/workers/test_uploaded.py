@@ -14,16 +14,16 @@ from torch import Tensor
 from api.app import create_app
 from api.client import Client
 from fedcore import ExperimentSpec
-from fedcore.experiment import Simulation
+from fedcore.platform.store import Status
+from fedcore.platform.store.tables import RunRecord
+from fedcore.platform.uploads.local import keep
 from fedcore.settings import Settings
-from fedcore.store import Status
-from fedcore.store.tables import RunRecord
-from fedcore.uploads.local import keep
+from fedcore.simulation.simulation import Simulation
 from tests.documents import Document
+from tests.platform.uploads.files import Arrays, arrays, npz, parquet
 from tests.support.access import key_for
 from tests.support.asgi import calling
 from tests.support.service import Service
-from tests.uploads.files import Arrays, arrays, npz, parquet
 from tests.workers.site import Site
 from workers.run import open_runner
 

@@ -8,12 +8,12 @@ from threading import Event
 
 import pytest
 
-from fedcore.access import Scope
-from fedcore.store import Database, Status, experiments, keys
-from fedcore.store.experiments import Order
-from fedcore.store.tables import ExperimentRecord
+from fedcore.platform.access import Scope
+from fedcore.platform.store import Database, Status, experiments, keys
+from fedcore.platform.store.experiments import Order
+from fedcore.platform.store.tables import ExperimentRecord
 from tests.documents import specification
-from tests.store.acts import the_run, write
+from tests.platform.store.acts import the_run, write
 from tests.support.brokers import connect
 from tests.support.forks import Forked, forked
 from tests.support.polling import eventually

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedcore.experiment import Simulation
+from fedcore.simulation.simulation import Simulation
 from workers import warmup
 from workers.warmup import WarmUp
 

@@ -9,7 +9,7 @@ import pytest
 LOADED = """
 import sys
 import workers.reconciler, workers.supervisor, workers.worker
-print(*sorted({"torch", "numba", "sklearn", "fedcore.experiment"} & set(sys.modules)))
+print(*sorted({"torch", "numba", "sklearn", "fedcore.simulation.simulation"} & set(sys.modules)))
 """
 
 

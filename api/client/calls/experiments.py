@@ -15,7 +15,7 @@ from api.client.progress import report
 from api.client.specification import Specification, body_of
 from api.client.transport import given, walk
 from api.schemas import Claims, ExperimentPage, ExperimentSummary, MetricsPage, Plan, Reproduction, RoundRow, Run, RunPage, SearchPage
-from fedcore.status import Status
+from fedcore.platform.status import Status
 
 EXPERIMENTS = "/v1/experiments"
 

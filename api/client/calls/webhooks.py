@@ -6,7 +6,7 @@ from typing import Any
 from api.client.calls.base import Calls
 from api.client.transport import given, walk
 from api.schemas import Delivery, DeliveryPage, NewWebhook, Webhook, WebhookPage
-from fedcore.status import DeliveryStatus
+from fedcore.platform.status import DeliveryStatus
 
 WEBHOOKS = "/v1/webhooks"
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from api import schemas
 from api.client.errors import ExportError, UnreadableDataError
+from fedcore.platform.status import ENDED
 from fedcore.spec.digest import results_sha256
-from fedcore.status import ENDED
 
 RUN = ("id", "arm", "seed", "status", "diverged_round", "stop_reason", "error", "started_at", "finished_at", "provenance")
 EXPERIMENT = {"id", "name", "tags", "created_at", "specification", "provenance"}

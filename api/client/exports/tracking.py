@@ -21,7 +21,7 @@ with warnings.catch_warnings():
 from api import schemas
 from api.client.errors import ExportError
 from api.client.exports.measures import arms, leaves, parameters, scalars
-from fedcore.status import Status
+from fedcore.platform.status import Status
 
 STATUSES = {
     Status.QUEUED: "SCHEDULED",

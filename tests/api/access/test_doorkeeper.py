@@ -9,10 +9,10 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from api.access.auth import Doorkeeper
-from fedcore.access import Scope, Token
 from fedcore.errors import AuthenticationError
-from fedcore.store import Database, keys
-from tests.store.acts import write
+from fedcore.platform.access import Scope, Token
+from fedcore.platform.store import Database, keys
+from tests.platform.store.acts import write
 
 
 @contextmanager

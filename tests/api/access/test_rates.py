@@ -14,15 +14,15 @@ from fastapi import FastAPI
 from api.access.rates import Rates, _LocalBuckets
 from api.app import create_app
 from fedcore.errors import RateError
+from fedcore.platform.storage import open_storage
 from fedcore.settings import Settings
-from fedcore.storage import open_storage
 from tests.api.histories import TINY, submit
 from tests.documents import Document, merged
+from tests.platform.uploads.files import arrays, npz
 from tests.support.access import bearer, key_for
 from tests.support.asgi import calling
 from tests.support.brokers import connect
 from tests.support.slowness import slowed
-from tests.uploads.files import arrays, npz
 
 RATE, BURST = 0.5, 3
 

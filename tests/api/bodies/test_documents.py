@@ -13,8 +13,8 @@ from api.app import create_app
 from api.bodies.documents import BYTES_PER_VALUE, LARGE_BYTES, MAX_VALUES, MAX_YAML_PARTS
 from api.routes.experiments import Asked
 from fedcore.errors import ConflictError
+from fedcore.platform.store.database import POOLED
 from fedcore.settings import Settings
-from fedcore.store.database import POOLED
 from tests.api.histories import TINY
 from tests.documents import Document
 from tests.support.access import key_for

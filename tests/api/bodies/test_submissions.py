@@ -8,12 +8,12 @@ import httpx
 import pytest
 
 from fedcore import presets
-from fedcore.release import commit
+from fedcore.platform.store import Database, runs, workers
+from fedcore.platform.version import commit
 from fedcore.spec.digest import specification_sha256
-from fedcore.store import Database, runs, workers
 from tests.api.histories import TINY, submit
 from tests.documents import Document, merged
-from tests.store.acts import write
+from tests.platform.store.acts import write
 
 IMAGES: Document = {
     "name": "images",

@@ -11,10 +11,10 @@ from matplotlib.colors import to_rgb
 
 from api.drawing.figures import COLOURS
 from api.results.summaries import METRICS
-from fedcore.store import Database
-from fedcore.store.rounds import COLUMNS
+from fedcore.platform.store import Database
+from fedcore.platform.store.rounds import COLUMNS
 from tests.api.histories import TINY, TWO_ARMS, submit, write
-from tests.store.acts import report
+from tests.platform.store.acts import report
 
 SVG = {"svg": "http://www.w3.org/2000/svg"}
 

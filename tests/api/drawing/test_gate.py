@@ -15,10 +15,10 @@ import pytest
 from api.drawing import pictures
 from api.drawing.gate import DrawingGate
 from api.reports import content
-from fedcore.store import Database
-from fedcore.store.database import POOLED
+from fedcore.platform.store import Database
+from fedcore.platform.store.database import POOLED
 from tests.api.histories import TWO_ARMS, submit, write
-from tests.store.acts import report
+from tests.platform.store.acts import report
 
 DRAWN = ("/v1/experiments/{id}/figure.png", "/v1/compare/figure.svg?arm={id}", "/v1/experiments/{id}/report.md")
 

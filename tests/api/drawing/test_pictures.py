@@ -11,10 +11,10 @@ import pytest
 from matplotlib import image
 
 from api.drawing.figures import COLOURS
-from fedcore.store import Database
+from fedcore.platform.store import Database
 from tests.api.drawing.test_figures import SVG, _curves
 from tests.api.histories import TWO_ARMS, submit, write
-from tests.store.acts import report
+from tests.platform.store.acts import report
 
 MM_PT = 72 / 25.4
 

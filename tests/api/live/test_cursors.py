@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.live.cursors import Position
-from fedcore.status import Status
+from fedcore.platform.status import Status
 
 STATUSES = st.none() | st.sampled_from(Status)
 

@@ -7,7 +7,7 @@ from api.live.cursors import Position
 from api.live.feed import Line, News
 from api.live.listeners import Listener
 from api.live.streams import Event
-from fedcore.status import Status
+from fedcore.platform.status import Status
 
 QUEUED, RUNNING, SUCCEEDED = Status.QUEUED, Status.RUNNING, Status.SUCCEEDED
 

@@ -6,7 +6,7 @@ import pytest
 
 from api.planning.estimates import memory_needed, plan
 from api.schemas import ArmPlan
-from fedcore.experiment import Simulation
+from fedcore.simulation.simulation import Simulation
 from tests.documents import COMPRESSORS, QUADRATIC, SYNTHETIC, Document, merged, specification
 
 DIGITS: Document = {

@@ -6,12 +6,12 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from fedcore.access import Scope
+from fedcore.platform.access import Scope
+from fedcore.platform.store import Database, workers
 from fedcore.settings import Settings
-from fedcore.store import Database, workers
 from tests.api.histories import TINY, TWO_ARMS, commit, submit
 from tests.documents import Document
-from tests.store.acts import claim, report, write
+from tests.platform.store.acts import claim, report, write
 from tests.support.asgi import calling
 
 pytestmark = pytest.mark.usefixtures("database_url")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from api.results.curves import Window, curve, moments, thinned
-from fedcore import summary
-from fedcore.store.series import Series
+from fedcore.platform.store.series import Series
+from fedcore.statistics import summary
 
 Floats = NDArray[np.float64]
 FINITE = st.floats(allow_nan=False, allow_infinity=False)

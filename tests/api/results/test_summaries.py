@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedcore.report import RoundReport
-from fedcore.store import Database
-from fedcore.store.claim import Claim
+from fedcore.platform.store import Database
+from fedcore.platform.store.claim import Claim
+from fedcore.simulation.report import RoundReport
 from tests.api.histories import TINY, TWO_ARMS, commit, finish, submit, write
 from tests.documents import Document
-from tests.store.acts import claim, fail, report
+from tests.platform.store.acts import claim, fail, report
 
 ROUNDS, SEEDS = 3, 3
 

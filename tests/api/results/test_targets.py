@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from fedcore.report import RoundReport
-from fedcore.store import Database
-from fedcore.store.claim import Claim
+from fedcore.platform.store import Database
+from fedcore.platform.store.claim import Claim
+from fedcore.simulation.report import RoundReport
 from tests.api.histories import TWO_ARMS, commit, submit, write
 from tests.documents import Document
-from tests.store.acts import claim, report
+from tests.platform.store.acts import claim, report
 
 ROUNDS = {(0, 0): 2, (0, 1): 4, (0, 2): 6, (1, 0): 1, (1, 1): 2, (1, 2): 5}
 """In which round each arm and seed gets there."""

@@ -10,11 +10,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.app import create_app
-from fedcore.access import Token
+from fedcore.platform.access import Token
+from fedcore.platform.store import Database, workers
 from fedcore.settings import Settings
-from fedcore.store import Database, workers
 from tests.api.histories import TINY, submit, write
-from tests.store.acts import claim, commit, lose, report
+from tests.platform.store.acts import claim, commit, lose, report
 from tests.support.asgi import calling
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]

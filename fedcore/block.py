@@ -1,0 +1,40 @@
+"""Base class and number types shared by all blocks of a specification."""
+
+from math import ceil
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MAX_CLIENTS = 1_000_000
+MAX_ROUNDS = 1_000_000
+
+PositiveRate = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+Decay = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+ClientCount = Annotated[int, Field(ge=1, le=MAX_CLIENTS)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+
+
+def ceil_share(share: float, count: int) -> int:
+    """ceil(share count) of the decimal that `share` stands for: 0.55 of 100 is 55, although the product of floats is above it."""
+    # Products of floats are right to 2e-16; no decimal that is written in full comes this close to a whole number.
+    return ceil(share * count * (1 - 1e-12))
+
+
+def _describe_kind(schema: dict[str, Any]) -> None:
+    """Say what `kind` is in the same words everywhere."""
+    kind = schema.get("properties", {}).get("kind")
+    if kind is not None:
+        kind.setdefault("description", "Which of the choices this block is.")
+
+
+class Block(BaseModel):
+    """One block of a specification: immutable, and a field it does not know is an error.
+
+    Its lists have `fail_fast`, and tell of their first wrong entry: Pydantic takes some 400 bytes for each error, and goes on beyond
+    the length that a tuple may have, 3 GB for a body of 4 MB.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, json_schema_extra=_describe_kind)

@@ -1,0 +1,155 @@
+"""Users' own data sets in their canonical form, and the folder or storage they are read from."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, BinaryIO, NamedTuple, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcore.errors import DataUnavailableError
+from fedcore.settings import settings
+from fedcore.spec.dataset import Content, Uploaded
+
+Ids = NDArray[np.int64]
+
+
+class Clients(NamedTuple):
+    """Who holds what."""
+
+    names: NDArray[Any]
+    """[N] the clients' ids, ascending: integers, or text by code point. A client's number is its place here."""
+    codes: Ids
+    """[n] the number of the client that holds each sample."""
+
+    @classmethod
+    def of(cls, ids: NDArray[Any]) -> Self:
+        """Number the clients named by `ids` [n]."""
+        return cls(*np.unique(ids, return_inverse=True))
+
+
+class Shelf(Protocol):
+    """Opens kept data sets; equal shelves hold the same."""
+
+    def __hash__(self) -> int: ...
+
+    def open(self, dataset: Uploaded) -> BinaryIO:
+        """The file of `dataset`; raises DataUnavailableError."""
+        ...
+
+
+@dataclass(frozen=True)
+class LocalShelf:
+    """A folder with a file per data set, named by its digest."""
+
+    folder: Path
+
+    def path(self, digest: str) -> Path:
+        """Where the data set with this digest lies."""
+        return self.folder / f"{digest}.npz"
+
+    def open(self, dataset: Uploaded) -> BinaryIO:
+        """The file of `dataset`."""
+        path = self.path(dataset.known.digest)
+        try:
+            return path.open("rb")
+        except FileNotFoundError as error:
+            raise DataUnavailableError(
+                f"there is no {path}; keep the data set here by fedcore.platform.uploads.local.keep(file)"
+            ) from error
+
+
+MAX_ID_LENGTH = 200
+
+
+class ClientSizes(NamedTuple):
+    """Training samples per client."""
+
+    smallest: int
+    median: float
+    mean: float
+    largest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Checked samples: finite, every client with one to train on, classes 0..C-1."""
+
+    features: NDArray[Any]
+    """[n, ...] uint8, float32 or float64."""
+    label: NDArray[Any]
+    """[n] int64 classes, or float64."""
+    clients: Clients | None
+    """Absent: in one piece."""
+    test: NDArray[np.bool_]
+    """[n] held out for testing."""
+
+    @property
+    def content(self) -> Content:
+        """What a specification has to know of them."""
+        held_out = int(self.test.sum())
+        return Content(
+            digest=self.digest,
+            features=self.features.shape[1:],
+            classes=0 if self.label.dtype.kind == "f" else int(self.label.max()) + 1,
+            clients=None if self.clients is None else len(self.clients.names),
+            train_samples=len(self.label) - held_out,
+            test_samples=held_out,
+        )
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over names, types, shapes and bytes of the arrays: the same whatever file they came in."""
+        digest = hashlib.sha256()
+        for name, array in self.arrays.items():
+            digest.update(f"{name} {array.dtype.str} {list(array.shape)}\n".encode())
+            digest.update(array.reshape(-1).view(np.uint8).data)
+        return digest.hexdigest()
+
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What is kept, by name."""
+        held = {} if self.clients is None else {"client": self.clients.codes, "names": self.clients.names}
+        return {"features": self.features, "label": self.label, "test": self.test, **held}
+
+    @property
+    def sizes(self) -> Ids | None:
+        """[N] training samples of each client; None for data in one piece."""
+        if self.clients is None:
+            return None
+        return np.bincount(self.clients.codes[~self.test], minlength=len(self.clients.names))
+
+    @property
+    def client_sizes(self) -> ClientSizes | None:
+        """The spread of `sizes`."""
+        sizes = self.sizes
+        if sizes is None:
+            return None
+        return ClientSizes(int(sizes.min()), float(np.median(sizes)), float(sizes.mean()), int(sizes.max()))
+
+    def save(self, file: IO[bytes]) -> None:
+        """Write them, piece by piece."""
+        np.savez(file, allow_pickle=False, **self.arrays)
+
+
+def load(file: IO[bytes], content: Content) -> Samples:
+    """What `Samples.save` wrote; raises DataUnavailableError when it is damaged or not what `content` describes."""
+    try:
+        with np.load(file, allow_pickle=False) as stored:
+            clients = Clients(stored["names"], stored["client"]) if "client" in stored else None
+            samples = Samples(stored["features"], stored["label"], clients, stored["test"])
+        found = samples.content
+    except Exception as error:
+        # Whatever a damaged archive makes zipfile, zlib and NumPy raise.
+        raise DataUnavailableError(f"the uploaded data set {content.digest} cannot be read: {error}; upload it again") from error
+    if found != content:
+        raise DataUnavailableError(f"the uploaded data set {content.digest} is damaged: its content has digest {found.digest}")
+    return samples
+
+
+def shelf(data_dir: Path | None = None) -> LocalShelf:
+    """Where this machine keeps them."""
+    return LocalShelf((data_dir or settings().data_dir.expanduser()) / "uploaded")

@@ -1,0 +1,127 @@
+"""The engine `compiled`: each client's whole training in machine code, for dense networks under an affine rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from fedcore.core import Algorithm, Rule, Upload
+from fedcore.engine.accelerated.gpu import launch
+from fedcore.engine.accelerated.gpu.tiling import fits
+from fedcore.engine.accelerated.streaming_sums import Sums, at_once
+from fedcore.engine.affine import adds, factors, offsets, pull
+from fedcore.engine.assignment import Ids, Job, Result, Summed
+from fedcore.problems import Problem
+from fedcore.problems.dense import LossName
+
+if TYPE_CHECKING:
+    from fedcore.engine.accelerated.cpu import Network, Numbers, Tasks
+
+
+def suits(algorithm: Algorithm, problem: Problem) -> bool:
+    """Whether this engine can train `problem` by `algorithm`."""
+    data = problem.dense
+    return data is not None and pull(algorithm.rule) is not None and (data.features.device.type == "cpu" or fits(data))
+
+
+def compiled(jobs: Sequence[Job]) -> Sequence[Result]:
+    """Client by client, those of all jobs in one line, longest first, on as many threads as the tensor library has.
+
+    Neither the threads nor the other jobs change a bit. On a GPU they are the programs of a launch.
+    """
+    if jobs[0].assignment.local.x.is_cuda:
+        return launch.train(jobs)
+    cohorts = [_Cohort(job) for job in jobs]
+    for kind, alike in groupby(sorted(cohorts, key=lambda cohort: cohort.kind), key=lambda cohort: cohort.kind):
+        _train(list(alike), *kind)
+    return [cohort.result() for cohort in cohorts]
+
+
+def _train(cohorts: list[_Cohort], widths: tuple[int, ...], loss: LossName, dtype: str) -> None:
+    """Cohorts whose networks have the same widths, loss and type of numbers."""
+    # Here, because only this engine needs a compiler.
+    from fedcore.engine.accelerated import cpu
+
+    net = cpu.network(widths, np.dtype(dtype).itemsize, max(cohort.widest for cohort in cohorts))
+    # What is padded must live until all are trained.
+    models = [cpu.padded(net, cohort.x) for cohort in cohorts]
+    tasks, starts = _line([cohort.tasks(net, model) for cohort, model in zip(cohorts, models, strict=True)])
+    counter = np.zeros(1, np.int64)
+    at_once(lambda: cpu.train(net, loss, tasks, starts, counter), len(starts) - 1)
+
+
+def _line(parts: Sequence[tuple[Tasks, Ids]]) -> tuple[Tasks, Ids]:
+    """The groups of all cohorts, those with most work first; of each part the tasks, and where its groups begin and the last ends."""
+    if len(parts) == 1:
+        return parts[0]
+    work = np.concatenate([np.add.reduceat(tasks["steps"] * tasks["width"], starts[:-1]) for tasks, starts in parts])
+    lengths, order = np.concatenate([np.diff(starts) for _, starts in parts]), np.argsort(-work, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    tasks = np.concatenate([tasks for tasks, _ in parts])
+    return tasks[np.argsort(np.repeat(place, lengths), kind="stable")], np.cumsum([0, *lengths[order]])
+
+
+class _Cohort:
+    """A job's clients while they train: keeps alive what the kernels find by address."""
+
+    def __init__(self, job: Job) -> None:
+        """Lay out the results [M, D], if they are wanted, and what is the same in all steps."""
+        data, assignment, rule = job.problem.dense, job.assignment, job.algorithm.rule
+        assert data is not None
+        self._job, self._data = job, data
+        self.x: Numbers = assignment.local.x.numpy()
+        self.kind = data.widths, data.loss, self.x.dtype.str
+        self._batches = [np.ascontiguousarray(batch[:1] if batch.strides[0] == 0 else batch) for batch in assignment.batches]
+        self.widest = max(batch.shape[1] for batch in self._batches)
+        self._results = assignment.local.x.new_empty(len(assignment.clients), len(self.x)) if job.each else None
+        self._sums: Sums | None = None
+        self._offsets = offsets(rule, assignment.local).contiguous() if adds(rule) else None
+        self._sizes = assignment.sizes.first_of(int(assignment.steps.max()))
+        # Nearly all rules send y - x as it is, which then is all that is written.
+        self._only_delta = type(rule).finish is Rule.finish
+
+    def tasks(self, net: Network, x: Numbers) -> tuple[Tasks, Ids]:
+        """One for each client, by descending work, and where each group of them begins and the last ends; x is the model in padded rows."""
+        from fedcore.engine.accelerated.cpu import TASK
+
+        data, job, assignment, rule = self._data, self._job, self._job.assignment, self._job.algorithm.rule
+        work = assignment.steps * [batch.shape[1] for batch in self._batches]
+        order = np.argsort(-work, kind="stable")
+        clients, batches = assignment.clients[order], [self._batches[row] for row in order.tolist()]
+        tasks = np.zeros(len(clients), TASK)
+        tasks["features"], tasks["labels"] = data.features.data_ptr(), data.labels.data_ptr()
+        tasks["rows"] = data.order.data_ptr() + 8 * data.offsets[clients]
+        tasks["held"] = job.problem.sizes[clients]
+        tasks["batches"] = [batch.__array_interface__["data"][0] for batch in batches]
+        tasks["kinds"], tasks["width"] = np.array([batch.shape for batch in batches]).T
+        tasks["steps"], tasks["sizes"] = assignment.steps[order], self._sizes.ctypes.data
+        tasks["pace"] = np.broadcast_to(np.asarray(rule.pace(assignment.local.steps)).reshape(-1), len(order))[order]
+        tasks["x"], tasks["delta"] = x.ctypes.data, self._only_delta
+        tasks["out"] = 0 if self._results is None else _addresses(self._results)[order]
+        tasks["offset"] = 0 if self._offsets is None else _addresses(self._offsets)[order]
+        tasks["compares"], tasks["scale"] = rule.compares(), data.scale[clients]
+        known = {scale: factors(job.algorithm, scale * data.l2) for scale in set(tasks["scale"].tolist())}
+        tasks["pull"], tasks["shrink"], tasks["momentum"] = np.array([known[scale] for scale in tasks["scale"].tolist()]).T
+        if job.sums is None:
+            return tasks, np.arange(len(tasks) + 1)
+        self._sums = Sums(net, job.sums[:, torch.from_numpy(order)], work[order])
+        return tasks, self._sums.write(tasks)
+
+    def result(self) -> Result:
+        """What has become of the clients once they are trained."""
+        if self._sums is not None:
+            return Summed(self._sums.total(), self._results)
+        assert self._results is not None
+        if self._only_delta:
+            return Upload(delta=self._results)
+        return self._job.algorithm.rule.finish(self._results, self._job.assignment.local)
+
+
+def _addresses(rows: torch.Tensor) -> Ids:
+    """Of each of the rows [M, D]."""
+    return rows.data_ptr() + rows.element_size() * rows.shape[1] * np.arange(len(rows))

@@ -1,0 +1,217 @@
+"""Clients of several runs as the rows of one stack, by descending steps.
+
+What the rows of a stack descend along in a local step, given their gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcore.data.plan import PADDING
+from fedcore.engine.affine import adds, factors, offsets, pull
+from fedcore.engine.assignment import Ids, Job, select
+
+
+class Stretch(NamedTuple):
+    """Consecutive steps in which the same rows are active."""
+
+    start: int
+    stop: int
+    active: int
+
+    @property
+    def steps(self) -> slice:
+        """Which steps of the round they are."""
+        return slice(self.start, self.stop)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Which client of which job each row is."""
+
+    jobs: Sequence[Job]
+    owner: Ids
+    """[R] the row's job."""
+    place: Ids
+    """[R] its row in the job's assignment."""
+    steps: Ids
+    """[R] its local steps, descending."""
+    batches: Sequence[Ids]
+    """R arrays [tau, B] of its sample indices."""
+
+    @classmethod
+    def of(cls, jobs: Sequence[Job]) -> Rows:
+        """All clients of `jobs`."""
+        counts = [len(job.assignment.steps) for job in jobs]
+        owner, place = np.repeat(np.arange(len(jobs)), counts), np.concatenate([np.arange(count) for count in counts])
+        steps = np.concatenate([job.assignment.steps for job in jobs])
+        order = np.argsort(-steps, kind="stable")
+        batches = [batch for job in jobs for batch in job.assignment.batches]
+        return cls(jobs, owner[order], place[order], steps[order], [batches[row] for row in order.tolist()])
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def cut(self, rows: slice) -> Rows:
+        """Some of the rows."""
+        return replace(self, owner=self.owner[rows], place=self.place[rows], steps=self.steps[rows], batches=self.batches[rows])
+
+    @property
+    def number(self) -> Ids:
+        """[R] where each row is when the jobs' clients follow one another."""
+        before = np.cumsum([0, *(len(job.assignment.steps) for job in self.jobs)])
+        return before[self.owner] + self.place
+
+    def spread(self, vectors: Sequence[Tensor]) -> Tensor:
+        """One vector [D] for each job as [R, D]."""
+        if len(vectors) == 1:
+            return vectors[0].expand(len(self), -1)
+        return torch.stack(list(vectors))[torch.from_numpy(self.owner).to(vectors[0].device)]
+
+    def sort(self, parts: Sequence[Tensor]) -> Tensor:
+        """What belongs to the clients of each job, [M, ...] each, as [R, ...]."""
+        return torch.cat(list(parts))[torch.from_numpy(self.number).to(parts[0].device)]
+
+    def back(self, values: Tensor) -> Sequence[Tensor]:
+        """`values` [R, ...] of all rows as what belongs to the clients of each job, [M, ...] each."""
+        order = torch.from_numpy(np.argsort(self.number)).to(values.device)
+        return torch.split(values[order], [len(job.assignment.steps) for job in self.jobs])
+
+    def stretches(self, capacity: int) -> Iterator[Stretch]:
+        """Cut the round where rows are done, and where a stretch would hold more samples than `capacity`."""
+        room = sum(map(len, self.batches)) if self.repeat else capacity // self.widest
+        for start, stop in pairwise([0, *np.unique(self.steps).tolist()]):
+            active = int((self.steps > start).sum())
+            length = max(1, room // active)
+            for first in range(start, stop, length):
+                yield Stretch(first, min(first + length, stop), active)
+
+    def samples(self, stretch: Stretch) -> Tensor:
+        """Sample indices [m, S, B] of the active rows; where all rows repeat one batch, a view that repeats it."""
+        chosen, length = self.cut(slice(stretch.active)), stretch.stop - stretch.start
+        stacked = np.full((stretch.active, 1 if chosen.repeat else length, chosen.widest), PADDING, np.int64)
+        for target, batch in zip(stacked, chosen.batches, strict=True):
+            target[:, : batch.shape[1]] = batch[:1] if chosen.repeat else batch[stretch.steps]
+        return torch.from_numpy(stacked).expand(-1, length, -1)
+
+    def noise(self, stretch: Stretch, like: Tensor) -> Tensor | None:
+        """What is added to the gradients of the active rows, [m, S, D]."""
+        if self.jobs[0].assignment.noise is None:
+            return None
+        drawn = [noise for job in self.jobs for noise in job.assignment.noise or ()]
+        chosen = [drawn[row][stretch.steps] for row in self.number[: stretch.active]]
+        return torch.from_numpy(np.stack(chosen)).to(like)
+
+    @property
+    def widest(self) -> int:
+        """The largest B."""
+        return max(int(batch.shape[1]) for batch in self.batches)
+
+    @property
+    def repeat(self) -> bool:
+        """Whether every row sees one batch in all its steps: each is then held once, however long a stretch is."""
+        return all(batch.strides[0] == 0 for batch in self.batches)
+
+
+Number = float | Tensor
+"""One for all rows, or a column [R, 1] of theirs."""
+
+
+class Descent(Protocol):
+    """The recursion of the local solver over the rows of a stack. Changes in place."""
+
+    def cut(self, active: int) -> None:
+        """Go on with the first rows only."""
+
+    def direction(self, grad: Tensor, y: Tensor) -> Tensor:
+        """What the rows at `y` [R, D] descend along; `grad` [R, D] may be overwritten."""
+        ...
+
+
+def descent(rows: Rows, x: Tensor) -> Descent:
+    """That of the jobs the rows are of, each at x [R, D] before its first step; rules of free form must be a single job's."""
+    return Affine(rows, x) if pull(rows.jobs[0].algorithm.rule) is not None else Asked(rows)
+
+
+class Affine:
+    """v <- momentum v + g + shrink y + pull (y - x) + offset; rows may differ in every number, and in their rules."""
+
+    def __init__(self, rows: Rows, x: Tensor) -> None:
+        jobs = rows.jobs
+        known = [factors(job.algorithm, 0.0) for job in jobs]
+        self._pull, self._shrink, self._momentum = (_number(rows, numbers, x) for numbers in zip(*known, strict=True))
+        self._x, self._offset = x, _offset(rows)
+        self._velocity: Tensor | None = None
+
+    def cut(self, active: int) -> None:
+        self._x = self._x[:active]
+        self._offset, self._velocity = (part if part is None else part[:active] for part in (self._offset, self._velocity))
+        self._pull, self._shrink, self._momentum = (
+            part[:active] if isinstance(part, Tensor) else part for part in (self._pull, self._shrink, self._momentum)
+        )
+
+    def direction(self, grad: Tensor, y: Tensor) -> Tensor:
+        if self._shrink is not None:
+            grad = _add(grad, self._shrink, y)
+        if self._pull is not None:
+            grad = _add(grad, self._pull, y - self._x)
+        if self._offset is not None:
+            grad = grad.add_(self._offset)
+        if self._momentum is None:
+            return grad
+        self._velocity = grad if self._velocity is None else self._velocity.mul_(self._momentum).add_(grad)
+        return self._velocity
+
+
+class Asked:
+    """A single job's, whose rule may have any form: it is asked in every step."""
+
+    def __init__(self, rows: Rows) -> None:
+        (job,) = rows.jobs
+        self._algorithm = job.algorithm
+        self._velocity: Tensor | None = None
+        self._local = select(job.assignment.local, torch.from_numpy(rows.place).to(job.assignment.local.x.device))
+
+    def cut(self, active: int) -> None:
+        self._local, self._velocity = select(self._local, slice(active)), None if self._velocity is None else self._velocity[:active]
+
+    def direction(self, grad: Tensor, y: Tensor) -> Tensor:
+        direction, self._velocity = self._algorithm.solver.direction(self._algorithm.rule, grad, y, self._velocity, self._local)
+        return direction
+
+
+def step_sizes(rows: Rows, stretch: Stretch, like: Tensor) -> Sequence[Number]:
+    """What the rows of a stretch multiply their directions by, for each of its steps."""
+    table = np.empty((stretch.active, stretch.stop - stretch.start))
+    for owner, job in enumerate(rows.jobs):
+        sizes, pace = job.assignment.sizes, job.algorithm.rule.pace(cast("Any", job.assignment.steps[:, None]))
+        mine = rows.owner[: stretch.active] == owner
+        paces = np.broadcast_to(np.asarray(pace, float), (len(job.assignment.steps), 1))
+        table[mine] = sizes.first_of(stretch.stop)[stretch.steps] * paces[rows.place[: stretch.active][mine]]
+    if (table == table[:1]).all():
+        return [float(size) for size in table[0]]
+    return torch.from_numpy(table.T[:, :, None].copy()).to(like).unbind(0)
+
+
+def _number(rows: Rows, numbers: Sequence[float], like: Tensor) -> Number | None:
+    """What the rows have of the jobs' `numbers`; None where all are zero."""
+    if len(set(numbers)) == 1:
+        return float(numbers[0]) or None
+    return torch.from_numpy(np.array(numbers)[rows.owner][:, None]).to(like)
+
+
+def _offset(rows: Rows) -> Tensor | None:
+    if not any(adds(job.algorithm.rule) for job in rows.jobs):
+        return None
+    return rows.sort([offsets(job.algorithm.rule, job.assignment.local) for job in rows.jobs])
+
+
+def _add(total: Tensor, factor: Number, vectors: Tensor) -> Tensor:
+    return total.addcmul_(factor, vectors) if isinstance(factor, Tensor) else total.add_(vectors, alpha=factor)

@@ -1,0 +1,117 @@
+"""What clients keep between rounds, as tables of rows; a client that never took part costs nothing.
+
+Where rows of numbers lie: in memory or, beyond a size, in a file that is mapped into it and goes with the process.
+"""
+
+import os
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+class Room(NamedTuple):
+    """What may lie in memory, and where the rest goes."""
+
+    memory_bytes: float = float("inf")
+    folder: Path | None = None
+    """Where files lie; None: the system's folder for temporary ones."""
+
+    def shared(self, count: int) -> "Room":
+        """An equal part of it for each of so many."""
+        return self._replace(memory_bytes=self.memory_bytes / max(1, count))
+
+    def zeros(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """So many, of the type and on the device of `like`; those of a GPU stay there."""
+        if like.is_cuda or prod(shape) * like.element_size() <= self.memory_bytes:
+            return like.new_zeros(shape)
+        return _mapped(shape, like, self.folder)
+
+    def moved(self, values: Tensor, like: Tensor) -> Tensor:
+        """`values` as `like` is, where there is room for them."""
+        if like.is_cuda or values.nbytes <= self.memory_bytes:
+            return values.to(like)
+        return self.zeros(tuple(values.shape), like).copy_(values)
+
+
+def _mapped(shape: tuple[int, ...], like: Tensor, folder: Path | None) -> Tensor:
+    """Zeros in a file without a name, which the system deletes with the last process that has it; raises OSError where the disk is full."""
+    with TemporaryFile(dir=folder) as file:
+        size = prod(shape) * like.element_size()
+        if hasattr(os, "posix_fallocate"):
+            # To be told now: a write to a mapped page that the disk has no room for ends the process.
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:
+            file.truncate(size)
+        return torch.from_numpy(np.memmap(file, like.new_empty(0).numpy().dtype, "r+", shape=shape))
+
+
+Ids = NDArray[np.int64]
+_ABSENT = -1
+
+
+class ClientTable:
+    """Named vectors [D] per client. Changes in place.
+
+    Rows are stored in the order in which clients first took part, in blocks that double when full.
+    """
+
+    def __init__(self, start: Mapping[str, Tensor], population: int, room: Room | None = None) -> None:
+        """Keep vectors by name for each of `population` clients; `start` [D] each is what they are for a client never written.
+
+        They lie where there is `room` for them, or else in memory; that changes no bit.
+        """
+        self._room = (room or Room()).shared(len(start))
+        self._slots = np.full(population, _ABSENT, np.int64)
+        self._ids = np.empty(0, np.int64)
+        self._start = dict(start)
+        self._rows = {name: vector.new_zeros((0, len(vector))) for name, vector in start.items()}
+
+    def gather(self, clients: Ids) -> Mapping[str, Tensor]:
+        """The vectors [M, D] of `clients` [M], by name."""
+        known = torch.from_numpy(self._slots[clients] != _ABSENT)
+        slots = torch.from_numpy(np.maximum(self._slots[clients], 0))
+        return {name: self._gather_one(name, rows, slots.to(rows.device), known.to(rows.device)) for name, rows in self._rows.items()}
+
+    def scatter(self, clients: Ids, vectors: Mapping[str, Tensor]) -> None:
+        """Store `vectors` [M, D] of distinct `clients` [M]; every name of the table must be given."""
+        if not self._rows:
+            return
+        self._admit(clients)
+        slots = torch.from_numpy(self._slots[clients])
+        for name, rows in self._rows.items():
+            rows[slots.to(rows.device)] = vectors[name]
+
+    def state(self) -> dict[str, Tensor]:
+        """Ids and rows of the clients that took part, as tensors by name."""
+        count = len(self._ids)
+        return {"ids": torch.from_numpy(self._ids.copy())} | {f"rows.{name}": rows[:count] for name, rows in self._rows.items()}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Become what `state` was taken from."""
+        self._ids = state["ids"].numpy().copy()
+        self._slots[:] = _ABSENT
+        self._slots[self._ids] = np.arange(len(self._ids))
+        self._rows = {name: self._room.moved(state[f"rows.{name}"], rows) for name, rows in self._rows.items()}
+
+    def _gather_one(self, name: str, rows: Tensor, slots: Tensor, known: Tensor) -> Tensor:
+        start = self._start[name]
+        if not len(rows):
+            return start.repeat(len(slots), 1)
+        return torch.where(known[:, None], rows[slots], start)
+
+    def _admit(self, clients: Ids) -> None:
+        new = clients[self._slots[clients] == _ABSENT]
+        ids = np.concatenate([self._ids, new])
+        for name, rows in self._rows.items():
+            if len(ids) > len(rows):
+                grown = self._room.zeros((max(len(ids), 2 * len(rows)), rows.shape[1]), rows)
+                grown[: len(rows)] = rows
+                self._rows[name] = grown
+        self._slots[new], self._ids = np.arange(len(self._ids), len(ids)), ids

@@ -1,0 +1,125 @@
+"""The links between clients and server: what is compressed on them, and the exchange of gradients before training.
+
+Messages: compressed as they are sent, with what error feedback keeps back for the next.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.random import Generator
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedcore.core import Cohort, Compressor, Vectors
+from fedcore.data.random import generator
+from fedcore.engine.assignment import Ids
+from fedcore.engine.server import RESIDUAL, Setting
+
+DENSE = Compressor()
+TOGETHER = 2**20
+"""Numbers compressed at a time: more no longer fit into a processor's cache, and what is computed on the way takes memory."""
+
+
+class Sent(NamedTuple):
+    """What became of messages [..., D]."""
+
+    received: Tensor
+    """[..., D] as the receiver decodes them."""
+    residual: Tensor | None
+    """[..., D] what error feedback adds to the next ones; None without it."""
+
+
+def lots(seed: int, purpose: str, round: int, clients: Ids) -> Iterator[Generator]:
+    """The stream of each client's message, in the order of `clients`."""
+    return (generator(seed, purpose, round, client) for client in clients.tolist())
+
+
+def send(compressor: Compressor, message: Tensor, residual: Tensor | None, streams: Iterable[Generator]) -> Sent:
+    """Send one message [D] or those of a cohort [M, D], `residual` added first under error feedback: h = C(rho + m), rho <- rho + m - h.
+
+    `streams` has a generator for each message, in the order of the rows. They are drawn from only if the compressor leaves
+    something to chance.
+    """
+    if compressor == DENSE:
+        return Sent(message, None)
+    if message.dim() == 1 or message.numel() <= TOGETHER:
+        return _send_together(compressor, message, residual, streams)
+    rows, streams = max(1, TOGETHER // message.shape[-1]), iter(streams)
+    parts = [slice(first, first + rows) for first in range(0, len(message), rows)]
+    kept = [None if residual is None else residual[part] for part in parts]
+    sent = [_send_together(compressor, message[part], held, islice(streams, rows)) for part, held in zip(parts, kept, strict=True)]
+    residuals = [part.residual for part in sent if part.residual is not None]
+    return Sent(torch.cat([part.received for part in sent]), torch.cat(residuals) if residuals else None)
+
+
+def _send_together(compressor: Compressor, message: Tensor, residual: Tensor | None, streams: Iterable[Generator]) -> Sent:
+    if not compressor.error_feedback:
+        return Sent(compressor.compress(message, _draws(compressor, message, streams)), None)
+    assert residual is not None
+    message = message + residual
+    received = compressor.compress(message, _draws(compressor, message, streams))
+    return Sent(received, message - received)
+
+
+def _draws(compressor: Compressor, message: Tensor, streams: Iterable[Generator]) -> Tensor | None:
+    """What each message is compressed with, [..., *]; None where nothing is left to chance."""
+    *leading, dim = message.shape
+    drawn: NDArray[Any] | None = None
+    for index, stream in enumerate(streams):
+        row = compressor.draw(stream, dim)
+        if row is None:
+            return None
+        if drawn is None:
+            drawn = np.empty((prod(leading), *row.shape), row.dtype)
+        drawn[index] = row
+    return None if drawn is None else torch.from_numpy(drawn).reshape(*leading, -1).to(message.device)
+
+
+UPLINK, DOWNLINK = "uplink compression", "downlink compression"
+"""Purposes of randomness."""
+SERVER = np.array([0])
+"""Who draws for a message of the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Both links in one round; what a client or the server sends is compressed at most once a round on each."""
+
+    setting: Setting
+    clients: Ids
+    """[M]."""
+    round: int
+
+    def up(self, messages: Tensor, memory: Vectors) -> tuple[Tensor, Vectors]:
+        """Messages [M, D] as the server decodes them, and what error feedback keeps at the clients for the next."""
+        sent = send(
+            self.setting.algorithm.uplink, messages, memory.get(RESIDUAL), lots(self.setting.seed, UPLINK, self.round, self.clients)
+        )
+        return sent.received, {} if sent.residual is None else {RESIDUAL: sent.residual}
+
+    def down(self, message: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+        """A message [D] as the clients decode it, and what error feedback keeps at the server for the next."""
+        sent = send(self.setting.algorithm.downlink, message, residual, lots(self.setting.seed, DOWNLINK, self.round, SERVER))
+        return sent.received, residual if sent.residual is None else sent.residual
+
+
+def gather(links: Links, anchors: Tensor, cohort: Cohort, memory: Vectors, residual: Tensor) -> tuple[Tensor, Vectors, Tensor]:
+    """The exchange before training: the gathered gradient [D], and what error feedback keeps at the clients and at the server.
+
+    h_i = C_up(rho_i + anchor_i), g = C_down(e + sum_i w_i h_i / W), W = sum_i w_i: FedLin, Algorithm 1, lines 7 to 9, done at the
+    start of the round instead of the end of the one before, so that a cohort trains with its own gradients.
+    """
+    opening = links.setting.algorithm.rule.opening() if links.round == 1 else "compressed"
+    kept: Vectors = {RESIDUAL: memory[RESIDUAL]} if RESIDUAL in memory else {}
+    if opening == "zero":
+        return torch.zeros_like(residual), kept, residual
+    if opening == "exact":
+        return cohort.mean(anchors), kept, residual
+    received, kept = links.up(anchors, memory)
+    gathered, residual = links.down(cohort.mean(received), residual)
+    return gathered, kept, residual

@@ -1,0 +1,47 @@
+"""What becomes of memory that a round gives back: it stays with the process, for the next round.
+
+What makes a GPU compute the same bits every time, and in the precision that was asked for.
+"""
+
+import ctypes
+import os
+from functools import cache
+from typing import Any
+
+import torch
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""Numbers of options in malloc.h of the GNU C library."""
+_KEPT, _ALONE = 2 << 30, 1 << 30
+"""Bytes kept at most, and the size from which a block is mapped for itself all the same."""
+
+
+@cache
+def keep_freed() -> None:
+    """Keep the process from giving blocks above 32 MB back to the system as soon as they are freed.
+
+    The changes of a cohort's models are such a block, and so is every stacked step of theirs. Each time they are made anew the
+    system clears their pages one by one, which takes three to nine times as long as the arithmetic. Whoever has set the C
+    library's options by environment variables, or uses another library, is left alone.
+    """
+    if any(name in os.environ for name in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES", "LD_PRELOAD")):
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
+    if mallopt is not None:
+        mallopt(_MMAP_THRESHOLD, _ALONE)
+        mallopt(_TRIM_THRESHOLD, _KEPT - 1)
+
+
+def repeatable(device: torch.device) -> None:
+    """Have PyTorch's libraries for GPUs do so in this process, if `device` is one; changes their settings.
+
+    As they come, convolutions and LSTMs in float32 are computed in TensorFloat-32, three digits instead of seven, and sums may be
+    taken in the order in which threads arrive.
+    """
+    if device.type != "cuda":
+        return
+    cudnn: Any = torch.backends.cudnn
+    cudnn.conv.fp32_precision = cudnn.rnn.fp32_precision = torch.backends.cuda.matmul.fp32_precision = "ieee"
+    cudnn.deterministic, cudnn.benchmark = True, False
+    # cuBLAS reads it when it is first used; without it, products on several streams may differ, as may cuDNN's LSTMs.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

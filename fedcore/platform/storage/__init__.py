@@ -1,0 +1,174 @@
+"""Storage: checkpoints, models and users' data, in a folder or wherever an fsspec URL leads."""
+
+import errno
+import io
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Protocol
+from urllib.parse import unquote, urlparse
+
+from fedcore.errors import FedcoreError, NotFoundError, StorageError
+from fedcore.platform.storage.remote import RemoteStorage, nothing
+
+_PIECE_BYTES = 1 << 20
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Storage(Protocol):
+    """Named bytes. A key is a path with slashes; what is read is what some `put` wrote whole.
+
+    That of `open_storage` raises StorageError for whatever goes wrong with it.
+    """
+
+    def put(self, key: str, data: bytes) -> None:
+        """Store `data` under `key`, in place of what was there; it outlives a crash from here on."""
+        ...
+
+    def put_file(self, key: str, file: Path) -> None:
+        """Store the content of `file` under `key`, piece by piece; otherwise as `put`."""
+        ...
+
+    def open(self, key: str) -> BinaryIO:
+        """What is stored under `key`, to be read in pieces; raises NotFoundError."""
+        ...
+
+    def keys(self, prefix: str) -> list[str]:
+        """The keys in the folder `prefix`, in order; none when there is no such folder."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Forget `key`; does nothing when it is not there."""
+        ...
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Forget everything in the folder `prefix`."""
+        ...
+
+
+def open_storage(url: str) -> Storage:
+    """The storage at `url`: a folder, or a URL that fsspec knows (`s3://bucket/path`)."""
+    parsed = urlparse(url)
+    if parsed.scheme in ("", "file"):
+        return ToldStorage(FolderStorage(Path(unquote(parsed.path) if parsed.scheme else url)))
+    return ToldStorage(RemoteStorage(url))
+
+
+class ToldStorage:
+    """Another storage, whose faults, whatever they are, say what could not be done: each is a StorageError."""
+
+    def __init__(self, inner: Storage) -> None:
+        self._inner = inner
+
+    def put(self, key: str, data: bytes) -> None:
+        with _told(f"{key} could not be stored"):
+            self._inner.put(key, data)
+
+    def put_file(self, key: str, file: Path) -> None:
+        with _told(f"{key} could not be stored"):
+            self._inner.put_file(key, file)
+
+    def open(self, key: str) -> BinaryIO:
+        with _told(f"{key} could not be read"):
+            return self._inner.open(key)
+
+    def keys(self, prefix: str) -> list[str]:
+        with _told(f"{prefix} could not be listed"):
+            return self._inner.keys(prefix)
+
+    def delete(self, key: str) -> None:
+        with _told(f"{key} could not be removed"):
+            self._inner.delete(key)
+
+    def delete_prefix(self, prefix: str) -> None:
+        with _told(f"{prefix} could not be removed"):
+            self._inner.delete_prefix(prefix)
+
+
+def read(storage: Storage, key: str) -> bytes:
+    """All that is stored under `key`; raises NotFoundError."""
+    with _told(f"{key} could not be read"), storage.open(key) as file:
+        return file.read()
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (FedcoreError, MemoryError):
+        raise
+    except Exception as error:  # Whatever a library for a store raises.
+        reason = "the storage is full" if getattr(error, "errno", None) in _FULL else "the storage failed"
+        raise StorageError(f"{reason}: {what}: {type(error).__name__}: {error}") from error
+
+
+class FolderStorage:
+    """Files in a folder of this machine, or one that several machines mount."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def put(self, key: str, data: bytes) -> None:
+        self._put(key, io.BytesIO(data))
+
+    def put_file(self, key: str, file: Path) -> None:
+        with file.open("rb") as source:
+            self._put(key, source)
+
+    def open(self, key: str) -> BinaryIO:
+        try:
+            return (self._folder / key).open("rb")
+        except FileNotFoundError as error:
+            raise NotFoundError(nothing(key)) from error
+
+    def keys(self, prefix: str) -> list[str]:
+        folder = self._folder / prefix
+        if not folder.is_dir():
+            return []
+        return sorted(f"{prefix}/{entry.name}" for entry in folder.iterdir() if not entry.name.startswith("."))
+
+    def delete(self, key: str) -> None:
+        (self._folder / key).unlink(missing_ok=True)
+
+    def delete_prefix(self, prefix: str) -> None:
+        folder = self._folder / prefix
+        while folder.exists():
+            # Of what is gone, another has removed it meanwhile.
+            with suppress(FileNotFoundError):
+                shutil.rmtree(folder)
+
+    def _put(self, key: str, source: BinaryIO) -> None:
+        path = self._folder / key
+        self._make_folder(path.parent)
+        partial = path.with_name(f".{path.name}.partial")
+        try:
+            with partial.open("wb") as file:
+                shutil.copyfileobj(source, file, _PIECE_BYTES)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        except BaseException:
+            # Where the disk is full, what was written of it would keep it so.
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
+            raise
+        _sync_folder(path.parent)
+
+    def _make_folder(self, folder: Path) -> None:
+        """Make a folder that outlives a crash, with all above it that are not there yet."""
+        if folder.is_dir():
+            return
+        self._make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync_folder(folder.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename in `folder` outlive a crash."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

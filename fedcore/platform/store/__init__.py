@@ -1,0 +1,13 @@
+"""The store: tables and queries; the only part of FedQ that knows a database.
+
+Every query is a function that takes a Session and never commits: `with database.transaction() as session: ...` is the
+transaction. Rows come back as records that outlive their session and are never written to.
+"""
+
+from sqlalchemy.orm import Session
+
+from fedcore.platform.status import ENDED, Control, Request, Status
+from fedcore.platform.store.database import UNAVAILABLE, Database, open_database
+from fedcore.platform.store.migration import upgrade
+
+__all__ = ["ENDED", "UNAVAILABLE", "Control", "Database", "Request", "Session", "Status", "open_database", "upgrade"]

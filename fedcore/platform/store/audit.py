@@ -1,0 +1,62 @@
+"""The audit log: who changed what, or tried to; it is added to, and what is old leaves it where the operator says so."""
+
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from fedcore.platform.store.clock import moment
+from fedcore.platform.store.identifier import floor, identifiers
+from fedcore.platform.store.paging import Page, newest
+from fedcore.platform.store.statements import insert_into
+from fedcore.platform.store.tables import AuditRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """A change, or an attempt at one."""
+
+    action: str
+    """Method and path, as the interface has them, or a command."""
+    target: str
+    """The id of what was made, changed or deleted; empty where nothing came of it."""
+    status: int
+    """How it was answered: an HTTP status."""
+    owner: str
+    """Who did it: the owner of the key."""
+    key_id: str
+    """With which key; empty for whoever wrote to the database directly."""
+    address: str
+    """From where."""
+    request_id: str = ""
+    """Under which id the log has the request."""
+
+
+def record(session: Session, *deeds: Deed) -> None:
+    """Note `deeds`: of changes, in the transaction that makes them."""
+    at = moment(session)
+    rows = [{"id": id, "at": at, **asdict(deed)} for id, deed in zip(identifiers("aud", at, len(deeds)), deeds, strict=True)]
+    if rows:
+        session.execute(insert_into(AuditRecord), rows)
+
+
+def prune(session: Session, older_than_s: float, limit: int = 1_000) -> int:
+    """Remove the oldest `limit` entries, at most, of those older than `older_than_s` seconds; returns how many."""
+    first_kept = floor("aud", moment(session) - timedelta(seconds=older_than_s))
+    old = select(AuditRecord.id).where(AuditRecord.id < first_kept).order_by(AuditRecord.id).limit(limit)
+    # Several reconcilers may do so at once: what another is just removing is left to it.
+    ids = session.scalars(old.with_for_update(skip_locked=True)).all()
+    if ids:
+        session.execute(delete(AuditRecord).where(AuditRecord.id.in_(ids)))
+    return len(ids)
+
+
+def page(
+    session: Session, *, owner: str | None = None, target: str | None = None, limit: int = 50, cursor: str | None = None
+) -> Page[AuditRecord]:
+    """Entries, newest first: those of what `owner` did, or of what was done to `target`, where they are given."""
+    query = select(AuditRecord)
+    query = query if owner is None else query.where(AuditRecord.owner == owner)
+    query = query if target is None else query.where(AuditRecord.target == target)
+    return newest(session, query, AuditRecord.id, limit, cursor)

@@ -1,0 +1,133 @@
+"""Users' own data sets: kept once for each owner, found, listed, used and deleted."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sqlalchemy import delete as delete_from
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from fedcore.errors import ConflictError, NotFoundError, SpecificationError
+from fedcore.platform.access import LOCAL
+from fedcore.platform.status import ENDED
+from fedcore.platform.store import removals, statements
+from fedcore.platform.store.clock import moment, now
+from fedcore.platform.store.idempotency import claim_key, dialect_of
+from fedcore.platform.store.identifier import identifiers
+from fedcore.platform.store.paging import Page, newest
+from fedcore.platform.store.tables import DatasetKeyRecord, DatasetRecord, DatasetUseRecord, ExperimentRecord
+from fedcore.platform.uploads import dataset_storage
+from fedcore.spec import Arm
+from fedcore.spec.dataset import Content, Uploaded
+
+
+def new_id(session: Session) -> str:
+    """An id for a data set that is about to be stored."""
+    return identifiers("set", moment(session), 1)[0]
+
+
+def create(
+    session: Session,
+    dataset_id: str,
+    content: Content,
+    *,
+    name: str,
+    client_sizes: Mapping[str, Any],
+    size_bytes: int,
+    owner: str = LOCAL,
+    idempotency_key: str | None = None,
+) -> DatasetRecord:
+    """Store a data set; if its `owner` has one of the same content, that one is returned instead, under its own id and name.
+
+    Raises IdempotencyError when `owner` has used the key for another content or name.
+    """
+    upsert = (
+        dialect_of(session)
+        .insert(DatasetRecord)
+        .values(
+            id=dataset_id,
+            name=name,
+            owner=owner,
+            digest=content.digest,
+            content=content.model_dump(mode="json"),
+            client_sizes=dict(client_sizes),
+            size_bytes=size_bytes,
+            created_at=now(),
+        )
+        # The update that changes nothing locks what is there, so that it cannot be deleted before it is answered with.
+        .on_conflict_do_update(index_elements=["owner", "digest"], set_={"digest": content.digest})
+        .returning(DatasetRecord.id)
+    )
+    kept = session.scalars(upsert).one()
+    if idempotency_key is not None:
+        request_hash = hashlib.sha256(f"{content.digest} {name}".encode()).hexdigest()
+        claim_key(session, DatasetKeyRecord.dataset_id, owner, idempotency_key, request_hash, kept, request="upload")
+    return find(session, kept)
+
+
+def find(session: Session, dataset_id: str, owner: str | None = None) -> DatasetRecord:
+    """The data set with this id, if it is `owner`'s where one is given; raises NotFoundError."""
+    record = statements.get(session, DatasetRecord, dataset_id)
+    if record is None or owner not in (None, record.owner):
+        raise NotFoundError(f"there is no data set {dataset_id!r}")
+    return record
+
+
+def page(session: Session, *, owner: str | None = None, limit: int = 50, cursor: str | None = None) -> Page[DatasetRecord]:
+    """Data sets, of `owner` where one is given, newest first."""
+    query = select(DatasetRecord)
+    query = query if owner is None else query.where(DatasetRecord.owner == owner)
+    return newest(session, query, DatasetRecord.id, limit, cursor)
+
+
+def delete(session: Session, dataset_id: str) -> None:
+    """Remove a data set; raises NotFoundError, and ConflictError while an unfinished experiment trains on it.
+
+    Its file is removed later.
+    """
+    # Whoever is just submitting an experiment on it holds the row until that is seen below.
+    found = select(DatasetRecord.digest).where(DatasetRecord.id == dataset_id)
+    digest = session.scalars(found.with_for_update()).first()
+    if digest is None:
+        raise NotFoundError(f"there is no data set {dataset_id!r}")
+    unfinished = (
+        select(ExperimentRecord.id)
+        .join(DatasetUseRecord, DatasetUseRecord.experiment_id == ExperimentRecord.id)
+        .where(DatasetUseRecord.dataset_id == dataset_id, ExperimentRecord.status.not_in(ENDED))
+        .order_by(ExperimentRecord.id)
+    )
+    user = session.scalars(unfinished.limit(1)).first()
+    if user is not None:
+        raise ConflictError(f"data set {dataset_id} is used by {user}, which has not ended; cancel that or wait for it")
+    session.execute(delete_from(DatasetRecord).where(DatasetRecord.id == dataset_id))
+    removals.note(session, dataset_storage.key(dataset_id, digest))
+
+
+def use(session: Session, experiment_id: str, arms: Iterable[Arm]) -> None:
+    """Note, once, the data sets of an experiment, which keeps them from being deleted before it ends.
+
+    Data sets are locked before what is noted of them, as in `delete`. Raises SpecificationError for one
+    that is not there, or is not what its arm says.
+    """
+    wanted = [arm.spec.problem.dataset for arm in arms]
+    uploaded = {dataset for dataset in wanted if isinstance(dataset, Uploaded)}
+    if not uploaded:
+        return
+    ids = sorted({dataset.id for dataset in uploaded if dataset.id is not None})
+    locked = select(DatasetRecord).where(DatasetRecord.id.in_(ids)).order_by(DatasetRecord.id).with_for_update(read=True, key_share=True)
+    known = {record.id: Content.model_validate(record.content) for record in session.scalars(locked)}
+    for dataset in uploaded:
+        if dataset.id is None:
+            raise SpecificationError("/problem/dataset/id", "required: upload the data set by POST /v1/datasets and give its id")
+        if dataset.id not in known:
+            raise unknown("/problem/dataset/id", dataset.id)
+        if known[dataset.id] != dataset.content:
+            raise SpecificationError("/problem/dataset/content", f"is not that of {dataset.id}; leave it out, or sweep `problem.dataset`")
+    noted = dialect_of(session).insert(DatasetUseRecord).on_conflict_do_nothing()
+    session.execute(noted, [{"dataset_id": id, "experiment_id": experiment_id} for id in ids])
+
+
+def unknown(pointer: str, dataset_id: str) -> SpecificationError:
+    """The error of a specification that names a data set that is not there."""
+    return SpecificationError(pointer, f"there is no data set {dataset_id!r}; GET /v1/datasets lists them, POST /v1/datasets uploads one")

@@ -1,0 +1,116 @@
+"""Copies of a whole database, taken while it is in use, and put into an empty one."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from sqlalchemy import URL, inspect
+from sqlalchemy.exc import DatabaseError
+
+from fedcore.errors import BackupError
+from fedcore.platform.store.database import canonical, engine
+from fedcore.private import private_files
+
+SQLITE, POSTGRESQL = "fedq.db", "fedq.dump"
+"""What the copy is called in its folder."""
+
+
+def dump(url: str, folder: Path) -> Path:
+    """Copy the database at `url` as it is at one moment into `folder`; raises BackupError."""
+    parsed = canonical(url)
+    if parsed.get_backend_name() == "sqlite":
+        return _copy(_file_of(parsed), folder / SQLITE)
+    target = folder / POSTGRESQL
+    # A dump that fails leaves the one before as it was.
+    with private_files(), _replacing(target) as partial:
+        _run(parsed, "pg_dump", "--format=custom", f"--file={partial}")
+    return target
+
+
+def load(url: str, folder: Path) -> None:
+    """Fill the empty database at `url` with the copy in `folder`; raises BackupError when it is not empty."""
+    parsed = canonical(url)
+    _refuse_if_filled(parsed)
+    if parsed.get_backend_name() == "sqlite":
+        source, target = _existing(folder / SQLITE), _file_of(parsed)
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _copy(source, target)
+    else:
+        options = ("--no-owner", "--no-privileges", "--exit-on-error", "--single-transaction")
+        _run(parsed, "pg_restore", *options, str(_existing(folder / POSTGRESQL)))
+
+
+def _copy(source: Path, target: Path) -> Path:
+    """By SQLite's own way of copying, which waits for writers and sees no half of a transaction."""
+    read_only = f"{source.absolute().as_uri()}?mode=ro"
+    try:
+        with (
+            private_files(),
+            _replacing(target) as partial,
+            closing(sqlite3.connect(read_only, uri=True)) as old,
+            closing(sqlite3.connect(partial)) as new,
+        ):
+            old.backup(new)
+    except sqlite3.Error as error:
+        raise BackupError(f"{source} cannot be copied to {target}: {error}") from error
+    return target
+
+
+@contextmanager
+def _replacing(target: Path) -> Iterator[Path]:
+    """Path of a file that replaces `target` at the end of the block; an error leaves `target` alone."""
+    partial = target.with_name(f".{target.name}.partial")
+    partial.unlink(missing_ok=True)
+    try:
+        yield partial
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _file_of(url: URL) -> Path:
+    assert url.database is not None
+    return Path(url.database)
+
+
+def _existing(path: Path) -> Path:
+    if not path.is_file():
+        raise BackupError(f"there is no {path}: `fedq backup` writes {SQLITE} of a SQLite and {POSTGRESQL} of a PostgreSQL database")
+    return path
+
+
+def _refuse_if_filled(url: URL) -> None:
+    if url.get_backend_name() == "sqlite" and not _file_of(url).exists():
+        return
+    made = engine(url)
+    try:
+        if inspect(made).get_table_names():
+            raise BackupError(f"{url.render_as_string()} is not empty; a backup is put into an empty database")
+    except DatabaseError as error:
+        if isinstance(error.orig, sqlite3.Error):
+            raise BackupError(f"{url.render_as_string()} cannot be opened: {error.orig}") from error
+        raise
+    finally:
+        made.dispose()
+
+
+def _run(url: URL, program: str, *arguments: str) -> None:
+    path = shutil.which(program)
+    if path is None:
+        raise BackupError(
+            f"{program} is not on PATH: install the client programs of your PostgreSQL, or dump it where they are and take --files"
+        )
+    plain = url.set(drivername="postgresql", password=None).render_as_string(hide_password=False)
+    # The password goes where a list of processes does not show it.
+    environment = os.environ | ({"PGPASSWORD": str(url.password)} if url.password else {})
+    _check([path, f"--dbname={plain}", *arguments], environment)
+
+
+def _check(command: Sequence[str], environment: dict[str, str]) -> None:
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603 - PostgreSQL's own program
+    if ended.returncode:
+        raise BackupError(f"{Path(command[0]).name} failed: {ended.stderr.strip()}")

@@ -1,0 +1,122 @@
+"""More rounds or seeds for an experiment: what is done stays, and the rest goes on from there."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, func, select, update
+from sqlalchemy.orm import Session
+
+from fedcore.errors import ConflictError
+from fedcore.platform.status import Request, Status
+from fedcore.platform.store import datasets, notices, quotas
+from fedcore.platform.store.clock import moment, now
+from fedcore.platform.store.lifecycle import APPLIED, lock_runs, refuse_imported, settle
+from fedcore.platform.store.making import runs_of
+from fedcore.platform.store.statements import insert_into
+from fedcore.platform.store.tables import ExperimentRecord, RunRecord
+from fedcore.spec import ExperimentSpec, stored_spec
+from fedcore.spec.extension import extended, refuse_another_past
+
+ENDED_BADLY = (Status.FAILED, Status.CANCELLED)
+
+
+def extend(
+    session: Session,
+    experiment_id: str,
+    *,
+    rounds: int | None,
+    seeds: Sequence[int],
+    measure: Callable[[ExperimentSpec], Sequence[int]],
+    key_id: str = "",
+    made_with: Mapping[str, Any] | None = None,
+) -> ExperimentRecord:
+    """Let an experiment have so many rounds, and these seeds beside its own; nothing changes where it has both.
+
+    Runs that have played their last round go on from there, and so do those that a worker has, which is refused at its next commit.
+    New runs are made with the key `key_id`. `measure` looks at the new specification and says what a run of each arm needs, in
+    bytes; `made_with` is noted in the provenance.
+
+    Raises NotFoundError; ConflictError where nothing can go on, or what was done would have been otherwise; SpecificationError where
+    the new specification is not valid, and what `measure` raises; QuotaError where more would wait than may.
+    """
+    lock_runs(session, experiment_id)
+    refuse_imported(session, experiment_id)
+    record = session.get_one(ExperimentRecord, experiment_id, populate_existing=True)
+    before = stored_spec(record.spec)
+    after = extended(before, rounds, seeds)
+    if after == before:
+        return record
+    refuse_another_past(before, after, _played(session, experiment_id))
+    memory_bytes = measure(after)
+    waiting = Status.PAUSED if record.status is Status.PAUSED else Status.QUEUED
+    if after.rounds > before.rounds:
+        _lengthen(session, experiment_id, before.rounds, after.rounds, waiting)
+    for arm, needed in enumerate(memory_bytes):
+        session.execute(update(RunRecord).where(_of(experiment_id), RunRecord.arm == arm).values(memory_bytes=needed))
+    _sow(session, record, before, after, {"status": waiting, "key_id": key_id}, memory_bytes)
+    # Once it had ended, its data sets could be deleted.
+    datasets.use(session, experiment_id, after.arms())
+    _note(session, record, before, after, made_with or {})
+    quotas.hold_retry(session, experiment_id)
+    return settle(session, [experiment_id])[0]
+
+
+def _played(session: Session, experiment_id: str) -> dict[int, int]:
+    """The most rounds that a run of each arm has; raises ConflictError where none is left that could go on."""
+    query = select(RunRecord.arm, func.max(RunRecord.done)).where(_of(experiment_id)).group_by(RunRecord.arm)
+    hopeful = select(func.count()).select_from(RunRecord).where(_of(experiment_id), RunRecord.status.not_in(ENDED_BADLY))
+    if not session.scalars(hopeful).one():
+        raise ConflictError(f"all runs of experiment {experiment_id} have failed or were cancelled: `retry` lets them go on")
+    return dict(session.execute(query).all())
+
+
+def _lengthen(session: Session, experiment_id: str, before: int, after: int, waiting: Status) -> None:
+    session.execute(update(RunRecord).where(_of(experiment_id)).values(rounds=after))
+    again = {"attempts": 0, "error": None, "not_before": None, "queued_at": now(), "woken_at": None, "lease_until": None}
+    # One that was stopped early or has diverged would have been in more rounds, too.
+    whole = RunRecord.done == before, RunRecord.stop_reason.is_(None), RunRecord.diverged_round.is_(None)
+    _change(session, experiment_id, Status.SUCCEEDED, *whole, status=waiting, finished_at=None, **again)
+    for request in Request:
+        status = APPLIED.get(request, Status.QUEUED)
+        ended = {"finished_at": now()} if status is Status.CANCELLED else {}
+        taken = {"status": status, "request": Request.NONE, **ended, **again}
+        _change(session, experiment_id, Status.RUNNING, RunRecord.request == request, **taken)
+
+
+def _sow(
+    session: Session,
+    record: ExperimentRecord,
+    before: ExperimentSpec,
+    after: ExperimentSpec,
+    values: Mapping[str, Any],
+    memory_bytes: Sequence[int],
+) -> None:
+    """Runs with the seeds that are new; their ids sort after those of all others."""
+    new = after.model_copy(update={"seeds": after.seeds[len(before.seeds) :]})
+    made = runs_of(new, after.arms(), record.id, moment(session), memory_bytes)
+    if made:
+        common = {"owner": record.owner, "priority": record.priority, **values}
+        session.execute(insert_into(RunRecord), [run | common for run in made])
+        notices.of_runs(session, [run["id"] for run in made])
+
+
+def _note(session: Session, record: ExperimentRecord, before: ExperimentSpec, after: ExperimentSpec, made_with: Mapping[str, Any]) -> None:
+    extension = {
+        "at": moment(session).isoformat(),
+        "rounds_before": before.rounds,
+        "rounds": after.rounds,
+        "seeds_added": list(after.seeds[len(before.seeds) :]),
+        **made_with,
+    }
+    history = [*record.provenance.get("extensions", ()), extension]
+    values = {"spec": after.model_dump(mode="json"), "provenance": record.provenance | {"extensions": history}}
+    session.execute(update(ExperimentRecord).where(ExperimentRecord.id == record.id).values(values))
+
+
+def _change(session: Session, experiment_id: str, old: Status, *which: ColumnElement[bool], **values: Any) -> None:
+    changed = update(RunRecord).where(_of(experiment_id), RunRecord.status == old, *which).values(values)
+    notices.of_runs(session, session.scalars(changed.returning(RunRecord.id)).all())
+
+
+def _of(experiment_id: str) -> ColumnElement[bool]:
+    return RunRecord.experiment_id == experiment_id

@@ -1,0 +1,49 @@
+"""Idempotency keys: of requests that carry the same one, only the first makes something."""
+
+from functools import cache
+from typing import Any
+
+from sqlalchemy import delete
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy.sql.dml import ReturningInsert
+
+from fedcore.errors import IdempotencyError
+from fedcore.platform.store.clock import moment
+
+
+def dialect_of(session: Session) -> Any:
+    """Where `insert` knows what to do on a conflict."""
+    return postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
+
+
+def claim_key(
+    session: Session, made: InstrumentedAttribute[str], principal: str, key: str, request_hash: str, id: str, *, request: str
+) -> str:
+    """Take `key` for `id`, written to the column `made` of its table; the id of what has it already, if something has.
+
+    Raises IdempotencyError when another `request`, as the message calls it, has used the key.
+    """
+    values = {"principal": principal, "key": key, "request_hash": request_hash, made.key: id, "created_at": moment(session)}
+    known_hash, known_id = session.execute(_claim(made, dialect_of(session)), values).one()
+    if known_hash != request_hash:
+        raise IdempotencyError(f"the idempotency key {key!r} was used for another {request}, which made {known_id}; use a new key")
+    return str(known_id)
+
+
+@cache
+def _claim(made: InstrumentedAttribute[str], dialect: Any) -> ReturningInsert[str, str]:
+    """To be executed with the values of a row; returns the hash of the request that has the key, and what it made."""
+    table = made.class_.__table__
+    insert = dialect.insert(table)
+    # Of two requests at once the second waits here until the first has committed. The update that changes nothing locks the
+    # key that is there, so that what it made cannot be deleted before it is answered with.
+    unchanged = insert.on_conflict_do_update(index_elements=["principal", "key"], set_={"key": insert.excluded.key})
+    claim: ReturningInsert[str, str] = unchanged.returning(table.c.request_hash, table.c[made.key])
+    return claim
+
+
+def free_key(session: Session, made: InstrumentedAttribute[str], principal: str, key: str) -> None:
+    """`key` was taken in this transaction, for what is not made after all."""
+    table = made.class_
+    session.execute(delete(table).where(table.principal == principal, table.key == key))

@@ -1,0 +1,100 @@
+"""API keys: made, verified, listed, changed, revoked."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, exists, or_, select, update
+from sqlalchemy.orm import Session
+
+from fedcore.errors import AuthenticationError, ConflictError, NotFoundError
+from fedcore.platform.access import Principal, Scope, Token, prefix_of
+from fedcore.platform.store import statements
+from fedcore.platform.store.clock import now
+from fedcore.platform.store.identifier import identifiers
+from fedcore.platform.store.paging import Page, newest
+from fedcore.platform.store.quotas import Quota
+from fedcore.platform.store.tables import KeyRecord
+
+UNLIMITED = Quota()
+USE_NOTED_S = 60.0
+"""The last use of a key is written at most this often: reading must not cost a write each time."""
+
+
+def create(
+    session: Session, *, owner: str, scope: Scope, name: str = "", expires_at: datetime | None = None, quota: Quota = UNLIMITED
+) -> tuple[KeyRecord, Token]:
+    """A new key, and its text, which nobody can read again."""
+    moment = session.scalars(select(now())).one()
+    (key_id,) = identifiers("key", moment, 1)
+    token = Token.of(key_id)
+    record = KeyRecord(id=key_id, name=name, owner=owner, scope=scope, digest=token.digest, created_at=moment, expires_at=expires_at)
+    record.max_waiting_runs, record.max_running_runs, record.max_stored_bytes = quota.waiting_runs, quota.running_runs, quota.stored_bytes
+    record.max_compute_seconds, record.spent_seconds = quota.compute_seconds, 0.0
+    session.add(record)
+    session.flush()
+    return record, token
+
+
+def find(session: Session, key_id: str) -> KeyRecord:
+    """The key with this id; raises NotFoundError."""
+    record = statements.get(session, KeyRecord, key_id)
+    if record is None:
+        raise NotFoundError(f"there is no key {key_id!r}")
+    return record
+
+
+def verify(session: Session, token: Token) -> tuple[KeyRecord, bool]:
+    """The key that `token` is, and whether its use is to be noted; raises AuthenticationError."""
+    long_ago = or_(KeyRecord.last_used_at.is_(None), KeyRecord.last_used_at < now(-USE_NOTED_S))
+    row = session.execute(select(KeyRecord, _expired(), long_ago).where(KeyRecord.id == token.key_id)).first()
+    if row is None or not token.matches(row[0].digest):
+        raise AuthenticationError(f"the API key {prefix_of(token.key_id)}... is not known here")
+    record, expired, to_note = row
+    if record.revoked_at is not None:
+        raise AuthenticationError(f"the API key {prefix_of(record.id)}... was revoked at {record.revoked_at.isoformat()}")
+    if expired and record.expires_at is not None:
+        raise AuthenticationError(f"the API key {prefix_of(record.id)}... expired at {record.expires_at.isoformat()}")
+    return record, bool(to_note)
+
+
+def note_use(session: Session, key_id: str) -> None:
+    """The key was used just now."""
+    session.execute(update(KeyRecord).where(KeyRecord.id == key_id).values(last_used_at=now()))
+
+
+def page(session: Session, *, limit: int = 50, cursor: str | None = None) -> Page[KeyRecord]:
+    """Keys, newest first."""
+    return newest(session, select(KeyRecord), KeyRecord.id, limit, cursor)
+
+
+def edit(session: Session, key_id: str, changes: Mapping[str, Any]) -> KeyRecord:
+    """Change these columns of a key; raises NotFoundError, and ConflictError for one that was revoked."""
+    if changes:
+        session.execute(update(KeyRecord).where(KeyRecord.id == key_id, KeyRecord.revoked_at.is_(None)).values(**changes))
+    record = find(session, key_id)
+    if record.revoked_at is not None:
+        raise ConflictError(f"the key {key_id} was revoked at {record.revoked_at.isoformat()}, and cannot be changed; make another")
+    return record
+
+
+def revoke(session: Session, key_id: str) -> KeyRecord:
+    """End a key, if it has not been; raises NotFoundError."""
+    session.execute(update(KeyRecord).where(KeyRecord.id == key_id, KeyRecord.revoked_at.is_(None)).values(revoked_at=now()))
+    return find(session, key_id)
+
+
+def opens(session: Session, *, besides: str) -> bool:
+    """Whether some key other than `besides` is valid."""
+    valid = select(KeyRecord.id).where(KeyRecord.id != besides, KeyRecord.revoked_at.is_(None), ~_expired())
+    return session.scalars(valid.limit(1)).first() is not None
+
+
+def still_allows(session: Session, principal: Principal) -> bool:
+    """Whether the key that said who somebody is would say so now."""
+    same = KeyRecord.id == principal.key_id, KeyRecord.scope == principal.scope
+    return session.scalar(select(exists().where(*same, KeyRecord.revoked_at.is_(None), ~_expired()))) or False
+
+
+def _expired() -> ColumnElement[bool]:
+    return KeyRecord.expires_at.is_not(None) & (KeyRecord.expires_at <= now())

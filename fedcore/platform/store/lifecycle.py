@@ -1,0 +1,177 @@
+"""What users do to an experiment that exists: cancel, pause, resume, retry; and its status, which follows from its runs.
+
+Order of locks, everywhere: searches by experiment, then runs by id, then experiments by id.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, func, select, update
+from sqlalchemy.orm import Session
+
+from fedcore.errors import ConflictError, NotFoundError
+from fedcore.platform.status import ENDED, Request, Status
+from fedcore.platform.store import notices, search
+from fedcore.platform.store.clock import now
+from fedcore.platform.store.tables import ExperimentRecord, RunRecord
+
+WAITING = (Status.QUEUED, Status.PAUSED)
+IMPORTED = "imported"
+"""What the provenance of an experiment that was carried out elsewhere calls where it is from."""
+APPLIED = {Request.PAUSE: Status.PAUSED, Request.CANCEL: Status.CANCELLED}
+"""Where a request puts a run when its worker lets go of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where the runs of an experiment are, and where they will be once what was requested of them is applied."""
+
+    experiment_id: str
+    present: set[Status]
+    ahead: set[Status]
+
+    @property
+    def over(self) -> bool:
+        """All runs have ended, or are about to."""
+        return self.ahead <= ENDED
+
+    def __str__(self) -> str:
+        end = "has ended" if self.present <= ENDED else "is about to end"
+        return f"experiment {self.experiment_id} {end} ({', '.join(sorted(self.ahead))})"
+
+
+def cancel(session: Session, experiment_id: str) -> ExperimentRecord:
+    """End the runs that have not ended; those that are running, at their next round boundary.
+
+    Raises ConflictError when all have ended otherwise.
+    """
+    standing = _standing(session, experiment_id)
+    if standing.over and Status.CANCELLED not in standing.ahead:
+        raise ConflictError(f"{standing}: there is nothing left to cancel")
+    _change(session, experiment_id, (*WAITING, Status.WAITING), status=Status.CANCELLED, finished_at=now())
+    _request(session, experiment_id, (Request.NONE, Request.PAUSE), Request.CANCEL)
+    return settle(session, [experiment_id])[0]
+
+
+def pause(session: Session, experiment_id: str) -> ExperimentRecord:
+    """Stop the runs until `resume`; those that are running, at their next round boundary.
+
+    Raises ConflictError when all have ended, or are about to.
+    """
+    standing = _standing(session, experiment_id)
+    if standing.over:
+        raise ConflictError(f"{standing}: there is nothing left to pause")
+    _change(session, experiment_id, (Status.QUEUED, Status.WAITING), status=Status.PAUSED)
+    _request(session, experiment_id, (Request.NONE,), Request.PAUSE)
+    return settle(session, [experiment_id])[0]
+
+
+def resume(session: Session, experiment_id: str) -> ExperimentRecord:
+    """Queue the paused runs again, and let those go on that were about to pause.
+
+    Raises ConflictError when all have ended, or are about to.
+    """
+    standing = _standing(session, experiment_id)
+    if standing.over:
+        again = standing.ahead - {Status.SUCCEEDED}
+        hint = "`retry` starts failed and cancelled runs again" if again else "there is nothing left to resume"
+        raise ConflictError(f"{standing}: {hint}")
+    _requeue(session, experiment_id, (Status.PAUSED,))
+    _request(session, experiment_id, (Request.PAUSE,), Request.NONE)
+    return settle(session, [experiment_id])[0]
+
+
+def retry(session: Session, experiment_id: str) -> ExperimentRecord:
+    """Queue the failed and cancelled runs again, from their last checkpoints, and let those go on that were about to be cancelled.
+
+    Raises ConflictError when all have succeeded, when the others are paused, or for an experiment that was imported.
+    """
+    standing = _standing(session, experiment_id)
+    refuse_imported(session, experiment_id)
+    again = (Status.FAILED, Status.CANCELLED)
+    if standing.ahead.isdisjoint(again):
+        if standing.over:
+            raise ConflictError(f"{standing}: there is nothing left to retry")
+        if Status.PAUSED in standing.ahead:
+            raise ConflictError(f"nothing of experiment {experiment_id} has failed: `resume` lets its paused runs go on")
+    _requeue(session, experiment_id, again, finished_at=None, attempts=0, error=None)
+    _request(session, experiment_id, (Request.CANCEL,), Request.NONE)
+    return settle(session, [experiment_id])[0]
+
+
+def refuse_imported(session: Session, experiment_id: str) -> None:
+    """Raise ConflictError where an experiment was imported: what its runs would go on from is not here."""
+    provenance = session.scalars(select(ExperimentRecord.provenance).where(ExperimentRecord.id == experiment_id)).first()
+    if provenance is not None and IMPORTED in provenance:
+        raise ConflictError(
+            f"experiment {experiment_id} was imported, without checkpoints to go on from; submit its specification to carry it out here"
+        )
+
+
+def settle(session: Session, experiment_ids: Iterable[str]) -> list[ExperimentRecord]:
+    """Make the experiments' statuses follow from their runs'; call it after the runs have changed, in the same transaction."""
+    wanted = ExperimentRecord.id.in_(set(experiment_ids))
+    # Of two transactions that finish runs of one experiment, the second waits here and then sees the first's.
+    locked = session.scalars(select(ExperimentRecord).where(wanted).order_by(ExperimentRecord.id).with_for_update()).all()
+    notices.of_experiments(session, [experiment.id for experiment in locked if _settle(session, experiment)])
+    return list(session.scalars(select(ExperimentRecord).where(wanted).order_by(ExperimentRecord.id)))
+
+
+def lock_runs(session: Session, experiment_id: str) -> Sequence[str]:
+    """Lock the runs of an experiment, in order; their ids. Raises NotFoundError when there is no such experiment."""
+    search.lock(session, experiment_id)
+    query = select(RunRecord.id).where(RunRecord.experiment_id == experiment_id).order_by(RunRecord.id)
+    ids = session.scalars(query.with_for_update()).all()
+    if not ids:
+        raise NotFoundError(f"there is no experiment {experiment_id!r}")
+    return ids
+
+
+def derived(counts: Mapping[Status, int], *, started: bool) -> Status:
+    """The status of an experiment with so many runs of each status."""
+    if counts.get(Status.RUNNING) or counts.get(Status.QUEUED) or counts.get(Status.WAITING):
+        return Status.RUNNING if started else Status.QUEUED
+    for status in (Status.PAUSED, Status.CANCELLED, Status.FAILED):
+        if counts.get(status):
+            return status
+    return Status.SUCCEEDED
+
+
+def _settle(session: Session, experiment: ExperimentRecord) -> bool:
+    """Whether its status has changed."""
+    runs = RunRecord.experiment_id == experiment.id
+    by_status = select(RunRecord.status, func.count()).where(runs).group_by(RunRecord.status)
+    counts = dict(session.execute(by_status).all())
+    fault = func.max(RunRecord.error).filter(RunRecord.status == Status.FAILED)
+    started, error = session.execute(select(func.min(RunRecord.started_at), fault).where(runs)).one()
+    status = derived(counts, started=started is not None)
+    finished = experiment.finished_at or now() if status in ENDED else None
+    changes: dict[str, Any] = {"status": status, "error": error, "started_at": started, "finished_at": finished, "updated_at": now()}
+    same = ExperimentRecord.id == experiment.id, ExperimentRecord.status == experiment.status
+    session.execute(update(ExperimentRecord).where(*same).values(changes))
+    return status is not experiment.status
+
+
+def _standing(session: Session, experiment_id: str) -> Standing:
+    lock_runs(session, experiment_id)
+    query = select(RunRecord.status, RunRecord.request).where(RunRecord.experiment_id == experiment_id).distinct()
+    rows = session.execute(query).all()
+    return Standing(experiment_id, {status for status, _ in rows}, {APPLIED.get(request, status) for status, request in rows})
+
+
+def _change(session: Session, experiment_id: str, old: Sequence[Status], *which: ColumnElement[bool], **values: Any) -> None:
+    changed = update(RunRecord).where(RunRecord.experiment_id == experiment_id, RunRecord.status.in_(old), *which).values(values)
+    notices.of_runs(session, session.scalars(changed.returning(RunRecord.id)).all())
+
+
+def _requeue(session: Session, experiment_id: str, old: Sequence[Status], **values: Any) -> None:
+    """Queue runs again; those that are at a rung wait there on."""
+    again = {"not_before": None, "queued_at": now(), "woken_at": None, **values}
+    _change(session, experiment_id, old, RunRecord.held_at.is_not(None), status=Status.WAITING, **again)
+    _change(session, experiment_id, old, status=Status.QUEUED, **again)
+
+
+def _request(session: Session, experiment_id: str, old: Sequence[Request], new: Request) -> None:
+    running = RunRecord.experiment_id == experiment_id, RunRecord.status == Status.RUNNING, RunRecord.request.in_(old)
+    session.execute(update(RunRecord).where(*running).values(request=new))

@@ -1,0 +1,149 @@
+"""The lines before the queues: what waits by experiment, in the order in which workers would take from it; and what runs."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import NamedTuple
+
+from sqlalchemy import case, func, select
+from sqlalchemy.orm import Session
+
+from fedcore.platform.status import Status
+from fedcore.platform.store import backoff, fairness, shares, turn, waiting, workers
+from fedcore.platform.store.fairness import Books, Flow, Place
+from fedcore.platform.store.tables import ExperimentRecord, RunRecord
+
+MOST_TURNS = 200
+"""So many runs of a queue are given out in thought; who has not come up by then comes after those who have."""
+
+
+class Entry(NamedTuple):
+    """The runs of an experiment that wait in a queue."""
+
+    queue: str
+    owner: str
+    key_id: str
+    priority: int
+    experiment_id: str
+    name: str
+    runs: int
+    ready: int
+    """Of these, how many need not wait for another try."""
+    rounds_left: int
+    queued_at: datetime
+    """Since when the first of them has waited."""
+    next_try_at: datetime | None
+    memory_bytes: int
+    """What one of them needs at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A place in a line."""
+
+    entry: Entry
+    position: int | None
+    """Counted from 1 in its queue; None where none of its runs can be taken up now."""
+    reason: str | None = None
+    """Why not."""
+
+
+class AtWork(NamedTuple):
+    """A run in the hands of a worker."""
+
+    worker: str | None
+    run_id: str
+    queue: str
+    owner: str
+    experiment_id: str
+    name: str
+    """Of the experiment."""
+    arm_name: str
+    seed: int
+    done: int
+    rounds: int
+
+
+def lines(session: Session, seen_s: float) -> list[Waiting]:
+    """All that waits, by queue, those first who come first; workers are those seen in the last `seen_s` seconds."""
+    entries = _entries(session)
+    rooms, full = workers.rooms(session, seen_s), waiting.full(session, {entry.key_id for entry in entries if entry.key_id})
+    blocked = [Waiting(entry, None, _reason(entry, rooms, full)) for entry in entries]
+    free = [item.entry for item in blocked if item.reason is None]
+    positions = {entry: index for queue in {entry.queue for entry in free} for index, entry in enumerate(_order(session, queue, free), 1)}
+    placed = [replace(item, position=positions.get(item.entry)) for item in blocked]
+    return sorted(placed, key=lambda item: (item.entry.queue, item.position is None, item.position or 0, item.entry.queued_at))
+
+
+def at_work(session: Session, limit: int) -> Sequence[AtWork]:
+    """What runs, by worker, at most so many."""
+    run, experiment = RunRecord, ExperimentRecord
+    about = run.worker, run.id, run.queue, run.owner, run.experiment_id, experiment.name
+    query = select(*about, run.arm_name, run.seed, run.done, run.rounds).join(experiment, experiment.id == run.experiment_id)
+    held = query.where(run.status == Status.RUNNING).order_by(run.worker, run.id).limit(limit)
+    return [AtWork._make(row) for row in session.execute(held)]
+
+
+def _entries(session: Session) -> list[Entry]:
+    run = RunRecord
+    place = run.queue, run.owner, run.key_id, run.priority, run.experiment_id
+    ready = func.sum(case((backoff.over(), 1), else_=0))
+    sums = (
+        func.count(),
+        ready,
+        func.sum(run.rounds - run.done),
+        func.min(run.queued_at),
+        func.min(run.not_before),
+        func.min(run.memory_bytes),
+    )
+    grouped = select(*place, *(value.label(f"sum_{index}") for index, value in enumerate(sums)))
+    waits = grouped.where(run.status == Status.QUEUED).group_by(*place).subquery()
+    first, rest = list(waits.c)[: len(place)], list(waits.c)[len(place) :]
+    query = select(*first, ExperimentRecord.name, *rest).join(ExperimentRecord, ExperimentRecord.id == waits.c.experiment_id)
+    return [Entry._make(row) for row in session.execute(query)]
+
+
+def _reason(entry: Entry, rooms: dict[str, int], full: dict[str, str]) -> str | None:
+    """Why no worker can take up one of its runs now."""
+    texts = [waiting.homeless(entry.queue, entry.memory_bytes, rooms), full.get(entry.key_id)]
+    if not entry.ready and entry.next_try_at is not None:
+        texts.append(f"something went wrong; tried again at {entry.next_try_at:%H:%M:%S} UTC")
+    return "; ".join(text for text in texts if text) or None
+
+
+def _order(session: Session, queue: str, entries: Sequence[Entry]) -> Iterator[Entry]:
+    """The entries of a queue in the order in which the first run of each would be taken, by the rules of `turn.take`."""
+    left = {entry: entry.ready for entry in entries if entry.queue == queue}
+    ranked: dict[Entry, None] = {}
+    busy = turn.running(session)
+    under_way = Counter(run.experiment_id for run in busy)
+    accounts, clocks, _ = shares.read(session, "", [queue])
+    serving = Counter(place for place, _ in {(run.place, run.worker) for run in busy})
+    books = Books(accounts, clocks, serving)
+    for _ in range(MOST_TURNS):
+        best = _best(left, under_way)
+        choice = fairness.choose(best, books)
+        if choice is None or len(ranked) == len(left):
+            break
+        taken = best[choice.flow]
+        ranked.setdefault(taken)
+        left[taken] -= 1
+        under_way[taken.experiment_id] += 1
+        serving[choice.flow.place] += 1
+        accounts[choice.flow.place] = replace(accounts.get(choice.flow.place, fairness.Account()), lift=choice.lift)
+        clocks[queue] = max(choice.clock, clocks.get(queue, 0.0))
+    later = sorted((entry for entry in left if entry not in ranked), key=lambda entry: (-entry.priority, entry.queued_at))
+    return iter([*ranked, *later])
+
+
+def _best(left: dict[Entry, int], under_way: Counter[str]) -> dict[Flow, Entry]:
+    """What comes first of each owner and key, by the flow that it is."""
+    best: dict[tuple[str, str], Entry] = {}
+    for entry in (entry for entry, runs in left.items() if runs > 0):
+        flow = entry.owner, entry.key_id
+        best[flow] = min(entry, best.get(flow, entry), key=lambda one: (-one.priority, under_way[one.experiment_id], one.queued_at))
+    return {
+        Flow(Place(entry.queue, entry.owner), entry.key_id, entry.priority, entry.queued_at, entry.experiment_id): entry
+        for entry in best.values()
+    }

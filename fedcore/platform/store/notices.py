@@ -1,0 +1,106 @@
+"""Notices: what webhooks are to be told of runs and experiments, written in the transaction that changes their status.
+
+So a change and its deliveries are there together or not at all: none is lost with a process, none tells of what was rolled back.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Select, exists, insert, select
+from sqlalchemy.orm import Session
+
+from fedcore.platform.status import DeliveryStatus
+from fedcore.platform.store.clock import now
+from fedcore.platform.store.identifier import identifiers
+from fedcore.platform.store.tables import DeliveryRecord as Delivery
+from fedcore.platform.store.tables import Document, ExperimentRecord, RunRecord, WebhookRecord
+from fedcore.platform.webhooks.kinds import PING, EventKind
+
+_MOST_CHARACTERS = 2_000
+LISTENED = exists().where(WebhookRecord.disabled_at.is_(None))
+"""Whether anybody has a webhook."""
+_LISTENED = select(LISTENED)
+_EXPERIMENT = (
+    *(ExperimentRecord.owner, ExperimentRecord.id.label("experiment_id"), ExperimentRecord.name, ExperimentRecord.tags),
+    *(ExperimentRecord.status, ExperimentRecord.error),
+)
+_RUN = (
+    *(RunRecord.owner, RunRecord.experiment_id, ExperimentRecord.name, ExperimentRecord.tags, RunRecord.id.label("run_id"), RunRecord.arm),
+    *(RunRecord.arm_name, RunRecord.seed, RunRecord.status, RunRecord.done.label("rounds_done"), RunRecord.rounds.label("rounds_total")),
+    *(RunRecord.diverged_round, RunRecord.stop_reason, RunRecord.error),
+)
+
+
+def of_experiments(session: Session, experiment_ids: Sequence[str]) -> None:
+    """The statuses of these experiments have just changed to what they are."""
+    if not experiment_ids or not _anybody_listens(session):
+        return
+    wanted = ExperimentRecord.id.in_(experiment_ids)
+    listeners = _listeners(session, select(ExperimentRecord.owner).where(wanted))
+    if listeners:
+        rows = session.execute(select(*_EXPERIMENT).where(wanted).order_by(ExperimentRecord.id)).mappings()
+        told = [(EventKind.of_experiment(row["status"]), dict(row)) for row in rows]
+        _write(session, [order for kind, facts in told for order in _orders(listeners, kind, facts)])
+
+
+def of_runs(session: Session, run_ids: Sequence[str]) -> None:
+    """The statuses of these runs have just changed to what they are."""
+    if not run_ids or not _anybody_listens(session):
+        return
+    wanted = RunRecord.id.in_(run_ids)
+    listeners = _listeners(session, select(RunRecord.owner).where(wanted))
+    if listeners:
+        query = select(*_RUN).join(ExperimentRecord, ExperimentRecord.id == RunRecord.experiment_id).where(wanted).order_by(RunRecord.id)
+        told = [(EventKind.of_run(row["status"]), dict(row)) for row in session.execute(query).mappings()]
+        _write(session, [order for kind, facts in told for order in _orders(listeners, kind, facts)])
+
+
+def ping(session: Session, webhook_id: str) -> str:
+    """Let this webhook be told that it is one; the id of the delivery."""
+    return _write(session, [(webhook_id, PING, {"webhook_id": webhook_id})])[0]
+
+
+def _anybody_listens(session: Session) -> bool:
+    """Looked up once a transaction: where nobody has a webhook, that is all that a change of status costs."""
+    if "listened" not in session.info:
+        session.info["listened"] = session.scalar(_LISTENED)
+    return bool(session.info["listened"])
+
+
+def _listeners(session: Session, owners: Select[str]) -> Sequence[WebhookRecord]:
+    """The webhooks of these owners, which stay until the end of the transaction: one that is being deleted is waited for, and is none."""
+    listening = WebhookRecord.disabled_at.is_(None), WebhookRecord.owner.in_(owners)
+    query = select(WebhookRecord).where(*listening).order_by(WebhookRecord.id)
+    return session.scalars(query.with_for_update(read=True, key_share=True, of=WebhookRecord)).all()
+
+
+_Order = tuple[str, str, Document]
+"""The id of a webhook, and what it is to be told."""
+
+
+def _orders(listeners: Sequence[WebhookRecord], kind: EventKind, facts: Document) -> Iterator[_Order]:
+    for hook in listeners:
+        of_this = hook.experiment_id in (None, facts["experiment_id"]) and (hook.tag is None or hook.tag in facts["tags"])
+        if hook.owner == facts["owner"] and kind in hook.kinds and of_this:
+            yield hook.id, kind.value, facts
+
+
+def _write(session: Session, orders: Sequence[_Order]) -> list[str]:
+    moment = session.scalars(select(now())).one()
+    ids = identifiers("msg", moment, len(orders))
+    rows: list[dict[str, Any]] = [
+        {"id": id, "webhook_id": webhook_id, "kind": kind, "body": _body(kind, moment, facts)}
+        for id, (webhook_id, kind, facts) in zip(ids, orders, strict=True)
+    ]
+    common = {"status": DeliveryStatus.PENDING, "due_at": moment, "created_at": moment, "attempts": [], "fence": 0, "failures": 0}
+    if rows:
+        session.execute(insert(Delivery), [row | common for row in rows])
+    return ids
+
+
+def _body(kind: str, moment: datetime, facts: Document) -> str:
+    """As Standard Webhooks lays it out, and no larger than it asks for, whatever a library has put into an error."""
+    facts = {field: value[:_MOST_CHARACTERS] if isinstance(value, str) else value for field, value in facts.items()}
+    return json.dumps({"type": kind, "timestamp": moment.isoformat().replace("+00:00", "Z"), "data": facts}, ensure_ascii=False)

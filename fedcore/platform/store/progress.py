@@ -1,0 +1,171 @@
+"""How far experiments have come."""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sqlalchemy import Executable, Text, bindparam, cast, func, select
+from sqlalchemy.orm import Session
+
+from fedcore.platform.status import ENDED, Status
+from fedcore.platform.store.tables import Document, ExperimentRecord, RunRecord
+from fedcore.spec import Arm, ExperimentSpec
+
+_SUMS = (func.count(), func.sum(RunRecord.done), func.sum(RunRecord.rounds), func.sum(RunRecord.seconds))
+"""What `_Group` is made of, after the status."""
+# JSON cannot be grouped by, its text can; that of an arm is the same in all its runs.
+_ARM = (RunRecord.arm, RunRecord.arm_name, cast(RunRecord.settings, Text), RunRecord.status)
+_OVERVIEW: Executable = select(*_ARM, *_SUMS).where(RunRecord.experiment_id == bindparam("wanted")).group_by(*_ARM)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the runs of an experiment have come."""
+
+    done: int
+    """Rounds committed, over all runs."""
+    rounds: int
+    """Rounds asked for, over all runs; a run that diverged counts those it has."""
+    runs: dict[Status, int]
+    """How many runs have each status."""
+    eta_s: float | None
+    """Seconds to the end, were as many runs running as now; None when nothing runs or nothing is known yet."""
+
+
+class Position(NamedTuple):
+    """Where one run stands."""
+
+    status: Status
+    done: int
+    """Rounds committed."""
+
+
+class ArmPoint(NamedTuple):
+    """One point of a sweep."""
+
+    arm: int
+    name: str
+    settings: Document
+    """The swept paths and their values."""
+
+
+class Overview(NamedTuple):
+    """An experiment as a whole."""
+
+    progress: Progress
+    arms: Sequence[ArmPoint]
+    """In order."""
+
+
+class Standing(NamedTuple):
+    """Where an experiment stands."""
+
+    status: Status
+    runs: dict[str, Position]
+    """By id, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """What the unfinished runs of one queue and status amount to."""
+
+    queue: str
+    status: Status
+    runs: int
+    rounds_left: int
+
+
+def positions(session: Session, experiment_id: str) -> dict[str, Position]:
+    """Where each run of an experiment stands, in order of run ids."""
+    query = select(RunRecord.id, RunRecord.status, RunRecord.done).where(RunRecord.experiment_id == experiment_id)
+    return {row[0]: Position(row[1], row[2]) for row in session.execute(query.order_by(RunRecord.id))}
+
+
+def standings(session: Session, experiment_ids: Sequence[str]) -> dict[str, Standing]:
+    """Where each of the experiments that there are stands, by id."""
+    columns = (ExperimentRecord.id, ExperimentRecord.status, RunRecord.id, RunRecord.status, RunRecord.done)
+    query = select(*columns).join(RunRecord, RunRecord.experiment_id == ExperimentRecord.id).where(ExperimentRecord.id.in_(experiment_ids))
+    found: dict[str, Standing] = {}
+    for experiment_id, status, run_id, run_status, done in session.execute(query.order_by(RunRecord.id)):
+        found.setdefault(experiment_id, Standing(status, {})).runs[run_id] = Position(run_status, done)
+    return found
+
+
+def depths(session: Session) -> Sequence[Depth]:
+    """What waits, runs or is paused, by queue and status."""
+    place, left = (RunRecord.queue, RunRecord.status), func.sum(RunRecord.rounds - RunRecord.done)
+    query = select(*place, func.count(), left).where(RunRecord.status.not_in(ENDED)).group_by(*place).order_by(*place)
+    return [Depth(*row) for row in session.execute(query)]
+
+
+def larger(session: Session, rooms: Mapping[str, int]) -> dict[str, int]:
+    """How many runs that wait need more memory than `rooms` says that there is, by queue."""
+    counts = {}
+    for queue, room in rooms.items():
+        waits = RunRecord.status == Status.QUEUED, RunRecord.queue == queue, RunRecord.memory_bytes > room
+        counts[queue] = session.scalar(select(func.count()).where(*waits)) or 0
+    return counts
+
+
+def progress(session: Session, experiment_id: str) -> Progress:
+    """The progress of one experiment."""
+    return progress_of(session, [experiment_id])[experiment_id]
+
+
+def overview(session: Session, experiment_id: str) -> Overview:
+    """The progress of one experiment, and its arms."""
+    groups: list[_Group] = []
+    arms: dict[int, ArmPoint] = {}
+    for index, name, settings, status, runs, done, asked, seconds in session.execute(_OVERVIEW, {"wanted": experiment_id}):
+        groups.append(_Group(status, runs, done, asked, seconds))
+        arms[index] = ArmPoint(index, name, json.loads(settings))
+    return Overview(_sum(groups), [arms[index] for index in sorted(arms)])
+
+
+def outset(spec: ExperimentSpec, arms: Sequence[Arm]) -> Overview:
+    """The same of an experiment whose runs, those of these `arms` of `spec`, have just been queued."""
+    count = len(spec.seeds)
+    groups = [_Group(Status.QUEUED, count, 0, count * arm.spec.rounds, 0.0) for arm in arms]
+    return Overview(_sum(groups), [ArmPoint(arm.index, arm.name, arm.settings) for arm in arms])
+
+
+def progress_of(session: Session, experiment_ids: Sequence[str]) -> dict[str, Progress]:
+    """The progress of several experiments, by id."""
+    query = (
+        select(RunRecord.experiment_id, RunRecord.status, *_SUMS)
+        .where(RunRecord.experiment_id.in_(experiment_ids))
+        .group_by(RunRecord.experiment_id, RunRecord.status)
+    )
+    groups: dict[str, list[_Group]] = {experiment_id: [] for experiment_id in experiment_ids}
+    for row in session.execute(query):
+        groups[row[0]].append(_Group(*row[1:]))
+    return {experiment_id: _sum(members) for experiment_id, members in groups.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    status: Status
+    runs: int
+    done: int
+    rounds: int
+    seconds: float
+
+
+def _sum(groups: Sequence[_Group]) -> Progress:
+    done = sum(group.done for group in groups)
+    rounds = sum(group.done if group.status is Status.SUCCEEDED else group.rounds for group in groups)
+    runs: defaultdict[Status, int] = defaultdict(int)
+    for group in groups:
+        runs[group.status] += group.runs
+    return Progress(done, rounds, dict(runs), _eta(groups))
+
+
+def _eta(groups: Sequence[_Group]) -> float | None:
+    done = sum(group.done for group in groups)
+    running = sum(group.runs for group in groups if group.status is Status.RUNNING)
+    if not running or not done:
+        return None
+    left = sum(group.rounds - group.done for group in groups if group.status not in ENDED)
+    return left * sum(group.seconds for group in groups) / done / running

@@ -1,0 +1,180 @@
+"""Quotas: how much of a service what is made with one key may take, held in the transaction that would take more."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, and_, bindparam, exists, func, or_, select, update
+from sqlalchemy.orm import Session
+
+from fedcore.errors import QuotaError
+from fedcore.platform.status import Status
+from fedcore.platform.store.lifecycle import WAITING
+from fedcore.platform.store.tables import DatasetRecord, KeyRecord, RunRecord
+
+_LIMITS = (KeyRecord.max_waiting_runs, KeyRecord.max_running_runs, KeyRecord.max_stored_bytes, KeyRecord.max_compute_seconds)
+HAS_QUOTAS = or_(*(limit.is_not(None) for limit in _LIMITS))
+_LIMITED = select(exists().where(KeyRecord.id == bindparam("key_id"), HAS_QUOTAS))
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """The most of each; None: as much as it likes."""
+
+    waiting_runs: int | None = None
+    """Runs that are queued or paused."""
+    running_runs: int | None = None
+    """Runs that workers hold; those that would be more wait."""
+    stored_bytes: int | None = None
+    """Of uploaded data sets, as they are kept."""
+    compute_seconds: float | None = None
+    """That rounds took, those of deleted runs too; once they are used, nothing more is played."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What there is of each."""
+
+    waiting_runs: int
+    running_runs: int
+    stored_bytes: int
+    compute_seconds: float
+
+
+def usage(session: Session, key: KeyRecord) -> Usage:
+    """What was made with a key."""
+    runs, data = RunRecord.key_id == key.id, DatasetRecord.key_id == key.id
+    waiting = session.scalars(select(func.count()).select_from(RunRecord).where(runs, RunRecord.status.in_(WAITING))).one()
+    running = _running(session, key.id)
+    stored = session.scalars(select(func.coalesce(func.sum(DatasetRecord.size_bytes), 0)).where(data)).one()
+    seconds = session.scalars(select(func.coalesce(func.sum(RunRecord.seconds), 0.0)).where(runs)).one()
+    return Usage(waiting, running, int(stored), key.spent_seconds + seconds)
+
+
+def quota_of(key: KeyRecord) -> Quota:
+    """What a key may take."""
+    return Quota(key.max_waiting_runs, key.max_running_runs, key.max_stored_bytes, key.max_compute_seconds)
+
+
+def hold_runs(session: Session, key_id: str, joining: int = 0) -> None:
+    """Runs of this key have joined the queue, and so many more are about to: raises QuotaError when that is more than it may have."""
+    quota, used = _held(session, key_id)
+    _hold_seconds(quota, used)
+    waiting = used.waiting_runs + joining
+    if quota.waiting_runs is not None and waiting > quota.waiting_runs:
+        raise QuotaError(f"{waiting:,} runs of this key would wait, and {quota.waiting_runs:,} may; wait, or cancel some")
+
+
+def excess(session: Session, key_id: str, runs: int) -> list[str]:
+    """Why so many runs more would be refused, or none."""
+    key = session.scalars(select(KeyRecord).where(KeyRecord.id == key_id)).first()
+    if key is None or quota_of(key) == Quota():
+        return []
+    quota, used = quota_of(key), usage(session, key)
+    told = []
+    if quota.waiting_runs is not None and used.waiting_runs + runs > quota.waiting_runs:
+        told.append(f"it would be refused: {used.waiting_runs + runs:,} runs of this key would wait, and {quota.waiting_runs:,} may")
+    if quota.compute_seconds is not None and used.compute_seconds >= quota.compute_seconds:
+        told.append(f"it would be refused: this key has used the {quota.compute_seconds:,.1f} seconds it may compute")
+    return told
+
+
+def hold_retry(session: Session, experiment_id: str) -> None:
+    """To be called once runs of an experiment were queued again: raises QuotaError as `hold_runs` does."""
+    for key_id in _keys_of(session, experiment_id):
+        hold_runs(session, key_id)
+
+
+def hold_resume(session: Session, experiment_id: str) -> None:
+    """To be called where paused runs go on, which waited before: raises QuotaError when their key may compute no more."""
+    for key_id in _keys_of(session, experiment_id):
+        _hold_seconds(*_held(session, key_id))
+
+
+def running_limits(session: Session, key_ids: Collection[str]) -> dict[str, int]:
+    """How many runs may be running at a time of those of these keys that may not have as many as they like.
+
+    None of a key that has used the seconds it may compute.
+    """
+    limited = or_(KeyRecord.max_running_runs.is_not(None), KeyRecord.max_compute_seconds.is_not(None))
+    columns = KeyRecord.id, KeyRecord.max_running_runs, KeyRecord.max_compute_seconds
+    found = session.execute(select(*columns).where(KeyRecord.id.in_(key_ids), limited)).all()
+    most = {key_id: runs for key_id, runs, _ in found if runs is not None}
+    return most | dict.fromkeys(spent(session, [key_id for key_id, _, seconds in found if seconds is not None]), 0)
+
+
+def spent(session: Session, key_ids: Collection[str]) -> dict[str, float]:
+    """The seconds that those of these keys could compute that have used them all."""
+    if not key_ids:
+        return {}
+    query = select(KeyRecord.id, KeyRecord.max_compute_seconds).where(KeyRecord.id.in_(key_ids), _spent())
+    return {key_id: seconds for key_id, seconds in session.execute(query) if seconds is not None}
+
+
+def room(session: Session, key_id: str) -> int | None:
+    """How many more runs of a key may be taken; None: as many as there are.
+
+    Where it is limited the key's row is locked, so that of two who take the second counts what the first took. While it is
+    locked there is no room: to wait would keep the runs of others waiting.
+    """
+    if key_id not in running_limits(session, [key_id]):
+        return None
+    if session.scalars(select(KeyRecord.id).where(KeyRecord.id == key_id).with_for_update(skip_locked=True)).first() is None:
+        return 0
+    most = running_limits(session, [key_id]).get(key_id)
+    return None if most is None else max(0, most - _running(session, key_id))
+
+
+def charge(session: Session, dataset_id: str, key_id: str) -> None:
+    """A data set was made with this key: raises QuotaError when its data sets are larger than they may be."""
+    session.execute(update(DatasetRecord).where(DatasetRecord.id == dataset_id).values(key_id=key_id))
+    quota, used = _held(session, key_id)
+    if quota.stored_bytes is not None and used.stored_bytes > quota.stored_bytes:
+        raise QuotaError(f"data sets of this key would take {used.stored_bytes:,} bytes, and {quota.stored_bytes:,} they may; delete some")
+
+
+def keep_spent(session: Session, experiment_id: str) -> None:
+    """Its runs are about to be deleted: what they have computed stays spent."""
+    spent = select(RunRecord.key_id, func.sum(RunRecord.seconds)).where(RunRecord.experiment_id == experiment_id).group_by(RunRecord.key_id)
+    # In order: two deletions that lock the same keys in different orders would wait for each other.
+    for key_id, seconds in session.execute(spent.order_by(RunRecord.key_id)).all():
+        more = {"spent_seconds": KeyRecord.spent_seconds + seconds}
+        session.execute(update(KeyRecord).where(KeyRecord.id == key_id).values(more))
+
+
+def _hold_seconds(quota: Quota, used: Usage) -> None:
+    if quota.compute_seconds is not None and used.compute_seconds >= quota.compute_seconds:
+        raise QuotaError(f"this key has used {used.compute_seconds:,.1f} of the {quota.compute_seconds:,.1f} seconds it may compute")
+
+
+def _spent() -> ColumnElement[bool]:
+    """Of a key: that it has used the seconds it may compute."""
+    computed = select(func.coalesce(func.sum(RunRecord.seconds), 0.0)).where(RunRecord.key_id == KeyRecord.id).scalar_subquery()
+    # The sum is taken of none but those that are limited.
+    return and_(KeyRecord.max_compute_seconds.is_not(None), KeyRecord.spent_seconds + computed >= KeyRecord.max_compute_seconds)
+
+
+def _running(session: Session, key_id: str) -> int:
+    running = RunRecord.key_id == key_id, RunRecord.status == Status.RUNNING
+    return session.scalars(select(func.count()).select_from(RunRecord).where(*running)).one()
+
+
+def _keys_of(session: Session, experiment_id: str) -> Sequence[str]:
+    """The keys that the runs of an experiment were made with, in order."""
+    made = select(RunRecord.key_id).where(RunRecord.experiment_id == experiment_id).distinct().order_by(RunRecord.key_id)
+    return session.scalars(made).all()
+
+
+def _held(session: Session, key_id: str) -> tuple[Quota, Usage]:
+    """What a key may have, and has. Where it has quotas, its row is locked: of two requests the second counts what the first made."""
+    if not _is_limited(session, key_id):
+        return Quota(), Usage(0, 0, 0, 0.0)
+    locked = session.scalars(select(KeyRecord).where(KeyRecord.id == key_id).with_for_update()).one()
+    return quota_of(locked), usage(session, locked)
+
+
+def _is_limited(session: Session, key_id: str) -> bool:
+    """Looked up once a transaction: most keys have no quotas, and then that is all that they cost."""
+    known: dict[str, bool] = session.info.setdefault("limited", {})
+    if key_id not in known:
+        known[key_id] = bool(session.scalar(_LIMITED, {"key_id": key_id}))
+    return known[key_id]

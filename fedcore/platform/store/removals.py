@@ -1,0 +1,61 @@
+"""Files to be removed: noted in the transaction that deletes their rows, removed by the reconciler.
+
+A reconciler takes some for a while. Those that it does not conclude by then are due again, so no file
+stays because a process was killed or the storage was away. Removing files twice is harmless: no run and
+no data set gets the path of an earlier one.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from sqlalchemy import ColumnElement, delete, func, insert, literal, select, update
+from sqlalchemy.orm import Session
+
+from fedcore.platform.store.clock import now
+from fedcore.platform.store.tables import RemovalRecord, RunRecord
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 3_600.0
+"""Between two attempts: doubled after each failure."""
+
+
+def note(session: Session, path: str) -> None:
+    """Have what is stored at `path` removed; all below it where it ends in a slash."""
+    session.execute(insert(RemovalRecord).values(path=path, due_at=now(), failures=0))
+
+
+def note_runs(session: Session, experiment_id: str) -> None:
+    """Have the files of the runs of an experiment removed, which are about to be deleted and are locked."""
+    # A worker may write until its lease is over. A run that no worker ever held has no files.
+    due_at = func.coalesce(RunRecord.lease_until, now())
+    held = RunRecord.experiment_id == experiment_id, RunRecord.fence > 0
+    chosen = select(RunRecord.id + literal("/"), due_at, literal(0)).where(*held)
+    session.execute(insert(RemovalRecord).from_select(["path", "due_at", "failures"], chosen))
+
+
+def any_due(session: Session) -> bool:
+    """Return whether anything is to be removed now."""
+    return session.scalar(select(RemovalRecord.path).where(_due()).limit(1)) is not None
+
+
+def take(session: Session, limit: int, lease_s: float) -> Sequence[tuple[str, int]]:
+    """Take for `lease_s` seconds the paths that have been due longest, at most `limit`, with their failures."""
+    due = select(RemovalRecord.path, RemovalRecord.failures).where(_due())
+    chosen = due.order_by(RemovalRecord.due_at, RemovalRecord.path).limit(limit)
+    rows = session.execute(chosen.with_for_update(skip_locked=True))
+    taken = [(path, failures) for path, failures in rows]
+    paths = [path for path, _ in taken]
+    session.execute(update(RemovalRecord).where(RemovalRecord.path.in_(paths)).values(due_at=now(lease_s)))
+    return taken
+
+
+def conclude(session: Session, removed: Collection[str], failed: Mapping[str, int]) -> None:
+    """Forget what was removed; paths that failed, given with their earlier failures, are due after a pause."""
+    session.execute(delete(RemovalRecord).where(RemovalRecord.path.in_(removed)))
+    for path, failures in failed.items():
+        # No power of two that is out of range.
+        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(failures, 32))
+        again = update(RemovalRecord).where(RemovalRecord.path == path)
+        session.execute(again.values(due_at=now(pause_s), failures=failures + 1))
+
+
+def _due() -> ColumnElement[bool]:
+    return RemovalRecord.due_at <= now()

@@ -1,0 +1,108 @@
+"""Reproductions: an experiment that repeats another, run by run, and where the rows of the two differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+from sqlalchemy import Select, Text, bindparam, cast, or_, select, update
+from sqlalchemy.orm import Session, aliased
+
+from fedcore.platform.store import runs
+from fedcore.platform.store.rounds import COLUMNS
+from fedcore.platform.store.tables import Document, RoundRecord, RunRecord
+
+ENGINE_CHOICE = "engine_choice"
+"""What a run's provenance calls its engine, and how that came to be its."""
+MODEL_SHA256 = "model_sha256"
+"""What it calls the digest of its final model."""
+COMPARED = tuple(column for column in COLUMNS if column != "seconds")
+"""Columns that are the same whenever a run is repeated."""
+_PAGE = 100
+
+
+class Pair(NamedTuple):
+    """A run, and the one that it repeats: of the same arm, with the same seed."""
+
+    original: RunRecord
+    here: RunRecord
+
+
+class RowDifference(NamedTuple):
+    """Where two runs differ first."""
+
+    round: int
+    measure: str
+    """Of a list, with the place of the first entry that differs, as `x[3]`."""
+    original: float | None
+    here: float | None
+
+
+def follow(session: Session, experiment_id: str, original_id: str) -> None:
+    """Let the runs of a new experiment be carried out by the engines that those of the original were."""
+    chosen = [
+        {"id": pair.here.id, "provenance": {ENGINE_CHOICE: pair.original.provenance[ENGINE_CHOICE]}}
+        for pair in pairs(session, experiment_id, original_id)
+        if ENGINE_CHOICE in pair.original.provenance
+    ]
+    if chosen:
+        session.execute(update(RunRecord), chosen)
+
+
+def pairs(session: Session, experiment_id: str, original_id: str) -> list[Pair]:
+    """The runs of an experiment that the original has, too, in order."""
+    originals = {(run.arm, run.seed): run for run in runs.of_experiment(session, original_id)}
+    here = runs.of_experiment(session, experiment_id)
+    return [Pair(originals[run.arm, run.seed], run) for run in here if (run.arm, run.seed) in originals]
+
+
+def first_difference(session: Session, pair: Pair) -> RowDifference | None:
+    """The first measure of the first round that both have and that differs in a bit; None where none does. Wall-clock times may."""
+    after = 0
+    while rows := session.execute(_differing(), {"original": pair.original.id, "here": pair.here.id, "after": after}).all():
+        for after, *values in rows:
+            middle = len(values) // 2
+            unlike = _unlike(_measures(values[:middle]), _measures(values[middle:]))
+            if unlike is not None:
+                return RowDifference(after, *unlike)
+    return None
+
+
+@cache
+def _differing() -> Select[Any]:
+    """Rows of two runs, a page of those rounds in which what was stored differs: a superset of those in which a number does."""
+    there, here = aliased(RoundRecord, name="there"), aliased(RoundRecord, name="here")
+    unlike = [getattr(there, name).is_distinct_from(getattr(here, name)) for name in COMPARED]
+    unlike.append(cast(there.extra, Text) != cast(here.extra, Text))
+    columns = [getattr(row, name) for row in (there, here) for name in (*COMPARED, "extra")]
+    return (
+        select(here.round, *columns)
+        .join(there, there.round == here.round)
+        .where(there.run_id == bindparam("original"), here.run_id == bindparam("here"), here.round > bindparam("after"), or_(*unlike))
+        .order_by(here.round)
+        .limit(_PAGE)
+    )
+
+
+def _measures(row: Sequence[Any]) -> Document:
+    *columns, extra = row
+    return {**dict(zip(COMPARED, columns, strict=True)), **extra}
+
+
+def _unlike(there: Document, here: Document) -> tuple[str, float | None, float | None] | None:
+    """The first measure that differs, with both values; one that is absent is None."""
+    measure = next((name for name in dict.fromkeys((*there, *here)) if there.get(name) != here.get(name)), None)
+    if measure is None:
+        return None
+    original, value = there.get(measure), here.get(measure)
+    if isinstance(original, list) and isinstance(value, list):
+        entries = enumerate(zip_longest(original, value))
+        place, (original, value) = next((place, pair) for place, pair in entries if pair[0] != pair[1])
+        measure = f"{measure}[{place}]"
+    return measure, _number(original), _number(value)
+
+
+def _number(value: Any) -> float | None:
+    return None if isinstance(value, list) else value

@@ -1,0 +1,253 @@
+"""Runs in the hands of workers: claimed under a lease, committed slice by slice, given back or ended.
+
+A claim carries a fence, and every write of a worker names it: a worker that lost its lease is refused, never believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Executable, case, exists, func, select, update
+from sqlalchemy.orm import Session
+
+from fedcore.errors import NotFoundError, StaleLeaseError
+from fedcore.platform.logging import veiled
+from fedcore.platform.status import ENDED, Control, Request, Status
+from fedcore.platform.store import backoff, notices, quotas, search, shares, statements, tally, turn
+from fedcore.platform.store.claim import ANY_ROOM, Claim
+from fedcore.platform.store.clock import now
+from fedcore.platform.store.fairness import Place
+from fedcore.platform.store.lifecycle import APPLIED, settle
+from fedcore.platform.store.rounds import append
+from fedcore.platform.store.tables import ExperimentRecord, RunRecord
+from fedcore.simulation.report import RoundReport, StopReason
+
+_CONTROL = {Request.PAUSE: Control.PAUSE, Request.CANCEL: Control.CANCEL}
+
+
+def find(session: Session, run_id: str, owner: str | None = None) -> RunRecord:
+    """The run with this id, if it is `owner`'s where one is given; raises NotFoundError."""
+    record = statements.get(session, RunRecord, run_id)
+    if record is None or owner not in (None, record.owner):
+        raise NotFoundError(f"there is no run {run_id!r}")
+    return record
+
+
+def ids(session: Session) -> Sequence[str]:
+    """The ids of all runs, in order."""
+    return session.scalars(select(RunRecord.id).order_by(RunRecord.id)).all()
+
+
+def of_experiment(session: Session, experiment_id: str, *, after: str | None = None, limit: int | None = None) -> Sequence[RunRecord]:
+    """The runs of an experiment, by arm, then in the order of its seeds; none when there is no such experiment.
+
+    At most `limit` of them, those that follow the run `after`.
+    """
+    query = select(RunRecord).where(RunRecord.experiment_id == experiment_id).order_by(RunRecord.id).limit(limit)
+    return session.scalars(query.where(RunRecord.id > after) if after else query).all()
+
+
+def visible(session: Session, run_ids: Sequence[str], owner: str | None) -> set[str]:
+    """Those of the runs that are `owner`'s, or all that there are where none is given."""
+    query = select(RunRecord.id).where(RunRecord.id.in_(run_ids))
+    return set(session.scalars(query if owner is None else query.where(RunRecord.owner == owner)))
+
+
+def claim(session: Session, worker: str, queues: Sequence[str], lease_s: float, room: int = ANY_ROOM) -> Claim | None:
+    """Take the best run that waits in `queues` and needs no more memory than `room`, for `lease_s` seconds; None when none waits.
+
+    Higher priority first; then the owner whose turn it is, as `fairness` says; of his experiments the one with the fewest running
+    runs; then the longest waiting.
+    """
+    run_id = turn.take(session, worker, queues, room)
+    return None if run_id is None else take(session, run_id, worker, queues, lease_s, room)
+
+
+def take(session: Session, run_id: str, worker: str, queues: Sequence[str], lease_s: float, room: int = ANY_ROOM) -> Claim:
+    """Take a run that waits, and whose row is locked."""
+    values = {
+        "status": Status.RUNNING,
+        "worker": worker,
+        "fence": RunRecord.fence + 1,
+        "attempts": RunRecord.attempts + 1,
+        "not_before": None,
+        "lease_until": now(lease_s),
+        "started_at": func.coalesce(RunRecord.started_at, now()),
+    }
+    session.execute(update(RunRecord).where(RunRecord.id == run_id, RunRecord.status == Status.QUEUED).values(values))
+    tally.add(session, worker, {tally.CLAIMS: 1})
+    notices.of_runs(session, [run_id])
+    run = find(session, run_id)
+    _begin_experiment(session, run.experiment_id)
+    wanted = select(ExperimentRecord.spec, ExperimentRecord.traceparent).where(ExperimentRecord.id == run.experiment_id)
+    spec, traceparent = session.execute(wanted).one()
+    return Claim.of(run, spec, queues, traceparent, room)
+
+
+def commit_slice(
+    session: Session,
+    claim: Claim,
+    reports: Sequence[RoundReport],
+    *,
+    checkpoint: str,
+    lease_s: float,
+    provenance: Mapping[str, Any],
+    turn_over: bool = False,
+) -> Control:
+    """Store the rounds that follow `claim.done`, and where the state after them is; the lease runs on for `lease_s` seconds.
+
+    `provenance` is what carries the run out, for those who take it over. Says what comes next; after CONTINUE go on with
+    `claim.at(done)`. `turn_over` lets runs of the same priority come first. A run whose key has no seconds left to compute is handed back.
+    Raises StaleLeaseError when the run is no longer this claim's.
+    """
+    played = [report.round for report in reports]
+    done = claim.done + len(played)
+    assert played == list(range(claim.done + 1, done + 1)), f"rounds {played} do not follow round {claim.done}"
+    seconds = sum(report.seconds for report in reports)
+    values = {
+        "done": done,
+        "checkpoint": checkpoint,
+        "provenance": dict(provenance),
+        "lease_until": now(lease_s),
+        "attempts": 0,
+        "error": None,
+        "seconds": RunRecord.seconds + seconds,
+    }
+    held = update(RunRecord).where(*_whole(claim)).values(values)
+    columns = RunRecord.request, RunRecord.priority, RunRecord.queue, RunRecord.owner, RunRecord.key_id
+    request, priority, queue, owner, key_id = _one(session, held.returning(*columns), claim)
+    append(session, claim.run_id, reports)
+    tally.add_slice(session, claim.worker, len(played), seconds)
+    shares.charge(session, claim.worker, Place(queue, owner), seconds)
+    if request is not Request.NONE:
+        return _CONTROL[request]
+    if key_id and quotas.spent(session, [key_id]):
+        return Control.YIELD
+    first = turn.comes_first(session, claim.worker, claim.queues, priority, claim.room, turn_over=turn_over)
+    return Control.YIELD if first else Control.CONTINUE
+
+
+def committed(session: Session, claim: Claim, done: int) -> bool:
+    """Whether this claim's commit up to round `done` went through: to be asked when the connection broke during it."""
+    return session.scalar(select(exists().where(*_own(claim), RunRecord.done == done))) or False
+
+
+def renew(session: Session, claim: Claim, lease_s: float) -> Control:
+    """Let the lease run on for `lease_s` seconds; says what the user wants. Raises StaleLeaseError."""
+    held = update(RunRecord).where(*_held(claim)).values(lease_until=now(lease_s)).returning(RunRecord.request)
+    (request,) = _one(session, held, claim)
+    return _CONTROL.get(request, Control.CONTINUE)
+
+
+def called(session: Session, claims: Sequence[Claim]) -> bool:
+    """Whether users want something of one of these runs, all of one worker, or another comes before one: its slice is to end."""
+    wanted = select(RunRecord.request, RunRecord.priority).where(RunRecord.id.in_([claim.run_id for claim in claims]))
+    found = session.execute(wanted).all()
+    if not found or any(request is not Request.NONE for request, _ in found):
+        return True
+    held, least = claims[0], min(priority for _, priority in found)
+    return turn.comes_first(session, held.worker, held.queues, least, held.room, turn_over=False)
+
+
+def hand_back(session: Session, claim: Claim) -> None:
+    """Give the run up between two rounds: back to the queue, or to where a pending pause or cancel puts it. Raises StaleLeaseError."""
+    kept = case((RunRecord.attempts > 0, RunRecord.attempts - 1), else_=0)
+    (request,) = _one(session, select(RunRecord.request).where(*_held(claim)).with_for_update(), claim)
+    _release(session, claim, APPLIED.get(request, Status.QUEUED), attempts=kept, queued_at=now(), woken_at=None)
+
+
+def park(session: Session, claim: Claim, *, model: str, provenance: Mapping[str, Any]) -> None:
+    """The run has come to round `claim.until`, a rung; `model` is where the model of that round is stored. Raises StaleLeaseError.
+
+    It waits there, or does what is requested of it, until its arm is promoted or stopped; which this may bring about, for others too.
+    """
+    search.lock(session, claim.experiment_id)
+    (request,) = _one(session, select(RunRecord.request).where(*_whole(claim)).with_for_update(), claim)
+    made = {"model": model, "provenance": dict(provenance)}
+    _release(session, claim, APPLIED.get(request, Status.WAITING), **made, held_at=now(), attempts=0, error=None)
+
+
+def finish(
+    session: Session,
+    claim: Claim,
+    *,
+    model: str | None,
+    provenance: Mapping[str, Any],
+    diverged_round: int | None = None,
+    stop_reason: StopReason | None = None,
+) -> None:
+    """The run has played its last round; `model` is where the final model is stored. Raises StaleLeaseError."""
+    search.lock(session, claim.experiment_id)
+    _one(session, select(RunRecord.id).where(*_whole(claim)).with_for_update(), claim)
+    ending = {"diverged_round": diverged_round, "stop_reason": stop_reason}
+    _release(session, claim, Status.SUCCEEDED, error=None, model=model, provenance=dict(provenance), **ending)
+
+
+def fail(session: Session, claim: Claim, error: str, max_attempts: int, backoff_s: float = 0.0, *, shortage: bool = False) -> Status:
+    """An error ended the claim: the run goes back to the queue, or fails when this was the last of `max_attempts` without a round.
+
+    It is not taken up again for `backoff_s`, or longer the more often this has happened; after a `shortage` of memory, to be played
+    with less. Returns its new status. Raises StaleLeaseError.
+    """
+    search.lock(session, claim.experiment_id)
+    query = select(RunRecord.request, RunRecord.attempts).where(*_held(claim)).with_for_update()
+    request, attempts = _one(session, query, claim)
+    status = after_loss(request, attempts, max_attempts)
+    pause_s = backoff.after_error(attempts, backoff_s) if status is Status.QUEUED else 0.0
+    less = {"shortages": RunRecord.shortages + int(shortage)}
+    _release(session, claim, status, error=_storable(error), error_of_loss=False, woken_at=None, not_before=backoff.until(pause_s), **less)
+    tally.add(session, claim.worker, {tally.ERRORS: 1})
+    return status
+
+
+def after_loss(request: Request, attempts: int, max_attempts: int) -> Status:
+    """Where a run goes whose claim ended badly."""
+    if request is Request.NONE and attempts >= max_attempts:
+        return Status.FAILED
+    return APPLIED.get(request, Status.QUEUED)
+
+
+def _own(claim: Claim) -> tuple[ColumnElement[bool], ...]:
+    # A database that has lost its last commits may give out a fence twice, but not to the same worker.
+    return RunRecord.id == claim.run_id, RunRecord.fence == claim.fence, RunRecord.worker == claim.worker
+
+
+def _held(claim: Claim) -> tuple[ColumnElement[bool], ...]:
+    return *_own(claim), RunRecord.status == Status.RUNNING
+
+
+def _whole(claim: Claim) -> tuple[ColumnElement[bool], ...]:
+    """Held, and all that it has committed is there."""
+    return *_held(claim), RunRecord.done == claim.done
+
+
+def _one(session: Session, statement: Executable, claim: Claim) -> Any:
+    row = session.execute(statement).first()
+    if row is None:
+        raise StaleLeaseError(f"run {claim.run_id} is no longer held by {claim.worker} (claim {claim.fence}, round {claim.done})")
+    return row
+
+
+def _release(session: Session, claim: Claim, status: Status, **values: Any) -> None:
+    """Leave RUNNING for `status`; the lease and any request end with it."""
+    ended = {"finished_at": now()} if status in ENDED else {}
+    release = update(RunRecord).where(*_held(claim)).values(status=status, request=Request.NONE, lease_until=None, **ended, **values)
+    _one(session, release.returning(RunRecord.id), claim)
+    notices.of_runs(session, [claim.run_id])
+    if status in search.SETTLED or "held_at" in values:
+        search.advance(session, claim.experiment_id, claim.arm)
+    if status is not Status.QUEUED:
+        settle(session, [claim.experiment_id])
+
+
+def _storable(error: str) -> str:
+    """An error's text without what PostgreSQL cannot store, and without secrets: libraries put anything into theirs."""
+    return veiled(error.encode(errors="replace").decode().replace("\0", "?"))
+
+
+def _begin_experiment(session: Session, experiment_id: str) -> None:
+    # Only the first claim of an experiment writes here, so claims do not wait for one another.
+    waiting = ExperimentRecord.id == experiment_id, ExperimentRecord.status == Status.QUEUED
+    begun = update(ExperimentRecord).where(*waiting).values(status=Status.RUNNING, started_at=now(), updated_at=now())
+    notices.of_experiments(session, session.scalars(begun.returning(ExperimentRecord.id)).all())

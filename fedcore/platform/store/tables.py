@@ -1,0 +1,472 @@
+"""The tables. Their classes are also the records that queries return: read them, never write to them."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from sqlalchemy import JSON, BigInteger, Enum, ForeignKey, Index, String, Text, UniqueConstraint
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from fedcore.platform.access import Scope
+from fedcore.platform.status import DeliveryStatus, Request, Status
+from fedcore.platform.store.clock import Moment
+from fedcore.simulation.halving import Verdict
+from fedcore.simulation.report import StopReason
+
+Document = dict[str, Any]
+
+
+def _words(kind: type[StrEnum]) -> Enum:
+    return Enum(kind, native_enum=False, length=16, values_callable=lambda members: [member.value for member in members])
+
+
+class Base(DeclarativeBase):
+    """Maps Python types to the column types both databases share."""
+
+    type_annotation_map: ClassVar[dict[Any, Any]] = {
+        str: String(200),
+        datetime: Moment(),
+        # JSON, not JSONB: the order of a sweep's paths is the order of its arms.
+        Document: JSON(),
+        list[str]: JSON(),
+        list[int]: JSON(),
+        list[Document]: JSON(),
+        Status: _words(Status),
+        Request: _words(Request),
+        StopReason: _words(StopReason),
+        Verdict: _words(Verdict),
+        DeliveryStatus: _words(DeliveryStatus),
+        Scope: _words(Scope),
+    }
+
+
+class ExperimentRecord(Base):
+    """One submitted specification."""
+
+    __tablename__ = "experiment"
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    """Sorts by age: its first characters are `created_at`."""
+    name: Mapped[str]
+    description: Mapped[str] = mapped_column(Text)
+    tags: Mapped[list[str]]
+    spec: Mapped[Document]
+    """The whole specification, defaults filled in; not loaded in listings."""
+    status: Mapped[Status]
+    priority: Mapped[int]
+    owner: Mapped[str]
+    created_at: Mapped[datetime]
+    updated_at: Mapped[datetime]
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+    error: Mapped[str | None] = mapped_column(Text)
+    """The error of one of its failed runs."""
+    provenance: Mapped[Document]
+    """What it was made from: the preset, the software's version."""
+    traceparent: Mapped[str | None] = mapped_column(String(64))
+    """The trace of the request that submitted it, where there was one."""
+
+    __table_args__ = (
+        Index("experiment_by_status", "status", "id"),
+        Index("experiment_by_name", "name", "id"),
+        Index("experiment_by_owner", "owner", "id"),
+    )
+
+
+class TagRecord(Base):
+    """The index of `ExperimentRecord.tags`."""
+
+    __tablename__ = "experiment_tag"
+
+    tag: Mapped[str] = mapped_column(String(64), primary_key=True)
+    experiment_id: Mapped[str] = mapped_column(ForeignKey("experiment.id", ondelete="CASCADE"), primary_key=True)
+
+    __table_args__ = (Index("experiment_tag_by_experiment", "experiment_id"),)
+
+
+class RunRecord(Base):
+    """One arm with one seed."""
+
+    __tablename__ = "run"
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    """Sorts by arm, then by the order of the seeds."""
+    experiment_id: Mapped[str] = mapped_column(ForeignKey("experiment.id", ondelete="CASCADE"))
+    arm: Mapped[int]
+    arm_name: Mapped[str] = mapped_column(Text)
+    settings: Mapped[Document]
+    """The swept paths and their values in this arm."""
+    seed: Mapped[int] = mapped_column(BigInteger)
+    status: Mapped[Status]
+    done: Mapped[int] = mapped_column(default=0)
+    """Rounds committed."""
+    rounds: Mapped[int]
+    """Rounds asked for."""
+    until: Mapped[int | None]
+    """Under a search, the round up to which it may play."""
+    held_at: Mapped[datetime | None]
+    """Since when it waits at round `until`, its model stored, for what becomes of its arm; None while it does not."""
+    stop_reason: Mapped[StopReason | None]
+    """Why it succeeded before its last round."""
+    seconds: Mapped[float] = mapped_column(default=0.0)
+    """Time the committed rounds took."""
+    queue: Mapped[str] = mapped_column(String(64))
+    priority: Mapped[int]
+    owner: Mapped[str]
+    queued_at: Mapped[datetime]
+    """When it last joined the queue of its own accord: its place among equals."""
+    woken_at: Mapped[datetime | None]
+    """When a worker was last nudged for it."""
+    fence: Mapped[int] = mapped_column(default=0)
+    """Counts the claims; a worker that holds an older one is refused."""
+    worker: Mapped[str | None]
+    """Who holds the lease, or held it last."""
+    lease_until: Mapped[datetime | None]
+    request: Mapped[Request] = mapped_column(default=Request.NONE)
+    attempts: Mapped[int] = mapped_column(default=0)
+    """Claims since the last committed round."""
+    not_before: Mapped[datetime | None]
+    """After something went wrong: when it may be taken up again."""
+    shortages: Mapped[int] = mapped_column(default=0)
+    """How often memory ran out in it: it is then played by itself, fewer clients at a time."""
+    memory_bytes: Mapped[int] = mapped_column(BigInteger, default=0)
+    """What it is estimated to need; 0 where nobody has said."""
+    checkpoint: Mapped[str | None] = mapped_column(Text)
+    """Where the state after round `done` is stored."""
+    model: Mapped[str | None] = mapped_column(Text)
+    """Where the final model is stored; of a run at a rung, or one that went on from there, the model of that round."""
+    diverged_round: Mapped[int | None]
+    error: Mapped[str | None] = mapped_column(Text)
+    """The last error; of a run that is not failed, one that it has not yet got past."""
+    error_of_loss: Mapped[bool] = mapped_column(default=False)
+    """The error says that its worker was lost; an error of another kind tells more, and stays."""
+    created_at: Mapped[datetime]
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+    key_id: Mapped[str] = mapped_column(String(40), default="")
+    """The API key it was made with; empty for none."""
+    provenance: Mapped[Document]
+    """What carried it out: engine, device, data, versions."""
+
+    __table_args__ = (
+        Index("run_by_experiment", "experiment_id", "id"),
+        Index("run_by_turn", "status", "queue", "owner", "key_id", "priority", "experiment_id", "queued_at", "id"),
+        Index("run_by_lease", "status", "lease_until"),
+        Index("run_by_wake", "status", "woken_at"),
+        Index("run_by_key", "key_id", "status"),
+    )
+
+
+class SearchRecord(Base):
+    """What is decided about the arms of an experiment; whoever decides, or changes all of its runs, locks this row first."""
+
+    __tablename__ = "search"
+
+    experiment_id: Mapped[str] = mapped_column(ForeignKey("experiment.id", ondelete="CASCADE"), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(64))
+    metric: Mapped[str] = mapped_column(String(64))
+    maximise: Mapped[bool]
+    eta: Mapped[int]
+    arms: Mapped[int]
+    rounds: Mapped[int]
+    rungs: Mapped[list[int]]
+    """Their rounds."""
+    arrivals: Mapped[int] = mapped_column(default=0)
+    """So many have been recorded."""
+
+
+class ArrivalRecord(Base):
+    """An arm that came to a rung, and what became of it there; `sequence` is the order in which arms came."""
+
+    __tablename__ = "search_arrival"
+
+    experiment_id: Mapped[str] = mapped_column(ForeignKey("search.experiment_id", ondelete="CASCADE"), primary_key=True)
+    sequence: Mapped[int] = mapped_column(primary_key=True)
+    arm: Mapped[int]
+    rung: Mapped[int]
+    """Counted from 0."""
+    value: Mapped[float | None]
+    """Mean of the metric over the arm's seeds; None where one of them failed, diverged or has no value."""
+    arrived_at: Mapped[datetime]
+    verdict: Mapped[Verdict | None]
+    rank: Mapped[int | None]
+    """Among the arms at its rung when it was decided, from 1."""
+    field: Mapped[int | None]
+    """So many these were: those of this rung with a sequence up to `decided_by`."""
+    places: Mapped[int | None]
+    """So many of them could be promoted."""
+    decided_by: Mapped[int | None]
+    """The arrival that brought the decision."""
+    decided_at: Mapped[datetime | None]
+
+    __table_args__ = (UniqueConstraint("experiment_id", "arm", "rung", name="search_arrival_once"),)
+
+
+class RoundRecord(Base):
+    """One round of one run; None where it was not evaluated, has no meaning, or was not finite."""
+
+    __tablename__ = "round"
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
+    round: Mapped[int] = mapped_column(primary_key=True)
+    train_loss: Mapped[float | None]
+    test_loss: Mapped[float | None]
+    test_accuracy: Mapped[float | None]
+    local_steps: Mapped[int] = mapped_column(BigInteger)
+    bytes_up: Mapped[int] = mapped_column(BigInteger)
+    bytes_down: Mapped[int] = mapped_column(BigInteger)
+    seconds: Mapped[float]
+    extra: Mapped[Document]
+    """Other measures by name."""
+    committed_at: Mapped[datetime]
+
+
+class BlockRecord(Base):
+    """One measure over many rounds of one run; `blocks` says what for."""
+
+    __tablename__ = "block"
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
+    metric: Mapped[str] = mapped_column(primary_key=True)
+    first: Mapped[int] = mapped_column(primary_key=True)
+    """The first of its rounds."""
+    values: Mapped[bytes]
+    """Float64, little-endian, NaN where a round has none."""
+
+
+class IdempotencyRecord(Base):
+    """A key under which somebody created an experiment."""
+
+    __tablename__ = "idempotency"
+
+    principal: Mapped[str] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    request_hash: Mapped[str] = mapped_column(String(64))
+    # Deferred: the key is claimed before its experiment is made, so that of two requests one waits and makes nothing.
+    experiment_id: Mapped[str] = mapped_column(ForeignKey("experiment.id", ondelete="CASCADE", deferrable=True, initially="DEFERRED"))
+    created_at: Mapped[datetime]
+
+    __table_args__ = (Index("idempotency_by_experiment", "experiment_id"),)
+
+
+class WorkerRecord(Base):
+    """A worker process, as it last reported itself."""
+
+    __tablename__ = "worker"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    host: Mapped[str]
+    pid: Mapped[int]
+    queues: Mapped[list[str]]
+    device: Mapped[str]
+    run_id: Mapped[str | None] = mapped_column(String(40))
+    """The run it holds, of several the first."""
+    memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    """What a run on it may need."""
+    started_at: Mapped[datetime]
+    seen_at: Mapped[datetime]
+
+    __table_args__ = (Index("worker_by_seen", "seen_at"),)
+
+
+class TallyRecord(Base):
+    """How often something has happened, by who counted it."""
+
+    __tablename__ = "tally"
+
+    source: Mapped[str] = mapped_column(primary_key=True)
+    """A worker by its id, or another part of the service."""
+    name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    value: Mapped[float]
+
+
+class ShareRecord(Base):
+    """What an owner has had of a queue, by who noted it; `fairness` says what it is for."""
+
+    __tablename__ = "share"
+
+    queue: Mapped[str] = mapped_column(String(64), primary_key=True)
+    owner: Mapped[str] = mapped_column(primary_key=True)
+    source: Mapped[str] = mapped_column(primary_key=True)
+    """A worker by its id."""
+    seconds: Mapped[float]
+    """That its rounds for the owner took."""
+    lift: Mapped[float]
+    """What it last added for the time that the owner was away."""
+    clock: Mapped[float]
+    """What it last took the queue's clock to be."""
+    turn: Mapped[int] = mapped_column(BigInteger)
+    """At which of its claims it last took from the queue for the owner."""
+
+
+class DatasetRecord(Base):
+    """A user's own data set; the arrays themselves are in the storage."""
+
+    __tablename__ = "dataset"
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    """Sorts by age: its first characters are `created_at`."""
+    name: Mapped[str]
+    owner: Mapped[str]
+    digest: Mapped[str] = mapped_column(String(64))
+    content: Mapped[Document]
+    """What a specification has to know of it: shape, classes, clients, counts, digest."""
+    client_sizes: Mapped[Document]
+    """The spread of the clients' training samples; empty for data in one piece."""
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    """Of its file in the storage."""
+    created_at: Mapped[datetime]
+    key_id: Mapped[str] = mapped_column(String(40), default="")
+    """The API key it was uploaded with; empty for none."""
+
+    __table_args__ = (
+        UniqueConstraint("owner", "digest", name="dataset_by_content"),
+        Index("dataset_by_owner", "owner", "id"),
+        Index("dataset_by_key", "key_id"),
+    )
+
+
+class DatasetUseRecord(Base):
+    """An experiment that trains on a data set in one of its arms."""
+
+    __tablename__ = "dataset_use"
+
+    dataset_id: Mapped[str] = mapped_column(ForeignKey("dataset.id", ondelete="CASCADE"), primary_key=True)
+    experiment_id: Mapped[str] = mapped_column(ForeignKey("experiment.id", ondelete="CASCADE"), primary_key=True)
+
+    __table_args__ = (Index("dataset_use_by_experiment", "experiment_id"),)
+
+
+class DatasetKeyRecord(Base):
+    """A key under which somebody uploaded a data set."""
+
+    __tablename__ = "dataset_key"
+
+    principal: Mapped[str] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    request_hash: Mapped[str] = mapped_column(String(64))
+    dataset_id: Mapped[str] = mapped_column(ForeignKey("dataset.id", ondelete="CASCADE"))
+    created_at: Mapped[datetime]
+
+    __table_args__ = (Index("dataset_key_by_dataset", "dataset_id"),)
+
+
+class KeyRecord(Base):
+    """An API key, of which only a digest is known."""
+
+    __tablename__ = "api_key"
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    """Sorts by age: its first characters are `created_at`. What follows `key_` stands in the key itself."""
+    name: Mapped[str]
+    """For people: what it is for."""
+    owner: Mapped[str]
+    """Whose things it makes and sees."""
+    scope: Mapped[Scope]
+    digest: Mapped[str] = mapped_column(String(64))
+    """SHA-256 of the key."""
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+    last_used_at: Mapped[datetime | None]
+    """To the minute."""
+    max_waiting_runs: Mapped[int | None]
+    max_running_runs: Mapped[int | None]
+    max_stored_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    max_compute_seconds: Mapped[float | None]
+    spent_seconds: Mapped[float] = mapped_column(default=0.0)
+    """That rounds of its deleted runs took."""
+
+
+class AuditRecord(Base):
+    """A change, or an attempt at one. Names no row: it outlives them."""
+
+    __tablename__ = "audit"
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    """Sorts by age: its first characters are `at`."""
+    at: Mapped[datetime]
+    action: Mapped[str]
+    target: Mapped[str]
+    status: Mapped[int]
+    owner: Mapped[str]
+    key_id: Mapped[str] = mapped_column(String(40))
+    address: Mapped[str]
+    request_id: Mapped[str]
+
+    __table_args__ = (Index("audit_by_owner", "owner", "id"), Index("audit_by_target", "target", "id"))
+
+
+class WebhookRecord(Base):
+    """Where its owner wants to be told of what, and by which secret that is signed."""
+
+    __tablename__ = "webhook"
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    """Sorts by age: its first characters are `created_at`."""
+    name: Mapped[str]
+    """For people: what it is for."""
+    owner: Mapped[str]
+    """Whose experiments and runs it tells of."""
+    url: Mapped[str] = mapped_column(Text)
+    kinds: Mapped[list[str]]
+    """What it tells of, by `EventKind`."""
+    experiment_id: Mapped[str | None] = mapped_column(String(40))
+    """It tells of this experiment alone; None: of all. Names no row: it outlives the experiment."""
+    tag: Mapped[str | None] = mapped_column(String(64))
+    """It tells of experiments with this tag alone; None: of all."""
+    # Loaded only by who signs.
+    secret: Mapped[str] = mapped_column(String(200), deferred=True, deferred_raiseload=True)
+    previous_secret: Mapped[str | None] = mapped_column(String(200), deferred=True, deferred_raiseload=True)
+    """What the secret was before; signs as well until `previous_until`."""
+    previous_until: Mapped[datetime | None]
+    created_at: Mapped[datetime]
+    disabled_at: Mapped[datetime | None]
+    disabled_reason: Mapped[str | None] = mapped_column(Text)
+    failing_since: Mapped[datetime | None]
+    """The first failure since something was last delivered."""
+
+    __table_args__ = (Index("webhook_by_owner", "owner", "id"),)
+
+
+class DeliveryRecord(Base):
+    """Something that a webhook is told: written with the change it tells of, and sent later."""
+
+    __tablename__ = "webhook_delivery"
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    """Sorts by age: its first characters are `created_at`. The receiver gets it with every attempt."""
+    webhook_id: Mapped[str] = mapped_column(ForeignKey("webhook.id", ondelete="CASCADE"))
+    kind: Mapped[str] = mapped_column(String(64))
+    body: Mapped[str] = mapped_column(Text)
+    """JSON, byte by byte as it is signed and sent."""
+    status: Mapped[DeliveryStatus]
+    due_at: Mapped[datetime]
+    """When it is to be sent; of one that is being sent, when its sender is taken to be gone."""
+    fence: Mapped[int] = mapped_column(default=0)
+    """Counts the times it was taken up; a sender that holds an older one is refused."""
+    failures: Mapped[int] = mapped_column(default=0)
+    """Attempts in a row that failed, since it was last asked for."""
+    attempts: Mapped[list[Document]]
+    """What came of the latest attempts, the oldest first."""
+    created_at: Mapped[datetime]
+    finished_at: Mapped[datetime | None]
+
+    __table_args__ = (
+        Index("webhook_delivery_by_webhook", "webhook_id", "id"),
+        Index("webhook_delivery_by_turn", "status", "due_at"),
+    )
+
+
+class RemovalRecord(Base):
+    """Files in the storage whose rows were deleted, and that are to be removed."""
+
+    __tablename__ = "storage_removal"
+
+    path: Mapped[str] = mapped_column(primary_key=True)
+    """A key of the storage; with a slash at its end, all keys in that folder."""
+    due_at: Mapped[datetime]
+    """When they are to be removed; while that is under way, when its process is taken to be gone."""
+    failures: Mapped[int] = mapped_column(default=0)
+
+    __table_args__ = (Index("storage_removal_by_turn", "due_at"),)

@@ -1,0 +1,57 @@
+"""Tallies: how often things have happened in all, counted in the transaction in which they happen.
+
+Who counts has rows of its own, so that workers never wait for one another's; when a worker leaves, what it counted is kept.
+Totals only grow: they are not those of the rows that are there, which users delete.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from math import inf
+
+from sqlalchemy import delete, func, select
+from sqlalchemy.orm import Session
+
+from fedcore.platform.store.idempotency import dialect_of
+from fedcore.platform.store.tables import TallyRecord
+
+ROUNDS, CLAIMS, ERRORS, EXPIRIES, SLICE_SECONDS = "rounds", "claims", "errors", "expiries", "slice_seconds"
+DELIVERED, UNDELIVERED, GIVEN_UP = "webhook_delivered", "webhook_undelivered", "webhook_given_up"
+SLICE_BOUNDS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, inf)
+"""Slices are counted by the first of these that their seconds do not exceed."""
+_GONE = "gone"
+"""Who has counted what those counted who are gone."""
+
+
+def add(session: Session, source: str, counts: Mapping[str, float]) -> None:
+    """`source`, a worker or another part of the service, has counted this much more."""
+    insert = dialect_of(session).insert(TallyRecord)
+    # In one order, so that none of two that write the same rows waits for the other in turn.
+    rows = [{"source": source, "name": name, "value": value} for name, value in sorted(counts.items())]
+    more = {"value": TallyRecord.value + insert.excluded.value}
+    session.execute(insert.values(rows).on_conflict_do_update(index_elements=["source", "name"], set_=more))
+
+
+def add_slice(session: Session, source: str, rounds: int, seconds: float) -> None:
+    """A slice of so many rounds, which took so long, was committed."""
+    add(session, source, {ROUNDS: rounds, SLICE_SECONDS: seconds, slices(SLICE_BOUNDS_S[bisect_left(SLICE_BOUNDS_S, seconds)]): 1})
+
+
+def slices(bound_s: float) -> str:
+    """What slices of at most so many seconds, and more than the next smaller bound, are counted under."""
+    return f"slices_le_{bound_s:g}"
+
+
+def retire(session: Session, sources: Sequence[str]) -> None:
+    """These are gone and count no more; what they have counted stays in the totals."""
+    left: defaultdict[str, float] = defaultdict(float)
+    taken = delete(TallyRecord).where(TallyRecord.source.in_(sources)).returning(TallyRecord.name, TallyRecord.value)
+    for name, value in session.execute(taken):
+        left[name] += value
+    if left:
+        add(session, _GONE, left)
+
+
+def totals(session: Session) -> dict[str, float]:
+    """What was counted in all, by name."""
+    return dict(session.execute(select(TallyRecord.name, func.sum(TallyRecord.value)).group_by(TallyRecord.name)).all())

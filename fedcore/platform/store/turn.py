@@ -1,0 +1,183 @@
+"""Whose turn it is: what waits and may be taken, asked of the database in steps that cost by owners, not by runs.
+
+The index `run_by_turn` holds the runs of a status and queue by owner, key, priority, experiment and age, so the best of each owner
+and key is found by leaping from one to the next, however many runs each has.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from sqlalchemy import CTE, BigInteger, ColumnElement, ScalarSelect, Select, String, bindparam, func, select
+from sqlalchemy.orm import Session, aliased
+
+from fedcore.platform.status import Status
+from fedcore.platform.store import backoff, fairness, quotas, shares
+from fedcore.platform.store.claim import ANY_ROOM
+from fedcore.platform.store.fairness import Books, Flow, Place
+from fedcore.platform.store.tables import RunRecord
+
+CONSIDERED = 100
+"""Experiments of one owner, the oldest, that are considered at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A run in the hands of a worker."""
+
+    place: Place
+    key_id: str
+    experiment_id: str
+    worker: str | None
+
+
+class _Waiting(NamedTuple):
+    id: str
+    queue: str
+    owner: str
+    key_id: str
+    priority: int
+    experiment_id: str
+    queued_at: datetime
+
+
+def take(session: Session, worker: str, queues: Sequence[str], room: int) -> str | None:
+    """Choose a run that waits in `queues` and lock it, noting the turn; runs that others are just taking are passed over.
+
+    So are those that need more memory than `room`.
+    """
+    waiting, busy = flows(session, queues, room), running(session)
+    accounts, clocks, turns = shares.read(session, worker, queues)
+    serving = Counter(place for place, _ in {(run.place, run.worker) for run in busy})
+    books = Books(accounts, clocks, serving, turns)
+    waiting = _within_quotas(session, waiting, busy)
+    while (choice := fairness.choose(waiting, books)) is not None:
+        full = quotas.room(session, choice.flow.key_id) == 0
+        run_id = None if full else _locked(session, choice.flow, Counter(run.experiment_id for run in busy), room)
+        if run_id is not None:
+            shares.note(session, worker, choice)
+            return run_id
+        waiting.remove(choice.flow)
+    return None
+
+
+def comes_first(session: Session, worker: str, queues: Sequence[str], priority: int, room: int, *, turn_over: bool) -> bool:
+    """Whether a run waits in `queues` that comes before one of this priority that `worker` plays.
+
+    At the end of its turn one of the same priority does. What needs more memory than `room` does not.
+    """
+    least = priority if turn_over else priority + 1
+    waiting = [flow for flow in flows(session, queues, room) if flow.priority >= least]
+    # As it will be once the worker has let go of what it has.
+    return bool(waiting and _within_quotas(session, waiting, [run for run in running(session) if run.worker != worker]))
+
+
+def flows(session: Session, queues: Sequence[str], room: int = ANY_ROOM) -> list[Flow]:
+    """What waits in `queues`: for each owner and key, of the highest priority and the oldest experiment, the run that waits longest."""
+    found = _waiting(session, _best(tuple(queues)), {"room": room})
+    return [Flow(Place(run.queue, run.owner), run.key_id, run.priority, run.queued_at, run.id) for run in found]
+
+
+def running(session: Session) -> list[Running]:
+    """All runs that workers hold."""
+    columns = RunRecord.queue, RunRecord.owner, RunRecord.key_id, RunRecord.experiment_id, RunRecord.worker
+    rows = session.execute(select(*columns).where(RunRecord.status == Status.RUNNING))
+    return [Running(Place(queue, owner), key_id, experiment_id, worker) for queue, owner, key_id, experiment_id, worker in rows]
+
+
+def _within_quotas(session: Session, waiting: Sequence[Flow], busy: Sequence[Running]) -> list[Flow]:
+    """Those whose keys may have another run running."""
+    limits = quotas.running_limits(session, {flow.key_id for flow in waiting if flow.key_id})
+    held = Counter(run.key_id for run in busy)
+    return [flow for flow in waiting if flow.key_id not in limits or held[flow.key_id] < limits[flow.key_id]]
+
+
+# Built once: to build such a statement takes longer than to carry it out.
+@cache
+def _best(queues: tuple[str, ...]) -> Select[Any]:
+    """The ids of the best runs of each queue, owner and key; None where a queue ends."""
+    # First leap to one run of each, of its highest priority.
+    start, *starts = [select(_last(RunRecord, *_waits(RunRecord, queue)).label("id")) for queue in queues]
+    leap, after = start.cte("leap", recursive=True), aliased(RunRecord, name="after")
+    waits = _waits(after, _of(leap, "queue"))
+    # Not as pairs, (owner, key_id) < (..., ...): SQLite would look at the owner alone in the index, and then at all that he has.
+    key = _last(after, *waits, after.owner == _of(leap, "owner"), after.key_id < _of(leap, "key_id"))
+    owner = _last(after, *waits, after.owner < _of(leap, "owner"))
+    leap = leap.union_all(*starts, select(func.coalesce(key, owner)).where(leap.c.id.is_not(None)))
+    best = aliased(RunRecord, name="best")
+    same = *_waits(best, _of(leap, "queue")), *(getattr(best, name) == _of(leap, name) for name in ("owner", "key_id", "priority"))
+    return select(_first(best, *same)).select_from(leap)
+
+
+@cache
+def _by_experiment() -> Select[Any]:
+    """The ids of the runs that wait longest of each experiment of a flow; None at the end."""
+    leap = select(_first(RunRecord, *_alike(RunRecord)).label("id")).cte("leap", recursive=True)
+    after = aliased(RunRecord, name="after")
+    following = _first(after, *_alike(after), after.experiment_id > _of(leap, "experiment_id"))
+    leap = leap.union_all(select(following).where(leap.c.id.is_not(None)))
+    return select(leap.c.id).limit(CONSIDERED)
+
+
+@cache
+def _next() -> Select[Any]:
+    """The id of the run that waits longest of an experiment of a flow, locked."""
+    among = *_alike(RunRecord), RunRecord.experiment_id == bindparam("experiment_id")
+    query = select(RunRecord.id).where(*among).order_by(RunRecord.queued_at, RunRecord.id).limit(1)
+    return query.with_for_update(skip_locked=True)
+
+
+def _locked(session: Session, flow: Flow, under_way: Counter[str], room: int) -> str | None:
+    """The run of a flow to take, locked: of the experiment with the fewest running, the one that waits longest."""
+    named = {**flow.place._asdict(), "key_id": flow.key_id, "priority": flow.priority, "room": room}
+    oldest = _waiting(session, _by_experiment(), named)
+    for run in sorted(oldest, key=lambda run: (under_way[run.experiment_id], run.queued_at, run.id)):
+        run_id: str | None = session.scalar(_next(), {**named, "experiment_id": run.experiment_id})
+        if run_id is not None:
+            return run_id
+    return None
+
+
+def _waiting(session: Session, ids: Select[Any], named: Mapping[str, Any] = MappingProxyType({})) -> Sequence[_Waiting]:
+    """The runs with these ids, where they are not None."""
+    # Two statements: a planner that cannot know how few ids there are would read the whole table for a join.
+    found = [run_id for run_id in session.scalars(ids, named) if run_id]
+    return [_Waiting(*row) for row in session.execute(_those(), {"ids": found})]
+
+
+@cache
+def _those() -> Select[Any]:
+    columns = (getattr(RunRecord, name) for name in _Waiting._fields)
+    return select(*columns).where(RunRecord.id.in_(bindparam("ids", expanding=True)))
+
+
+def _of(leap: CTE, name: str) -> ScalarSelect[Any]:
+    """A column of the run where a leap ends; not by a join, for the same reason as in `_waiting`."""
+    run = aliased(RunRecord)
+    return select(getattr(run, name)).where(run.id == leap.c.id).correlate(leap).scalar_subquery()
+
+
+def _last(run: type[RunRecord], *conditions: ColumnElement[bool]) -> ScalarSelect[str]:
+    order = run.owner.desc(), run.key_id.desc(), run.priority.desc()
+    return select(run.id).where(*conditions).order_by(*order).limit(1).correlate_except(run).scalar_subquery()
+
+
+def _first(run: type[RunRecord], *conditions: ColumnElement[bool]) -> ScalarSelect[str]:
+    order = run.experiment_id, run.queued_at, run.id
+    return select(run.id).where(*conditions).order_by(*order).limit(1).correlate_except(run).scalar_subquery()
+
+
+def _alike(run: type[RunRecord]) -> tuple[ColumnElement[bool], ...]:
+    """What holds for the best runs of a flow."""
+    flow = (getattr(run, name) == bindparam(name) for name in ("owner", "key_id", "priority"))
+    return *_waits(run, bindparam("queue", type_=String)), *flow
+
+
+def _waits(run: type[RunRecord], queue: str | ColumnElement[str]) -> tuple[ColumnElement[bool], ...]:
+    """What holds for a run that may be taken from `queue`."""
+    fits = run.memory_bytes <= bindparam("room", type_=BigInteger)
+    return run.status == Status.QUEUED, run.queue == queue, backoff.over(run), fits

@@ -1,0 +1,56 @@
+"""Why runs wait, where it is not just for their turn."""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from fedcore.platform.status import Status
+from fedcore.platform.store import quotas, workers
+from fedcore.platform.store.tables import RunRecord
+
+GIGABYTE = 1e9
+
+
+def reasons(session: Session, runs: Iterable[RunRecord], seen_s: float) -> dict[str, str]:
+    """Why some of these runs, by id, cannot be taken up now; workers are those seen in the last `seen_s` seconds."""
+    queued = [run for run in runs if run.status is Status.QUEUED]
+    if not queued:
+        return {}
+    rooms = workers.rooms(session, seen_s)
+    held = full(session, {run.key_id for run in queued if run.key_id})
+    found = {run.id: [text for text in (homeless(run.queue, run.memory_bytes, rooms), held.get(run.key_id)) if text] for run in queued}
+    return {run_id: "; ".join(texts) for run_id, texts in found.items() if texts}
+
+
+def obstacles(session: Session, queue: str, memory_bytes: int, seen_s: float) -> list[str]:
+    """What would keep runs of this queue waiting that need so much memory."""
+    rooms = workers.rooms(session, seen_s)
+    if queue not in rooms:
+        return [f"no worker serves the queue {queue!r} at present: the runs would wait for one"]
+    reason = homeless(queue, memory_bytes, rooms)
+    return [f"some of the runs would wait: a run {reason}"] if reason else []
+
+
+def homeless(queue: str, memory_bytes: int, rooms: Mapping[str, int]) -> str | None:
+    """Why no worker can take a run of this queue that needs so much, given what one of each queue may need."""
+    room = rooms.get(queue)
+    if room is None:
+        return f"no worker serves the queue {queue!r} at present"
+    if memory_bytes <= room:
+        return None
+    needed, most = memory_bytes / GIGABYTE, room / GIGABYTE
+    return (
+        f"needs about {needed:.1f} GB of memory, and no worker of the queue {queue!r} has more than {most:.1f} GB: start one "
+        "that has, or submit it with fewer clients in a round or a smaller model"
+    )
+
+
+def full(session: Session, key_ids: Collection[str]) -> dict[str, str]:
+    """What holds the runs of keys back that have as many running as they may, or have used their time."""
+    limits, spent = quotas.running_limits(session, key_ids), quotas.spent(session, key_ids)
+    running = RunRecord.key_id.in_(limits), RunRecord.status == Status.RUNNING
+    counts = dict(session.execute(select(RunRecord.key_id, func.count()).where(*running).group_by(RunRecord.key_id)).all())
+    told = "{} runs of its key are running, and {} may be (max_running_runs)"
+    held = {key_id: told.format(counts.get(key_id, 0), most) for key_id, most in limits.items() if counts.get(key_id, 0) >= most}
+    return held | {id: f"its key has used the {most:,.1f} seconds it may compute (max_compute_seconds)" for id, most in spent.items()}

@@ -1,0 +1,108 @@
+"""Webhooks: made, found, listed, edited, disabled and deleted.
+
+The secret of a webhook is stored as it is, since it has to sign; it leaves the database in the answer that shows it once, and in the hands
+of whoever signs.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import delete as delete_from
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
+
+from fedcore.errors import NotFoundError, QuotaError
+from fedcore.platform.status import DeliveryStatus
+from fedcore.platform.store import tally
+from fedcore.platform.store.clock import now
+from fedcore.platform.store.identifier import identifiers
+from fedcore.platform.store.paging import Page, newest
+from fedcore.platform.store.tables import DeliveryRecord, KeyRecord, WebhookRecord
+from fedcore.platform.webhooks.kinds import ENDINGS, EventKind
+from fedcore.platform.webhooks.signing import new_secret
+
+OVERLAP_S = 86_400.0
+"""A secret that was replaced signs as well for so long, until its receiver knows the new one."""
+
+
+def create(
+    session: Session,
+    *,
+    owner: str,
+    url: str,
+    kinds: Sequence[EventKind] = ENDINGS,
+    name: str = "",
+    experiment_id: str | None = None,
+    tag: str | None = None,
+    most: int,
+) -> tuple[WebhookRecord, str]:
+    """A new webhook, and its secret; raises QuotaError when its owner would have more than `most`."""
+    moment = session.scalars(select(now())).one()
+    (webhook_id,) = identifiers("whk", moment, 1)
+    secret = new_secret()
+    record = WebhookRecord(id=webhook_id, name=name, owner=owner, url=url, kinds=[kind.value for kind in kinds], created_at=moment)
+    record.experiment_id, record.tag, record.secret = experiment_id, tag, secret
+    session.add(record)
+    session.flush()
+    _hold(session, owner, most)
+    return find(session, webhook_id), secret
+
+
+def find(session: Session, webhook_id: str, owner: str | None = None) -> WebhookRecord:
+    """The webhook with this id, without its secrets, if it is `owner`'s where one is given; raises NotFoundError."""
+    record = session.scalars(select(WebhookRecord).where(WebhookRecord.id == webhook_id)).first()
+    if record is None or owner not in (None, record.owner):
+        raise NotFoundError(f"there is no webhook {webhook_id!r}")
+    return record
+
+
+def page(session: Session, *, owner: str | None = None, limit: int = 50, cursor: str | None = None) -> Page[WebhookRecord]:
+    """Webhooks, newest first: those of `owner`, or of all where none is given."""
+    query = select(WebhookRecord)
+    return newest(session, query if owner is None else query.where(WebhookRecord.owner == owner), WebhookRecord.id, limit, cursor)
+
+
+def edit(session: Session, webhook_id: str, **changes: Any) -> WebhookRecord:
+    """Change these columns; raises NotFoundError."""
+    if changes:
+        session.execute(update(WebhookRecord).where(WebhookRecord.id == webhook_id).values(changes))
+    return find(session, webhook_id)
+
+
+def rotate(session: Session, webhook_id: str) -> tuple[WebhookRecord, str]:
+    """Give a webhook a new secret, which is returned; the old one signs as well for a day. Raises NotFoundError."""
+    secret = new_secret()
+    changes = {"secret": secret, "previous_secret": WebhookRecord.secret, "previous_until": now(OVERLAP_S)}
+    return edit(session, webhook_id, **changes), secret
+
+
+def enable(session: Session, webhook_id: str) -> WebhookRecord:
+    """Let a webhook be told again; what it was not told meanwhile stays untold. Raises NotFoundError."""
+    return edit(session, webhook_id, disabled_at=None, disabled_reason=None, failing_since=None)
+
+
+def disable(session: Session, webhook_id: str, reason: str) -> WebhookRecord:
+    """Tell a webhook nothing more, what waits to be sent included; a disabled one keeps its reason. Raises NotFoundError."""
+    enabled = WebhookRecord.id == webhook_id, WebhookRecord.disabled_at.is_(None)
+    session.execute(update(WebhookRecord).where(*enabled).values(disabled_at=now(), disabled_reason=reason))
+    waiting = DeliveryRecord.webhook_id == webhook_id, DeliveryRecord.status == DeliveryStatus.PENDING
+    dropped = update(DeliveryRecord).where(*waiting).values(status=DeliveryStatus.FAILED, finished_at=now())
+    count = len(session.scalars(dropped.returning(DeliveryRecord.id)).all())
+    if count:
+        tally.add(session, "sender", {tally.GIVEN_UP: count})
+    return find(session, webhook_id)
+
+
+def delete(session: Session, webhook_id: str) -> None:
+    """Remove a webhook and what it was told, or was to be told; raises NotFoundError."""
+    gone = session.execute(delete_from(WebhookRecord).where(WebhookRecord.id == webhook_id).returning(WebhookRecord.id))
+    if gone.first() is None:
+        raise NotFoundError(f"there is no webhook {webhook_id!r}")
+
+
+def _hold(session: Session, owner: str, most: int) -> None:
+    # Whoever asks has a key: with the owner's keys locked, of two requests the second counts what the first made.
+    session.scalars(select(KeyRecord.id).where(KeyRecord.owner == owner).order_by(KeyRecord.id).with_for_update()).all()
+    count = session.scalars(select(func.count()).select_from(WebhookRecord).where(WebhookRecord.owner == owner)).one()
+    if count > most:
+        raise QuotaError(f"{owner} would have {count} webhooks, and {most} an owner may (FEDQ_WEBHOOKS_MAX); delete some")

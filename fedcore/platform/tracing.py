@@ -1,0 +1,80 @@
+"""Traces: what a request set in motion, from the submission to the commit of the last slice, for whoever collects OpenTelemetry.
+
+Off unless the standard environment variables say where spans go (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_TRACES_EXPORTER`); to send
+them takes `pip install fedq[otel]`. What a run's spans belong to is stored with its experiment: a message carries nothing.
+"""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Span
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+_PARENT = "traceparent"
+_W3C = TraceContextTextMapPropagator()
+
+log = logging.getLogger(__name__)
+
+
+def configure(process: str, **facts: str) -> None:
+    """Send this process's spans where the environment says, if it does; call it after a fork, not before."""
+    if not _wanted():
+        return
+    try:
+        from fedcore.platform.tracing_exporter import provider
+    except ImportError as error:
+        log.warning("OTEL_* says where traces go, but nothing here can send them (%s): pip install fedq[otel]", error)
+        return
+    trace.set_tracer_provider(provider(process, facts))
+
+
+def flush() -> None:
+    """Send what has not been sent: before a process ends without telling anybody."""
+    getattr(trace.get_tracer_provider(), "force_flush", lambda: None)()
+
+
+def span(name: str, **attributes: str | int) -> AbstractContextManager[Span]:
+    """A span around the block, part of the one around it; nothing where traces are off."""
+    return _tracer().start_as_current_span(name, attributes={f"fedq.{key}": value for key, value in attributes.items()})
+
+
+@contextmanager
+def continued(traceparent: str | None, name: str, *, began_ns: int, **attributes: str | int) -> Iterator[None]:
+    """A span around the block, part of the trace that was noted as `traceparent`; a part of it is the claim, begun at `began_ns`."""
+    parent = _W3C.extract({_PARENT: traceparent} if traceparent else {}, Context())
+    named = {f"fedq.{key}": value for key, value in attributes.items()}
+    with _tracer().start_as_current_span(name, parent, attributes=named, start_time=began_ns):
+        _tracer().start_span("claim", start_time=began_ns).end()
+        yield
+
+
+def traceparent() -> str | None:
+    """What spans elsewhere are to name to become part of the present trace (W3C Trace Context); None where there is none."""
+    carrier: dict[str, str] = {}
+    _W3C.inject(carrier)
+    return carrier.get(_PARENT)
+
+
+def ids() -> dict[str, str]:
+    """The present trace and span, by the names that log lines have for them; empty where there is none."""
+    context = trace.get_current_span().get_span_context()
+    if not context.is_valid:
+        return {}
+    return {"trace_id": trace.format_trace_id(context.trace_id), "span_id": trace.format_span_id(context.span_id)}
+
+
+def _tracer() -> trace.Tracer:
+    # Asked for each time: whoever has one from before the configuration has one that does nothing.
+    return trace.get_tracer("fedq")
+
+
+def _wanted() -> bool:
+    if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return False
+    exporter = os.environ.get("OTEL_TRACES_EXPORTER", "")
+    return exporter != "none" and bool(exporter or any(os.environ.get(name) for name in _ENDPOINTS))

@@ -1,0 +1,29 @@
+"""Where kept data sets lie: in a folder of this machine, or in the storage of the service."""
+
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from fedcore.errors import DataUnavailableError, NotFoundError
+from fedcore.platform.storage import Storage
+from fedcore.spec.dataset import Uploaded
+
+
+@dataclass(frozen=True)
+class StoredShelf:
+    """The storage that service and workers share."""
+
+    storage: Storage
+
+    def open(self, dataset: Uploaded) -> BinaryIO:
+        """The file of `dataset`."""
+        if dataset.id is None:
+            raise DataUnavailableError("the data set was never uploaded: its specification has no id")
+        try:
+            return self.storage.open(key(dataset.id, dataset.known.digest))
+        except NotFoundError as error:
+            raise DataUnavailableError(f"the uploaded data set {dataset.id} is not in the storage; it may have been deleted") from error
+
+
+def key(dataset_id: str, digest: str) -> str:
+    """Where a data set is stored. By its id too: what deletes the file of one never deletes that of a later upload of the same content."""
+    return f"datasets/{dataset_id}-{digest}.npz"

@@ -1,0 +1,96 @@
+"""NPZ: a zip archive of NumPy arrays, whose directory and headers are believed only as far as they are checked."""
+
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any, BinaryIO, cast
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from fedcore.data.user_datasets import Clients
+from fedcore.errors import UploadError
+from fedcore.platform.uploads.arrays import CLIENT, FEATURES, LABEL, NAMES, TEST, Arrays, Declared, Limits, check_declared
+
+MAGIC = b"PK"
+_LARGEST_READ = 1 << 20
+_ENCRYPTED = 1
+_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+
+class _Sips:
+    """A file that refuses to be read in large pieces.
+
+    zipfile reads the directory of an archive at once, and makes an object of each of its entries: here it cannot be long.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
+
+    def read(self, size: int = -1) -> bytes:
+        """At most `_LARGEST_READ` bytes; raises BadZipFile when more are asked for."""
+        if size > _LARGEST_READ:
+            raise BadZipFile(f"its directory takes {size} bytes")
+        return self._file.read(_LARGEST_READ if size < 0 else size)
+
+
+def read_npz(file: BinaryIO, limits: Limits) -> Arrays:
+    """The arrays `features`, `label`, `client` and `test`; the last two may be absent. Raises UploadError."""
+    with _readable(), ZipFile(cast("IO[bytes]", _Sips(file))) as archive:
+        entries = _entries(archive)
+        size = sum(entry.file_size for entry in entries.values())
+        if size > limits.bytes:
+            raise UploadError("", f"it unpacks to {size} bytes; an upload may take {limits.bytes}")
+        check_declared({name: _declared(archive, name, entry) for name, entry in entries.items()}, limits)
+        test = entries.get(TEST)
+        return Arrays(
+            features=_array(archive, entries[FEATURES]),
+            label=_array(archive, entries[LABEL]),
+            clients=Clients.of(_array(archive, entries[CLIENT])) if CLIENT in entries else None,
+            test=_array(archive, test) if test else None,
+        )
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    try:
+        yield
+    except (BadZipFile, EOFError, NotImplementedError, OSError, ValueError, zlib.error) as error:
+        raise UploadError("", f"it is not a readable NPZ file: {error}") from error
+
+
+def _entries(archive: ZipFile) -> dict[str, ZipInfo]:
+    """The archive's members by name of the array."""
+    entries: dict[str, ZipInfo] = {}
+    for entry in archive.infolist():
+        name = entry.filename.removesuffix(".npy")
+        if name not in NAMES:
+            raise UploadError(name, f"unknown array; there may be {', '.join(NAMES)}")
+        if name in entries:
+            raise UploadError(name, "is in the file twice; each array may be there once")
+        if entry.flag_bits & _ENCRYPTED or entry.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+            raise UploadError(name, "is encrypted or packed in a way NumPy does not; write it by np.savez or np.savez_compressed")
+        entries[name] = entry
+    return entries
+
+
+def _declared(archive: ZipFile, name: str, entry: ZipInfo) -> Declared:
+    """What the header of an array says, which must agree with its length."""
+    with archive.open(entry) as member:
+        version = npy.read_magic(member)
+        if version not in _HEADERS:
+            raise UploadError(name, f"is a .npy of version {version[0]}.{version[1]}; a plain array has 1.0 or 2.0")
+        shape, _, dtype = _HEADERS[version](member)
+        header = member.tell()
+    declared = Declared(shape, dtype)
+    if not dtype.hasobject and (min(shape, default=0) < 0 or header + declared.size != entry.file_size):
+        raise UploadError(name, f"holds {entry.file_size - header} bytes, but shape {list(shape)} of {dtype} needs {declared.size}")
+    return declared
+
+
+def _array(archive: ZipFile, entry: ZipInfo) -> NDArray[Any]:
+    with archive.open(entry) as member:
+        return np.asarray(npy.read_array(member, allow_pickle=False))

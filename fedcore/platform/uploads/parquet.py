@@ -1,0 +1,199 @@
+"""Parquet: a column for each number of a sample, or one column `features` of lists of one length, nested for images.
+
+Beside them there are the columns label, client and test.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from fedcore.data.user_datasets import MAX_ID_LENGTH, Clients
+from fedcore.errors import UploadError
+from fedcore.platform.uploads.arrays import CLIENT, FEATURES, LABEL, NAMES, TEST, Arrays, Declared, Limits, check_declared
+
+MAGIC = b"PAR1"
+MAX_FOOTER_BYTES = 16 << 20
+_WIDTHS = {"halffloat": "float16", "float": "float32", "double": "float64"}
+"""What Arrow calls otherwise than NumPy."""
+_AT_A_TIME = 1 << 20
+"""Numbers that are unpacked together, where the file allows it."""
+_BUFFERED = {"pre_buffer": False, "buffer_size": 1 << 18}
+"""Otherwise the whole file would be read ahead."""
+
+
+def read_parquet(file: BinaryIO, limits: Limits) -> Arrays:
+    """The samples in the order of the rows, their numbers in the order of the columns. Raises UploadError."""
+    _check_footer(file)
+    with _readable():
+        parquet = pq.ParquetFile(file, **_BUFFERED)
+        if CLIENT in parquet.schema_arrow.names:
+            # As a dictionary, so that a long id that recurs is held once.
+            parquet = pq.ParquetFile(file, metadata=parquet.metadata, read_dictionary=[CLIENT], **_BUFFERED)
+        columns = _feature_columns(parquet.schema_arrow)
+        check_declared(_declared(parquet, columns), limits)
+        _check_unpacked(parquet.metadata, limits)
+        names = parquet.schema_arrow.names
+        return Arrays(
+            features=_features(parquet, columns),
+            label=_numbers(LABEL, _column(parquet, LABEL)),
+            clients=_clients(_column(parquet, CLIENT)) if CLIENT in names else None,
+            test=_numbers(TEST, _column(parquet, TEST)) if TEST in names else None,
+        )
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise UploadError("", f"it is not a readable Parquet file: {error}") from error
+
+
+def _check_footer(file: BinaryIO) -> None:
+    file.seek(0, 2)
+    size = file.tell()
+    file.seek(max(0, size - 8))
+    length, magic = int.from_bytes(file.read(4), "little"), file.read(4)
+    if magic != MAGIC or length + 12 > size:
+        raise UploadError("", "it begins like a Parquet file but does not end like one; was it sent whole?")
+    if length > MAX_FOOTER_BYTES:
+        raise UploadError("", f"its description takes {length} bytes; it may take {MAX_FOOTER_BYTES}: use one list column `{FEATURES}`")
+
+
+def _feature_columns(schema: Any) -> list[str]:
+    # Not by looking for each name among all: a small file may name some hundred thousand.
+    repeated = [name for name, count in Counter(schema.names).items() if count > 1]
+    if repeated:
+        raise UploadError(repeated[0], "is in the file twice; each column may be there once")
+    others = [name for name in schema.names if name not in NAMES]
+    if FEATURES not in schema.names:
+        return others
+    if others:
+        raise UploadError(others[0], f"unknown column; beside a column `{FEATURES}` there may be {', '.join(NAMES[1:])}")
+    return [FEATURES]
+
+
+def _declared(parquet: Any, columns: Sequence[str]) -> dict[str, Declared]:
+    schema, samples = parquet.schema_arrow, parquet.metadata.num_rows
+    declared = {name: Declared((samples,), _dtype(name, schema.field(name).type)) for name in NAMES[1:] if name in schema.names}
+    if columns == [FEATURES]:
+        shape, kind = _list_shape(schema.field(FEATURES).type)
+        if not shape or pa.types.is_nested(kind):
+            raise UploadError(FEATURES, f"holds {kind}; it must hold lists of one length (pyarrow.list_(pyarrow.float32(), length))")
+        return {FEATURES: Declared((samples, *shape), _dtype(FEATURES, kind)), **declared}
+    if not columns:
+        return declared
+    kinds = [_dtype(name, schema.field(name).type) for name in columns]
+    return {FEATURES: Declared((samples, len(columns)), np.result_type(*kinds)), **declared}
+
+
+def _list_shape(kind: Any) -> tuple[tuple[int, ...], Any]:
+    """Lengths of nested lists, the outermost first, and what the innermost hold."""
+    if not pa.types.is_fixed_size_list(kind):
+        return (), kind
+    inner, held = _list_shape(kind.value_type)
+    return (kind.list_size, *inner), held
+
+
+def _dtype(name: str, kind: Any) -> np.dtype[Any]:
+    """The type in NumPy of what a column holds."""
+    if name == CLIENT:
+        inner = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if pa.types.is_string(inner) or pa.types.is_large_string(inner):
+            return np.dtype(np.int64)  # what is held for each sample: the number of its client
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        right = "integers or text" if name == CLIENT else "booleans" if name == TEST else "numbers"
+        raise UploadError(name, f"holds {kind}; it must hold {right}")
+    return np.dtype(_WIDTHS.get(str(kind), str(kind)))
+
+
+def _check_unpacked(metadata: Any, limits: Limits) -> None:
+    groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
+    size = sum(group.column(index).total_uncompressed_size for group in groups for index in range(metadata.num_columns))
+    if size > limits.bytes:
+        raise UploadError("", f"it unpacks to {size} bytes; an upload may take {limits.bytes}")
+
+
+def _features(parquet: Any, columns: Sequence[str]) -> NDArray[Any]:
+    """[n, d], filled bit by bit."""
+    declared = _declared(parquet, columns)[FEATURES]
+    features = np.empty(declared.shape, declared.dtype)
+    rows = _fill_from_lists(parquet, features) if columns == [FEATURES] else _fill_from_columns(parquet, columns, features)
+    if rows != len(features):
+        raise UploadError("", f"it holds {rows} rows, but its description says {len(features)}")
+    return features
+
+
+def _fill_from_lists(parquet: Any, features: NDArray[Any]) -> int:
+    """Fill `features` a few rows at a time; says how many there were."""
+    row = 0
+    for batch in parquet.iter_batches(max(1, _AT_A_TIME // features[0].size), columns=[FEATURES], use_threads=False):
+        numbers = batch.column(0)
+        while pa.types.is_nested(numbers.type):
+            if numbers.null_count:
+                raise UploadError(FEATURES, f"has {numbers.null_count} nulls; every sample needs all its numbers")
+            numbers = numbers.flatten()
+        features[row : row + len(batch)] = _numbers(FEATURES, numbers).reshape(-1, *features.shape[1:])
+        row += len(batch)
+    return row
+
+
+def _fill_from_columns(parquet: Any, columns: Sequence[str], features: NDArray[Any]) -> int:
+    """Fill `features` a few columns of a group of rows at a time; says how many rows there were."""
+    row = 0
+    for group in range(parquet.num_row_groups):
+        rows = parquet.metadata.row_group(group).num_rows
+        together = max(1, _AT_A_TIME // max(1, rows))
+        for first in range(0, len(columns), together):
+            names = columns[first : first + together]
+            table = parquet.read_row_group(group, list(names), use_threads=False)
+            for index, name in enumerate(names, first):
+                features[row : row + rows, index] = _numbers(name, table.column(name))
+        row += rows
+    return row
+
+
+def _column(parquet: Any, name: str) -> Any:
+    column = parquet.read([name], use_threads=False).column(0)
+    # Else an entry of a dictionary that is not there would be looked up in whatever memory follows.
+    column.validate(full=True)
+    if len(column) != parquet.metadata.num_rows:
+        raise UploadError(name, f"holds {len(column)} rows, but the file's description says {parquet.metadata.num_rows}")
+    return column
+
+
+def _numbers(name: str, column: Any) -> NDArray[Any]:
+    if column.null_count:
+        raise UploadError(name, f"has {column.null_count} nulls; leave those samples out or fill them in")
+    return _values(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
+
+
+def _values(column: Any) -> NDArray[Any]:
+    """An array without nulls, in place. Arrow's own conversion would load pandas."""
+    if pa.types.is_boolean(column.type):
+        return _values(column.cast(pa.uint8())).view(np.bool_)
+    dtype = np.dtype(_WIDTHS.get(str(column.type), str(column.type)))
+    return np.frombuffer(column.buffers()[1], dtype, len(column), column.offset * dtype.itemsize)
+
+
+def _clients(column: Any) -> Clients:
+    if not pa.types.is_dictionary(column.type) and not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
+        return Clients.of(_numbers(CLIENT, column))
+    if column.null_count:
+        raise UploadError(CLIENT, f"has {column.null_count} nulls; every sample needs its client")
+    coded = pc.dictionary_encode(column).unify_dictionaries().combine_chunks()
+    longest = pc.max(pc.utf8_length(coded.dictionary)).as_py() or 0
+    if longest > MAX_ID_LENGTH:
+        raise UploadError(CLIENT, f"has an id of {longest} characters; it may have {MAX_ID_LENGTH}")
+    # Numbered again: the dictionary may hold an id twice, or one that no sample uses.
+    used, inverse = np.unique(_values(coded.indices), return_inverse=True)
+    ids = coded.dictionary.to_pylist()
+    names, codes = np.unique(np.asarray([ids[index] for index in used], dtype=str), return_inverse=True)
+    return Clients(names, codes[inverse])

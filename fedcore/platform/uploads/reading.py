@@ -1,0 +1,112 @@
+"""From a user's file to checked samples.
+
+What samples must be to be trained on, and the form they are kept in.
+"""
+
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcore.block import MAX_CLIENTS
+from fedcore.data.user_datasets import MAX_ID_LENGTH, Clients, Samples
+from fedcore.errors import UploadError
+from fedcore.platform.uploads.arrays import CLIENT, FEATURES, LABEL, TEST, Arrays, Limits
+
+_CHUNK_NUMBERS = 1 << 22
+_SHOWN = 3
+_KEPT = {"|u1": "|u1", "|b1": "|u1", "|i1": "<f4", "<u2": "<f4", "<i2": "<f4", "<f2": "<f4", "<f4": "<f4"}
+"""By type of the features, the smallest of uint8, float32 and float64 that holds them; all others are kept as float64."""
+
+
+def checked(arrays: Arrays) -> Samples:
+    """The samples of `arrays`, in the form in which they are kept; raises UploadError, which names the array at fault."""
+    test = np.zeros(len(arrays.label), bool) if arrays.test is None else arrays.test
+    if test.all():
+        raise UploadError(TEST, f"marks all {len(test)} samples as test samples; leave some to train on")
+    samples = Samples(
+        features=_features(arrays.features),
+        label=_label(arrays.label),
+        clients=None if arrays.clients is None else _clients(arrays.clients),
+        test=np.ascontiguousarray(test),
+    )
+    _check_every_client_trains(samples)
+    return samples
+
+
+def _features(features: NDArray[Any]) -> NDArray[Any]:
+    little = features.dtype.newbyteorder("<").str
+    kept = np.ascontiguousarray(features, dtype=_KEPT.get(little, "<f8"))
+    step = max(1, _CHUNK_NUMBERS // kept[0].size)
+    for start in range(0, len(kept) if kept.dtype.kind == "f" else 0, step):
+        _check_finite(FEATURES, kept[start : start + step], start)
+    return kept
+
+
+def _check_finite(name: str, values: NDArray[Any], start: int = 0) -> None:
+    finite = np.isfinite(values)
+    if not finite.all():
+        index = tuple(int(place) for place in np.argwhere(~finite)[0])
+        place = [start + index[0], *index[1:]]
+        raise UploadError(name, f"is {values[index]} at {place}; every number must be finite: leave those samples out or fill them in")
+
+
+def _label(label: NDArray[Any]) -> NDArray[Any]:
+    if label.dtype.kind == "f":
+        _check_finite(LABEL, label)
+        return np.ascontiguousarray(label, dtype="<f8")
+    classes = np.unique(label)
+    if classes[0] != 0 or classes[-1] != len(classes) - 1:
+        shown = ", ".join(str(value) for value in classes[:_SHOWN]) + (", ..." if len(classes) > _SHOWN else "")
+        raise UploadError(
+            LABEL,
+            f"holds {len(classes)} classes numbered {shown} up to {classes[-1]}; they must be numbered 0..{len(classes) - 1} without a gap "
+            "(np.unique(label, return_inverse=True)[1]), or be floats for regression",
+        )
+    if len(classes) == 1:
+        raise UploadError(LABEL, "holds one class only; there must be two or more, or floats for regression")
+    return np.ascontiguousarray(label, dtype="<i8")
+
+
+def _clients(clients: Clients) -> Clients:
+    names = clients.names
+    if len(names) > MAX_CLIENTS:
+        raise UploadError(CLIENT, f"names {len(names)} clients; there may be {MAX_CLIENTS}")
+    if names.dtype.kind == "U":
+        longest = int(np.char.str_len(names).max())
+        if not 1 <= np.char.str_len(names).min() <= longest <= MAX_ID_LENGTH:
+            raise UploadError(CLIENT, f"has an empty id or one of {longest} characters; an id has 1 to {MAX_ID_LENGTH}")
+        return Clients(np.ascontiguousarray(names, dtype=f"<U{longest}"), clients.codes.astype("<i8"))
+    if names[-1] > np.iinfo(np.int64).max:
+        raise UploadError(CLIENT, f"has the id {names[-1]}; an integer id is below 2^63: use text")
+    return Clients(np.ascontiguousarray(names, dtype="<i8"), clients.codes.astype("<i8"))
+
+
+def _check_every_client_trains(samples: Samples) -> None:
+    sizes = samples.sizes
+    if sizes is not None and sizes.min() == 0:
+        assert samples.clients is not None
+        idle = samples.clients.names[sizes == 0]
+        shown = ", ".join(repr(name.item()) for name in idle[:_SHOWN])
+        raise UploadError(TEST, f"leaves {len(idle)} clients nothing to train on ({shown}); each needs one sample that is no test sample")
+
+
+_MAGIC_BYTES = 4
+
+
+def read(file: BinaryIO, limits: Limits) -> Samples:
+    """The samples of an NPZ or Parquet file, told apart by their first bytes; raises UploadError."""
+    file.seek(0)
+    start = file.read(_MAGIC_BYTES)
+    file.seek(0)
+    # Imported here: pyarrow and NumPy take long to load, and the other format needs less.
+    if start.startswith(b"PK"):
+        from fedcore.platform.uploads.npz import read_npz
+
+        return checked(read_npz(file, limits))
+    if start == b"PAR1":
+        from fedcore.platform.uploads.parquet import read_parquet
+
+        return checked(read_parquet(file, limits))
+    given = f"begins with {start!r}" if start else "is empty"
+    raise UploadError("", f"the file {given}; it must be NPZ (np.savez) or Parquet")

@@ -1,0 +1,52 @@
+"""What webhooks tell of: every change of the status of an experiment or a run."""
+
+from enum import StrEnum
+
+from fedcore.platform.status import Status
+
+
+class EventKind(StrEnum):
+    """`<thing>.<status>`: a thing has come to have this status."""
+
+    EXPERIMENT_QUEUED = "experiment.queued"
+    """It was submitted; or it was resumed or retried before any of its runs had started."""
+    EXPERIMENT_RUNNING = "experiment.running"
+    """Its first run has started; or it goes on after it was paused or had ended."""
+    EXPERIMENT_PAUSED = "experiment.paused"
+    """Nothing of it runs or waits for a worker."""
+    EXPERIMENT_SUCCEEDED = "experiment.succeeded"
+    """All of its runs have succeeded."""
+    EXPERIMENT_FAILED = "experiment.failed"
+    """All of its runs have ended, one failed and none was cancelled."""
+    EXPERIMENT_CANCELLED = "experiment.cancelled"
+    """All of its runs have ended and one was cancelled."""
+    RUN_QUEUED = "run.queued"
+    """It waits for a worker: at first, after its turn when others wait, after a fault, or since it was resumed or retried."""
+    RUN_RUNNING = "run.running"
+    """A worker has taken it up, or taken it up again."""
+    RUN_WAITING = "run.waiting"
+    """It has come to a rung of its search, and waits for what becomes of its arm."""
+    RUN_PAUSED = "run.paused"
+    """It waits for `resume`."""
+    RUN_SUCCEEDED = "run.succeeded"
+    """All of its rounds are done, or it diverged or was stopped early."""
+    RUN_FAILED = "run.failed"
+    """It was given up after repeated faults."""
+    RUN_CANCELLED = "run.cancelled"
+    """A user has ended it."""
+
+    @classmethod
+    def of_experiment(cls, status: Status) -> "EventKind":
+        """An experiment has come to have this status."""
+        return cls(f"experiment.{status.value}")
+
+    @classmethod
+    def of_run(cls, status: Status) -> "EventKind":
+        """A run has come to have this status."""
+        return cls(f"run.{status.value}")
+
+
+PING = "webhook.ping"
+"""Somebody wants to see whether the webhook works; sent whatever it tells of."""
+ENDINGS = (EventKind.EXPERIMENT_SUCCEEDED, EventKind.EXPERIMENT_FAILED, EventKind.EXPERIMENT_CANCELLED)
+"""What a webhook is told that does not say what it wants to be told."""

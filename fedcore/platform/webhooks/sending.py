@@ -1,0 +1,150 @@
+"""One attempt to deliver: a POST to an address that was checked a moment before, within bounds of time and size.
+
+The name is resolved once, its addresses are checked, and the connection goes to one of those and to no other, so that a name whose
+address changes between the look and the connection gains nothing. The certificate is still that of the name. Redirects are not
+followed and no proxy is asked: both would lead where nothing was checked.
+"""
+
+import ssl
+import time
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
+
+import httpcore
+import httpx
+
+from fedcore.errors import TargetError
+from fedcore.platform.webhooks.answer import Answer
+from fedcore.platform.webhooks.target import Resolve, Rules, Target
+
+MOST_BYTES = 64 << 10
+"""Of an answer, with its head; whoever answers with more is hung up on."""
+KEPT_BYTES = 1_000
+"""Of an answer's body, for the log of deliveries."""
+
+
+class _TooLargeError(Exception):
+    """The answer does not end."""
+
+
+def send(url: str, headers: Mapping[str, str], body: str, *, rules: Rules, resolve: Resolve, timeout_s: float) -> Answer:
+    """POST `body`; whatever goes wrong is in the answer. It takes `timeout_s` at most, and the time in which the name is resolved."""
+    began = time.monotonic()
+    try:
+        target = Target.parse(url, rules)
+        backend = _Pinned(target, rules, resolve, timeout_s)
+        with httpcore.ConnectionPool(ssl_context=_trust(), network_backend=backend) as pool:
+            return _exchange(pool, target, {"Host": target.authority, **headers}, body.encode(), began)
+    except TargetError as error:
+        return Answer(time.monotonic() - began, error=str(error))
+    except _TooLargeError:
+        return Answer(time.monotonic() - began, error=f"the answer is larger than {MOST_BYTES} bytes")
+    except (httpcore.TimeoutException, TimeoutError):
+        return Answer(time.monotonic() - began, error=f"no whole answer within {timeout_s:g} s")
+    except (httpcore.NetworkError, httpcore.ProtocolError, OSError, ValueError) as error:
+        return Answer(time.monotonic() - began, error=_said(error))
+
+
+def _exchange(pool: httpcore.ConnectionPool, target: Target, headers: Mapping[str, str], content: bytes, began: float) -> Answer:
+    url = httpcore.URL(scheme=target.scheme.encode(), host=target.host.encode(), port=target.port, target=target.path.encode())
+    fields = [(name.encode(), value.encode()) for name, value in headers.items()]
+    with pool.stream("POST", url, headers=[*fields, (b"Content-Length", str(len(content)).encode())], content=content) as response:
+        start = _beginning(response.iter_stream())
+        code, asked = response.status, {name.lower(): value for name, value in response.headers}.get(b"retry-after", b"")
+    error = None if 200 <= code < 300 else f"the answer was {code}" + (", and redirects are not followed" if 300 <= code < 400 else "")
+    return Answer(time.monotonic() - began, code, start, error, float(asked) if asked.isdigit() and len(asked) < 9 else 0.0)
+
+
+def _beginning(parts: Iterable[bytes]) -> str:
+    """The first bytes, as text that any database can store; the rest is read, within the bounds, to see that the answer ends."""
+    kept = b""
+    for part in parts:
+        kept += part[: KEPT_BYTES - len(kept)]
+    return kept.decode(errors="replace").replace("\0", "�")
+
+
+def _said(error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    return f"{'the certificate does not hold: ' if 'CERTIFICATE' in text else ''}{text}"[:KEPT_BYTES].replace("\0", "�")
+
+
+@cache
+def _trust() -> ssl.SSLContext:
+    """Certificates are verified against those of `certifi`, or of SSL_CERT_FILE or SSL_CERT_DIR."""
+    return httpx.create_ssl_context()
+
+
+class _Pinned(httpcore.NetworkBackend):
+    """Connects to addresses that may be reached, by whatever name it is asked to."""
+
+    def __init__(self, target: Target, rules: Rules, resolve: Resolve, timeout_s: float) -> None:
+        self._addresses = target.reachable(rules, resolve)
+        # The clock starts once the name is resolved, for which there is no timeout of ours.
+        self._deadline = time.monotonic() + timeout_s
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.NetworkStream:
+        """The first of the addresses that answers."""
+        del host, timeout  # the name was resolved already, and there is one deadline for all
+        *others, last = self._addresses
+        for address in others:
+            try:
+                return self._connect(str(address), port, local_address, socket_options)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout):
+                continue
+        return self._connect(str(last), port, local_address, socket_options)
+
+    def _connect(self, address: str, port: int, *options: Any) -> httpcore.NetworkStream:
+        stream = httpcore.SyncBackend().connect_tcp(address, port, _left(self._deadline), *options)
+        return _Bounded(stream, self._deadline)
+
+
+class _Bounded(httpcore.NetworkStream):
+    """A connection that ends at a moment, and after so many bytes: neither drop by drop nor in floods can a receiver hold it longer."""
+
+    def __init__(self, stream: httpcore.NetworkStream, deadline: float) -> None:
+        self._stream, self._deadline, self._read = stream, deadline, 0
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """As the stream does."""
+        del timeout
+        found = self._stream.read(max_bytes, _left(self._deadline))
+        self._read += len(found)
+        if self._read > MOST_BYTES:
+            raise _TooLargeError
+        return found
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """As the stream does."""
+        del timeout
+        self._stream.write(buffer, _left(self._deadline))
+
+    def close(self) -> None:
+        """As the stream does."""
+        self._stream.close()
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        """As the stream does."""
+        del timeout
+        return _Bounded(self._stream.start_tls(ssl_context, server_hostname, _left(self._deadline)), self._deadline)
+
+    def get_extra_info(self, info: str) -> Any:
+        """As the stream does."""
+        return self._stream.get_extra_info(info)
+
+
+def _left(deadline: float) -> float:
+    """Seconds until then; raises TimeoutError when there are none."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left

@@ -1,0 +1,170 @@
+"""Gradients of several clients' models in one go: batched products for dense layers, automatic differentiation for the rest.
+
+Scores are laid out [m, C, B], samples last: a softmax over ten classes is then three times as fast on a CPU.
+
+Scores, losses and gradients of any module, by automatic differentiation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from functools import reduce
+from itertools import chain
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from fedcore.data.federated import FederatedData
+from fedcore.errors import SpecificationError
+from fedcore.models.flat import Layout
+from fedcore.models.layers import channels_last
+from fedcore.models.recurrent import step_by_step
+from fedcore.problems.batches import locate, without_views
+from fedcore.problems.loss import Loss, targets
+
+
+class Gathered:
+    """The samples of a stretch of steps: features [S, m, B, ...], labels and weights [S, m, B]; padding weighs 0."""
+
+    def __init__(self, data: FederatedData, starts: Tensor, sizes: Tensor, batches: Tensor, dtype: torch.dtype) -> None:
+        """Gather `batches` [m, S, B] of the clients whose `sizes` [m] samples begin at `starts` [m] of the order.
+
+        A repeated batch is gathered once. The weights are of type `dtype`.
+        """
+        if data.dataset.augmentation is None:
+            rows, self.weights = locate(batches, starts, dtype)
+            samples = data.dataset.train.take(data.order[rows])
+        else:
+            local, views = without_views(batches, sizes)
+            rows, self.weights = locate(local, starts, dtype)
+            samples = data.seen(data.order[rows], views.to(rows.device).transpose(0, 1))
+        self.features, self.labels = samples.features, samples.labels
+        self._repeats = batches.shape[1] // len(rows)
+
+    def by_step(self, part: Tensor) -> tuple[Tensor, ...]:
+        """`part` [S, ...], or [1, ...] where one batch repeats, cut into what each step sees."""
+        return part.unbind(0) * self._repeats
+
+
+class LinearStack:
+    """Gradients of one linear layer under a loss whose gradient over the scores is prediction - target."""
+
+    def __init__(self, gathered: Gathered, layout: Layout, loss: Loss, l2: float) -> None:
+        """Per step: inputs with a column of ones [m, B, d + 1], the same weighted, and targets [m, C, B]."""
+        (self._shape,) = layout.shapes
+        inputs = _with_ones(gathered.features.flatten(3))
+        self._inputs = gathered.by_step(inputs)
+        self._weighted = gathered.by_step(inputs * gathered.weights[..., None])
+        self._targets = gathered.by_step(_targets(gathered.labels, self._shape[0]).to(inputs.dtype))
+        self._predict, self._l2 = loss.predict, l2
+
+    def gradient(self, theta: Tensor, k: int) -> Tensor:
+        weight = theta.view(-1, *self._shape)
+        error = self._predict(torch.bmm(weight, self._inputs[k].mT)).sub_(self._targets[k])
+        gradient = torch.bmm(error, self._weighted[k]).view(theta.shape)
+        return gradient.add_(theta, alpha=self._l2) if self._l2 else gradient
+
+
+class DenseStack:
+    """Gradients of fully connected ReLU layers under a loss whose gradient over the scores is prediction - target."""
+
+    def __init__(self, gathered: Gathered, layout: Layout, loss: Loss, l2: float) -> None:
+        """Per step: inputs with a column of ones [m, B, d + 1], the weights [m, 1, B] and the weighted targets [m, C, B]."""
+        self._layout, self._predict, self._l2 = layout, loss.predict, l2
+        weights = gathered.weights[..., None, :]
+        weighted = _targets(gathered.labels, layout.shapes[-1][0]) * weights
+        self._inputs = gathered.by_step(_with_ones(gathered.features.flatten(3)))
+        self._weights, self._targets = gathered.by_step(weights), gathered.by_step(weighted)
+
+    def gradient(self, theta: Tensor, k: int) -> Tensor:
+        layers = [part.view(-1, *shape) for part, shape in zip(torch.split(theta, self._layout.sizes, 1), self._layout.shapes, strict=True)]
+        hidden = [self._inputs[k]]
+        for layer in layers[:-1]:
+            hidden.append(_with_ones(torch.bmm(hidden[-1], layer.mT).relu_()))
+        scores = torch.bmm(layers[-1], hidden[-1].mT)
+        error = self._predict(scores).mul_(self._weights[k]).sub_(self._targets[k])
+        gradient = _backward(layers, hidden, error)
+        return gradient.add_(theta, alpha=self._l2) if self._l2 else gradient
+
+
+def _backward(layers: list[Tensor], hidden: list[Tensor], error: Tensor) -> Tensor:
+    """The gradient [m, D], given what each layer read, [m, B, units + 1], and the error of the last one's scores, [m, C, B]."""
+    pieces = []
+    for layer, inputs in zip(reversed(layers), reversed(hidden), strict=True):
+        pieces.append(torch.bmm(error, inputs).flatten(1))
+        if inputs is not hidden[0]:
+            error = torch.bmm(layer[..., :-1].mT, error).mul_((inputs[..., :-1] > 0).mT)
+    return torch.cat(pieces[::-1], 1)
+
+
+class ModuleStack:
+    """Gradients of any module by automatic differentiation, `torch.func.vmap` over clients."""
+
+    def __init__(self, gathered: Gathered, loss: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor], l2: float, capacity: int) -> None:
+        """`loss(theta [D], features [B, ...], labels [B], weights [B])` is one client's; a batch above `capacity` goes in parts."""
+        parts = (gathered.features, gathered.labels, gathered.weights)
+        self._batches = list(zip(*(gathered.by_step(part) for part in parts), strict=True))
+        self._gradients, self._l2, self._capacity = vmap(grad(loss)), l2, capacity
+
+    def gradient(self, theta: Tensor, k: int) -> Tensor:
+        operands = (torch.split(part, self._capacity, 1) for part in self._batches[k])
+        gradient: Tensor = reduce(torch.add, (self._gradients(theta, *part) for part in zip(*operands, strict=True)))
+        return gradient.add_(theta, alpha=self._l2) if self._l2 else gradient
+
+
+class Recurrent:
+    """Another stack's gradients, PyTorch's recurrent layers taking one step after another."""
+
+    def __init__(self, stacked: ModuleStack) -> None:
+        self._stacked = stacked
+
+    def gradient(self, theta: Tensor, k: int) -> Tensor:
+        with step_by_step():
+            return self._stacked.gradient(theta, k)
+
+
+def _targets(labels: Tensor, outputs: int) -> Tensor:
+    """`targets`, laid out as the scores are: [..., C, B] for labels [..., B]."""
+    return targets(labels, outputs).mT.contiguous()
+
+
+def _with_ones(inputs: Tensor) -> Tensor:
+    return nn.functional.pad(inputs, (0, 1), value=1.0)
+
+
+class Automatic:
+    """A module with its loss, as functions of the flat vector theta [D]."""
+
+    def __init__(self, module: nn.Module, layout: Layout, loss: Loss, *, last: bool = False) -> None:
+        """With `last`, images are laid out with channels last."""
+        self._module, self._layout, self._loss, self._last = module, layout, loss, last
+
+    def replica(self) -> Automatic:
+        """The same for another thread, since a module holds the parameters of a call while it is called. It shares its own tensors.
+
+        Raises SpecificationError for a module that cannot be copied.
+        """
+        shared = {id(tensor): tensor for tensor in chain(self._module.parameters(), self._module.buffers())}
+        try:
+            module = deepcopy(self._module, shared)
+        except Exception as error:
+            detail = f"cannot be copied, as each thread needs a copy ({error}); leave out what cannot, or use `execution.engine: reference`"
+            raise SpecificationError("/problem/model", detail) from error
+        return Automatic(module, self._layout, self._loss, last=self._last)
+
+    def scores(self, theta: Tensor, features: Tensor) -> Tensor:
+        """[B, C] for features [B, ...]."""
+        laid = channels_last(features) if self._last else features
+        scores: Tensor = functional_call(self._module, self._layout.named(theta), (laid,))
+        return scores
+
+    def loss(self, theta: Tensor, features: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+        """The sum of the losses of features [B, ...] with labels [B], times weights [B]."""
+        return self._loss.per_sample(self.scores(theta, features), labels) @ weights
+
+    def __call__(self, theta: Tensor, features: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+        """The gradient of `loss`, [D]."""
+        theta = theta.detach().requires_grad_()
+        return torch.autograd.grad(self.loss(theta, features, labels, weights), theta)[0]

@@ -1,0 +1,135 @@
+"""Successive halving over the arms of a sweep: who goes on from a rung, decided on what has arrived there. Standard library only.
+
+    SHA   Jamieson and Talwalkar 2016; Li et al. 2020, Algorithm 1      ASHA   Li et al. 2020, Algorithm 2
+
+With n arms and rungs r_k = r eta^k, k = 0 ... K - 1, r_K = R, K = floor(log_eta(R / r)):
+
+    SHA   when all arms of rung k are there: promote the best floor(n / eta^(k + 1)), stop the others
+    ASHA  after every arrival: promote those among the best floor(|rung k| / eta) that are not promoted yet
+
+Departures: r_K is R also where R is no power of eta times r. An arm without a finite value (failed, diverged) is the worst and is never
+promoted, whatever others are like. ASHA's arms are finitely many, so once no more can come to a rung, those that are not promoted stop;
+where fewer came than SHA would have sent, for others had no value, as many go on as in SHA. Ties go to the lower arm.
+"""
+
+from bisect import insort
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import isfinite
+from typing import NamedTuple, Self
+
+from fedcore.spec.search import Asha, Halving, rungs
+
+
+class Verdict(StrEnum):
+    """What becomes of an arm at a rung."""
+
+    PROMOTED = "promoted"
+    """It goes on to the next rung, from the last one to its last round."""
+    STOPPED = "stopped"
+    """It ends here."""
+
+
+class Arrival(NamedTuple):
+    """All runs of an arm have reached a rung, or ended before it."""
+
+    arm: int
+    rung: int
+    """k, counted from 0."""
+    value: float
+    """Mean of the metric over the arm's seeds; NaN where one of them has none."""
+
+
+class Decision(NamedTuple):
+    """A verdict, and what it was found on."""
+
+    arm: int
+    rung: int
+    verdict: Verdict
+    rank: int
+    """Of the arm among those at its rung, from 1."""
+    field: int
+    """Arms at the rung."""
+    places: int
+    """How many of the best could be promoted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """A search before anything has arrived."""
+
+    arms: int
+    """n."""
+    rungs: tuple[int, ...]
+    """r_0 ... r_(K - 1), in rounds."""
+    eta: int
+    maximise: bool
+    asynchronous: bool
+
+    @classmethod
+    def of(cls, search: Halving, arms: int, rounds: int) -> Self:
+        """The ladder of so many arms with R = `rounds`."""
+        return cls(arms, rungs(search.min_rounds, search.eta, rounds), search.eta, search.maximise, isinstance(search, Asha))
+
+    def kept(self, rung: int) -> int:
+        """Arms that SHA promotes from a rung: floor(n / eta^(k + 1))."""
+        return int(self.arms // self.eta ** (rung + 1))
+
+
+class Board:
+    """Who has arrived where, and what was decided. Changes in place."""
+
+    def __init__(self, ladder: Ladder) -> None:
+        self._ladder = ladder
+        self._ranking: list[list[tuple[bool, float, int]]] = [[] for _ in ladder.rungs]
+        """By rung, the arms there, the best first."""
+        self._verdicts: list[dict[int, Verdict]] = [{} for _ in ladder.rungs]
+
+    def note(self, arrival: Arrival, verdict: Verdict | None) -> None:
+        """Take over what was recorded before."""
+        insort(self._ranking[arrival.rung], self._key(arrival))
+        if verdict is not None:
+            self._verdicts[arrival.rung][arrival.arm] = verdict
+
+    def arrive(self, arrival: Arrival) -> list[Decision]:
+        """An arm comes to a rung; what follows from that, by rung and rank. It comes to each rung once."""
+        self.note(arrival, None)
+        return list(self._due())
+
+    def _key(self, arrival: Arrival) -> tuple[bool, float, int]:
+        if not isfinite(arrival.value):
+            return True, 0.0, arrival.arm
+        return False, -arrival.value if self._ladder.maximise else arrival.value, arrival.arm
+
+    def _due(self) -> Iterator[Decision]:
+        expected: int | None = self._ladder.arms
+        for rung, (ranking, verdicts) in enumerate(zip(self._ranking, self._verdicts, strict=True)):
+            closed = len(ranking) == expected
+            if len(verdicts) < len(ranking):
+                yield from self._judge(rung, closed=closed)
+            # As long as arms may come to this rung, they may also come to the next.
+            expected = sum(verdict is Verdict.PROMOTED for verdict in verdicts.values()) if closed else None
+
+    def _judge(self, rung: int, *, closed: bool) -> Iterator[Decision]:
+        ranking, verdicts, places = self._ranking[rung], self._verdicts[rung], self._places(rung, closed=closed)
+        for rank, (worst, _, arm) in enumerate(ranking if closed else ranking[:places], 1):
+            if arm not in verdicts and (closed or not worst):
+                verdicts[arm] = Verdict.PROMOTED if rank <= places and not worst else Verdict.STOPPED
+                yield Decision(arm, rung, verdicts[arm], rank, len(ranking), places)
+
+    def _places(self, rung: int, *, closed: bool) -> int:
+        now = len(self._ranking[rung]) // self._ladder.eta if self._ladder.asynchronous else 0
+        return max(now, self._ladder.kept(rung)) if closed else now
+
+
+def replay(ladder: Ladder, arrivals: Iterable[Arrival]) -> list[list[Decision]]:
+    """What follows from arrivals in this order, arrival by arrival."""
+    board = Board(ladder)
+    return [board.arrive(arrival) for arrival in arrivals]
+
+
+def expected(ladder: Ladder, rounds: int) -> list[tuple[int, int]]:
+    """The stretches of a search where no more arms are promoted than SHA does: the round each ends at, and the arms that play it."""
+    ends: Sequence[int] = (*ladder.rungs, rounds)
+    return [(end, ladder.arms if rung == 0 else ladder.kept(rung - 1)) for rung, end in enumerate(ends)]

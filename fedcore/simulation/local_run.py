@@ -1,0 +1,162 @@
+"""An experiment carried out without a service, one process and no database.
+
+A search without a service: arms play up to a rung, are judged there, and go on or stop.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import isfinite, nan
+from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
+
+from fedcore.errors import SpecificationError
+from fedcore.settings import settings
+from fedcore.simulation.batching import advance, alike
+from fedcore.simulation.halving import Arrival, Board, Decision, Ladder, Verdict
+from fedcore.simulation.report import RoundReport
+from fedcore.simulation.simulation import Simulation
+from fedcore.spec import ExperimentSpec
+from fedcore.spec.experiment import Arm
+from fedcore.spec.search import Halving
+
+
+@dataclass
+class _Contender:
+    """A run between two stretches of rounds. Changes in place."""
+
+    arm: Arm
+    seed: int
+    until: int
+    """The round it may play up to."""
+    file: Path
+    """Where its state is kept meanwhile."""
+    round: int = 0
+    ended: bool = False
+    value: float = nan
+    """The metric at the last rung; of a run that ended before the next, its last value."""
+
+    def note(self, report: RoundReport, metric: str) -> None:
+        """A round was played."""
+        value = report.value(metric)
+        finite = value is not None and isfinite(value)
+        if finite or report.round == self.until:
+            self.value = value if value is not None else nan
+        if report.diverged:
+            self.value = nan
+        self.round = report.round
+
+
+class Tournament:
+    """Plays the arms of a specification with a search; `play` may be called once.
+
+    Where several arms wait, those that were promoted come first, the farthest before all (Li et al. 2020, Algorithm 2, get_job).
+    """
+
+    def __init__(self, spec: ExperimentSpec, search: Halving, folder: Path, decided: Callable[[Decision], None]) -> None:
+        """What waits for a decision is kept in `folder`; `decided` is told each decision."""
+        self._metric, self._decided, arms = search.metric, decided, spec.arms()
+        ladder = Ladder.of(search, len(arms), spec.rounds)
+        self._ends, self._board = (*ladder.rungs, spec.rounds), Board(ladder)
+        self._arms = [[_Contender(arm, seed, self._ends[0], folder / f"{arm.index}-{seed}") for seed in spec.seeds] for arm in arms]
+        self._stretch = [0] * len(arms)
+        """By arm, the stretch of rounds it is in: up to rung k, or after the last one."""
+        self._waiting = deque(contender for arm in self._arms for contender in arm)
+
+    def play(self) -> Iterator[RoundReport]:
+        """Every round of every arm, up to where it is stopped."""
+        while self._waiting:
+            ready: dict[int, None] = {}
+            yield from self._advance(self._gang(), ready)
+            self._judge(ready)
+
+    def _gang(self) -> list[tuple[_Contender, Simulation]]:
+        """The next runs to be played together, taken from those that wait."""
+        members = [self._next()]
+        first, simulation = members[0]
+        while self._waiting and simulation.gang_pays and len(members) < settings().gang_size:
+            if alike(self._waiting[0].arm.spec) != alike(first.arm.spec):
+                break
+            members.append(self._next())
+        return members
+
+    def _next(self) -> tuple[_Contender, Simulation]:
+        contender = self._waiting.popleft()
+        simulation = Simulation(contender.arm.spec, contender.seed, arm=contender.arm.index)
+        if contender.round:
+            simulation.restore(contender.file.read_bytes())
+        return contender, simulation
+
+    def _advance(self, gang: Sequence[tuple[_Contender, Simulation]], ready: dict[int, None]) -> Iterator[RoundReport]:
+        """Play each up to its end; `ready` gets the arms, in the order in which the last of their runs came there."""
+        while playing := [(one, simulation) for one, simulation in gang if not simulation.finished and simulation.round < one.until]:
+            for (contender, simulation), report in zip(playing, advance([simulation for _, simulation in playing]), strict=True):
+                contender.note(report, self._metric)
+                yield report
+                if simulation.finished or simulation.round == contender.until:
+                    ready.pop(contender.arm.index, None)
+                    ready[contender.arm.index] = None
+        for contender, simulation in gang:
+            contender.ended = simulation.finished
+            if not simulation.finished:
+                contender.file.write_bytes(simulation.checkpoint())
+
+    def _judge(self, arms: Iterable[int]) -> None:
+        """Arms that have come to a rung arrive there, and what follows is done."""
+        moved = deque(arms)
+        while moved:
+            index = moved.popleft()
+            arm, rung = self._arms[index], self._stretch[index]
+            if rung + 1 < len(self._ends) and all(one.ended or one.round == self._ends[rung] for one in arm):
+                decisions = self._board.arrive(Arrival(index, rung, fmean(one.value for one in arm)))
+                moved.extend(decision.arm for decision in decisions if decision.verdict is Verdict.PROMOTED)
+                for decision in decisions:
+                    self._apply(decision)
+
+    def _apply(self, decision: Decision) -> None:
+        self._decided(decision)
+        if decision.verdict is Verdict.PROMOTED:
+            self._stretch[decision.arm] += 1
+            going = [contender for contender in self._arms[decision.arm] if not contender.ended]
+            for contender in going:
+                contender.until = self._ends[decision.rung + 1]
+            self._waiting.extendleft(reversed(going))
+
+
+def run(spec: ExperimentSpec, resume: Path | None = None, decided: Callable[[Decision], None] | None = None) -> Iterator[RoundReport]:
+    """Carry out every arm with every seed, under a search as far as it is promoted; one report per round.
+
+    Runs come one after another, or in gangs where that is faster: then the reports of a round follow one another. `resume` is
+    a checkpoint to go on from, for a specification of a single run. `decided` is told each decision of a search. Raises SpecificationError,
+    DataUnavailableError, or CheckpointError when the checkpoint belongs to another run.
+    """
+    arms = spec.arms()
+    if resume is not None and len(arms) * len(spec.seeds) != 1:
+        raise SpecificationError("/seeds", "a checkpoint resumes a single run; give one seed and no sweep")
+    if spec.search is not None:
+        with TemporaryDirectory() as folder:
+            yield from Tournament(spec, spec.search, Path(folder), decided or (lambda _: None)).play()
+        return
+    for _, group in groupby(arms, lambda arm: alike(arm.spec)):
+        waiting = [(arm, seed) for arm in group for seed in spec.seeds]
+        while waiting:
+            members = _gang(waiting)
+            if resume is not None:
+                members[0].restore(resume.read_bytes())
+            while members := [member for member in members if not member.finished]:
+                yield from advance(members)
+
+
+def _gang(waiting: list[tuple[Arm, int]]) -> list[Simulation]:
+    """The next runs to be played together, taken from those that wait."""
+    members = [_next(waiting)]
+    while waiting and members[0].gang_pays and len(members) < settings().gang_size:
+        members.append(_next(waiting))
+    return members
+
+
+def _next(waiting: list[tuple[Arm, int]]) -> Simulation:
+    arm, seed = waiting.pop(0)
+    return Simulation(arm.spec, seed, arm=arm.index)

@@ -1,0 +1,54 @@
+"""What is reported of a round."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import cast
+
+
+class StopReason(StrEnum):
+    """Why a run has succeeded before its last round, other than by diverging."""
+
+    RUNG = "rung"
+    """A search did not promote its arm."""
+    PATIENCE = "patience"
+    """Early stopping: the metric no longer improved."""
+    TARGET = "target"
+    """Early stopping: the metric was as good as wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReport:
+    """What is known of one round of one run; None where it was not evaluated or has no meaning for the problem."""
+
+    arm: int
+    """Position in the sweep's product, from 0."""
+    seed: int
+    """Of the run."""
+    round: int
+    """Counted from 1; the measures are of the model after this round."""
+    local_steps: int
+    """Steps of the clients whose work reached the server."""
+    bytes_up: int
+    """Sent by the clients in this round."""
+    bytes_down: int
+    """Sent to them."""
+    seconds: float
+    """Wall-clock time of the round, evaluation included."""
+    train_loss: float | None = None
+    """f(w) over the training data of all clients."""
+    test_loss: float | None = None
+    """Mean loss over the test samples."""
+    test_accuracy: float | None = None
+    """Share of the test samples classified right, 0 to 1."""
+    extra: Mapping[str, float | list[float]] = field(default_factory=dict)
+    """Other measures by name."""
+    diverged: bool = False
+    """The model or its loss is no longer finite; the run ends here."""
+    stopped: StopReason | None = None
+    """Why early stopping ends the run here."""
+
+    def value(self, metric: str) -> float | None:
+        """A metric that is a number; None where the round has none."""
+        found = getattr(self, metric) if metric in type(self).__slots__ else self.extra.get(metric)
+        return cast("float | None", found)

@@ -1,0 +1,241 @@
+"""A run: one arm of an experiment with one seed, carried out round by round; no database, no queue."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from math import isfinite
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fedcore.data.user_datasets import Shelf
+from fedcore.engine.assignment import Job
+from fedcore.engine.benchmark_cache import experience_at
+from fedcore.engine.choice import Candidacy, Choice, choose
+from fedcore.engine.client_table import ClientTable, Room
+from fedcore.engine.engines import ENGINES, EngineName, pays
+from fedcore.engine.observation import Observation
+from fedcore.engine.process_tuning import keep_freed, repeatable
+from fedcore.engine.round import Account, Opened, Server, Setting, Trained, client_vectors, close_round, open_round, start, train
+from fedcore.engine.traffic import Traffic
+from fedcore.errors import CheckpointError
+from fedcore.measures.selection import looks_at_deltas, of_population, of_round
+from fedcore.problems import load_problem, trained_on
+from fedcore.settings import settings
+from fedcore.simulation import checkpoint
+from fedcore.simulation.early_stopping import Watch
+from fedcore.simulation.report import RoundReport, StopReason
+from fedcore.spec import ExperimentSpec
+
+COLUMNS = ("train_loss", "test_loss", "test_accuracy")
+
+
+class Simulation:
+    """One run: a specification without a sweep, and one seed. Holds the run's state; `advance` plays a round."""
+
+    def __init__(
+        self,
+        spec: ExperimentSpec,
+        seed: int,
+        *,
+        arm: int = 0,
+        device: str = "cpu",
+        data_dir: Path | None = None,
+        shelf: Shelf | None = None,
+        recorded: Choice | None = None,
+        thrift: int = 1,
+    ) -> None:
+        """Load the problem, users' own data from `shelf` or else from a folder of `data_dir`, and stand before the first round.
+
+        `recorded` is the engine of rounds that were played before; it goes on where it can. With `thrift` so many times fewer clients
+        than usual are trained at a time, for want of memory: the same bits, but from the engine `vectorised` to rounding.
+
+        Raises DataUnavailableError when the data set is not on this machine, SpecificationError when it cannot be divided as asked.
+        """
+        keep_freed()
+        repeatable(torch.device(device))
+        self.arm, self.seed, self.spec = arm, seed, spec
+        dtype = getattr(torch, spec.precision)
+        folder = data_dir or settings().data_dir.expanduser()
+        problem = load_problem(spec.problem, seed, device=device, dtype=dtype, data_dir=folder, shelf=shelf)
+        self._problem = problem
+        algorithm, trained = spec.build(), trained_on(problem, spec.participation)
+        self._setting = Setting(spec, seed, algorithm, trained, ENGINES["reference"], thrift)
+        self._server = start(self._setting)
+        population, word = len(problem.share), self._server.x.element_size()
+        room = Room(settings().client_memory_bytes, settings().client_dir)
+        self._clients = ClientTable(client_vectors(self._setting.algorithm, self._server.x), population, room)
+        self._traffic = Traffic(self._setting.algorithm, population, problem.dim, word)
+        self.round, self.diverged, self._simulated_seconds, self._seconds = 0, False, 0.0, 0.0
+        self.gang, self._watch = 1, Watch()
+        self._choose(recorded)
+
+    @property
+    def finished(self) -> bool:
+        """All rounds are done, or the run has diverged or was stopped early."""
+        return self.diverged or self._watch.reason is not None or self.round >= self.spec.rounds
+
+    @property
+    def stopped(self) -> StopReason | None:
+        """Why the run ended before its last round; None where it did not, or diverged."""
+        return None if self.diverged or self.round >= self.spec.rounds else self._watch.reason
+
+    @property
+    def engine(self) -> EngineName:
+        """What carries the run out."""
+        return self.choice.engine
+
+    @property
+    def gang_pays(self) -> bool:
+        """Whether it is faster in a gang."""
+        return pays(self.engine, self._server.x.device)
+
+    @property
+    def thrift(self) -> int:
+        """So many times fewer clients than usual have been trained at a time, at the least."""
+        return self._setting.thrift
+
+    @property
+    def data_source(self) -> str:
+        """What the data really are, for provenance."""
+        return self._problem.data_source
+
+    @property
+    def data_sha256(self) -> str | None:
+        """Which data these are; None of generated ones."""
+        return self._problem.data_sha256
+
+    def advance(self) -> RoundReport:
+        """Play the next round and report it."""
+        opened = self.begin()
+        return self.end(opened, *train([opened]))
+
+    def begin(self) -> Opened:
+        """Play the next round up to its training."""
+        began = time.perf_counter()
+        opened = open_round(
+            self._setting, self._server, self._clients, self._traffic, self.round + 1, each=self._looks_at_each(self.round + 1)
+        )
+        self._seconds = time.perf_counter() - began
+        return opened
+
+    def end(self, opened: Opened, trained: Trained) -> RoundReport:
+        """Play the round on from its training, and report it."""
+        began = time.perf_counter()
+        self.round, self.gang = opened.number, max(self.gang, trained.together)
+        self._server, account = close_round(opened, trained.result, self._clients, self._traffic)
+        measured = self._measure(account.observation)
+        if account.simulated_seconds is not None:
+            self._simulated_seconds += account.simulated_seconds
+            measured["simulated_seconds"] = self._simulated_seconds
+        finite = _finite(self._server.x)
+        self.diverged = not finite or not isfinite(measured.get("train_loss", 0.0))  # type: ignore[arg-type]
+        report = self._report(account, measured, self._seconds + trained.seconds + time.perf_counter() - began)
+        if self.spec.early_stopping:
+            self._watch = self._watch.after(self.spec.early_stopping, self.round, report.value(self.spec.early_stopping.metric))
+        return replace(report, stopped=self.stopped)
+
+    def model(self) -> dict[str, Tensor]:
+        """The global model's parameters, by the names of its module."""
+        return self._problem.named(self._server.x)
+
+    def checkpoint(self) -> bytes:
+        """The whole state of the run; what follows `restore` of it is bit-identical to what would have followed here."""
+        server = self._server
+        tensors = {"broadcast": server.broadcast, "residual": server.residual}
+        tensors |= {f"optimiser.{name}": value for name, value in server.optimiser.items()}
+        tensors |= {f"shared.{name}": value for name, value in server.shared.items()}
+        tensors |= {f"book.{name}": value for name, value in server.book.items()}
+        tensors |= {f"clients.{name}": value for name, value in self._clients.state().items()}
+        tensors |= {f"heard.{name}": torch.from_numpy(value) for name, value in self._traffic.state().items()}
+        manifest = {"run": self._fingerprint, "round": self.round, "clock": server.clock, "diverged": self.diverged}
+        manifest |= {"simulated_seconds": self._simulated_seconds, "tuning": dict(server.tuning), "gang": self.gang}
+        manifest |= {"engine": self.choice.document(), "thrift": self.thrift, "watch": self._watch.document()}
+        return checkpoint.dumps(tensors, manifest)
+
+    def restore(self, data: bytes) -> None:
+        """Become what `checkpoint` described; raises CheckpointError when it is damaged or of another run."""
+        tensors, manifest = checkpoint.loads(data)
+        # The second one stands in what was written before runs could be extended.
+        if manifest["run"] not in (self._fingerprint, checkpoint.fingerprint(self.spec, self.seed)):
+            raise CheckpointError("the checkpoint belongs to another specification or seed")
+        like = self._server.broadcast
+        self._server = Server(
+            broadcast=tensors["broadcast"].to(like),
+            residual=tensors["residual"].to(like),
+            optimiser={name: value.to(like) for name, value in _under("optimiser.", tensors).items()},
+            shared={name: value.to(like) for name, value in _under("shared.", tensors).items()},
+            book={name: value.to(like.device) for name, value in _under("book.", tensors).items()},
+            models_compressed=self._server.models_compressed,
+            tuning=manifest["tuning"],
+            clock=manifest["clock"],
+        )
+        self._choose(Choice.of(manifest["engine"]))
+        self._setting = replace(self._setting, thrift=max(self.thrift, manifest.get("thrift", 1)))
+        self._clients.load(_under("clients.", tensors))
+        self._traffic.load({name: value.numpy() for name, value in _under("heard.", tensors).items()})
+        self.round, self.diverged = manifest["round"], manifest["diverged"]
+        self._simulated_seconds, self.gang = manifest["simulated_seconds"], manifest.get("gang", 1)
+        self._watch = Watch.of(manifest.get("watch"))
+
+    def _choose(self, recorded: Choice | None) -> None:
+        """Settle on an engine; a run keeps it to its end, so that it ends in the same bits wherever it is interrupted."""
+        setting, candidacy = self._setting, Candidacy(self._setting.algorithm, self._setting.problem, self.spec.rounds, self._sample)
+        experience = experience_at(settings().engine_cache.expanduser())
+        self.choice = choose(self.spec.execution.engine, candidacy, experience, recorded=recorded)
+        self._setting = replace(setting, engine=ENGINES[self.choice.engine])
+
+    def _sample(self) -> Job | None:
+        """The training of the first round, as an engine sees it; nothing is changed."""
+        scratch = Traffic(self._setting.algorithm, len(self._problem.share), self._problem.dim, self._server.x.element_size())
+        return open_round(self._setting, self._server, self._clients, scratch, 1, each=False).job
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return checkpoint.fingerprint(self.spec, self.seed, "rounds")
+
+    def _looks_at_each(self, round: int) -> bool:
+        """Whether what is measured of this round needs the delta of each client."""
+        evaluation = self.spec.evaluation
+        return evaluation.due(round, self.spec.rounds) and looks_at_deltas(evaluation.measures)
+
+    def _measure(self, observed: Observation | None) -> dict[str, float | list[float]]:
+        evaluation, problem, x = self.spec.evaluation, self._problem, self._server.x
+        measured: dict[str, float | list[float]] = {}
+        if evaluation.due(self.round, self.spec.rounds):
+            measured |= problem.evaluate(x, evaluation.measures)
+            if observed is not None:
+                measured |= of_round(self._setting.problem, observed, evaluation.measures)
+        if evaluation.population_due(self.round, self.spec.rounds):
+            measured |= of_population(problem, self._setting.problem, x, observed, evaluation.measures)
+        if evaluation.record_parameters:
+            measured["x"] = x.tolist()
+        return measured
+
+    def _report(self, account: Account, measured: dict[str, float | list[float]], seconds: float) -> RoundReport:
+        columns = {name: measured.pop(name) for name in COLUMNS if name in measured}
+        return RoundReport(
+            arm=self.arm,
+            seed=self.seed,
+            round=self.round,
+            local_steps=account.local_steps,
+            bytes_up=account.bytes_up,
+            bytes_down=account.bytes_down,
+            seconds=seconds,
+            extra=measured,
+            diverged=self.diverged,
+            **columns,  # type: ignore[arg-type]
+        )
+
+
+def _finite(x: Tensor) -> bool:
+    # A finite sum has finite terms, and is had in one pass; the sum of large ones may be infinite all the same.
+    return isfinite(float(x.sum())) or bool(torch.isfinite(x).all())
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,76 @@
+"""The statistics of results: figures over seeds with confidence intervals, and what is read off a curve. Standard library only."""
+
+from collections.abc import Container, Iterable, Sequence
+from math import isfinite, sqrt
+from typing import NamedTuple
+
+from fedcore.statistics import students_t
+
+CONFIDENCE = 0.95
+BETTER = {
+    "train_loss": min,
+    "test_loss": min,
+    "test_accuracy": max,
+    "objective": min,
+    "suboptimality": min,
+    "distance": min,
+    "client_accuracy_std": min,
+    "client_accuracy_worst_decile": max,
+}
+"""What the best of a metric is; a metric that is not here has no better and worse."""
+HEADLINES = ("test_accuracy", "suboptimality", "train_loss", "test_loss")
+"""What is shown when nothing is asked for: the first of these that there is."""
+
+
+class Estimate(NamedTuple):
+    """A figure over seeds; `std`, `low` and `high` are None for a single seed."""
+
+    n: int
+    mean: float
+    std: float | None
+    low: float | None
+    """Lower end of the confidence interval of the mean."""
+    high: float | None
+
+
+def headline(metrics: Container[str]) -> str:
+    """The metric among `metrics` to show when none was asked for."""
+    return next((name for name in HEADLINES if name in metrics), HEADLINES[0])
+
+
+def estimate(values: Sequence[float]) -> Estimate | None:
+    """Mean, sample standard deviation and Student's confidence interval of the mean; None of no values."""
+    if not values:
+        return None
+    n, mean, std = len(values), *moments(values)
+    if std is None:
+        return Estimate(n, mean, None, None, None)
+    reach = students_t.within(CONFIDENCE, n - 1) * std / sqrt(n)
+    return Estimate(n, mean, std, _finite(mean - reach), _finite(mean + reach))
+
+
+def moments(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean and sample standard deviation (None of a single value), without overflow for any finite values."""
+    n, scale = len(values), max(map(abs, values)) or 1.0
+    mean = sum(value / scale for value in values) / n
+    if n == 1:
+        return values[0], None
+    spread = sqrt(sum((value / scale - mean) ** 2 for value in values) / (n - 1))
+    return mean * scale, _finite(spread * scale)
+
+
+def best(metric: str, values: Iterable[float | None]) -> float | None:
+    """The best of a run's values by round; None where there is none, or no better and worse."""
+    known = [value for value in values if value is not None]
+    return BETTER[metric](known) if known and metric in BETTER else None
+
+
+def final(values: Sequence[float | None], *, diverged: bool) -> float | None:
+    """The last value of a run; of one that diverged, that of its last round, None where that is not finite."""
+    if diverged:
+        return values[-1] if values else None
+    return next((value for value in reversed(values) if value is not None), None)
+
+
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None

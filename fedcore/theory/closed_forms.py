@@ -1,0 +1,227 @@
+"""Which closed form of `fedcore.theory` says what an arm will do, and what it says. NumPy only.
+
+Known are quadratic clients with exact gradients, all of whom take part in every round: a round is then an affine map of the model.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcore.algorithms.fedavg import FedAvg
+from fedcore.algorithms.fedlin import FedLin
+from fedcore.algorithms.fednova import FedNova
+from fedcore.algorithms.fedprox import FedProx
+from fedcore.core import ServerOptimiser
+from fedcore.data import exact
+from fedcore.errors import NoLawError
+from fedcore.spec import ExperimentSpec
+from fedcore.spec.exact import ExactProblem, LeastSquares
+from fedcore.spec.local import ExponentialLr, InverseTimeLr, StepLr
+from fedcore.spec.participation import Full
+from fedcore.spec.systems import Constant, PerClient
+from fedcore.theory.quadratics import Quadratics, RoundMap, averaging, fedlin, normalised_averaging
+
+Floats = NDArray[np.float64]
+LARGEST = 1 << 18
+"""Numbers of all Hessians that are worked with, at most: so many take some tens of milliseconds."""
+
+
+@dataclass(frozen=True)
+class Law:
+    """What theory says of one arm."""
+
+    formula: str
+    source: str
+    rate: float
+    """The distance to where rounds come to rest shrinks by this factor a round in the long run; they come to rest only if it is below 1."""
+    levels: Mapping[str, float]
+    """Where each metric comes to rest."""
+    rounds: Sequence[int]
+    curves: Mapping[str, Floats]
+    """Each metric after these rounds; not finite where the model runs away."""
+
+
+def law(spec: ExperimentSpec, points: int) -> Law:
+    """What is known of an arm, for at most `points` of its rounds; raises NoLawError, which says why where nothing is."""
+    dataset = _dataset(spec)
+    for obstacle in (*_of_problem(spec), *_of_cohorts(spec), *_of_steps(spec), *_of_server(spec)):
+        raise NoLawError(obstacle)
+    known, given = _known(spec), _arrays(dataset)
+    problem = Quadratics(given.hessians, given.linear, given.share)
+    rounds = _spread(spec.rounds, points)
+    try:
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # what is not finite then has no point of rest
+            phases = [(start, known.map(spec, _weighed(spec, problem), eta)) for start, eta in _phases(spec)]
+        figures = _figures(problem, given, _play(phases, exact.start_of(dataset), rounds))
+        levels = _figures(problem, given, phases[-1][1].fixed_point[None])
+    except np.linalg.LinAlgError as error:
+        raise NoLawError(str(error)) from error
+    at_rest = {metric: float(values[0]) for metric, values in levels.items()}
+    return Law(known.formula, known.source, phases[-1][1].rate, at_rest, rounds, figures)
+
+
+@lru_cache(maxsize=1)
+def _arrays(dataset: ExactProblem) -> exact.Quadratics:
+    # The arms of an experiment mostly have the same.
+    return exact.quadratics(dataset)
+
+
+@dataclass(frozen=True)
+class _Known:
+    formula: str
+    source: str
+    map: Callable[[ExperimentSpec, Quadratics, float], RoundMap]
+
+
+_AFFINE = "x <- x~ + M (x - x~)"
+_LAWS: Mapping[str, _Known] = {
+    "fedavg": _Known(
+        f"{_AFFINE}, M = I - s sum_i p_i K_i H_i, K_i = [I - (I - eta (H_i + mu I))^tau_i] (H_i + mu I)^-1",
+        "Wang et al., FedNova (IEEE TSP 2021), eqs. (26) to (31)",
+        lambda spec, problem, eta: averaging(problem, eta, _tau(spec, len(problem.share)), _mu(spec)),
+    ),
+    "fednova": _Known(
+        f"{_AFFINE}, M = I - s tau_eff sum_i p_i K_i H_i / |a_i|_1, K_i = [I - (I - eta (H_i + mu I))^tau_i] (H_i + mu I)^-1",
+        "Wang et al., FedNova (IEEE TSP 2021), Section VIII-A",
+        lambda spec, problem, eta: normalised_averaging(problem, eta, _tau(spec, len(problem.share)), _mu(spec)),
+    ),
+    "fedlin": _Known(
+        f"{_AFFINE}, M = I - s (1/N) sum_i K_i H, K_i = [I - (I - eta/tau_i H_i)^tau_i] H_i^-1, H = (1/N) sum_i H_i",
+        "Mitra et al., FedLin (NeurIPS 2021), Section 2",
+        lambda spec, problem, eta: fedlin(problem, eta, _tau(spec, len(problem.share))),
+    ),
+}
+
+
+def _known(spec: ExperimentSpec) -> _Known:
+    match spec.algorithm:
+        case FedAvg(variance_reduction=False) | FedProx(adaptive=False):
+            found = _LAWS["fedavg"]
+        case FedNova(variance_reduction=False, tau_eff="steps"):
+            found = _LAWS["fednova"]
+        case FedLin(initial_gradient="exact") if spec.local.optimizer.prox_mu == 0 and _uniform(spec):
+            found = _LAWS["fedlin"]
+        case other:
+            raise NoLawError(
+                f"no closed form of {other.kind} with these parameters is known here; those of FedAvg, FedProx, FedNova and FedLin are"
+            )
+    lr = _server(spec).lr
+    return found if lr == 1 else _Known(found.formula, found.source, lambda *given: found.map(*given).damped(lr))
+
+
+def _dataset(spec: ExperimentSpec) -> ExactProblem:
+    if not isinstance(spec.problem.dataset, ExactProblem):
+        raise NoLawError(f"closed forms are known for quadratic and least_squares problems, not for {spec.problem.dataset.kind}")
+    return spec.problem.dataset
+
+
+def _of_problem(spec: ExperimentSpec) -> Iterator[str]:
+    """What of the problem stands in the way."""
+    dataset = _dataset(spec)
+    clients = dataset.generate.clients if dataset.generate else len(dataset.clients or ())
+    if dataset.gradient_noise:
+        yield "the local gradients are noisy"
+    if isinstance(dataset, LeastSquares) and (spec.local.batch_size != "full" or spec.systems.batch_size is not None):
+        yield "the local gradients are of mini-batches; with `batch_size: full` they are exact"
+    if clients * dataset.dim**2 > LARGEST:
+        yield f"{clients} Hessians of {dataset.dim} x {dataset.dim} are more than are worked with here"
+
+
+def _of_cohorts(spec: ExperimentSpec) -> Iterator[str]:
+    systems, compression = spec.systems, spec.compression
+    if not isinstance(spec.participation, Full) or systems.availability is not None:
+        yield "not all clients take part in every round"
+    if systems.stragglers is not None or systems.deadline is not None:
+        yield "clients may be late"
+    if not {compression.uplink.kind, compression.downlink.kind} <= {"none"}:
+        yield "what is sent is compressed"
+
+
+def _of_steps(spec: ExperimentSpec) -> Iterator[str]:
+    optimizer, work = spec.local.optimizer, spec.systems.steps or spec.systems.epochs
+    if optimizer.momentum or optimizer.weight_decay:
+        yield "the local solver has momentum or weight decay"
+    match spec.local.lr_schedule:
+        case InverseTimeLr(counts="rounds"):
+            yield "the local step size changes with every round (`inverse_time`), so rounds come to no rest at a fixed point"
+        case ExponentialLr() | InverseTimeLr() as schedule:
+            yield f"the local step size changes within a round (`{schedule.kind}`)"
+    if not isinstance(work, Constant | PerClient | None):
+        yield f"the number of local steps changes from round to round (`{work.kind}`)"
+
+
+def _of_server(spec: ExperimentSpec) -> Iterator[str]:
+    if type(_server(spec)) is not ServerOptimiser:
+        yield "the server's optimiser has a memory"
+
+
+def _server(spec: ExperimentSpec) -> ServerOptimiser:
+    return spec.build().server
+
+
+def _uniform(spec: ExperimentSpec) -> bool:
+    return (spec.participation.weighting or spec.algorithm.weighting) == "uniform"
+
+
+def _weighed(spec: ExperimentSpec, problem: Quadratics) -> Quadratics:
+    """The problem with the weights by which the server averages."""
+    return replace(problem, share=np.full_like(problem.share, 1 / len(problem.share))) if _uniform(spec) else problem
+
+
+def _mu(spec: ExperimentSpec) -> float:
+    return spec.local.optimizer.prox_mu + (spec.algorithm.mu if isinstance(spec.algorithm, FedProx) else 0.0)
+
+
+def _tau(spec: ExperimentSpec, clients: int) -> NDArray[np.int64]:
+    """[N] local steps; an epoch of full gradients is one."""
+    match spec.systems.steps or spec.systems.epochs:
+        case PerClient(values=values):
+            return np.array(values)
+        case Constant(value=value):
+            return np.full(clients, value)
+        case _:
+            return np.full(clients, spec.local.steps or spec.local.epochs)
+
+
+def _phases(spec: ExperimentSpec) -> list[tuple[int, float]]:
+    """From which round on which step size holds."""
+    rate, schedule = spec.local.rate, spec.local.lr_schedule
+    assert rate is not None
+    if not isinstance(schedule, StepLr):
+        return [(1, rate)]
+    falls = [last + 1 for last in schedule.last_rounds(spec.rounds)]
+    starts = sorted({1, *(start for start in falls if start <= spec.rounds)})
+    return [(start, rate * schedule.factor ** sum(fall <= start for fall in falls)) for start in starts]
+
+
+def _spread(rounds: int, points: int) -> list[int]:
+    """At most so many rounds, half of them closer together at the beginning, where more happens."""
+    if rounds <= points:
+        return list(range(1, rounds + 1))
+    half = points // 2
+    return sorted({*np.linspace(1, rounds, points - half).astype(int).tolist(), *np.geomspace(1, rounds, half).astype(int).tolist()})
+
+
+def _play(phases: Sequence[tuple[int, RoundMap]], start: Floats, rounds: Sequence[int]) -> Floats:
+    """[T, D] the model after each of the rounds."""
+    found, x = [], start
+    ends = [start - 1 for start, _ in phases[1:]] + [rounds[-1]]
+    with np.errstate(over="ignore", invalid="ignore"):
+        for (first, moved), end in zip(phases, ends, strict=True):
+            inside = [round for round in rounds if first <= round <= end]
+            iterates = moved.at(x, [round - first + 1 for round in (*inside, max(end, first))])
+            found.append(iterates[:-1])
+            x = iterates[-1]
+    return np.concatenate(found)
+
+
+def _figures(problem: Quadratics, given: exact.Quadratics, iterates: Floats) -> dict[str, Floats]:
+    """The metrics of these models [T, D]."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        optimum, gap = problem.optimum(), problem.suboptimality(iterates)
+        least = float(problem.share @ given.constants - 0.5 * problem.share @ problem.linear @ optimum)
+        distance = np.linalg.norm(iterates - optimum, axis=-1)
+    return {"objective": least + gap, "train_loss": least + gap, "suboptimality": gap, "distance": distance}

@@ -1,0 +1,80 @@
+"""The form in which data are kept: known by what they hold, and found out when damaged."""
+
+import io
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedcore.data.user_datasets import Samples, load
+from fedcore.errors import DataUnavailableError
+from tests.platform.uploads.files import arrays, npz, parquet, take
+
+
+def _saved(samples: Samples) -> bytes:
+    file = io.BytesIO()
+    samples.save(file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("left_out", [(), ("client",), ("test",), ("client", "test")])
+def test_what_was_saved_is_loaded(left_out: tuple[str, ...]) -> None:
+    samples = take(npz(arrays(**dict.fromkeys(left_out))))
+    loaded = load(io.BytesIO(_saved(samples)), samples.content)
+    assert loaded.content == samples.content
+    for name, array in samples.arrays.items():
+        np.testing.assert_array_equal(loaded.arrays[name], array, strict=True)
+
+
+def test_any_change_changes_the_digest() -> None:
+    held = arrays()
+    changes = {
+        "features": held["features"] + np.eye(60, 4) * 1e-12,
+        "label": held["label"][::-1],
+        "client": held["client"][::-1],
+        "test": ~held["test"],
+    }
+    digests = {take(npz(held | {name: array})).digest for name, array in changes.items()}
+    assert len(digests | {take(npz(held)).digest, take(npz(arrays(client=None))).digest}) == 6
+
+
+def test_the_width_of_text_does_not_change_the_digest() -> None:
+    held = arrays()
+    assert take(npz({**held, "client": held["client"].astype("<U99")})).digest == take(npz(held)).digest
+
+
+def test_damaged_and_exchanged_files_are_found_out() -> None:
+    samples, other = take(npz(arrays())), take(npz(arrays(test=None)))
+    whole = _saved(samples)
+    draw = np.random.default_rng(1)
+    for place in draw.integers(len(whole), size=100):
+        broken = bytearray(whole)
+        broken[place] ^= 1 << int(draw.integers(8))
+        try:
+            assert load(io.BytesIO(bytes(broken)), samples.content).digest == samples.digest
+        except DataUnavailableError as error:
+            assert samples.digest in str(error)  # noqa: PT017 - either will do
+    with pytest.raises(DataUnavailableError, match="is damaged: its content has digest"):
+        load(io.BytesIO(_saved(other)), samples.content)
+    with pytest.raises(DataUnavailableError, match="upload it again"):
+        load(io.BytesIO(whole[:100]), samples.content)
+
+
+@settings(max_examples=50)
+@given(st.data())
+def test_whatever_is_uploaded_every_sample_is_trained_on_by_one_client_or_tested_on(data: st.DataObject) -> None:
+    n, d = data.draw(st.integers(2, 12)), data.draw(st.integers(1, 4))
+    kind = data.draw(st.sampled_from(["uint8", "int16", "int64", "float16", "float32", "float64", "bool"]))
+    draw = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    client = draw.integers(-2, 3, n)
+    test = draw.random(n) < 0.5
+    test[[np.flatnonzero(client == one)[0] for one in np.unique(client)]] = False
+    held = {"features": draw.integers(0, 2, (n, d)).astype(kind), "label": np.arange(n) % 2, "client": client, "test": test}
+    samples = take(npz(held))
+    assert samples.digest == take(parquet(held)).digest == take(parquet(held, lists=True)).digest
+    assert samples.sizes is not None
+    assert samples.sizes.min() >= 1
+    assert samples.sizes.sum() + test.sum() == n
+    assert samples.sizes.tolist() == [int(((client == one) & ~test).sum()) for one in np.unique(client)]
+    np.testing.assert_array_equal(samples.features, held["features"])

@@ -1,0 +1,62 @@
+"""The model that any history of the store is held against: what must be known of each run, and which ways a status may go."""
+
+from dataclasses import dataclass
+
+from fedcore.platform.store import Request, Status
+from fedcore.platform.store.claim import Claim
+
+APPLIED = {Request.NONE: Status.QUEUED, Request.PAUSE: Status.PAUSED, Request.CANCEL: Status.CANCELLED}
+ARROWS = {
+    Status.QUEUED: {Status.RUNNING, Status.PAUSED, Status.CANCELLED},
+    Status.RUNNING: {Status.QUEUED, Status.PAUSED, Status.CANCELLED, Status.FAILED, Status.SUCCEEDED},
+    Status.PAUSED: {Status.QUEUED, Status.CANCELLED},
+    Status.FAILED: {Status.QUEUED},
+    Status.CANCELLED: {Status.QUEUED},
+    Status.SUCCEEDED: set[Status](),
+}
+"""Where the status of a run may go in one transaction."""
+
+
+@dataclass
+class Book:
+    """What must be known of a run."""
+
+    experiment_id: str
+    status: Status = Status.QUEUED
+    done: int = 0
+    fence: int = 0
+    request: Request = Request.NONE
+    attempts: int = 0
+    expired: bool = False
+    priority: int = 5
+    gone: bool = False
+    """Deleted with its experiment."""
+
+    def holds(self, held: Claim) -> bool:
+        """Whether this claim is the run's."""
+        return not self.gone and self.status is Status.RUNNING and self.fence == held.fence
+
+    def stop(self, wish: Request) -> None:
+        """Its experiment was paused or cancelled."""
+        if self.status is Status.RUNNING and self.request is not Request.CANCEL:
+            self.request = wish
+        elif self.status is Status.QUEUED or (self.status is Status.PAUSED and wish is Request.CANCEL):
+            self.status = APPLIED[wish]
+
+    def go_on(self, wish: Request) -> None:
+        """Its experiment was resumed, after a pause, or retried, after a cancel."""
+        if self.request is wish:
+            self.request = Request.NONE
+        elif self.status is APPLIED[wish]:
+            self.status = Status.QUEUED
+            self.attempts = self.attempts if wish is Request.PAUSE else 0
+        elif self.status is Status.FAILED and wish is Request.CANCEL:
+            self.status, self.attempts = Status.QUEUED, 0
+
+    def release(self, status: Status) -> None:
+        self.status, self.request = status, Request.NONE
+
+    def lose(self, max_attempts: int) -> None:
+        """The claim ended badly."""
+        hopeless = self.request is Request.NONE and self.attempts >= max_attempts
+        self.release(Status.FAILED if hopeless else APPLIED[self.request])

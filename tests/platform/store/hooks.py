@@ -1,0 +1,47 @@
+"""Webhooks for tests of the store."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from fedcore.platform.store import Database, deliveries, webhooks
+from fedcore.platform.store.deliveries import Parcel
+from fedcore.platform.store.tables import DeliveryRecord, WebhookRecord
+from fedcore.platform.webhooks.answer import Answer
+from fedcore.platform.webhooks.kinds import EventKind
+from tests.platform.store.acts import read, write
+
+GOOD, BAD = Answer(0.1, 200, "thanks"), Answer(0.2, 500, "no", "the answer was 500")
+URL = "https://hooks.example.org/fedq"
+
+
+def listen(database: Database, *, owner: str = "local", kinds: Sequence[EventKind] = tuple(EventKind), **wanted: Any) -> WebhookRecord:
+    """A new webhook, of everything unless told otherwise."""
+    return write(database, webhooks.create, owner=owner, url=URL, kinds=kinds, most=20, **wanted)[0]
+
+
+def told(database: Database, hook: WebhookRecord) -> list[DeliveryRecord]:
+    """What a webhook was told, or is to be told, in order."""
+    return list(reversed(read(database, deliveries.page, hook.id, limit=100_000).items))
+
+
+def story(database: Database, hook: WebhookRecord) -> list[str]:
+    """The kinds of that."""
+    return [delivery.kind for delivery in told(database, hook)]
+
+
+def data(delivery: DeliveryRecord) -> Any:
+    """What a delivery tells."""
+    return json.loads(delivery.body)["data"]
+
+
+def take(database: Database, *, lease_s: float = 60.0, **options: Any) -> Parcel:
+    """Take up the next delivery, which must be there."""
+    parcel = write(database, deliveries.take, lease_s, **options)
+    assert parcel is not None, "nothing is due"
+    return parcel
+
+
+def hook_now(database: Database, hook: WebhookRecord) -> WebhookRecord:
+    """A webhook as it is now."""
+    return read(database, webhooks.find, hook.id)

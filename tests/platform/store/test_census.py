@@ -1,0 +1,36 @@
+"""The census: what there is at one moment."""
+
+import pytest
+
+from fedcore.platform.store import Database, Status, census
+from tests.platform.store.acts import claim, commit, read, submit
+from tests.platform.store.test_workers import beat
+
+
+def test_it_counts_runs_by_queue_and_status_and_says_how_long_they_wait(database: Database) -> None:
+    submit(database, seeds=[0, 1])
+    submit(database, execution={"queue": "gpu"})
+    commit(database, claim(database), 3)
+    taken = read(database, census.take, 60)
+    assert {(group.queue, group.status): group.runs for group in taken.groups} == {
+        ("default", Status.QUEUED): 1,
+        ("default", Status.RUNNING): 1,
+        ("gpu", Status.QUEUED): 1,
+    }
+    assert all(0 <= group.longest_s < 60 for group in taken.groups)
+    assert (taken.totals["rounds"], taken.totals["claims"]) == (3, 1)
+
+
+def test_it_lists_the_workers_that_were_seen_lately(database: Database) -> None:
+    beat(database, "w1", run_id="run_1")
+    assert [worker.id for worker in read(database, census.take, 60).workers] == ["w1"]
+    assert read(database, census.take, -1).workers == []
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_runs_are_counted_in_an_index(database: Database) -> None:
+    with database.reading() as session:
+        plan = session.connection().exec_driver_sql(
+            "EXPLAIN QUERY PLAN SELECT queue, status, count(*), min(queued_at) FROM run GROUP BY status, queue"
+        )
+        assert [step[-1] for step in plan] == ["SCAN run USING COVERING INDEX run_by_turn"]

@@ -1,0 +1,135 @@
+"""What both databases promise behind `Database`."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from sqlalchemy import make_url, select, text
+from sqlalchemy.exc import DBAPIError
+
+from fedcore.platform.store import UNAVAILABLE, Database, open_database, workers
+from fedcore.platform.store.clock import now
+from fedcore.platform.store.database import canonical
+from tests.support.polling import eventually
+
+
+def report(database: Database, worker_id: str) -> None:
+    with database.transaction() as session:
+        workers.seen(session, worker_id, host="here", pid=1, queues=["default"], device="cpu", run_id=None)
+
+
+def present(database: Database) -> list[str]:
+    with database.reading() as session:
+        return [worker.id for worker in workers.alive(session, 60)]
+
+
+def alone(database: Database) -> bool:
+    """Whether nobody else is connected to this PostgreSQL database."""
+    others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    with database.reading() as session:
+        return not session.scalar(text(others))
+
+
+def test_a_block_that_ends_well_is_committed(database: Database) -> None:
+    report(database, "w1")
+    assert present(database) == ["w1"]
+
+
+def test_a_block_that_an_error_leaves_is_rolled_back(database: Database) -> None:
+    with suppress(ConnectionError), database.transaction() as session:
+        workers.seen(session, "w1", host="here", pid=1, queues=["default"], device="cpu", run_id=None)
+        raise ConnectionError
+    assert present(database) == []
+
+
+def test_readers_see_one_snapshot(database: Database) -> None:
+    with database.reading() as session:
+        assert not workers.alive(session, 60)
+        report(database, "w1")
+        assert not workers.alive(session, 60)
+    assert present(database) == ["w1"]
+
+
+def test_readers_cannot_write(database: Database) -> None:
+    with database.reading() as session, pytest.raises(DBAPIError, match=r"read-?only"):
+        workers.seen(session, "w1", host="here", pid=1, queues=["default"], device="cpu", run_id=None)
+
+
+def test_a_database_can_be_used_again_after_it_was_closed(database: Database) -> None:
+    database.close()
+    report(database, "w1")
+    assert present(database) == ["w1"]
+
+
+def test_the_clock_goes_on_within_a_transaction_and_knows_its_zone(database: Database) -> None:
+    with database.transaction() as session:
+        first = session.scalars(select(now())).one()
+        later = session.scalars(select(now(2.5))).one()
+    assert first.utcoffset() is not None
+    assert 2.4 < (later - first).total_seconds() < 5
+
+
+def test_sqlite_waits_for_others_and_loses_nothing_that_was_committed(tmp_path: Path) -> None:
+    database = open_database(f"sqlite:///{tmp_path / 'fedq.db'}")
+    with database.transaction() as session:
+        found = {name: session.scalar(text(f"PRAGMA {name}")) for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")}
+    database.close()
+    assert found == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 10_000}
+
+
+def test_postgresql_waits_neither_for_locks_nor_for_frozen_processes_without_end(postgresql_url: str) -> None:
+    database = open_database(postgresql_url)
+    with database.transaction() as session:
+        found = {name: session.scalar(text(f"SHOW {name}")) for name in ("lock_timeout", "idle_in_transaction_session_timeout", "timezone")}
+    database.close()
+    assert found == {"lock_timeout": "10s", "idle_in_transaction_session_timeout": "1min", "timezone": "UTC"}
+
+
+def test_whoever_waited_for_a_lock_on_postgresql_sees_what_was_committed_meanwhile(postgresql_url: str) -> None:
+    database = open_database(postgresql_url)
+    name, stricter = make_url(postgresql_url).database, "SET default_transaction_isolation = 'repeatable read'"
+    with database.transaction() as session:
+        session.execute(text(f'ALTER DATABASE "{name}" {stricter}'))
+    database.close()
+    with database.transaction() as session:
+        assert session.scalar(text("SHOW transaction_isolation")) == "read committed"
+    database.close()
+
+
+def test_a_connection_that_the_server_has_closed_is_replaced(postgresql_url: str) -> None:
+    database, other = open_database(postgresql_url), open_database(postgresql_url)
+    report(database, "w1")
+    with other.transaction() as session:
+        session.execute(
+            text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+        )
+    eventually(lambda: alone(other))
+    report(database, "w2")
+    assert present(database) == ["w1", "w2"]
+    for one in (database, other):
+        one.close()
+
+
+def test_a_process_that_froze_within_a_transaction_finds_the_database_away(postgresql_url: str) -> None:
+    database, other = open_database(postgresql_url), open_database(postgresql_url)
+
+    def given_up(pid: int) -> bool:
+        with other.reading() as session:
+            return not session.scalar(text("SELECT count(*) FROM pg_stat_activity WHERE pid = :pid"), {"pid": pid})
+
+    with pytest.raises(UNAVAILABLE), database.transaction() as session:  # noqa: PT012 - the commit raises too
+        pid = session.scalars(text("SELECT pg_backend_pid()")).one()
+        session.execute(text("SET idle_in_transaction_session_timeout = 20"))
+        eventually(lambda: given_up(pid))
+    for one in (database, other):
+        one.close()
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
+def test_any_usual_name_of_postgresql_means_the_same(scheme: str) -> None:
+    assert canonical(f"{scheme}://user@host/name").drivername == "postgresql+psycopg"
+
+
+def test_other_databases_are_refused_by_name_without_their_password() -> None:
+    with pytest.raises(ValueError, match=r"sqlite or postgresql, not mysql: mysql://user:\*\*\*@host/name"):
+        canonical("mysql://user:secret@host/name")

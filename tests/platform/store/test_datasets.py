@@ -1,0 +1,171 @@
+"""Users' data sets: kept once, found, listed page by page, kept while they are used."""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Event
+from typing import Any
+
+import pytest
+from sqlalchemy import event, text
+
+from fedcore.errors import ConflictError, IdempotencyError, NotFoundError, SpecificationError
+from fedcore.platform.store import Database, datasets, experiments, extension
+from fedcore.platform.store.experiments import Order
+from fedcore.platform.store.tables import DatasetRecord
+from fedcore.spec.dataset import Content
+from tests.documents import Document, specification
+from tests.platform.store.acts import ONE_RUN, claim, finish, on_postgresql, read, write
+from tests.support.polling import eventually
+
+CONTENT = Content(digest="0" * 64, features=(4,), classes=3, clients=7, train_samples=48, test_samples=12)
+SIZES = {"smallest": 6, "median": 7.0, "mean": 6.9, "largest": 8}
+
+
+def keep(database: Database, name: str = "mine", *, digest: str = "0", owner: str = "ann", key: str | None = None) -> DatasetRecord:
+    """Store a data set."""
+    with database.transaction() as session:
+        return datasets.create(
+            session,
+            datasets.new_id(session),
+            CONTENT.model_copy(update={"digest": digest * 64}),
+            name=name,
+            client_sizes=SIZES,
+            size_bytes=3_000,
+            owner=owner,
+            idempotency_key=key,
+        )
+
+
+def document(*records: DatasetRecord, **changes: Any) -> Document:
+    """An experiment on data sets, an arm for each."""
+    blocks = [{"kind": "uploaded", "id": record.id, "content": record.content | changes} for record in records]
+    problem = {"dataset": blocks[0], "model": {"kind": "logistic"}}
+    sweep = {"problem.dataset": blocks} if len(blocks) > 1 else {}
+    return ONE_RUN | {"problem": problem, "sweep": sweep}
+
+
+def submit(database: Database, *records: DatasetRecord, **changes: Any) -> str:
+    """Submit an experiment on data sets; its id."""
+    return write(database, experiments.create, Order(specification(document(*records, **changes)))).record.id
+
+
+def test_a_data_set_is_found_as_it_was_stored(database: Database) -> None:
+    kept = keep(database)
+    found = read(database, datasets.find, kept.id)
+    assert (found.name, found.owner, found.size_bytes, found.client_sizes) == ("mine", "ann", 3_000, SIZES)
+    assert Content.model_validate(found.content) == CONTENT
+    with pytest.raises(NotFoundError, match="'set_none'"):
+        read(database, datasets.find, "set_none")
+
+
+def test_the_same_content_is_kept_once_for_each_owner(database: Database) -> None:
+    first, again, other, bobs = keep(database), keep(database, "again"), keep(database, digest="1"), keep(database, owner="bob")
+    assert (again.id, again.name) == (first.id, "mine")
+    assert len({first.id, other.id, bobs.id}) == 3
+
+
+def test_uploads_of_the_same_content_at_once_make_one(database: Database) -> None:
+    with ThreadPoolExecutor(8) as uploading:
+        assert len({record.id for record in uploading.map(lambda _: keep(database), range(8))}) == 1
+
+
+def test_a_key_stands_for_one_content_and_name(database: Database) -> None:
+    first = keep(database, key="once")
+    assert keep(database, key="once").id == keep(database, key="twice").id == first.id
+    assert keep(database, digest="1", owner="bob", key="once").id != first.id
+    for changes in ({"digest": "1"}, {"name": "other"}):
+        with pytest.raises(IdempotencyError, match=f"made {first.id}"):
+            keep(database, key="once", **changes)
+    write(database, datasets.delete, first.id)
+    assert keep(database, digest="1", key="once").digest == "1" * 64
+
+
+def test_they_are_listed_newest_first_a_page_at_a_time(database: Database) -> None:
+    ids = [keep(database, digest=digit).id for digit in "0123456"]
+    pages: list[list[str]] = []
+    cursor = None
+    while not pages or cursor is not None:
+        page = read(database, datasets.page, limit=3, cursor=cursor)
+        pages.append([item.id for item in page.items])
+        cursor = page.next
+    assert [len(page) for page in pages] == [3, 3, 1]
+    assert [id for page in pages for id in page] == sorted(ids, reverse=True)
+
+
+def test_one_that_an_unfinished_experiment_uses_in_any_arm_cannot_be_deleted(database: Database) -> None:
+    first, second = keep(database), keep(database, digest="1")
+    experiment = submit(database, first, second)
+    for kept in (first, second):
+        with pytest.raises(ConflictError, match=f"{kept.id} is used by {experiment}, which has not ended"):
+            write(database, datasets.delete, kept.id)
+    for _ in range(2):
+        finish(database, claim(database))
+    write(database, datasets.delete, first.id)
+    with pytest.raises(NotFoundError):
+        write(database, datasets.delete, first.id)
+    assert read(database, experiments.find, experiment).id == experiment
+    write(database, experiments.delete, experiment)
+    assert read(database, datasets.find, second.id).id == second.id
+
+
+def test_an_experiment_on_data_that_are_not_there_or_are_others_is_refused(database: Database) -> None:
+    kept = keep(database)
+    gone = keep(database, digest="1")
+    write(database, datasets.delete, gone.id)
+    for refused, pointer, told in (
+        (document(gone), "/problem/dataset/id", f"there is no data set '{gone.id}'"),
+        (document(kept, gone), "/problem/dataset/id", f"there is no data set '{gone.id}'"),
+        (document(kept, clients=6), "/problem/dataset/content", f"is not that of {kept.id}"),
+        (document(kept) | {"sweep": {"problem.dataset.content.clients": [7, 6]}}, "/problem/dataset/content", "sweep `problem.dataset`"),
+        (document(kept) | {"sweep": {"problem.dataset.id": [None]}}, "/problem/dataset/id", "required"),
+    ):
+        with pytest.raises(SpecificationError) as error:
+            write(database, experiments.create, Order(specification(refused)))
+        assert (error.value.pointer, told in error.value.detail) == (pointer, True)
+    assert not read(database, experiments.page).items
+
+
+@on_postgresql
+def test_a_deletion_waits_for_whoever_is_just_submitting(database: Database) -> None:
+    kept, started = keep(database), Event()
+
+    def delete() -> None:
+        started.set()
+        write(database, datasets.delete, kept.id)
+
+    with ThreadPoolExecutor(1) as deleting:
+        with database.transaction() as session:
+            experiments.create(session, Order(specification(document(kept))))
+            attempt = deleting.submit(delete)
+            started.wait()
+        with pytest.raises(ConflictError):
+            attempt.result()
+
+
+def _others_wait(database: Database) -> bool:
+    """Return whether some transaction waits for a lock."""
+    own = "datname = current_database() AND wait_event_type = 'Lock'"
+    with database.reading() as session:
+        return bool(session.scalar(text(f"SELECT count(*) FROM pg_stat_activity WHERE {own}")))
+
+
+@on_postgresql
+def test_a_deletion_and_an_extension_wait_for_each_other_in_one_order(database: Database) -> None:
+    kept = keep(database)
+    experiment = submit(database, kept)
+    finish(database, claim(database))
+    with ThreadPoolExecutor(1) as deleting, database.transaction() as session:
+        attempts: list[Future[None]] = []
+
+        def delete_meanwhile(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+            # At the first statement on its uses of data sets a deletion begins, and comes to wait.
+            if "dataset_use" in statement and not attempts:
+                attempts.append(deleting.submit(write, database, datasets.delete, kept.id))
+                eventually(lambda: _others_wait(database))
+
+        event.listen(session.connection(), "after_cursor_execute", delete_meanwhile)
+        extension.extend(session, experiment, rounds=20, seeds=[], measure=lambda spec: [7] * spec.arm_count)
+        session.commit()
+        with pytest.raises(ConflictError, match="has not ended"):
+            attempts[0].result()
+    with pytest.raises(ConflictError):
+        write(database, datasets.delete, kept.id)

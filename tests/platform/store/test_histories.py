@@ -1,0 +1,268 @@
+"""Any history of users, workers and crashes leaves the books in order: rows 1 to done, each once; every status explained."""
+
+import os
+import shutil
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings, strategies
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule, run_state_machine_as_test
+
+from fedcore.errors import ConflictError, IdempotencyError, NotFoundError, StaleLeaseError
+from fedcore.platform.store import ENDED, Request, Status, experiments, open_database, rounds, runs
+from fedcore.platform.store.claim import Claim
+from fedcore.platform.store.experiments import Order
+from fedcore.platform.store.lifecycle import derived
+from fedcore.platform.store.tables import ExperimentRecord, RunRecord
+from tests.documents import specification
+from tests.platform.store.acts import ATTEMPTS, LEASE_S, ONE_RUN, QUEUE, WORKER, commit, key, lose, read, submit, write
+from tests.platform.store.books import APPLIED, ARROWS, Book
+from tests.platform.store.hooks import data, listen, told
+from tests.support.postgresql import fresh_database
+
+EXAMPLES, STEPS = (400, 80) if os.environ.get("HYPOTHESIS_PROFILE") == "long" else (12, 30)
+lease = strategies.sampled_from([LEASE_S, -1.0])
+"""A lease that holds, or that of a worker about to crash."""
+wishes = strategies.sampled_from([Request.PAUSE, Request.CANCEL])
+ACTS = {Request.PAUSE: (experiments.pause, experiments.resume), Request.CANCEL: (experiments.cancel, experiments.retry)}
+"""How each is wished, and taken back."""
+
+
+class History(RuleBasedStateMachine):
+    """Users and workers in any order; every claim, however old, may be used again."""
+
+    made: Bundle[str] = Bundle("made")
+    claims: Bundle[Claim] = Bundle("claims")
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self.database = open_database(url)
+        self.books: dict[str, Book] = {}
+        self.hook = listen(self.database)
+        self.seen: dict[str, Status] = {}
+        self.changes: Counter[tuple[str, str]] = Counter()
+        self.keyed: dict[str, tuple[str, int]] = {}
+        """By idempotency key: the experiment, and how many seeds it has."""
+        self.before: dict[str, tuple[Status, int, int]] = {}
+        """Of each run, as last seen: status, rounds, fence."""
+
+    def teardown(self) -> None:
+        self.webhooks_were_told_every_change_once()
+        self.database.close()
+
+    def webhooks_were_told_every_change_once(self) -> None:
+        told_of = Counter(
+            (about.get("run_id", about["experiment_id"]), about["status"]) for about in map(data, told(self.database, self.hook))
+        )
+        assert told_of == self.changes
+
+    def note(self, id: str, status: Status) -> None:
+        """Count a change of the status of a run or an experiment; no step changes one twice."""
+        if self.seen.get(id) is not status:
+            self.seen[id] = status
+            self.changes[id, status.value] += 1
+
+    def of(self, experiment_id: str) -> list[Book]:
+        return [book for book in self.books.values() if book.experiment_id == experiment_id and not book.gone]
+
+    def waiting(self) -> list[Book]:
+        return [book for book in self.books.values() if book.status is Status.QUEUED and not book.gone]
+
+    def goes_through(self, act: Callable[[], Any], *, good: bool) -> bool:
+        """Whether `act` for a claim is done: it is refused unless the claim is `good`."""
+        if good:
+            act()
+        else:
+            with pytest.raises(StaleLeaseError):
+                act()
+        return good
+
+    @rule(target=made, seeds=strategies.integers(1, 3))
+    def submit(self, seeds: int) -> str:
+        return self.enter(submit(self.database, seeds=list(range(seeds))))
+
+    def enter(self, experiment: ExperimentRecord) -> str:
+        self.books |= {run.id: Book(experiment.id) for run in read(self.database, runs.of_experiment, experiment.id)}
+        return experiment.id
+
+    @rule(target=made, key=strategies.sampled_from("ab"), seeds=strategies.integers(1, 2))
+    def submit_once(self, key: str, seeds: int) -> Any:
+        """With an idempotency key, which may have been used before."""
+        spec = specification(ONE_RUN, seeds=list(range(seeds)))
+        known, count = self.keyed.get(key, (None, seeds))
+        if count != seeds:
+            with pytest.raises(IdempotencyError):
+                write(self.database, experiments.create, Order(spec, idempotency_key=key))
+            return multiple()
+        experiment = write(self.database, experiments.create, Order(spec, idempotency_key=key)).record
+        if known is not None:
+            assert experiment.id == known
+            return multiple()
+        self.keyed[key] = experiment.id, seeds
+        return self.enter(experiment)
+
+    @rule(experiment_id=made, priority=strategies.integers(0, 9))
+    def prioritise(self, experiment_id: str, priority: int) -> None:
+        if self.is_there(experiment_id, lambda: write(self.database, experiments.edit, experiment_id, priority=priority)):
+            for book in self.of(experiment_id):
+                book.priority = priority
+
+    @rule(experiment_id=made)
+    def delete(self, experiment_id: str) -> None:
+        if self.is_there(experiment_id, lambda: write(self.database, experiments.delete, experiment_id)):
+            for book in self.of(experiment_id):
+                book.gone = True
+            self.keyed = {key: made for key, made in self.keyed.items() if made[0] != experiment_id}
+
+    def is_there(self, experiment_id: str, act: Callable[[], Any]) -> bool:
+        """Whether `act` for an experiment is done: it is refused where that was deleted, or where it makes no sense."""
+        if not self.of(experiment_id):
+            with pytest.raises(NotFoundError):
+                act()
+            return False
+        try:
+            act()
+        except ConflictError:
+            return False
+        return True
+
+    @rule(target=claims, lease_s=lease)
+    def claim(self, lease_s: float) -> Any:
+        held = write(self.database, runs.claim, WORKER, [QUEUE], lease_s)
+        if held is None:
+            assert not self.waiting()
+            return multiple()
+        book = self.books[held.run_id]
+        assert book.priority == max(waits.priority for waits in self.waiting())
+        assert (book.status, book.done, book.fence + 1) == (Status.QUEUED, held.done, held.fence)
+        book.status, book.fence, book.attempts, book.expired = Status.RUNNING, held.fence, book.attempts + 1, lease_s < 0
+        return held
+
+    @rule(target=claims, held=claims, length=strategies.integers(1, 3), lease_s=lease)
+    def commit(self, held: Claim, length: int, lease_s: float) -> Any:
+        book, length = self.books[held.run_id], min(length, held.rounds - held.done)
+        if not length:
+            return multiple()
+        good = book.holds(held) and book.done == held.done
+        if not self.goes_through(lambda: commit(self.database, held, length, lease_s=lease_s), good=good):
+            return multiple()
+        book.done, book.attempts, book.expired = held.done + length, 0, lease_s < 0
+        return held.at(book.done, key(held, length))
+
+    @rule(held=claims, lease_s=lease)
+    def renew(self, held: Claim, lease_s: float) -> None:
+        book = self.books[held.run_id]
+        if self.goes_through(lambda: write(self.database, runs.renew, held, lease_s), good=book.holds(held)):
+            book.expired = lease_s < 0
+
+    @rule(held=claims)
+    def hand_back(self, held: Claim) -> None:
+        book = self.books[held.run_id]
+        if self.goes_through(lambda: write(self.database, runs.hand_back, held), good=book.holds(held)):
+            book.attempts = max(0, book.attempts - 1)
+            book.release(APPLIED[book.request])
+
+    @rule(held=claims)
+    def finish(self, held: Claim) -> None:
+        book = self.books[held.run_id]
+        good = book.holds(held) and book.done == held.done
+        if self.goes_through(lambda: write(self.database, runs.finish, held, model="model", provenance={}), good=good):
+            book.release(Status.SUCCEEDED)
+
+    @rule(held=claims, max_attempts=strategies.integers(1, ATTEMPTS))
+    def fail(self, held: Claim, max_attempts: int) -> None:
+        book = self.books[held.run_id]
+        if self.goes_through(lambda: write(self.database, runs.fail, held, "ValueError: no", max_attempts), good=book.holds(held)):
+            book.lose(max_attempts)
+
+    @rule()
+    def reconcile(self) -> None:
+        taken = {run_id for run_id, book in self.books.items() if book.status is Status.RUNNING and book.expired and not book.gone}
+        assert set(lose(self.database)) == taken
+        for run_id in taken:
+            self.books[run_id].lose(ATTEMPTS)
+
+    @rule(experiment_id=made, wish=wishes)
+    def stop(self, experiment_id: str, wish: Request) -> None:
+        if self.is_there(experiment_id, lambda: write(self.database, ACTS[wish][0], experiment_id)):
+            for book in self.of(experiment_id):
+                book.stop(wish)
+
+    @rule(experiment_id=made, wish=wishes)
+    def go_on(self, experiment_id: str, wish: Request) -> None:
+        if self.is_there(experiment_id, lambda: write(self.database, ACTS[wish][1], experiment_id)):
+            for book in self.of(experiment_id):
+                book.go_on(wish)
+
+    @invariant()
+    def the_books_are_in_order(self) -> None:
+        with self.database.reading() as session:
+            found = {run.id: run for experiment_id in self.there() for run in runs.of_experiment(session, experiment_id)}
+            assert found.keys() == set(runs.ids(session))
+            rows: defaultdict[str, list[int]] = defaultdict(list)
+            for row in rounds.after_many(session, dict.fromkeys(self.books, 0), 10_000):
+                rows[row.run_id].append(row.round)
+        assert found.keys() == {run_id for run_id, book in self.books.items() if not book.gone}
+        for run_id, run in found.items():
+            book = self.books[run_id]
+            state = (run.status, run.done, run.fence, run.request, run.attempts, run.priority)
+            assert state == (book.status, book.done, book.fence, book.request, book.attempts, book.priority)
+            assert (run.lease_until is not None) == (run.status is Status.RUNNING)
+            assert (run.finished_at is not None) == (run.status in ENDED)
+            self.note(run_id, run.status)
+            self.moves_along(run)
+        assert rows == {run_id: list(range(1, run.done + 1)) for run_id, run in found.items() if run.done}
+
+    def moves_along(self, run: RunRecord) -> None:
+        """Statuses go where they may; rounds and fences only grow."""
+        status, done, fence = self.before.get(run.id, (run.status, 0, 0))
+        assert run.status is status or run.status in ARROWS[status]
+        assert run.done >= done
+        assert run.fence >= fence
+        self.before[run.id] = run.status, run.done, run.fence
+
+    def there(self) -> set[str]:
+        return {book.experiment_id for book in self.books.values() if not book.gone}
+
+    @invariant()
+    def statuses_of_experiments_follow_from_their_runs(self) -> None:
+        with self.database.reading() as session:
+            for experiment_id in self.there():
+                books, record = self.of(experiment_id), experiments.find(session, experiment_id)
+                statuses = [book.status for book in books]
+                counts = {status: statuses.count(status) for status in statuses}
+                assert record.status is derived(counts, started=any(book.fence for book in books))
+                self.note(experiment_id, record.status)
+                assert (record.finished_at is not None) == (record.status in ENDED)
+
+
+@contextmanager
+def emptied(request: pytest.FixtureRequest, kind: str, folder: Path) -> Iterator[str]:
+    """The URL of a migrated database of this kind, without rows."""
+    if kind == "sqlite":
+        yield f"sqlite:///{shutil.copy(request.getfixturevalue('sqlite_template'), folder / f'{uuid.uuid4().hex}.db')}"
+    else:
+        template: str = request.getfixturevalue("postgresql_template")
+        with fresh_database(request.getfixturevalue("postgresql_server"), f"fedq_{uuid.uuid4().hex}", template) as url:
+            yield url
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_any_history_leaves_the_books_in_order(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
+    class Fresh(History):
+        def __init__(self) -> None:
+            self.opened = ExitStack()
+            super().__init__(self.opened.enter_context(emptied(request, kind, tmp_path)))
+
+        def teardown(self) -> None:
+            super().teardown()
+            self.opened.close()
+
+    bounds = settings(max_examples=EXAMPLES, stateful_step_count=STEPS, database=None)
+    run_state_machine_as_test(Fresh, settings=bounds)

@@ -1,0 +1,87 @@
+"""How far experiments have come, and how long they will take."""
+
+import pytest
+
+from fedcore.platform.store import Database, Status, experiments, progress, runs
+from fedcore.platform.store.experiments import Order
+from fedcore.platform.store.progress import Depth
+from tests.documents import Document, specification
+from tests.platform.store.acts import ONE_RUN, claim, commit, fail, finish, read, submit, the_runs, write
+
+# Every round of these runs takes half a second, and every run has four.
+
+
+def test_nothing_is_known_before_the_first_round(database: Database) -> None:
+    experiment = submit(database, seeds=[0, 1])
+    found = read(database, progress.progress, experiment.id)
+    assert (found.done, found.rounds, found.runs, found.eta_s) == (0, 8, {Status.QUEUED: 2}, None)
+    claim(database)
+    assert read(database, progress.progress, experiment.id).eta_s is None
+
+
+@pytest.mark.parametrize("changes", [{}, {"seeds": [3, 1, 2]}, {"sweep": {"rounds": [4, 7], "local.lr": [0.1, 1e-9, 1e3]}}])
+def test_how_an_experiment_stands_when_it_was_just_made_is_how_it_is_found(database: Database, changes: Document) -> None:
+    made = write(database, experiments.create, Order(specification(ONE_RUN, **changes), idempotency_key="a"))
+    assert made.overview == read(database, progress.overview, made.record.id)
+    again = write(database, experiments.create, Order(specification(ONE_RUN, **changes), idempotency_key="a"))
+    assert (again.record.id, again.overview) == (made.record.id, None), "much may have happened to it since"
+
+
+def test_rounds_are_counted_over_all_runs(database: Database) -> None:
+    experiment = submit(database, seeds=[0, 1, 2])
+    finish(database, claim(database))
+    commit(database, claim(database), 3)
+    found = read(database, progress.progress, experiment.id)
+    assert (found.done, found.rounds) == (7, 12)
+    assert found.runs == {Status.SUCCEEDED: 1, Status.RUNNING: 1, Status.QUEUED: 1}
+
+
+@pytest.mark.parametrize(("running", "eta_s"), [(1, 5.5), (2, 2.5), (3, 1.5)])
+def test_the_time_left_counts_on_as_many_running_as_now(database: Database, running: int, eta_s: float) -> None:
+    experiment = submit(database, seeds=[0, 1, 2])
+    for _ in range(running):
+        commit(database, claim(database))
+    assert read(database, progress.progress, experiment.id).eta_s == pytest.approx(eta_s)
+
+
+def test_runs_that_have_ended_take_no_more_time(database: Database) -> None:
+    experiment = submit(database, seeds=[0, 1, 2])
+    fail(database, commit(database, claim(database)))
+    commit(database, claim(database), 2)
+    assert read(database, progress.progress, experiment.id).eta_s == pytest.approx((2 + 4) * 0.5)
+
+
+def test_a_run_that_diverged_asks_for_no_more_rounds_than_it_has(database: Database) -> None:
+    experiment = submit(database)
+    held = commit(database, claim(database), 3)
+    write(database, runs.finish, held, model=None, provenance={}, diverged_round=3)
+    found = read(database, progress.progress, experiment.id)
+    assert (found.done, found.rounds, found.eta_s) == (3, 3, None)
+
+
+def test_the_progress_of_several_experiments_is_found_at_once(database: Database) -> None:
+    first, second = submit(database), submit(database, seeds=[0, 1])
+    commit(database, claim(database), 2)
+    found = read(database, progress.progress_of, [second.id, first.id])
+    assert {one: (each.done, each.rounds) for one, each in found.items()} == {first.id: (2, 4), second.id: (0, 8)}
+
+
+def test_each_run_has_a_position(database: Database) -> None:
+    experiment = submit(database, seeds=[0, 1])
+    commit(database, claim(database), 2)
+    first, second = (run.id for run in the_runs(database, experiment))
+    positions = read(database, progress.positions, experiment.id)
+    assert list(positions.items()) == [(first, (Status.RUNNING, 2)), (second, (Status.QUEUED, 0))]
+
+
+def test_the_depth_of_a_queue_counts_what_has_not_ended(database: Database) -> None:
+    paused = submit(database, execution={"queue": "gpu"})
+    write(database, experiments.pause, paused.id)
+    submit(database, seeds=[0, 1, 2, 3])
+    finish(database, claim(database))
+    commit(database, claim(database), 3)
+    assert read(database, progress.depths) == [
+        Depth("default", Status.QUEUED, runs=2, rounds_left=8),
+        Depth("default", Status.RUNNING, runs=1, rounds_left=1),
+        Depth("gpu", Status.PAUSED, runs=1, rounds_left=4),
+    ]

@@ -1,0 +1,163 @@
+"""Runs whose worker is gone, and runs that no worker was told of."""
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+
+import pytest
+
+from fedcore.platform.store import UNAVAILABLE, Database, Request, Status, experiments, open_database, recovery, runs
+from tests.platform.store.acts import ATTEMPTS, QUEUE, claim, commit, lose, on_postgresql, read, status_of, submit, the_run, the_runs, write
+from tests.support.polling import eventually
+
+
+def wake(database: Database, older_than_s: float = 60.0, limit: int = 100, queue: str = QUEUE) -> list[str]:
+    """The runs of a queue to nudge workers for, now stamped."""
+    return list(write(database, recovery.wakeable, queue, older_than_s, limit))
+
+
+def lose_claims(database: Database, count: int) -> list[Status]:
+    """Lose `count` claims of the only run, one after another; its status after each."""
+    found = []
+    for _ in range(count):
+        held = claim(database, lease_s=-1)
+        lose(database)
+        found.append(read(database, runs.find, held.run_id).status)
+    return found
+
+
+def test_a_run_whose_lease_ran_out_goes_back_to_its_place_in_the_queue(database: Database) -> None:
+    experiment = submit(database)
+    before = the_run(database, experiment)
+    held = commit(database, claim(database), 2, lease_s=-1)
+    assert lose(database) == [held.run_id]
+    run = the_run(database, experiment)
+    assert (run.status, run.done, run.checkpoint, run.queued_at) == (Status.QUEUED, 2, held.checkpoint, before.queued_at)
+    assert (run.lease_until, run.woken_at, run.fence) == (None, None, 1)
+    assert status_of(database, experiment) is Status.RUNNING
+
+
+def test_a_run_with_a_live_lease_is_left_to_its_worker(database: Database) -> None:
+    submit(database)
+    claim(database, lease_s=5)
+    assert lose(database) == []
+
+
+def test_a_run_fails_when_its_worker_was_lost_too_often_without_progress(database: Database) -> None:
+    experiment = submit(database)
+    assert lose_claims(database, 3) == [Status.QUEUED, Status.QUEUED, Status.FAILED]
+    run = the_run(database, experiment)
+    assert run.error is not None
+    assert run.error.startswith("its workers were lost 3 times in a row before a round was committed; the system ends processes")
+    assert run.finished_at is not None
+    assert status_of(database, experiment) is Status.FAILED
+
+
+def test_a_committed_round_buys_new_attempts(database: Database) -> None:
+    submit(database)
+    lose_claims(database, 2)
+    commit(database, claim(database), lease_s=-1)
+    lose(database)
+    assert lose_claims(database, 3) == [Status.QUEUED, Status.QUEUED, Status.FAILED]
+
+
+@pytest.mark.parametrize("error", ["MemoryError: 3 GiB", "its worker processes could not be started"])
+def test_a_run_lost_after_an_error_fails_with_that_error(database: Database, error: str) -> None:
+    experiment = submit(database)
+    lose_claims(database, 1)
+    write(database, runs.fail, claim(database), error, ATTEMPTS)
+    assert lose_claims(database, 1) == [Status.FAILED]
+    assert the_run(database, experiment).error == error
+
+
+@pytest.mark.parametrize(("wish", "status"), [("pause", Status.PAUSED), ("cancel", Status.CANCELLED)])
+def test_what_the_user_wants_of_a_lost_run_counts_more_than_its_attempts(database: Database, wish: str, status: Status) -> None:
+    experiment = submit(database)
+    lose_claims(database, 2)
+    claim(database, lease_s=-1)
+    write(database, getattr(experiments, wish), experiment.id)
+    lose(database)
+    run = the_run(database, experiment)
+    assert (run.status, run.request, status_of(database, experiment)) == (status, Request.NONE, status)
+
+
+def test_lost_runs_are_taken_in_parts_when_there_are_many(database: Database) -> None:
+    experiment = submit(database, seeds=[0, 1, 2])
+    for _ in range(3):
+        claim(database, lease_s=-1)
+    taken = [len(write(database, recovery.lost, ATTEMPTS, 2)) for _ in range(3)]
+    assert taken == [2, 1, 0]
+    assert {run.status for run in the_runs(database, experiment)} == {Status.QUEUED}
+
+
+def test_reconcilers_at_once_take_each_lost_run_once(database: Database) -> None:
+    for seeds in ([0, 1, 2], [3, 4, 5]):
+        submit(database, seeds=seeds)
+    held = [claim(database, lease_s=-1) for _ in range(6)]
+    with ThreadPoolExecutor(4) as reconcilers:
+        taken = [run_id for part in reconcilers.map(lambda _: lose(database), range(4)) for run_id in part]
+    assert sorted(taken) == sorted(one.run_id for one in held)
+
+
+def test_a_waiting_run_is_announced_once_in_a_while(database: Database) -> None:
+    run = the_run(database, submit(database))
+    assert wake(database) == [run.id]
+    assert wake(database) == []
+    assert wake(database, older_than_s=-1) == [run.id]
+
+
+def test_however_much_waits_in_a_queue_runs_of_another_are_announced_at_once(database: Database) -> None:
+    submit(database, seeds=[0, 1, 2])
+    run = the_run(database, submit(database, execution={"queue": "gpu"}))
+    assert wake(database, limit=1, queue="gpu") == [run.id]
+    assert run.id not in wake(database)
+
+
+def test_only_waiting_runs_are_announced(database: Database) -> None:
+    paused = submit(database)
+    write(database, experiments.pause, paused.id)
+    submit(database)
+    claim(database)
+    assert wake(database) == []
+
+
+@pytest.mark.parametrize("way", ["hand back", "lost", "resume", "retry"])
+def test_a_run_that_waits_again_is_announced_at_once(database: Database, way: str) -> None:
+    experiment = submit(database)
+    assert wake(database) != []
+    match way:
+        case "hand back":
+            write(database, runs.hand_back, claim(database))
+        case "lost":
+            lose_claims(database, 1)
+        case "resume":
+            write(database, experiments.pause, experiment.id)
+            write(database, experiments.resume, experiment.id)
+        case "retry":
+            write(database, experiments.cancel, experiment.id)
+            write(database, experiments.retry, experiment.id)
+    assert wake(database) == [the_run(database, experiment).id]
+
+
+def test_reconcilers_at_once_announce_each_run_once(database: Database) -> None:
+    experiment = submit(database, seeds=list(range(20)))
+    with ThreadPoolExecutor(4) as reconcilers:
+        woken = [run_id for part in reconcilers.map(lambda _: wake(database, limit=5), range(8)) for run_id in part]
+    assert sorted(set(woken)) == sorted(woken)
+    assert set(woken) <= {run.id for run in the_runs(database, experiment)}
+
+
+@on_postgresql
+def test_reconcilers_do_not_wait_for_each_other(database: Database) -> None:
+    first, second = (the_run(database, submit(database)).id for _ in range(2))
+    with database.transaction() as session:
+        assert recovery.wakeable(session, QUEUE, 60.0, 1) == [first]
+        assert wake(database) == [second]
+
+
+@on_postgresql
+def test_a_run_that_a_silent_transaction_has_locked_is_soon_free(database: Database, database_url: str) -> None:
+    submit(database)
+    held = claim(database, lease_s=-1)
+    with closing(open_database(database_url, idle_s=0.2)) as silent, suppress(*UNAVAILABLE), silent.transaction() as session:
+        runs.renew(session, held, -1)
+        eventually(lambda: lose(database) == [held.run_id], timeout_s=60)

@@ -1,0 +1,268 @@
+"""Runs in the hands of workers: committed, handed back, ended; and what a stale claim may still do: nothing."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from sqlalchemy import delete, update
+
+from fedcore.errors import NotFoundError, StaleLeaseError
+from fedcore.platform.store import Control, Database, Status, experiments, rounds, runs
+from fedcore.platform.store.claim import Claim
+from fedcore.platform.store.tables import RoundRecord, RunRecord
+from tests.platform.store.acts import (
+    LEASE_S,
+    WORKER,
+    claim,
+    commit,
+    fail,
+    finish,
+    lose,
+    play,
+    read,
+    status_of,
+    submit,
+    the_run,
+    the_runs,
+    write,
+)
+
+STALE: dict[str, Callable[[Database, Claim], Any]] = {
+    "commit": play,
+    "renew": lambda database, held: write(database, runs.renew, held, LEASE_S),
+    "hand back": lambda database, held: write(database, runs.hand_back, held),
+    "fail": fail,
+    "finish": lambda database, held: write(database, runs.finish, held, model="model", provenance={}),
+}
+"""Everything that a worker writes about its run."""
+
+
+def overtake(database: Database, held: Claim, since: str) -> None:
+    """What happens while the worker of `held` is frozen."""
+    match since:
+        case "ended":
+            finish(database, held)
+        case "paused" | "cancelled":
+            write(database, {"paused": experiments.pause, "cancelled": experiments.cancel}[since], held.experiment_id)
+            lose(database)
+        case _:
+            lose(database)
+    if since == "claimed again":
+        claim(database, "worker-2")
+
+
+def columns(run: RunRecord) -> dict[str, Any]:
+    """A run as its row has it."""
+    return {column.key: getattr(run, column.key) for column in RunRecord.__mapper__.column_attrs}
+
+
+@pytest.mark.parametrize("since", ["lost", "claimed again", "paused", "cancelled", "ended"])
+def test_a_stale_claim_is_refused_and_changes_nothing(database: Database, since: str) -> None:
+    experiment = submit(database)
+    held = commit(database, claim(database), lease_s=-1)
+    overtake(database, held, since)
+    before = columns(the_run(database, experiment))
+    for act in STALE.values():
+        with pytest.raises(StaleLeaseError, match=rf"run {held.run_id} is no longer held by {WORKER} \(claim 1, round 1\)"):
+            act(database, held)
+    assert columns(the_run(database, experiment)) == before
+    assert len(read(database, rounds.after, held.run_id)) == before["done"]
+
+
+def test_the_claim_on_a_run_that_was_deleted_is_refused(database: Database) -> None:
+    experiment = submit(database)
+    held = claim(database)
+    write(database, experiments.delete, experiment.id)
+    for act in STALE.values():
+        with pytest.raises(StaleLeaseError):
+            act(database, held)
+
+
+def gone_back(database: Database, run_id: str, **values: Any) -> None:
+    """A run as a replica has it that takes over without the last commits: its row, and the rounds up to that."""
+    with database.transaction() as session:
+        session.execute(update(RunRecord).where(RunRecord.id == run_id).values(values))
+        session.execute(delete(RoundRecord).where(RoundRecord.run_id == run_id, RoundRecord.round > values["done"]))
+
+
+def test_a_run_does_not_end_where_the_database_has_lost_its_last_rounds(database: Database) -> None:
+    experiment = submit(database)
+    held = commit(database, commit(database, claim(database), 2), 2)
+    gone_back(database, held.run_id, done=2)
+    for end in (runs.finish, runs.park):
+        with pytest.raises(StaleLeaseError):
+            write(database, end, held, model="model", provenance={})
+    assert the_run(database, experiment).status is Status.RUNNING
+
+
+def test_a_fence_that_a_database_gives_out_again_is_good_for_the_worker_that_has_it_now(database: Database) -> None:
+    experiment = submit(database)
+    before = claim(database)
+    gone_back(database, before.run_id, done=0, fence=0, status=Status.QUEUED, worker=None, lease_until=None)
+    held = claim(database, "worker-2")
+    assert held.fence == before.fence
+    for act in STALE.values():
+        with pytest.raises(StaleLeaseError):
+            act(database, before)
+    commit(database, held, 2)
+    assert not read(database, runs.committed, before, 2)
+    assert the_run(database, experiment).worker == "worker-2"
+
+
+def test_a_claim_whose_lease_ran_out_is_good_until_another_takes_it(database: Database) -> None:
+    experiment = submit(database)
+    held = claim(database, lease_s=-1)
+    assert play(database, held) is Control.CONTINUE
+    assert lose(database) == []
+    assert the_run(database, experiment).done == 1
+
+
+def test_a_commit_stores_its_rounds_and_moves_the_run_on(database: Database) -> None:
+    experiment = submit(database)
+    held = claim(database, lease_s=1)
+    write(database, runs.fail, held, "ValueError: once", 3)
+    held = claim(database, lease_s=1)
+    before = the_run(database, experiment)
+    held = commit(database, held, 2)
+    run = the_run(database, experiment)
+    assert (run.done, run.checkpoint, run.seconds, run.attempts, run.error) == (2, held.checkpoint, 1.0, 0, None)
+    assert (before.attempts, before.error) == (2, "ValueError: once")
+    assert run.lease_until is not None
+    assert before.lease_until is not None
+    assert run.lease_until > before.lease_until
+    assert [row.round for row in read(database, rounds.after, run.id)] == [1, 2]
+
+
+def test_a_commit_that_does_not_follow_what_is_done_is_refused(database: Database) -> None:
+    submit(database)
+    held = claim(database)
+    commit(database, held)
+    with pytest.raises(StaleLeaseError):
+        play(database, held)
+
+
+def test_a_commit_is_recognised_when_the_connection_broke_during_it(database: Database) -> None:
+    submit(database)
+    held = claim(database)
+    assert not write(database, runs.committed, held, 2)
+    commit(database, held, 2)
+    assert write(database, runs.committed, held, 2)
+
+
+def test_the_commit_of_another_claim_is_not_taken_for_ones_own(database: Database) -> None:
+    submit(database)
+    held = claim(database, lease_s=-1)
+    lose(database)
+    commit(database, claim(database, "worker-2"), 2)
+    assert not write(database, runs.committed, held, 2)
+
+
+def test_of_two_commits_at_once_under_one_claim_one_goes_through(database: Database) -> None:
+    experiment = submit(database)
+    held = claim(database)
+
+    def try_to(_: int) -> bool:
+        try:
+            play(database, held)
+        except StaleLeaseError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(4) as twins:
+        assert sum(twins.map(try_to, range(4))) == 1
+    assert [row.round for row in read(database, rounds.after, the_run(database, experiment).id)] == [1]
+
+
+def test_a_heartbeat_lets_the_lease_run_on(database: Database) -> None:
+    experiment = submit(database)
+    held = claim(database, lease_s=-1)
+    assert write(database, runs.renew, held, LEASE_S) is Control.CONTINUE
+    assert lose(database) == []
+    assert the_run(database, experiment).status is Status.RUNNING
+
+
+def test_a_run_handed_back_joins_the_end_of_the_queue_and_is_announced_anew(database: Database) -> None:
+    experiment = submit(database)
+    before = the_run(database, experiment)
+    held = commit(database, claim(database))
+    write(database, runs.hand_back, held)
+    run = the_run(database, experiment)
+    assert (run.status, run.done, run.checkpoint, run.lease_until, run.woken_at) == (Status.QUEUED, 1, held.checkpoint, None, None)
+    assert run.queued_at > before.queued_at
+    assert claim(database).checkpoint == held.checkpoint
+
+
+def test_to_hand_a_run_back_is_no_failed_attempt(database: Database) -> None:
+    experiment = submit(database)
+    for _ in range(5):
+        write(database, runs.hand_back, claim(database))
+    assert the_run(database, experiment).attempts == 0
+
+
+def test_a_finished_run_says_what_came_of_it(database: Database) -> None:
+    experiment = submit(database)
+    held = commit(database, claim(database), 3)
+    write(database, runs.finish, held, model="model", provenance={"engine": "vectorised"}, diverged_round=3)
+    run = the_run(database, experiment)
+    assert (run.status, run.model, run.provenance, run.diverged_round) == (Status.SUCCEEDED, "model", {"engine": "vectorised"}, 3)
+    assert (run.lease_until, run.worker) == (None, WORKER)
+    assert run.started_at is not None
+    assert run.finished_at is not None
+    assert run.started_at <= run.finished_at
+
+
+def test_errors_are_forgiven_while_attempts_are_left(database: Database) -> None:
+    experiment = submit(database)
+    outcomes = [write(database, runs.fail, claim(database), f"ValueError: {number}", 3) for number in (1, 2, 3)]
+    assert outcomes == [Status.QUEUED, Status.QUEUED, Status.FAILED]
+    run = the_run(database, experiment)
+    assert (run.error, run.attempts, status_of(database, experiment)) == ("ValueError: 3", 3, Status.FAILED)
+    assert run.finished_at is not None
+
+
+def test_an_error_is_stored_whatever_characters_it_has(database: Database) -> None:
+    experiment = submit(database)
+    fail(database, claim(database), "ValueError: \0 or \ud800 or é")
+    assert the_run(database, experiment).error == "ValueError: ? or ? or é"
+
+
+def test_a_committed_round_buys_new_attempts(database: Database) -> None:
+    submit(database)
+    for _ in range(2):
+        write(database, runs.fail, claim(database), "ValueError: no", 3)
+    commit(database, claim(database), lease_s=-1)
+    lose(database)
+    outcomes = [write(database, runs.fail, claim(database), "ValueError: no", 3) for _ in range(3)]
+    assert outcomes == [Status.QUEUED, Status.QUEUED, Status.FAILED]
+
+
+@pytest.mark.parametrize(("wish", "status"), [(experiments.pause, Status.PAUSED), (experiments.cancel, Status.CANCELLED)])
+def test_an_error_does_not_keep_a_request_from_being_applied(database: Database, wish: Callable[..., Any], status: Status) -> None:
+    experiment = submit(database)
+    held = claim(database)
+    write(database, wish, experiment.id)
+    assert write(database, runs.fail, held, "ValueError: no", 1) is status
+
+
+def test_the_runs_of_an_experiment_come_in_order_and_in_parts(database: Database) -> None:
+    experiment = submit(database, seeds=[5, 1, 3])
+    everything = the_runs(database, experiment)
+    assert [run.seed for run in everything] == [5, 1, 3]
+    rest = read(database, runs.of_experiment, experiment.id, after=everything[0].id, limit=1)
+    assert [run.id for run in rest] == [everything[1].id]
+
+
+def test_a_run_is_found_by_its_id(database: Database) -> None:
+    run = the_run(database, submit(database))
+    assert read(database, runs.find, run.id).id == run.id
+    with pytest.raises(NotFoundError, match="there is no run 'run_none'"):
+        read(database, runs.find, "run_none")
+
+
+def test_what_is_kept_of_an_error_holds_no_secret(database: Database) -> None:
+    experiment = submit(database)
+    fail(database, claim(database), "OSError: ftp://fedq:hunter2@files/run said no, Bearer hunter2, key fq_0a1b_hunter2")
+    told = read(database, runs.of_experiment, experiment.id)[0].error
+    assert told == "OSError: ftp://fedq:***@files/run said no, Bearer ***, key fq_0a1b_***"
+    assert read(database, experiments.find, experiment.id).error == told

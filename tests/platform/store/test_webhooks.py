@@ -1,0 +1,82 @@
+"""Webhooks: whose they are, how many there may be, and where their secrets are."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+from sqlalchemy.exc import SQLAlchemyError
+
+from fedcore.errors import NotFoundError, QuotaError
+from fedcore.platform.status import DeliveryStatus
+from fedcore.platform.store import Database, deliveries, experiments, webhooks
+from fedcore.platform.store.clock import now
+from fedcore.platform.store.tables import WebhookRecord
+from tests.platform.store.acts import read, submit, write
+from tests.platform.store.hooks import URL, hook_now, listen, take, told
+
+
+def test_a_secret_is_given_out_when_it_is_made_and_to_whoever_signs_and_is_not_loaded_otherwise(database: Database) -> None:
+    record, secret = write(database, webhooks.create, owner="ann", url=URL, most=1)
+    found = read(database, webhooks.find, record.id)
+    listed = read(database, webhooks.page).items[0]
+    for one in (found, listed):
+        with pytest.raises(SQLAlchemyError):
+            _ = one.secret
+    write(database, deliveries.ping, record.id)
+    parcel = take(database)
+    assert list(parcel.secrets) == [secret]
+    assert secret not in repr(parcel)
+
+
+def test_the_secret_before_signs_for_a_day_and_no_longer(database: Database) -> None:
+    record, first = write(database, webhooks.create, owner="ann", url=URL, most=1)
+    _, second = write(database, webhooks.rotate, record.id)
+    write(database, deliveries.ping, record.id)
+    assert list(take(database, lease_s=-1.0).secrets) == [second, first]
+    write(database, lambda session: session.execute(update(WebhookRecord).values(previous_until=now(-1.0))))
+    assert list(take(database).secrets) == [second]
+
+
+def test_an_owner_has_as_many_as_there_may_be_and_others_are_not_counted(database: Database) -> None:
+    for owner in ("ann", "bob"):
+        write(database, webhooks.create, owner=owner, url=URL, most=1)
+    with pytest.raises(QuotaError, match="FEDQ_WEBHOOKS_MAX"):
+        write(database, webhooks.create, owner="ann", url=URL, most=1)
+    assert len(read(database, webhooks.page, owner="ann").items) == 1
+    assert len(read(database, webhooks.page).items) == 2
+
+
+def test_those_of_others_are_not_there(database: Database) -> None:
+    hook = listen(database, owner="ann")
+    assert read(database, webhooks.find, hook.id, "ann").id == read(database, webhooks.find, hook.id, None).id == hook.id
+    for act in (lambda session: webhooks.find(session, hook.id, "bob"), lambda session: webhooks.find(session, "whk_0")):
+        with pytest.raises(NotFoundError, match="there is no webhook"):
+            read(database, act)
+
+
+@pytest.mark.parametrize("act", [webhooks.rotate, webhooks.enable, webhooks.delete, webhooks.edit])
+def test_what_is_not_there_cannot_be_changed(database: Database, act: Callable[..., Any]) -> None:
+    with pytest.raises(NotFoundError):
+        write(database, act, "whk_0")
+
+
+def test_a_disabled_webhook_drops_what_it_was_to_be_told_and_says_why(database: Database) -> None:
+    hook = listen(database)
+    experiment = submit(database)
+    write(database, webhooks.disable, hook.id, "its owner is on holiday")
+    write(database, webhooks.disable, hook.id, "another reason")
+    assert {row.status for row in told(database, hook)} == {DeliveryStatus.FAILED}
+    assert hook_now(database, hook).disabled_reason == "its owner is on holiday"
+    write(database, webhooks.enable, hook.id)
+    assert hook_now(database, hook).disabled_at is None
+    write(database, experiments.cancel, experiment.id)
+    assert [row.status for row in told(database, hook)[-2:]] == [DeliveryStatus.PENDING] * 2
+
+
+def test_with_a_webhook_goes_what_it_was_told(database: Database) -> None:
+    hook = listen(database)
+    submit(database)
+    write(database, webhooks.delete, hook.id)
+    assert not read(database, deliveries.any_due)
+    assert told(database, hook) == []

@@ -1,0 +1,130 @@
+"""Backups of files and database, and when they are refused."""
+
+import os
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from fedcore.errors import BackupError
+from fedcore.platform.backup import back_up, restore
+from fedcore.platform.storage import open_storage
+from fedcore.platform.store import Database
+from tests.platform.store.acts import claim, commit, submit, the_run
+
+sqlite_only = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+
+
+@sqlite_only
+def test_it_holds_files_and_later_gets_those_it_lacks(database: Database, database_url: str, tmp_path: Path) -> None:
+    storage, folder = open_storage(str(tmp_path / "storage")), tmp_path / "backup"
+    folder.mkdir()
+    experiment = submit(database)
+    held = commit(database, claim(database))
+    kept = {f"{held.run_id}/1-1.safetensors": b"one", "datasets/set_1-abc.npz": b"data"}
+    for key, data in kept.items():
+        storage.put(key, data)
+    storage.put("not/ours", b"anything")
+    back_up(database_url, str(tmp_path / "storage"), folder)
+    storage.delete(f"{held.run_id}/1-1.safetensors")
+    kept[f"{held.run_id}/2-1.safetensors"] = b"two"
+    storage.put(f"{held.run_id}/2-1.safetensors", b"two")
+    commit(database, held)
+    back_up(database_url, str(tmp_path / "storage"), folder)
+    elsewhere = f"sqlite:///{tmp_path / 'elsewhere.db'}"
+    restore(elsewhere, str(tmp_path / "new"), folder)
+    assert {path.relative_to(tmp_path / "new").as_posix(): path.read_bytes() for path in (tmp_path / "new").rglob("*.*")} == kept
+    copy = Database(elsewhere)
+    assert the_run(copy, experiment).done == 2
+    copy.close()
+
+
+@sqlite_only
+@pytest.mark.parametrize("umask", [0o022, 0o000])
+def test_a_backup_can_be_read_by_its_user_alone_also_where_an_older_one_was_open(
+    database: Database, database_url: str, tmp_path: Path, umask: int
+) -> None:
+    storage, folder = open_storage(str(tmp_path / "storage")), tmp_path / "backup"
+    storage.put("datasets/set_1-abc.npz", b"data")
+    folder.mkdir(mode=0o755)
+    (folder / "fedq.db").touch(mode=0o644)
+    before = os.umask(umask)
+    try:
+        back_up(database_url, str(tmp_path / "storage"), folder)
+        assert os.umask(umask) == umask
+    finally:
+        os.umask(before)
+    assert _mode(folder) == 0o700
+    made = list(folder.rglob("*"))
+    assert {path.name for path in made} == {"fedq.db", "storage", "datasets", "set_1-abc.npz"}
+    assert {_mode(path) for path in made} == {0o700, 0o600}
+    assert all(_mode(path) == (0o700 if path.is_dir() else 0o600) for path in made)
+
+
+@sqlite_only
+def test_a_backup_without_files_is_restored_into_a_folder_that_was_not_there(database: Database, database_url: str, tmp_path: Path) -> None:
+    experiment, folder, home = submit(database), tmp_path / "backup", tmp_path / "a" / "home"
+    back_up(database_url, str(tmp_path / "storage"), folder)
+    restore(f"sqlite:///{home / 'fedq.db'}", str(home / "storage"), folder)
+    with closing(Database(f"sqlite:///{home / 'fedq.db'}")) as copy:
+        assert the_run(copy, experiment).done == 0
+    assert (_mode(home), _mode(home / "fedq.db")) == (0o700, 0o600)
+
+
+@sqlite_only
+def test_a_damaged_backup_is_named_and_leaves_nothing(database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "backup").mkdir()
+    (tmp_path / "backup" / "fedq.db").write_bytes(b"no database" * 1_000)
+    target = tmp_path / "home" / "fedq.db"
+    with pytest.raises(BackupError, match=rf"backup/fedq\.db cannot be copied to {target}: file is not a database"):
+        restore(f"sqlite:///{target}", str(tmp_path / "storage"), tmp_path / "backup")
+    assert list(target.parent.iterdir()) == []
+
+
+@sqlite_only
+def test_a_file_that_is_no_database_is_not_written_over(database_url: str, tmp_path: Path) -> None:
+    back_up(database_url, str(tmp_path / "storage"), tmp_path / "backup")
+    target = tmp_path / "letters"
+    target.write_bytes(b"no database" * 1_000)
+    with pytest.raises(BackupError, match=r"letters cannot be opened: file is not a database"):
+        restore(f"sqlite:///{target}", str(tmp_path / "storage"), tmp_path / "backup")
+    assert target.read_bytes() == b"no database" * 1_000
+
+
+@sqlite_only
+def test_a_database_with_tables_is_not_written_over(database_url: str, tmp_path: Path) -> None:
+    back_up(database_url, str(tmp_path / "storage"), tmp_path)
+    with pytest.raises(BackupError, match="is not empty"):
+        restore(database_url, str(tmp_path / "storage"), tmp_path)
+
+
+def test_a_folder_without_a_backup_is_named(empty_url: str, tmp_path: Path) -> None:
+    with pytest.raises(BackupError, match=r"there is no .*nothing/fedq\.(db|dump)"):
+        restore(empty_url, str(tmp_path / "storage"), tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_without_the_programs_of_postgresql_it_says_what_to_do(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BackupError, match="pg_dump is not on PATH"):
+        back_up(database_url, str(tmp_path / "storage"), tmp_path)
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_a_dump_that_fails_leaves_the_one_before(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "pg_dump"
+    program.write_text('#!/bin/sh\nfor last; do :; done\necho half > "${last#--file=}"\nexit ${FAILS:-0}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    folder = tmp_path / "backup"
+    back_up(database_url, str(tmp_path / "storage"), folder)
+    (folder / "fedq.dump").write_text("whole")
+    monkeypatch.setenv("FAILS", "1")
+    with pytest.raises(BackupError, match="pg_dump failed"):
+        back_up(database_url, str(tmp_path / "storage"), folder)
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {"fedq.dump": "whole"}
+    assert _mode(folder / "fedq.dump") == 0o600
+
+
+def _mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777

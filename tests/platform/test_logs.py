@@ -1,0 +1,146 @@
+"""The log: every line of one form, with the ids of what it is about and without secrets."""
+
+import io
+import json
+import logging
+import sys
+from typing import Any
+
+import pytest
+import structlog
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
+from structlog.contextvars import bound_contextvars
+
+from fedcore.platform.logging import configure
+from fedcore.settings import Settings
+from tests.documents import Document
+
+SECRET = "hunter2"
+WITH_SECRETS = (
+    f"postgresql://fedq:{SECRET}@db/fedq is away",
+    f"redis://:{SECRET}@broker:6379/0",
+    f"http://u:p@{SECRET}@host/",
+    f"Authorization: Bearer {SECRET}",
+    f"authorization: bearer fq_0a1b_{SECRET}",
+    f"key fq_0a1b_{SECRET} was refused",
+    f"signed by whsec_{SECRET}+/{SECRET}==",
+    f"connection failed: password={SECRET} host=db",
+    f'{{"secret": "{SECRET}", "token":"{SECRET}"}}',
+)
+
+
+@pytest.fixture(autouse=True)
+def put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever logs after these tests finds what was there before."""
+    monkeypatch.setattr(logging.getLogger(), "level", logging.getLogger().level)
+
+
+def _configure(log_format: Any = "json", **facts: str) -> None:
+    configure(Settings(_env_file=None, log_format=log_format), "worker", **facts)
+
+
+def test_a_disk_that_is_full_costs_lines_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "wb", buffering=0) as full:  # noqa: PTH123 - a device
+        monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(full, write_through=True))
+        _configure()
+        for _ in range(2):
+            logging.getLogger("test").error("nobody will read this")
+        try:
+            int("nor this")
+        except ValueError:
+            structlog.stdlib.get_logger("test").exception("it went wrong")
+
+
+def _lines(capsys: pytest.CaptureFixture[str]) -> list[Document]:
+    return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+
+
+def test_lines_name_the_trace_and_the_span_in_which_they_are_written(capsys: pytest.CaptureFixture[str]) -> None:
+    _configure()
+    here = SpanContext(trace_id=0xABC << 100, span_id=0xDEF, is_remote=False, trace_flags=TraceFlags(1))
+    logging.getLogger("some.library").warning("before")
+    with use_span(NonRecordingSpan(here)):
+        logging.getLogger("some.library").warning("within")
+        structlog.stdlib.get_logger("fedq").warning("within")
+    before, *within = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert {"trace_id", "span_id"}.isdisjoint(before)
+    # As W3C Trace Context writes them: 32 and 16 hexadecimal digits.
+    assert {(line["trace_id"], line["span_id"]) for line in within} == {(f"{0xABC:07x}" + 25 * "0", "0000000000000def")}
+
+
+def test_lines_of_libraries_and_of_our_own_carry_the_same_context(capsys: pytest.CaptureFixture[str]) -> None:
+    _configure(worker_id="here-7")
+    with bound_contextvars(run_id="run_1", fence=3):
+        logging.getLogger("sqlalchemy.pool").warning("connection %d is stale", 4)
+        structlog.stdlib.get_logger("fedq.api").warning("slow after %d s", 2, query="claim")
+    library, own = _lines(capsys)
+    context = {"process": "worker", "worker_id": "here-7", "run_id": "run_1", "fence": 3, "level": "warning"}
+    assert context.items() <= library.items()
+    assert context.items() <= own.items()
+    assert (library["event"], library["logger"]) == ("connection 4 is stale", "sqlalchemy.pool")
+    assert (own["event"], own["logger"], own["query"]) == ("slow after 2 s", "fedq.api", "claim")
+    assert library["time"] <= own["time"]
+
+
+@pytest.mark.parametrize("log_format", ["json", "text"])
+@pytest.mark.parametrize("message", WITH_SECRETS)
+def test_no_secret_is_written(capsys: pytest.CaptureFixture[str], log_format: str, message: str) -> None:
+    _configure(log_format)
+    logging.getLogger("celery").error("in an error", exc_info=ValueError(message))
+    logging.getLogger("celery").warning("in an argument: %s", message)
+    structlog.stdlib.get_logger().warning("in a field", field=message)
+    written = capsys.readouterr().err
+    assert written.count("in a") == 3
+    assert "***" in written
+    assert SECRET not in written
+
+
+def test_what_is_no_secret_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    _configure()
+    for message in ("http://127.0.0.1:8642/v1 answers", "redis://broker:6379/0", "key fq_0a1b was refused"):
+        logging.getLogger("any").warning(message)
+        assert _lines(capsys)[0]["event"] == message
+
+
+def test_an_error_brings_its_traceback_in_its_own_line(capsys: pytest.CaptureFixture[str]) -> None:
+    _configure()
+    try:
+        json.loads("gone")
+    except ValueError:
+        structlog.stdlib.get_logger().exception("failed")
+    (line,) = _lines(capsys)
+    assert "Traceback" in line["exception"]
+    assert "JSONDecodeError: Expecting value" in line["exception"]
+
+
+def test_text_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    _configure("text")
+    logging.getLogger("celery").warning("ready")
+    written = capsys.readouterr().err
+    assert "ready" in written
+    assert "process=worker" in written
+    assert not written.startswith("{")
+
+
+def test_without_a_choice_a_terminal_gets_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stderr", terminal)
+    _configure("auto")
+    logging.getLogger("celery").warning("ready")
+    assert "\x1b[" in terminal.getvalue()
+
+
+def test_below_the_level_nothing_is_written_and_what_happens_every_second_is_no_news(capsys: pytest.CaptureFixture[str]) -> None:
+    _configure()
+    for name in ("uvicorn.access", "celery.worker.strategy", "httpx"):
+        logging.getLogger(name).info("again")
+    structlog.stdlib.get_logger().debug("detail")
+    assert _lines(capsys) == []
+
+
+def test_configuring_again_does_not_write_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    _configure()
+    _configure()
+    logging.getLogger("any").warning("once")
+    assert len(_lines(capsys)) == 1

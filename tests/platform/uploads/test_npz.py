@@ -1,0 +1,146 @@
+"""NPZ: read whole, and never believed."""
+
+import io
+import struct
+import zipfile
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedcore.errors import UploadError
+from fedcore.platform.uploads.arrays import Limits
+from tests.platform.uploads.files import LIMITS, arrays, npz, take
+
+
+def _archive(members: dict[str, bytes], **options: Any) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", **options) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return file.getvalue()
+
+
+def _npy(array: Any) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array(file, np.asarray(array), allow_pickle=True)
+    return file.getvalue()
+
+
+def _members(**changes: bytes) -> dict[str, bytes]:
+    return {f"{name}.npy": _npy(array) for name, array in arrays().items()} | {f"{name}.npy": data for name, data in changes.items()}
+
+
+def _refusal(data: bytes, limits: Limits = LIMITS) -> UploadError:
+    with pytest.raises(UploadError) as refused:
+        take(data, limits)
+    return refused.value
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_arrays_come_back_as_they_were(packed: bool) -> None:
+    held = arrays()
+    samples = take(npz(held, packed=packed))
+    np.testing.assert_array_equal(samples.features, held["features"])
+    np.testing.assert_array_equal(samples.label, held["label"])
+    np.testing.assert_array_equal(samples.test, held["test"])
+    assert samples.clients is not None
+    np.testing.assert_array_equal(samples.clients.names[samples.clients.codes], held["client"])
+
+
+def test_columns_first_and_big_endian_arrays_hold_the_same() -> None:
+    held = arrays()
+    foreign = {**held, "features": np.asfortranarray(held["features"].astype(">f8")), "label": held["label"].astype(">i2")}
+    assert take(npz(foreign)).content == take(npz(held)).content
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "right"),
+    [
+        ({"features": None}, "features", "missing; there must be features and label"),
+        ({"label": None}, "label", "missing"),
+        ({"labels": [1, 2]}, "labels", "unknown array; there may be features, label, client, test"),
+        ({"features": np.zeros(60)}, "features", "must be [samples, ...]"),
+        ({"features": np.zeros((60, 0))}, "features", "0 numbers per sample"),
+        ({"features": np.zeros((0, 4))}, "features", "0 samples; there may be 1 to 1000"),
+        ({"features": np.zeros((1_001, 2))}, "features", "1001 samples; there may be 1 to 1000"),
+        ({"features": np.zeros((60, 101))}, "features", "101 numbers per sample, shape [101]; there may be 1 to 100"),
+        ({"features": np.zeros((60, *[1] * 9))}, "features", "1 to 8 dimensions"),
+        ({"features": np.zeros((60, 4), complex)}, "features", "holds complex128; it must hold numbers"),
+        ({"features": np.full((60, 4), "a")}, "features", "holds <U1; it must hold numbers"),
+        ({"label": np.zeros(59, int)}, "label", "has shape [59]; it must be [60]"),
+        ({"label": np.zeros((60, 3), int)}, "label", "has shape [60, 3]; it must be [60]"),
+        ({"label": np.full(60, "cat")}, "label", "integers 0..C-1 for classification or floats"),
+        ({"client": np.zeros(60)}, "client", "holds float64; it must hold integers or text"),
+        ({"client": np.full(60, b"a")}, "client", "np.asarray(ids, dtype=str)"),
+        ({"client": np.array(["a", 1, None] * 20, dtype=object)}, "client", "holds Python objects"),
+        ({"test": np.zeros(60, int)}, "test", "holds int64; it must hold booleans"),
+        ({"features": np.zeros(60, dtype=[("a", "f4")])}, "features", "it must hold numbers"),
+    ],
+)
+def test_an_array_at_fault_is_named_with_what_would_be_right(changes: dict[str, Any], name: str, right: str) -> None:
+    refused = _refusal(npz(arrays(**changes)))
+    assert (refused.name, right in refused.detail) == (name, True), refused
+
+
+def test_nothing_is_unpickled(tmp_path: Any) -> None:
+    touched = tmp_path / "touched"
+
+    class Payload:
+        def __reduce__(self) -> Any:
+            return touched.touch, ()
+
+    refused = _refusal(npz(arrays(client=np.array([Payload()] * 60, dtype=object))))
+    assert refused.name == "client"
+    assert not touched.exists()
+
+
+def test_an_archive_that_unpacks_to_more_than_the_limit_is_refused_before_it_is_unpacked() -> None:
+    packed = npz(arrays(features=np.zeros((1_000, 2_000))), packed=True)
+    assert len(packed) < 40_000
+    assert "unpacks to" in _refusal(packed).detail
+    assert "an upload may take 1048576" in _refusal(packed).detail
+
+
+def test_a_directory_that_understates_its_sizes_is_refused() -> None:
+    packed = bytearray(_archive(_members(features=_npy(np.zeros((60, 4_000)))), compression=zipfile.ZIP_DEFLATED))
+    start = packed.index(b"PK\x01\x02")
+    packed[start + 24 : start + 28] = struct.pack("<I", 100_000)
+    assert "shape [60, 4000]" in _refusal(bytes(packed), Limits(1 << 20, 1_000, 10_000)).detail
+
+
+def test_an_archive_with_a_long_directory_is_refused_before_it_is_read() -> None:
+    entry = struct.pack("<4s6H3L5H2L", b"PK\x01\x02", 20, 20, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0) + b"a"
+    directory = entry * 30_000
+    end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 30_000, 30_000, len(directory), 0, 0)
+    assert "its directory takes 1410000 bytes" in _refusal(directory[:0] + b"PK" + b"\0" * 2 + directory + end).detail
+
+
+@pytest.mark.parametrize("shape", ["(10**9, 10**9)", "(-1, 4)", "(60, -4)"])
+def test_a_header_that_promises_what_is_not_there_is_refused(shape: str) -> None:
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape.replace('10**9', '1000000000')}, }}".ljust(117) + "\n"
+    forged = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + bytes(60 * 4 * 8)
+    assert _refusal(_archive(_members(features=forged))).name == "features"
+
+
+def test_a_member_twice_an_unknown_packing_and_an_unknown_version_are_refused() -> None:
+    twice = _archive({"features.npy": b"", "fxatures.npy": b""}).replace(b"fxatures", b"features")
+    assert "twice" in _refusal(twice).detail
+    assert "np.savez" in _refusal(_archive(_members(), compression=zipfile.ZIP_BZIP2)).detail
+    assert "version 9.0" in _refusal(_archive(_members(features=b"\x93NUMPY\x09\x00" + b"\0" * 20))).detail
+
+
+def test_a_file_cut_short_or_damaged_anywhere_is_refused_and_never_a_crash() -> None:
+    whole = npz(arrays(), packed=True)
+    draw = np.random.default_rng(0)
+    for _ in range(200):
+        broken = bytearray(whole[: draw.integers(len(whole))] if draw.random() < 0.3 else whole)
+        if len(broken) == len(whole):
+            place = draw.integers(4, len(broken))
+            broken[place : place + 4] = draw.bytes(4)
+        try:
+            samples = take(bytes(broken))
+        except UploadError:
+            continue
+        # The few bytes that mean nothing: times, comments, the names in the local headers.
+        assert samples.content == take(whole).content

@@ -1,0 +1,80 @@
+"""URLs are taken apart once, checked whole, and never repeated in an error."""
+
+from ipaddress import ip_address, ip_network
+
+import pytest
+
+from fedcore.errors import TargetError
+from fedcore.platform.webhooks.target import Rules, Target, resolve
+
+OPEN = Rules(plain=True)
+SECRET = "hunter2"
+
+
+@pytest.mark.parametrize(
+    ("url", "target", "authority"),
+    [
+        ("https://a.example/x?y=1", Target("https", "a.example", 443, "/x?y=1"), "a.example"),
+        ("HTTPS://A.Example:443", Target("https", "a.example", 443, "/"), "a.example"),
+        ("http://a.example:8080/", Target("http", "a.example", 8080, "/"), "a.example:8080"),
+        ("https://[2606:4700::1]:444/", Target("https", "2606:4700::1", 444, "/"), "[2606:4700::1]:444"),
+    ],
+)
+def test_a_url_is_taken_apart(url: str, target: Target, authority: str) -> None:
+    assert Target.parse(url, OPEN) == target
+    assert target.authority == authority
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("http://a.example/hunter2", "FEDQ_WEBHOOK_HTTP"),
+        ("ftp://a.example/hunter2", "https://host/path"),
+        ("file:///etc/hunter2", "https://host/path"),
+        ("https:///hunter2", "https://host/path"),
+        ("hunter2", "https://host/path"),
+        ("https://ann:hunter2@a.example/", "user or a password"),
+        ("https://hunter2@a.example/", "user or a password"),
+        ("https://a.example/#hunter2", "fragment"),
+        ("https://a.example:0/hunter2", "port"),
+        ("https://a.example:99999/hunter2", "port"),
+        ("https://a.example:x/hunter2", "URL"),
+        ("https://a.example/\nhunter2: 1", "printable"),
+        ("https://a.example/ hunter2", "printable"),
+        ("https://ä.example/hunter2", "printable"),
+        ("https://a.example/hunter2" + "x" * 2_000, "2,000"),
+        ("https://[::1/hunter2", "URL"),
+    ],
+)
+def test_what_is_no_url_to_be_sent_to_is_refused_and_not_repeated(url: str, told: str) -> None:
+    with pytest.raises(TargetError, match=told) as refused:
+        Target.parse(url, Rules())
+    assert SECRET not in str(refused.value)
+
+
+def test_only_addresses_that_may_be_reached_are_left_of_a_name() -> None:
+    target = Target.parse("https://a.example/", Rules())
+    mixed = [ip_address(text) for text in ("10.0.0.7", "8.8.8.8", "::1")]
+    assert target.reachable(Rules(), lambda _host, _port: mixed) == [ip_address("8.8.8.8")]
+    assert target.reachable(Rules((ip_network("::1"),)), lambda _host, _port: mixed) == mixed[1:]
+
+
+def test_a_name_without_any_is_refused_by_what_they_are_and_not_by_which() -> None:
+    target = Target.parse("https://a.example/", Rules())
+    with pytest.raises(TargetError, match=r"a\.example \(link-local, private\).*FEDQ_WEBHOOK_NETWORKS") as refused:
+        target.reachable(Rules(), lambda _host, _port: [ip_address("10.0.0.7"), ip_address("169.254.169.254")])
+    assert "10.0.0.7" not in str(refused.value)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1", "2130706433", "0x7f.1", "0177.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]"])
+def test_however_loopback_is_written_it_is_not_reached(host: str) -> None:
+    with pytest.raises(TargetError, match=r"may not reach|not known|must be a URL"):
+        Target.parse(f"https://{host}/", Rules()).reachable(Rules(), resolve)
+
+
+def test_a_name_that_nobody_knows_is_refused() -> None:
+    def unknown(_host: str, _port: int) -> list[object]:
+        raise OSError
+
+    with pytest.raises(TargetError, match="not known"):
+        Target.parse("https://nowhere.invalid/", Rules()).reachable(Rules(), unknown)  # type: ignore[arg-type]

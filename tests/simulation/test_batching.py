@@ -1,0 +1,152 @@
+"""Gangs: runs that advance together, and come out as each by itself."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedcore import ExperimentSpec, Simulation, run
+from fedcore.core import Local, Rule
+from fedcore.engine.engines import ENGINES
+from fedcore.problems import base
+from fedcore.settings import settings
+from fedcore.simulation.batching import advance
+from tests.documents import ALGORITHMS, DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, specification
+from tests.engine.test_engines import LEAST_SQUARES
+
+MLP: Document = {"problem": {"model": {"kind": "mlp", "hidden": [3], "l2": 0.1}}}
+NUMBERS: list[Document] = [
+    {},
+    {"local": {"lr": 0.02}, "seeds": [1]},
+    {"local": {"optimizer": {"momentum": 0.9, "prox_mu": 0.1, "weight_decay": 0.01}}},
+    {"local": {"lr_schedule": {"kind": "exponential", "gamma": 0.9}}, "algorithm": {"kind": "fedprox", "mu": 0.3}},
+    {"algorithm": {"kind": "scaffold"}, "compression": {"uplink": {"kind": "qsgd"}}},
+    {"algorithm": {"kind": "fedlin"}, "rounds": 1},
+]
+"""Arms that differ in whatever a step depends on."""
+SHORT = merged(SYNTHETIC, {"local": {"epochs": None, "steps": 4, "batch_size": 8}, "participation": {"clients_per_round": 3}, "rounds": 2})
+PROBLEMS: dict[str, Document] = {
+    "softmax": SHORT,
+    "fully connected": merged(SHORT, MLP),
+    "convolutional": {**DIGITS_CNN, "local": {"lr": 0.05, "steps": 3, "batch_size": 9}, "systems": {}},
+    "quadratic": {**QUADRATIC, "rounds": 3},
+    "least squares": LEAST_SQUARES,
+    "transformed": merged(SHORT, {"participation": {"kind": "without_replacement", "clients_per_round": 3, "transformed": True}}),
+}
+
+
+def flat(simulation: Simulation) -> Tensor:
+    return torch.cat([parameter.flatten() for parameter in simulation.model().values()])
+
+
+def finish(simulations: Sequence[Simulation]) -> None:
+    """Play all to their ends, together."""
+    while left := [simulation for simulation in simulations if not simulation.finished]:
+        advance(left)
+
+
+def assert_as_each_by_itself(members: Sequence[Simulation]) -> None:
+    """To the bit where the engine promises it, else to rounding."""
+    finish(members)
+    for member in members:
+        alone = Simulation(member.spec, member.seed)
+        finish([alone])
+        assert alone.round == member.round
+        close = 1e-10 if member.engine == "vectorised" else 0.0
+        torch.testing.assert_close(flat(member), flat(alone), rtol=0, atol=close, equal_nan=True)
+
+
+COMPILED = ("softmax", "fully connected", "transformed")
+ENGINES_FOR = [(name, engine) for name in PROBLEMS for engine in ENGINES if engine != "compiled" or name in COMPILED]
+
+
+@pytest.mark.parametrize(("problem", "engine"), ENGINES_FOR)
+def test_runs_come_out_of_a_gang_as_they_do_alone(problem: str, engine: str) -> None:
+    arms = [specification(merged(PROBLEMS[problem], numbers), execution={"engine": engine}) for numbers in NUMBERS]
+    assert_as_each_by_itself([Simulation(arm, seed) for seed, arm in enumerate(arms)])
+
+
+@pytest.mark.parametrize("engine", ["vectorised", "compiled"])
+def test_all_algorithms_go_together(engine: str) -> None:
+    specs = [specification(SHORT, algorithm={"kind": kind}, execution={"engine": engine}) for kind in ALGORITHMS]
+    assert_as_each_by_itself([Simulation(spec, seed=0) for spec in specs])
+
+
+def test_members_may_be_at_different_rounds_and_leave_when_they_are_done_or_diverge() -> None:
+    stacked: Document = merged(merged(SHORT, MLP), {"execution": {"engine": "vectorised"}})
+    ahead, other = (Simulation(specification(stacked), seed) for seed in (0, 1))
+    ahead.advance()
+    wild = Simulation(specification(stacked, local={"lr": 1e6}, problem={"model": {"l2": 0.1}}, rounds=50), seed=2)
+    assert [report.round for report in advance([ahead, other, wild])] == [2, 1, 1]
+    assert_as_each_by_itself([ahead, other, wild])
+    assert (ahead.diverged, other.diverged, wild.diverged) == (False, False, True)
+    assert torch.isfinite(flat(other)).all()
+
+
+def test_a_round_that_nobody_reaches_holds_nobody_up() -> None:
+    unreachable: Document = {"systems": {"availability": {"kind": "trace", "rounds": [[]]}}}
+    nobody, somebody = (Simulation(specification(SYNTHETIC, **changes), seed=0) for changes in (unreachable, {}))
+    empty, full = advance([nobody, somebody])
+    assert empty.local_steps == 0 < full.local_steps
+    assert (nobody.gang, somebody.gang) == (1, 1)
+
+
+@dataclass(frozen=True)
+class Cubes(Rule):
+    """Of a form that no recursion has."""
+
+    def direction(self, grad: Tensor, y: Tensor, local: Local) -> Tensor:
+        return grad * grad * grad
+
+
+def test_a_rule_of_any_form_goes_beside_others() -> None:
+    def cubing(engine: str) -> Simulation:
+        simulation = Simulation(specification(SHORT, execution={"engine": engine}), seed=0)
+        algorithm = replace(simulation._setting.algorithm, rule=Cubes())
+        simulation._setting = replace(simulation._setting, algorithm=algorithm)
+        return simulation
+
+    members = [
+        cubing("vectorised"),
+        cubing("reference"),
+        Simulation(specification(SHORT, execution={"engine": "vectorised"}), seed=0),
+    ]
+    finish(members)
+    torch.testing.assert_close(flat(members[0]), flat(members[1]), rtol=0, atol=1e-12)
+
+
+def test_large_data_sets_are_joined_only_where_they_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kinds(seeds: Sequence[int]) -> set[Any]:
+        specs = [specification(SYNTHETIC, problem={"dataset": {"seed": seed}}) for seed in seeds]
+        return {Simulation(spec, seed)._setting.problem.kind for seed, spec in enumerate(specs)}
+
+    assert len(kinds((0, 1))) == 1
+    monkeypatch.setattr(base, "WORKING_BYTES", 1)
+    assert (len(kinds((0, 0))), len(kinds((0, 1)))) == (1, 2)
+
+
+def test_an_experiment_is_the_same_in_gangs_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = specification(merged(SHORT, MLP), execution={"engine": "vectorised"}, seeds=[0, 1, 2], sweep={"local.lr": [0.01, 0.02]})
+    apart = _outcome(spec, 1, monkeypatch)
+    assert _outcome(spec, 4, monkeypatch) == pytest.approx(apart, rel=1e-12)
+    assert len(apart) == 12
+
+
+def _outcome(spec: ExperimentSpec, size: int, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[int, int, int], float | None]:
+    monkeypatch.setenv("FEDQ_GANG_SIZE", str(size))
+    settings.cache_clear()
+    outcome = {(report.arm, report.seed, report.round): report.test_loss for report in run(spec)}
+    settings.cache_clear()
+    return outcome
+
+
+def test_the_size_of_the_gang_is_remembered() -> None:
+    members = [Simulation(specification(SYNTHETIC), seed) for seed in (0, 1)]
+    advance(members)
+    restored = Simulation(specification(SYNTHETIC), seed=0)
+    assert restored.gang == 1
+    restored.restore(members[0].checkpoint())
+    assert (members[0].gang, restored.gang) == (2, 2)
