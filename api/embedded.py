@@ -28,7 +28,7 @@ def embedded_service(workers: int) -> Iterator[tuple[str, str]]:
         home, ready = Path(folder), Path(folder, "ready")
         options = (f"--home={home}", "--port=0", f"--workers={workers}", f"--ready-file={ready}")
         with _supervisor(home, *options) as supervisor:
-            yield _await(supervisor, ready), local_credentials.read(home) or ""
+            yield _await(supervisor, ready), local_credentials.load(home) or ""
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from fastapi import Depends, Request
 from api.dependencies import Configuration
 from api.problems import InvalidRequestError
 from api.schemas import Flaw
-from fedcore.errors import TargetError
+from fedcore.errors import WebhookUrlError
 from fedcore.platform.webhooks.target import Resolve, Rules, Target, resolve
 
 AT_ONCE = 4
@@ -27,7 +27,7 @@ class Prober:
         try:
             target = Target.parse(url, rules)
             await to_thread.run_sync(target.reachable, rules, self._look_up, limiter=self._gate)
-        except TargetError as error:
+        except WebhookUrlError as error:
             raise InvalidRequestError([Flaw(pointer="/url", detail=str(error))]) from error
 
 

@@ -16,7 +16,7 @@ import torch
 from bench.options import command
 from fedcore.compression import QSGD, RandK, Sign, TopK
 from fedcore.compression.base import CompressorSpec
-from fedcore.engine.compressed_links import lots, send
+from fedcore.engine.compressed_links import message_rngs, send
 
 COMPRESSORS: dict[str, CompressorSpec] = {
     "top_k 1 %": TopK(kind="top_k", ratio=0.01),
@@ -50,5 +50,5 @@ def _seconds(spec: CompressorSpec, message: torch.Tensor, round: int) -> float:
     compressor, clients = spec.build(message.shape[-1]), np.arange(len(message))
     residual = torch.zeros_like(message)
     began = time.perf_counter()
-    send(compressor, message, residual, lots(0, "bench", round, clients))
+    send(compressor, message, residual, message_rngs(0, "bench", round, clients))
     return time.perf_counter() - began

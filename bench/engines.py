@@ -20,7 +20,7 @@ from fedcore import ExperimentSpec
 from fedcore.data.federated import Dataset, Samples, divide
 from fedcore.engine.client_table import ClientTable
 from fedcore.engine.engines import ENGINES, EngineName
-from fedcore.engine.round import Account, Server, Setting, client_vectors, close_round, open_round, start
+from fedcore.engine.round import RoundCost, RunContext, ServerState, client_vectors, close_round, initial_state, open_round
 from fedcore.engine.traffic import Traffic
 from fedcore.models import zoo
 from fedcore.problems.loss import loss_of
@@ -87,8 +87,8 @@ def measure(dataset: str, model: dict[str, Any], batch_size: int, steps: int, en
         }
     )
     problem = _random(spec)
-    setting = Setting(spec, 0, spec.build(), problem, ENGINES[engine])
-    server, before = start(setting), _peak_mb()
+    setting = RunContext(spec, 0, spec.build(), problem, ENGINES[engine])
+    server, before = initial_state(setting), _peak_mb()
     table = ClientTable(client_vectors(setting.algorithm, server.x), CLIENTS)
     traffic = Traffic(setting.algorithm, CLIENTS, problem.dim, 4)
     server, _ = _play(setting, server, table, traffic, 1)
@@ -97,7 +97,7 @@ def measure(dataset: str, model: dict[str, Any], batch_size: int, steps: int, en
     return Cost(1e3 * (time.perf_counter() - began) / account.local_steps, _peak_mb() - before)
 
 
-def _play(setting: Setting, server: Server, table: ClientTable, traffic: Traffic, round: int) -> tuple[Server, Account]:
+def _play(setting: RunContext, server: ServerState, table: ClientTable, traffic: Traffic, round: int) -> tuple[ServerState, RoundCost]:
     opened = open_round(setting, server, table, traffic, round)
     assert opened.job is not None
     return close_round(opened, setting.engine([opened.job])[0], table, traffic)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcore.data.leaf import ALPHABET, LENGTH, TEXT
-from fedcore.data.user_datasets import Clients, Samples, shelf
+from fedcore.data.user_datasets import Clients, UserSamples, local_dataset_storage
 
 CLASSES = 10
 NOISE = 0.5
@@ -31,7 +31,7 @@ def images(name: str, shape: tuple[int, ...], folder: Path, *, samples: int = 0,
     return dict(json.loads(described.read_text()))
 
 
-def _drawn(shape: tuple[int, ...], samples: int, sizes: NDArray[np.int64] | None) -> Samples:
+def _drawn(shape: tuple[int, ...], samples: int, sizes: NDArray[np.int64] | None) -> UserSamples:
     lot = np.random.default_rng(0)
     patterns = _patterns(shape, lot)
     labels = lot.integers(CLASSES, size=samples)
@@ -43,7 +43,7 @@ def _drawn(shape: tuple[int, ...], samples: int, sizes: NDArray[np.int64] | None
         part *= NOISE
         part += patterns[labels[start : start + _ROWS]]
     held = None if sizes is None else Clients.of(np.repeat(np.arange(len(sizes)), sizes))
-    return Samples(features, labels, held, np.zeros(samples, np.bool_))
+    return UserSamples(features, labels, held, np.zeros(samples, np.bool_))
 
 
 def _patterns(shape: tuple[int, ...], lot: np.random.Generator) -> NDArray[np.float32]:
@@ -53,9 +53,9 @@ def _patterns(shape: tuple[int, ...], lot: np.random.Generator) -> NDArray[np.fl
     return np.repeat(np.repeat(blocks, 4, axis=2), 4, axis=3)[:, :, :height, :width]
 
 
-def _keep(samples: Samples, folder: Path) -> dict[str, Any]:
+def _keep(samples: UserSamples, folder: Path) -> dict[str, Any]:
     content = samples.content
-    path = shelf(folder).path(content.digest)
+    path = local_dataset_storage(folder).path(content.digest)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         samples.save(file)

@@ -16,12 +16,12 @@ from torch import Tensor
 
 from bench.limits import SIDE
 from bench.options import command
-from fedcore.engine.process_tuning import keep_freed
+from fedcore.engine.process_tuning import retain_freed_memory
 from fedcore.models import zoo
 from fedcore.models.flat import Layout
 from fedcore.models.layers import channels_last
-from fedcore.problems.handwritten_backprop import FirstStage, row_of
-from fedcore.problems.layers import Convolution, Layer, Linear, Named
+from fedcore.problems.handwritten_backprop import FusedStem, supported_layers
+from fedcore.problems.layers import Convolution, Layer, LinearLayer, Named
 from fedcore.problems.loss import CrossEntropy, targets
 from fedcore.spec.model import Cnn
 
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--repeats", type=int, default=25)
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    keep_freed()
+    retain_freed_memory()
     channels, hidden = ([int(number) for number in text.split(",")] for text in (options.channels, options.hidden))
     times = measure(Cnn.model_validate({"kind": "cnn", "channels": channels, "hidden": hidden}), options.repeats)
     rate = 2 * SIDE**3 / times.least.pop("product")
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> None:
 def measure(spec: Cnn, repeats: int) -> Times:
     """So many steps."""
     module = zoo.build(spec, SHAPE, CLASSES, 0)
-    layout, row, times = Layout(module), row_of(module, last=True), Times()
+    layout, row, times = Layout(module), supported_layers(module, last=True), Times()
     assert row is not None
     theta, large = layout.flat(module), torch.randn(SIDE, SIDE)
     features, labels = channels_last(torch.randn(BATCH, *SHAPE)), torch.randint(CLASSES, (BATCH,))
@@ -95,8 +95,8 @@ def _step(row: Sequence[Layer], times: Times, parameters: Named, gradients: Name
 
 def _products(layer: Layer, parameters: Named, outputs: Tensor) -> int:
     """Floating-point operations of a layer's product."""
-    if isinstance(layer, FirstStage):
+    if isinstance(layer, FusedStem):
         return 4 * _products(layer.convolution, parameters, outputs)
-    if not isinstance(layer, Convolution | Linear):
+    if not isinstance(layer, Convolution | LinearLayer):
         return 0
     return 2 * parameters[layer.prefix + "weight"].numel() * len(outputs) * prod(outputs.shape[2:])

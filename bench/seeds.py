@@ -15,7 +15,7 @@ from bench import report
 from bench.options import HOME, among, command
 from bench.workloads import WORKLOADS
 from fedcore import ExperimentSpec, Simulation
-from fedcore.simulation.batching import advance
+from fedcore.simulation.batching import advance_batch
 
 HEADINGS = ("workload", "engine", "one by one, s", "in a gang, s", "the gang is faster by")
 
@@ -51,7 +51,7 @@ def _row(name: str, options: argparse.Namespace) -> list[str]:
 def measure(spec: ExperimentSpec, data: Path, seeds: int, pairs: int, device: str) -> tuple[list[float], list[float]]:
     """Seconds of a round of all seeds one by one, and of the same in a gang, `pairs` of each after one that is not timed."""
     alone, together = ([Simulation(spec, seed, device=device, data_dir=data) for seed in range(seeds)] for _ in range(2))
-    ways: tuple[Callable[[], object], ...] = (lambda: [member.advance() for member in alone], lambda: advance(together))
+    ways: tuple[Callable[[], object], ...] = (lambda: [member.advance() for member in alone], lambda: advance_batch(together))
     times: list[list[float]] = [[_timed(way, device) for way in ways] for _ in range(pairs + 1)]
     one_by_one, gang = zip(*times[1:], strict=True)
     return list(one_by_one), list(gang)

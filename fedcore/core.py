@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Vectors = Mapping[str, "Tensor"]
-Opening = Literal["compressed", "exact", "zero"]
+FirstExchange = Literal["compressed", "exact", "zero"]
 
 
 @dataclass(frozen=True, slots=True)
-class Local:
+class ClientContext:
     """What one client (or, with a leading axis, each client of a cohort) knows while it trains in one round."""
 
     x: Tensor
@@ -41,20 +41,20 @@ class Local:
     """[D] each."""
     memory: Vectors
     """[..., D] each."""
-    anchor: Tensor | None
+    full_gradient: Tensor | None
     """[..., D] the client's full gradient at x, if the rule asks for it."""
-    gathered: Tensor | None
+    mean_gradient: Tensor | None
     """[D] the weighted mean of the cohort's anchors, if the rule gathers them; compression may have changed it."""
     steps: Tensor
     """[..., 1] tau_i."""
-    effort: Tensor
+    normaliser: Tensor
     """[..., 1] ||a_i||_1."""
     lr: float
     """The step size eta at the first local step of the round."""
 
 
 @dataclass(frozen=True, slots=True)
-class Upload:
+class ClientUpdate:
     """What a client sends at the end of a round, and what it keeps."""
 
     delta: Tensor
@@ -81,7 +81,7 @@ class Cohort:
     """N."""
     steps: Tensor
     """[M] tau_i."""
-    effort: Tensor
+    normaliser: Tensor
     """[M] ||a_i||_1."""
 
     def mean(self, values: Tensor) -> Tensor:
@@ -94,7 +94,7 @@ class Cohort:
 
 
 @dataclass(frozen=True)
-class Rule:
+class ClientRule:
     """The client's half of an algorithm and the server's answer to it; as it stands, FedAvg's."""
 
     def memory(self) -> tuple[str, ...]:
@@ -109,65 +109,65 @@ class Rule:
         """Names of the vectors the server broadcasts beside x; they start at zero."""
         return ()
 
-    def needs_anchor(self) -> bool:
+    def needs_full_gradient(self) -> bool:
         """Whether each client computes its full gradient at x before it trains."""
         return False
 
-    def gathers(self) -> bool:
+    def exchanges_gradients(self) -> bool:
         """Whether each round begins with an exchange, anchors up and their weighted mean down.
 
         Compression then acts on those, and the models go exactly.
         """
         return False
 
-    def opening(self) -> Opening:
+    def first_exchange(self) -> FirstExchange:
         """The exchange of the first round: compressed as any, exact, or none and a gathered gradient of zero."""
         return "compressed"
 
-    def compares(self) -> bool:
+    def subtracts_gradient_at_x(self) -> bool:
         """Whether the gradient a step hands to `direction` is that at y less that at x, over the same mini-batch."""
         return False
 
-    def pace(self, steps: Tensor) -> Tensor | float:
+    def step_size_scale(self, steps: Tensor) -> Tensor | float:
         """What multiplies the step size of a client that takes `steps` local steps, [..., 1]."""
         return 1.0
 
-    def direction(self, grad: Tensor, y: Tensor, local: Local) -> Tensor:
+    def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         """What a local step descends along, [..., D]."""
         return grad
 
-    def finish(self, y: Tensor, local: Local) -> Upload:
+    def finish(self, y: Tensor, context: ClientContext) -> ClientUpdate:
         """What the client sends and keeps after its last step."""
-        return Upload(delta=y - local.x)
+        return ClientUpdate(delta=y - context.x)
 
-    def hears(self) -> bool:
+    def receives_new_model(self) -> bool:
         """Whether the cohort hears the next model at the end of the round, not only when a client takes part again."""
         return False
 
-    def settle(self, upload: Upload, x: Tensor, local: Local) -> Vectors:
+    def update_memory(self, update: ClientUpdate, x: Tensor, context: ClientContext) -> Vectors:
         """The client's memory at the end of a round.
 
         `upload.delta` is the change as the server decoded it (with error feedback the exact one, whose rest is sent later):
         memory that must agree with what the server made of it is computed here, and not in `finish`. `local` is the round's,
         x [D] the next model, for rules that hear it.
         """
-        return upload.memory
+        return update.memory
 
-    def absorb(self, shared: Vectors, sent: Vectors, cohort: Cohort) -> Vectors:
+    def update_shared(self, shared: Vectors, sent: Vectors, cohort: Cohort) -> Vectors:
         """The shared vectors [D] after the server has received `sent` [M, D]."""
         return shared
 
-    def tuning(self) -> Mapping[str, float]:
+    def adaptive_parameters(self) -> Mapping[str, float]:
         """Numbers of the rule that the server adapts after each round, as they start; with none, the losses are not needed."""
         return {}
 
-    def tuned(self, tuning: Mapping[str, float]) -> Rule:
+    def with_parameters(self, parameters: Mapping[str, float]) -> ClientRule:
         """The rule of a round, given what its numbers have become."""
         return self
 
-    def adapt(self, tuning: Mapping[str, float], loss: float) -> Mapping[str, float]:
+    def adapt_parameters(self, parameters: Mapping[str, float], loss: float) -> Mapping[str, float]:
         """The numbers after a round that led to a model with training loss f(x) = `loss`; the first call has that of the first model."""
-        return tuning
+        return parameters
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,9 @@ class Solver:
     weight_decay: float = 0.0
     prox_mu: float = 0.0
 
-    def direction(self, rule: Rule, grad: Tensor, y: Tensor, velocity: Tensor | None, local: Local) -> tuple[Tensor, Tensor | None]:
+    def direction(
+        self, rule: ClientRule, grad: Tensor, y: Tensor, velocity: Tensor | None, context: ClientContext
+    ) -> tuple[Tensor, Tensor | None]:
         """What one local step descends along.
 
         With v as the velocity: v <- rho v + direction(g + wd y) + mu (y - x); then y <- y - lr v.
@@ -186,9 +188,9 @@ class Solver:
         """
         if self.weight_decay:
             grad = grad + self.weight_decay * y
-        direction = rule.direction(grad, y, local)
+        direction = rule.direction(grad, y, context)
         if self.prox_mu:
-            direction = direction + self.prox_mu * (y - local.x)
+            direction = direction + self.prox_mu * (y - context.x)
         if not self.momentum:
             return direction, None
         if velocity is not None:
@@ -197,14 +199,14 @@ class Solver:
 
 
 @dataclass(frozen=True, slots=True)
-class Combined:
+class Aggregate:
     """What an aggregator makes of a round."""
 
     direction: Tensor
     """[D] x + direction is where plain averaging would put the server."""
     coefficients: Tensor
     """[M] what each client's delta counts in the direction."""
-    book: Vectors
+    aggregator_state: Vectors
     """The aggregator's new book."""
 
 
@@ -219,7 +221,7 @@ class Aggregator:
         """The book before the first round, of the type and on the device of x [D]."""
         return {}
 
-    def size(self) -> tuple[int, int]:
+    def vectors_kept(self) -> tuple[int, int]:
         """How many vectors [D] the book holds: for the server itself, and for each client that has taken part."""
         return 0, 0
 
@@ -227,13 +229,13 @@ class Aggregator:
         """c_i [M]: what each of the deltas counts in the direction, where that does not depend on them."""
         return cohort.weights
 
-    def sums(self, cohort: Cohort) -> Tensor | None:
+    def weighted_sums(self, cohort: Cohort) -> Tensor | None:
         """[K, M], a row for each weighted sum of the deltas that `combine` wants to see; None where it wants to see each delta."""
         return self.coefficients(cohort)[None]
 
-    def combine(self, seen: Tensor, cohort: Cohort, book: Vectors) -> Combined:
+    def combine(self, seen: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
         """The sums [K, D], or each delta [M, D], to a direction; as it stands sum_i c_i delta_i."""
-        return Combined(seen[0], self.coefficients(cohort), book)
+        return Aggregate(seen[0], self.coefficients(cohort), aggregator_state)
 
 
 @dataclass(frozen=True)
@@ -257,7 +259,7 @@ class Compressor:
 
     error_feedback: bool = False
 
-    def draw(self, lot: Generator, dim: int) -> NDArray[Any] | None:
+    def sample(self, rng: Generator, dim: int) -> NDArray[Any] | None:
         """The random numbers one message of D = `dim` numbers is compressed with, from its own stream; None: nothing is left to chance."""
         return None
 
@@ -274,7 +276,7 @@ class Compressor:
 class Algorithm:
     """A federated algorithm: four independent choices, and the local solver they run with."""
 
-    rule: Rule = Rule()
+    rule: ClientRule = ClientRule()
     aggregator: Aggregator = Aggregator()
     server: ServerOptimiser = ServerOptimiser()
     solver: Solver = Solver()

@@ -75,11 +75,11 @@ class IdempotencyError(FedcoreError):
     """An idempotency key was used before with another request body."""
 
 
-class NoLawError(FedcoreError):
+class NoClosedFormError(FedcoreError):
     """No closed form is known for an arm; the message says what stands in the way."""
 
 
-class TargetError(FedcoreError):
+class WebhookUrlError(FedcoreError):
     """A URL that webhooks may not be sent to; the message says why, without repeating it."""
 
 

@@ -32,7 +32,7 @@ class DoorError(Exception):
 
 def ensure_key(configured: Settings) -> str:
     """See to it that the folder holds a valid key of an administrator; its id."""
-    held = local_credentials.read(configured.home)
+    held = local_credentials.load(configured.home)
     with closing(open_database(configured.database)) as database, database.transaction() as session:
         if held is not None:
             try:
@@ -41,7 +41,7 @@ def ensure_key(configured: Settings) -> str:
                 pass  # Revoked, or that of another database: a new one is made.
         record, token = keys.create(session, owner=LOCAL, scope=Scope.ADMIN, name=KEY_NAME)
         audit.record(session, audit.Deed("fedq up", record.id, 201, LOCAL, "", socket.gethostname()))
-    local_credentials.write(configured.home, token.text)
+    local_credentials.save(configured.home, token.text)
     return record.id
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedcore.errors import StaleLeaseError
-from fedcore.platform.store import UNAVAILABLE, Control, Database, runs, workers
+from fedcore.platform.store import UNAVAILABLE, Database, WorkerDirective, runs, workers
 from fedcore.platform.store.claim import Claim
 from workers.oom import HeldRuns
 
@@ -109,7 +109,7 @@ class Heartbeat:
         except StaleLeaseError:
             held.lost = held.interrupted = True
         else:
-            held.interrupted = control is not Control.CONTINUE
+            held.interrupted = control is not WorkerDirective.CONTINUE
 
     def _report(self, held: tuple[Lease, ...]) -> None:
         worker = self.identity

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 from structlog.contextvars import bound_contextvars
 
 from fedcore.errors import DataUnavailableError, NotFoundError, SpecificationError, StaleLeaseError, StorageError
-from fedcore.platform.out_of_memory import give_back, is_shortage, told
+from fedcore.platform.out_of_memory import is_out_of_memory, release_memory, user_message
 from fedcore.platform.storage import Storage
-from fedcore.platform.store import UNAVAILABLE, Control, Database, Session, runs
+from fedcore.platform.store import UNAVAILABLE, Database, Session, WorkerDirective, runs
 from fedcore.platform.store.claim import Claim
 from fedcore.platform.tracing import span
 from fedcore.settings import Settings
@@ -75,11 +75,11 @@ class Member:
                 self.left = True
             except Exception as error:
                 log.exception("run %s failed", claim.run_id)
-                short = is_shortage(error)
-                self._fail(told(error) if short else f"{type(error).__name__}: {error}", attempts, shortage=short)
+                short = is_out_of_memory(error)
+                self._fail(user_message(error) if short else f"{type(error).__name__}: {error}", attempts, shortage=short)
             if short:
                 # Only now does nothing hold what the error held: the next run needs it.
-                give_back()
+                release_memory()
 
     @property
     def at_end(self) -> bool:
@@ -104,13 +104,13 @@ class Member:
         vars(self).pop("simulation", None)
         self.load()
 
-    def commit(self, *, turn_over: bool) -> Control:
+    def commit(self, *, turn_over: bool) -> WorkerDirective:
         """Save the state and commit the reports, whole; says what comes next."""
         self._check_lease()
         began, reports, settings = time.monotonic(), self.reports, self._resources.settings
         claim, made_with = self.lease.claim, provenance(self.simulation, self._resources.device)
 
-        def write(session: Session, again: bool) -> Control:
+        def write(session: Session, again: bool) -> WorkerDirective:
             if again and runs.committed(session, claim, reports[-1].round):
                 return runs.renew(session, claim, settings.lease_seconds)
             return runs.commit_slice(
@@ -130,9 +130,9 @@ class Member:
         log.debug("slice committed up to round %d, saved in %.3f s", self.simulation.round, time.monotonic() - began)
         return control
 
-    def hand_back(self, control: Control) -> None:
+    def hand_back(self, control: WorkerDirective) -> None:
         """Give the run up, to be gone on with later."""
-        if control is not Control.YIELD:
+        if control is not WorkerDirective.YIELD:
             self._resources.simulations.forget(self.lease.claim)
         self.left = True
         self._persist(lambda session, _: runs.hand_back(session, self.lease.claim))

@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, BinaryIO
 
-from fedcore.platform.out_of_memory import ADVICE, kills
+from fedcore.platform.out_of_memory import ADVICE, oom_kill_count
 from fedcore.platform.store import UNAVAILABLE, open_database, recovery, workers
 from fedcore.settings import Settings
 
@@ -68,7 +68,7 @@ class HeldRuns:
                 self._file = None
 
     def _line(self, run_ids: Sequence[str]) -> bytes:
-        noted = {"worker": self._worker_id, "boot": self._boot, "kills": kills(), "runs": run_ids}
+        noted = {"worker": self._worker_id, "boot": self._boot, "kills": oom_kill_count(), "runs": run_ids}
         return json.dumps(noted).encode() + b"\n"
 
 
@@ -87,7 +87,7 @@ def _is_over(configured: Settings, left: dict[str, Any], age_s: float) -> bool:
     if left["boot"] != _boot():
         # Of a machine that has restarted, or of another one that shares the folder and sees to it.
         return age_s > FORGET_S
-    return kills() <= left["kills"] or _requeue(configured, left["worker"], left["runs"])
+    return oom_kill_count() <= left["kills"] or _requeue(configured, left["worker"], left["runs"])
 
 
 def _requeue(configured: Settings, worker: str, run_ids: Sequence[str]) -> bool:

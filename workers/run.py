@@ -19,7 +19,7 @@ from fedcore.platform.storage import open_storage
 from fedcore.platform.store import UNAVAILABLE, companions, open_database, runs
 from fedcore.platform.store.claim import Claim
 from fedcore.platform.tracing import continued, flush
-from fedcore.platform.uploads.dataset_storage import StoredShelf
+from fedcore.platform.uploads.dataset_storage import SharedDatasetStorage
 from fedcore.settings import Settings
 from workers.app import STINT_S
 from workers.caller import Caller
@@ -45,7 +45,7 @@ def open_runner(configured: Settings, worker_id: str, stopping: Callable[[], boo
     database = open_database(configured.database, idle_s=configured.lease_seconds)
     identity = Identity(worker_id, socket.gethostname(), os.getpid(), configured.queues, device, room(device, configured.memory_bytes))
     storage = open_storage(configured.storage)
-    simulations = Simulations(device, configured.data_dir.expanduser(), StoredShelf(storage))
+    simulations = Simulations(device, configured.data_dir.expanduser(), SharedDatasetStorage(storage))
     resources = Resources(configured, database, storage, simulations, device, stopping)
     held_runs = HeldRuns(configured.home, worker_id)
     return Runner(resources, Heartbeat(database, identity, configured.lease_seconds, held_runs))

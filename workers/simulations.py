@@ -4,13 +4,13 @@ from collections.abc import Hashable, Sequence
 from pathlib import Path
 
 from fedcore import ExperimentSpec
-from fedcore.data.user_datasets import Shelf
-from fedcore.engine.choice import Choice
-from fedcore.platform.out_of_memory import THRIFT
+from fedcore.data.user_datasets import DatasetStorage
+from fedcore.engine.choice import EngineChoice
+from fedcore.platform.out_of_memory import MEMORY_DIVISOR
 from fedcore.platform.store.claim import Claim
 from fedcore.platform.store.reproductions import ENGINE_CHOICE
 from fedcore.platform.store.tables import Document
-from fedcore.simulation.batching import alike
+from fedcore.simulation.batching import batch_key
 from fedcore.simulation.simulation import Simulation
 from fedcore.spec.experiment import Arm
 from workers.checkpoints import Checkpoints
@@ -19,7 +19,7 @@ from workers.checkpoints import Checkpoints
 class Simulations:
     """The simulations of the runs at hand, all of one experiment, and its arms."""
 
-    def __init__(self, device: str, data_dir: Path, shelf: Shelf) -> None:
+    def __init__(self, device: str, data_dir: Path, shelf: DatasetStorage) -> None:
         """Compute on `device`; published data sets are under `data_dir`, users' own on `shelf`."""
         self._device, self._data_dir, self._shelf = device, data_dir, shelf
         self._document: Document = {}
@@ -66,14 +66,14 @@ class Simulations:
             device=self._device,
             data_dir=self._data_dir,
             shelf=self._shelf,
-            recorded=Choice.of(claim.provenance.get(ENGINE_CHOICE)),
-            thrift=THRIFT**claim.shortages,
+            recorded=EngineChoice.of(claim.provenance.get(ENGINE_CHOICE)),
+            thrift=MEMORY_DIVISOR**claim.shortages,
         )
 
     def _of(self, claim: Claim) -> list[Arm]:
         """The arms of the run's experiment."""
         if self._document != claim.spec:
             self._arms = ExperimentSpec.model_validate(claim.spec).arms()
-            self._kinds = [alike(arm.spec) for arm in self._arms]
+            self._kinds = [batch_key(arm.spec) for arm in self._arms]
             self._document, self._held = claim.spec, {}
         return self._arms

@@ -59,11 +59,11 @@ class Stack:
         with ExitStack() as opening:
             for folder in (self._settings.home, self._run, self._logs):
                 make_private_folder(folder)
-            opening.enter_context(_alone(local_credentials.lock_in(self._settings.home)))
+            opening.enter_context(_alone(local_credentials.lock_path(self._settings.home)))
             upgrade(self._settings.database)
             listener = opening.enter_context(listening(self._settings, self._host, self._port, ensure_key(self._settings)))
             self.url = f"http://{_spelled(self._host)}:{listener.getsockname()[1]}"
-            opening.enter_context(local_credentials.announced(self.url, self._settings.home))
+            opening.enter_context(local_credentials.advertised(self.url, self._settings.home))
             opening.callback(self._end)
             self._start(listener)
             self._open = opening.pop_all()

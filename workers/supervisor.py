@@ -56,9 +56,9 @@ def _parser(configured: Settings) -> argparse.ArgumentParser:
 
 def _announce(url: str, home: Path, options: argparse.Namespace) -> None:
     # Behind `#`, browsers send it to nobody. What is no terminal may be a log that others read.
-    link = f"{url}/sign-in#{local_credentials.read(home)}"
+    link = f"{url}/sign-in#{local_credentials.load(home)}"
     if options.json:
-        print(json.dumps({"url": url, "key_file": str(local_credentials.path_in(home)), "home": str(home)}), flush=True)
+        print(json.dumps({"url": url, "key_file": str(local_credentials.key_path(home)), "home": str(home)}), flush=True)
     else:
         _say(url, home, link)
     if options.open:
@@ -70,7 +70,7 @@ def _announce(url: str, home: Path, options: argparse.Namespace) -> None:
 
 
 def _say(url: str, home: Path, link: str) -> None:
-    print(f"FedQ is ready at {url}\nits key, which `fedq` on this machine finds by itself: {local_credentials.path_in(home)}")
+    print(f"FedQ is ready at {url}\nits key, which `fedq` on this machine finds by itself: {local_credentials.key_path(home)}")
     print(f"in a browser, signed in: {link}" if sys.stdout.isatty() else f"in a browser: {url}/sign-in", flush=True)
 
 

@@ -4,10 +4,10 @@ import logging
 import time
 from collections.abc import Sequence
 
-from fedcore.platform.out_of_memory import give_back
-from fedcore.platform.store import UNAVAILABLE, Control, runs
+from fedcore.platform.out_of_memory import release_memory
+from fedcore.platform.store import UNAVAILABLE, WorkerDirective, runs
 from fedcore.platform.tracing import span
-from fedcore.simulation.batching import advance
+from fedcore.simulation.batching import advance_batch
 from fedcore.simulation.report import RoundReport
 from workers.app import STINT_S
 from workers.member import Member, Resources
@@ -54,9 +54,9 @@ class Turn:
         self._saving_s = time.monotonic() - began
         # After all commits: a run that is back in the queue would come before the others.
         for member, control in controls:
-            if not (member.left or member.at_end) and (over or control is not Control.CONTINUE):
+            if not (member.left or member.at_end) and (over or control is not WorkerDirective.CONTINUE):
                 with member.guarded():
-                    member.hand_back(Control.YIELD if control is Control.CONTINUE else control)
+                    member.hand_back(WorkerDirective.YIELD if control is WorkerDirective.CONTINUE else control)
 
     def _advance(self) -> None:
         """The rounds of one slice; a run's first slice is one round, so that there is something to read at once."""
@@ -94,7 +94,7 @@ class Turn:
         reports = self._all_at_once(group)
         if reports is None:
             # Here, where nothing holds what the error held any more.
-            give_back()
+            release_memory()
             for member in group:
                 with member.guarded():
                     member.reload()
@@ -105,15 +105,15 @@ class Turn:
     def _all_at_once(self, group: Sequence[Member]) -> list[RoundReport] | None:
         """The reports of a round of each; None where it went wrong."""
         try:
-            return advance([member.simulation for member in group])
+            return advance_batch([member.simulation for member in group])
         except Exception:
             log.exception("%d runs failed together, they go on apart", len(group))
             self._together = False
             return None
 
-    def _committed(self, member: Member) -> Control:
+    def _committed(self, member: Member) -> WorkerDirective:
         turn_over = time.monotonic() - self._began > self._resources.settings.turn_seconds
-        control = Control.CONTINUE
+        control = WorkerDirective.CONTINUE
         if member.reports:
             with member.guarded():
                 control = member.commit(turn_over=turn_over)

@@ -2,7 +2,7 @@
 
 from api.schemas import ClientSizes, Dataset
 from fedcore.platform.store.tables import DatasetRecord
-from fedcore.spec.dataset import Content
+from fedcore.spec.dataset import UploadedContent
 
 
 def dataset_answer(record: DatasetRecord) -> Dataset:
@@ -14,5 +14,5 @@ def dataset_answer(record: DatasetRecord) -> Dataset:
         client_sizes=ClientSizes(**record.client_sizes) if record.client_sizes else None,
         size_bytes=record.size_bytes,
         created_at=record.created_at,
-        **Content.model_validate(record.content).model_dump(mode="json"),
+        **UploadedContent.model_validate(record.content).model_dump(mode="json"),
     )

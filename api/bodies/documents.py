@@ -141,7 +141,7 @@ def _load(request: Request, body: bytes, media_type: str) -> Any:
 
 def _unreadable(error: Exception) -> Flaw:
     match error:
-        case yaml_documents.YamlError(detail=detail, place=yaml_documents.Place(line, column)):
+        case yaml_documents.YamlError(detail=detail, place=yaml_documents.SourcePosition(line, column)):
             return Flaw(pointer="", detail=detail, line=line, column=column)
         case json.JSONDecodeError(msg=detail, lineno=line, colno=column):
             return Flaw(pointer="", detail=detail, line=line, column=column)

@@ -14,8 +14,8 @@ from fedcore.platform.store import Database
 from fedcore.platform.version import commit, release
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec
-from fedcore.spec.limits import Limits, refuse_excess
-from fedcore.spec.model_allowlist import refuse_foreign_models
+from fedcore.spec.limits import ExperimentLimits, refuse_excess
+from fedcore.spec.model_allowlist import check_allowed_models
 
 
 class PresetSubmission(BaseModel):
@@ -57,8 +57,8 @@ def code() -> dict[str, Any]:
 def _validated(document: Any, database: Database, settings: Settings, owner: str | None, at: str = "") -> ExperimentSpec:
     spec = validate(ExperimentSpec, describe(document, database, owner, at), at)
     try:
-        refuse_foreign_models(spec, settings.models_allowed)
-        refuse_excess(spec, Limits(settings.max_runs, settings.max_rounds, settings.max_parameters))
+        check_allowed_models(spec, settings.models_allowed)
+        refuse_excess(spec, ExperimentLimits(settings.max_runs, settings.max_rounds, settings.max_parameters))
     except SpecificationError as error:
         raise SpecificationError(at + error.pointer, error.detail) from error
     return spec

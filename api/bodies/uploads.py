@@ -17,8 +17,8 @@ from fedcore.platform.storage import Storage
 from fedcore.platform.store import Database, datasets, quotas
 from fedcore.platform.store.tables import DatasetRecord
 from fedcore.platform.uploads import dataset_storage
-from fedcore.platform.uploads.arrays import Limits
-from fedcore.platform.uploads.sandbox import read_apart
+from fedcore.platform.uploads.arrays import UploadLimits
+from fedcore.platform.uploads.sandbox import read_in_subprocess
 from fedcore.settings import Settings
 
 Name = Annotated[str, Query(min_length=1, max_length=200, pattern=NO_NUL, description="For people.", examples=["our hospitals"])]
@@ -95,11 +95,11 @@ def keep(
     """Check the upload in `file` and keep what it holds; says whether that is a new data set. Raises UploadError, IdempotencyError."""
     with tempfile.TemporaryDirectory(dir=_folder(settings)) as folder:
         kept = Path(folder) / "kept.npz"
-        content, client_sizes = read_apart(file, kept, Limits.of(settings))
+        content, client_sizes = read_in_subprocess(file, kept, UploadLimits.of(settings))
         size_bytes = kept.stat().st_size
         with database.reading() as session:
             dataset_id = datasets.new_id(session)
-        key = dataset_storage.key(dataset_id, content.digest)
+        key = dataset_storage.storage_key(dataset_id, content.digest)
         storage.put_file(key, kept)
     kept_id = None
     try:

@@ -84,7 +84,7 @@ def _checked(file: str, document: dict[str, Any], text: str) -> tuple[Check, Exp
         flaws = flaws_of(error.errors(), ExperimentSpec, document)
     except SpecificationError as error:
         flaws = [Flaw(pointer=error.pointer, detail=error.detail)]
-    places = yaml_documents.places(text, {flaw.pointer for flaw in flaws})
+    places = yaml_documents.locate(text, {flaw.pointer for flaw in flaws})
     return _refused(file, [flaw.model_copy(update=places[flaw.pointer]._asdict()) if places else flaw for flaw in flaws])
 
 

@@ -9,7 +9,7 @@ from api.cli.connection import connect
 from api.cli.terminal import AsJson, ExperimentId, show
 from api.cli.views import table
 from api.schemas import SearchPage
-from fedcore.simulation.halving import Arrival, Ladder, replay
+from fedcore.simulation.halving import HalvingSchedule, RungResult, replay
 
 
 def search(experiment: ExperimentId, as_json: AsJson = False) -> None:
@@ -44,8 +44,8 @@ def view(item: SearchPage) -> RenderableType:
 
 def repeats(item: SearchPage) -> bool:
     """True if replaying the results in their order leads to the recorded decisions."""
-    ladder = Ladder(item.arms, tuple(item.rungs), item.eta, item.mode == "max", item.kind == "asha")
-    arrivals = [Arrival(one.arm, one.rung, nan if one.value is None else one.value) for one in item.items]
+    ladder = HalvingSchedule(item.arms, tuple(item.rungs), item.eta, item.mode == "max", item.kind == "asha")
+    arrivals = [RungResult(one.arm, one.rung, nan if one.value is None else one.value) for one in item.items]
     told = {(found.arm, found.rung): found for decisions in replay(ladder, arrivals) for found in decisions}
     recorded = {(one.arm, one.rung): (one.verdict, one.rank, one.field, one.places) for one in item.items if one.verdict is not None}
     return {place: (found.verdict, found.rank, found.field, found.places) for place, found in told.items()} == recorded

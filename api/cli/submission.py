@@ -80,7 +80,7 @@ def _placing(file: Path | None) -> Iterator[None]:
         yield
     except InvalidRequestError as error:
         if file is not None and file != STDIN:
-            places = yaml_documents.places(file.read_text(encoding="utf-8"), {flaw.pointer for flaw in error.flaws})
+            places = yaml_documents.locate(file.read_text(encoding="utf-8"), {flaw.pointer for flaw in error.flaws})
             flaws = [flaw.model_copy(update=places[flaw.pointer]._asdict()) for flaw in error.flaws]
             error.problem = error.problem.model_copy(update={"errors": flaws})
         raise

@@ -45,7 +45,7 @@ def _each(list_: Callable[Concatenate[Any, Given], AsyncGenerator[Answer, None]]
 
 def _transport(wire: Callable[..., Wire], url: str | None, api_key: str | None, retries: int, timeout_s: float) -> Transport:
     address = url or settings().url
-    return Transport(wire, address, api_key or settings().api_key or local_credentials.find(address), retries, timeout_s)
+    return Transport(wire, address, api_key or settings().api_key or local_credentials.discover(address), retries, timeout_s)
 
 
 class AsyncClient(AllCalls):

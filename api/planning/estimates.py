@@ -8,7 +8,7 @@ from api.planning.cohorts import drawn_clients
 from api.planning.traffic import bytes_down, bytes_up, reached
 from api.schemas import ArmPlan, Plan, SearchPlan, Stretch
 from fedcore.core import Algorithm
-from fedcore.simulation.halving import Ladder, expected
+from fedcore.simulation.halving import HalvingSchedule, expected
 from fedcore.spec import Arm, ExperimentSpec
 from fedcore.spec.exact import LeastSquares, Quadratic
 from fedcore.spec.local import BatchSize
@@ -60,7 +60,7 @@ def plan(spec: ExperimentSpec) -> Plan:
 def _search(spec: ExperimentSpec) -> SearchPlan | None:
     if spec.search is None:
         return None
-    stretches = expected(Ladder.of(spec.search, spec.arm_count, spec.rounds), spec.rounds)
+    stretches = expected(HalvingSchedule.of(spec.search, spec.arm_count, spec.rounds), spec.rounds)
     played, before = 0, 0
     for until, arms in stretches:
         played, before = played + arms * (until - before), until
@@ -179,7 +179,7 @@ def _word(spec: ExperimentSpec) -> int:
 def _memory(spec: ExperimentSpec, algorithm: Algorithm, drawn: float, word: int) -> int:
     """Of one run on a CPU, at its height; the factors are those that were measured, and then some (docs/decisions/0023)."""
     vector, held = dimension(spec.problem) * word, len(algorithm.rule.memory())
-    booked, booked_per_client = algorithm.aggregator.size()
+    booked, booked_per_client = algorithm.aggregator.vectors_kept()
     server = SERVER_VECTORS + len(algorithm.server.start()) + len(algorithm.rule.shared()) + booked
     kept = held + algorithm.uplink.error_feedback + booked_per_client
     client = COHORT_VECTORS + MEMORY_VECTORS * kept + (COMPRESSED_VECTORS if spec.compression.uplink.kind != "none" else 0)

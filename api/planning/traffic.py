@@ -26,7 +26,7 @@ def bytes_down(spec: ExperimentSpec, algorithm: Algorithm, drawn: float, arrived
 
 def _messages(spec: ExperimentSpec, algorithm: Algorithm, arrived: float, most: float) -> float:
     """Messages of the downlink beside first downloads, none for more than `most` of them at a time."""
-    if not algorithm.rule.hears():
+    if not algorithm.rule.receives_new_model():
         return _made_up(spec, most)
     # One at the end of each of a client's rounds, and at the next those of the rounds between.
     return spec.rounds * arrived + _made_up(spec, most + 1) - _made_up(spec, 1)
@@ -42,14 +42,14 @@ def reached(spec: ExperimentSpec) -> float:
 
 def _model_links(algorithm: Algorithm) -> tuple[Compressor, Compressor]:
     """What models travel under, up and down: whole where gradients are exchanged instead."""
-    return (Compressor(), Compressor()) if algorithm.rule.gathers() else (algorithm.uplink, algorithm.downlink)
+    return (Compressor(), Compressor()) if algorithm.rule.exchanges_gradients() else (algorithm.uplink, algorithm.downlink)
 
 
 def _exchanged(spec: ExperimentSpec, algorithm: Algorithm, link: Compressor, word: int) -> int:
     """Bytes of a client's exchanges of gradients before training, one in every round; the first may be exact or left out."""
-    if not algorithm.rule.gathers():
+    if not algorithm.rule.exchanges_gradients():
         return 0
-    dim, opening = dimension(spec.problem), algorithm.rule.opening()
+    dim, opening = dimension(spec.problem), algorithm.rule.first_exchange()
     first = Compressor().message_bytes(dim, word) if opening == "exact" else 0
     return first + (spec.rounds - (opening != "compressed")) * link.message_bytes(dim, word)
 

@@ -12,7 +12,7 @@ from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, experiments, imports
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.presets import Preset
-from fedcore.presets.claims import Comparison, Sides, Verdict, judge
+from fedcore.presets.claims import ClaimComparison, ClaimVerdict, Sides, judge
 from fedcore.presets.claims import Rows as Trajectories
 from fedcore.presets.curve_statistics import Trajectory, read
 from fedcore.presets.sheet import Published
@@ -83,7 +83,7 @@ def _trajectory(rounds: Sequence[int], values: Sequence[float | None], *, diverg
     return Trajectory([round for round, _ in known], [value for _, value in known], diverged)
 
 
-def _claim(verdict: Verdict, preset: str) -> ClaimResult:
+def _claim(verdict: ClaimVerdict, preset: str) -> ClaimResult:
     claim = verdict.claim
     return ClaimResult(
         says=claim.says,
@@ -101,7 +101,7 @@ def _comparison(sides: Sides) -> ComparisonResult:
     )
 
 
-def words(comparison: Comparison) -> str:
+def words(comparison: ClaimComparison) -> str:
     """A comparison as a sentence."""
     what = f"{comparison.statistic.replace('_', ' ')} {comparison.metric.replace('_', ' ')}"
     if comparison.target is not None:

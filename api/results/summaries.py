@@ -143,7 +143,7 @@ _FIGURES: Mapping[str, Callable[..., float | None]] = {"best": _Run.best, "final
 """What is read off a run's values of a metric."""
 
 
-def differing(comparison: significance.Comparison) -> Difference:
+def differing(comparison: significance.ArmComparison) -> Difference:
     """A comparison as it is answered."""
     tests = {name: value for name, value in comparison._asdict().items() if name != "difference"}
     return Difference(**comparison.difference._asdict(), **tests)

@@ -6,7 +6,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from api.schemas import ArmTheory, Law, Theory
-from fedcore.errors import NoLawError
+from fedcore.errors import NoClosedFormError
 from fedcore.platform.store import Database, experiments
 from fedcore.spec import Arm, stored_arms
 
@@ -29,13 +29,13 @@ def _arm(arm: Arm, points: int) -> ArmTheory:
     from fedcore.theory import closed_forms
 
     try:
-        found, reason = _answer(closed_forms.law(arm.spec, points)), None
-    except NoLawError as error:
+        found, reason = _answer(closed_forms.predict(arm.spec, points)), None
+    except NoClosedFormError as error:
         found, reason = None, str(error)
     return ArmTheory(index=arm.index, name=arm.name, law=found, reason=reason)
 
 
-def _answer(found: closed_forms.Law) -> Law:
+def _answer(found: closed_forms.ClosedForm) -> Law:
     return Law(
         formula=found.formula,
         source=found.source,

@@ -21,7 +21,7 @@ from fedcore.platform.store.rounds import COLUMNS
 from fedcore.platform.store.tables import Document as Row
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.digest import results_sha256
-from fedcore.spec.limits import Limits, refuse_excess
+from fedcore.spec.limits import ExperimentLimits, refuse_excess
 
 router = Router(prefix="/v1/imports", tags=["experiments"])
 
@@ -48,7 +48,7 @@ def import_results(
     file = validate(ResultsFile, document.value)
     _check_digest(file, document.value)
     spec = validate(ExperimentSpec, _described(file), "/experiment/specification")
-    refuse_excess(spec, Limits(settings.max_runs, settings.max_rounds, settings.max_parameters))
+    refuse_excess(spec, ExperimentLimits(settings.max_runs, settings.max_rounds, settings.max_parameters))
     flaws = list(_flaws(file, spec))
     if flaws:
         raise InvalidRequestError(flaws[:100])

@@ -17,7 +17,7 @@ from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, Session, experiments, extension
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.spec import ExperimentSpec
-from fedcore.spec.limits import Limits, refuse_excess
+from fedcore.spec.limits import ExperimentLimits, refuse_excess
 
 router = Router(prefix="/v1/experiments", tags=["experiments"])
 
@@ -93,7 +93,7 @@ def extend(
     wanted = validate(ExperimentExtension, document.value)
 
     def measure(spec: ExperimentSpec) -> Sequence[int]:
-        refuse_excess(spec, Limits(settings.max_runs, settings.max_rounds, settings.max_parameters))
+        refuse_excess(spec, ExperimentLimits(settings.max_runs, settings.max_rounds, settings.max_parameters))
         return memory_needed(spec)
 
     def change(session: Session, id: str) -> ExperimentRecord:

@@ -13,7 +13,7 @@ import sys
 import time
 from contextlib import closing
 
-from fedcore.platform.store import Control, Database, open_database, runs
+from fedcore.platform.store import Database, WorkerDirective, open_database, runs
 from fedcore.platform.store.claim import Claim
 from fedcore.simulation.report import RoundReport
 
@@ -53,7 +53,7 @@ def _write(database: Database, held: list[Claim], rounds: int, size: int, pause_
             checkpoint = f"{claim.run_id}/{done}-{claim.fence}"
             with database.transaction() as session:
                 control = runs.commit_slice(session, claim, reports, checkpoint=checkpoint, lease_s=LEASE_S, provenance=PROVENANCE)
-            assert control in (Control.CONTINUE, Control.YIELD), control
+            assert control in (WorkerDirective.CONTINUE, WorkerDirective.YIELD), control
             commits.append((claim.run_id, done, commit))
             held[place] = claim.at(done, checkpoint)
     ended = time.time()

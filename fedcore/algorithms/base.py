@@ -3,7 +3,7 @@
 from typing import ClassVar, Literal
 
 from fedcore.block import Block, PositiveRate
-from fedcore.core import Aggregator, Rule, ServerOptimiser
+from fedcore.core import Aggregator, ClientRule, ServerOptimiser
 
 
 class AlgorithmSpec(Block):
@@ -26,9 +26,9 @@ class AlgorithmSpec(Block):
     server_lr: PositiveRate = 1.0
     """The server's step size; short for `server: {lr: ...}`."""
 
-    def rule(self) -> Rule:
+    def rule(self) -> ClientRule:
         """The clients' rule."""
-        return Rule()
+        return ClientRule()
 
     def aggregator(self) -> Aggregator:
         """The server's aggregation."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from fedcore.core import Cohort, Local, Rule, Upload, Vectors
+from fedcore.core import ClientContext, ClientRule, ClientUpdate, Cohort, Vectors
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True)
-class ControlVariates(Rule):
+class ControlVariates(ClientRule):
     """y <- y - eta (g_i(y) - c_i + c), where c_i estimates client i's gradient and c the population's.
 
     After a round c_i is either the client's full gradient at x (`estimate: anchor`) or the mean of the raw gradients of
@@ -33,20 +33,20 @@ class ControlVariates(Rule):
     def shared(self) -> tuple[str, ...]:
         return ("control",)
 
-    def needs_anchor(self) -> bool:
+    def needs_full_gradient(self) -> bool:
         return self.estimate == "anchor"
 
-    def direction(self, grad: Tensor, y: Tensor, local: Local) -> Tensor:
-        return grad - local.memory["control"] + local.shared["control"]
+    def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
+        return grad - context.memory["control"] + context.shared["control"]
 
-    def finish(self, y: Tensor, local: Local) -> Upload:
-        old = local.memory["control"]
-        delta = y - local.x
-        travelled = delta / (local.lr * local.effort)
-        new = local.anchor if local.anchor is not None else old - local.shared["control"] - travelled
-        return Upload(delta, memory={"control": new}, shared={"control": new - old})
+    def finish(self, y: Tensor, context: ClientContext) -> ClientUpdate:
+        old = context.memory["control"]
+        delta = y - context.x
+        travelled = delta / (context.lr * context.normaliser)
+        new = context.full_gradient if context.full_gradient is not None else old - context.shared["control"] - travelled
+        return ClientUpdate(delta, memory={"control": new}, shared={"control": new - old})
 
-    def absorb(self, shared: Vectors, sent: Vectors, cohort: Cohort) -> Vectors:
+    def update_shared(self, shared: Vectors, sent: Vectors, cohort: Cohort) -> Vectors:
         changes = sent["control"]
         change = cohort.share @ changes if self.mean == "share" else changes.sum(0) / cohort.population
         return {"control": shared["control"] + change}

@@ -4,7 +4,7 @@ from typing import Literal
 
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.control import ControlVariates
-from fedcore.core import Rule
+from fedcore.core import ClientRule
 
 
 class FedAvg(AlgorithmSpec):
@@ -22,5 +22,5 @@ class FedAvg(AlgorithmSpec):
     variance_reduction: bool = False
     """Correct each local gradient by what the clients' last rounds say of the difference between theirs and the mean."""
 
-    def rule(self) -> Rule:
-        return ControlVariates(mean="share") if self.variance_reduction else Rule()
+    def rule(self) -> ClientRule:
+        return ControlVariates(mean="share") if self.variance_reduction else ClientRule()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.min_norm import inner_products, min_norm, unit_lengths
 from fedcore.block import Decay
-from fedcore.core import Aggregator, Cohort, Combined, Vectors
+from fedcore.core import Aggregate, Aggregator, Cohort, Vectors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,24 +36,24 @@ class MinNormMomentum(Aggregator):
             "weights": x.new_zeros(0).double(),
         }
 
-    def size(self) -> tuple[int, int]:
+    def vectors_kept(self) -> tuple[int, int]:
         return 0, 1
 
-    def sums(self, cohort: Cohort) -> None:
+    def weighted_sums(self, cohort: Cohort) -> None:
         return None
 
-    def combine(self, deltas: Tensor, cohort: Cohort, book: Vectors) -> Combined:
-        new = ~(cohort.clients[:, None] == book["clients"]).any(1)
-        clients = _longer(book["clients"], cohort.clients[new])
-        momenta = _longer(book["momenta"], 0 * deltas[new])
+    def combine(self, deltas: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
+        new = ~(cohort.clients[:, None] == aggregator_state["clients"]).any(1)
+        clients = _longer(aggregator_state["clients"], cohort.clients[new])
+        momenta = _longer(aggregator_state["momenta"], 0 * deltas[new])
         rows = (cohort.clients[:, None] == clients).long().argmax(1)
         fresh = (1 - self.alpha) + (self.alpha * new.to(deltas) if self.first == "gradient" else 0 * new.to(deltas))
         momenta[rows] = self.alpha * momenta[rows] + fresh[:, None] * deltas
-        gram = _updated(book["gram"], momenta, rows)
+        gram = _updated(aggregator_state["gram"], momenta, rows)
         weights, lengths = self._weigh(gram)
         counts = (weights * lengths).to(momenta)
         kept = {"clients": clients, "momenta": momenta, "gram": gram, "weights": weights}
-        return Combined(counts @ momenta, counts[rows] * fresh, kept)
+        return Aggregate(counts @ momenta, counts[rows] * fresh, kept)
 
     def _weigh(self, gram: Tensor) -> tuple[Tensor, Tensor]:
         """lambda [V], and what each of the momenta is multiplied by first, [V], given their inner products [V, V]."""

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from fedcore.algorithms.base import AlgorithmSpec
-from fedcore.core import Aggregator, Cohort, Combined, Local, Rule, Upload, Vectors
+from fedcore.core import Aggregate, Aggregator, ClientContext, ClientRule, ClientUpdate, Cohort, Vectors
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True)
-class DynamicRegulariser(Rule):
+class DynamicRegulariser(ClientRule):
     """The gradient of F_k(y) - <g_k, y> + alpha/2 |y - x|^2, with g_k <- g_k - alpha (y - x) at the end of the round."""
 
     alpha: float = 0.1
@@ -23,11 +23,11 @@ class DynamicRegulariser(Rule):
     def memory(self) -> tuple[str, ...]:
         return ("gradient",)
 
-    def direction(self, grad: Tensor, y: Tensor, local: Local) -> Tensor:
-        return grad - local.memory["gradient"] + self.alpha * (y - local.x)
+    def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
+        return grad - context.memory["gradient"] + self.alpha * (y - context.x)
 
-    def settle(self, upload: Upload, x: Tensor, local: Local) -> Vectors:
-        return {"gradient": local.memory["gradient"] - self.alpha * upload.delta}
+    def update_memory(self, update: ClientUpdate, x: Tensor, context: ClientContext) -> Vectors:
+        return {"gradient": context.memory["gradient"] - self.alpha * update.delta}
 
 
 @dataclass(frozen=True)
@@ -39,21 +39,21 @@ class DynamicAveraging(Aggregator):
     def start(self, x: Tensor) -> Vectors:
         return {"h": x.new_zeros(x.shape)}
 
-    def size(self) -> tuple[int, int]:
+    def vectors_kept(self) -> tuple[int, int]:
         return 1, 0
 
     def coefficients(self, cohort: Cohort) -> Tensor:
         return cohort.weights + 1 / cohort.population
 
-    def sums(self, cohort: Cohort) -> Tensor:
+    def weighted_sums(self, cohort: Cohort) -> Tensor:
         sums = cohort.weights.new_ones((2, len(cohort.weights)))
         sums[0] = cohort.weights
         return sums
 
-    def combine(self, seen: Tensor, cohort: Cohort, book: Vectors) -> Combined:
+    def combine(self, seen: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
         mean, total = seen
-        h = book["h"] - self.alpha / cohort.population * total
-        return Combined(mean - h / self.alpha, self.coefficients(cohort), {"h": h})
+        h = aggregator_state["h"] - self.alpha / cohort.population * total
+        return Aggregate(mean - h / self.alpha, self.coefficients(cohort), {"h": h})
 
 
 class FedDyn(AlgorithmSpec):
@@ -74,7 +74,7 @@ class FedDyn(AlgorithmSpec):
     alpha: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 0.1
     """Strength of the regulariser."""
 
-    def rule(self) -> Rule:
+    def rule(self) -> ClientRule:
         return DynamicRegulariser(self.alpha)
 
     def aggregator(self) -> Aggregator:

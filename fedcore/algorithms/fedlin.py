@@ -6,34 +6,34 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.algorithms.base import AlgorithmSpec
-from fedcore.core import Local, Opening, Rule
+from fedcore.core import ClientContext, ClientRule, FirstExchange
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True)
-class GlobalGradient(Rule):
+class GlobalGradient(ClientRule):
     """y <- y - (eta / tau_i) (g_i(y) - grad F_i(x) + g), g the gathered gradient."""
 
-    start_with: Opening = "exact"
+    start_with: FirstExchange = "exact"
 
-    def needs_anchor(self) -> bool:
+    def needs_full_gradient(self) -> bool:
         return True
 
-    def gathers(self) -> bool:
+    def exchanges_gradients(self) -> bool:
         return True
 
-    def opening(self) -> Opening:
+    def first_exchange(self) -> FirstExchange:
         return self.start_with
 
-    def pace(self, steps: Tensor) -> Tensor:
+    def step_size_scale(self, steps: Tensor) -> Tensor:
         return 1 / steps
 
-    def direction(self, grad: Tensor, y: Tensor, local: Local) -> Tensor:
-        assert local.anchor is not None
-        assert local.gathered is not None
-        return grad - local.anchor + local.gathered
+    def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
+        assert context.full_gradient is not None
+        assert context.mean_gradient is not None
+        return grad - context.full_gradient + context.mean_gradient
 
 
 class FedLin(AlgorithmSpec):
@@ -56,5 +56,5 @@ class FedLin(AlgorithmSpec):
     initial_gradient: Literal["exact", "zero"] = "exact"
     """The first round's g: `exact` grad f(x), exchanged uncompressed; `zero` without any exchange."""
 
-    def rule(self) -> Rule:
+    def rule(self) -> ClientRule:
         return GlobalGradient(self.initial_gradient)

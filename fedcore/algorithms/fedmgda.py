@@ -9,7 +9,7 @@ from pydantic import Field
 
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.min_norm import inner_products, min_norm, unit_lengths
-from fedcore.core import Aggregator, Cohort, Combined, Vectors
+from fedcore.core import Aggregate, Aggregator, Cohort, Vectors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,16 +27,16 @@ class CommonDescent(Aggregator):
     def start(self, x: Tensor) -> Vectors:
         return {"clients": x.new_zeros(0).long(), "weights": x.new_zeros(0).double()}
 
-    def sums(self, cohort: Cohort) -> None:
+    def weighted_sums(self, cohort: Cohort) -> None:
         return None
 
-    def combine(self, deltas: Tensor, cohort: Cohort, book: Vectors) -> Combined:
+    def combine(self, deltas: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
         gram = inner_products(deltas, deltas)
         lengths = unit_lengths(gram)
         centre = cohort.weights.double()
         weights = min_norm(gram * lengths * lengths[:, None], centre / centre.sum(), self.epsilon).to(lengths)
         coefficients = (weights * lengths).to(deltas)
-        return Combined(coefficients @ deltas, coefficients, {"clients": cohort.clients, "weights": weights})
+        return Aggregate(coefficients @ deltas, coefficients, {"clients": cohort.clients, "weights": weights})
 
 
 class FedMgda(AlgorithmSpec):

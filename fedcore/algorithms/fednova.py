@@ -9,7 +9,7 @@ from pydantic import Field
 
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.control import ControlVariates
-from fedcore.core import Aggregator, Cohort, Rule
+from fedcore.core import Aggregator, ClientRule, Cohort
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,11 +27,11 @@ class NormalisedAveraging(Aggregator):
     tau_eff: TauEff = "steps"
 
     def coefficients(self, cohort: Cohort) -> Tensor:
-        normalised = cohort.weights / cohort.effort
+        normalised = cohort.weights / cohort.normaliser
         if self.tau_eff == "steps":
             return normalised * cohort.mean(cohort.steps)
         if self.tau_eff == "normaliser":
-            return normalised * cohort.mean(cohort.effort)
+            return normalised * cohort.mean(cohort.normaliser)
         return normalised * self.tau_eff
 
 
@@ -54,8 +54,8 @@ class FedNova(AlgorithmSpec):
     tau_eff: Literal["steps", "normaliser"] | Annotated[float, Field(gt=0, le=1e9)] = "steps"
     """Effective steps: `steps` sum_i w_i tau_i / W, `normaliser` sum_i w_i ||a_i||_1 / W, with W = sum_i w_i, or a number."""
 
-    def rule(self) -> Rule:
-        return ControlVariates(mean="share") if self.variance_reduction else Rule()
+    def rule(self) -> ClientRule:
+        return ControlVariates(mean="share") if self.variance_reduction else ClientRule()
 
     def aggregator(self) -> Aggregator:
         return NormalisedAveraging(self.tau_eff)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.block import NonNegative
-from fedcore.core import Local, Rule
+from fedcore.core import ClientContext, ClientRule
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,29 +19,29 @@ STEP, PATIENCE = 0.1, 5
 
 
 @dataclass(frozen=True)
-class Proximal(Rule):
+class Proximal(ClientRule):
     """The gradient of h(y; x) = F(y) + mu/2 |y - x|^2."""
 
     mu: float = 0.0
     adaptive: bool = False
 
-    def tuning(self) -> Mapping[str, float]:
+    def adaptive_parameters(self) -> Mapping[str, float]:
         return {"mu": self.mu, "falls": 0.0} if self.adaptive else {}
 
-    def tuned(self, tuning: Mapping[str, float]) -> Rule:
-        return replace(self, mu=tuning["mu"]) if tuning else self
+    def with_parameters(self, parameters: Mapping[str, float]) -> ClientRule:
+        return replace(self, mu=parameters["mu"]) if parameters else self
 
-    def adapt(self, tuning: Mapping[str, float], loss: float) -> Mapping[str, float]:
-        previous = tuning.get("loss", loss)
-        mu, falls = tuning["mu"], tuning["falls"] + 1 if loss < previous else 0.0
+    def adapt_parameters(self, parameters: Mapping[str, float], loss: float) -> Mapping[str, float]:
+        previous = parameters.get("loss", loss)
+        mu, falls = parameters["mu"], parameters["falls"] + 1 if loss < previous else 0.0
         if loss > previous:
             mu += STEP
         elif falls == PATIENCE:
             mu, falls = max(0.0, mu - STEP), 0.0
         return {"mu": mu, "falls": falls, "loss": loss}
 
-    def direction(self, grad: Tensor, y: Tensor, local: Local) -> Tensor:
-        return grad + self.mu * (y - local.x)
+    def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
+        return grad + self.mu * (y - context.x)
 
 
 class FedProx(AlgorithmSpec):
@@ -61,5 +61,5 @@ class FedProx(AlgorithmSpec):
     adaptive: bool = False
     """Add 0.1 to mu after a round in which f rose, take 0.1 after five falls in a row, never below 0 (Section 5.3.2)."""
 
-    def rule(self) -> Rule:
+    def rule(self) -> ClientRule:
         return Proximal(self.mu, self.adaptive)

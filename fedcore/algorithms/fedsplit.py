@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from fedcore.algorithms.base import AlgorithmSpec
-from fedcore.core import Aggregator, Cohort, Local, Rule, Upload, Vectors
+from fedcore.core import Aggregator, ClientContext, ClientRule, ClientUpdate, Cohort, Vectors
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Splitting(Rule):
+class Splitting(ClientRule):
     """The gradient of F_i(y) + 1/(2s) |y - (2x - z_i)|^2, with z_i <- z_i + 2 (y - x) at the end of the round."""
 
     s: float = 1.0
@@ -26,12 +26,12 @@ class Splitting(Rule):
     def start(self, x: Tensor) -> Vectors:
         return {"z": x}
 
-    def direction(self, grad: Tensor, y: Tensor, local: Local) -> Tensor:
-        reflected = 2 * local.x - local.memory["z"]
+    def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
+        reflected = 2 * context.x - context.memory["z"]
         return grad + (y - reflected) / self.s
 
-    def settle(self, upload: Upload, x: Tensor, local: Local) -> Vectors:
-        return {"z": local.memory["z"] + 2 * upload.delta}
+    def update_memory(self, update: ClientUpdate, x: Tensor, context: ClientContext) -> Vectors:
+        return {"z": context.memory["z"] + 2 * update.delta}
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class FedSplit(AlgorithmSpec):
     s: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1.0
     """Step size of the proximal steps."""
 
-    def rule(self) -> Rule:
+    def rule(self) -> ClientRule:
         return Splitting(self.s)
 
     def aggregator(self) -> Aggregator:

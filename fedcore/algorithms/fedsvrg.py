@@ -6,31 +6,31 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.algorithms.base import AlgorithmSpec
-from fedcore.core import Local, Rule
+from fedcore.core import ClientContext, ClientRule
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True)
-class VarianceReduced(Rule):
+class VarianceReduced(ClientRule):
     """y <- y - (h / tau_i) (g_i(y) - g_i(x) + g), both g_i over the step's mini-batch and g the gathered gradient."""
 
-    def needs_anchor(self) -> bool:
+    def needs_full_gradient(self) -> bool:
         return True
 
-    def gathers(self) -> bool:
+    def exchanges_gradients(self) -> bool:
         return True
 
-    def compares(self) -> bool:
+    def subtracts_gradient_at_x(self) -> bool:
         return True
 
-    def pace(self, steps: Tensor) -> Tensor:
+    def step_size_scale(self, steps: Tensor) -> Tensor:
         return 1 / steps
 
-    def direction(self, grad: Tensor, y: Tensor, local: Local) -> Tensor:
-        assert local.gathered is not None
-        return grad + local.gathered
+    def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
+        assert context.mean_gradient is not None
+        return grad + context.mean_gradient
 
 
 class FedSvrg(AlgorithmSpec):
@@ -48,5 +48,5 @@ class FedSvrg(AlgorithmSpec):
 
     kind: Literal["fedsvrg"] = "fedsvrg"
 
-    def rule(self) -> Rule:
+    def rule(self) -> ClientRule:
         return VarianceReduced()

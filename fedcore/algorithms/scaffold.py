@@ -4,7 +4,7 @@ from typing import Literal
 
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.control import ControlVariates
-from fedcore.core import Rule
+from fedcore.core import ClientRule
 
 
 class Scaffold(AlgorithmSpec):
@@ -25,5 +25,5 @@ class Scaffold(AlgorithmSpec):
     option: Literal[1, 2] = 2
     """1: an extra full gradient at x; 2: reuse the gradients of the local steps."""
 
-    def rule(self) -> Rule:
+    def rule(self) -> ClientRule:
         return ControlVariates(estimate="anchor" if self.option == 1 else "steps")

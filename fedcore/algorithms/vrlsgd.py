@@ -6,28 +6,28 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.algorithms.base import AlgorithmSpec
-from fedcore.core import Local, Rule, Upload, Vectors
+from fedcore.core import ClientContext, ClientRule, ClientUpdate, Vectors
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True)
-class DriftCorrection(Rule):
+class DriftCorrection(ClientRule):
     """y <- y - eta (g_i(y) - Delta_i), where Delta_i estimates how client i's gradient differs from the mean."""
 
     def memory(self) -> tuple[str, ...]:
         return ("drift",)
 
-    def hears(self) -> bool:
+    def receives_new_model(self) -> bool:
         return True
 
-    def direction(self, grad: Tensor, y: Tensor, local: Local) -> Tensor:
-        return grad - local.memory["drift"]
+    def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
+        return grad - context.memory["drift"]
 
-    def settle(self, upload: Upload, x: Tensor, local: Local) -> Vectors:
-        behind = x - (local.x + upload.delta)
-        return {"drift": local.memory["drift"] + behind / (local.lr * local.effort)}
+    def update_memory(self, update: ClientUpdate, x: Tensor, context: ClientContext) -> Vectors:
+        behind = x - (context.x + update.delta)
+        return {"drift": context.memory["drift"] + behind / (context.lr * context.normaliser)}
 
 
 class VrlSgd(AlgorithmSpec):
@@ -48,5 +48,5 @@ class VrlSgd(AlgorithmSpec):
 
     kind: Literal["vrlsgd"] = "vrlsgd"
 
-    def rule(self) -> Rule:
+    def rule(self) -> ClientRule:
         return DriftCorrection()

@@ -35,9 +35,9 @@ class Quantise(Compressor):
 
     levels: int = 1
 
-    def draw(self, lot: Generator, dim: int) -> NDArray[float64]:
+    def sample(self, rng: Generator, dim: int) -> NDArray[float64]:
         """u [D]."""
-        return lot.random(dim)
+        return rng.random(dim)
 
     def compress(self, message: Tensor, drawn: Tensor | None = None) -> Tensor:
         assert drawn is not None

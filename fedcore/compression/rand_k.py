@@ -27,9 +27,9 @@ class KeepRandom(Compressor):
 
     k: int = 1
 
-    def draw(self, lot: Generator, dim: int) -> NDArray[int64]:
+    def sample(self, rng: Generator, dim: int) -> NDArray[int64]:
         """The indices [k] of the entries to keep."""
-        return lot.choice(dim, self.k, replace=False, shuffle=False)
+        return rng.choice(dim, self.k, replace=False, shuffle=False)
 
     def compress(self, message: Tensor, drawn: Tensor | None = None) -> Tensor:
         assert drawn is not None

@@ -3,13 +3,13 @@
 import argparse
 from collections.abc import Sequence
 
-from fedcore.data.images import recipes
+from fedcore.data.images import image_datasets
 from fedcore.settings import settings
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Download the named data sets into FEDQ_DATA_DIR; those already there are left as they are."""
-    known = recipes()
+    known = image_datasets()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kinds", nargs="+", choices=sorted(known))
     data_dir = settings().data_dir.expanduser()

@@ -18,7 +18,7 @@ _TOGETHER = 1 << 17
 
 
 @dataclass(frozen=True)
-class Quadratics:
+class QuadraticArrays:
     """F_i(x) = 1/2 x' H_i x - e_i' x + c_i."""
 
     hessians: Floats
@@ -32,7 +32,7 @@ class Quadratics:
 
 
 @dataclass(frozen=True)
-class Samples:
+class LeastSquaresArrays:
     """A_i [n_i, D] and b_i [n_i] of least-squares clients."""
 
     rows: Each
@@ -46,7 +46,7 @@ class Samples:
         return np.array([len(target) for target in self.targets], np.int64)
 
 
-def quadratics(spec: ExactProblem) -> Quadratics:
+def quadratics(spec: ExactProblem) -> QuadraticArrays:
     """The clients of either kind as quadratics."""
     return quadratic(spec) if isinstance(spec, Quadratic) else as_quadratics(samples(spec), spec.ridge)
 
@@ -56,12 +56,12 @@ def start_of(spec: ExactProblem) -> Floats:
     return np.zeros(spec.dim) if spec.x0 is None else np.array(spec.x0)
 
 
-def quadratic(spec: Quadratic) -> Quadratics:
+def quadratic(spec: Quadratic) -> QuadraticArrays:
     """The clients given inline or drawn."""
     if spec.clients is None:
         assert spec.generate is not None
         return _quadratics(spec.generate)
-    return Quadratics(
+    return QuadraticArrays(
         np.array([client.H for client in spec.clients]),
         np.array([client.e for client in spec.clients]),
         np.array([client.c for client in spec.clients]),
@@ -69,17 +69,17 @@ def quadratic(spec: Quadratic) -> Quadratics:
     )
 
 
-def samples(spec: LeastSquares) -> Samples:
+def samples(spec: LeastSquares) -> LeastSquaresArrays:
     """The clients given inline or drawn."""
     if spec.clients is None:
         assert spec.generate is not None
         drawn, wanted = _samples(spec.generate)
-        return Samples(drawn, wanted, _shares([len(target) for target in wanted]))
+        return LeastSquaresArrays(drawn, wanted, _shares([len(target) for target in wanted]))
     rows, targets = [np.array(client.A) for client in spec.clients], [np.array(client.b) for client in spec.clients]
-    return Samples(rows, targets, _shares([client.weight or len(client.b) for client in spec.clients]))
+    return LeastSquaresArrays(rows, targets, _shares([client.weight or len(client.b) for client in spec.clients]))
 
 
-def as_quadratics(given: Samples, ridge: float) -> Quadratics:
+def as_quadratics(given: LeastSquaresArrays, ridge: float) -> QuadraticArrays:
     """1/(2 n_i) |A_i x - b_i|^2 + ridge/2 |x|^2 multiplied out."""
     sizes, dim = given.sizes, given.rows[0].shape[1]
     hessians, linear, constants = np.empty((len(sizes), dim, dim)), np.empty((len(sizes), dim)), np.empty(len(sizes))
@@ -89,7 +89,7 @@ def as_quadratics(given: Samples, ridge: float) -> Quadratics:
         hessians[clients] = a.mT @ a / size + ridge * np.eye(dim)
         linear[clients] = (a.mT @ b[:, :, None])[:, :, 0] / size
         constants[clients] = (b[:, None] @ b[:, :, None])[:, 0, 0] / (2 * size)
-    return Quadratics(hessians, linear, constants, given.share)
+    return QuadraticArrays(hessians, linear, constants, given.share)
 
 
 def _shares(weights: Sequence[float]) -> Floats:
@@ -97,7 +97,7 @@ def _shares(weights: Sequence[float]) -> Floats:
     return np.asarray(held / held.sum())
 
 
-def _quadratics(spec: GeneratedProblem) -> Quadratics:
+def _quadratics(spec: GeneratedProblem) -> QuadraticArrays:
     """H_i with eigenvalues log-uniform in [1/condition_number, 1] (both ends taken), optima c_i, F_i(c_i) = 0."""
     hessians, optima = np.empty((spec.clients, spec.dim, spec.dim)), np.empty((spec.clients, spec.dim))
     centre = generator(spec.seed, "quadratic centre").normal(scale=spec.centre, size=spec.dim)
@@ -109,7 +109,7 @@ def _quadratics(spec: GeneratedProblem) -> Quadratics:
     _make_spd(hessians, exponents, spec.condition_number)
     columns = optima[:, :, None]
     constants = 0.5 * optima[:, None] @ hessians @ columns
-    return Quadratics(hessians, (hessians @ columns)[:, :, 0], constants[:, 0, 0], _shares([1.0] * spec.clients))
+    return QuadraticArrays(hessians, (hessians @ columns)[:, :, 0], constants[:, 0, 0], _shares([1.0] * spec.clients))
 
 
 def _samples(spec: GeneratedProblem) -> tuple[Floats, Floats]:

@@ -167,7 +167,7 @@ _CHUNK = 1 << 24
 """Numbers looked at together."""
 
 
-def sound(dataset: Dataset, shape: DataShape) -> Dataset:
+def validate_samples(dataset: Dataset, shape: DataShape) -> Dataset:
     """The data set itself; raises DataUnavailableError when it holds NaN or infinity, or is not of the shape it should be."""
     for name, part in (("training", dataset.train), ("test", dataset.test)):
         wrong = _wrong(part, shape)

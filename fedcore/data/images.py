@@ -24,7 +24,7 @@ _UNREADABLE = (RuntimeError, ValueError, AssertionError, OSError)
 
 
 @dataclass(frozen=True)
-class Recipe:
+class ImageDatasetInfo:
     """How torchvision reads a data set, and the mean and deviation of each channel that it is customarily normalised with."""
 
     name: str
@@ -43,10 +43,10 @@ def images(spec: Images, data_dir: Path) -> Dataset:
     if isinstance(spec, Digits):
         return _digits()
     if isinstance(spec, Cifar10) and spec.augmentation == "crop_flip":
-        recipe = recipes(spec)[spec.kind]
+        recipe = image_datasets(spec)[spec.kind]
         black = torch.tensor([-mean / deviation for mean, deviation in zip(recipe.mean, recipe.deviation, strict=True)])
         return replace(images(Cifar10(kind="cifar10"), data_dir), augmentation=CropFlip(4, black))
-    recipe = recipes(spec)[spec.kind]
+    recipe = image_datasets(spec)[spec.kind]
     try:
         train, test = (_read(recipe.open(root=data_dir, train=train, download=False), recipe) for train in (True, False))
     except _UNREADABLE as error:
@@ -61,7 +61,7 @@ def images(spec: Images, data_dir: Path) -> Dataset:
     return Dataset(Samples(pixels[0], train[1]), Samples(pixels[1], test[1]), recipe.name)
 
 
-def recipes(spec: Images | None = None) -> Mapping[str, Recipe]:
+def image_datasets(spec: Images | None = None) -> Mapping[str, ImageDatasetInfo]:
     """The torchvision data sets by kind; `spec` names the split of EMNIST."""
     from torchvision import datasets  # Heavy, and needed by image data sets only.
 
@@ -71,14 +71,14 @@ def recipes(spec: Images | None = None) -> Mapping[str, Recipe]:
         return datasets.EMNIST(split=split, **options)
 
     return {
-        "mnist": Recipe("MNIST", datasets.MNIST, (0.1307,), (0.3081,)),
-        "fashion_mnist": Recipe("Fashion-MNIST", datasets.FashionMNIST, (0.2860,), (0.3530,)),
-        "emnist": Recipe(f"EMNIST ({split})", emnist, (0.1751,), (0.3332,), first_label=1 if split == "letters" else 0),
-        "cifar10": Recipe("CIFAR-10", datasets.CIFAR10, (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+        "mnist": ImageDatasetInfo("MNIST", datasets.MNIST, (0.1307,), (0.3081,)),
+        "fashion_mnist": ImageDatasetInfo("Fashion-MNIST", datasets.FashionMNIST, (0.2860,), (0.3530,)),
+        "emnist": ImageDatasetInfo(f"EMNIST ({split})", emnist, (0.1751,), (0.3332,), first_label=1 if split == "letters" else 0),
+        "cifar10": ImageDatasetInfo("CIFAR-10", datasets.CIFAR10, (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
     }
 
 
-def _read(dataset: Any, recipe: Recipe) -> tuple[Tensor, Tensor]:
+def _read(dataset: Any, recipe: ImageDatasetInfo) -> tuple[Tensor, Tensor]:
     """Bytes [n, channels, height, width] and labels [n]."""
     pixels, labels = torch.as_tensor(dataset.data), torch.as_tensor(dataset.targets)
     if len(pixels) != len(labels):
@@ -94,19 +94,19 @@ def _by_pixel(train: Tensor, test: Tensor) -> list[Tensor]:
     return [part.contiguous() for part in torch.split(pixels, [len(train), len(test)])]
 
 
-def _normalise(pixels: Tensor, recipe: Recipe) -> Tensor:
+def _normalise(pixels: Tensor, recipe: ImageDatasetInfo) -> Tensor:
     mean, deviation = (torch.tensor(values).view(1, -1, 1, 1) for values in (recipe.mean, recipe.deviation))
     # In place: the larger sets are gigabytes.
     return pixels.to(torch.float32, memory_format=torch.contiguous_format).div_(255).sub_(mean).div_(deviation)
 
 
-def _cifar10_jpeg(folder: Path, recipe: Recipe) -> Dataset:
+def _cifar10_jpeg(folder: Path, recipe: ImageDatasetInfo) -> Dataset:
     """CIFAR-10 as JPEG re-encodings: lossy, so it goes by another name."""
     train, test = (_decode(folder / f"{part}.npz", recipe) for part in ("train", "test"))
     return Dataset(train, test, "CIFAR-10 (JPEG copy)")
 
 
-def _decode(path: Path, recipe: Recipe) -> Samples:
+def _decode(path: Path, recipe: ImageDatasetInfo) -> Samples:
     """Read `jpeg` (the files' bytes, one after another), `offset` [n + 1] and `label` [n]."""
     from PIL import Image
 

@@ -30,7 +30,7 @@ _UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError)
 """What files raise that are missing, cut short, or of another form."""
 
 
-class Made(NamedTuple):
+class LeafUser(NamedTuple):
     """What one user made: features [n, ...] and labels [n]."""
 
     user: str
@@ -58,7 +58,7 @@ def read_leaf(kind: str, name: str, data_dir: Path, encode: Encode) -> Dataset:
         ) from error
 
 
-def _users(folder: Path, encode: Encode) -> Iterator[Made]:
+def _users(folder: Path, encode: Encode) -> Iterator[LeafUser]:
     files = sorted(folder.glob("*.json"))
     if not files:
         raise FileNotFoundError(f"there are no JSON files in {folder}")
@@ -70,10 +70,10 @@ def _users(folder: Path, encode: Encode) -> Iterator[Made]:
             if len(x) != len(y):
                 raise ValueError(f"{user} in {file.name} has {len(x)} samples but {len(y)} labels")
             if x:
-                yield Made(user, *encode(x, y))
+                yield LeafUser(user, *encode(x, y))
 
 
-def assemble(train: list[Made], test: list[Made], name: str) -> Dataset:
+def assemble(train: list[LeafUser], test: list[LeafUser], name: str) -> Dataset:
     """One data set of what all users made; those who made nothing are no users. Raises ValueError where there is nothing at all."""
     train, test = ([made for made in part if len(made.labels)] for part in (train, test))
     if not train or not test:
@@ -85,7 +85,7 @@ def assemble(train: list[Made], test: list[Made], name: str) -> Dataset:
     return Dataset(_together(train), _together(test), name, Keys(*keys))
 
 
-def _together(part: list[Made]) -> Samples:
+def _together(part: list[LeafUser]) -> Samples:
     features, labels = (np.concatenate(arrays) for arrays in ([made.features for made in part], [made.labels for made in part]))
     return Samples(torch.from_numpy(features), torch.from_numpy(labels))
 
@@ -190,8 +190,8 @@ def from_text(text: str) -> Dataset:
     for role, speeches in _speeches(text).items():
         windows, following = _windows("".join(speeches))
         cut = int(TRAIN_SHARE * len(following))
-        train.append(Made(role, windows[:cut], following[:cut]))
-        test.append(Made(role, windows[cut + LENGTH :], following[cut + LENGTH :]))
+        train.append(LeafUser(role, windows[:cut], following[:cut]))
+        test.append(LeafUser(role, windows[cut + LENGTH :], following[cut + LENGTH :]))
     return assemble(train, test, "Shakespeare (plain text)")
 
 

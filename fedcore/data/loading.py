@@ -12,12 +12,12 @@ import torch
 from numpy.typing import NDArray
 
 from fedcore.data import user_datasets
-from fedcore.data.federated import Dataset, FederatedData, Ids, Samples, checksum, divide, owners_of, sound, with_tests_of
+from fedcore.data.federated import Dataset, FederatedData, Ids, Samples, checksum, divide, owners_of, validate_samples, with_tests_of
 from fedcore.data.images import Images, images
 from fedcore.data.leaf import femnist, sent140, shakespeare
-from fedcore.data.partition import hold_out, partition, pooled
+from fedcore.data.partition import hold_out, merge_splits, partition
 from fedcore.data.synthetic import synthetic
-from fedcore.data.user_datasets import Shelf
+from fedcore.data.user_datasets import DatasetStorage
 from fedcore.spec.dataset import Femnist, KeyedDataset, Sent140, Shakespeare, Synthetic, Uploaded
 from fedcore.spec.exact import ExactProblem
 from fedcore.spec.partition import AnyPartition, ByKeyPartition
@@ -25,7 +25,7 @@ from fedcore.spec.problem import Problem as ProblemSpec
 from fedcore.spec.shapes import data_shape
 
 
-def uploaded(spec: Uploaded, shelf: Shelf) -> Dataset | FederatedData:
+def uploaded(spec: Uploaded, shelf: DatasetStorage) -> Dataset | FederatedData:
     """Read the data set from `shelf` and check its digest; FederatedData if it says who holds what. Raises DataUnavailableError."""
     with shelf.open(spec) as file:
         samples = user_datasets.load(file, spec.known)
@@ -38,7 +38,7 @@ def uploaded(spec: Uploaded, shelf: Shelf) -> Dataset | FederatedData:
     return FederatedData(dataset, torch.from_numpy(order), np.cumsum([0, *samples.sizes]))
 
 
-def _part(samples: user_datasets.Samples, rows: NDArray[np.bool_]) -> Samples:
+def _part(samples: user_datasets.UserSamples, rows: NDArray[np.bool_]) -> Samples:
     whole = bool(rows.all())
     features, labels = (array if whole else array[rows] for array in (samples.features, samples.label))
     numbers = torch.from_numpy(features)
@@ -54,7 +54,7 @@ _CACHED_DATA_SETS = 2
 _CACHED_PARTITIONS = 4
 
 
-def divided(spec: ProblemSpec, seed: int, device: str, dtype: torch.dtype, data_dir: Path, shelf: Shelf) -> FederatedData:
+def federate(spec: ProblemSpec, seed: int, device: str, dtype: torch.dtype, data_dir: Path, shelf: DatasetStorage) -> FederatedData:
     """Who holds what in a run, on `device` and in `dtype`; users' own data from `shelf`.
 
     Raises DataUnavailableError when the data set is not under `data_dir`, SpecificationError when it cannot be divided as asked.
@@ -98,7 +98,7 @@ def _shared_out(whole: _Whole, spec: AnyPartition, seed: int) -> FederatedData:
         return divide(tested, parts, owners_of(tested.keys.test, chosen))
     if spec.hold_out is None:
         return divide(dataset, _parts(whole, spec, seed))
-    together = pooled(dataset)
+    together = merge_splits(dataset)
     parts = partition(spec, together.train.labels.numpy(force=True), seed)
     return hold_out(together, parts, spec.hold_out, seed if spec.seed is None else spec.seed)
 
@@ -113,7 +113,7 @@ def _parts(whole: _Whole, spec: AnyPartition, seed: int) -> list[Ids]:
 # One copy of the samples serves all arms of an experiment, and of files all seeds too.
 @lru_cache(maxsize=_CACHED_DATA_SETS)
 def _in_one_piece(spec: Images | KeyedDataset, device: str, dtype: torch.dtype, data_dir: Path) -> Dataset:
-    dataset = sound(_read(spec, data_dir), data_shape(spec))
+    dataset = validate_samples(_read(spec, data_dir), data_shape(spec))
     return replace(dataset, checksum=checksum(dataset)).to(device, dtype)
 
 
@@ -135,5 +135,5 @@ def _synthetic(spec: Synthetic, seed: int, device: str, dtype: torch.dtype) -> F
 
 
 @lru_cache(maxsize=_CACHED_DATA_SETS)
-def _uploaded(spec: Uploaded, device: str, dtype: torch.dtype, shelf: Shelf) -> Dataset | FederatedData:
+def _uploaded(spec: Uploaded, device: str, dtype: torch.dtype, shelf: DatasetStorage) -> Dataset | FederatedData:
     return uploaded(spec, shelf).to(device, dtype)

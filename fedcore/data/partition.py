@@ -35,14 +35,14 @@ def pools_of(labels: Ids, draw: np.random.Generator) -> list[Ids]:
     return [draw.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
 
 
-def deal(pools: list[Ids], sizes: Ids) -> list[Ids]:
+def distribute(pools: list[Ids], sizes: Ids) -> list[Ids]:
     """Hand out sizes[i, c] samples of pool c to client i, in order."""
     lengths = np.array([len(pool) for pool in pools])
     starts = np.cumsum(lengths) - lengths + np.cumsum(sizes, axis=0) - sizes
-    return pieces(np.concatenate(pools), starts, sizes)
+    return slices(np.concatenate(pools), starts, sizes)
 
 
-def pieces(samples: Ids, starts: Ids, sizes: Ids) -> list[Ids]:
+def slices(samples: Ids, starts: Ids, sizes: Ids) -> list[Ids]:
     """Client i holds samples[starts[i, p] :][: sizes[i, p]] of every p, in order."""
     lengths = sizes.ravel()
     places = np.arange(lengths.sum()) + np.repeat(starts.ravel() - (np.cumsum(lengths) - lengths), lengths)
@@ -62,11 +62,11 @@ def dirichlet(spec: DirichletPartition, labels: Ids, seed: int) -> list[Ids]:
     counts = np.array([len(pool) for pool in pools])
     match spec.variant:
         case "per_class":
-            return deal(pools, _redrawn(spec, counts, draw))
+            return distribute(pools, _redrawn(spec, counts, draw))
         case "per_client":
-            return deal(pools, _per_client(spec, counts, draw))
+            return distribute(pools, _per_client(spec, counts, draw))
         case "feddyn":
-            return deal(pools, _feddyn(spec, counts, draw))
+            return distribute(pools, _feddyn(spec, counts, draw))
 
 
 def _fednova(spec: DirichletPartition, labels: Ids, seed: int) -> list[Ids]:
@@ -221,7 +221,7 @@ def _shards(spec: ShardsPartition, labels: Ids, draw: np.random.Generator) -> li
     ends = np.arange(1, count + 1) * (len(labels) // count) + np.minimum(np.arange(1, count + 1), len(labels) % count)
     dealt = draw.permutation(count).reshape(spec.clients, spec.shards_per_client)
     sizes = np.diff(ends, prepend=0)
-    return pieces(by_label, (ends - sizes)[dealt], sizes[dealt])
+    return slices(by_label, (ends - sizes)[dealt], sizes[dealt])
 
 
 def _classes_per_client(spec: ClassesPerClientPartition, labels: Ids, draw: np.random.Generator) -> list[Ids]:
@@ -236,12 +236,12 @@ def _classes_per_client(spec: ClassesPerClientPartition, labels: Ids, draw: np.r
         each = (drawn[:, None] + np.arange(spec.classes)[::-1]) // spec.classes
         np.put_along_axis(sizes, wanted, np.maximum(1, each), axis=1)
         _spare(spec, pools, sizes)
-        return deal(pools, sizes)
+        return distribute(pools, sizes)
     logs = np.where(sizes > 0, draw.normal(0.0, spec.sigma, sizes.shape), -np.inf)
     # Relative to the largest, so that no sigma overflows; a class that nobody holds has only zeros.
     shares = np.exp(logs - logs.max(0, initial=np.finfo(float).min))
     sizes += (spare * shares / np.maximum(shares.sum(0), 1)).astype(np.int64)
-    return deal(pools, sizes)
+    return distribute(pools, sizes)
 
 
 def _spare(spec: ClassesPerClientPartition, pools: list[Ids], sizes: Ids) -> Ids:
@@ -270,7 +270,7 @@ def _spread(total: int, parts: int) -> Ids:
     return np.maximum(1, np.diff(np.linspace(0, total, parts + 1).astype(np.int64)))
 
 
-def pooled(dataset: Dataset) -> Dataset:
+def merge_splits(dataset: Dataset) -> Dataset:
     """The data set with its test samples behind its training samples, all to be divided; whose they are is not kept."""
     train, test = dataset.train, dataset.test
     together = Samples(torch.cat([train.features, test.features]), torch.cat([train.labels, test.labels]))

@@ -70,7 +70,7 @@ def cohort_batches(seed: int, round: int, clients: Ids, samples: Ids, work: Sequ
     )
 
 
-def viewed(batches: Ids, samples: int, views: int, seed: int, round: int, client: int) -> Ids:
+def augment_indices(batches: Ids, samples: int, views: int, seed: int, round: int, client: int) -> Ids:
     """The batches, each sample i in one of so many `views` v, drawn for every step anew: i + v `samples`; -1 stays padding."""
     if views == 1:
         return batches

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedcore.errors import DataUnavailableError
 from fedcore.settings import settings
-from fedcore.spec.dataset import Content, Uploaded
+from fedcore.spec.dataset import Uploaded, UploadedContent
 
 Ids = NDArray[np.int64]
 
@@ -31,7 +31,7 @@ class Clients(NamedTuple):
         return cls(*np.unique(ids, return_inverse=True))
 
 
-class Shelf(Protocol):
+class DatasetStorage(Protocol):
     """Opens kept data sets; equal shelves hold the same."""
 
     def __hash__(self) -> int: ...
@@ -42,7 +42,7 @@ class Shelf(Protocol):
 
 
 @dataclass(frozen=True)
-class LocalShelf:
+class LocalDatasetStorage:
     """A folder with a file per data set, named by its digest."""
 
     folder: Path
@@ -65,7 +65,7 @@ class LocalShelf:
 MAX_ID_LENGTH = 200
 
 
-class ClientSizes(NamedTuple):
+class ClientSizeSummary(NamedTuple):
     """Training samples per client."""
 
     smallest: int
@@ -75,7 +75,7 @@ class ClientSizes(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
+class UserSamples:
     """Checked samples: finite, every client with one to train on, classes 0..C-1."""
 
     features: NDArray[Any]
@@ -88,10 +88,10 @@ class Samples:
     """[n] held out for testing."""
 
     @property
-    def content(self) -> Content:
+    def content(self) -> UploadedContent:
         """What a specification has to know of them."""
         held_out = int(self.test.sum())
-        return Content(
+        return UploadedContent(
             digest=self.digest,
             features=self.features.shape[1:],
             classes=0 if self.label.dtype.kind == "f" else int(self.label.max()) + 1,
@@ -123,24 +123,24 @@ class Samples:
         return np.bincount(self.clients.codes[~self.test], minlength=len(self.clients.names))
 
     @property
-    def client_sizes(self) -> ClientSizes | None:
+    def client_sizes(self) -> ClientSizeSummary | None:
         """The spread of `sizes`."""
         sizes = self.sizes
         if sizes is None:
             return None
-        return ClientSizes(int(sizes.min()), float(np.median(sizes)), float(sizes.mean()), int(sizes.max()))
+        return ClientSizeSummary(int(sizes.min()), float(np.median(sizes)), float(sizes.mean()), int(sizes.max()))
 
     def save(self, file: IO[bytes]) -> None:
         """Write them, piece by piece."""
         np.savez(file, allow_pickle=False, **self.arrays)
 
 
-def load(file: IO[bytes], content: Content) -> Samples:
+def load(file: IO[bytes], content: UploadedContent) -> UserSamples:
     """What `Samples.save` wrote; raises DataUnavailableError when it is damaged or not what `content` describes."""
     try:
         with np.load(file, allow_pickle=False) as stored:
             clients = Clients(stored["names"], stored["client"]) if "client" in stored else None
-            samples = Samples(stored["features"], stored["label"], clients, stored["test"])
+            samples = UserSamples(stored["features"], stored["label"], clients, stored["test"])
         found = samples.content
     except Exception as error:
         # Whatever a damaged archive makes zipfile, zlib and NumPy raise.
@@ -150,6 +150,6 @@ def load(file: IO[bytes], content: Content) -> Samples:
     return samples
 
 
-def shelf(data_dir: Path | None = None) -> LocalShelf:
+def local_dataset_storage(data_dir: Path | None = None) -> LocalDatasetStorage:
     """Where this machine keeps them."""
-    return LocalShelf((data_dir or settings().data_dir.expanduser()) / "uploaded")
+    return LocalDatasetStorage((data_dir or settings().data_dir.expanduser()) / "uploaded")

@@ -12,7 +12,7 @@ from itertools import product
 from math import isclose
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from fedcore.core import Algorithm, Local, Rule
+from fedcore.core import Algorithm, ClientContext, ClientRule
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,22 +28,22 @@ class Factors(NamedTuple):
 
 def factors(algorithm: Algorithm, l2: float) -> Factors:
     """Those of `algorithm`, whose rule must be of the form, for a client whose loss has l2/2 |y|^2 in it beside the data's part."""
-    solver, towards, shrink = algorithm.solver, pull(algorithm.rule), l2
+    solver, towards, shrink = algorithm.solver, proximal_coefficient(algorithm.rule), l2
     assert towards is not None
-    if algorithm.rule.compares():
+    if algorithm.rule.subtracts_gradient_at_x():
         # With the gradient at x the share that l2 has in it is taken away.
         towards, shrink = towards + l2, 0.0
     return Factors(towards + solver.prox_mu, shrink + solver.weight_decay, solver.momentum)
 
 
-def offsets(rule: Rule, local: Local) -> Tensor:
+def offsets(rule: ClientRule, local: ClientContext) -> Tensor:
     """[M, D] what the rule adds to the gradients of the clients that `local` is of; there must be one at least."""
     start = local.x.expand(len(local.steps), -1)
     return rule.direction(start.new_zeros(start.shape), start, local)
 
 
 @lru_cache(maxsize=64)
-def pull(rule: Rule) -> float | None:
+def proximal_coefficient(rule: ClientRule) -> float | None:
     """mu, where direction(g, y) = g + mu (y - x) + constant; None where it is anything else.
 
     No declaration: the rule is asked on single numbers, whatever it remembers.
@@ -56,15 +56,16 @@ def pull(rule: Rule) -> float | None:
 
 
 @lru_cache(maxsize=64)
-def adds(rule: Rule) -> bool:
+def has_offset(rule: ClientRule) -> bool:
     """Whether such a rule adds anything of its own to gradient and pull; if not, its offsets are zero whatever it remembers."""
     return any(_direction(rule, 0.0, x, other, x) != 0 for x, other in ((0.0, 0.5), (0.75, 0.0), (0.75, 0.5)))
 
 
-def _direction(rule: Rule, grad: float, y: float, other: float, x: float = 0.0) -> float:
+def _direction(rule: ClientRule, grad: float, y: float, other: float, x: float = 0.0) -> float:
     """At x, where everything else that the rule may look at is a multiple of `other`, each its own."""
     names = sorted({*rule.memory(), *rule.shared(), *rule.start(cast("Any", x))})
     shared, memory = ({name: start + other * k for k, name in enumerate(names, 2)} for start in (other / 2, other / 3))
-    anchor, gathered = 5 * other / 4, 7 * other / 4
-    known: Any = {"x": x, "shared": shared, "memory": memory, "anchor": anchor, "gathered": gathered, "steps": 1.0, "effort": 1.0}
-    return float(rule.direction(cast("Any", grad), cast("Any", y), Local(**known, lr=1.0)))
+    full_gradient, mean_gradient = 5 * other / 4, 7 * other / 4
+    known: Any = {"x": x, "shared": shared, "memory": memory, "full_gradient": full_gradient, "mean_gradient": mean_gradient}
+    known |= {"steps": 1.0, "normaliser": 1.0}
+    return float(rule.direction(cast("Any", grad), cast("Any", y), ClientContext(**known, lr=1.0)))

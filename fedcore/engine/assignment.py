@@ -9,15 +9,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcore.core import Algorithm, Local, Upload, Vectors
+from fedcore.core import Algorithm, ClientContext, ClientUpdate, Vectors
 from fedcore.engine.schedule import StepSizes
-from fedcore.problems import Problem
+from fedcore.problems import TrainingProblem
 
 Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class CohortWork:
     """One round's work of the M clients that will reach the server, ascending by client id."""
 
     clients: Ids
@@ -29,7 +29,7 @@ class Assignment:
     noise: tuple[NDArray[np.float64], ...] | None
     """M arrays [tau_i, D] added to the gradients, if the problem asks for noise."""
     sizes: StepSizes
-    local: Local
+    local: ClientContext
     """What the clients know, each in its row."""
 
 
@@ -38,18 +38,18 @@ class Job:
     """The training of one run's cohort in one round."""
 
     algorithm: Algorithm
-    problem: Problem
-    assignment: Assignment
+    problem: TrainingProblem
+    work: CohortWork
     sums: Tensor | None = None
     """[K, M] the weighted sums of the deltas that the aggregator wants, where clients send deltas as they are and nothing else."""
     each: bool = True
     """Whether anybody wants to see each delta."""
-    thrift: int = 1
+    memory_divisor: int = 1
     """So many times fewer clients than usual are to be trained at a time, for want of memory."""
 
 
 @dataclass(frozen=True, slots=True)
-class Summed:
+class AggregatedUpdate:
     """What an engine returns for a job with sums, if it takes them while it trains."""
 
     sums: Tensor
@@ -58,7 +58,7 @@ class Summed:
     """[M, D]; None where nobody wants to see each."""
 
 
-Result = Upload | Summed
+Result = ClientUpdate | AggregatedUpdate
 """An upload has a row for each of the M clients, in the order of the assignment."""
 
 
@@ -68,20 +68,20 @@ class Engine(Protocol):
     def __call__(self, jobs: Sequence[Job]) -> Sequence[Result]: ...
 
 
-def select(local: Local, rows: Tensor | slice | int) -> Local:
+def take_clients(local: ClientContext, rows: Tensor | slice | int) -> ClientContext:
     """What some of the clients, or one of them, know."""
     return replace(
         local,
         memory={name: vectors[rows] for name, vectors in local.memory.items()},
-        anchor=None if local.anchor is None else local.anchor[rows],
+        full_gradient=None if local.full_gradient is None else local.full_gradient[rows],
         steps=local.steps[rows],
-        effort=local.effort[rows],
+        normaliser=local.normaliser[rows],
     )
 
 
-def together(uploads: list[Upload]) -> Upload:
+def stack_updates(uploads: list[ClientUpdate]) -> ClientUpdate:
     """What the clients of a cohort send, each in its row."""
-    return Upload(
+    return ClientUpdate(
         delta=torch.stack([upload.delta for upload in uploads]),
         memory=_stack([upload.memory for upload in uploads]),
         shared=_stack([upload.shared for upload in uploads]),

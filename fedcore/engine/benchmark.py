@@ -7,17 +7,17 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from fedcore.engine.assignment import Job, select
+from fedcore.engine.assignment import Job, take_clients
 from fedcore.engine.engines import ENGINES, EngineName
 
-Play = Callable[[EngineName, Job], float]
+EngineTimer = Callable[[EngineName, Job], float]
 """The seconds an engine takes for a job."""
 
 BUDGET_S, BUDGET_SHARE = 0.03, 0.02
 """What a measurement may take: so many seconds, and for long rounds this share of one."""
-BEHIND = 3.0
+DROP_FACTOR = 3.0
 """Whoever takes so many times as long as the fastest drops out."""
-MARGIN = 0.85
+TIE_MARGIN = 0.85
 """What another must take of the time of the engine presumed to be the fastest to be preferred: near ties are noise."""
 HELD_BYTES, _VECTORS = 1 << 30, 6
 """What a heat may hold beside the data, and how many vectors [D] an engine that takes clients together holds of each: a measurement
@@ -25,9 +25,9 @@ must not need more memory than the run."""
 _FEW, _MOST_STEPS = 2, 16
 
 
-def play(name: EngineName, job: Job) -> float:
+def time_engine(name: EngineName, job: Job) -> float:
     """Train `job` and throw the upload away."""
-    device = job.assignment.local.x.device
+    device = job.work.local.x.device
     began = time.perf_counter()
     ENGINES[name]([job])
     if device.type == "cuda":
@@ -35,21 +35,21 @@ def play(name: EngineName, job: Job) -> float:
     return time.perf_counter() - began
 
 
-def round_seconds(name: EngineName, job: Job, play: Play = play) -> float:
+def round_seconds(name: EngineName, job: Job, play: EngineTimer = time_engine) -> float:
     """About how long the training of a round takes by this engine; more than that where it gains by taking many clients at once."""
-    probe = next(_heats(job))
+    probe = next(_samples(job))
     play(name, probe)  # Whatever the first use of an engine costs, the run would pay it too.
-    return _per_step(play(name, probe), probe) * int(job.assignment.steps.sum())
+    return _per_step(play(name, probe), probe) * int(job.work.steps.sum())
 
 
-def race(names: Sequence[EngineName], job: Job, round_s: float, play: Play = play) -> dict[EngineName, float]:
+def benchmark_engines(names: Sequence[EngineName], job: Job, round_s: float, play: EngineTimer = time_engine) -> dict[EngineName, float]:
     """Seconds per local step of those engines that stayed in the race to the end.
 
     Each plays every heat twice, in turn, and its better time counts. Heats grow, from a step of two clients to many steps of all,
     until the next one would go beyond the budget; who cannot keep to it from the beginning is judged by the first heat. The first of
     `names` has played it before; its round takes about `round_s`.
     """
-    heats = list(_heats(job))
+    heats = list(_samples(job))
     left, probes = max(BUDGET_S, BUDGET_SHARE * round_s), dict[EngineName, float]()
     for name in names:
         if probes:
@@ -59,17 +59,17 @@ def race(names: Sequence[EngineName], job: Job, round_s: float, play: Play = pla
     entered = [name for name in names if name == names[0] or 2 * probes[name] < left]
     if len(entered) == 1:
         return {name: _per_step(seconds, heats[0]) for name, seconds in probes.items()}
-    return _run_off(entered, heats, left, play)
+    return _time_finalists(entered, heats, left, play)
 
 
 def fastest(names: Sequence[EngineName], seconds: Mapping[EngineName, float]) -> EngineName:
     """The fastest by a margin over the first of `names`, else that one."""
     best = min(seconds, key=lambda name: seconds[name])
     presumed = seconds.get(names[0], np.inf)
-    return best if seconds[best] < MARGIN * presumed else names[0]
+    return best if seconds[best] < TIE_MARGIN * presumed else names[0]
 
 
-def _run_off(names: list[EngineName], heats: Sequence[Job], left: float, play: Play) -> dict[EngineName, float]:
+def _time_finalists(names: list[EngineName], heats: Sequence[Job], left: float, play: EngineTimer) -> dict[EngineName, float]:
     times: dict[EngineName, float] = {}
     measured: dict[EngineName, float] = {}
     for heat in heats:
@@ -81,8 +81,8 @@ def _run_off(names: list[EngineName], heats: Sequence[Job], left: float, play: P
         left -= sum(sum(turn.values()) for turn in turns)
         measured = {name: _per_step(seconds, heat) for name, seconds in times.items()}
         # With few clients at a time, nobody who takes them together can have shown it.
-        if len(heat.assignment.clients) == len(heats[-1].assignment.clients):
-            names = [name for name in names if times[name] <= BEHIND * min(times.values())]
+        if len(heat.work.clients) == len(heats[-1].work.clients):
+            names = [name for name in names if times[name] <= DROP_FACTOR * min(times.values())]
             times = {name: times[name] for name in names}
         if len(names) == 1:
             break
@@ -90,14 +90,14 @@ def _run_off(names: list[EngineName], heats: Sequence[Job], left: float, play: P
 
 
 def _per_step(seconds: float, job: Job) -> float:
-    return seconds / int(job.assignment.steps.sum())
+    return seconds / int(job.work.steps.sum())
 
 
-def _heats(job: Job) -> Iterator[Job]:
+def _samples(job: Job) -> Iterator[Job]:
     """Ever larger parts of a job."""
-    x, longest = job.assignment.local.x, int(job.assignment.steps.max())
+    x, longest = job.work.local.x, int(job.work.steps.max())
     room = HELD_BYTES // (_VECTORS * x.numel() * x.element_size())
-    clients = min(len(job.assignment.clients), max(_FEW, room))
+    clients = min(len(job.work.clients), max(_FEW, room))
     count = min(_FEW, clients)
     yield _part(job, count, 1)
     while count < clients:
@@ -111,7 +111,7 @@ def _heats(job: Job) -> Iterator[Job]:
 
 def _part(job: Job, clients: int, steps: int) -> Job:
     """The first steps of some of the clients, spread over those with many and with few."""
-    whole = job.assignment
+    whole = job.work
     order = np.argsort(-whole.steps, kind="stable")
     rows = np.sort(order[np.linspace(0, len(order) - 1, clients).astype(np.int64)])
     part = replace(
@@ -120,6 +120,6 @@ def _part(job: Job, clients: int, steps: int) -> Job:
         steps=np.minimum(whole.steps[rows], steps),
         batches=tuple(whole.batches[row][:steps] for row in rows),
         noise=None if whole.noise is None else tuple(whole.noise[row][:steps] for row in rows),
-        local=select(whole.local, torch.from_numpy(rows).to(whole.local.x.device)),
+        local=take_clients(whole.local, torch.from_numpy(rows).to(whole.local.x.device)),
     )
-    return replace(job, assignment=part, sums=None if job.sums is None else job.sums[:, torch.from_numpy(rows).to(job.sums.device)])
+    return replace(job, work=part, sums=None if job.sums is None else job.sums[:, torch.from_numpy(rows).to(job.sums.device)])

@@ -18,7 +18,7 @@ MOST = 500
 """Entries kept on disk; those written last."""
 
 
-class Entry(BaseModel):
+class BenchmarkResult(BaseModel):
     """The outcome of one measurement."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -31,19 +31,19 @@ class Entry(BaseModel):
 
 
 class _File(BaseModel):
-    entries: dict[str, Entry]
+    entries: dict[str, BenchmarkResult]
 
 
-class Experience:
+class BenchmarkCache:
     """Entries by key; what is on disk is a convenience, so nothing about it is ever an error."""
 
     def __init__(self, path: Path | None) -> None:
         """Keep entries at `path`, or in this process only."""
         self._path = path
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, BenchmarkResult] = {}
         self._rounds: dict[str, float] = {}
 
-    def recall(self, what: Mapping[str, Any]) -> Entry | None:
+    def get(self, what: Mapping[str, Any]) -> BenchmarkResult | None:
         """What is known of it."""
         key = _key(what)
         if key not in self._entries:
@@ -57,27 +57,27 @@ class Experience:
             self._rounds[key] = measure()
         return self._rounds[key]
 
-    def keep(self, what: Mapping[str, Any], engine: EngineName, seconds: Mapping[EngineName, float]) -> Entry:
+    def put(self, what: Mapping[str, Any], engine: EngineName, seconds: Mapping[EngineName, float]) -> BenchmarkResult:
         """Remember it; where another process has measured the same meanwhile, what it found stands."""
         key, known = _key(what), _read(self._path)
         self._entries = known | self._entries
-        entry = self._entries.setdefault(key, Entry(engine=engine, seconds=dict(seconds), of=dict(what)))
+        entry = self._entries.setdefault(key, BenchmarkResult(engine=engine, seconds=dict(seconds), of=dict(what)))
         if key not in known:
             _write(self._path, known | {key: entry})
         return entry
 
 
 @cache
-def experience_at(path: Path | None) -> Experience:
+def benchmark_cache_at(path: Path | None) -> BenchmarkCache:
     """The process's experience, kept at `path`."""
-    return Experience(path)
+    return BenchmarkCache(path)
 
 
 def _key(what: Mapping[str, Any]) -> str:
     return sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
 
-def _read(path: Path | None) -> dict[str, Entry]:
+def _read(path: Path | None) -> dict[str, BenchmarkResult]:
     if path is None:
         return {}
     try:
@@ -86,7 +86,7 @@ def _read(path: Path | None) -> dict[str, Entry]:
         return {}
 
 
-def _write(path: Path | None, entries: Mapping[str, Entry]) -> None:
+def _write(path: Path | None, entries: Mapping[str, BenchmarkResult]) -> None:
     """The file whole or not at all: a reader never sees half of it. Of two who write at once one wins, and the other measures again."""
     if path is None or (path.exists() and not path.is_file()):
         return

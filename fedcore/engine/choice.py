@@ -13,10 +13,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedcore.core import Algorithm
 from fedcore.engine.assignment import Job
-from fedcore.engine.benchmark import Play, fastest, play, race, round_seconds
-from fedcore.engine.benchmark_cache import Experience
-from fedcore.engine.engines import DECLARED, EngineName, contenders, pick
-from fedcore.problems import Problem
+from fedcore.engine.benchmark import EngineTimer, benchmark_engines, fastest, round_seconds, time_engine
+from fedcore.engine.benchmark_cache import BenchmarkCache
+from fedcore.engine.engines import ENGINE_INFO, EngineName, candidates, resolve_engine
+from fedcore.problems import TrainingProblem
 
 WORTH_S = 1.0
 """A run whose training takes less is not worth a measurement."""
@@ -24,7 +24,7 @@ _LIBRARIES = "fedq", "numpy", "torch", "numba"
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class EngineChoice:
     """An engine, and how it came to be the run's."""
 
     engine: EngineName
@@ -41,7 +41,7 @@ class Choice:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @classmethod
-    def of(cls, document: object) -> "Choice | None":
+    def of(cls, document: object) -> "EngineChoice | None":
         """What was recorded; None where that is nothing, or of a version with other engines."""
         try:
             return TypeAdapter(cls).validate_python(document)
@@ -50,52 +50,56 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidacy:
+class SelectionContext:
     """What an engine is wanted for."""
 
     algorithm: Algorithm
-    problem: Problem
+    problem: TrainingProblem
     rounds: int
     sample: Callable[[], Job | None]
     """The training of a first round, for nothing but to be measured; None where nobody takes part in it."""
 
 
-def choose(
-    wanted: Literal["auto"] | EngineName, candidacy: Candidacy, experience: Experience, recorded: Choice | None = None, play: Play = play
-) -> Choice:
+def choose_engine(
+    wanted: Literal["auto"] | EngineName,
+    context: SelectionContext,
+    cache: BenchmarkCache,
+    recorded: EngineChoice | None = None,
+    play: EngineTimer = time_engine,
+) -> EngineChoice:
     """The engine of a run: the one asked for, or recorded with its earlier rounds, or else the fastest as measured or remembered.
 
     Raises SpecificationError where the engine that was asked for is not made for the problem.
     """
-    algorithm, problem = candidacy.algorithm, candidacy.problem
+    algorithm, problem = context.algorithm, context.problem
     if wanted != "auto":
-        return Choice(pick(wanted, algorithm, problem), "forced")
+        return EngineChoice(resolve_engine(wanted, algorithm, problem), "forced")
     if recorded is None:
-        return _fastest(candidacy, experience, play)
-    if DECLARED[recorded.engine].suits(algorithm, problem):
+        return _fastest(context, cache, play)
+    if ENGINE_INFO[recorded.engine].suits(algorithm, problem):
         return recorded
-    return replace(_fastest(candidacy, experience, play), instead_of=recorded.engine)
+    return replace(_fastest(context, cache, play), instead_of=recorded.engine)
 
 
-def _fastest(candidacy: Candidacy, experience: Experience, play: Play) -> Choice:
-    names = contenders(candidacy.algorithm, candidacy.problem)
-    job = candidacy.sample() if len(names) > 1 else None
+def _fastest(context: SelectionContext, cache: BenchmarkCache, play: EngineTimer) -> EngineChoice:
+    names = candidates(context.algorithm, context.problem)
+    job = context.sample() if len(names) > 1 else None
     if job is None:
-        return Choice(names[0], "presumed")
+        return EngineChoice(names[0], "presumed")
     what = conditions(names, job)
-    if known := experience.recall(what):
-        return Choice(known.engine, "remembered", known.seconds)
-    round_s = experience.round_seconds(what, partial(round_seconds, names[0], job, play))
-    if candidacy.rounds * round_s < WORTH_S:
-        return Choice(names[0], "presumed")
-    seconds = race(names, job, round_s, play)
-    kept = experience.keep(what, fastest(names, seconds), seconds)
-    return Choice(kept.engine, "measured", kept.seconds)
+    if known := cache.get(what):
+        return EngineChoice(known.engine, "remembered", known.seconds)
+    round_s = cache.round_seconds(what, partial(round_seconds, names[0], job, play))
+    if context.rounds * round_s < WORTH_S:
+        return EngineChoice(names[0], "presumed")
+    seconds = benchmark_engines(names, job, round_s, play)
+    kept = cache.put(what, fastest(names, seconds), seconds)
+    return EngineChoice(kept.engine, "measured", kept.seconds)
 
 
 def conditions(names: list[EngineName], job: Job) -> dict[str, Any]:
     """All that the fastest engine depends on; sizes that vary from round to round as powers of two."""
-    problem, assignment, solver = job.problem, job.assignment, job.algorithm.solver
+    problem, assignment, solver = job.problem, job.work, job.algorithm.solver
     x = assignment.local.x
     return {
         "engines": sorted(names),

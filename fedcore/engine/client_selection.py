@@ -8,20 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from fedcore.core import Local, Vectors
-from fedcore.data.plan import Work, cohort_batches, gradient_noise, viewed
-from fedcore.engine.assignment import Assignment
-from fedcore.engine.schedule import StepSizes, effort, step_sizes
-from fedcore.engine.server import Server, Setting
+from fedcore.core import ClientContext, Vectors
+from fedcore.data.plan import Work, augment_indices, cohort_batches, gradient_noise
+from fedcore.engine.assignment import CohortWork
+from fedcore.engine.schedule import StepSizes, normaliser, step_sizes
+from fedcore.engine.server import RunContext, ServerState
 from fedcore.engine.traffic import Ids, Traffic
 from fedcore.systems.availability import reachable
-from fedcore.systems.clock import Turnout, pace, turn_out
+from fedcore.systems.clock import TimedRound, apply_deadline, device_speed
 from fedcore.systems.participation import Drawn, draw
 from fedcore.systems.work import plan_work
 
 
 @dataclass(frozen=True, slots=True)
-class Muster:
+class SelectedCohort:
     """The clients of one round that reach the server; there may be none."""
 
     arrived: Drawn
@@ -35,7 +35,7 @@ class Muster:
     """What the round takes on the simulated clock, if there is one."""
 
 
-def muster(setting: Setting, traffic: Traffic, round: int) -> Muster:
+def select_cohort(setting: RunContext, traffic: Traffic, round: int) -> SelectedCohort:
     """Those of round `round`, counted from 1; `traffic` changes in place."""
     spec, seed, problem = setting.spec, setting.seed, setting.problem
     among = reachable(spec.systems.availability, len(problem.share), seed, round)
@@ -43,59 +43,59 @@ def muster(setting: Setting, traffic: Traffic, round: int) -> Muster:
     work, arrives = plan_work(spec.local, spec.systems, problem.sizes, drawn.clients, seed, round)
     received, seconds = traffic.down(drawn.clients, round), None
     if spec.systems.devices is not None:
-        work, arrives, seconds = _timed(setting, traffic, drawn.clients, received, Turnout(work, arrives, 0.0), round)
+        work, arrives, seconds = _timed(setting, traffic, drawn.clients, received, TimedRound(work, arrives, 0.0), round)
     chosen = [item for item, kept in zip(work, arrives, strict=True) if kept]
-    return Muster(drawn[arrives], len(drawn.clients), chosen, int(received.sum()), seconds)
+    return SelectedCohort(drawn[arrives], len(drawn.clients), chosen, int(received.sum()), seconds)
 
 
-def _timed(setting: Setting, traffic: Traffic, clients: Ids, received: Ids, planned: Turnout, round: int) -> Turnout:
+def _timed(setting: RunContext, traffic: Traffic, clients: Ids, received: Ids, planned: TimedRound, round: int) -> TimedRound:
     """`planned`, held to the clock."""
     systems, (up, down), settling = setting.spec.systems, traffic.exchange(1, round), traffic.settling(1)
     assert systems.devices is not None
     # The upload; the model, and then the next one, if they are sent; and an exchange of gradients, up and down.
     messages = 1 + (received > 0) + (settling > 0) + 2 * bool(up or down)
-    cohort = pace(systems.devices, clients, received + down + settling, traffic.up(1) + up, messages, setting.seed)
-    return turn_out(systems.deadline, cohort, planned.work, planned.arrives)
+    cohort = device_speed(systems.devices, clients, received + down + settling, traffic.up(1) + up, messages, setting.seed)
+    return apply_deadline(systems.deadline, cohort, planned.work, planned.arrives)
 
 
-def assign(setting: Setting, server: Server, mustered: Muster, memory: Vectors, round: int) -> Assignment:
+def assign_work(setting: RunContext, server: ServerState, selected: SelectedCohort, memory: Vectors, round: int) -> CohortWork:
     """Before any exchange of gradients; `memory` [M, D] each is what the clients kept."""
-    spec, seed, problem, clients = setting.spec, setting.seed, setting.problem, mustered.arrived.clients
+    spec, seed, problem, clients = setting.spec, setting.seed, setting.problem, selected.arrived.clients
     sizes = step_sizes(spec.local, spec.rounds, round, server.clock)
-    steps = np.array([item.steps for item in mustered.work], np.int64)
+    steps = np.array([item.steps for item in selected.work], np.int64)
     noise = problem.gradient_noise
-    return Assignment(
+    return CohortWork(
         clients=clients,
         steps=steps,
-        batches=_batches(setting, mustered, round),
+        batches=_batches(setting, selected, round),
         noise=tuple(gradient_noise(seed, round, *pair, problem.dim, noise) for pair in zip(clients.tolist(), steps.tolist(), strict=True))
         if noise
         else None,
         sizes=sizes,
-        local=_local(setting, server, clients, memory, sizes, steps),
+        local=_context(setting, server, clients, memory, sizes, steps),
     )
 
 
-def _batches(setting: Setting, mustered: Muster, round: int) -> tuple[Ids, ...]:
-    seed, views, clients = setting.seed, setting.problem.views, mustered.arrived.clients
+def _batches(setting: RunContext, selected: SelectedCohort, round: int) -> tuple[Ids, ...]:
+    seed, views, clients = setting.seed, setting.problem.views, selected.arrived.clients
     samples = setting.problem.sizes[clients]
-    batches = cohort_batches(seed, round, clients, samples, mustered.work)
+    batches = cohort_batches(seed, round, clients, samples, selected.work)
     if views == 1:
         return batches
     members = zip(batches, samples.tolist(), clients.tolist(), strict=True)
-    return tuple(viewed(batch, count, views, seed, round, client) for batch, count, client in members)
+    return tuple(augment_indices(batch, count, views, seed, round, client) for batch, count, client in members)
 
 
-def _local(setting: Setting, server: Server, clients: Ids, memory: Vectors, sizes: StepSizes, steps: Ids) -> Local:
+def _context(setting: RunContext, server: ServerState, clients: Ids, memory: Vectors, sizes: StepSizes, steps: Ids) -> ClientContext:
     x, rule, problem = server.broadcast, setting.algorithm.rule, setting.problem
-    spent = effort(rule, setting.algorithm.solver, sizes, steps)
-    return Local(
+    spent = normaliser(rule, setting.algorithm.solver, sizes, steps)
+    return ClientContext(
         x=x,
         shared=server.shared,
         memory={name: memory[name] for name in rule.memory()},
-        anchor=problem.client_gradients(x, clients) if rule.needs_anchor() else None,
-        gathered=None,
+        full_gradient=problem.client_gradients(x, clients) if rule.needs_full_gradient() else None,
+        mean_gradient=None,
         steps=torch.from_numpy(steps[:, None]).to(x),
-        effort=torch.from_numpy(spent[:, None]).to(x),
+        normaliser=torch.from_numpy(spent[:, None]).to(x),
         lr=sizes.first,
     )

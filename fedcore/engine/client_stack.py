@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from fedcore.data.plan import PADDING
-from fedcore.engine.affine import adds, factors, offsets, pull
-from fedcore.engine.assignment import Ids, Job, select
+from fedcore.engine.affine import factors, has_offset, offsets, proximal_coefficient
+from fedcore.engine.assignment import Ids, Job, take_clients
 
 
-class Stretch(NamedTuple):
+class StepRange(NamedTuple):
     """Consecutive steps in which the same rows are active."""
 
     start: int
@@ -33,7 +33,7 @@ class Stretch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ClientStack:
     """Which client of which job each row is."""
 
     jobs: Sequence[Job]
@@ -47,26 +47,26 @@ class Rows:
     """R arrays [tau, B] of its sample indices."""
 
     @classmethod
-    def of(cls, jobs: Sequence[Job]) -> Rows:
+    def of(cls, jobs: Sequence[Job]) -> ClientStack:
         """All clients of `jobs`."""
-        counts = [len(job.assignment.steps) for job in jobs]
+        counts = [len(job.work.steps) for job in jobs]
         owner, place = np.repeat(np.arange(len(jobs)), counts), np.concatenate([np.arange(count) for count in counts])
-        steps = np.concatenate([job.assignment.steps for job in jobs])
+        steps = np.concatenate([job.work.steps for job in jobs])
         order = np.argsort(-steps, kind="stable")
-        batches = [batch for job in jobs for batch in job.assignment.batches]
+        batches = [batch for job in jobs for batch in job.work.batches]
         return cls(jobs, owner[order], place[order], steps[order], [batches[row] for row in order.tolist()])
 
     def __len__(self) -> int:
         return len(self.steps)
 
-    def cut(self, rows: slice) -> Rows:
+    def cut(self, rows: slice) -> ClientStack:
         """Some of the rows."""
         return replace(self, owner=self.owner[rows], place=self.place[rows], steps=self.steps[rows], batches=self.batches[rows])
 
     @property
     def number(self) -> Ids:
         """[R] where each row is when the jobs' clients follow one another."""
-        before = np.cumsum([0, *(len(job.assignment.steps) for job in self.jobs)])
+        before = np.cumsum([0, *(len(job.work.steps) for job in self.jobs)])
         return before[self.owner] + self.place
 
     def spread(self, vectors: Sequence[Tensor]) -> Tensor:
@@ -82,18 +82,18 @@ class Rows:
     def back(self, values: Tensor) -> Sequence[Tensor]:
         """`values` [R, ...] of all rows as what belongs to the clients of each job, [M, ...] each."""
         order = torch.from_numpy(np.argsort(self.number)).to(values.device)
-        return torch.split(values[order], [len(job.assignment.steps) for job in self.jobs])
+        return torch.split(values[order], [len(job.work.steps) for job in self.jobs])
 
-    def stretches(self, capacity: int) -> Iterator[Stretch]:
+    def stretches(self, capacity: int) -> Iterator[StepRange]:
         """Cut the round where rows are done, and where a stretch would hold more samples than `capacity`."""
         room = sum(map(len, self.batches)) if self.repeat else capacity // self.widest
         for start, stop in pairwise([0, *np.unique(self.steps).tolist()]):
             active = int((self.steps > start).sum())
             length = max(1, room // active)
             for first in range(start, stop, length):
-                yield Stretch(first, min(first + length, stop), active)
+                yield StepRange(first, min(first + length, stop), active)
 
-    def samples(self, stretch: Stretch) -> Tensor:
+    def samples(self, stretch: StepRange) -> Tensor:
         """Sample indices [m, S, B] of the active rows; where all rows repeat one batch, a view that repeats it."""
         chosen, length = self.cut(slice(stretch.active)), stretch.stop - stretch.start
         stacked = np.full((stretch.active, 1 if chosen.repeat else length, chosen.widest), PADDING, np.int64)
@@ -101,11 +101,11 @@ class Rows:
             target[:, : batch.shape[1]] = batch[:1] if chosen.repeat else batch[stretch.steps]
         return torch.from_numpy(stacked).expand(-1, length, -1)
 
-    def noise(self, stretch: Stretch, like: Tensor) -> Tensor | None:
+    def noise(self, stretch: StepRange, like: Tensor) -> Tensor | None:
         """What is added to the gradients of the active rows, [m, S, D]."""
-        if self.jobs[0].assignment.noise is None:
+        if self.jobs[0].work.noise is None:
             return None
-        drawn = [noise for job in self.jobs for noise in job.assignment.noise or ()]
+        drawn = [noise for job in self.jobs for noise in job.work.noise or ()]
         chosen = [drawn[row][stretch.steps] for row in self.number[: stretch.active]]
         return torch.from_numpy(np.stack(chosen)).to(like)
 
@@ -135,15 +135,15 @@ class Descent(Protocol):
         ...
 
 
-def descent(rows: Rows, x: Tensor) -> Descent:
+def descent(rows: ClientStack, x: Tensor) -> Descent:
     """That of the jobs the rows are of, each at x [R, D] before its first step; rules of free form must be a single job's."""
-    return Affine(rows, x) if pull(rows.jobs[0].algorithm.rule) is not None else Asked(rows)
+    return AffineDescent(rows, x) if proximal_coefficient(rows.jobs[0].algorithm.rule) is not None else GenericDescent(rows)
 
 
-class Affine:
+class AffineDescent:
     """v <- momentum v + g + shrink y + pull (y - x) + offset; rows may differ in every number, and in their rules."""
 
-    def __init__(self, rows: Rows, x: Tensor) -> None:
+    def __init__(self, rows: ClientStack, x: Tensor) -> None:
         jobs = rows.jobs
         known = [factors(job.algorithm, 0.0) for job in jobs]
         self._pull, self._shrink, self._momentum = (_number(rows, numbers, x) for numbers in zip(*known, strict=True))
@@ -170,47 +170,47 @@ class Affine:
         return self._velocity
 
 
-class Asked:
+class GenericDescent:
     """A single job's, whose rule may have any form: it is asked in every step."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: ClientStack) -> None:
         (job,) = rows.jobs
         self._algorithm = job.algorithm
         self._velocity: Tensor | None = None
-        self._local = select(job.assignment.local, torch.from_numpy(rows.place).to(job.assignment.local.x.device))
+        self._local = take_clients(job.work.local, torch.from_numpy(rows.place).to(job.work.local.x.device))
 
     def cut(self, active: int) -> None:
-        self._local, self._velocity = select(self._local, slice(active)), None if self._velocity is None else self._velocity[:active]
+        self._local, self._velocity = take_clients(self._local, slice(active)), None if self._velocity is None else self._velocity[:active]
 
     def direction(self, grad: Tensor, y: Tensor) -> Tensor:
         direction, self._velocity = self._algorithm.solver.direction(self._algorithm.rule, grad, y, self._velocity, self._local)
         return direction
 
 
-def step_sizes(rows: Rows, stretch: Stretch, like: Tensor) -> Sequence[Number]:
+def step_sizes(rows: ClientStack, stretch: StepRange, like: Tensor) -> Sequence[Number]:
     """What the rows of a stretch multiply their directions by, for each of its steps."""
     table = np.empty((stretch.active, stretch.stop - stretch.start))
     for owner, job in enumerate(rows.jobs):
-        sizes, pace = job.assignment.sizes, job.algorithm.rule.pace(cast("Any", job.assignment.steps[:, None]))
+        sizes, pace = job.work.sizes, job.algorithm.rule.step_size_scale(cast("Any", job.work.steps[:, None]))
         mine = rows.owner[: stretch.active] == owner
-        paces = np.broadcast_to(np.asarray(pace, float), (len(job.assignment.steps), 1))
+        paces = np.broadcast_to(np.asarray(pace, float), (len(job.work.steps), 1))
         table[mine] = sizes.first_of(stretch.stop)[stretch.steps] * paces[rows.place[: stretch.active][mine]]
     if (table == table[:1]).all():
         return [float(size) for size in table[0]]
     return torch.from_numpy(table.T[:, :, None].copy()).to(like).unbind(0)
 
 
-def _number(rows: Rows, numbers: Sequence[float], like: Tensor) -> Number | None:
+def _number(rows: ClientStack, numbers: Sequence[float], like: Tensor) -> Number | None:
     """What the rows have of the jobs' `numbers`; None where all are zero."""
     if len(set(numbers)) == 1:
         return float(numbers[0]) or None
     return torch.from_numpy(np.array(numbers)[rows.owner][:, None]).to(like)
 
 
-def _offset(rows: Rows) -> Tensor | None:
-    if not any(adds(job.algorithm.rule) for job in rows.jobs):
+def _offset(rows: ClientStack) -> Tensor | None:
+    if not any(has_offset(job.algorithm.rule) for job in rows.jobs):
         return None
-    return rows.sort([offsets(job.algorithm.rule, job.assignment.local) for job in rows.jobs])
+    return rows.sort([offsets(job.algorithm.rule, job.work.local) for job in rows.jobs])
 
 
 def _add(total: Tensor, factor: Number, vectors: Tensor) -> Tensor:

@@ -16,28 +16,28 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 
-class Room(NamedTuple):
+class MemoryBudget(NamedTuple):
     """What may lie in memory, and where the rest goes."""
 
     memory_bytes: float = float("inf")
     folder: Path | None = None
     """Where files lie; None: the system's folder for temporary ones."""
 
-    def shared(self, count: int) -> "Room":
+    def split(self, count: int) -> "MemoryBudget":
         """An equal part of it for each of so many."""
         return self._replace(memory_bytes=self.memory_bytes / max(1, count))
 
-    def zeros(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
+    def allocate(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
         """So many, of the type and on the device of `like`; those of a GPU stay there."""
         if like.is_cuda or prod(shape) * like.element_size() <= self.memory_bytes:
             return like.new_zeros(shape)
         return _mapped(shape, like, self.folder)
 
-    def moved(self, values: Tensor, like: Tensor) -> Tensor:
+    def adopt(self, values: Tensor, like: Tensor) -> Tensor:
         """`values` as `like` is, where there is room for them."""
         if like.is_cuda or values.nbytes <= self.memory_bytes:
             return values.to(like)
-        return self.zeros(tuple(values.shape), like).copy_(values)
+        return self.allocate(tuple(values.shape), like).copy_(values)
 
 
 def _mapped(shape: tuple[int, ...], like: Tensor, folder: Path | None) -> Tensor:
@@ -62,12 +62,12 @@ class ClientTable:
     Rows are stored in the order in which clients first took part, in blocks that double when full.
     """
 
-    def __init__(self, start: Mapping[str, Tensor], population: int, room: Room | None = None) -> None:
+    def __init__(self, start: Mapping[str, Tensor], population: int, budget: MemoryBudget | None = None) -> None:
         """Keep vectors by name for each of `population` clients; `start` [D] each is what they are for a client never written.
 
         They lie where there is `room` for them, or else in memory; that changes no bit.
         """
-        self._room = (room or Room()).shared(len(start))
+        self._room = (budget or MemoryBudget()).split(len(start))
         self._slots = np.full(population, _ABSENT, np.int64)
         self._ids = np.empty(0, np.int64)
         self._start = dict(start)
@@ -98,7 +98,7 @@ class ClientTable:
         self._ids = state["ids"].numpy().copy()
         self._slots[:] = _ABSENT
         self._slots[self._ids] = np.arange(len(self._ids))
-        self._rows = {name: self._room.moved(state[f"rows.{name}"], rows) for name, rows in self._rows.items()}
+        self._rows = {name: self._room.adopt(state[f"rows.{name}"], rows) for name, rows in self._rows.items()}
 
     def _gather_one(self, name: str, rows: Tensor, slots: Tensor, known: Tensor) -> Tensor:
         start = self._start[name]
@@ -111,7 +111,7 @@ class ClientTable:
         ids = np.concatenate([self._ids, new])
         for name, rows in self._rows.items():
             if len(ids) > len(rows):
-                grown = self._room.zeros((max(len(ids), 2 * len(rows)), rows.shape[1]), rows)
+                grown = self._room.allocate((max(len(ids), 2 * len(rows)), rows.shape[1]), rows)
                 grown[: len(rows)] = rows
                 self._rows[name] = grown
         self._slots[new], self._ids = np.arange(len(self._ids), len(ids)), ids

@@ -18,10 +18,10 @@ from torch import Tensor
 from fedcore.core import Cohort, Compressor, Vectors
 from fedcore.data.random import generator
 from fedcore.engine.assignment import Ids
-from fedcore.engine.server import RESIDUAL, Setting
+from fedcore.engine.server import RESIDUAL, RunContext
 
-DENSE = Compressor()
-TOGETHER = 2**20
+NO_COMPRESSION = Compressor()
+CHUNK_ELEMENTS = 2**20
 """Numbers compressed at a time: more no longer fit into a processor's cache, and what is computed on the way takes memory."""
 
 
@@ -34,7 +34,7 @@ class Sent(NamedTuple):
     """[..., D] what error feedback adds to the next ones; None without it."""
 
 
-def lots(seed: int, purpose: str, round: int, clients: Ids) -> Iterator[Generator]:
+def message_rngs(seed: int, purpose: str, round: int, clients: Ids) -> Iterator[Generator]:
     """The stream of each client's message, in the order of `clients`."""
     return (generator(seed, purpose, round, client) for client in clients.tolist())
 
@@ -45,19 +45,19 @@ def send(compressor: Compressor, message: Tensor, residual: Tensor | None, strea
     `streams` has a generator for each message, in the order of the rows. They are drawn from only if the compressor leaves
     something to chance.
     """
-    if compressor == DENSE:
+    if compressor == NO_COMPRESSION:
         return Sent(message, None)
-    if message.dim() == 1 or message.numel() <= TOGETHER:
-        return _send_together(compressor, message, residual, streams)
-    rows, streams = max(1, TOGETHER // message.shape[-1]), iter(streams)
+    if message.dim() == 1 or message.numel() <= CHUNK_ELEMENTS:
+        return _send_chunk(compressor, message, residual, streams)
+    rows, streams = max(1, CHUNK_ELEMENTS // message.shape[-1]), iter(streams)
     parts = [slice(first, first + rows) for first in range(0, len(message), rows)]
     kept = [None if residual is None else residual[part] for part in parts]
-    sent = [_send_together(compressor, message[part], held, islice(streams, rows)) for part, held in zip(parts, kept, strict=True)]
+    sent = [_send_chunk(compressor, message[part], held, islice(streams, rows)) for part, held in zip(parts, kept, strict=True)]
     residuals = [part.residual for part in sent if part.residual is not None]
     return Sent(torch.cat([part.received for part in sent]), torch.cat(residuals) if residuals else None)
 
 
-def _send_together(compressor: Compressor, message: Tensor, residual: Tensor | None, streams: Iterable[Generator]) -> Sent:
+def _send_chunk(compressor: Compressor, message: Tensor, residual: Tensor | None, streams: Iterable[Generator]) -> Sent:
     if not compressor.error_feedback:
         return Sent(compressor.compress(message, _draws(compressor, message, streams)), None)
     assert residual is not None
@@ -71,7 +71,7 @@ def _draws(compressor: Compressor, message: Tensor, streams: Iterable[Generator]
     *leading, dim = message.shape
     drawn: NDArray[Any] | None = None
     for index, stream in enumerate(streams):
-        row = compressor.draw(stream, dim)
+        row = compressor.sample(stream, dim)
         if row is None:
             return None
         if drawn is None:
@@ -90,7 +90,7 @@ SERVER = np.array([0])
 class Links:
     """Both links in one round; what a client or the server sends is compressed at most once a round on each."""
 
-    setting: Setting
+    setting: RunContext
     clients: Ids
     """[M]."""
     round: int
@@ -98,23 +98,23 @@ class Links:
     def up(self, messages: Tensor, memory: Vectors) -> tuple[Tensor, Vectors]:
         """Messages [M, D] as the server decodes them, and what error feedback keeps at the clients for the next."""
         sent = send(
-            self.setting.algorithm.uplink, messages, memory.get(RESIDUAL), lots(self.setting.seed, UPLINK, self.round, self.clients)
+            self.setting.algorithm.uplink, messages, memory.get(RESIDUAL), message_rngs(self.setting.seed, UPLINK, self.round, self.clients)
         )
         return sent.received, {} if sent.residual is None else {RESIDUAL: sent.residual}
 
     def down(self, message: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         """A message [D] as the clients decode it, and what error feedback keeps at the server for the next."""
-        sent = send(self.setting.algorithm.downlink, message, residual, lots(self.setting.seed, DOWNLINK, self.round, SERVER))
+        sent = send(self.setting.algorithm.downlink, message, residual, message_rngs(self.setting.seed, DOWNLINK, self.round, SERVER))
         return sent.received, residual if sent.residual is None else sent.residual
 
 
-def gather(links: Links, anchors: Tensor, cohort: Cohort, memory: Vectors, residual: Tensor) -> tuple[Tensor, Vectors, Tensor]:
+def exchange_gradients(links: Links, anchors: Tensor, cohort: Cohort, memory: Vectors, residual: Tensor) -> tuple[Tensor, Vectors, Tensor]:
     """The exchange before training: the gathered gradient [D], and what error feedback keeps at the clients and at the server.
 
     h_i = C_up(rho_i + anchor_i), g = C_down(e + sum_i w_i h_i / W), W = sum_i w_i: FedLin, Algorithm 1, lines 7 to 9, done at the
     start of the round instead of the end of the one before, so that a cohort trains with its own gradients.
     """
-    opening = links.setting.algorithm.rule.opening() if links.round == 1 else "compressed"
+    opening = links.setting.algorithm.rule.first_exchange() if links.round == 1 else "compressed"
     kept: Vectors = {RESIDUAL: memory[RESIDUAL]} if RESIDUAL in memory else {}
     if opening == "zero":
         return torch.zeros_like(residual), kept, residual

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedcore.core import Algorithm, Cohort, Combined
-from fedcore.engine.assignment import Assignment
+from fedcore.core import Aggregate, Algorithm, Cohort
+from fedcore.engine.assignment import CohortWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,10 +13,10 @@ class Observation:
     """A round as played, seen from above: what no server could know, too."""
 
     algorithm: Algorithm
-    assignment: Assignment
+    work: CohortWork
     """The work of the M clients that reached the server, and the model x [D] they started from."""
     deltas: Tensor | None
     """[M, D] y_i - x as the clients computed it, before compression; None where the round was not opened to show each."""
     cohort: Cohort
-    combined: Combined
+    combined: Aggregate
     """The server's direction, what each client's delta counted in it, and the aggregator's book."""

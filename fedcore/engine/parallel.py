@@ -6,35 +6,35 @@ from typing import Any, cast
 
 import torch
 
-from fedcore.core import Upload
+from fedcore.core import ClientUpdate
 from fedcore.data.plan import PADDING
-from fedcore.engine.assignment import Job, select, together
-from fedcore.problems.parallel_map import Replicas, on_cores
+from fedcore.engine.assignment import Job, stack_updates, take_clients
+from fedcore.problems.parallel_map import WorkerCopies, parallel_map
 
 
-def parallel(jobs: Sequence[Job]) -> list[Upload]:
+def parallel(jobs: Sequence[Job]) -> list[ClientUpdate]:
     """Client by client, those of all jobs in one line, most samples first, on as many threads as the tensor library has.
 
     Each client is trained by one thread: neither their number nor the other jobs change a bit.
     """
-    replicas = [Replicas(job.problem.replica) for job in jobs]
-    line = [(number, row) for number, job in enumerate(jobs) for row in range(len(job.assignment.clients))]
-    line.sort(key=lambda turn: -jobs[turn[0]].assignment.batches[turn[1]].size)
-    trained = on_cores([partial(_train, jobs[number], row, replicas[number]) for number, row in line], jobs[0].assignment.local.x.device)
+    replicas = [WorkerCopies(job.problem.replica) for job in jobs]
+    line = [(number, row) for number, job in enumerate(jobs) for row in range(len(job.work.clients))]
+    line.sort(key=lambda turn: -jobs[turn[0]].work.batches[turn[1]].size)
+    trained = parallel_map([partial(_train, jobs[number], row, replicas[number]) for number, row in line], jobs[0].work.local.x.device)
     uploads = dict(zip(line, trained, strict=True))
-    return [together([uploads[number, row] for row in range(len(job.assignment.clients))]) for number, job in enumerate(jobs)]
+    return [stack_updates([uploads[number, row] for row in range(len(job.work.clients))]) for number, job in enumerate(jobs)]
 
 
-def _train(job: Job, row: int, replicas: Replicas) -> Upload:
+def _train(job: Job, row: int, replicas: WorkerCopies) -> ClientUpdate:
     """All local steps of one client."""
-    algorithm, assignment = job.algorithm, job.assignment
-    client, local = int(assignment.clients[row]), select(assignment.local, row)
-    y, velocity, pace = local.x.clone(), None, float(algorithm.rule.pace(cast("Any", int(assignment.steps[row]))))
+    algorithm, assignment = job.algorithm, job.work
+    client, local = int(assignment.clients[row]), take_clients(assignment.local, row)
+    y, velocity, pace = local.x.clone(), None, float(algorithm.rule.step_size_scale(cast("Any", int(assignment.steps[row]))))
     with replicas.one() as gradient:
         for k, batch in enumerate(assignment.batches[row]):
             samples = torch.from_numpy(batch[batch != PADDING]).to(y.device)
             grad = gradient(y, client, samples)
-            if algorithm.rule.compares():
+            if algorithm.rule.subtracts_gradient_at_x():
                 grad = grad - gradient(local.x, client, samples)
             elif assignment.noise is not None:
                 grad = grad + torch.from_numpy(assignment.noise[row][k]).to(y)

@@ -17,7 +17,7 @@ _KEPT, _ALONE = 2 << 30, 1 << 30
 
 
 @cache
-def keep_freed() -> None:
+def retain_freed_memory() -> None:
     """Keep the process from giving blocks above 32 MB back to the system as soon as they are freed.
 
     The changes of a cohort's models are such a block, and so is every stacked step of theirs. Each time they are made anew the
@@ -32,7 +32,7 @@ def keep_freed() -> None:
         mallopt(_TRIM_THRESHOLD, _KEPT - 1)
 
 
-def repeatable(device: torch.device) -> None:
+def make_gpu_deterministic(device: torch.device) -> None:
     """Have PyTorch's libraries for GPUs do so in this process, if `device` is one; changes their settings.
 
     As they come, convolutions and LSTMs in float32 are computed in TensorFloat-32, three digits instead of seven, and sums may be

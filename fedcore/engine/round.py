@@ -11,21 +11,21 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from fedcore.core import Algorithm, Cohort, Combined, Rule, Vectors
-from fedcore.engine.assignment import Assignment, Engine, Job, Result, Summed
-from fedcore.engine.client_selection import Muster, assign, muster
+from fedcore.core import Aggregate, Algorithm, ClientRule, Cohort, Vectors
+from fedcore.engine.assignment import AggregatedUpdate, CohortWork, Engine, Job, Result
+from fedcore.engine.client_selection import SelectedCohort, assign_work, select_cohort
 from fedcore.engine.client_table import ClientTable
-from fedcore.engine.compressed_links import DENSE, Links, gather
+from fedcore.engine.compressed_links import NO_COMPRESSION, Links, exchange_gradients
 from fedcore.engine.observation import Observation
-from fedcore.engine.server import Server, Setting, adapted, client_vectors, start
+from fedcore.engine.server import RunContext, ServerState, adapted, client_vectors, initial_state
 from fedcore.engine.traffic import Traffic
 from fedcore.systems.participation import Floats, iterate_factor, objective_weights, weights
 
-__all__ = ["Account", "Opened", "Server", "Setting", "client_vectors", "close_round", "open_round", "start"]
+__all__ = ["PendingRound", "RoundCost", "RunContext", "ServerState", "client_vectors", "close_round", "initial_state", "open_round"]
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class RoundCost:
     """What a round cost: the steps of the clients that reached the server, and bytes in both directions."""
 
     local_steps: int
@@ -38,16 +38,16 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class PendingRound:
     """A round before training: who takes part, and what those who reach the server are to do."""
 
-    setting: Setting
+    setting: RunContext
     """The run's, with the rule as the round finds it."""
     number: int
     """Counted from 1."""
-    server: Server
-    mustered: Muster
-    training: "Training | None"
+    server: ServerState
+    selected: SelectedCohort
+    training: "CohortTraining | None"
     """None where nobody reaches the server."""
 
     each: bool
@@ -59,15 +59,15 @@ class Opened:
         if self.training is None:
             return None
         algorithm = self.setting.algorithm
-        sums = algorithm.aggregator.sums(self.training.cohort) if _sends_deltas(algorithm) else None
-        return Job(algorithm, self.setting.problem, self.training.assignment, sums, self.each or sums is None, self.setting.thrift)
+        sums = algorithm.aggregator.weighted_sums(self.training.cohort) if _sends_deltas(algorithm) else None
+        return Job(algorithm, self.setting.problem, self.training.work, sums, self.each or sums is None, self.setting.memory_divisor)
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class CohortTraining:
     """The cohort's work, and what was settled before it."""
 
-    assignment: Assignment
+    work: CohortWork
     cohort: Cohort
     links: Links
     memory: Vectors
@@ -78,55 +78,57 @@ class Training:
     """What x itself is multiplied by before the direction is added."""
 
 
-def open_round(setting: Setting, server: Server, table: ClientTable, traffic: Traffic, number: int, *, each: bool = True) -> Opened:
+def open_round(
+    setting: RunContext, server: ServerState, table: ClientTable, traffic: Traffic, number: int, *, each: bool = True
+) -> PendingRound:
     """Round `number`, counted from 1, up to the training; `traffic` changes in place.
 
     Whether each delta is to be seen afterwards changes no bit of what comes of the round.
     """
-    mustered = muster(setting, traffic, number)
+    mustered = select_cohort(setting, traffic, number)
     if not len(mustered.arrived.clients):
-        return Opened(setting, number, server, mustered, None, each)
-    rule = setting.algorithm.rule.tuned(server.tuning)
+        return PendingRound(setting, number, server, mustered, None, each)
+    rule = setting.algorithm.rule.with_parameters(server.adaptive_parameters)
     setting = replace(setting, algorithm=replace(setting.algorithm, rule=rule))
     clients = mustered.arrived.clients
     weight = _weights(setting, mustered)
     memory, links = table.gather(clients), Links(setting, clients, number)
-    assignment = assign(setting, server, mustered, memory, number)
+    assignment = assign_work(setting, server, mustered, memory, number)
     cohort = _cohort(setting, assignment, weight)
     kept: Vectors = {}
-    if rule.gathers():
-        assert assignment.local.anchor is not None
-        gathered, kept, residual = gather(links, assignment.local.anchor, cohort, memory, server.residual)
+    if rule.exchanges_gradients():
+        assert assignment.local.full_gradient is not None
+        gathered, kept, residual = exchange_gradients(links, assignment.local.full_gradient, cohort, memory, server.residual)
         server = replace(server, residual=residual)
-        assignment = replace(assignment, local=replace(assignment.local, gathered=gathered))
+        assignment = replace(assignment, local=replace(assignment.local, mean_gradient=gathered))
     factor = iterate_factor(setting.spec.participation, weight)
-    return Opened(setting, number, server, mustered, Training(assignment, cohort, links, memory, kept, factor), each)
+    return PendingRound(setting, number, server, mustered, CohortTraining(assignment, cohort, links, memory, kept, factor), each)
 
 
-def close_round(opened: Opened, result: Result | None, table: ClientTable, traffic: Traffic) -> tuple[Server, Account]:
+def close_round(pending: PendingRound, result: Result | None, table: ClientTable, traffic: Traffic) -> tuple[ServerState, RoundCost]:
     """The round from the `result` of the training on; `table` and `traffic` change in place.
 
     A round that nobody reaches leaves the server as it is.
     """
-    mustered, training = opened.mustered, opened.training
+    mustered, training = pending.selected, pending.training
     if result is None or training is None:
-        return opened.server, Account(0, 0, mustered.bytes_down, mustered.seconds)
+        return pending.server, RoundCost(0, 0, mustered.bytes_down, mustered.seconds)
     count = len(mustered.arrived.clients)
-    server, observed = _take_in(opened, training, result, table)
-    exchange_up, exchange_down = traffic.exchange(count, opened.number)
-    return replace(server, tuning=adapted(opened.setting, server.tuning, server.x)), Account(
-        local_steps=int(observed.assignment.steps.sum()),
+    server, observed = _aggregate(pending, training, result, table)
+    exchange_up, exchange_down = traffic.exchange(count, pending.number)
+    return replace(server, adaptive_parameters=adapted(pending.setting, server.adaptive_parameters, server.x)), RoundCost(
+        local_steps=int(observed.work.steps.sum()),
         bytes_up=traffic.up(count) + exchange_up,
-        bytes_down=mustered.bytes_down + exchange_down + traffic.settle(mustered.arrived.clients, opened.number),
+        bytes_down=mustered.bytes_down + exchange_down + traffic.settle(mustered.arrived.clients, pending.number),
         simulated_seconds=mustered.seconds,
         observation=observed,
     )
 
 
-def _take_in(opened: Opened, training: Training, result: Result, table: ClientTable) -> tuple[Server, Observation]:
+def _aggregate(opened: PendingRound, training: CohortTraining, result: Result, table: ClientTable) -> tuple[ServerState, Observation]:
     """The server's part: uplink, aggregation, its own step, and what the clients keep."""
-    algorithm, server, assignment, kept = opened.setting.algorithm, opened.server, training.assignment, training.kept
-    if isinstance(result, Summed):
+    algorithm, server, assignment, kept = opened.setting.algorithm, opened.server, training.work, training.kept
+    if isinstance(result, AggregatedUpdate):
         seen, deltas, upload = result.sums, result.deltas, None
     else:
         seen, deltas, upload = result.delta, result.delta, result
@@ -136,13 +138,13 @@ def _take_in(opened: Opened, training: Training, result: Result, table: ClientTa
                 # What compression takes from a message is lost, so clients remember what the server got. Error feedback
                 # sends it later: memory of the exact change then agrees with the server in the end, and is more stable.
                 upload = replace(upload, delta=seen)
-        sums = algorithm.aggregator.sums(training.cohort)
+        sums = algorithm.aggregator.weighted_sums(training.cohort)
         seen = seen if sums is None else sums @ seen
-    combined = algorithm.aggregator.combine(seen, training.cohort, server.book)
+    combined = algorithm.aggregator.combine(seen, training.cohort, server.aggregator_state)
     server = replace(_move(server, training.links, combined, training.factor), clock=server.clock + int(assignment.steps.max()))
     if upload is not None:
-        server = replace(server, shared=algorithm.rule.absorb(server.shared, upload.shared, training.cohort))
-        kept = {**algorithm.rule.settle(upload, server.broadcast, assignment.local), **kept}
+        server = replace(server, shared=algorithm.rule.update_shared(server.shared, upload.shared, training.cohort))
+        kept = {**algorithm.rule.update_memory(upload, server.broadcast, assignment.local), **kept}
     table.scatter(assignment.clients, kept)
     return server, Observation(algorithm, assignment, deltas, training.cohort, combined)
 
@@ -150,11 +152,15 @@ def _take_in(opened: Opened, training: Training, result: Result, table: ClientTa
 def _sends_deltas(algorithm: Algorithm) -> bool:
     """Whether clients send their deltas as they are, and whoever has their sums needs nothing else of them."""
     rule = type(algorithm.rule)
-    own = rule.finish is not Rule.finish or rule.settle is not Rule.settle or rule.absorb is not Rule.absorb
-    return not own and (algorithm.uplink == DENSE or algorithm.rule.gathers())
+    own = (
+        rule.finish is not ClientRule.finish
+        or rule.update_memory is not ClientRule.update_memory
+        or rule.update_shared is not ClientRule.update_shared
+    )
+    return not own and (algorithm.uplink == NO_COMPRESSION or algorithm.rule.exchanges_gradients())
 
 
-def _weights(setting: Setting, mustered: Muster) -> Floats:
+def _weights(setting: RunContext, mustered: SelectedCohort) -> Floats:
     """[M] w_i; where x must be the average of what distinct clients hold, each counts once however often it was drawn."""
     arrived, algorithm = mustered.arrived, setting.spec.algorithm
     if algorithm.averages_exactly:
@@ -163,7 +169,7 @@ def _weights(setting: Setting, mustered: Muster) -> Floats:
     return weights(setting.spec.participation, arrived, setting.problem.share, algorithm.weighting, mustered.drawn, stragglers)
 
 
-def _cohort(setting: Setting, assignment: Assignment, weight: Floats) -> Cohort:
+def _cohort(setting: RunContext, assignment: CohortWork, weight: Floats) -> Cohort:
     x, clients, share = assignment.local.x, assignment.clients, setting.problem.share
     spec = setting.spec
     objective = objective_weights(spec.participation, share, spec.algorithm.weighting)
@@ -174,11 +180,11 @@ def _cohort(setting: Setting, assignment: Assignment, weight: Floats) -> Cohort:
         objective=torch.from_numpy(objective[clients]).to(x),
         population=len(share),
         steps=assignment.local.steps[:, 0],
-        effort=assignment.local.effort[:, 0],
+        normaliser=assignment.local.normaliser[:, 0],
     )
 
 
-def _move(server: Server, links: Links, combined: Combined, factor: float) -> Server:
+def _move(server: ServerState, links: Links, combined: Aggregate, factor: float) -> ServerState:
     """The server after its step; `factor` is what x itself is multiplied by before the direction is added."""
     direction = combined.direction
     if factor != 1.0:
@@ -187,10 +193,12 @@ def _move(server: Server, links: Links, combined: Combined, factor: float) -> Se
     residual = server.residual
     if server.models_compressed:
         move, residual = links.down(move, residual)
-    return replace(server, broadcast=server.broadcast + move, residual=residual, optimiser=optimiser, book=combined.book)
+    return replace(
+        server, broadcast=server.broadcast + move, residual=residual, optimiser=optimiser, aggregator_state=combined.aggregator_state
+    )
 
 
-class Trained(NamedTuple):
+class TrainedRound(NamedTuple):
     """What came of the training in one round of one run."""
 
     result: Result | None = None
@@ -201,9 +209,9 @@ class Trained(NamedTuple):
     """How many runs the engine was given, this one among them."""
 
 
-def train(rounds: Sequence[Opened]) -> list[Trained]:
+def train_cohorts(rounds: Sequence[PendingRound]) -> list[TrainedRound]:
     """Train those together that have the same engine; in the order of `rounds`."""
-    trained = [Trained()] * len(rounds)
+    trained = [TrainedRound()] * len(rounds)
     wanted: dict[Engine, list[tuple[int, Job]]] = {}
     for index, opened in enumerate(rounds):
         if (job := opened.job) is not None:
@@ -215,8 +223,8 @@ def train(rounds: Sequence[Opened]) -> list[Trained]:
     return trained
 
 
-def _train(engine: Engine, jobs: Sequence[Job]) -> list[Trained]:
+def _train(engine: Engine, jobs: Sequence[Job]) -> list[TrainedRound]:
     began = time.perf_counter()
     results = engine(jobs)
-    seconds, steps = time.perf_counter() - began, [int(job.assignment.steps.sum()) for job in jobs]
-    return [Trained(result, seconds * own / sum(steps), len(jobs)) for result, own in zip(results, steps, strict=True)]
+    seconds, steps = time.perf_counter() - began, [int(job.work.steps.sum()) for job in jobs]
+    return [TrainedRound(result, seconds * own / sum(steps), len(jobs)) for result, own in zip(results, steps, strict=True)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from fedcore.core import Local, Rule, Solver
+from fedcore.core import ClientContext, ClientRule, Solver
 from fedcore.spec.local import ExponentialLr, InverseTimeLr, LocalSolver, StepLr
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def step_sizes(local: LocalSolver, rounds: int, round: int, clock: int) -> StepS
             return StepSizes(_rate(local))
 
 
-def effort(rule: Rule, solver: Solver, sizes: StepSizes, steps: NDArray[np.int64]) -> NDArray[np.float64]:
+def normaliser(rule: ClientRule, solver: Solver, sizes: StepSizes, steps: NDArray[np.int64]) -> NDArray[np.float64]:
     """||a_i||_1 [M] for tau_i = `steps` [M]: how far the solver travels, over eta, when every gradient is 1.
 
     FedNova, Section III. No formula: the solver itself is run on one number. Weight decay is part of the gradient there,
@@ -60,14 +60,16 @@ def effort(rule: Rule, solver: Solver, sizes: StepSizes, steps: NDArray[np.int64
     # Powers of two, so that draws of tau_i that vary from round to round share a table.
     longest = 1 << int(steps.max() - 1).bit_length()
     travelled = _travel(rule, replace(solver, weight_decay=0.0), sizes, longest)[steps - 1]
-    return np.asarray(travelled * rule.pace(cast("Any", steps)))
+    return np.asarray(travelled * rule.step_size_scale(cast("Any", steps)))
 
 
 @lru_cache(maxsize=64)
-def _travel(rule: Rule, solver: Solver, sizes: StepSizes, steps: int) -> NDArray[np.float64]:
+def _travel(rule: ClientRule, solver: Solver, sizes: StepSizes, steps: int) -> NDArray[np.float64]:
     zeros = cast("Any", dict.fromkeys({*rule.memory(), *rule.shared()}, 0.0))
     scalar = cast("Any", 0.0)
-    local = Local(x=scalar, shared=zeros, memory=zeros, anchor=scalar, gathered=scalar, steps=scalar, effort=scalar, lr=sizes.first)
+    local = ClientContext(
+        x=scalar, shared=zeros, memory=zeros, full_gradient=scalar, mean_gradient=scalar, steps=scalar, normaliser=scalar, lr=sizes.first
+    )
 
     y, velocity, travelled = cast("Any", 0.0), None, []
     for k in range(steps):

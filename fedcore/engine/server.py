@@ -8,28 +8,28 @@ from torch import Tensor
 
 from fedcore.core import Algorithm, Vectors
 from fedcore.engine.assignment import Engine
-from fedcore.problems import Problem
+from fedcore.problems import TrainingProblem
 from fedcore.spec import ExperimentSpec
 
 RESIDUAL = "uplink residual"
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class RunContext:
     """What stays the same over the rounds of a run."""
 
     spec: ExperimentSpec
     seed: int
     algorithm: Algorithm
-    problem: Problem
+    problem: TrainingProblem
     """What is trained on."""
     engine: Engine
-    thrift: int = 1
+    memory_divisor: int = 1
     """As of `Job`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerState:
     """The server's state between rounds."""
 
     broadcast: Tensor
@@ -40,11 +40,11 @@ class Server:
     """[D] each: the server optimiser's state."""
     shared: Vectors
     """[D] each: what the rule broadcasts beside x."""
-    book: Vectors
+    aggregator_state: Vectors
     """What the aggregator keeps, of any shape."""
     models_compressed: bool
     """Whether the residual is of models: then broadcast + residual is x; else it is of gathered gradients."""
-    tuning: Mapping[str, float]
+    adaptive_parameters: Mapping[str, float]
     """The numbers that the rule adapts between rounds."""
     clock: int = 0
     """Local steps of all rounds so far, each round as long as its longest client."""
@@ -55,27 +55,27 @@ class Server:
         return self.broadcast + self.residual if self.models_compressed else self.broadcast
 
 
-def start(setting: Setting) -> Server:
+def initial_state(setting: RunContext) -> ServerState:
     """The server before the first round; evaluates the training loss f(x_0) for a rule that adapts to how the loss changes."""
     x, algorithm = setting.problem.initial(), setting.algorithm
-    return Server(
+    return ServerState(
         broadcast=x,
         residual=torch.zeros_like(x),
         optimiser={name: torch.full_like(x, value) for name, value in algorithm.server.start().items()},
         shared={name: torch.zeros_like(x) for name in algorithm.rule.shared()},
-        book=algorithm.aggregator.start(x),
-        tuning=adapted(setting, algorithm.rule.tuning(), x),
-        models_compressed=not algorithm.rule.gathers(),
+        aggregator_state=algorithm.aggregator.start(x),
+        adaptive_parameters=adapted(setting, algorithm.rule.adaptive_parameters(), x),
+        models_compressed=not algorithm.rule.exchanges_gradients(),
     )
 
 
-def adapted(setting: Setting, tuning: Mapping[str, float], x: Tensor) -> Mapping[str, float]:
+def adapted(setting: RunContext, tuning: Mapping[str, float], x: Tensor) -> Mapping[str, float]:
     """The rule's numbers after it has looked at the training loss of x [D]; of a rule without any, nothing is evaluated."""
     if not tuning:
         return tuning
     loss = setting.problem.evaluate(x, {"train_loss"})["train_loss"]
     assert isinstance(loss, float)
-    return setting.algorithm.rule.adapt(tuning, loss)
+    return setting.algorithm.rule.adapt_parameters(tuning, loss)
 
 
 def client_vectors(algorithm: Algorithm, x: Tensor) -> Mapping[str, Tensor]:

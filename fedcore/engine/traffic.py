@@ -23,10 +23,10 @@ class Traffic:
         up, down = (compressor.message_bytes(dim, word) for compressor in (algorithm.uplink, algorithm.downlink))
         self._dense = Compressor().message_bytes(dim, word)
         self._extra = len(algorithm.rule.shared()) * self._dense
-        self._gathers, self._opening = algorithm.rule.gathers(), algorithm.rule.opening()
+        self._gathers, self._opening = algorithm.rule.exchanges_gradients(), algorithm.rule.first_exchange()
         self._up, self._down = (self._dense, self._dense) if self._gathers else (up, down)
         self._gathering = (up, down) if self._gathers else (0, 0)
-        self._hears = algorithm.rule.hears()
+        self._hears = algorithm.rule.receives_new_model()
         self._last_heard = np.full(population, NEVER, np.int64)
 
     def state(self) -> dict[str, Ids]:

@@ -5,23 +5,23 @@ from collections.abc import Hashable, Sequence
 import torch
 from torch import Tensor
 
-from fedcore.core import Upload
-from fedcore.engine.affine import pull
+from fedcore.core import ClientUpdate
+from fedcore.engine.affine import proximal_coefficient
 from fedcore.engine.assignment import Ids, Job
-from fedcore.engine.client_stack import Number, Rows, descent, step_sizes
-from fedcore.problems import Problem
+from fedcore.engine.client_stack import ClientStack, Number, descent, step_sizes
+from fedcore.problems import TrainingProblem
 from fedcore.problems.base import Stackable
 
 CACHE_BYTES = 8 << 20
 """Models in training take this much of a processor's caches at most: of larger stacks each step would come from memory."""
 
 
-def vectorised(jobs: Sequence[Job]) -> list[Upload]:
+def vectorised(jobs: Sequence[Job]) -> list[ClientUpdate]:
     """Those jobs in one stack that are of a kind."""
     groups: dict[Hashable, list[int]] = {}
     for index, job in enumerate(jobs):
         groups.setdefault(_kind(job), []).append(index)
-    uploads: dict[int, Upload] = {}
+    uploads: dict[int, ClientUpdate] = {}
     for group in groups.values():
         uploads |= zip(group, _train([jobs[index] for index in group]), strict=True)
     return [uploads[index] for index in range(len(jobs))]
@@ -29,42 +29,42 @@ def vectorised(jobs: Sequence[Job]) -> list[Upload]:
 
 def _kind(job: Job) -> Hashable:
     """What jobs of one stack must have in common; a rule of free form has a stack of its own."""
-    rule, rows = job.algorithm.rule, Rows.of([job])
-    if job.problem.kind is None or pull(rule) is None:
+    rule, rows = job.algorithm.rule, ClientStack.of([job])
+    if job.problem.kind is None or proximal_coefficient(rule) is None:
         return id(job)
     # Of batches whose widths are alike, so that there is little padding.
-    return job.problem.kind, rule.compares(), job.assignment.noise is None, rows.repeat, rows.widest.bit_length()
+    return job.problem.kind, rule.subtracts_gradient_at_x(), job.work.noise is None, rows.repeat, rows.widest.bit_length()
 
 
-def _train(jobs: Sequence[Job]) -> list[Upload]:
+def _train(jobs: Sequence[Job]) -> list[ClientUpdate]:
     """One stack after another, of as many rows as are best trained at a time."""
-    rows, problem = Rows.of(jobs), jobs[0].problem
+    rows, problem = ClientStack.of(jobs), jobs[0].problem
     clients, ids = _clients(jobs, rows)
-    thrift = max(job.thrift for job in jobs)
+    thrift = max(job.memory_divisor for job in jobs)
     together, capacity = max(1, _together(rows, problem) // thrift), problem.capacity // thrift
     parts = [slice(start, start + together) for start in range(0, len(rows), together)]
     y = torch.cat([_advance(rows.cut(part), clients, ids[part], capacity) for part in parts])
-    return [job.algorithm.rule.finish(own, job.assignment.local) for job, own in zip(jobs, rows.back(y), strict=True)]
+    return [job.algorithm.rule.finish(own, job.work.local) for job, own in zip(jobs, rows.back(y), strict=True)]
 
 
-def _together(rows: Rows, problem: Problem) -> int:
+def _together(rows: ClientStack, problem: TrainingProblem) -> int:
     """How many rows train at a time: as many as there is memory for, and on a CPU, as fit into its caches."""
-    x, room = rows.jobs[0].assignment.local.x, problem.capacity // rows.widest
+    x, room = rows.jobs[0].work.local.x, problem.capacity // rows.widest
     return min(len(rows), max(1, room if x.is_cuda else min(room, CACHE_BYTES // x.nbytes)))
 
 
-def _clients(jobs: Sequence[Job], rows: Rows) -> tuple[Stackable, Ids]:
+def _clients(jobs: Sequence[Job], rows: ClientStack) -> tuple[Stackable, Ids]:
     """What the mini-batches of all rows are gathered from, and which of its clients each row is, [R]."""
     problem = jobs[0].problem
     if len(jobs) == 1:
-        return problem, jobs[0].assignment.clients[rows.place]
-    return problem.joined([(job.problem, job.assignment.clients) for job in jobs]), rows.number
+        return problem, jobs[0].work.clients[rows.place]
+    return problem.joined([(job.problem, job.work.clients) for job in jobs]), rows.number
 
 
-def _advance(rows: Rows, clients: Stackable, ids: Ids, capacity: int) -> Tensor:
+def _advance(rows: ClientStack, clients: Stackable, ids: Ids, capacity: int) -> Tensor:
     """The local models [R, D] after each row's last step; step k works on the rows that have more than k."""
-    x = rows.spread([job.assignment.local.x for job in rows.jobs])
-    y, compares, recursion = x.clone(), rows.jobs[0].algorithm.rule.compares(), descent(rows, x)
+    x = rows.spread([job.work.local.x for job in rows.jobs])
+    y, compares, recursion = x.clone(), rows.jobs[0].algorithm.rule.subtracts_gradient_at_x(), descent(rows, x)
     finished: list[Tensor] = []
     for stretch in rows.stretches(capacity):
         active = stretch.active

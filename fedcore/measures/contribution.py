@@ -22,7 +22,7 @@ def implied_weights(observed: Observation) -> tuple[Floats, float]:
     For FedAvg c_i = p_i, for FedNova c_i = p_i tau_eff / ||a_i||_1. The server's own step size is left out. A round in which
     no client counted (FedAWARE may follow others' momenta alone) has no weights: NaN, and tau_eff 0.
     """
-    travelled = _array(observed.combined.coefficients) * _array(observed.cohort.effort)
+    travelled = _array(observed.combined.coefficients) * _array(observed.cohort.normaliser)
     tau_eff = float(travelled.sum())
     return travelled / (tau_eff or nan), tau_eff
 
@@ -32,13 +32,13 @@ def surrogate_weights(observed: Observation, population: int) -> Floats:
     weights = hull_weights(observed, population)
     if weights is None:
         weights = np.zeros(population)
-        weights[observed.assignment.clients], _ = implied_weights(observed)
+        weights[observed.work.clients], _ = implied_weights(observed)
     return weights
 
 
 def hull_weights(observed: Observation, population: int) -> Floats | None:
     """lambda [N] of FedAWARE or FedMGDA+, 0 for clients outside the hull; None of an algorithm without a min-norm point."""
-    book = observed.combined.book
+    book = observed.combined.aggregator_state
     if "weights" not in book:
         return None
     weights = np.zeros(population)
@@ -46,7 +46,7 @@ def hull_weights(observed: Observation, population: int) -> Floats | None:
     return weights
 
 
-def hull(observed: Observation, share: Floats) -> Measured:
+def min_norm_contribution(observed: Observation, share: Floats) -> Measured:
     """The min-norm weights lambda of FedAWARE and FedMGDA+, and how far they are from p; other algorithms have none.
 
     min_norm_weights     lambda [N], by client id; 0 for those outside the hull
@@ -77,7 +77,7 @@ def contribution(observed: Observation) -> Measured:
     return {
         "weight_bias": chi_square(given / given.sum(), weights),
         "tau_eff": tau_eff,
-        "slowdown": float(observed.assignment.steps.mean()) / (tau_eff or nan),
+        "slowdown": float(observed.work.steps.mean()) / (tau_eff or nan),
     }
 
 

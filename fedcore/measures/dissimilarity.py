@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore.measures import Measured
-from fedcore.problems import Problem
+from fedcore.problems import TrainingProblem
 
 Floats = NDArray[np.float64]
 CHUNK_BYTES = 64 << 20
 """What the gradients of a chunk of clients may take in float64."""
 
 
-def dissimilarity(problem: Problem, x: Tensor, surrogate: Floats | None = None) -> Measured:
+def dissimilarity(problem: TrainingProblem, x: Tensor, surrogate: Floats | None = None) -> Measured:
     """The five at x [D], over all clients.
 
     With g_i = grad F_i(x) and g = sum_i p_i g_i:
@@ -51,7 +51,7 @@ class _Moments(NamedTuple):
     """|sum_i w_i g_i|^2."""
 
 
-def _moments(problem: Problem, x: Tensor, surrogate: Floats) -> _Moments:
+def _moments(problem: TrainingProblem, x: Tensor, surrogate: Floats) -> _Moments:
     """Accumulated in float64 over chunks of clients."""
     means = torch.zeros(2, problem.dim, dtype=torch.float64, device=x.device)
     mean_square = 0.0

@@ -6,10 +6,10 @@ import numpy as np
 from torch import Tensor
 
 from fedcore.measures import Measured
-from fedcore.problems import Problem
+from fedcore.problems import TrainingProblem
 
 
-def fairness(problem: Problem, x: Tensor) -> Measured:
+def fairness(problem: TrainingProblem, x: Tensor) -> Measured:
     """Spread and worst decile over clients of the accuracy at x [D].
 
     a_i is measured on client i's own test samples, or on its training samples where test samples are nobody's in

@@ -5,11 +5,11 @@ from math import inf
 import numpy as np
 from torch import Tensor
 
-from fedcore.core import Local
-from fedcore.engine.assignment import select
+from fedcore.core import ClientContext
+from fedcore.engine.assignment import take_clients
 from fedcore.engine.observation import Observation
 from fedcore.measures import Measured
-from fedcore.problems import Problem
+from fedcore.problems import TrainingProblem
 
 
 def drift(observed: Observation) -> Measured:
@@ -18,7 +18,7 @@ def drift(observed: Observation) -> Measured:
     return {"client_drift": float(observed.deltas.double().square().sum(1).mean())}
 
 
-def inexactness(problem: Problem, observed: Observation) -> Measured:
+def inexactness(problem: TrainingProblem, observed: Observation) -> Measured:
     """The largest and the mean gamma_i of the M clients of a round (FedProx, Definition 2), by full gradients of F_i.
 
         gamma_i = |grad h_i(y_i; x)| / |grad h_i(x; x)|,   h_i(y; x) = F_i(y) + mu/2 |y - x|^2
@@ -33,14 +33,14 @@ def inexactness(problem: Problem, observed: Observation) -> Measured:
     return {"gamma_inexactness": float(gammas.max()), "mean_gamma_inexactness": float(gammas.mean())}
 
 
-def _gamma(problem: Problem, observed: Observation, row: int, delta: Tensor) -> float:
-    client, x = int(observed.assignment.clients[row]), observed.assignment.local.x
-    local = select(observed.assignment.local, row)
+def _gamma(problem: TrainingProblem, observed: Observation, row: int, delta: Tensor) -> float:
+    client, x = int(observed.work.clients[row]), observed.work.local.x
+    local = take_clients(observed.work.local, row)
 
     def slope(y: Tensor) -> float:
         """|grad h_i(y; x)|."""
         grad = problem.gradient(y, client, None)
-        if observed.algorithm.rule.compares():
+        if observed.algorithm.rule.subtracts_gradient_at_x():
             grad = grad - problem.gradient(x, client, None)
         return float(_descent(observed, grad, y, local).double().norm())
 
@@ -48,6 +48,6 @@ def _gamma(problem: Problem, observed: Observation, row: int, delta: Tensor) -> 
     return end / start if start else (inf if end else 0.0)
 
 
-def _descent(observed: Observation, grad: Tensor, y: Tensor, local: Local) -> Tensor:
+def _descent(observed: Observation, grad: Tensor, y: Tensor, local: ClientContext) -> Tensor:
     direction, _ = observed.algorithm.solver.direction(observed.algorithm.rule, grad, y, None, local)
     return direction

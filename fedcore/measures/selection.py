@@ -8,11 +8,11 @@ from torch import Tensor
 
 from fedcore.engine.observation import Observation
 from fedcore.measures import Measured
-from fedcore.measures.contribution import contribution, hull, surrogate_weights
+from fedcore.measures.contribution import contribution, min_norm_contribution, surrogate_weights
 from fedcore.measures.dissimilarity import dissimilarity
 from fedcore.measures.fairness import fairness
 from fedcore.measures.local_work import drift, inexactness
-from fedcore.problems import Problem
+from fedcore.problems import TrainingProblem
 from fedcore.problems.transformed import Transformed
 
 _GRADIENTS = frozenset({"gradient_diversity", "surrogate_diversity", "b_dissimilarity", "gradient_variance", "gradient_norm"})
@@ -28,7 +28,9 @@ def looks_at_deltas(names: Collection[str]) -> bool:
     return not (_DRIFT | _INEXACTNESS).isdisjoint(names)
 
 
-def of_population(problem: Problem, trained: Problem, x: Tensor, observed: Observation | None, names: Collection[str]) -> Measured:
+def population_measures(
+    problem: TrainingProblem, trained: TrainingProblem, x: Tensor, observed: Observation | None, names: Collection[str]
+) -> Measured:
     """The asked-for measures of `problem` that go over all clients, at x [D]; `observed` is the round on `trained` that led there."""
     measured: Measured = {}
     if not _GRADIENTS.isdisjoint(names):
@@ -39,13 +41,13 @@ def of_population(problem: Problem, trained: Problem, x: Tensor, observed: Obser
     return _chosen(measured, names)
 
 
-def of_round(problem: Problem, observed: Observation, names: Collection[str]) -> Measured:
+def round_measures(problem: TrainingProblem, observed: Observation, names: Collection[str]) -> Measured:
     """The asked-for measures of the clients of one round."""
     measured: Measured = {}
     if not _CONTRIBUTION.isdisjoint(names):
         measured |= contribution(observed)
     if not _HULL.isdisjoint(names):
-        measured |= hull(observed, problem.share)
+        measured |= min_norm_contribution(observed, problem.share)
     if not _DRIFT.isdisjoint(names):
         measured |= drift(observed)
     if not _INEXACTNESS.isdisjoint(names):
@@ -53,7 +55,7 @@ def of_round(problem: Problem, observed: Observation, names: Collection[str]) ->
     return _chosen(measured, names)
 
 
-def _scales(trained: Problem) -> NDArray[np.float64] | float:
+def _scales(trained: TrainingProblem) -> NDArray[np.float64] | float:
     """What the gradients of `trained` are multiples of those of the problem that is measured; [N] p_i N where it is transformed."""
     return trained.factors if isinstance(trained, Transformed) else 1.0
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fedcore.errors import SpecificationError
 from fedcore.settings import settings
 from fedcore.spec.model import Imported
-from fedcore.spec.model_allowlist import POINTER, refuse_foreign_model
+from fedcore.spec.model_allowlist import POINTER, check_allowed_model
 
 Factory = Callable[[tuple[int, ...], int], nn.Module]
 
@@ -20,7 +20,7 @@ def imported(spec: Imported, features: tuple[int, ...], outputs: int) -> nn.Modu
 
     The import runs code: it is done only if this process, too, allows the path.
     """
-    refuse_foreign_model(spec, settings().models_allowed)
+    check_allowed_model(spec, settings().models_allowed)
     factory = _factory(spec)
     try:
         module = factory(features, outputs)

@@ -14,26 +14,26 @@ from urllib.parse import urlsplit
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-def path_in(home: Path) -> Path:
+def key_path(home: Path) -> Path:
     """Where the stack in `home` keeps its key."""
     return home / "api-key"
 
 
-def read(home: Path) -> str | None:
+def load(home: Path) -> str | None:
     """The key of the stack in `home`, if it has one."""
     try:
-        return path_in(home).read_text(encoding="ascii").strip() or None
+        return key_path(home).read_text(encoding="ascii").strip() or None
     except (OSError, ValueError):
         return None
 
 
-def write(home: Path, key: str) -> None:
+def save(home: Path, key: str) -> None:
     """Keep `key` for the stack in `home`."""
-    _write(path_in(home), key + "\n")
+    _write(key_path(home), key + "\n")
 
 
 @contextmanager
-def announced(url: str, home: Path) -> Iterator[None]:
+def advertised(url: str, home: Path) -> Iterator[None]:
     """While the block lasts, `find` knows that the stack in `home` listens at `url`."""
     note = _note(url)
     note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -44,19 +44,19 @@ def announced(url: str, home: Path) -> Iterator[None]:
         note.unlink(missing_ok=True)
 
 
-def find(url: str) -> str | None:
+def discover(url: str) -> str | None:
     """The key of the embedded stack of this user that listens at `url`; None where there is none."""
     try:
         if urlsplit(url).hostname not in LOOPBACK:
             return None
         home = Path(_note(url).read_text(encoding="utf-8"))
         # A note that a killed stack has left behind is not believed: somebody else may listen there by now.
-        return read(home) if is_running(home) else None
+        return load(home) if is_running(home) else None
     except (OSError, ValueError):
         return None
 
 
-def lock_in(home: Path) -> Path:
+def lock_path(home: Path) -> Path:
     """The file that the stack in `home` holds locked while it lives."""
     return home / "run" / "lock"
 
@@ -67,7 +67,7 @@ def is_running(home: Path) -> bool:
         return False
     import fcntl
 
-    with lock_in(home).open("rb") as file:
+    with lock_path(home).open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -30,7 +30,7 @@ _SECRETS = (
 )
 
 
-def veiled(text: str) -> str:
+def redact_secrets(text: str) -> str:
     """`text` with `***` in the place of secrets."""
     plain = text.lower()
     for hints, secret, veil in _SECRETS:
@@ -108,4 +108,4 @@ def _with_trace(_logger: WrappedLogger, _method: str, event: EventDict) -> Event
 
 
 def _without_secrets(_logger: WrappedLogger, _method: str, line: Any) -> Any:
-    return veiled(line)
+    return redact_secrets(line)

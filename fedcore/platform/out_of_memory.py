@@ -3,7 +3,7 @@
 import gc
 from pathlib import Path
 
-THRIFT = 4
+MEMORY_DIVISOR = 4
 """After each shortage clients are trained in stacks so many times smaller."""
 _SIGNS = ("can't allocate memory", "not enough memory", "out of memory", "alloc_failed", "bad_alloc", "cannot allocate memory")
 """What libraries say in errors of no class of their own, in small letters."""
@@ -11,7 +11,7 @@ _COUNTER = Path("/proc/vmstat")
 """Counts kills on the whole machine, those of containers included; a container's own count ends with it."""
 
 
-def is_shortage(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out: Python's and NumPy's, or the tensor library's, on whatever device."""
     import torch
 
@@ -20,7 +20,7 @@ def is_shortage(error: BaseException) -> bool:
     return isinstance(error, RuntimeError | OSError) and any(sign in str(error).lower() for sign in _SIGNS)
 
 
-def give_back() -> None:
+def release_memory() -> None:
     """Let go of what nobody holds any more, on a GPU too."""
     import torch
 
@@ -29,7 +29,7 @@ def give_back() -> None:
     torch.cuda.empty_cache()
 
 
-def told(error: BaseException) -> str:
+def user_message(error: BaseException) -> str:
     """What to say to whoever waits for the run."""
     return f"memory ran out ({type(error).__name__}: {error}); {ADVICE}"
 
@@ -37,7 +37,7 @@ def told(error: BaseException) -> str:
 ADVICE = "what takes less: fewer clients in a round, smaller batches or a smaller model; or a worker with more memory"
 
 
-def kills(counter: Path = _COUNTER) -> int:
+def oom_kill_count(counter: Path = _COUNTER) -> int:
     """The number of processes that the system has killed because memory ran out; 0 where it does not say so."""
     try:
         words = counter.read_text().split()

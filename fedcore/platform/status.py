@@ -26,7 +26,7 @@ ENDED = frozenset({Status.SUCCEEDED, Status.FAILED, Status.CANCELLED})
 """What only `retry` leaves."""
 
 
-class Request(StrEnum):
+class RunRequest(StrEnum):
     """What a user wants of a running run, applied at the next round boundary."""
 
     NONE = "none"
@@ -37,7 +37,7 @@ class Request(StrEnum):
     """Stop for good."""
 
 
-class Control(StrEnum):
+class WorkerDirective(StrEnum):
     """What a worker is to do after a slice; for all but CONTINUE it hands the run back."""
 
     CONTINUE = "continue"

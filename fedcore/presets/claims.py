@@ -14,7 +14,7 @@ Rows = Mapping[str, Mapping[int, Mapping[str, Trajectory]]]
 """What came out: by arm, seed and metric."""
 
 
-class Comparison(Block):
+class ClaimComparison(Block):
     """One inequality between two arms, or between an arm and a number, in the mean over the seeds."""
 
     metric: str
@@ -48,7 +48,7 @@ class Comparison(Block):
         return [self.arm, self.than] if isinstance(self.than, str) else [self.arm]
 
 
-class Claim(Block):
+class PublishedClaim(Block):
     """A sentence of the publication, and what must hold for it to hold."""
 
     says: str
@@ -57,7 +57,7 @@ class Claim(Block):
     """Where it is made."""
     panels: tuple[str, ...] = ()
     """The panels it is about; all, when there are none."""
-    comparisons: Annotated[tuple[Comparison, ...], Field(min_length=1)]
+    comparisons: Annotated[tuple[ClaimComparison, ...], Field(min_length=1)]
     """All of them must hold."""
     fails_in: tuple[str, ...] = ()
     """The presets in which it did not come out here."""
@@ -74,7 +74,7 @@ class Claim(Block):
 class Sides(NamedTuple):
     """A comparison with what came out."""
 
-    comparison: Comparison
+    comparison: ClaimComparison
     left: float
     """The arm's statistic, mean over its seeds; infinite where some run of it has none."""
     right: float
@@ -86,24 +86,24 @@ class Sides(NamedTuple):
     """Those of them in which it holds by itself."""
 
 
-class Verdict(NamedTuple):
+class ClaimVerdict(NamedTuple):
     """A claim with what came out."""
 
-    claim: Claim
+    claim: PublishedClaim
     holds: bool | None
     """None while an arm of it has no results."""
     sides: tuple[Sides, ...]
 
 
-def judge(claim: Claim, rows: Rows) -> Verdict:
+def judge(claim: PublishedClaim, rows: Rows) -> ClaimVerdict:
     """Hold `claim` against the results; undecided while one of its arms has none."""
     if any(not rows.get(arm) for comparison in claim.comparisons for arm in comparison.arms):
-        return Verdict(claim, None, ())
+        return ClaimVerdict(claim, None, ())
     sides = tuple(_sides(comparison, rows) for comparison in claim.comparisons)
-    return Verdict(claim, all(side.holds for side in sides), sides)
+    return ClaimVerdict(claim, all(side.holds for side in sides), sides)
 
 
-def _sides(comparison: Comparison, rows: Rows) -> Sides:
+def _sides(comparison: ClaimComparison, rows: Rows) -> Sides:
     left = _by_seed(comparison, comparison.arm, rows)
     right = _by_seed(comparison, comparison.than, rows) if isinstance(comparison.than, str) else dict.fromkeys(left, comparison.than)
     shared = left.keys() & right.keys()
@@ -112,7 +112,7 @@ def _sides(comparison: Comparison, rows: Rows) -> Sides:
     return Sides(comparison, *means, _holds(comparison, *means), len(shared), holding)
 
 
-def _by_seed(comparison: Comparison, arm: str, rows: Rows) -> dict[int, float]:
+def _by_seed(comparison: ClaimComparison, arm: str, rows: Rows) -> dict[int, float]:
     nothing = Trajectory([], [], diverged=True)
     return {
         seed: read(comparison.statistic, comparison.metric, metrics.get(comparison.metric, nothing), comparison.target)
@@ -124,7 +124,7 @@ def _mean(values: Mapping[int, float]) -> float:
     return sum(values.values()) / len(values)
 
 
-def _holds(comparison: Comparison, left: float, right: float) -> bool:
+def _holds(comparison: ClaimComparison, left: float, right: float) -> bool:
     other = comparison.factor * right
     match comparison.relation:
         case "below":

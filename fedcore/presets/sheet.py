@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from fedcore.block import Block, Finite
-from fedcore.presets.claims import Claim
+from fedcore.presets.claims import PublishedClaim
 from fedcore.presets.curve_statistics import Statistic
 
 Document = dict[str, Any]
@@ -102,7 +102,7 @@ class Sheet(Block):
     """How it is drawn; absent, it is a table."""
     published: tuple[Published, ...] = ()
     """What was published."""
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[PublishedClaim, ...] = ()
     """What was claimed."""
 
     @property
@@ -110,7 +110,7 @@ class Sheet(Block):
         """The panels; a sheet without any is one by itself, whose name is empty."""
         return self.panels or {"": Panel(title=self.title)}
 
-    def claims_of(self, panel: str) -> list[Claim]:
+    def claims_of(self, panel: str) -> list[PublishedClaim]:
         """What is claimed of a panel."""
         return [claim for claim in self.claims if not claim.panels or panel in claim.panels]
 

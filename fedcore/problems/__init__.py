@@ -4,11 +4,11 @@ from pathlib import Path
 
 import torch
 
-from fedcore.data.loading import divided
-from fedcore.data.user_datasets import Shelf
-from fedcore.data.user_datasets import shelf as local_shelf
+from fedcore.data.loading import federate
+from fedcore.data.user_datasets import DatasetStorage
+from fedcore.data.user_datasets import local_dataset_storage as local_shelf
 from fedcore.models import zoo
-from fedcore.problems.base import Problem, Stacked
+from fedcore.problems.base import Stacked, TrainingProblem
 from fedcore.problems.least_squares import load_least_squares
 from fedcore.problems.loss import loss_of
 from fedcore.problems.quadratic import load_quadratic
@@ -19,7 +19,7 @@ from fedcore.spec.participation import AnyParticipation, WithoutReplacement
 from fedcore.spec.problem import Problem as ProblemSpec
 from fedcore.spec.shapes import data_shape
 
-__all__ = ["Problem", "Stacked", "load_problem", "trained_on"]
+__all__ = ["Stacked", "TrainingProblem", "load_problem", "trained_on"]
 
 
 def load_problem(
@@ -29,8 +29,8 @@ def load_problem(
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
     data_dir: Path,
-    shelf: Shelf | None = None,
-) -> Problem:
+    shelf: DatasetStorage | None = None,
+) -> TrainingProblem:
     """The problem of a run, its data on `device` in `dtype`; users' own from `shelf`, or else from a folder of `data_dir`.
 
     Raises DataUnavailableError when the data set is not under `data_dir`, SpecificationError when it cannot be divided as asked.
@@ -41,13 +41,13 @@ def load_problem(
         return load_least_squares(spec.dataset, device, dtype)
     assert spec.model is not None
     shape = data_shape(spec.dataset)
-    data = divided(spec, seed, device, dtype, data_dir, shelf or local_shelf(data_dir))
+    data = federate(spec, seed, device, dtype, data_dir, shelf or local_shelf(data_dir))
     module = zoo.build(spec.model, shape.features, shape.outputs, seed, data.dataset.vectors).to(dtype)
     model = spec.model.model_dump_json(), shape.features, shape.outputs
     return SupervisedProblem(data, module, loss_of(spec.model), spec.model.l2, model)
 
 
-def trained_on(problem: Problem, participation: AnyParticipation) -> Problem:
+def trained_on(problem: TrainingProblem, participation: AnyParticipation) -> TrainingProblem:
     """What a run with this participation trains on: the problem, or the same objective with the p_i taken into the clients' own."""
     transformed = isinstance(participation, WithoutReplacement) and participation.transformed
     return Transformed(problem) if transformed else problem

@@ -38,7 +38,7 @@ class Stackable(Protocol):
         ...
 
 
-class Problem(Stackable, Protocol):
+class TrainingProblem(Stackable, Protocol):
     """sum_i p_i F_i(theta) over N clients, theta one flat vector [D]."""
 
     dim: int

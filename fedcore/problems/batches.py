@@ -55,7 +55,7 @@ def data_kind(data: FederatedData) -> Hashable:
     return train.features.shape[1:], train.features.dtype, train.labels.dtype
 
 
-def joined(cohorts: Sequence[tuple[FederatedData, Ids]]) -> FederatedData:
+def stack_problems(cohorts: Sequence[tuple[FederatedData, Ids]]) -> FederatedData:
     """The clients [M] of each of the divisions, which are of one kind, one after another; for training only."""
     first, sizes = cohorts[0][0].dataset, [data.offsets[clients + 1] - data.offsets[clients] for data, clients in cohorts]
     places = [torch.from_numpy(rows_of(data.offsets[clients], own)) for (data, clients), own in zip(cohorts, sizes, strict=True)]

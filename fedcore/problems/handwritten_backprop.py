@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from fedcore.models.flat import Layout
 from fedcore.models.layers import channels_last
-from fedcore.problems.layers import Backward, Convolution, Flatten, Layer, Linear, MaxPooling, Named, PooledRelu, Relu, pixels_of, pool
+from fedcore.problems.layers import Backward, Convolution, Flatten, Layer, LinearLayer, MaxPooling, Named, PooledRelu, Relu, pixels_of, pool
 from fedcore.problems.loss import Loss, targets
 
 CACHED_BYTES = 3 << 19
@@ -28,7 +28,7 @@ CACHED_BYTES = 3 << 19
 
 
 @dataclass(frozen=True, slots=True)
-class FirstStage:
+class FusedStem:
     """A convolution of samples, nn.MaxPool2d(2) and nn.ReLU, on images with channels last."""
 
     convolution: Convolution
@@ -74,7 +74,7 @@ class Chain:
     def __init__(self, layers: Sequence[Layer], layout: Layout, loss: Loss, *, last: bool = False) -> None:
         """With `last`, images are laid out with channels last."""
         self._layers, self._layout, self._loss, self._last = layers, layout, loss, last
-        self._first = next(k for k, layer in enumerate(layers) if isinstance(layer, Convolution | FirstStage | Linear))
+        self._first = next(k for k, layer in enumerate(layers) if isinstance(layer, Convolution | FusedStem | LinearLayer))
 
     def __call__(self, theta: Tensor, features: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
         """The gradient [D] at `theta` [D] over features [B, ...], labels [B] and weights [B]."""
@@ -91,7 +91,7 @@ class Chain:
         return gradient
 
 
-def row_of(module: nn.Module, *, last: bool = False) -> list[Layer] | None:
+def supported_layers(module: nn.Module, *, last: bool = False) -> list[Layer] | None:
     """What `module` does, layer by layer, if it is a row of those that are known here and ends with scores [B, C].
 
     With `last`, for images with channels last.
@@ -114,7 +114,7 @@ def _layer(prefix: str, layer: nn.Module, first: bool) -> Layer | None:
             narrow = layer.in_channels < NARROW and how[0] == how[2] == (1, 1) and layer.groups == 1
             return Convolution(prefix, how, layer.bias is not None, first, narrow)
         case nn.Linear():
-            return Linear(prefix, layer.bias is not None, first)
+            return LinearLayer(prefix, layer.bias is not None, first)
         case nn.MaxPool2d(return_indices=False):
             return MaxPooling((layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.ceil_mode))
         case nn.Flatten(start_dim=1, end_dim=-1):
@@ -146,7 +146,7 @@ def _in_one_go(row: list[Layer]) -> list[Layer]:
             made[-1] = PooledRelu()
             before = made[-2] if len(made) > 1 else None
             if isinstance(before, Convolution) and before.first and before.narrow:
-                made[-2:] = [FirstStage(before)]
+                made[-2:] = [FusedStem(before)]
         else:
             made.append(layer)
     return made

@@ -54,7 +54,7 @@ class Convolution:
 
 
 @dataclass(frozen=True, slots=True)
-class Linear:
+class LinearLayer:
     """nn.Linear on vectors [B, d]."""
 
     prefix: str

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcore.data.exact import Samples, as_quadratics, samples, start_of
+from fedcore.data.exact import LeastSquaresArrays, as_quadratics, samples, start_of
 from fedcore.problems.base import VECTORISED, Gradient, Ids, Stackable, Values, capacity
 from fedcore.problems.batches import locate, rows_of
 from fedcore.problems.quadratic import QuadraticProblem
@@ -58,7 +58,7 @@ class _Clients:
 class LeastSquaresProblem:
     """Clients given by their samples; whatever needs no rows is asked of the same problem as a quadratic."""
 
-    def __init__(self, given: Samples, ridge: float, x0: Tensor, noise: float) -> None:
+    def __init__(self, given: LeastSquaresArrays, ridge: float, x0: Tensor, noise: float) -> None:
         """Keep the rows on the device of `x0` and in its type."""
         self.sizes = given.sizes
         self.dim, self.share = given.rows[0].shape[1], given.share

@@ -12,7 +12,7 @@ from fedcore.problems.base import Gradient
 Result = TypeVar("Result")
 
 
-def on_cores(tasks: Iterable[Callable[[], Result]], device: torch.device) -> list[Result]:
+def parallel_map(tasks: Iterable[Callable[[], Result]], device: torch.device) -> list[Result]:
     """What each of the tasks returns, on as many threads as the tensor library has; on a GPU, on one.
 
     A task runs in one thread from start to end, so that their number changes no bit.
@@ -31,7 +31,7 @@ def on_cores(tasks: Iterable[Callable[[], Result]], device: torch.device) -> lis
         torch.set_num_threads(count)
 
 
-class Replicas:
+class WorkerCopies:
     """A problem's gradients, one for each thread that takes them at the same time."""
 
     def __init__(self, replica: Callable[[], Gradient]) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcore.data.exact import Quadratics, quadratic, start_of
+from fedcore.data.exact import QuadraticArrays, quadratic, start_of
 from fedcore.problems.base import VECTORISED, Gradient, Ids, Stackable, Values, capacity
 from fedcore.spec.exact import Quadratic
 
@@ -38,7 +38,7 @@ class _Clients:
 class QuadraticProblem:
     """Clients whose losses are quadratics; each counts as one sample."""
 
-    def __init__(self, given: Quadratics, x0: Tensor, noise: float) -> None:
+    def __init__(self, given: QuadraticArrays, x0: Tensor, noise: float) -> None:
         """Solve for the minimiser, on the device of `x0` and in its type; a singular problem takes the one of least norm."""
         hessians, linear, constants = (torch.from_numpy(array).to(x0) for array in (given.hessians, given.linear, given.constants))
         self.dim = linear.shape[1]

@@ -19,12 +19,12 @@ from fedcore.models.flat import Layout
 from fedcore.models.layers import reads_channels_last
 from fedcore.models.recurrent import is_recurrent
 from fedcore.problems.base import PARALLEL, VECTORISED, Gradient, Ids, Stackable, Stacked, Values, capacity
-from fedcore.problems.batches import data_kind, joined
+from fedcore.problems.batches import data_kind, stack_problems
 from fedcore.problems.dense import dense_network
 from fedcore.problems.gradients import Automatic, DenseStack, Gathered, LinearStack, ModuleStack, Recurrent
-from fedcore.problems.handwritten_backprop import Chain, row_of
+from fedcore.problems.handwritten_backprop import Chain, supported_layers
 from fedcore.problems.loss import Loss
-from fedcore.problems.parallel_map import Replicas, on_cores
+from fedcore.problems.parallel_map import WorkerCopies, parallel_map
 
 LSTM_KEEPS = 6
 """Times its outputs that a layer of an LSTM keeps: four gates, the cell and the output of every step."""
@@ -66,7 +66,7 @@ class SupervisedProblem:
         on_cpu = train.features.device.type == "cpu"
         self._last = on_cpu and reads_channels_last(module)
         self._fast = Automatic(self._module, self._layout, loss, last=self._last)
-        self._row = row_of(module, last=self._last) if on_cpu else None
+        self._row = supported_layers(module, last=self._last) if on_cpu else None
         self._dtype = next(module.parameters()).dtype
         self.dim, self.sizes = self._layout.dim, data.sizes
         self.share = data.sizes / data.sizes.sum()
@@ -107,7 +107,7 @@ class SupervisedProblem:
         return self.stack_of(self.data, clients, batches)
 
     def joined(self, cohorts: Sequence[tuple["SupervisedProblem", Ids]]) -> Stackable:
-        return _Clients(self, joined([(problem.data, clients) for problem, clients in cohorts]))
+        return _Clients(self, stack_problems([(problem.data, clients) for problem, clients in cohorts]))
 
     def stack_of(self, data: FederatedData, clients: Ids, batches: Tensor) -> Stacked:
         """As `stack`, with the clients of another division."""
@@ -121,8 +121,8 @@ class SupervisedProblem:
 
     def client_gradients(self, theta: Tensor, clients: Ids) -> Tensor:
         if not self._layout.depth:
-            replicas = Replicas(self.replica)
-            return torch.stack(on_cores([partial(_full, replicas, theta, int(client)) for client in clients], theta.device))
+            replicas = WorkerCopies(self.replica)
+            return torch.stack(parallel_map([partial(_full, replicas, theta, int(client)) for client in clients], theta.device))
         # Clients of like size together, so that there is little padding.
         order = np.argsort(-self.sizes[clients], kind="stable")
         gradients = [self._gradients_of(theta, clients[group]) for group in _groups(order, self.sizes[clients[order]], self.capacity)]
@@ -202,7 +202,7 @@ class _Clients:
         return self.problem.stack_of(self.data, clients, batches)
 
 
-def _full(replicas: Replicas, theta: Tensor, client: int) -> Tensor:
+def _full(replicas: WorkerCopies, theta: Tensor, client: int) -> Tensor:
     with replicas.one() as gradient:
         return gradient(theta, client, None)
 

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcore.problems.base import Gradient, Ids, Problem, Stackable, Stacked, Values
+from fedcore.problems.base import Gradient, Ids, Stackable, Stacked, TrainingProblem, Values
 from fedcore.problems.dense import DenseNetwork
 
 
@@ -43,7 +43,7 @@ class Transformed:
     by this; what is measured stays that of `problem`. Noise that the problem asks for is added to the scaled gradients.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: TrainingProblem) -> None:
         """Leave the data where they are."""
         population = len(problem.share)
         self.problem, self.factors = problem, problem.share * population

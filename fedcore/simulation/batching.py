@@ -2,23 +2,23 @@
 
 from collections.abc import Hashable, Sequence
 
-from fedcore.engine.round import train
+from fedcore.engine.round import train_cohorts
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
 
 
-def advance(simulations: Sequence[Simulation]) -> list[RoundReport]:
+def advance_batch(simulations: Sequence[Simulation]) -> list[RoundReport]:
     """Play the next round of each, which may be another for each, and train them together.
 
     Where an engine promises bits, they are those of every run by itself; else they are so to rounding.
     """
     opened = [simulation.begin() for simulation in simulations]
-    members = zip(simulations, opened, train(opened), strict=True)
+    members = zip(simulations, opened, train_cohorts(opened), strict=True)
     return [simulation.end(round, trained) for simulation, round, trained in members]
 
 
-def alike(spec: ExperimentSpec) -> Hashable:
+def batch_key(spec: ExperimentSpec) -> Hashable:
     """What runs have in common that are worth training together."""
     problem, execution = spec.problem, spec.execution
     return repr((problem.dataset, problem.model)), execution.engine, spec.precision

@@ -10,7 +10,7 @@ from fedcore.spec.search import EarlyStopping
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class EarlyStoppingState:
     """A run so far, as early stopping sees it.
 
     With m_t the metric after round t and b the best before it, for `mode: min`:
@@ -41,13 +41,13 @@ class Watch:
         reason = document["reason"]
         return cls(document["best"], document["waited"], None if reason is None else StopReason(reason))
 
-    def after(self, rule: EarlyStopping, round: int, value: float | None) -> "Watch":
+    def update(self, rule: EarlyStopping, round: int, value: float | None) -> "EarlyStoppingState":
         """The watch after `round`, in which the metric had this value."""
         if value is None:
             return self
         sign = -1.0 if rule.maximise else 1.0
         improved = isfinite(value) and (self.best is None or sign * value < sign * self.best - rule.min_delta)
-        seen = Watch(value, 0) if improved else replace(self, waited=self.waited + 1)
+        seen = EarlyStoppingState(value, 0) if improved else replace(self, waited=self.waited + 1)
         if round < rule.min_rounds:
             return seen
         if rule.target is not None and isfinite(value) and sign * value <= sign * rule.target:

@@ -31,7 +31,7 @@ class Verdict(StrEnum):
     """It ends here."""
 
 
-class Arrival(NamedTuple):
+class RungResult(NamedTuple):
     """All runs of an arm have reached a rung, or ended before it."""
 
     arm: int
@@ -56,7 +56,7 @@ class Decision(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Ladder:
+class HalvingSchedule:
     """A search before anything has arrived."""
 
     arms: int
@@ -72,32 +72,32 @@ class Ladder:
         """The ladder of so many arms with R = `rounds`."""
         return cls(arms, rungs(search.min_rounds, search.eta, rounds), search.eta, search.maximise, isinstance(search, Asha))
 
-    def kept(self, rung: int) -> int:
+    def survivors(self, rung: int) -> int:
         """Arms that SHA promotes from a rung: floor(n / eta^(k + 1))."""
         return int(self.arms // self.eta ** (rung + 1))
 
 
-class Board:
+class RungTable:
     """Who has arrived where, and what was decided. Changes in place."""
 
-    def __init__(self, ladder: Ladder) -> None:
+    def __init__(self, ladder: HalvingSchedule) -> None:
         self._ladder = ladder
         self._ranking: list[list[tuple[bool, float, int]]] = [[] for _ in ladder.rungs]
         """By rung, the arms there, the best first."""
         self._verdicts: list[dict[int, Verdict]] = [{} for _ in ladder.rungs]
 
-    def note(self, arrival: Arrival, verdict: Verdict | None) -> None:
+    def record(self, arrival: RungResult, verdict: Verdict | None) -> None:
         """Take over what was recorded before."""
         insort(self._ranking[arrival.rung], self._key(arrival))
         if verdict is not None:
             self._verdicts[arrival.rung][arrival.arm] = verdict
 
-    def arrive(self, arrival: Arrival) -> list[Decision]:
+    def submit(self, arrival: RungResult) -> list[Decision]:
         """An arm comes to a rung; what follows from that, by rung and rank. It comes to each rung once."""
-        self.note(arrival, None)
+        self.record(arrival, None)
         return list(self._due())
 
-    def _key(self, arrival: Arrival) -> tuple[bool, float, int]:
+    def _key(self, arrival: RungResult) -> tuple[bool, float, int]:
         if not isfinite(arrival.value):
             return True, 0.0, arrival.arm
         return False, -arrival.value if self._ladder.maximise else arrival.value, arrival.arm
@@ -120,16 +120,16 @@ class Board:
 
     def _places(self, rung: int, *, closed: bool) -> int:
         now = len(self._ranking[rung]) // self._ladder.eta if self._ladder.asynchronous else 0
-        return max(now, self._ladder.kept(rung)) if closed else now
+        return max(now, self._ladder.survivors(rung)) if closed else now
 
 
-def replay(ladder: Ladder, arrivals: Iterable[Arrival]) -> list[list[Decision]]:
+def replay(ladder: HalvingSchedule, arrivals: Iterable[RungResult]) -> list[list[Decision]]:
     """What follows from arrivals in this order, arrival by arrival."""
-    board = Board(ladder)
-    return [board.arrive(arrival) for arrival in arrivals]
+    board = RungTable(ladder)
+    return [board.submit(arrival) for arrival in arrivals]
 
 
-def expected(ladder: Ladder, rounds: int) -> list[tuple[int, int]]:
+def expected(ladder: HalvingSchedule, rounds: int) -> list[tuple[int, int]]:
     """The stretches of a search where no more arms are promoted than SHA does: the round each ends at, and the arms that play it."""
     ends: Sequence[int] = (*ladder.rungs, rounds)
-    return [(end, ladder.arms if rung == 0 else ladder.kept(rung - 1)) for rung, end in enumerate(ends)]
+    return [(end, ladder.arms if rung == 0 else ladder.survivors(rung - 1)) for rung, end in enumerate(ends)]

@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 
 from fedcore.errors import SpecificationError
 from fedcore.settings import settings
-from fedcore.simulation.batching import advance, alike
-from fedcore.simulation.halving import Arrival, Board, Decision, Ladder, Verdict
+from fedcore.simulation.batching import advance_batch, batch_key
+from fedcore.simulation.halving import Decision, HalvingSchedule, RungResult, RungTable, Verdict
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
@@ -24,7 +24,7 @@ from fedcore.spec.search import Halving
 
 
 @dataclass
-class _Contender:
+class _Trial:
     """A run between two stretches of rounds. Changes in place."""
 
     arm: Arm
@@ -49,7 +49,7 @@ class _Contender:
         self.round = report.round
 
 
-class Tournament:
+class HalvingSearch:
     """Plays the arms of a specification with a search; `play` may be called once.
 
     Where several arms wait, those that were promoted come first, the farthest before all (Li et al. 2020, Algorithm 2, get_job).
@@ -58,9 +58,9 @@ class Tournament:
     def __init__(self, spec: ExperimentSpec, search: Halving, folder: Path, decided: Callable[[Decision], None]) -> None:
         """What waits for a decision is kept in `folder`; `decided` is told each decision."""
         self._metric, self._decided, arms = search.metric, decided, spec.arms()
-        ladder = Ladder.of(search, len(arms), spec.rounds)
-        self._ends, self._board = (*ladder.rungs, spec.rounds), Board(ladder)
-        self._arms = [[_Contender(arm, seed, self._ends[0], folder / f"{arm.index}-{seed}") for seed in spec.seeds] for arm in arms]
+        ladder = HalvingSchedule.of(search, len(arms), spec.rounds)
+        self._ends, self._board = (*ladder.rungs, spec.rounds), RungTable(ladder)
+        self._arms = [[_Trial(arm, seed, self._ends[0], folder / f"{arm.index}-{seed}") for seed in spec.seeds] for arm in arms]
         self._stretch = [0] * len(arms)
         """By arm, the stretch of rounds it is in: up to rung k, or after the last one."""
         self._waiting = deque(contender for arm in self._arms for contender in arm)
@@ -72,27 +72,27 @@ class Tournament:
             yield from self._advance(self._gang(), ready)
             self._judge(ready)
 
-    def _gang(self) -> list[tuple[_Contender, Simulation]]:
+    def _gang(self) -> list[tuple[_Trial, Simulation]]:
         """The next runs to be played together, taken from those that wait."""
         members = [self._next()]
         first, simulation = members[0]
         while self._waiting and simulation.gang_pays and len(members) < settings().gang_size:
-            if alike(self._waiting[0].arm.spec) != alike(first.arm.spec):
+            if batch_key(self._waiting[0].arm.spec) != batch_key(first.arm.spec):
                 break
             members.append(self._next())
         return members
 
-    def _next(self) -> tuple[_Contender, Simulation]:
+    def _next(self) -> tuple[_Trial, Simulation]:
         contender = self._waiting.popleft()
         simulation = Simulation(contender.arm.spec, contender.seed, arm=contender.arm.index)
         if contender.round:
             simulation.restore(contender.file.read_bytes())
         return contender, simulation
 
-    def _advance(self, gang: Sequence[tuple[_Contender, Simulation]], ready: dict[int, None]) -> Iterator[RoundReport]:
+    def _advance(self, gang: Sequence[tuple[_Trial, Simulation]], ready: dict[int, None]) -> Iterator[RoundReport]:
         """Play each up to its end; `ready` gets the arms, in the order in which the last of their runs came there."""
         while playing := [(one, simulation) for one, simulation in gang if not simulation.finished and simulation.round < one.until]:
-            for (contender, simulation), report in zip(playing, advance([simulation for _, simulation in playing]), strict=True):
+            for (contender, simulation), report in zip(playing, advance_batch([simulation for _, simulation in playing]), strict=True):
                 contender.note(report, self._metric)
                 yield report
                 if simulation.finished or simulation.round == contender.until:
@@ -110,7 +110,7 @@ class Tournament:
             index = moved.popleft()
             arm, rung = self._arms[index], self._stretch[index]
             if rung + 1 < len(self._ends) and all(one.ended or one.round == self._ends[rung] for one in arm):
-                decisions = self._board.arrive(Arrival(index, rung, fmean(one.value for one in arm)))
+                decisions = self._board.submit(RungResult(index, rung, fmean(one.value for one in arm)))
                 moved.extend(decision.arm for decision in decisions if decision.verdict is Verdict.PROMOTED)
                 for decision in decisions:
                     self._apply(decision)
@@ -137,19 +137,19 @@ def run(spec: ExperimentSpec, resume: Path | None = None, decided: Callable[[Dec
         raise SpecificationError("/seeds", "a checkpoint resumes a single run; give one seed and no sweep")
     if spec.search is not None:
         with TemporaryDirectory() as folder:
-            yield from Tournament(spec, spec.search, Path(folder), decided or (lambda _: None)).play()
+            yield from HalvingSearch(spec, spec.search, Path(folder), decided or (lambda _: None)).play()
         return
-    for _, group in groupby(arms, lambda arm: alike(arm.spec)):
+    for _, group in groupby(arms, lambda arm: batch_key(arm.spec)):
         waiting = [(arm, seed) for arm in group for seed in spec.seeds]
         while waiting:
-            members = _gang(waiting)
+            members = _run_batch(waiting)
             if resume is not None:
                 members[0].restore(resume.read_bytes())
             while members := [member for member in members if not member.finished]:
-                yield from advance(members)
+                yield from advance_batch(members)
 
 
-def _gang(waiting: list[tuple[Arm, int]]) -> list[Simulation]:
+def _run_batch(waiting: list[tuple[Arm, int]]) -> list[Simulation]:
     """The next runs to be played together, taken from those that wait."""
     members = [_next(waiting)]
     while waiting and members[0].gang_pays and len(members) < settings().gang_size:

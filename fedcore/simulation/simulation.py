@@ -12,22 +12,33 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedcore.data.user_datasets import Shelf
+from fedcore.data.user_datasets import DatasetStorage
 from fedcore.engine.assignment import Job
-from fedcore.engine.benchmark_cache import experience_at
-from fedcore.engine.choice import Candidacy, Choice, choose
-from fedcore.engine.client_table import ClientTable, Room
-from fedcore.engine.engines import ENGINES, EngineName, pays
+from fedcore.engine.benchmark_cache import benchmark_cache_at
+from fedcore.engine.choice import EngineChoice, SelectionContext, choose_engine
+from fedcore.engine.client_table import ClientTable, MemoryBudget
+from fedcore.engine.engines import ENGINES, EngineName, benefits_from_batching
 from fedcore.engine.observation import Observation
-from fedcore.engine.process_tuning import keep_freed, repeatable
-from fedcore.engine.round import Account, Opened, Server, Setting, Trained, client_vectors, close_round, open_round, start, train
+from fedcore.engine.process_tuning import make_gpu_deterministic, retain_freed_memory
+from fedcore.engine.round import (
+    PendingRound,
+    RoundCost,
+    RunContext,
+    ServerState,
+    TrainedRound,
+    client_vectors,
+    close_round,
+    initial_state,
+    open_round,
+    train_cohorts,
+)
 from fedcore.engine.traffic import Traffic
 from fedcore.errors import CheckpointError
-from fedcore.measures.selection import looks_at_deltas, of_population, of_round
+from fedcore.measures.selection import looks_at_deltas, population_measures, round_measures
 from fedcore.problems import load_problem, trained_on
 from fedcore.settings import settings
 from fedcore.simulation import checkpoint
-from fedcore.simulation.early_stopping import Watch
+from fedcore.simulation.early_stopping import EarlyStoppingState
 from fedcore.simulation.report import RoundReport, StopReason
 from fedcore.spec import ExperimentSpec
 
@@ -45,8 +56,8 @@ class Simulation:
         arm: int = 0,
         device: str = "cpu",
         data_dir: Path | None = None,
-        shelf: Shelf | None = None,
-        recorded: Choice | None = None,
+        shelf: DatasetStorage | None = None,
+        recorded: EngineChoice | None = None,
         thrift: int = 1,
     ) -> None:
         """Load the problem, users' own data from `shelf` or else from a folder of `data_dir`, and stand before the first round.
@@ -56,22 +67,22 @@ class Simulation:
 
         Raises DataUnavailableError when the data set is not on this machine, SpecificationError when it cannot be divided as asked.
         """
-        keep_freed()
-        repeatable(torch.device(device))
+        retain_freed_memory()
+        make_gpu_deterministic(torch.device(device))
         self.arm, self.seed, self.spec = arm, seed, spec
         dtype = getattr(torch, spec.precision)
         folder = data_dir or settings().data_dir.expanduser()
         problem = load_problem(spec.problem, seed, device=device, dtype=dtype, data_dir=folder, shelf=shelf)
         self._problem = problem
         algorithm, trained = spec.build(), trained_on(problem, spec.participation)
-        self._setting = Setting(spec, seed, algorithm, trained, ENGINES["reference"], thrift)
-        self._server = start(self._setting)
+        self._setting = RunContext(spec, seed, algorithm, trained, ENGINES["reference"], thrift)
+        self._server = initial_state(self._setting)
         population, word = len(problem.share), self._server.x.element_size()
-        room = Room(settings().client_memory_bytes, settings().client_dir)
+        room = MemoryBudget(settings().client_memory_bytes, settings().client_dir)
         self._clients = ClientTable(client_vectors(self._setting.algorithm, self._server.x), population, room)
         self._traffic = Traffic(self._setting.algorithm, population, problem.dim, word)
         self.round, self.diverged, self._simulated_seconds, self._seconds = 0, False, 0.0, 0.0
-        self.gang, self._watch = 1, Watch()
+        self.gang, self._watch = 1, EarlyStoppingState()
         self._choose(recorded)
 
     @property
@@ -92,12 +103,12 @@ class Simulation:
     @property
     def gang_pays(self) -> bool:
         """Whether it is faster in a gang."""
-        return pays(self.engine, self._server.x.device)
+        return benefits_from_batching(self.engine, self._server.x.device)
 
     @property
     def thrift(self) -> int:
         """So many times fewer clients than usual have been trained at a time, at the least."""
-        return self._setting.thrift
+        return self._setting.memory_divisor
 
     @property
     def data_source(self) -> str:
@@ -112,9 +123,9 @@ class Simulation:
     def advance(self) -> RoundReport:
         """Play the next round and report it."""
         opened = self.begin()
-        return self.end(opened, *train([opened]))
+        return self.end(opened, *train_cohorts([opened]))
 
-    def begin(self) -> Opened:
+    def begin(self) -> PendingRound:
         """Play the next round up to its training."""
         began = time.perf_counter()
         opened = open_round(
@@ -123,7 +134,7 @@ class Simulation:
         self._seconds = time.perf_counter() - began
         return opened
 
-    def end(self, opened: Opened, trained: Trained) -> RoundReport:
+    def end(self, opened: PendingRound, trained: TrainedRound) -> RoundReport:
         """Play the round on from its training, and report it."""
         began = time.perf_counter()
         self.round, self.gang = opened.number, max(self.gang, trained.together)
@@ -136,7 +147,7 @@ class Simulation:
         self.diverged = not finite or not isfinite(measured.get("train_loss", 0.0))  # type: ignore[arg-type]
         report = self._report(account, measured, self._seconds + trained.seconds + time.perf_counter() - began)
         if self.spec.early_stopping:
-            self._watch = self._watch.after(self.spec.early_stopping, self.round, report.value(self.spec.early_stopping.metric))
+            self._watch = self._watch.update(self.spec.early_stopping, self.round, report.value(self.spec.early_stopping.metric))
         return replace(report, stopped=self.stopped)
 
     def model(self) -> dict[str, Tensor]:
@@ -149,11 +160,11 @@ class Simulation:
         tensors = {"broadcast": server.broadcast, "residual": server.residual}
         tensors |= {f"optimiser.{name}": value for name, value in server.optimiser.items()}
         tensors |= {f"shared.{name}": value for name, value in server.shared.items()}
-        tensors |= {f"book.{name}": value for name, value in server.book.items()}
+        tensors |= {f"book.{name}": value for name, value in server.aggregator_state.items()}
         tensors |= {f"clients.{name}": value for name, value in self._clients.state().items()}
         tensors |= {f"heard.{name}": torch.from_numpy(value) for name, value in self._traffic.state().items()}
         manifest = {"run": self._fingerprint, "round": self.round, "clock": server.clock, "diverged": self.diverged}
-        manifest |= {"simulated_seconds": self._simulated_seconds, "tuning": dict(server.tuning), "gang": self.gang}
+        manifest |= {"simulated_seconds": self._simulated_seconds, "tuning": dict(server.adaptive_parameters), "gang": self.gang}
         manifest |= {"engine": self.choice.document(), "thrift": self.thrift, "watch": self._watch.document()}
         return checkpoint.dumps(tensors, manifest)
 
@@ -164,29 +175,29 @@ class Simulation:
         if manifest["run"] not in (self._fingerprint, checkpoint.fingerprint(self.spec, self.seed)):
             raise CheckpointError("the checkpoint belongs to another specification or seed")
         like = self._server.broadcast
-        self._server = Server(
+        self._server = ServerState(
             broadcast=tensors["broadcast"].to(like),
             residual=tensors["residual"].to(like),
             optimiser={name: value.to(like) for name, value in _under("optimiser.", tensors).items()},
             shared={name: value.to(like) for name, value in _under("shared.", tensors).items()},
-            book={name: value.to(like.device) for name, value in _under("book.", tensors).items()},
+            aggregator_state={name: value.to(like.device) for name, value in _under("book.", tensors).items()},
             models_compressed=self._server.models_compressed,
-            tuning=manifest["tuning"],
+            adaptive_parameters=manifest["tuning"],
             clock=manifest["clock"],
         )
-        self._choose(Choice.of(manifest["engine"]))
-        self._setting = replace(self._setting, thrift=max(self.thrift, manifest.get("thrift", 1)))
+        self._choose(EngineChoice.of(manifest["engine"]))
+        self._setting = replace(self._setting, memory_divisor=max(self.thrift, manifest.get("thrift", 1)))
         self._clients.load(_under("clients.", tensors))
         self._traffic.load({name: value.numpy() for name, value in _under("heard.", tensors).items()})
         self.round, self.diverged = manifest["round"], manifest["diverged"]
         self._simulated_seconds, self.gang = manifest["simulated_seconds"], manifest.get("gang", 1)
-        self._watch = Watch.of(manifest.get("watch"))
+        self._watch = EarlyStoppingState.of(manifest.get("watch"))
 
-    def _choose(self, recorded: Choice | None) -> None:
+    def _choose(self, recorded: EngineChoice | None) -> None:
         """Settle on an engine; a run keeps it to its end, so that it ends in the same bits wherever it is interrupted."""
-        setting, candidacy = self._setting, Candidacy(self._setting.algorithm, self._setting.problem, self.spec.rounds, self._sample)
-        experience = experience_at(settings().engine_cache.expanduser())
-        self.choice = choose(self.spec.execution.engine, candidacy, experience, recorded=recorded)
+        setting, candidacy = self._setting, SelectionContext(self._setting.algorithm, self._setting.problem, self.spec.rounds, self._sample)
+        experience = benchmark_cache_at(settings().engine_cache.expanduser())
+        self.choice = choose_engine(self.spec.execution.engine, candidacy, experience, recorded=recorded)
         self._setting = replace(setting, engine=ENGINES[self.choice.engine])
 
     def _sample(self) -> Job | None:
@@ -209,14 +220,14 @@ class Simulation:
         if evaluation.due(self.round, self.spec.rounds):
             measured |= problem.evaluate(x, evaluation.measures)
             if observed is not None:
-                measured |= of_round(self._setting.problem, observed, evaluation.measures)
+                measured |= round_measures(self._setting.problem, observed, evaluation.measures)
         if evaluation.population_due(self.round, self.spec.rounds):
-            measured |= of_population(problem, self._setting.problem, x, observed, evaluation.measures)
+            measured |= population_measures(problem, self._setting.problem, x, observed, evaluation.measures)
         if evaluation.record_parameters:
             measured["x"] = x.tolist()
         return measured
 
-    def _report(self, account: Account, measured: dict[str, float | list[float]], seconds: float) -> RoundReport:
+    def _report(self, account: RoundCost, measured: dict[str, float | list[float]], seconds: float) -> RoundReport:
         columns = {name: measured.pop(name) for name in COLUMNS if name in measured}
         return RoundReport(
             arm=self.arm,

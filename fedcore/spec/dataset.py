@@ -13,7 +13,7 @@ from fedcore.spec.exact import LeastSquares, Quadratic
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 
 
-class Content(Block):
+class UploadedContent(Block):
     """What is in an uploaded data set: all that a specification has to know of it, and the digest by which a run is repeatable."""
 
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -36,7 +36,7 @@ class Uploaded(Block):
     kind: Literal["uploaded"]
     id: Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[0-9a-z_]+$")] | None = None
     """The data set's id, as `POST /v1/datasets` answers it; absent for a file kept on this machine."""
-    content: Content | None = None
+    content: UploadedContent | None = None
     """What is in it. The service fills it in by the id; whatever is given is replaced."""
 
     @model_validator(mode="after")
@@ -49,7 +49,7 @@ class Uploaded(Block):
         return self
 
     @property
-    def known(self) -> Content:
+    def known(self) -> UploadedContent:
         """What is in it."""
         assert self.content is not None
         return self.content

@@ -31,7 +31,7 @@ def extended(spec: ExperimentSpec, rounds: int | None, seeds: Sequence[int]) -> 
     return _checked({**document, "rounds": longer.rounds, "seeds": [*spec.seeds, *more]}, "/seeds") if more else longer
 
 
-def refuse_another_past(before: ExperimentSpec, after: ExperimentSpec, done: Mapping[int, int]) -> None:
+def check_history_unchanged(before: ExperimentSpec, after: ExperimentSpec, done: Mapping[int, int]) -> None:
     """Raise ConflictError where a round that was played would have been another one under `after`; `done` is the most by arm."""
     for short, long in zip(before.arms(), after.arms(), strict=True):
         reason = next(_differences(short, long, done.get(short.index, 0)), None)

@@ -9,7 +9,7 @@ from fedcore.spec.shapes import dimension
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ExperimentLimits:
     """The most of each; the settings of the same names, with `max_` before them, say how much that is."""
 
     runs: int
@@ -20,7 +20,7 @@ class Limits:
     """Of a model."""
 
 
-def refuse_excess(spec: ExperimentSpec, limits: Limits) -> None:
+def refuse_excess(spec: ExperimentSpec, limits: ExperimentLimits) -> None:
     """Raise SpecificationError if `spec` has too many runs, or some arm of it too many rounds or parameters."""
     arms = spec.arms()
     _hold("/sweep", "runs (arms times seeds)", "RUNS", len(arms) * len(spec.seeds), limits.runs)

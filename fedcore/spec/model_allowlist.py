@@ -11,17 +11,17 @@ from fedcore.spec.model import Imported
 POINTER = "/problem/model/path"
 
 
-def refuse_foreign_models(spec: ExperimentSpec, allowed: Sequence[str]) -> None:
+def check_allowed_models(spec: ExperimentSpec, allowed: Sequence[str]) -> None:
     """Raise SpecificationError if the model of some arm has an import path that none of the patterns `allowed` covers."""
     model = spec.problem.model
     if not isinstance(model, Imported) and not any(path.partition(".")[0] == "problem" for path in sweep.paths(spec.sweep)):
         return
     for model in {arm.spec.problem.model for arm in spec.arms()}:
         if isinstance(model, Imported):
-            refuse_foreign_model(model, allowed)
+            check_allowed_model(model, allowed)
 
 
-def refuse_foreign_model(model: Imported, allowed: Sequence[str]) -> None:
+def check_allowed_model(model: Imported, allowed: Sequence[str]) -> None:
     """Raise SpecificationError if none of the patterns `allowed` covers the import path of `model`."""
     if not allowed:
         raise SpecificationError(POINTER, "models by import path are not allowed here; the operator allows some by FEDQ_MODELS_ALLOWED")

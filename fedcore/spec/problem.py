@@ -5,7 +5,7 @@ from typing import Self
 from pydantic import model_validator
 
 from fedcore.block import Block
-from fedcore.spec.dataset import AnyDataset, Content, Uploaded, comes_divided
+from fedcore.spec.dataset import AnyDataset, Uploaded, UploadedContent, comes_divided
 from fedcore.spec.exact import ExactProblem
 from fedcore.spec.model import AnyModel
 from fedcore.spec.partition import AnyPartition
@@ -38,7 +38,7 @@ class Problem(Block):
         return self
 
 
-def _check_uploaded(content: Content, model: AnyModel | None, partition: AnyPartition | None) -> None:
+def _check_uploaded(content: UploadedContent, model: AnyModel | None, partition: AnyPartition | None) -> None:
     """What is certain by the kind for other data: that labels are classes."""
     if content.classes:
         return

@@ -42,7 +42,7 @@ class Point(NamedTuple):
     """The specification at this point, without the sweep and the search among its arms."""
 
 
-class Choice(NamedTuple):
+class SweepValue(NamedTuple):
     """One of the values of one entry of a sweep."""
 
     settings: Document
@@ -71,13 +71,13 @@ def expand(document: Document) -> Iterator[Point]:
         yield Point(", ".join(choice.name for choice in choices) or document["algorithm"]["kind"], settings, arm)
 
 
-def _choices(key: str, values: list[Any]) -> Iterator[Choice]:
+def _choices(key: str, values: list[Any]) -> Iterator[SweepValue]:
     for index, value in enumerate(values):
         if key != JOINT:
-            yield Choice({key: value}, _name({key: value}))
+            yield SweepValue({key: value}, _name({key: value}))
             continue
         settings = _joint(value, f"/sweep/{JOINT}/{index}")
-        yield Choice(settings, value.get("name") or _name(settings))
+        yield SweepValue(settings, value.get("name") or _name(settings))
 
 
 def _joint(value: Any, pointer: str) -> Document:

@@ -18,7 +18,7 @@ MAX_REPEATED = 500_000
 _TAG = "tag:yaml.org,2002:"
 
 
-class Place(NamedTuple):
+class SourcePosition(NamedTuple):
     """A place in a text, in characters, counted from 1."""
 
     line: int
@@ -28,7 +28,7 @@ class Place(NamedTuple):
 class YamlError(ValueError):
     """A text that is no document, with what is wrong and, where one is known, its place."""
 
-    def __init__(self, detail: str, place: Place | None = None) -> None:
+    def __init__(self, detail: str, place: SourcePosition | None = None) -> None:
         super().__init__(detail if place is None else f"line {place.line}, column {place.column}: {detail}")
         self.detail = detail
         self.place = place
@@ -97,7 +97,7 @@ def load(text: str, max_parts: int | None = None) -> Any:
         raise error if isinstance(error, YamlError) else YamlError(str(error)) from error
 
 
-def places(text: str, pointers: Iterable[str]) -> dict[str, Place]:
+def locate(text: str, pointers: Iterable[str]) -> dict[str, SourcePosition]:
     """Where what each JSON pointer points at begins, a field with its name; or else, where that is missing, the block that lacks it.
 
     `text` is one that `load` takes.
@@ -106,7 +106,7 @@ def places(text: str, pointers: Iterable[str]) -> dict[str, Place]:
     return {} if root is None else {pointer: _follow(root, pointer) for pointer in pointers}
 
 
-def _follow(node: yaml.Node, pointer: str) -> Place:
+def _follow(node: yaml.Node, pointer: str) -> SourcePosition:
     found = node
     for part in pointer.split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
@@ -123,8 +123,8 @@ def _follow(node: yaml.Node, pointer: str) -> Place:
     return _place(found.start_mark)
 
 
-def _place(mark: Any) -> Place:
-    return Place(mark.line + 1, mark.column + 1)
+def _place(mark: Any) -> SourcePosition:
+    return SourcePosition(mark.line + 1, mark.column + 1)
 
 
 def _marked(error: yaml.MarkedYAMLError, text: str) -> YamlError:
@@ -132,7 +132,7 @@ def _marked(error: yaml.MarkedYAMLError, text: str) -> YamlError:
     context, mark = f"{error.context}: " if error.context else "", error.problem_mark
     if mark is None:
         return YamlError(f"{context}{error.problem}")
-    end = Place(text.count("\n") + 1, max(1, len(text) - text.rfind("\n") - 1))
+    end = SourcePosition(text.count("\n") + 1, max(1, len(text) - text.rfind("\n") - 1))
     return YamlError(f"{context}{error.problem}", end if mark.index >= len(text) else _place(mark))
 
 

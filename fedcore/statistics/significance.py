@@ -38,7 +38,7 @@ class Conclusion(StrEnum):
     """A run of either arm is not done, failed, diverged, or was stopped at a rung: what there is may be a chosen part."""
 
 
-class Comparison(NamedTuple):
+class ArmComparison(NamedTuple):
     """An arm beside the baseline; the tests are two-sided."""
 
     difference: Estimate
@@ -57,7 +57,7 @@ def compare(
     whole: Sequence[bool],
     better: Callable[..., Any] | None,
     paired: Sequence[bool] | None = None,
-) -> list[Comparison | None]:
+) -> list[ArmComparison | None]:
     """Each arm's figures by seed beside those of arm `baseline`; None for that itself, and for an arm that shares no seed with it.
 
     `whole` says of each arm whether every run of it has its figure for good; `better` is max or min, or None where neither is. `paired`
@@ -100,8 +100,8 @@ def welch(values: Sequence[float], others: Sequence[float]) -> Welch | None:
     if error <= ROUNDING * scale:
         return Welch(Estimate(n, apart, hypot(std, spread), apart, apart), None)
     freedom = int(sum(errors) ** 2 / (errors[0] ** 2 / (len(values) - 1) + errors[1] ** 2 / (len(others) - 1)) + ROUNDING)
-    reach = students_t.within(CONFIDENCE, freedom) * error
-    p = students_t.beyond(apart / error, freedom) if n >= LEAST_PAIRS and apart else (1.0 if n >= LEAST_PAIRS else None)
+    reach = students_t.two_sided_quantile(CONFIDENCE, freedom) * error
+    p = students_t.two_sided_tail(apart / error, freedom) if n >= LEAST_PAIRS and apart else (1.0 if n >= LEAST_PAIRS else None)
     return Welch(Estimate(n, apart, hypot(std, spread), apart - reach, apart + reach), p)
 
 
@@ -110,7 +110,7 @@ def paired_t(pairs: Pairs) -> float | None:
     if not _testable(pairs):
         return None
     mean, std = moments([value - other for value, other in pairs])
-    return None if std is None else students_t.beyond(mean / std * sqrt(len(pairs)), len(pairs) - 1)
+    return None if std is None else students_t.two_sided_tail(mean / std * sqrt(len(pairs)), len(pairs) - 1)
 
 
 def signed_rank(pairs: Pairs) -> float | None:
@@ -148,14 +148,14 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
     return adjusted
 
 
-def _beside(values: Mapping[int, float], others: Mapping[int, float], *, paired: bool) -> Comparison | None:
+def _beside(values: Mapping[int, float], others: Mapping[int, float], *, paired: bool) -> ArmComparison | None:
     """An arm's figures by seed beside the baseline's, by themselves: not corrected for other arms, and without a verdict."""
     if not paired:
         apart = welch(list(values.values()), list(others.values()))
-        return apart and Comparison(apart.difference, apart.p, None, None, Conclusion.INCOMPLETE)
+        return apart and ArmComparison(apart.difference, apart.p, None, None, Conclusion.INCOMPLETE)
     pairs = [(value, others[seed]) for seed, value in values.items() if isfinite(value - others.get(seed, inf))]
     difference = estimate([value - other for value, other in pairs])
-    return difference and Comparison(difference, paired_t(pairs), None, signed_rank(pairs), Conclusion.INCOMPLETE)
+    return difference and ArmComparison(difference, paired_t(pairs), None, signed_rank(pairs), Conclusion.INCOMPLETE)
 
 
 def _verdict(difference: Estimate, adjusted: float | None, better: Callable[..., Any] | None) -> Conclusion:

@@ -8,7 +8,7 @@ CANCELS = 1e-3
 
 
 @lru_cache(maxsize=1024)
-def within(confidence: float, freedom: int) -> float:
+def two_sided_quantile(confidence: float, freedom: int) -> float:
     """The t that |T| stays below with probability `confidence`, for `freedom` degrees of freedom."""
     low, high = 0.0, pi / 2
     while low < (middle := (low + high) / 2) < high:
@@ -19,7 +19,7 @@ def within(confidence: float, freedom: int) -> float:
     return sqrt(freedom) * tan(low)
 
 
-def beyond(t: float, freedom: int) -> float:
+def two_sided_tail(t: float, freedom: int) -> float:
     """P(|T| > |t|), for `freedom` degrees of freedom, to a relative 1e-12."""
     outside = 1 - _inside(atan(abs(t) / sqrt(freedom)), freedom)
     return outside if outside > CANCELS else _tail(abs(t), freedom)

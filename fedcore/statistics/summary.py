@@ -45,7 +45,7 @@ def estimate(values: Sequence[float]) -> Estimate | None:
     n, mean, std = len(values), *moments(values)
     if std is None:
         return Estimate(n, mean, None, None, None)
-    reach = students_t.within(CONFIDENCE, n - 1) * std / sqrt(n)
+    reach = students_t.two_sided_quantile(CONFIDENCE, n - 1) * std / sqrt(n)
     return Estimate(n, mean, std, _finite(mean - reach), _finite(mean + reach))
 
 

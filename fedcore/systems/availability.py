@@ -16,7 +16,7 @@ Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 _PURPOSE = "availability"
-WORTH = 50
+SKIP_COST = 50
 """Picking out one client and asking it takes as long as asking so many, one after another."""
 
 
@@ -29,12 +29,12 @@ class Reachable(Protocol):
     def has(self, clients: Ids) -> Mask:
         """[m] whether each of `clients` [m] can be reached."""
 
-    def tries(self, wanted: int) -> int | None:
+    def oversample_size(self, wanted: int) -> int | None:
         """Among so many clients drawn blindly so many as are `wanted` can be reached, most likely; None if `all` is as quick."""
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class TraceAvailable:
     """Those given, ascending."""
 
     ids: Ids
@@ -47,12 +47,12 @@ class Listed:
         """Whether each is on it."""
         return np.isin(clients, self.ids)
 
-    def tries(self, wanted: int) -> int | None:  # noqa: ARG002 - the protocol's
+    def oversample_size(self, wanted: int) -> int | None:  # noqa: ARG002 - the protocol's
         """The list is at hand."""
         return None
 
 
-class Odds(NamedTuple):
+class Probabilities(NamedTuple):
     """Chances of clients."""
 
     each: Floats
@@ -62,7 +62,7 @@ class Odds(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ByLot:
+class RandomlyAvailable:
     """Each with its own chance, by a lot of its own in every round."""
 
     probability: Probability
@@ -81,15 +81,15 @@ class ByLot:
         reached: Mask = uniform_at(clients, self.seed, _PURPOSE, self.round) < (each[clients] if each.ndim else each)
         return reached
 
-    def tries(self, wanted: int) -> int | None:
+    def oversample_size(self, wanted: int) -> int | None:
         """By the mean of the chances."""
         # Six deviations more than there are wanted on average.
         tries = int((wanted + 6 * sqrt(wanted) + 36) / self._odds.mean)
-        return tries if tries * WORTH <= self.population else None
+        return tries if tries * SKIP_COST <= self.population else None
 
     @cached_property
-    def _odds(self) -> Odds:
-        return odds(self.probability)
+    def _odds(self) -> Probabilities:
+        return probabilities(self.probability)
 
 
 def reachable(availability: AnyAvailability | None, population: int, seed: int, round: int) -> Reachable | None:
@@ -98,14 +98,14 @@ def reachable(availability: AnyAvailability | None, population: int, seed: int, 
         case None:
             return None
         case AvailabilityTrace(rounds=rounds):
-            return Listed(np.unique(np.array(rounds[(round - 1) % len(rounds)], np.int64)))
+            return TraceAvailable(np.unique(np.array(rounds[(round - 1) % len(rounds)], np.int64)))
         case _:
-            return ByLot(availability.probability, population, seed, round)
+            return RandomlyAvailable(availability.probability, population, seed, round)
 
 
-def odds(probability: Probability) -> Odds:
+def probabilities(probability: Probability) -> Probabilities:
     """Those that a specification gives."""
-    return _read(_Given(probability)) if isinstance(probability, tuple) else Odds(np.array(probability), probability, probability)
+    return _read(_Given(probability)) if isinstance(probability, tuple) else Probabilities(np.array(probability), probability, probability)
 
 
 class _Given:
@@ -122,6 +122,6 @@ class _Given:
 
 
 @lru_cache(maxsize=4)
-def _read(given: _Given) -> Odds:
+def _read(given: _Given) -> Probabilities:
     each = np.array(given.numbers)
-    return Odds(each, float(each.mean()), float(each.max()))
+    return Probabilities(each, float(each.mean()), float(each.max()))

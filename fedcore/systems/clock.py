@@ -20,7 +20,7 @@ TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class DeviceSpeed:
     """How fast the M clients of a cohort are in one round."""
 
     sending: Floats
@@ -33,7 +33,7 @@ class Pace:
         return self.sending + steps / self.speed
 
 
-class Turnout(NamedTuple):
+class TimedRound(NamedTuple):
     """What becomes of a round on the clock."""
 
     work: list[Work]
@@ -44,7 +44,7 @@ class Turnout(NamedTuple):
     """Simulated length of the round."""
 
 
-def pace(devices: Devices, clients: Ids, bytes_down: Ids, bytes_up: int, messages: Ids | int, seed: int) -> Pace:
+def device_speed(devices: Devices, clients: Ids, bytes_down: Ids, bytes_up: int, messages: Ids | int, seed: int) -> DeviceSpeed:
     """The pace of `clients` [M] that receive `bytes_down` [M] and send `bytes_up` each, in so many `messages` [M] both ways."""
     latency, download, upload, speed = (
         _rates(getattr(devices, field), field, clients, seed, absent)
@@ -55,10 +55,10 @@ def pace(devices: Devices, clients: Ids, bytes_down: Ids, bytes_up: int, message
             ("steps_per_second", np.inf),
         )
     )
-    return Pace(messages * latency + bytes_down / download + bytes_up / upload, speed)
+    return DeviceSpeed(messages * latency + bytes_down / download + bytes_up / upload, speed)
 
 
-def turn_out(deadline: Deadline | None, pace: Pace, work: Sequence[Work], arrives: Mask) -> Turnout:
+def apply_deadline(deadline: Deadline | None, pace: DeviceSpeed, work: Sequence[Work], arrives: Mask) -> TimedRound:
     """Hold the work [M] of those who would arrive [M] to the deadline.
 
     The round lasts until the server has heard from all who arrive; where somebody it drew is missing, or it drew nobody,
@@ -68,12 +68,12 @@ def turn_out(deadline: Deadline | None, pace: Pace, work: Sequence[Work], arrive
         work, arrives = _held(deadline, pace, work, arrives)
     seconds = pace.seconds(np.array([item.steps for item in work], np.int64))[arrives]
     if deadline is not None and (not len(seconds) or not arrives.all()):
-        return Turnout(list(work), arrives, deadline.seconds)
+        return TimedRound(list(work), arrives, deadline.seconds)
     longest = float(seconds.max(initial=0.0))
-    return Turnout(list(work), arrives, longest if deadline is None else min(longest, deadline.seconds))
+    return TimedRound(list(work), arrives, longest if deadline is None else min(longest, deadline.seconds))
 
 
-def _held(deadline: Deadline, pace: Pace, work: Sequence[Work], arrives: Mask) -> tuple[list[Work], Mask]:
+def _held(deadline: Deadline, pace: DeviceSpeed, work: Sequence[Work], arrives: Mask) -> tuple[list[Work], Mask]:
     steps = np.array([item.steps for item in work], np.int64)
     fitting = _fitting(deadline, pace, steps)
     if deadline.policy == "drop":
@@ -82,7 +82,7 @@ def _held(deadline: Deadline, pace: Pace, work: Sequence[Work], arrives: Mask) -
     return cut, arrives & (fitting > 0)
 
 
-def _fitting(deadline: Deadline, pace: Pace, steps: Ids) -> Ids:
+def _fitting(deadline: Deadline, pace: DeviceSpeed, steps: Ids) -> Ids:
     """[M] the most steps, of those planned, that let each client be on time."""
     left = deadline.seconds * (1 + TOLERANCE) - pace.sending
     most = np.multiply(left, pace.speed, out=np.full(len(left), np.inf), where=np.isfinite(pace.speed))

@@ -20,7 +20,7 @@ from fedcore.spec.participation import (
     WithReplacement,
 )
 from fedcore.spec.systems import Stragglers
-from fedcore.systems.availability import WORTH, Odds, Reachable, odds
+from fedcore.systems.availability import SKIP_COST, Probabilities, Reachable, probabilities
 from fedcore.systems.work import least_cohort
 
 Floats = NDArray[np.float64]
@@ -59,7 +59,7 @@ def _draws(scheme: AnyParticipation, share: Floats, reachable: Reachable | None,
             # As many as there would be, and any so many of them: no lot for those who stay away.
             return _among(reachable, lot.choice(population, lot.binomial(population, probability), replace=False))
         case Bernoulli():
-            return _among(reachable, _by_chance(odds(scheme.probability), lot))
+            return _among(reachable, _by_chance(probabilities(scheme.probability), lot))
         case WithReplacement() | ByShare():
             sample = _distinct if isinstance(scheme, ByShare) else _weighted
             return _sampled(lambda among, size: sample(share, among, size, lot), reachable, scheme.cohort_size(population))
@@ -71,10 +71,10 @@ def _among(reachable: Reachable | None, clients: Ids) -> Ids:
     return clients if reachable is None else clients[reachable.has(clients)]
 
 
-def _by_chance(chances: Odds, lot: np.random.Generator) -> Ids:
+def _by_chance(chances: Probabilities, lot: np.random.Generator) -> Ids:
     """Each by a chance of its own."""
     population = len(chances.each)
-    if chances.most * WORTH > 1:
+    if chances.most * SKIP_COST > 1:
         return np.flatnonzero(lot.random(population) < chances.each)
     # Some as if all had the largest chance, and of those each by what its own is of that.
     some = lot.choice(population, lot.binomial(population, chances.most), replace=False)
@@ -89,7 +89,7 @@ def _sampled(sample: Callable[[Ids | None, int], Ids], reachable: Reachable | No
     """
     if reachable is None:
         return sample(None, size)
-    tries = reachable.tries(size)
+    tries = reachable.oversample_size(size)
     if tries is not None:
         found = _among(reachable, sample(None, tries))
         if len(found) >= size:
@@ -202,7 +202,7 @@ def _expected_draws(scheme: AnyParticipation, share: Floats, clients: Ids) -> Fl
         case Uniform() | WithoutReplacement():
             return np.full(len(clients), scheme.cohort_size(len(share)) / len(share))
         case Bernoulli():
-            return np.broadcast_to(odds(scheme.probability).each, len(share))[clients]
+            return np.broadcast_to(probabilities(scheme.probability).each, len(share))[clients]
         case _:
             return np.ones(len(clients))
 
@@ -225,7 +225,7 @@ def _chance_to_keep_any(scheme: AnyParticipation, share: Floats, clients: Ids, s
         from scipy.special import bdtrc
 
         return float(bdtrc(least - 2, len(share) - 1, scheme.probability))
-    absent = 1 - odds(scheme.probability).each
+    absent = 1 - probabilities(scheme.probability).each
     certain, others = absent == 0, float(np.prod(absent[absent > 0]))
     nobody_else = np.where(certain.sum() > certain[clients], 0.0, others / np.where(certain, 1.0, absent)[clients])
     return np.asarray(1 - nobody_else)

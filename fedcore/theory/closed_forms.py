@@ -16,7 +16,7 @@ from fedcore.algorithms.fednova import FedNova
 from fedcore.algorithms.fedprox import FedProx
 from fedcore.core import ServerOptimiser
 from fedcore.data import exact
-from fedcore.errors import NoLawError
+from fedcore.errors import NoClosedFormError
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.exact import ExactProblem, LeastSquares
 from fedcore.spec.local import ExponentialLr, InverseTimeLr, StepLr
@@ -30,7 +30,7 @@ LARGEST = 1 << 18
 
 
 @dataclass(frozen=True)
-class Law:
+class ClosedForm:
     """What theory says of one arm."""
 
     formula: str
@@ -44,11 +44,11 @@ class Law:
     """Each metric after these rounds; not finite where the model runs away."""
 
 
-def law(spec: ExperimentSpec, points: int) -> Law:
+def predict(spec: ExperimentSpec, points: int) -> ClosedForm:
     """What is known of an arm, for at most `points` of its rounds; raises NoLawError, which says why where nothing is."""
     dataset = _dataset(spec)
     for obstacle in (*_of_problem(spec), *_of_cohorts(spec), *_of_steps(spec), *_of_server(spec)):
-        raise NoLawError(obstacle)
+        raise NoClosedFormError(obstacle)
     known, given = _known(spec), _arrays(dataset)
     problem = Quadratics(given.hessians, given.linear, given.share)
     rounds = _spread(spec.rounds, points)
@@ -58,13 +58,13 @@ def law(spec: ExperimentSpec, points: int) -> Law:
         figures = _figures(problem, given, _play(phases, exact.start_of(dataset), rounds))
         levels = _figures(problem, given, phases[-1][1].fixed_point[None])
     except np.linalg.LinAlgError as error:
-        raise NoLawError(str(error)) from error
+        raise NoClosedFormError(str(error)) from error
     at_rest = {metric: float(values[0]) for metric, values in levels.items()}
-    return Law(known.formula, known.source, phases[-1][1].rate, at_rest, rounds, figures)
+    return ClosedForm(known.formula, known.source, phases[-1][1].rate, at_rest, rounds, figures)
 
 
 @lru_cache(maxsize=1)
-def _arrays(dataset: ExactProblem) -> exact.Quadratics:
+def _arrays(dataset: ExactProblem) -> exact.QuadraticArrays:
     # The arms of an experiment mostly have the same.
     return exact.quadratics(dataset)
 
@@ -105,7 +105,7 @@ def _known(spec: ExperimentSpec) -> _Known:
         case FedLin(initial_gradient="exact") if spec.local.optimizer.prox_mu == 0 and _uniform(spec):
             found = _LAWS["fedlin"]
         case other:
-            raise NoLawError(
+            raise NoClosedFormError(
                 f"no closed form of {other.kind} with these parameters is known here; those of FedAvg, FedProx, FedNova and FedLin are"
             )
     lr = _server(spec).lr
@@ -114,7 +114,7 @@ def _known(spec: ExperimentSpec) -> _Known:
 
 def _dataset(spec: ExperimentSpec) -> ExactProblem:
     if not isinstance(spec.problem.dataset, ExactProblem):
-        raise NoLawError(f"closed forms are known for quadratic and least_squares problems, not for {spec.problem.dataset.kind}")
+        raise NoClosedFormError(f"closed forms are known for quadratic and least_squares problems, not for {spec.problem.dataset.kind}")
     return spec.problem.dataset
 
 
@@ -218,7 +218,7 @@ def _play(phases: Sequence[tuple[int, RoundMap]], start: Floats, rounds: Sequenc
     return np.concatenate(found)
 
 
-def _figures(problem: Quadratics, given: exact.Quadratics, iterates: Floats) -> dict[str, Floats]:
+def _figures(problem: Quadratics, given: exact.QuadraticArrays, iterates: Floats) -> dict[str, Floats]:
     """The metrics of these models [T, D]."""
     with np.errstate(over="ignore", invalid="ignore"):
         optimum, gap = problem.optimum(), problem.suboptimality(iterates)

@@ -13,7 +13,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Constants:
+class FedAvgConstants:
     """What the bound takes of problem and method."""
 
     smoothness: float
@@ -48,7 +48,7 @@ class Constants:
         return noise + 6 * self.smoothness * self.heterogeneity + 8 * (self.local_steps - 1) ** 2 * self.gradient_square
 
 
-def sampling_error(constants: Constants, clients_per_round: int, *, replacement: bool) -> float:
+def sampling_error(constants: FedAvgConstants, clients_per_round: int, *, replacement: bool) -> float:
     """C = 4 E^2 G^2 / K for S1, drawn with replacement; for S2 that times (N - K) / (N - 1), which is 0 for K = N."""
     square = 4 * constants.local_steps**2 * constants.gradient_square / clients_per_round
     if replacement:
@@ -57,7 +57,7 @@ def sampling_error(constants: Constants, clients_per_round: int, *, replacement:
     return square * (population - clients_per_round) / max(population - 1, 1)
 
 
-def bound(constants: Constants, rounds: ArrayLike, start: float, sampling: float = 0.0) -> Floats:
+def bound(constants: FedAvgConstants, rounds: ArrayLike, start: float, sampling: float = 0.0) -> Floats:
     """The bound on E F(w) - F* after `rounds` [T], T = E rounds local steps.
 
         2 kappa / (gamma + T) ((B + C) / mu + 2 L |w_0 - w*|^2)
@@ -69,7 +69,7 @@ def bound(constants: Constants, rounds: ArrayLike, start: float, sampling: float
     return 2 * constants.condition / (constants.offset + steps) * size
 
 
-def rounds_order(constants: Constants, clients_per_round: int) -> float:
+def rounds_order(constants: FedAvgConstants, clients_per_round: int) -> float:
     """What the rounds to a given accuracy are proportional to: large for too few and for too many local steps.
 
     (1 + 1/K) E G^2 + (sum_k p_k^2 sigma_k^2 + L Gamma + kappa G^2) / E

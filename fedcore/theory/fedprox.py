@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 
 @dataclass(frozen=True)
-class Assumptions:
+class ProxAssumptions:
     """Of problem and method."""
 
     smoothness: float
@@ -27,7 +27,7 @@ class Assumptions:
     """L_-; 0 for convex clients."""
 
 
-def rho(given: Assumptions, dissimilarity: float) -> float:
+def rho(given: ProxAssumptions, dissimilarity: float) -> float:
     """rho of Theorem 4 for B = `dissimilarity`; where it is not positive the theorem promises nothing.
 
     1/mu - gamma B/mu - B (1+gamma) sqrt(2) / (mubar sqrt(K)) - L B (1+gamma) / (mubar mu) - L (1+gamma)^2 B^2 / (2 mubar^2)

@@ -84,8 +84,8 @@ def test_the_catalogue_is_what_the_tests_run() -> None:
 def test_an_aggregators_book_is_of_the_size_it_says(kind: str) -> None:
     simulation = Simulation(specification(QUADRATIC, algorithm={"kind": kind}, rounds=2), seed=0)
     simulation.advance()
-    own, per_client = simulation._setting.algorithm.aggregator.size()
-    shapes = [tuple(vector.shape) for vector in simulation._server.book.values()]
+    own, per_client = simulation._setting.algorithm.aggregator.vectors_kept()
+    shapes = [tuple(vector.shape) for vector in simulation._server.aggregator_state.values()]
     assert (shapes.count((3,)), shapes.count((4, 3))) == (own, per_client)
 
 
@@ -148,7 +148,7 @@ def test_single_precision_stays_single(kind: str, engine: str) -> None:
         simulation.advance()
     server = simulation._server
     vectors = [server.x, *server.optimiser.values(), *server.shared.values(), *simulation._clients.gather(np.arange(8)).values()]
-    vectors += [kept for kept in server.book.values() if kept.shape[-1:] == server.x.shape]
+    vectors += [kept for kept in server.aggregator_state.values() if kept.shape[-1:] == server.x.shape]
     assert {vector.dtype for vector in vectors} == {torch.float32}
 
 

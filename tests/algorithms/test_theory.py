@@ -193,7 +193,7 @@ def test_adaptive_mu_falls_while_the_loss_does_and_never_below_zero() -> None:
     simulation, seen = Simulation(spec, seed=0), []
     while not simulation.finished:
         simulation.advance()
-        seen.append(simulation._server.tuning["mu"])
+        seen.append(simulation._server.adaptive_parameters["mu"])
     np.testing.assert_allclose(seen, [0.15] * 4 + [0.05] * 5 + [0.0] * 5, atol=1e-12)
 
 
@@ -202,7 +202,7 @@ def test_adaptive_mu_rises_after_a_first_round_in_which_the_loss_rose() -> None:
     away = {"problem": {"dataset": {"x0": OPTIMUM.tolist()}}, "algorithm": {"kind": "fedprox", "mu": 0.0, "adaptive": True}}
     simulation = Simulation(specification(QUADRATIC, **away), seed=0)
     simulation.advance()
-    assert simulation._server.tuning["mu"] == pytest.approx(0.1)
+    assert simulation._server.adaptive_parameters["mu"] == pytest.approx(0.1)
 
 
 def test_fedsvrg_reaches_the_optimum_of_the_weighted_sum() -> None:

@@ -12,7 +12,7 @@ import fedcore.compression
 from fedcore.compression import AnyCompression
 from fedcore.compression.base import CompressorSpec
 from fedcore.core import Compressor
-from fedcore.engine.compressed_links import lots, send
+from fedcore.engine.compressed_links import message_rngs, send
 from tests.documents import COMPRESSORS
 
 DIM, CLIENTS = 20, np.array([3, 7, 11, 19, 40])
@@ -37,7 +37,7 @@ def normal(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
 
 def received(compressor: Compressor, message: Tensor, clients: np.ndarray = CLIENTS, round: int = 1, seed: int = 0) -> Tensor:
     residual = torch.zeros_like(message)
-    return send(compressor, message, residual, lots(seed, "test", round, clients)).received
+    return send(compressor, message, residual, message_rngs(seed, "test", round, clients)).received
 
 
 def test_every_module_of_the_package_is_in_the_catalogue_and_tested() -> None:
@@ -66,9 +66,9 @@ def test_the_order_of_the_cohort_changes_nothing(kind: str, feedback: bool) -> N
 @every_compressor
 def test_how_many_are_compressed_at_a_time_changes_nothing(kind: str, feedback: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     compressor, cohort, residual = build(kind, feedback=feedback), normal(len(CLIENTS), DIM), normal(2, len(CLIENTS), DIM)[1]
-    whole = send(compressor, cohort, residual, lots(0, "test", 1, CLIENTS))
-    monkeypatch.setattr("fedcore.engine.compressed_links.TOGETHER", 2 * DIM)
-    parts = send(compressor, cohort, residual, lots(0, "test", 1, CLIENTS))
+    whole = send(compressor, cohort, residual, message_rngs(0, "test", 1, CLIENTS))
+    monkeypatch.setattr("fedcore.engine.compressed_links.CHUNK_ELEMENTS", 2 * DIM)
+    parts = send(compressor, cohort, residual, message_rngs(0, "test", 1, CLIENTS))
     assert torch.equal(parts.received, whole.received)
     assert (parts.residual is not None) is (whole.residual is not None) is feedback
     if parts.residual is not None and whole.residual is not None:
@@ -78,7 +78,7 @@ def test_how_many_are_compressed_at_a_time_changes_nothing(kind: str, feedback: 
 @every_compressor
 def test_what_is_left_to_chance_is_drawn_anew_by_client_round_and_seed_and_the_same_again(kind: str, feedback: bool) -> None:
     compressor, cohort = build(kind, feedback=feedback), normal(1, DIM).expand(len(CLIENTS), DIM)
-    chance = compressor.draw(np.random.default_rng(0), DIM) is not None
+    chance = compressor.sample(np.random.default_rng(0), DIM) is not None
     first = received(compressor, cohort)
     assert torch.equal(received(compressor, cohort), first)
     assert all(torch.equal(row, first[0]) for row in first) is not chance
@@ -113,7 +113,7 @@ def test_what_was_received_and_what_is_kept_back_add_up_to_what_was_meant(kind: 
     meant, arrived = (torch.zeros(len(CLIENTS), DIM, dtype=torch.float64) for _ in range(2))
     residual: Tensor | None = torch.zeros_like(meant)
     for round, message in enumerate(normal(50, len(CLIENTS), DIM), start=1):
-        sent = send(compressor, message, residual, lots(0, "test", round, CLIENTS))
+        sent = send(compressor, message, residual, message_rngs(0, "test", round, CLIENTS))
         meant, arrived, residual = meant + message, arrived + sent.received, sent.residual
         assert residual is not None
         torch.testing.assert_close(arrived + residual, meant, rtol=0, atol=1e-12)

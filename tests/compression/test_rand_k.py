@@ -46,7 +46,7 @@ def test_every_set_of_indices_is_equally_likely() -> None:
     rounds, sets = 6_000, comb(len(V), 2)
     counts: dict[tuple[int, ...], int] = {}
     for round in range(rounds):
-        indices = tuple(sorted(keep(2).draw(generator(0, "test", round), len(V)).tolist()))  # type: ignore[union-attr]
+        indices = tuple(sorted(keep(2).sample(generator(0, "test", round), len(V)).tolist()))  # type: ignore[union-attr]
         counts[indices] = counts.get(indices, 0) + 1
     assert set(counts) == set(combinations(range(len(V)), 2))
     deviation = np.sqrt(rounds / sets * (1 - 1 / sets))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fedcore import ExperimentSpec, Simulation
 from fedcore.data.augment import CropFlip
 from fedcore.data.images import images
-from fedcore.data.plan import PADDING, viewed
+from fedcore.data.plan import PADDING, augment_indices
 from fedcore.errors import SpecificationError
 from fedcore.spec.dataset import Cifar10
 from tests.data import image_files
@@ -53,17 +53,17 @@ def test_one_view_is_the_image_itself() -> None:
 
 def test_views_are_drawn_by_seed_round_and_client_and_leave_padding() -> None:
     batches = np.array([[0, 3, 2], [1, PADDING, PADDING]])
-    drawn = viewed(batches, 4, 162, 5, 6, 7)
-    assert np.array_equal(drawn, viewed(batches, 4, 162, 5, 6, 7))
+    drawn = augment_indices(batches, 4, 162, 5, 6, 7)
+    assert np.array_equal(drawn, augment_indices(batches, 4, 162, 5, 6, 7))
     assert (drawn % 4)[batches >= 0].tolist() == [0, 3, 2, 1]
     assert (drawn == PADDING).tolist() == (batches == PADDING).tolist()
-    others = [viewed(batches, 4, 162, *key) for key in ((4, 6, 7), (5, 5, 7), (5, 6, 6))]
+    others = [augment_indices(batches, 4, 162, *key) for key in ((4, 6, 7), (5, 5, 7), (5, 6, 6))]
     assert all((other != drawn).any() for other in others)
-    assert viewed(batches, 4, 1, 5, 6, 7) is batches
+    assert augment_indices(batches, 4, 1, 5, 6, 7) is batches
 
 
 def test_all_views_are_equally_likely() -> None:
-    drawn = viewed(np.zeros((1_000, 50), np.int64), 1, 10, 0, 1, 0)
+    drawn = augment_indices(np.zeros((1_000, 50), np.int64), 1, 10, 0, 1, 0)
     counts = np.bincount(drawn.flatten(), minlength=10)
     assert np.abs(counts - 5_000).max() < 5 * np.sqrt(5_000)
 

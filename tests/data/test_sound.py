@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcore.data import federated as module
-from fedcore.data.federated import Dataset, Samples, sound
+from fedcore.data.federated import Dataset, Samples, validate_samples
 from fedcore.errors import DataUnavailableError
 from fedcore.spec.shapes import DataShape
 
@@ -21,9 +21,9 @@ def samples(count: int = 5) -> Samples:
 
 def test_sound_data_pass_as_they_are() -> None:
     dataset = Dataset(samples(), samples(0), "sound")
-    assert sound(dataset, SHAPE) is dataset
+    assert validate_samples(dataset, SHAPE) is dataset
     symbols = Samples(torch.zeros(5, 2, 3, dtype=torch.uint8), torch.zeros(5, dtype=torch.int64))
-    assert sound(Dataset(symbols, symbols, "symbols"), SHAPE).train is symbols
+    assert validate_samples(Dataset(symbols, symbols, "symbols"), SHAPE).train is symbols
 
 
 @given(row=st.integers(0, 4), value=st.sampled_from([float("nan"), float("inf"), -float("inf")]), part=st.sampled_from(["train", "test"]))
@@ -33,7 +33,7 @@ def test_a_sample_that_is_not_finite_is_named(row: int, value: float, part: str)
     whole = Dataset(samples(), samples(), "noise")
     dataset = replace(whole, train=broken) if part == "train" else replace(whole, test=broken)
     with pytest.raises(DataUnavailableError, match=f"noise: .* sample {row} holds a number that is not finite"):
-        sound(dataset, SHAPE)
+        validate_samples(dataset, SHAPE)
 
 
 def test_large_data_are_looked_at_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +41,7 @@ def test_large_data_are_looked_at_in_pieces(monkeypatch: pytest.MonkeyPatch) -> 
     broken = samples()
     broken.features[4, 0, 0] = float("nan")
     with pytest.raises(DataUnavailableError, match="sample 4"):
-        sound(Dataset(broken, samples(), "noise"), SHAPE)
+        validate_samples(Dataset(broken, samples(), "noise"), SHAPE)
 
 
 @pytest.mark.parametrize("label", [-1, 4])
@@ -49,14 +49,14 @@ def test_a_label_of_no_class_is_named(label: int) -> None:
     broken = samples()
     broken.labels[3] = label
     with pytest.raises(DataUnavailableError, match=f"test sample 3 is of class {label}, and classes are numbered from 0 to 3"):
-        sound(Dataset(samples(), broken, "noise"), SHAPE)
+        validate_samples(Dataset(samples(), broken, "noise"), SHAPE)
 
 
 def test_samples_of_another_shape_are_refused() -> None:
     with pytest.raises(DataUnavailableError, match=r"shape \[2, 3\] instead of \[3, 2\]"):
-        sound(Dataset(samples(), samples(), "noise"), DataShape((3, 2), 4, 5))
+        validate_samples(Dataset(samples(), samples(), "noise"), DataShape((3, 2), 4, 5))
 
 
 def test_vectors_must_be_finite() -> None:
     with pytest.raises(DataUnavailableError, match="a word's vector is not finite"):
-        sound(Dataset(samples(), samples(), "noise", vectors=torch.full((1, 2), float("nan"))), SHAPE)
+        validate_samples(Dataset(samples(), samples(), "noise", vectors=torch.full((1, 2), float("nan"))), SHAPE)

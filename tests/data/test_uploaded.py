@@ -11,7 +11,7 @@ from fedcore.data.federated import Dataset, FederatedData, Samples
 from fedcore.data.images import images
 from fedcore.data.loading import uploaded
 from fedcore.data.synthetic import synthetic
-from fedcore.data.user_datasets import shelf
+from fedcore.data.user_datasets import local_dataset_storage
 from fedcore.errors import DataUnavailableError, UploadError
 from fedcore.platform.uploads.local import keep
 from fedcore.simulation.simulation import Simulation
@@ -135,7 +135,7 @@ def test_for_real_labels_each_measure_is_finite_or_left_out(kept: Any, tmp_path:
 def test_each_client_holds_its_training_samples_in_the_order_of_the_file(kept: Any, tmp_path: Path) -> None:
     held = arrays()
     spec = Uploaded.model_validate(kept(held))
-    data = uploaded(spec, shelf(tmp_path))
+    data = uploaded(spec, local_dataset_storage(tmp_path))
     assert isinstance(data, FederatedData)
     for number, name in enumerate(np.unique(held["client"])):
         own = (held["client"] == name) & ~held["test"]
@@ -156,7 +156,7 @@ def test_data_without_test_samples_and_of_one_sample_clients_are_trained_on(kept
 
 def test_data_in_one_piece_have_no_clients_yet(kept: Any, tmp_path: Path) -> None:
     spec = Uploaded.model_validate(kept(arrays(client=None)))
-    assert isinstance(uploaded(spec, shelf(tmp_path)), Dataset)
+    assert isinstance(uploaded(spec, local_dataset_storage(tmp_path)), Dataset)
     assert spec.known.clients is None
 
 
@@ -170,13 +170,13 @@ def test_the_same_content_in_another_file_is_kept_once(kept: Any, tmp_path: Path
 
 def test_what_is_not_there_or_damaged_is_said_to_be(kept: Any, tmp_path: Path) -> None:
     spec = Uploaded.model_validate(kept(arrays()))
-    path = shelf(tmp_path).path(spec.known.digest)
+    path = local_dataset_storage(tmp_path).path(spec.known.digest)
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(DataUnavailableError, match="upload it again"):
-        uploaded(spec, shelf(tmp_path))
+        uploaded(spec, local_dataset_storage(tmp_path))
     path.unlink()
     with pytest.raises(DataUnavailableError, match=r"keep the data set here by fedcore\.platform\.uploads\.local\.keep"):
-        uploaded(spec, shelf(tmp_path))
+        uploaded(spec, local_dataset_storage(tmp_path))
 
 
 def test_what_cannot_be_trained_on_is_not_kept(kept: Any, tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedcore.data.user_datasets import Samples, load
+from fedcore.data.user_datasets import UserSamples, load
 from fedcore.errors import DataUnavailableError
 from tests.platform.uploads.files import arrays, npz, parquet, take
 
 
-def _saved(samples: Samples) -> bytes:
+def _saved(samples: UserSamples) -> bytes:
     file = io.BytesIO()
     samples.save(file)
     return file.getvalue()

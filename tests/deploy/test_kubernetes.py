@@ -9,7 +9,7 @@ from kubernetes_validate import validate
 from sqlalchemy import text
 
 from fedcore.platform.store import Database
-from fedcore.platform.uploads.arrays import Limits
+from fedcore.platform.uploads.arrays import UploadLimits
 from fedcore.platform.uploads.sandbox import peak_bytes
 from fedcore.settings import Settings
 from tests.deploy.conftest import ROOT
@@ -124,7 +124,7 @@ def test_the_largest_upload_fits_into_the_memory_of_the_api(
     api, memory = pods["fedq-api"], {name: part["memory"] for name, part in _container(pods["fedq-api"])["resources"].items()}
     for name, value in _settings(api, shared).items():
         monkeypatch.setenv(name, value)
-    assert _bytes(memory["requests"]) + peak_bytes(Limits.of(Settings(_env_file=None))) <= _bytes(memory["limits"])
+    assert _bytes(memory["requests"]) + peak_bytes(UploadLimits.of(Settings(_env_file=None))) <= _bytes(memory["limits"])
 
 
 def test_what_a_worker_leaves_for_its_successor_outlives_its_container(pods: dict[str, Manifest], shared: dict[str, str]) -> None:

@@ -49,7 +49,7 @@ def environment(place: Path) -> dict[str, str]:
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": os.pathsep.join(sys.path),
         "FEDQ_URL": url_of(place),
-        "FEDQ_API_KEY": local_credentials.read(place / ".fedq") or "",
+        "FEDQ_API_KEY": local_credentials.load(place / ".fedq") or "",
         "COLUMNS": "160",
         "NO_COLOR": "1",
         "FEDQ_DATA_DIR": "data",

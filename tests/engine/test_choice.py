@@ -11,9 +11,9 @@ from fedcore.engine import benchmark as races
 from fedcore.engine import choice as choices
 from fedcore.engine.assignment import Job
 from fedcore.engine.benchmark import BUDGET_S
-from fedcore.engine.benchmark_cache import MOST, Experience
-from fedcore.engine.choice import Candidacy, Choice, choose
-from fedcore.engine.engines import EngineName, contenders
+from fedcore.engine.benchmark_cache import MOST, BenchmarkCache
+from fedcore.engine.choice import EngineChoice, SelectionContext, choose_engine
+from fedcore.engine.engines import EngineName, candidates
 from fedcore.errors import SpecificationError
 from tests.documents import QUADRATIC, SYNTHETIC, specification
 
@@ -30,7 +30,7 @@ class Stopwatch:
         self.seconds = 0.0
 
     def __call__(self, name: EngineName, job: Job) -> float:
-        assignment = job.assignment
+        assignment = job.work
         assert [len(batches) for batches in assignment.batches] == assignment.steps.tolist()
         assert len(assignment.clients) == len(assignment.local.steps) == len(assignment.batches)
         self.played.append(name)
@@ -46,42 +46,44 @@ def simulation() -> Simulation:
 
 
 @pytest.fixture
-def pick(simulation: Simulation) -> Callable[..., Choice]:
-    def picked(stopwatch: Stopwatch, experience: Experience | None = None, rounds: int = 100_000, **more: Any) -> Choice:
+def pick(simulation: Simulation) -> Callable[..., EngineChoice]:
+    def picked(stopwatch: Stopwatch, experience: BenchmarkCache | None = None, rounds: int = 100_000, **more: Any) -> EngineChoice:
         setting = simulation._setting
-        candidacy = Candidacy(setting.algorithm, setting.problem, rounds, simulation._sample)
-        return choose("auto", candidacy, experience or Experience(None), play=stopwatch, **more)
+        candidacy = SelectionContext(setting.algorithm, setting.problem, rounds, simulation._sample)
+        return choose_engine("auto", candidacy, experience or BenchmarkCache(None), play=stopwatch, **more)
 
     return picked
 
 
 def test_the_presumed_order_is_that_of_how_much_an_engine_is_made_for_the_problem(simulation: Simulation) -> None:
-    assert tuple(contenders(simulation._setting.algorithm, simulation._setting.problem)) == CONTENDERS
+    assert tuple(candidates(simulation._setting.algorithm, simulation._setting.problem)) == CONTENDERS
 
 
-def test_the_fastest_is_taken_with_what_was_measured(pick: Callable[..., Choice]) -> None:
+def test_the_fastest_is_taken_with_what_was_measured(pick: Callable[..., EngineChoice]) -> None:
     made = pick(Stopwatch(compiled=2e-5, vectorised=1e-5, parallel=3e-5))
     assert (made.engine, made.how) == ("vectorised", "measured")
     assert made.seconds == pytest.approx({"compiled": 2e-5, "vectorised": 1e-5, "parallel": 3e-5})
 
 
-def test_an_engine_that_gains_by_many_clients_is_measured_with_many(pick: Callable[..., Choice]) -> None:
+def test_an_engine_that_gains_by_many_clients_is_measured_with_many(pick: Callable[..., EngineChoice]) -> None:
     made = pick(Stopwatch({"vectorised": 1e-3}, compiled=1e-4, vectorised=1e-6, parallel=2e-4))
     assert made.engine == "vectorised"
 
 
-def test_of_near_ties_the_presumed_one_wins(pick: Callable[..., Choice]) -> None:
+def test_of_near_ties_the_presumed_one_wins(pick: Callable[..., EngineChoice]) -> None:
     assert pick(Stopwatch(compiled=1e-5, vectorised=0.9e-5, parallel=0.95e-5)).engine == "compiled"
 
 
-def test_a_measurement_keeps_to_its_budget_and_plays_no_more_with_those_far_behind(pick: Callable[..., Choice]) -> None:
+def test_a_measurement_keeps_to_its_budget_and_plays_no_more_with_those_far_behind(pick: Callable[..., EngineChoice]) -> None:
     stopwatch = Stopwatch(compiled=1e-5, vectorised=1.5e-5, parallel=1e-3)
     pick(stopwatch)
     assert stopwatch.seconds < 2 * BUDGET_S
     assert "parallel" not in stopwatch.played[-2:]
 
 
-def test_a_long_round_allows_a_longer_measurement_and_one_who_exceeds_even_that_is_judged_at_once(pick: Callable[..., Choice]) -> None:
+def test_a_long_round_allows_a_longer_measurement_and_one_who_exceeds_even_that_is_judged_at_once(
+    pick: Callable[..., EngineChoice],
+) -> None:
     stopwatch = Stopwatch(compiled=0.01, vectorised=3.0, parallel=4.0)
     made = pick(stopwatch)
     assert (made.engine, made.how, stopwatch.played.count("vectorised")) == ("compiled", "measured", 2)
@@ -89,7 +91,7 @@ def test_a_long_round_allows_a_longer_measurement_and_one_who_exceeds_even_that_
 
 
 def test_a_measurement_holds_no_more_models_at_a_time_than_there_is_room_for(
-    pick: Callable[..., Choice], simulation: Simulation, monkeypatch: pytest.MonkeyPatch
+    pick: Callable[..., EngineChoice], simulation: Simulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x = simulation._server.x
     monkeypatch.setattr(races, "HELD_BYTES", 3 * 6 * x.numel() * x.element_size())
@@ -98,47 +100,47 @@ def test_a_measurement_holds_no_more_models_at_a_time_than_there_is_room_for(
     assert max(stopwatch.clients) == 3
 
 
-def test_a_run_too_short_to_gain_takes_the_presumed_engine_and_looks_once(pick: Callable[..., Choice]) -> None:
-    stopwatch, experience = Stopwatch(compiled=2e-5, vectorised=1e-5, parallel=1e-5), Experience(None)
+def test_a_run_too_short_to_gain_takes_the_presumed_engine_and_looks_once(pick: Callable[..., EngineChoice]) -> None:
+    stopwatch, experience = Stopwatch(compiled=2e-5, vectorised=1e-5, parallel=1e-5), BenchmarkCache(None)
     for _ in range(2):
-        assert pick(stopwatch, experience, rounds=2) == Choice("compiled", "presumed")
+        assert pick(stopwatch, experience, rounds=2) == EngineChoice("compiled", "presumed")
     assert stopwatch.played == ["compiled"] * 2
 
 
-def test_what_was_measured_is_remembered_in_the_process_and_on_disk(pick: Callable[..., Choice], tmp_path: Path) -> None:
+def test_what_was_measured_is_remembered_in_the_process_and_on_disk(pick: Callable[..., EngineChoice], tmp_path: Path) -> None:
     path, stopwatch = tmp_path / "cache" / "engines.json", Stopwatch(compiled=2e-5, vectorised=1e-5, parallel=3e-5)
-    experience = Experience(path)
+    experience = BenchmarkCache(path)
     first = pick(stopwatch, experience)
     stopwatch.played.clear()
-    for later in (experience, Experience(path)):
+    for later in (experience, BenchmarkCache(path)):
         again = pick(stopwatch, later)
         assert (again.engine, again.how, again.seconds) == (first.engine, "remembered", first.seconds)
     assert not stopwatch.played
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"\xff\x00", b"[]", b'{"entries": {"a": {"engine": "warp"}}}'])
-def test_a_damaged_file_is_measured_anew_and_written_over(pick: Callable[..., Choice], tmp_path: Path, damage: bytes) -> None:
+def test_a_damaged_file_is_measured_anew_and_written_over(pick: Callable[..., EngineChoice], tmp_path: Path, damage: bytes) -> None:
     path = tmp_path / "engines.json"
     path.write_bytes(damage)
     stopwatch = Stopwatch(compiled=2e-5, vectorised=1e-5, parallel=3e-5)
-    assert pick(stopwatch, Experience(path)).how == "measured"
-    assert pick(stopwatch, Experience(path)).how == "remembered"
+    assert pick(stopwatch, BenchmarkCache(path)).how == "measured"
+    assert pick(stopwatch, BenchmarkCache(path)).how == "remembered"
 
 
-def test_a_place_that_cannot_be_written_is_no_error(pick: Callable[..., Choice], tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_no_error(pick: Callable[..., EngineChoice], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    experience = Experience(tmp_path / "file" / "engines.json")
+    experience = BenchmarkCache(tmp_path / "file" / "engines.json")
     stopwatch = Stopwatch(compiled=2e-5, vectorised=1e-5, parallel=3e-5)
     assert [pick(stopwatch, experience).how for _ in range(2)] == ["measured", "remembered"]
 
 
-def test_what_another_process_found_meanwhile_stands(pick: Callable[..., Choice], tmp_path: Path) -> None:
+def test_what_another_process_found_meanwhile_stands(pick: Callable[..., EngineChoice], tmp_path: Path) -> None:
     path = tmp_path / "engines.json"
-    ours, theirs = Experience(path), Experience(path)
+    ours, theirs = BenchmarkCache(path), BenchmarkCache(path)
     pick(Stopwatch(compiled=1e-5, vectorised=3e-5, parallel=3e-5), theirs)
 
-    class Late(Experience):
-        def recall(self, what: Any) -> None:
+    class Late(BenchmarkCache):
+        def get(self, what: Any) -> None:
             return None
 
     ours = Late(path)
@@ -147,12 +149,12 @@ def test_what_another_process_found_meanwhile_stands(pick: Callable[..., Choice]
 
 def test_the_file_does_not_grow_without_end(tmp_path: Path) -> None:
     path = tmp_path / "engines.json"
-    entry = Experience(None).keep({}, "compiled", {"compiled": 1.0}).model_dump_json()
+    entry = BenchmarkCache(None).put({}, "compiled", {"compiled": 1.0}).model_dump_json()
     entries = ", ".join(f'"{number}": {entry}' for number in range(MOST))
     path.write_text(f'{{"entries": {{{entries}}}}}')
-    Experience(path).keep({"new": 1}, "compiled", {"compiled": 1.0})
+    BenchmarkCache(path).put({"new": 1}, "compiled", {"compiled": 1.0})
     assert path.read_text().count('"seconds"') == MOST
-    assert Experience(path).recall({"new": 1}) is not None
+    assert BenchmarkCache(path).get({"new": 1}) is not None
 
 
 def test_what_matters_is_measured_apart(simulation: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,38 +180,40 @@ def test_what_matters_is_measured_apart(simulation: Simulation, monkeypatch: pyt
     assert len(keys) == len(others) + 2
 
 
-def test_a_recorded_engine_goes_on_unmeasured(pick: Callable[..., Choice]) -> None:
-    stopwatch, recorded = Stopwatch(), Choice("parallel", "measured", {"parallel": 1e-9})
-    assert pick(stopwatch, recorded=recorded) == recorded == Choice.of(recorded.document())
+def test_a_recorded_engine_goes_on_unmeasured(pick: Callable[..., EngineChoice]) -> None:
+    stopwatch, recorded = Stopwatch(), EngineChoice("parallel", "measured", {"parallel": 1e-9})
+    assert pick(stopwatch, recorded=recorded) == recorded == EngineChoice.of(recorded.document())
     assert not stopwatch.played
 
 
 def test_a_recorded_engine_that_cannot_go_on_here_is_named_beside_the_new_one() -> None:
     setting = (simulation := Simulation(specification(QUADRATIC), seed=0))._setting
-    candidacy = Candidacy(setting.algorithm, setting.problem, 1, simulation._sample)
-    made = choose("auto", candidacy, Experience(None), Choice("compiled", "measured"))
+    candidacy = SelectionContext(setting.algorithm, setting.problem, 1, simulation._sample)
+    made = choose_engine("auto", candidacy, BenchmarkCache(None), EngineChoice("compiled", "measured"))
     assert (made.instead_of, made.engine, made.how) == ("compiled", "vectorised", "presumed")
 
 
 def test_an_engine_by_name_is_forced(simulation: Simulation) -> None:
     setting = simulation._setting
-    candidacy = Candidacy(setting.algorithm, setting.problem, 100_000, simulation._sample)
-    assert choose("reference", candidacy, Experience(None), Choice("compiled", "measured")) == Choice("reference", "forced")
+    candidacy = SelectionContext(setting.algorithm, setting.problem, 100_000, simulation._sample)
+    assert choose_engine("reference", candidacy, BenchmarkCache(None), EngineChoice("compiled", "measured")) == EngineChoice(
+        "reference", "forced"
+    )
 
 
 @pytest.mark.parametrize("document", [None, {}, {"engine": "warp", "how": "measured"}, "compiled"])
 def test_what_was_recorded_otherwise_counts_as_nothing(document: object) -> None:
-    assert Choice.of(document) is None
+    assert EngineChoice.of(document) is None
 
 
 def test_a_run_taken_over_elsewhere_goes_on_with_its_engine_in_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = specification(SYNTHETIC, rounds=4)
 
     def on_a_machine_where(engine: EngineName) -> None:
-        def measured(*_: Any, recorded: Choice | None) -> Choice:
-            return recorded or Choice(engine, "measured")
+        def measured(*_: Any, recorded: EngineChoice | None) -> EngineChoice:
+            return recorded or EngineChoice(engine, "measured")
 
-        monkeypatch.setattr("fedcore.simulation.simulation.choose", measured)
+        monkeypatch.setattr("fedcore.simulation.simulation.choose_engine", measured)
 
     on_a_machine_where("vectorised")
     whole, begun = Simulation(spec, seed=0), Simulation(spec, seed=0)
@@ -217,7 +221,7 @@ def test_a_run_taken_over_elsewhere_goes_on_with_its_engine_in_the_same_bits(mon
     begun.advance()
     saved = begun.checkpoint()
     on_a_machine_where("compiled")
-    resumed, told = Simulation(spec, seed=0), Simulation(spec, seed=0, recorded=Choice("vectorised", "measured"))
+    resumed, told = Simulation(spec, seed=0), Simulation(spec, seed=0, recorded=EngineChoice("vectorised", "measured"))
     assert (resumed.engine, told.engine) == ("compiled", "vectorised")
     resumed.restore(saved)
     assert resumed.engine == "vectorised"

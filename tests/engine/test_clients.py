@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedcore import Simulation
-from fedcore.engine.client_table import ClientTable, Room
+from fedcore.engine.client_table import ClientTable, MemoryBudget
 from fedcore.settings import settings
 from tests.documents import SYNTHETIC, specification
 
@@ -55,7 +55,7 @@ def test_state_restores_the_table() -> None:
 
 
 def test_rows_in_a_file_are_those_in_memory(tmp_path: Path) -> None:
-    tables = [ClientTable({"c": LIKE, "z": LIKE + 5}, 40, room) for room in (Room(), Room(200, tmp_path))]
+    tables = [ClientTable({"c": LIKE, "z": LIKE + 5}, 40, room) for room in (MemoryBudget(), MemoryBudget(200, tmp_path))]
     lot = np.random.default_rng(0)
     for _ in range(6):
         cohort = np.sort(lot.choice(40, 5, replace=False))
@@ -64,13 +64,13 @@ def test_rows_in_a_file_are_those_in_memory(tmp_path: Path) -> None:
             table.scatter(cohort, {"c": values[0], "z": values[1]})
         gathered = [table.gather(np.arange(40)) for table in tables]
         assert all(torch.equal(gathered[0][name], gathered[1][name]) for name in "cz")
-    copy = ClientTable({"c": LIKE, "z": LIKE + 5}, 40, Room(0, tmp_path))
+    copy = ClientTable({"c": LIKE, "z": LIKE + 5}, 40, MemoryBudget(0, tmp_path))
     copy.load(tables[1].state())
     assert torch.equal(copy.gather(np.arange(40))["z"], tables[0].gather(np.arange(40))["z"])
 
 
 def test_a_file_of_rows_has_no_name_and_small_tables_have_none(tmp_path: Path) -> None:
-    small, large = (ClientTable({"c": LIKE}, 10, Room(size, tmp_path)) for size in (72, 71))
+    small, large = (ClientTable({"c": LIKE}, 10, MemoryBudget(size, tmp_path)) for size in (72, 71))
     held = []
     for table in (small, large):
         table.scatter(np.array([0, 1, 2]), {"c": rows(0, 1, 2)})
@@ -80,7 +80,7 @@ def test_a_file_of_rows_has_no_name_and_small_tables_have_none(tmp_path: Path) -
 
 
 def test_a_full_disk_is_an_error_and_leaves_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = ClientTable({"c": LIKE}, 10, Room(0, tmp_path))
+    table = ClientTable({"c": LIKE}, 10, MemoryBudget(0, tmp_path))
     table.scatter(np.array([4]), {"c": rows(4)})
 
     def full(*_: int) -> None:

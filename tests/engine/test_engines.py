@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedcore import Simulation
-from fedcore.problems import Problem, Stacked, base
+from fedcore.problems import Stacked, TrainingProblem, base
 from fedcore.problems.base import Ids
 from tests.documents import DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, specification
 
@@ -40,7 +40,7 @@ def test_the_engines_agree_however_little_fits_into_memory(name: str, working_by
 class Noting:
     """A problem that notes how many samples each stretch holds."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: TrainingProblem) -> None:
         self.problem = problem
         self.held: list[tuple[int, ...]] = []
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedcore.engine.process_tuning import repeatable
+from fedcore.engine.process_tuning import make_gpu_deterministic
 
 CUDNN: Any = torch.backends.cudnn
 
@@ -23,7 +23,7 @@ def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("untouched")
 def test_a_gpu_is_to_compute_in_full_precision_and_the_same_bits() -> None:
-    repeatable(torch.device("cuda"))
+    make_gpu_deterministic(torch.device("cuda"))
     assert CUDNN.conv.fp32_precision == CUDNN.rnn.fp32_precision == "ieee"
     assert torch.backends.cuda.matmul.fp32_precision == "ieee"
     assert CUDNN.deterministic
@@ -33,6 +33,6 @@ def test_a_gpu_is_to_compute_in_full_precision_and_the_same_bits() -> None:
 @pytest.mark.usefixtures("untouched")
 def test_a_cpu_needs_nothing() -> None:
     before = CUDNN.deterministic
-    repeatable(torch.device("cpu"))
+    make_gpu_deterministic(torch.device("cpu"))
     assert CUDNN.deterministic == before
     assert "CUBLAS_WORKSPACE_CONFIG" not in os.environ

@@ -7,28 +7,28 @@ import pytest
 
 from fedcore.algorithms.control import ControlVariates
 from fedcore.algorithms.fedprox import Proximal
-from fedcore.core import Rule, Solver
-from fedcore.engine.schedule import StepSizes, effort, step_sizes
+from fedcore.core import ClientRule, Solver
+from fedcore.engine.schedule import StepSizes, normaliser, step_sizes
 from fedcore.spec.local import LocalSolver
 
 TAU = np.array([1, 2, 5, 16, 37])
 ETA, MU, RHO, GAMMA = 0.05, 0.7, 0.9, 0.95
 ALPHA = ETA * MU
-CLOSED_FORMS: dict[str, tuple[Rule, Solver, StepSizes, Any]] = {
-    "vanilla": (Rule(), Solver(), StepSizes(ETA), TAU),
-    "proximal solver": (Rule(), Solver(prox_mu=MU), StepSizes(ETA), (1 - (1 - ALPHA) ** TAU) / ALPHA),
+CLOSED_FORMS: dict[str, tuple[ClientRule, Solver, StepSizes, Any]] = {
+    "vanilla": (ClientRule(), Solver(), StepSizes(ETA), TAU),
+    "proximal solver": (ClientRule(), Solver(prox_mu=MU), StepSizes(ETA), (1 - (1 - ALPHA) ** TAU) / ALPHA),
     "proximal rule": (Proximal(MU), Solver(), StepSizes(ETA), (1 - (1 - ALPHA) ** TAU) / ALPHA),
-    "momentum": (Rule(), Solver(momentum=RHO), StepSizes(ETA), (TAU - RHO * (1 - RHO**TAU) / (1 - RHO)) / (1 - RHO)),
-    "decayed": (Rule(), Solver(), StepSizes(ETA, decay=GAMMA), (1 - GAMMA**TAU) / (1 - GAMMA)),
+    "momentum": (ClientRule(), Solver(momentum=RHO), StepSizes(ETA), (TAU - RHO * (1 - RHO**TAU) / (1 - RHO)) / (1 - RHO)),
+    "decayed": (ClientRule(), Solver(), StepSizes(ETA, decay=GAMMA), (1 - GAMMA**TAU) / (1 - GAMMA)),
     "control variates": (ControlVariates(), Solver(), StepSizes(ETA), TAU),
-    "weight decay": (Rule(), Solver(weight_decay=0.1), StepSizes(ETA), TAU),
+    "weight decay": (ClientRule(), Solver(weight_decay=0.1), StepSizes(ETA), TAU),
 }
 
 
 @pytest.mark.parametrize("case", CLOSED_FORMS)
 def test_effort_is_the_closed_form_of_the_solver(case: str) -> None:
     rule, solver, sizes, expected = CLOSED_FORMS[case]
-    np.testing.assert_allclose(effort(rule, solver, sizes, TAU), expected, rtol=1e-12)
+    np.testing.assert_allclose(normaliser(rule, solver, sizes, TAU), expected, rtol=1e-12)
 
 
 def local(**schedule: Any) -> LocalSolver:

@@ -7,7 +7,7 @@ from fedcore.algorithms.control import ControlVariates
 from fedcore.algorithms.fedlin import GlobalGradient
 from fedcore.algorithms.vrlsgd import DriftCorrection
 from fedcore.compression.top_k import KeepLargest
-from fedcore.core import Algorithm, Opening
+from fedcore.core import Algorithm, FirstExchange
 from fedcore.engine.traffic import Traffic
 
 DIM, WORD = 1_000, 4
@@ -34,7 +34,7 @@ def test_a_rule_that_gathers_gradients_sends_those_compressed_and_models_whole()
 
 
 @pytest.mark.parametrize(("opening", "expected"), [("exact", DIM * WORD), ("zero", 0), ("compressed", 80)])
-def test_the_first_exchange_is_counted_as_it_is_made(opening: Opening, expected: int) -> None:
+def test_the_first_exchange_is_counted_as_it_is_made(opening: FirstExchange, expected: int) -> None:
     traffic = Traffic(Algorithm(rule=GlobalGradient(opening), uplink=SPARSE, downlink=SPARSE), 5, DIM, WORD)
     assert traffic.exchange(1, 1) == (expected, expected)
 

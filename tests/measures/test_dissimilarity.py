@@ -8,23 +8,23 @@ import pytest
 import torch
 
 from fedcore.measures.dissimilarity import dissimilarity
-from fedcore.measures.selection import of_population
-from fedcore.problems import Problem, load_problem
+from fedcore.measures.selection import population_measures
+from fedcore.problems import TrainingProblem, load_problem
 from fedcore.spec.problem import Problem as ProblemSpec
 from tests.documents import SYNTHETIC, Document, quadratics
 
 X = torch.tensor([0.3, -1.2, 2.0], dtype=torch.float64)
 
 
-def load(document: Document) -> Problem:
+def load(document: Document) -> TrainingProblem:
     return load_problem(ProblemSpec.model_validate(document), seed=0, dtype=torch.float64, data_dir=Path("nowhere"))
 
 
-def quadratic(clients: list[Document]) -> Problem:
+def quadratic(clients: list[Document]) -> TrainingProblem:
     return load({"dataset": {"kind": "quadratic", "clients": clients}})
 
 
-def springs(*optima: list[float]) -> Problem:
+def springs(*optima: list[float]) -> TrainingProblem:
     """F_i(x) = 1/2 |x - e_i|^2."""
     dim = len(optima[0])
     return quadratic([{"H": np.eye(dim).tolist(), "e": optimum} for optimum in optima])
@@ -95,10 +95,10 @@ def test_surrogate_diversity_is_infinite_where_what_counted_vanishes() -> None:
 
 def test_only_what_is_asked_for_is_measured() -> None:
     problem, x = springs([1, 0], [0, 1]), torch.ones(2, dtype=torch.float64)
-    assert of_population(problem, problem, x, None, ["train_loss"]) == {}
-    assert of_population(problem, problem, x, None, ["b_dissimilarity", "test_loss"]).keys() == {"b_dissimilarity"}
+    assert population_measures(problem, problem, x, None, ["train_loss"]) == {}
+    assert population_measures(problem, problem, x, None, ["b_dissimilarity", "test_loss"]).keys() == {"b_dissimilarity"}
 
 
 def test_without_a_round_there_is_no_surrogate() -> None:
     problem, x = springs([1, 0], [0, 1]), torch.ones(2, dtype=torch.float64)
-    assert of_population(problem, problem, x, None, ["surrogate_diversity"]) == {}
+    assert population_measures(problem, problem, x, None, ["surrogate_diversity"]) == {}

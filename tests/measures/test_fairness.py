@@ -13,7 +13,7 @@ from fedcore.data.federated import Dataset, Samples, divide, owners_of
 from fedcore.measures import Measured
 from fedcore.measures.fairness import fairness
 from fedcore.models import zoo
-from fedcore.problems import Problem, load_problem
+from fedcore.problems import TrainingProblem, load_problem
 from fedcore.problems.loss import SquaredError
 from fedcore.problems.supervised import SupervisedProblem
 from fedcore.spec.model import Linear
@@ -23,7 +23,7 @@ from tests.documents import QUADRATIC, SYNTHETIC
 DIGITS: dict[str, Any] = {"dataset": {"kind": "digits"}, "partition": {"kind": "iid", "clients": 20}, "model": {"kind": "logistic"}}
 
 
-def load(document: dict[str, Any]) -> Problem:
+def load(document: dict[str, Any]) -> TrainingProblem:
     return load_problem(ProblemSpec.model_validate(document), seed=0, dtype=torch.float64, data_dir=Path("nowhere"))
 
 

@@ -21,28 +21,28 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def _stack(home: Path, url: str = URL) -> Iterator[None]:
     """A stack, as far as clients can tell."""
-    local_credentials.lock_in(home).parent.mkdir(parents=True, exist_ok=True)
-    local_credentials.write(home, "fq_1_secret")
-    with local_credentials.lock_in(home).open("w") as lock, local_credentials.announced(url, home):
+    local_credentials.lock_path(home).parent.mkdir(parents=True, exist_ok=True)
+    local_credentials.save(home, "fq_1_secret")
+    with local_credentials.lock_path(home).open("w") as lock, local_credentials.advertised(url, home):
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def test_the_key_of_a_running_stack_is_found_by_any_name_of_this_machine(tmp_path: Path) -> None:
     with _stack(tmp_path / "home"):
-        assert [local_credentials.find(f"http://{host}:8642/") for host in ("127.0.0.1", "localhost", "[::1]")] == ["fq_1_secret"] * 3
+        assert [local_credentials.discover(f"http://{host}:8642/") for host in ("127.0.0.1", "localhost", "[::1]")] == ["fq_1_secret"] * 3
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9000", "http://fedq.example:8642", "http://127.0.0.1", "http://:port", "nonsense"])
 def test_no_other_service_is_shown_it(tmp_path: Path, url: str) -> None:
     with _stack(tmp_path / "home"):
-        assert local_credentials.find(url) is None
+        assert local_credentials.discover(url) is None
 
 
 def test_it_is_found_no_more_once_the_stack_has_ended(tmp_path: Path) -> None:
     with _stack(tmp_path / "home"):
         pass
-    assert local_credentials.find(URL) is None
+    assert local_credentials.discover(URL) is None
 
 
 def test_the_note_that_a_killed_stack_leaves_is_not_believed(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_the_note_that_a_killed_stack_leaves_is_not_believed(tmp_path: Path) -> 
         notes = {path: path.read_bytes() for path in (tmp_path / "state").rglob("*") if path.is_file()}
     for path, note in notes.items():
         path.write_bytes(note)
-    assert local_credentials.find(URL) is None
+    assert local_credentials.discover(URL) is None
 
 
 def test_a_client_sends_what_it_was_given_before_what_it_finds(tmp_path: Path) -> None:

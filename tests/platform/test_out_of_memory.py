@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedcore.platform.out_of_memory import is_shortage, kills, told
+from fedcore.platform.out_of_memory import is_out_of_memory, oom_kill_count, user_message
 
 SHORTAGES = (
     MemoryError(),
@@ -23,13 +23,13 @@ OTHERS = (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), ValueError(
 
 @pytest.mark.parametrize("error", SHORTAGES, ids=str)
 def test_a_shortage_is_recognised_and_told(error: Exception) -> None:
-    assert is_shortage(error)
-    assert told(error).startswith("memory ran out (")
+    assert is_out_of_memory(error)
+    assert user_message(error).startswith("memory ran out (")
 
 
 @pytest.mark.parametrize("error", OTHERS, ids=str)
 def test_what_is_none_is_not_taken_for_one(error: Exception) -> None:
-    assert not is_shortage(error)
+    assert not is_out_of_memory(error)
 
 
 @pytest.mark.parametrize("ask", [lambda: torch.empty(1 << 40), lambda: np.ones(1 << 40), lambda: bytearray(1 << 43)])
@@ -41,13 +41,13 @@ def test_what_libraries_really_raise_is_recognised(ask: object) -> None:
             ask()  # type: ignore[operator]
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
-    assert is_shortage(raised.value)
+    assert is_out_of_memory(raised.value)
 
 
 def test_what_the_system_has_ended_is_counted_where_it_says_so(tmp_path: Path) -> None:
     counter = tmp_path / "vmstat"
-    assert kills(counter) == 0
+    assert oom_kill_count(counter) == 0
     counter.write_text("nr_free_pages 100\n")
-    assert kills(counter) == 0
+    assert oom_kill_count(counter) == 0
     counter.write_text("nr_free_pages 100\noom_kill 5\n")
-    assert kills(counter) == 5
+    assert oom_kill_count(counter) == 5

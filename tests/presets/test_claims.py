@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fedcore.presets.claims import Claim, Comparison, Rows, judge
+from fedcore.presets.claims import ClaimComparison, PublishedClaim, Rows, judge
 from fedcore.presets.curve_statistics import Statistic, Trajectory, read
 
 LOSS = Trajectory([1, 2, 3, 4], [4.0, 1.0, 3.0, 2.0], diverged=False)
@@ -42,9 +42,9 @@ def test_what_diverged_or_was_never_measured_is_the_worst_there_is() -> None:
     assert read("best", "train_loss", DIVERGED) == 4.0
 
 
-def claim(**comparison: Any) -> Claim:
-    made = Comparison(**{"metric": "train_loss", "arm": "a", "relation": "below", "than": "b"} | comparison)
-    return Claim(says="it is so", source="Figure 1", comparisons=(made,))
+def claim(**comparison: Any) -> PublishedClaim:
+    made = ClaimComparison(**{"metric": "train_loss", "arm": "a", "relation": "below", "than": "b"} | comparison)
+    return PublishedClaim(says="it is so", source="Figure 1", comparisons=(made,))
 
 
 def curves(**finals: list[float]) -> Rows:
@@ -78,7 +78,7 @@ def test_the_seeds_in_which_it_holds_are_counted() -> None:
 
 
 def test_all_comparisons_must_hold_and_none_is_judged_without_results() -> None:
-    both = Claim(says="", source="", comparisons=(claim().comparisons[0], claim(relation="above").comparisons[0]))
+    both = PublishedClaim(says="", source="", comparisons=(claim().comparisons[0], claim(relation="above").comparisons[0]))
     assert judge(both, curves(a=[1.0], b=[2.0])).holds is False
     assert judge(both, curves(a=[1.0])).holds is None
 

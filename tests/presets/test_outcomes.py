@@ -11,7 +11,7 @@ import pytest
 
 from fedcore import ExperimentSpec, presets, run
 from fedcore.presets import Preset
-from fedcore.presets.claims import Claim, Rows, judge
+from fedcore.presets.claims import PublishedClaim, Rows, judge
 from fedcore.presets.curve_statistics import Trajectory
 
 QUICK = (
@@ -39,7 +39,7 @@ def in_full() -> Iterator[Preset]:
             yield preset
 
 
-def claims_of(preset: Preset) -> list[Claim]:
+def claims_of(preset: Preset) -> list[PublishedClaim]:
     return presets.sheet(preset.sheet).claims_of(preset.panel)
 
 
@@ -63,7 +63,7 @@ def test_what_the_suite_runs_shows_each_paper_and_each_way_to_judge() -> None:
     assert {name.split("-")[0] for name in QUICK} == {name.split("-")[0] for name in presets.sheets() if name != "demo"}
 
 
-def kinds(claims: Iterator[Claim]) -> set[tuple[str, str]]:
+def kinds(claims: Iterator[PublishedClaim]) -> set[tuple[str, str]]:
     return {(one.statistic, one.relation) for claim in claims for one in claim.comparisons}
 
 

@@ -10,7 +10,7 @@ from fedcore.models.flat import Layout
 from fedcore.models.layers import channels_last, dense, reads_channels_last
 from fedcore.problems import handwritten_backprop
 from fedcore.problems.gradients import Automatic
-from fedcore.problems.handwritten_backprop import Chain, FirstStage, row_of
+from fedcore.problems.handwritten_backprop import Chain, FusedStem, supported_layers
 from fedcore.problems.loss import CrossEntropy, Loss, SquaredError
 
 BATCH, CLASSES = 5, 3
@@ -55,7 +55,7 @@ def test_the_gradient_is_autograds(name: str, loss: Loss, last: bool) -> None:
     torch.manual_seed(0)
     module = make().double()
     last = last and len(shape) == 3
-    layout, row = Layout(module), row_of(module, last=last)
+    layout, row = Layout(module), supported_layers(module, last=last)
     assert row is not None
     theta, features = layout.flat(module), torch.randn(BATCH, *shape, dtype=torch.float64)
     # Numbers that occur often, so that windows of the pooling have several largest.
@@ -73,9 +73,9 @@ def test_the_first_gradient_does_not_depend_on_how_many_images_are_taken_at_a_ti
     make, shape = ROWS["as the published CNN"]
     torch.manual_seed(0)
     module = make().double()
-    layout, row = Layout(module), row_of(module, last=True)
+    layout, row = Layout(module), supported_layers(module, last=True)
     assert row is not None
-    assert isinstance(row[0], FirstStage)
+    assert isinstance(row[0], FusedStem)
     # Of each output and of each number that its weights see.
     monkeypatch.setattr(handwritten_backprop, "CACHED_BYTES", images * 8 * 12 * 12 * (4 + 3 * 5 * 5))
     theta, features, labels = layout.flat(module), torch.randn(BATCH, *shape, dtype=torch.float64), torch.arange(BATCH) % CLASSES
@@ -89,7 +89,7 @@ def test_the_first_gradient_does_not_depend_on_how_many_images_are_taken_at_a_ti
 def test_nan_goes_through_as_it_does_through_the_library(last: bool) -> None:
     make, shape = ROWS["odd sizes and one channel"]
     module = make().double()
-    layout, row = Layout(module), row_of(module, last=last)
+    layout, row = Layout(module), supported_layers(module, last=last)
     assert row is not None
     theta, features = layout.flat(module), torch.randn(BATCH, *shape, dtype=torch.float64)
     features[0, 0, 3, 3] = torch.nan
@@ -131,7 +131,7 @@ def hooked() -> nn.Module:
     ],
 )
 def test_what_it_does_not_know_it_leaves_to_automatic_differentiation(module: nn.Module) -> None:
-    assert row_of(module) is None
+    assert supported_layers(module) is None
 
 
 def test_one_channel_has_an_order_in_memory_too() -> None:

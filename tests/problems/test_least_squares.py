@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore.data import exact
-from fedcore.problems import Problem, load_problem
+from fedcore.problems import TrainingProblem, load_problem
 from fedcore.spec.exact import GeneratedProblem, LeastSquares
 from fedcore.spec.problem import Problem as ProblemSpec
 from tests.documents import Document
@@ -27,7 +27,7 @@ CLIENTS = drawn_clients()
 X = torch.tensor([0.3, -1.2, 2.0, 0.1], dtype=torch.float64)
 
 
-def load(dataset: Document) -> Problem:
+def load(dataset: Document) -> TrainingProblem:
     spec = ProblemSpec.model_validate({"dataset": {"kind": "least_squares", **dataset}})
     return load_problem(spec, seed=0, dtype=torch.float64, data_dir=Path("nowhere"))
 
@@ -119,7 +119,7 @@ def test_the_curvatures_of_few_rows_lie_further_apart_than_those_of_their_covari
     assert "between 0.066 and 1.45" in GeneratedProblem.model_fields["condition_number"].description
 
 
-def _normal_equations(problem: Problem) -> tuple[Tensor, Tensor]:
+def _normal_equations(problem: TrainingProblem) -> tuple[Tensor, Tensor]:
     """H and e of the first client's gradient H x - e."""
     zero = torch.zeros(problem.dim, dtype=torch.float64)
     linear = -problem.gradient(zero, 0, None)

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedcore import Simulation
-from fedcore.problems import Problem, load_problem
+from fedcore.problems import TrainingProblem, load_problem
 from tests.documents import Document, specification
 
 FEDNOVA_FIGURE_2: Document = {
@@ -73,7 +73,7 @@ RIDGE: Document = {
 }
 
 
-def problem(document: Document) -> Problem:
+def problem(document: Document) -> TrainingProblem:
     return load_problem(specification(document).problem, seed=0, dtype=torch.float64, data_dir=Path("nowhere"))
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedcore.problems import Problem, load_problem
+from fedcore.problems import TrainingProblem, load_problem
 from fedcore.problems.quadratic import QuadraticProblem
 from fedcore.spec.problem import Problem as ProblemSpec
 from tests.documents import Document, quadratics
@@ -18,7 +18,7 @@ SHARES = WEIGHTS / WEIGHTS.sum()
 X = torch.tensor([0.3, -1.2, 2.0], dtype=torch.float64)
 
 
-def load(dataset: Document) -> Problem:
+def load(dataset: Document) -> TrainingProblem:
     spec = ProblemSpec.model_validate({"dataset": {"kind": "quadratic", **dataset}})
     return load_problem(spec, seed=0, dtype=torch.float64, data_dir=Path("nowhere"))
 

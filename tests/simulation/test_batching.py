@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from fedcore import ExperimentSpec, Simulation, run
-from fedcore.core import Local, Rule
+from fedcore.core import ClientContext, ClientRule
 from fedcore.engine.engines import ENGINES
 from fedcore.problems import base
 from fedcore.settings import settings
-from fedcore.simulation.batching import advance
+from fedcore.simulation.batching import advance_batch
 from tests.documents import ALGORITHMS, DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, specification
 from tests.engine.test_engines import LEAST_SQUARES
 
@@ -45,7 +45,7 @@ def flat(simulation: Simulation) -> Tensor:
 def finish(simulations: Sequence[Simulation]) -> None:
     """Play all to their ends, together."""
     while left := [simulation for simulation in simulations if not simulation.finished]:
-        advance(left)
+        advance_batch(left)
 
 
 def assert_as_each_by_itself(members: Sequence[Simulation]) -> None:
@@ -80,7 +80,7 @@ def test_members_may_be_at_different_rounds_and_leave_when_they_are_done_or_dive
     ahead, other = (Simulation(specification(stacked), seed) for seed in (0, 1))
     ahead.advance()
     wild = Simulation(specification(stacked, local={"lr": 1e6}, problem={"model": {"l2": 0.1}}, rounds=50), seed=2)
-    assert [report.round for report in advance([ahead, other, wild])] == [2, 1, 1]
+    assert [report.round for report in advance_batch([ahead, other, wild])] == [2, 1, 1]
     assert_as_each_by_itself([ahead, other, wild])
     assert (ahead.diverged, other.diverged, wild.diverged) == (False, False, True)
     assert torch.isfinite(flat(other)).all()
@@ -89,16 +89,16 @@ def test_members_may_be_at_different_rounds_and_leave_when_they_are_done_or_dive
 def test_a_round_that_nobody_reaches_holds_nobody_up() -> None:
     unreachable: Document = {"systems": {"availability": {"kind": "trace", "rounds": [[]]}}}
     nobody, somebody = (Simulation(specification(SYNTHETIC, **changes), seed=0) for changes in (unreachable, {}))
-    empty, full = advance([nobody, somebody])
+    empty, full = advance_batch([nobody, somebody])
     assert empty.local_steps == 0 < full.local_steps
     assert (nobody.gang, somebody.gang) == (1, 1)
 
 
 @dataclass(frozen=True)
-class Cubes(Rule):
+class Cubes(ClientRule):
     """Of a form that no recursion has."""
 
-    def direction(self, grad: Tensor, y: Tensor, local: Local) -> Tensor:
+    def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         return grad * grad * grad
 
 
@@ -145,7 +145,7 @@ def _outcome(spec: ExperimentSpec, size: int, monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_size_of_the_gang_is_remembered() -> None:
     members = [Simulation(specification(SYNTHETIC), seed) for seed in (0, 1)]
-    advance(members)
+    advance_batch(members)
     restored = Simulation(specification(SYNTHETIC), seed=0)
     assert restored.gang == 1
     restored.restore(members[0].checkpoint())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedcore import RoundReport, Simulation, run
 from fedcore.simulation import checkpoint
-from fedcore.simulation.early_stopping import Watch
+from fedcore.simulation.early_stopping import EarlyStoppingState
 from fedcore.simulation.report import StopReason
 from fedcore.spec.search import EarlyStopping
 from tests.documents import QUADRATIC, specification
@@ -22,9 +22,9 @@ NAN = math.nan
 
 def ends(values: list[float | None], **rule: Any) -> tuple[int, StopReason] | None:
     """After which of these rounds a run ends, and why."""
-    watch, parsed = Watch(), EarlyStopping.model_validate({"metric": "test_loss", **rule})
+    watch, parsed = EarlyStoppingState(), EarlyStopping.model_validate({"metric": "test_loss", **rule})
     for round, value in enumerate(values, 1):
-        watch = Watch.of(watch.after(parsed, round, value).document())
+        watch = EarlyStoppingState.of(watch.update(parsed, round, value).document())
         if watch.reason:
             return round, watch.reason
     return None

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcore.simulation import halving
-from fedcore.simulation.halving import Arrival, Board, Ladder, Verdict, replay
+from fedcore.simulation.halving import HalvingSchedule, RungResult, RungTable, Verdict, replay
 from fedcore.spec.search import rungs
 
 NAN = math.nan
@@ -32,8 +32,10 @@ cases = st.tuples(st.integers(2, 4), st.integers(1, 3)).flatmap(
 )
 
 
-def ladder(case: Case, *, asynchronous: bool) -> Ladder:
-    return Ladder(case.arms, tuple(case.eta**rung for rung in range(case.rungs)), case.eta, maximise=False, asynchronous=asynchronous)
+def ladder(case: Case, *, asynchronous: bool) -> HalvingSchedule:
+    return HalvingSchedule(
+        case.arms, tuple(case.eta**rung for rung in range(case.rungs)), case.eta, maximise=False, asynchronous=asynchronous
+    )
 
 
 def losses_of(case: Case) -> list[list[float]]:
@@ -42,14 +44,14 @@ def losses_of(case: Case) -> list[list[float]]:
     return [[draw.choice([NAN, *map(float, range(-5, 6))]) for _ in range(case.rungs)] for _ in range(case.arms)]
 
 
-def play(board: Board, case: Case, losses: Sequence[Sequence[float]], order: int = 0) -> tuple[dict[int, int], list[Arrival]]:
+def play(board: RungTable, case: Case, losses: Sequence[Sequence[float]], order: int = 0) -> tuple[dict[int, int], list[RungResult]]:
     """Arms reach their rungs in an order that `order` makes another; how many rungs each was promoted from, and the order."""
     draw = Random(case.seed + order)
     under_way, promoted, arrived = [(arm, 0) for arm in range(case.arms)], dict.fromkeys(range(case.arms), 0), []
     while under_way:
         arm, rung = under_way.pop(draw.randrange(len(under_way)))
-        arrived.append(Arrival(arm, rung, losses[arm][rung]))
-        for decision in board.arrive(arrived[-1]):
+        arrived.append(RungResult(arm, rung, losses[arm][rung]))
+        for decision in board.submit(arrived[-1]):
             if decision.verdict is Verdict.PROMOTED:
                 promoted[decision.arm] += 1
                 if decision.rung + 1 < case.rungs:
@@ -77,7 +79,7 @@ class GetJob:
         self.results: list[dict[int, float]] = [{} for _ in range(rungs)]
         self.promoted: list[set[int]] = [set() for _ in range(rungs)]
 
-    def report(self, arrival: Arrival) -> set[tuple[int, int]]:
+    def report(self, arrival: RungResult) -> set[tuple[int, int]]:
         """Record a result, and call get_job until it would grow the bottom rung; what it promoted, as (arm, rung)."""
         self.results[arrival.rung][arrival.arm] = arrival.value
         found = set()
@@ -107,26 +109,26 @@ def test_rungs_are_the_powers_of_eta_that_leave_room_for_one_more(r: int, eta: i
 
 def test_stretches_are_those_of_the_papers_table() -> None:
     # Li et al. 2020, Figure 1, bracket s = 0: n = 9, eta = 3, r = 1, R = 9.
-    assert halving.expected(Ladder(9, (1, 3), 3, maximise=False, asynchronous=False), 9) == [(1, 9), (3, 3), (9, 1)]
+    assert halving.expected(HalvingSchedule(9, (1, 3), 3, maximise=False, asynchronous=False), 9) == [(1, 9), (3, 3), (9, 1)]
 
 
 @given(cases)
 def test_the_synchronous_kind_is_algorithm_1_in_any_order_of_arrivals(case: Case) -> None:
     losses = [[value if math.isfinite(value) else 9.0 for value in of_arm] for of_arm in losses_of(case)]
-    promoted, _ = play(Board(ladder(case, asynchronous=False)), case, losses)
+    promoted, _ = play(RungTable(ladder(case, asynchronous=False)), case, losses)
     assert promoted == successive_halving(case.arms, case.eta, case.rungs, losses)
 
 
 @given(cases)
 def test_with_failures_the_synchronous_outcome_depends_on_no_order_either(case: Case) -> None:
-    once, again = (play(Board(ladder(case, asynchronous=False)), case, losses_of(case), order)[0] for order in (0, 1))
+    once, again = (play(RungTable(ladder(case, asynchronous=False)), case, losses_of(case), order)[0] for order in (0, 1))
     assert once == again
 
 
 @given(cases)
 def test_the_asynchronous_kind_promotes_what_algorithm_2_does_arrival_by_arrival(case: Case) -> None:
     on = ladder(case, asynchronous=True)
-    _, arrived = play(Board(on), case, losses_of(case))
+    _, arrived = play(RungTable(on), case, losses_of(case))
     paper, ended = GetJob(case.eta, case.rungs), False
     for arrival, decisions in zip(arrived, replay(on, arrived), strict=True):
         # Once a rung is closed, finitely many arms are judged for the last time, which the paper's endless supply of them never is.
@@ -139,7 +141,7 @@ def test_the_asynchronous_kind_promotes_what_algorithm_2_does_arrival_by_arrival
 @given(cases, st.booleans())
 def test_whatever_the_order_the_books_are_in_order(case: Case, asynchronous: bool) -> None:
     on = ladder(case, asynchronous=asynchronous)
-    promoted, arrived = play(Board(on), case, losses_of(case))
+    promoted, arrived = play(RungTable(on), case, losses_of(case))
     told = [decision for decisions in replay(on, arrived) for decision in decisions]
     # Every arrival is decided, once.
     assert sorted((decision.arm, decision.rung) for decision in told) == sorted((arrival.arm, arrival.rung) for arrival in arrived)
@@ -162,15 +164,15 @@ def test_whatever_the_order_the_books_are_in_order(case: Case, asynchronous: boo
 @given(cases, st.booleans(), st.integers(0, 60))
 def test_a_board_taken_over_from_the_record_goes_on_as_it_would_have(case: Case, asynchronous: bool, cut: int) -> None:
     on = ladder(case, asynchronous=asynchronous)
-    _, arrived = play(Board(on), case, losses_of(case))
+    _, arrived = play(RungTable(on), case, losses_of(case))
     told = replay(on, arrived)
     verdicts = {(decision.arm, decision.rung): decision.verdict for decisions in told[:cut] for decision in decisions}
-    board = Board(on)
+    board = RungTable(on)
     for arrival in arrived[:cut]:
-        board.note(arrival, verdicts.get((arrival.arm, arrival.rung)))
-    assert [board.arrive(arrival) for arrival in arrived[cut:]] == told[cut:]
+        board.record(arrival, verdicts.get((arrival.arm, arrival.rung)))
+    assert [board.submit(arrival) for arrival in arrived[cut:]] == told[cut:]
 
 
 def test_more_may_be_better() -> None:
-    on = Ladder(2, (1,), 2, maximise=True, asynchronous=False)
-    assert [decision.arm for decision in replay(on, [Arrival(0, 0, 0.5), Arrival(1, 0, 0.9)])[-1]] == [1, 0]
+    on = HalvingSchedule(2, (1,), 2, maximise=True, asynchronous=False)
+    assert [decision.arm for decision in replay(on, [RungResult(0, 0, 0.5), RungResult(1, 0, 0.9)])[-1]] == [1, 0]

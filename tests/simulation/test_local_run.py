@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import pytest
 
 from fedcore import ExperimentSpec, RoundReport, run
-from fedcore.simulation.halving import Arrival, Decision, Ladder, Verdict, replay
+from fedcore.simulation.halving import Decision, HalvingSchedule, RungResult, Verdict, replay
 from tests.documents import QUADRATIC, merged, specification
 
 HALVING = {"metric": "suboptimality", "min_rounds": 1}
@@ -62,9 +62,9 @@ def test_what_was_decided_follows_from_the_rows() -> None:
     spec = specification(SEARCH, seeds=[0], search=HALVING | {"kind": "asha"})
     reports, decisions = decided(spec)
     assert spec.search
-    ladder = Ladder.of(spec.search, 9, 9)
+    ladder = HalvingSchedule.of(spec.search, 9, 9)
     rungs = {round: rung for rung, round in enumerate(ladder.rungs)}
-    arrivals = [Arrival(one.arm, rungs[one.round], one.value("suboptimality") or 0.0) for one in reports if one.round in rungs]
+    arrivals = [RungResult(one.arm, rungs[one.round], one.value("suboptimality") or 0.0) for one in reports if one.round in rungs]
     assert [decision for told in replay(ladder, arrivals) for decision in told] == decisions
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedcore import ExperimentSpec, RoundReport, Simulation, run
-from fedcore.core import Upload
+from fedcore.core import ClientUpdate
 from fedcore.engine.assignment import Job
 from fedcore.engine.reference import reference
 from fedcore.errors import CheckpointError, DataUnavailableError, SpecificationError
@@ -142,8 +142,8 @@ class Recorder:
     def __init__(self) -> None:
         self.seen: list[list[Any]] = []
 
-    def __call__(self, jobs: Sequence[Job]) -> list[Upload]:
-        for assignment in (job.assignment for job in jobs):
+    def __call__(self, jobs: Sequence[Job]) -> list[ClientUpdate]:
+        for assignment in (job.work for job in jobs):
             batches = [batch.tolist() for batch in assignment.batches]
             self.seen.append([assignment.clients.tolist(), assignment.steps.tolist(), batches])
         return reference(jobs)

@@ -2,7 +2,7 @@ from itertools import pairwise
 
 import pytest
 
-from fedcore.spec.yaml_documents import Place, YamlError, dump, load, places
+from fedcore.spec.yaml_documents import SourcePosition, YamlError, dump, load, locate
 
 
 @pytest.mark.parametrize(
@@ -73,16 +73,16 @@ def test_what_is_no_document_of_plain_values_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("a: 1\nb: [1, 2\nc: 3", Place(3, 2)),
-        ("a: 1\n\tb: 2", Place(2, 1)),
-        ("a: 1\nb: 2\n a: 3", Place(3, 3)),
-        ("a: {b: 1, c: 2, b: 3}", Place(1, 17)),
-        ("a: *there", Place(1, 4)),
-        ("a:\n  - !!timestamp 2026-01-01", Place(2, 5)),
-        ("[" * 40, Place(1, 33)),
+        ("a: 1\nb: [1, 2\nc: 3", SourcePosition(3, 2)),
+        ("a: 1\n\tb: 2", SourcePosition(2, 1)),
+        ("a: 1\nb: 2\n a: 3", SourcePosition(3, 3)),
+        ("a: {b: 1, c: 2, b: 3}", SourcePosition(1, 17)),
+        ("a: *there", SourcePosition(1, 4)),
+        ("a:\n  - !!timestamp 2026-01-01", SourcePosition(2, 5)),
+        ("[" * 40, SourcePosition(1, 33)),
     ],
 )
-def test_what_is_no_document_is_refused_with_its_place(text: str, place: Place) -> None:
+def test_what_is_no_document_is_refused_with_its_place(text: str, place: SourcePosition) -> None:
     with pytest.raises(YamlError) as refused:
         load(text)
     assert refused.value.place == place
@@ -112,11 +112,11 @@ def test_places_are_those_where_fields_and_entries_begin_or_else_the_block_that_
         "/more/lr": (6, 13),
         "/rounds": (1, 1),
     }
-    assert places(text, expected) == expected
+    assert locate(text, expected) == expected
 
 
 def test_an_empty_text_has_no_places() -> None:
-    assert places("", [""]) == {}
+    assert locate("", [""]) == {}
 
 
 @pytest.mark.parametrize(

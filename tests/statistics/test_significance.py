@@ -20,13 +20,13 @@ def _pairs(n: int, shift: float = 0.4, seed: int = 0) -> Pairs:
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 7, 30, 101, 998])
 @pytest.mark.parametrize("t", [0.0, 1e-3, 0.3, 1.0, 3.2, 3.4, 9.0, 40.0, 1e5, 1e200])
 def test_students_tails_are_those_of_scipy_however_small(t: float, freedom: int) -> None:
-    assert students_t.beyond(t, freedom) == pytest.approx(2 * stats.t.sf(t, freedom), rel=1e-10, abs=1e-300)
-    assert students_t.beyond(-t, freedom) == students_t.beyond(t, freedom)
+    assert students_t.two_sided_tail(t, freedom) == pytest.approx(2 * stats.t.sf(t, freedom), rel=1e-10, abs=1e-300)
+    assert students_t.two_sided_tail(-t, freedom) == students_t.two_sided_tail(t, freedom)
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 29, 30])
 def test_students_quantiles_are_those_of_scipy(freedom: int) -> None:
-    assert students_t.within(0.95, freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=1e-12)
+    assert students_t.two_sided_quantile(0.95, freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=1e-12)
 
 
 @pytest.mark.parametrize("n", [3, 4, 5, 10, 50, 51])

@@ -13,7 +13,7 @@ from fedcore import Simulation, run
 from fedcore.data.plan import Work
 from fedcore.errors import SpecificationError
 from fedcore.spec.systems import Deadline, Devices
-from fedcore.systems.clock import TOLERANCE, Pace, pace, turn_out
+from fedcore.systems.clock import TOLERANCE, DeviceSpeed, apply_deadline, device_speed
 from tests.documents import ALGORITHMS, QUADRATIC, Document, specification
 
 ALL = np.arange(4)
@@ -27,8 +27,8 @@ def constant(value: float) -> Document:
     return {"kind": "constant", "value": value}
 
 
-def paced(clients: np.ndarray = ALL, seed: int = 0, **fields: Any) -> Pace:
-    return pace(devices(**fields), clients, np.full(len(clients), 1_000), 500, 2, seed)
+def paced(clients: np.ndarray = ALL, seed: int = 0, **fields: Any) -> DeviceSpeed:
+    return device_speed(devices(**fields), clients, np.full(len(clients), 1_000), 500, 2, seed)
 
 
 def test_a_round_is_computing_sending_and_waiting_twice() -> None:
@@ -62,7 +62,7 @@ def test_a_client_keeps_its_device_whoever_else_is_there_and_seeds_differ() -> N
 
 def test_each_figure_has_draws_of_its_own() -> None:
     drawn = {"kind": "uniform", "low": 1, "high": 2}
-    one = pace(devices(steps_per_second=drawn, latency_seconds=drawn), ALL, np.zeros(4, np.int64), 0, 2, 0)
+    one = device_speed(devices(steps_per_second=drawn, latency_seconds=drawn), ALL, np.zeros(4, np.int64), 0, 2, 0)
     assert not np.isclose(one.speed, one.sending / 2).any()
 
 
@@ -78,9 +78,11 @@ def test_the_distributions_of_devices() -> None:
 
 def held(deadline: Document | None, steps: list[int], arrives: list[bool] | None = None) -> tuple[list[int], list[bool], float]:
     """A cohort whose clients take 1 s on the wire and 1, 2, 3, ... s a step."""
-    cohort = Pace(np.ones(len(steps)), 1 / np.arange(1.0, len(steps) + 1))
+    cohort = DeviceSpeed(np.ones(len(steps)), 1 / np.arange(1.0, len(steps) + 1))
     chosen = None if deadline is None else Deadline.model_validate(deadline)
-    work, reached, seconds = turn_out(chosen, cohort, [Work(count, 7) for count in steps], np.array(arrives or [True] * len(steps), bool))
+    work, reached, seconds = apply_deadline(
+        chosen, cohort, [Work(count, 7) for count in steps], np.array(arrives or [True] * len(steps), bool)
+    )
     assert {item.batch_size for item in work} <= {7}
     return [item.steps for item in work], reached.tolist(), seconds
 
@@ -108,9 +110,9 @@ def test_work_that_takes_exactly_until_the_deadline_is_on_time(policy: Any) -> N
     for sending in (0.0, 0.1):
         for seconds in np.unique(steps / speeds)[::50]:
             pairs = steps / speeds == seconds
-            cohort = Pace(np.full(pairs.sum(), sending), speeds[pairs])
+            cohort = DeviceSpeed(np.full(pairs.sum(), sending), speeds[pairs])
             planned = [Work(int(count), 1) for count in steps[pairs]]
-            work, arrives, length = turn_out(
+            work, arrives, length = apply_deadline(
                 Deadline(seconds=float(f"{seconds + sending:.12g}"), policy=policy), cohort, planned, np.ones(len(planned), bool)
             )
             assert arrives.all()
@@ -121,9 +123,9 @@ def test_work_that_takes_exactly_until_the_deadline_is_on_time(policy: Any) -> N
 @pytest.mark.parametrize(("steps", "speed", "seconds"), [(3, 10.0, 0.3), (7, 100.0, 0.07), (6, 10.0, 0.6), (57, 100.0, 0.57)])
 def test_a_step_is_not_lost_to_rounding(steps: int, speed: float, seconds: float) -> None:
     """3 steps at 10 a second take 0.3 s, although 3 * 0.1 > 0.3 in floating point."""
-    cohort, chosen = Pace(np.zeros(1), np.array([speed])), Deadline(seconds=seconds, policy="accept_partial")
+    cohort, chosen = DeviceSpeed(np.zeros(1), np.array([speed])), Deadline(seconds=seconds, policy="accept_partial")
     for planned in (steps, steps + 1):
-        work, arrives, _ = turn_out(chosen, cohort, [Work(planned, 1)], np.ones(1, bool))
+        work, arrives, _ = apply_deadline(chosen, cohort, [Work(planned, 1)], np.ones(1, bool))
         assert ([item.steps for item in work], arrives.tolist()) == ([steps], [True])
 
 
@@ -146,9 +148,9 @@ def test_who_cannot_even_be_reached_in_time_is_left_out() -> None:
 
 
 def test_infinitely_fast_devices_are_on_time_when_the_wire_is() -> None:
-    work, arrives, seconds = turn_out(
+    work, arrives, seconds = apply_deadline(
         Deadline(seconds=1.0, policy="accept_partial"),
-        Pace(np.array([0.5, 1.0, 2.0]), np.full(3, np.inf)),
+        DeviceSpeed(np.array([0.5, 1.0, 2.0]), np.full(3, np.inf)),
         [Work(3, 1)] * 3,
         np.ones(3, bool),
     )
@@ -174,8 +176,8 @@ def test_an_empty_cohort_takes_until_the_deadline_or_no_time() -> None:
 )
 def test_nobody_who_arrives_is_late_or_does_more_than_planned(cohort: list[tuple[float, float, int]], seconds: float, policy: Any) -> None:
     sending, speed, steps = (np.array(column) for column in zip(*cohort, strict=True))
-    rates = Pace(sending, speed)
-    work, arrives, length = turn_out(
+    rates = DeviceSpeed(sending, speed)
+    work, arrives, length = apply_deadline(
         Deadline(seconds=seconds, policy=policy), rates, [Work(int(count), 3) for count in steps], np.ones(len(cohort), bool)
     )
     done = np.array([item.steps for item in work])

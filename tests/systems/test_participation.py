@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from fedcore.data.random import generator
 from fedcore.spec.participation import AnyParticipation
-from fedcore.systems.availability import ByLot, Listed
+from fedcore.systems.availability import RandomlyAvailable, TraceAvailable
 from fedcore.systems.participation import Drawn, draw, iterate_factor, weights
 
 SHARE = np.array([0.4, 0.3, 0.2, 0.1])
@@ -136,16 +136,16 @@ def test_bernoulli_may_draw_nobody() -> None:
     ids=lambda value: getattr(value, "kind", ""),
 )
 def test_only_those_who_can_be_reached_are_drawn(chosen: AnyParticipation, most: int) -> None:
-    reachable = Listed(np.array([0, 1, 3]))
+    reachable = TraceAvailable(np.array([0, 1, 3]))
     cohorts = [draw(chosen, SHARE, seed=1, round=round, reachable=reachable) for round in range(1, 31)]
     assert max(len(drawn.clients) for drawn in cohorts) == most
     assert {int(client) for drawn in cohorts for client in drawn.clients} <= {0, 1, 3}
-    assert not len(draw(chosen, SHARE, seed=1, round=1, reachable=Listed(np.array([], np.int64))).clients)
+    assert not len(draw(chosen, SHARE, seed=1, round=1, reachable=TraceAvailable(np.array([], np.int64))).clients)
 
 
 def test_s1_draws_from_the_reachable_by_their_shares() -> None:
     chosen = scheme("with_replacement", clients_per_round=4_000)
-    drawn = draw(chosen, SHARE, seed=0, round=1, reachable=Listed(np.array([0, 3])))
+    drawn = draw(chosen, SHARE, seed=0, round=1, reachable=TraceAvailable(np.array([0, 3])))
     np.testing.assert_allclose(drawn.times / 4_000, [0.8, 0.2], atol=0.03)
 
 
@@ -159,18 +159,20 @@ def test_by_share_weighs_all_alike_and_draws_nobody_twice() -> None:
 
 def test_by_share_draws_nobody_who_holds_nothing() -> None:
     assert draw(scheme("by_share", clients_per_round=2), np.array([0.5, 0.0, 0.5]), seed=0, round=1).clients.tolist() == [0, 2]
-    nobody = draw(scheme("by_share", clients_per_round=1), np.array([1.0, 0.0]), seed=0, round=1, reachable=Listed(np.array([1])))
+    nobody = draw(scheme("by_share", clients_per_round=1), np.array([1.0, 0.0]), seed=0, round=1, reachable=TraceAvailable(np.array([1])))
     assert not len(nobody.clients)
 
 
 def test_s1_draws_nobody_from_those_who_hold_nothing() -> None:
     share = np.array([1.0, 0.0])
-    assert not len(draw(scheme("with_replacement", clients_per_round=3), share, seed=0, round=1, reachable=Listed(np.array([1]))).clients)
+    assert not len(
+        draw(scheme("with_replacement", clients_per_round=3), share, seed=0, round=1, reachable=TraceAvailable(np.array([1]))).clients
+    )
 
 
 def test_reaching_everybody_is_having_no_availability() -> None:
     for chosen in (scheme("uniform", clients_per_round=2), scheme("with_replacement", clients_per_round=3)):
-        everybody = draw(chosen, SHARE, seed=1, round=4, reachable=Listed(np.arange(4)))
+        everybody = draw(chosen, SHARE, seed=1, round=4, reachable=TraceAvailable(np.arange(4)))
         assert everybody.clients.tolist() == draw(chosen, SHARE, seed=1, round=4).clients.tolist()
 
 
@@ -206,12 +208,12 @@ def test_a_draw_from_a_million_touches_only_those_it_draws(kind: str) -> None:
     assert 50 < len(drawn.clients) < 150
 
 
-class Asked(Listed):
+class Asked(TraceAvailable):
     """Those given, looked for among so many clients drawn blindly."""
 
     blind = 1
 
-    def tries(self, wanted: int) -> int | None:
+    def oversample_size(self, wanted: int) -> int | None:
         return self.blind
 
 
@@ -243,7 +245,7 @@ def test_drawing_blindly_makes_every_cohort_as_likely_as_drawing_from_a_list(
     assert squares < 20.5, "chi-square, 5 degrees of freedom: beyond this once in a thousand"
 
 
-class Shy(ByLot):
+class Shy(RandomlyAvailable):
     """Never asked for the whole list."""
 
     def all(self) -> NDArray[np.int64]:
@@ -256,11 +258,11 @@ def test_few_are_asked_where_few_are_wanted(kind: str) -> None:
     there = Shy(0.4, 100_000, seed=0, round=2)
     drawn = draw(scheme(kind, clients_per_round=100), share, seed=0, round=2, reachable=there)
     assert drawn.times.sum() == 100
-    assert np.isin(drawn.clients, ByLot(0.4, 100_000, seed=0, round=2).all()).all()
+    assert np.isin(drawn.clients, RandomlyAvailable(0.4, 100_000, seed=0, round=2).all()).all()
 
 
 def test_all_are_asked_where_few_can_be_reached() -> None:
-    there = ByLot(0.001, 20_000, seed=0, round=1)
+    there = RandomlyAvailable(0.001, 20_000, seed=0, round=1)
     drawn = draw(scheme("uniform", clients_per_round=100), np.full(20_000, 1 / 20_000), seed=0, round=1, reachable=there)
     assert drawn.clients.tolist() == there.all().tolist()
 

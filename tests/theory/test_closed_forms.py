@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedcore import run
-from fedcore.errors import NoLawError
+from fedcore.errors import NoClosedFormError
 from fedcore.spec.exact import Quadratic
-from fedcore.theory.closed_forms import law
+from fedcore.theory.closed_forms import predict
 from tests.documents import QUADRATIC, SYNTHETIC, specification
 
 LEAST_SQUARES = {
@@ -54,7 +54,7 @@ def test_every_round_of_a_run_is_the_predicted_one(problem: dict[str, Any], case
     changes = {**problem, **APPLIES[case]}
     base = {**QUADRATIC, "problem": LEAST_SQUARES["problem"]} if problem else QUADRATIC
     spec = specification(base, **{key: value for key, value in changes.items() if key != "problem"})
-    found, reports = law(spec, 100), list(run(spec))
+    found, reports = predict(spec, 100), list(run(spec))
     assert found.rounds == [report.round for report in reports]
     for metric in ("objective", "suboptimality", "distance"):
         assert [report.value(metric) for report in reports] == pytest.approx(found.curves[metric].tolist(), rel=1e-8, abs=1e-12)
@@ -63,7 +63,7 @@ def test_every_round_of_a_run_is_the_predicted_one(problem: dict[str, Any], case
 @pytest.mark.parametrize("kind", ["fedavg", "fednova", "fedlin"])
 def test_the_levels_are_where_long_runs_come_to_rest(kind: str) -> None:
     spec = specification(QUADRATIC, algorithm={"kind": kind}, rounds=20_000)
-    found = law(spec, 50)
+    found = predict(spec, 50)
     assert found.rate < 1
     assert len(found.rounds) <= 50
     assert (found.rounds[0], found.rounds[-1]) == (1, 20_000)
@@ -72,19 +72,19 @@ def test_the_levels_are_where_long_runs_come_to_rest(kind: str) -> None:
 
 def test_a_step_size_that_would_fall_after_the_last_round_has_no_level() -> None:
     falls = {"kind": "step", "at": [1.0], "factor": 0.1}
-    found, constant = law(specification(QUADRATIC, local={"lr_schedule": falls}), 10), law(specification(QUADRATIC), 10)
+    found, constant = predict(specification(QUADRATIC, local={"lr_schedule": falls}), 10), predict(specification(QUADRATIC), 10)
     assert (found.rate, found.levels) == (constant.rate, constant.levels)
 
 
 def test_few_of_many_rounds_are_those_of_all() -> None:
     spec = specification(QUADRATIC, rounds=500)
-    few, every = law(spec, 20), law(spec, 500)
+    few, every = predict(spec, 20), predict(spec, 500)
     chosen = [every.rounds.index(round) for round in few.rounds]
     np.testing.assert_allclose(few.curves["suboptimality"], every.curves["suboptimality"][chosen], rtol=1e-9)
 
 
 def test_a_step_size_that_is_too_large_runs_away() -> None:
-    found = law(specification(QUADRATIC, local={"lr": 5.0}, rounds=5_000), 10)
+    found = predict(specification(QUADRATIC, local={"lr": 5.0}, rounds=5_000), 10)
     assert found.rate > 1
     assert not np.isfinite(found.curves["objective"][-1])
 
@@ -156,10 +156,10 @@ def test_a_prediction_is_right_on_problems_however_ill_posed_or_is_declined(docu
     hessians, linear = np.array([client.H for client in clients]), np.array([client.e for client in clients])
     mean = np.tensordot(share, hessians, 1)
     if np.linalg.matrix_rank(mean) < len(mean):
-        with pytest.raises(NoLawError, match="not unique"):
-            law(spec, 100)
+        with pytest.raises(NoClosedFormError, match="not unique"):
+            predict(spec, 100)
         return
-    found = law(spec, 100)
+    found = predict(spec, 100)
     reports = list(run(spec))
     largest = np.linalg.norm(hessians, 2, axis=(1, 2)).max()
     condition = largest / np.linalg.svd(mean, compute_uv=False)[-1]
@@ -183,7 +183,7 @@ def test_clients_with_fewer_samples_than_parameters_have_the_law_of_their_run() 
     }
     for kind in ("fedavg", "fednova", "fedlin"):
         spec = specification(document, algorithm={"kind": kind})
-        found, reports = law(spec, 200), list(run(spec))
+        found, reports = predict(spec, 200), list(run(spec))
         for metric in ("suboptimality", "distance"):
             measured = np.array([report.value(metric) for report in reports], np.float64)
             np.testing.assert_allclose(found.curves[metric], measured, rtol=1e-9, atol=1e-13)
@@ -196,33 +196,33 @@ def test_a_mean_hessian_without_full_rank_has_no_law(kind: str) -> None:
     spec = specification(
         {**QUADRATIC, "problem": {"dataset": dataset}, "systems": {}}, algorithm={"kind": kind}, local={"batch_size": "full"}
     )
-    with pytest.raises(NoLawError, match="rank 12 of 20"):
-        law(spec, 10)
+    with pytest.raises(NoClosedFormError, match="rank 12 of 20"):
+        predict(spec, 10)
 
 
 def test_a_round_beyond_floating_point_numbers_has_no_law() -> None:
-    with pytest.raises(NoLawError, match="floating-point"):
-        law(specification(QUADRATIC, local={"lr": 1e5}, systems={"steps": {"kind": "constant", "value": 1_000}}), 10)
+    with pytest.raises(NoClosedFormError, match="floating-point"):
+        predict(specification(QUADRATIC, local={"lr": 1e5}, systems={"steps": {"kind": "constant", "value": 1_000}}), 10)
 
 
 @pytest.mark.parametrize("case", STANDS_IN_THE_WAY)
 def test_it_is_said_what_stands_in_the_way(case: str) -> None:
     changes, words = STANDS_IN_THE_WAY[case]
-    with pytest.raises(NoLawError, match=words):
-        law(specification(QUADRATIC, **changes), 10)
+    with pytest.raises(NoClosedFormError, match=words):
+        predict(specification(QUADRATIC, **changes), 10)
 
 
 def test_mini_batches_a_flat_problem_and_a_large_one_have_no_law() -> None:
-    with pytest.raises(NoLawError, match="mini-batches"):
-        law(specification({**QUADRATIC, **LEAST_SQUARES}, local={"batch_size": 2}), 10)
+    with pytest.raises(NoClosedFormError, match="mini-batches"):
+        predict(specification({**QUADRATIC, **LEAST_SQUARES}, local={"batch_size": 2}), 10)
     flat = {"kind": "quadratic", "clients": [{"H": [[0.0]], "e": [0.0]}]}
-    with pytest.raises(NoLawError, match="not unique"):
-        law(specification({**QUADRATIC, "problem": {"dataset": flat}, "systems": {}}), 10)
+    with pytest.raises(NoClosedFormError, match="not unique"):
+        predict(specification({**QUADRATIC, "problem": {"dataset": flat}, "systems": {}}), 10)
     large = {"kind": "quadratic", "generate": {"dim": 1_000, "clients": 10}}
-    with pytest.raises(NoLawError, match="1000 x 1000"):
-        law(specification({**QUADRATIC, "problem": {"dataset": large}, "systems": {}, "evaluation": {}}), 10)
+    with pytest.raises(NoClosedFormError, match="1000 x 1000"):
+        predict(specification({**QUADRATIC, "problem": {"dataset": large}, "systems": {}, "evaluation": {}}), 10)
 
 
 def test_other_problems_have_no_law() -> None:
-    with pytest.raises(NoLawError, match="not for synthetic"):
-        law(specification(SYNTHETIC), 10)
+    with pytest.raises(NoClosedFormError, match="not for synthetic"):
+        predict(specification(SYNTHETIC), 10)

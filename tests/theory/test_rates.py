@@ -30,7 +30,7 @@ def gradients(x: Floats) -> Floats:
 
 
 def test_the_constants_of_fedavgs_bound_by_hand() -> None:
-    given = fedavg.Constants(4.0, 0.5, [0.75, 0.25], [2.0, 4.0], gradient_square=3.0, heterogeneity=0.5, local_steps=5)
+    given = fedavg.FedAvgConstants(4.0, 0.5, [0.75, 0.25], [2.0, 4.0], gradient_square=3.0, heterogeneity=0.5, local_steps=5)
     assert given.local_error == pytest.approx(0.75**2 * 2 + 0.25**2 * 4 + 6 * 4 * 0.5 + 8 * 16 * 3)
     assert given.offset == 72
     assert fedavg.sampling_error(given, 1, replacement=True) == pytest.approx(4 * 25 * 3)
@@ -55,7 +55,7 @@ def test_fedavg_stays_below_its_bound() -> None:
         gaps.append(float(PROBLEM.suboptimality(x)))
     own = [-0.5 * e @ np.linalg.solve(h, e) for h, e in zip(PROBLEM.hessians, PROBLEM.linear, strict=True)]
     spread = -0.5 * float(PROBLEM.linear.mean(0) @ optimum) - float(np.mean(own))
-    given = fedavg.Constants(L, MU, PROBLEM.share, np.zeros(4), largest, spread, steps)
+    given = fedavg.FedAvgConstants(L, MU, PROBLEM.share, np.zeros(4), largest, spread, steps)
     bounds = fedavg.bound(given, np.arange(1, 61), start=float(((X0 - optimum) ** 2).sum()))
     assert (np.array(gaps) <= bounds).all()
     assert (np.diff(bounds) < 0).all()
@@ -63,7 +63,7 @@ def test_fedavg_stays_below_its_bound() -> None:
 
 def test_rounds_to_an_accuracy_are_fewest_in_between() -> None:
     def order(steps: int) -> float:
-        return fedavg.rounds_order(fedavg.Constants(4.0, 0.5, [0.5, 0.5], [2.0, 2.0], 3.0, 0.5, steps), 2)
+        return fedavg.rounds_order(fedavg.FedAvgConstants(4.0, 0.5, [0.5, 0.5], [2.0, 2.0], 3.0, 0.5, steps), 2)
 
     assert order(1) == pytest.approx(1.5 * 3 + (1 + 4 * 0.5 + 8 * 3))
     assert order(1) > order(3) < order(20)
@@ -197,7 +197,7 @@ def test_averaging_on_springs_stays_below_theorem_1_and_2(normalised: bool) -> N
 
 
 def test_rho_term_by_term() -> None:
-    given = fedprox.Assumptions(smoothness=2.0, mu=50.0, gamma=0.1, clients_per_round=25, concavity=1.0)
+    given = fedprox.ProxAssumptions(smoothness=2.0, mu=50.0, gamma=0.1, clients_per_round=25, concavity=1.0)
     b, bar = 1.3, 49.0
     expected = (
         1 / 50 - 0.1 * b / 50 - b * 1.1 * sqrt(2) / (bar * 5) - 2 * b * 1.1 / (bar * 50)
@@ -210,7 +210,7 @@ def test_rho_needs_little_inexactness_and_many_clients() -> None:
     """Remark 5: gamma B < 1 and B / sqrt(K) < 1."""
 
     def sign(gamma: float, clients: int) -> bool:
-        return fedprox.rho(fedprox.Assumptions(1.0, 1e6, gamma, clients), 2.0) > 0
+        return fedprox.rho(fedprox.ProxAssumptions(1.0, 1e6, gamma, clients), 2.0) > 0
 
     assert sign(0.1, 400)
     assert not sign(0.6, 400)
@@ -220,19 +220,19 @@ def test_rho_needs_little_inexactness_and_many_clients() -> None:
 def test_corollary_7() -> None:
     """Convex clients solved exactly, 1 << B, many of them: mu = 6 L B^2 makes rho about 1 / (24 L B^2)."""
     b, smoothness = 100.0, 3.0
-    found = fedprox.rho(fedprox.Assumptions(smoothness, 6 * smoothness * b**2, 0.0, int((2 * b) ** 2)), b)
+    found = fedprox.rho(fedprox.ProxAssumptions(smoothness, 6 * smoothness * b**2, 0.0, int((2 * b) ** 2)), b)
     assert found * 24 * smoothness * b**2 == pytest.approx(1, abs=0.2)
 
 
 def test_the_proximal_term_must_outweigh_concavity() -> None:
     with pytest.raises(ValueError, match="must exceed"):
-        fedprox.rho(fedprox.Assumptions(1.0, 0.5, 0.0, 10, concavity=0.5), 1.0)
+        fedprox.rho(fedprox.ProxAssumptions(1.0, 0.5, 0.0, 10, concavity=0.5), 1.0)
 
 
 def test_equal_clients_descend_by_at_least_rho() -> None:
     """f = L/2 w^2 and an exact local solution w mu / (L + mu): B = 1, gamma = 0."""
     for mu in (5.0, 20.0, 100.0):
-        rho = fedprox.rho(fedprox.Assumptions(2.0, mu, 0.0, 10_000), 1.0)
+        rho = fedprox.rho(fedprox.ProxAssumptions(2.0, mu, 0.0, 10_000), 1.0)
         descent = 1 - (mu / (2 + mu)) ** 2
         assert descent >= rho * 4
 

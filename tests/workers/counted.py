@@ -11,7 +11,7 @@ KILLS = "kills"
 
 def main() -> None:
     """As `workers.worker`."""
-    oom.kills = _kills  # type: ignore[attr-defined]
+    oom.oom_kill_count = _kills  # type: ignore[attr-defined]
     leashed.main()
 
 

@@ -23,10 +23,10 @@ def configured(tmp_path: Path, sqlite_url: str) -> Settings:
 
 
 def test_the_key_is_made_once_for_an_administrator_and_only_its_user_can_read_it(configured: Settings) -> None:
-    first, text = ensure_key(configured), local_credentials.read(configured.home)
+    first, text = ensure_key(configured), local_credentials.load(configured.home)
     assert text is not None
-    assert (ensure_key(configured), local_credentials.read(configured.home)) == (first, text)
-    assert stat.S_IMODE(local_credentials.path_in(configured.home).stat().st_mode) == 0o600
+    assert (ensure_key(configured), local_credentials.load(configured.home)) == (first, text)
+    assert stat.S_IMODE(local_credentials.key_path(configured.home).stat().st_mode) == 0o600
     with closing(open_database(configured.database)) as database:
         record, _ = read(database, keys.verify, Token.parse(text))
     assert (record.id, record.owner, record.scope) == (first, LOCAL, Scope.ADMIN)
@@ -40,13 +40,13 @@ def test_a_key_that_opens_nothing_is_replaced(configured: Settings, damage: str)
             with closing(open_database(configured.database)) as database:
                 write(database, keys.revoke, first)
         case "lost":
-            local_credentials.path_in(configured.home).unlink()
+            local_credentials.key_path(configured.home).unlink()
         case "of another database":
-            local_credentials.write(configured.home, Token.of("key_" + "0" * 26).text)
+            local_credentials.save(configured.home, Token.of("key_" + "0" * 26).text)
         case _:
-            local_credentials.path_in(configured.home).write_bytes(b"\xff\xfe")
+            local_credentials.key_path(configured.home).write_bytes(b"\xff\xfe")
     assert ensure_key(configured) != first
-    assert local_credentials.read(configured.home) is not None
+    assert local_credentials.load(configured.home) is not None
 
 
 def test_others_are_let_in_only_where_one_of_them_has_a_key(configured: Settings) -> None:

@@ -12,9 +12,9 @@ from sqlalchemy.exc import OperationalError
 from torch import Tensor
 
 from fedcore import ExperimentSpec, RoundReport, Simulation
-from fedcore.platform.store import Request, Session, Status, lifecycle, recovery
+from fedcore.platform.store import RunRequest, Session, Status, lifecycle, recovery
 from fedcore.platform.store.tables import RunRecord
-from fedcore.simulation.batching import advance
+from fedcore.simulation.batching import advance_batch
 from tests.documents import merged
 from tests.support.polling import eventually
 from tests.workers.site import END_S, EXPERIMENT, MIDDLE, Site
@@ -89,7 +89,7 @@ def test_a_gang_is_as_large_as_the_setting_says(embedded: Site) -> None:
 def test_one_that_is_paused_leaves_the_others_and_comes_back_later(embedded: Site) -> None:
     experiment = embedded.submit(GANG, nudge=False)
     paused, *others = embedded.runs(experiment)
-    work(embedded, lambda: change(embedded, paused, request=Request.PAUSE))
+    work(embedded, lambda: change(embedded, paused, request=RunRequest.PAUSE))
     paused, *others = embedded.runs(experiment)
     assert paused.status is Status.PAUSED
     assert 3 <= paused.done == len(embedded.rows(paused.id)) < ROUNDS
@@ -102,7 +102,7 @@ def test_one_that_is_paused_leaves_the_others_and_comes_back_later(embedded: Sit
 
 def test_one_that_is_cancelled_keeps_its_rounds_and_leaves_the_others(embedded: Site) -> None:
     experiment = embedded.submit(GANG, nudge=False)
-    work(embedded, lambda: change(embedded, embedded.runs(experiment)[1], request=Request.CANCEL))
+    work(embedded, lambda: change(embedded, embedded.runs(experiment)[1], request=RunRequest.CANCEL))
     first, cancelled, last = embedded.runs(experiment)
     assert cancelled.status is Status.CANCELLED
     assert 3 <= cancelled.done == len(embedded.rows(cancelled.id)) < ROUNDS
@@ -162,9 +162,9 @@ def test_runs_that_fail_together_go_on_apart(embedded: Site, monkeypatch: pytest
     def failing(simulations: Sequence[Simulation]) -> list[RoundReport]:
         if simulations[0].round == 5:
             raise MemoryError("too much at once")
-        return advance(simulations)
+        return advance_batch(simulations)
 
-    monkeypatch.setattr("workers.turn.advance", failing)
+    monkeypatch.setattr("workers.turn.advance_batch", failing)
     experiment = embedded.submit(GANG, nudge=False)
     work(embedded)
     assert_each_as_alone(embedded, embedded.runs(experiment))

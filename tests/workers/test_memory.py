@@ -14,7 +14,7 @@ from fedcore import ExperimentSpec
 from fedcore.engine import vectorised
 from fedcore.engine.accelerated.compiled import compiled
 from fedcore.engine.engines import ENGINES
-from fedcore.platform.out_of_memory import THRIFT
+from fedcore.platform.out_of_memory import MEMORY_DIVISOR
 from fedcore.platform.store import Status, experiments, recovery, runs
 from fedcore.platform.store.experiments import Order
 from fedcore.platform.store.tables import RunRecord
@@ -77,7 +77,7 @@ def test_a_run_is_played_again_with_fewer_clients_at_a_time_until_there_is_room(
     experiment, asked = embedded.submit(SHORT, nudge=False), scarce(monkeypatch, 1, error)
     work(embedded)
     run = embedded.run(experiment)
-    assert (run.fence, run.shortages, run.provenance["thrift"]) == (2, 1, THRIFT)
+    assert (run.fence, run.shortages, run.provenance["thrift"]) == (2, 1, MEMORY_DIVISOR)
     assert asked[0] == 4
     assert set(asked[1:]) == {1}
     assert (run.status, run.error, run.model) == (Status.SUCCEEDED, None, f"{run.id}/model-2.safetensors")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.platform.out_of_memory import THRIFT
+from fedcore.platform.out_of_memory import MEMORY_DIVISOR
 from fedcore.platform.store import Database, Status, experiments
 from fedcore.settings import Settings
 from tests.platform.store.acts import ATTEMPTS, claim, finish, lose, read, submit, the_run
@@ -66,7 +66,7 @@ def test_a_run_whose_worker_was_killed_for_memory_goes_on_with_less_before_its_l
             eventually(lambda: site.run(experiment).shortages, timeout_s=END_S)
             wake("default", site.broker_url)
             (ended,) = site.ended(experiment)
-    assert (ended.status, ended.shortages, ended.error, ended.provenance["thrift"]) == (Status.SUCCEEDED, 1, None, THRIFT)
+    assert (ended.status, ended.shortages, ended.error, ended.provenance["thrift"]) == (Status.SUCCEEDED, 1, None, MEMORY_DIVISOR)
     rows = [row.test_loss for row in site.rows(ended.id)]
     assert rows == pytest.approx([report.test_loss for report in undisturbed(ended.rounds)[0]], rel=1e-9)
 
@@ -95,7 +95,7 @@ def configured(tmp_path: Path, database_url: str) -> Settings:
 def kills(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many processes the system has killed, which a test may change."""
     count = [7]
-    monkeypatch.setattr(oom, "kills", lambda: count[0])
+    monkeypatch.setattr(oom, "oom_kill_count", lambda: count[0])
     return count
 
 

@@ -115,12 +115,12 @@ def test_a_remover_that_was_killed_is_replaced(database: Database, storage: Flak
 def test_the_file_of_a_data_set_is_removed_and_none_of_a_data_set_that_there_is(database: Database, storage: Flaky) -> None:
     first, bobs = keep(database), keep(database, owner="bob")
     for kept in (first, bobs):
-        storage.put(dataset_storage.key(kept.id, kept.digest), b"arrays")
+        storage.put(dataset_storage.storage_key(kept.id, kept.digest), b"arrays")
     write(database, datasets.delete, first.id)
     again = keep(database)
-    storage.put(dataset_storage.key(again.id, again.digest), b"arrays")
+    storage.put(dataset_storage.storage_key(again.id, again.digest), b"arrays")
     remove(database, storage)
-    assert storage.keys("datasets") == sorted(dataset_storage.key(kept.id, kept.digest) for kept in (bobs, again))
+    assert storage.keys("datasets") == sorted(dataset_storage.storage_key(kept.id, kept.digest) for kept in (bobs, again))
 
 
 def test_the_reconciler_removes_what_is_due(database: Database, database_url: str, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ KEY = "fq_secret"
 def test_the_link_with_the_key_is_shown_on_a_terminal_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool
 ) -> None:
-    local_credentials.write(tmp_path, KEY)
+    local_credentials.save(tmp_path, KEY)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", opened.append)

@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from fedcore.core import Algorithm, Rule, Upload
+from fedcore.core import Algorithm, ClientRule, ClientUpdate
 from fedcore.engine.accelerated.gpu import launch
 from fedcore.engine.accelerated.gpu.tiling import fits
-from fedcore.engine.accelerated.streaming_sums import Sums, at_once
-from fedcore.engine.affine import adds, factors, offsets, pull
-from fedcore.engine.assignment import Ids, Job, Result, Summed
-from fedcore.problems import Problem
+from fedcore.engine.accelerated.streaming_sums import StreamingSums, run_on_threads
+from fedcore.engine.affine import factors, has_offset, offsets, proximal_coefficient
+from fedcore.engine.assignment import AggregatedUpdate, Ids, Job, Result
+from fedcore.problems import TrainingProblem
 from fedcore.problems.dense import LossName
 
 if TYPE_CHECKING:
     from fedcore.engine.accelerated.cpu import Network, Numbers, Tasks
 
 
-def suits(algorithm: Algorithm, problem: Problem) -> bool:
+def suits(algorithm: Algorithm, problem: TrainingProblem) -> bool:
     """Whether this engine can train `problem` by `algorithm`."""
     data = problem.dense
-    return data is not None and pull(algorithm.rule) is not None and (data.features.device.type == "cpu" or fits(data))
+    return data is not None and proximal_coefficient(algorithm.rule) is not None and (data.features.device.type == "cpu" or fits(data))
 
 
 def compiled(jobs: Sequence[Job]) -> Sequence[Result]:
@@ -33,7 +33,7 @@ def compiled(jobs: Sequence[Job]) -> Sequence[Result]:
 
     Neither the threads nor the other jobs change a bit. On a GPU they are the programs of a launch.
     """
-    if jobs[0].assignment.local.x.is_cuda:
+    if jobs[0].work.local.x.is_cuda:
         return launch.train(jobs)
     cohorts = [_Cohort(job) for job in jobs]
     for kind, alike in groupby(sorted(cohorts, key=lambda cohort: cohort.kind), key=lambda cohort: cohort.kind):
@@ -51,7 +51,7 @@ def _train(cohorts: list[_Cohort], widths: tuple[int, ...], loss: LossName, dtyp
     models = [cpu.padded(net, cohort.x) for cohort in cohorts]
     tasks, starts = _line([cohort.tasks(net, model) for cohort, model in zip(cohorts, models, strict=True)])
     counter = np.zeros(1, np.int64)
-    at_once(lambda: cpu.train(net, loss, tasks, starts, counter), len(starts) - 1)
+    run_on_threads(lambda: cpu.train(net, loss, tasks, starts, counter), len(starts) - 1)
 
 
 def _line(parts: Sequence[tuple[Tasks, Ids]]) -> tuple[Tasks, Ids]:
@@ -71,7 +71,7 @@ class _Cohort:
 
     def __init__(self, job: Job) -> None:
         """Lay out the results [M, D], if they are wanted, and what is the same in all steps."""
-        data, assignment, rule = job.problem.dense, job.assignment, job.algorithm.rule
+        data, assignment, rule = job.problem.dense, job.work, job.algorithm.rule
         assert data is not None
         self._job, self._data = job, data
         self.x: Numbers = assignment.local.x.numpy()
@@ -79,17 +79,17 @@ class _Cohort:
         self._batches = [np.ascontiguousarray(batch[:1] if batch.strides[0] == 0 else batch) for batch in assignment.batches]
         self.widest = max(batch.shape[1] for batch in self._batches)
         self._results = assignment.local.x.new_empty(len(assignment.clients), len(self.x)) if job.each else None
-        self._sums: Sums | None = None
-        self._offsets = offsets(rule, assignment.local).contiguous() if adds(rule) else None
+        self._sums: StreamingSums | None = None
+        self._offsets = offsets(rule, assignment.local).contiguous() if has_offset(rule) else None
         self._sizes = assignment.sizes.first_of(int(assignment.steps.max()))
         # Nearly all rules send y - x as it is, which then is all that is written.
-        self._only_delta = type(rule).finish is Rule.finish
+        self._only_delta = type(rule).finish is ClientRule.finish
 
     def tasks(self, net: Network, x: Numbers) -> tuple[Tasks, Ids]:
         """One for each client, by descending work, and where each group of them begins and the last ends; x is the model in padded rows."""
         from fedcore.engine.accelerated.cpu import TASK
 
-        data, job, assignment, rule = self._data, self._job, self._job.assignment, self._job.algorithm.rule
+        data, job, assignment, rule = self._data, self._job, self._job.work, self._job.algorithm.rule
         work = assignment.steps * [batch.shape[1] for batch in self._batches]
         order = np.argsort(-work, kind="stable")
         clients, batches = assignment.clients[order], [self._batches[row] for row in order.tolist()]
@@ -100,26 +100,26 @@ class _Cohort:
         tasks["batches"] = [batch.__array_interface__["data"][0] for batch in batches]
         tasks["kinds"], tasks["width"] = np.array([batch.shape for batch in batches]).T
         tasks["steps"], tasks["sizes"] = assignment.steps[order], self._sizes.ctypes.data
-        tasks["pace"] = np.broadcast_to(np.asarray(rule.pace(assignment.local.steps)).reshape(-1), len(order))[order]
+        tasks["pace"] = np.broadcast_to(np.asarray(rule.step_size_scale(assignment.local.steps)).reshape(-1), len(order))[order]
         tasks["x"], tasks["delta"] = x.ctypes.data, self._only_delta
         tasks["out"] = 0 if self._results is None else _addresses(self._results)[order]
         tasks["offset"] = 0 if self._offsets is None else _addresses(self._offsets)[order]
-        tasks["compares"], tasks["scale"] = rule.compares(), data.scale[clients]
+        tasks["compares"], tasks["scale"] = rule.subtracts_gradient_at_x(), data.scale[clients]
         known = {scale: factors(job.algorithm, scale * data.l2) for scale in set(tasks["scale"].tolist())}
         tasks["pull"], tasks["shrink"], tasks["momentum"] = np.array([known[scale] for scale in tasks["scale"].tolist()]).T
         if job.sums is None:
             return tasks, np.arange(len(tasks) + 1)
-        self._sums = Sums(net, job.sums[:, torch.from_numpy(order)], work[order])
+        self._sums = StreamingSums(net, job.sums[:, torch.from_numpy(order)], work[order])
         return tasks, self._sums.write(tasks)
 
     def result(self) -> Result:
         """What has become of the clients once they are trained."""
         if self._sums is not None:
-            return Summed(self._sums.total(), self._results)
+            return AggregatedUpdate(self._sums.total(), self._results)
         assert self._results is not None
         if self._only_delta:
-            return Upload(delta=self._results)
-        return self._job.algorithm.rule.finish(self._results, self._job.assignment.local)
+            return ClientUpdate(delta=self._results)
+        return self._job.algorithm.rule.finish(self._results, self._job.work.local)
 
 
 def _addresses(rows: torch.Tensor) -> Ids:

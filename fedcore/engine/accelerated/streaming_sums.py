@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fedcore.engine.accelerated.cpu import Network, Numbers, Tasks
 
 
-def at_once(work: Callable[[], None], most: int) -> None:
+def run_on_threads(work: Callable[[], None], most: int) -> None:
     """The same on as many threads as the tensor library has, and at most so many; this one takes part."""
     others = min(torch.get_num_threads(), most) - 1
     if others <= 0:
@@ -58,7 +58,7 @@ def groups(work: Ids) -> Ids:
     return np.concatenate([[0], np.flatnonzero(share[1:] != share[:-1]) + 1, [len(work)]])
 
 
-class Sums:
+class StreamingSums:
     """[K, D] sums of one cohort's deltas."""
 
     def __init__(self, net: Network, weights: Tensor, work: Ids) -> None:
@@ -91,6 +91,6 @@ class Sums:
                 piece = slice(start, start + _PIECE)
                 np.add.reduce(self._held[:, piece], axis=0, out=total[piece])
 
-        at_once(add, len(pieces))
+        run_on_threads(add, len(pieces))
         rows = total.reshape(-1, self._net.starts[-1])
         return torch.from_numpy(np.stack([cpu.plain(self._net, row) for row in rows]))

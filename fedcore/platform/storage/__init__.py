@@ -52,11 +52,11 @@ def open_storage(url: str) -> Storage:
     """The storage at `url`: a folder, or a URL that fsspec knows (`s3://bucket/path`)."""
     parsed = urlparse(url)
     if parsed.scheme in ("", "file"):
-        return ToldStorage(FolderStorage(Path(unquote(parsed.path) if parsed.scheme else url)))
-    return ToldStorage(RemoteStorage(url))
+        return ErrorTranslatingStorage(FolderStorage(Path(unquote(parsed.path) if parsed.scheme else url)))
+    return ErrorTranslatingStorage(RemoteStorage(url))
 
 
-class ToldStorage:
+class ErrorTranslatingStorage:
     """Another storage, whose faults, whatever they are, say what could not be done: each is a StorageError."""
 
     def __init__(self, inner: Storage) -> None:

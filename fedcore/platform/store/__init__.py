@@ -6,8 +6,8 @@ transaction. Rows come back as records that outlive their session and are never 
 
 from sqlalchemy.orm import Session
 
-from fedcore.platform.status import ENDED, Control, Request, Status
+from fedcore.platform.status import ENDED, RunRequest, Status, WorkerDirective
 from fedcore.platform.store.database import UNAVAILABLE, Database, open_database
 from fedcore.platform.store.migration import upgrade
 
-__all__ = ["ENDED", "UNAVAILABLE", "Control", "Database", "Request", "Session", "Status", "open_database", "upgrade"]
+__all__ = ["ENDED", "UNAVAILABLE", "Database", "RunRequest", "Session", "Status", "WorkerDirective", "open_database", "upgrade"]

@@ -19,7 +19,7 @@ from fedcore.platform.store.paging import Page, newest
 from fedcore.platform.store.tables import DatasetKeyRecord, DatasetRecord, DatasetUseRecord, ExperimentRecord
 from fedcore.platform.uploads import dataset_storage
 from fedcore.spec import Arm
-from fedcore.spec.dataset import Content, Uploaded
+from fedcore.spec.dataset import Uploaded, UploadedContent
 
 
 def new_id(session: Session) -> str:
@@ -30,7 +30,7 @@ def new_id(session: Session) -> str:
 def create(
     session: Session,
     dataset_id: str,
-    content: Content,
+    content: UploadedContent,
     *,
     name: str,
     client_sizes: Mapping[str, Any],
@@ -101,7 +101,7 @@ def delete(session: Session, dataset_id: str) -> None:
     if user is not None:
         raise ConflictError(f"data set {dataset_id} is used by {user}, which has not ended; cancel that or wait for it")
     session.execute(delete_from(DatasetRecord).where(DatasetRecord.id == dataset_id))
-    removals.note(session, dataset_storage.key(dataset_id, digest))
+    removals.note(session, dataset_storage.storage_key(dataset_id, digest))
 
 
 def use(session: Session, experiment_id: str, arms: Iterable[Arm]) -> None:
@@ -116,7 +116,7 @@ def use(session: Session, experiment_id: str, arms: Iterable[Arm]) -> None:
         return
     ids = sorted({dataset.id for dataset in uploaded if dataset.id is not None})
     locked = select(DatasetRecord).where(DatasetRecord.id.in_(ids)).order_by(DatasetRecord.id).with_for_update(read=True, key_share=True)
-    known = {record.id: Content.model_validate(record.content) for record in session.scalars(locked)}
+    known = {record.id: UploadedContent.model_validate(record.content) for record in session.scalars(locked)}
     for dataset in uploaded:
         if dataset.id is None:
             raise SpecificationError("/problem/dataset/id", "required: upload the data set by POST /v1/datasets and give its id")

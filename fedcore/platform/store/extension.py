@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, func, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.errors import ConflictError
-from fedcore.platform.status import Request, Status
+from fedcore.platform.status import RunRequest, Status
 from fedcore.platform.store import datasets, notices, quotas
 from fedcore.platform.store.clock import moment, now
 from fedcore.platform.store.lifecycle import APPLIED, lock_runs, refuse_imported, settle
@@ -15,7 +15,7 @@ from fedcore.platform.store.making import runs_of
 from fedcore.platform.store.statements import insert_into
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.spec import ExperimentSpec, stored_spec
-from fedcore.spec.extension import extended, refuse_another_past
+from fedcore.spec.extension import check_history_unchanged, extended
 
 ENDED_BADLY = (Status.FAILED, Status.CANCELLED)
 
@@ -46,7 +46,7 @@ def extend(
     after = extended(before, rounds, seeds)
     if after == before:
         return record
-    refuse_another_past(before, after, _played(session, experiment_id))
+    check_history_unchanged(before, after, _played(session, experiment_id))
     memory_bytes = measure(after)
     waiting = Status.PAUSED if record.status is Status.PAUSED else Status.QUEUED
     if after.rounds > before.rounds:
@@ -76,10 +76,10 @@ def _lengthen(session: Session, experiment_id: str, before: int, after: int, wai
     # One that was stopped early or has diverged would have been in more rounds, too.
     whole = RunRecord.done == before, RunRecord.stop_reason.is_(None), RunRecord.diverged_round.is_(None)
     _change(session, experiment_id, Status.SUCCEEDED, *whole, status=waiting, finished_at=None, **again)
-    for request in Request:
+    for request in RunRequest:
         status = APPLIED.get(request, Status.QUEUED)
         ended = {"finished_at": now()} if status is Status.CANCELLED else {}
-        taken = {"status": status, "request": Request.NONE, **ended, **again}
+        taken = {"status": status, "request": RunRequest.NONE, **ended, **again}
         _change(session, experiment_id, Status.RUNNING, RunRecord.request == request, **taken)
 
 

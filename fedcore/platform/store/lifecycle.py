@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, func, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.errors import ConflictError, NotFoundError
-from fedcore.platform.status import ENDED, Request, Status
+from fedcore.platform.status import ENDED, RunRequest, Status
 from fedcore.platform.store import notices, search
 from fedcore.platform.store.clock import now
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
@@ -19,7 +19,7 @@ from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 WAITING = (Status.QUEUED, Status.PAUSED)
 IMPORTED = "imported"
 """What the provenance of an experiment that was carried out elsewhere calls where it is from."""
-APPLIED = {Request.PAUSE: Status.PAUSED, Request.CANCEL: Status.CANCELLED}
+APPLIED = {RunRequest.PAUSE: Status.PAUSED, RunRequest.CANCEL: Status.CANCELLED}
 """Where a request puts a run when its worker lets go of it."""
 
 
@@ -50,7 +50,7 @@ def cancel(session: Session, experiment_id: str) -> ExperimentRecord:
     if standing.over and Status.CANCELLED not in standing.ahead:
         raise ConflictError(f"{standing}: there is nothing left to cancel")
     _change(session, experiment_id, (*WAITING, Status.WAITING), status=Status.CANCELLED, finished_at=now())
-    _request(session, experiment_id, (Request.NONE, Request.PAUSE), Request.CANCEL)
+    _request(session, experiment_id, (RunRequest.NONE, RunRequest.PAUSE), RunRequest.CANCEL)
     return settle(session, [experiment_id])[0]
 
 
@@ -63,7 +63,7 @@ def pause(session: Session, experiment_id: str) -> ExperimentRecord:
     if standing.over:
         raise ConflictError(f"{standing}: there is nothing left to pause")
     _change(session, experiment_id, (Status.QUEUED, Status.WAITING), status=Status.PAUSED)
-    _request(session, experiment_id, (Request.NONE,), Request.PAUSE)
+    _request(session, experiment_id, (RunRequest.NONE,), RunRequest.PAUSE)
     return settle(session, [experiment_id])[0]
 
 
@@ -78,7 +78,7 @@ def resume(session: Session, experiment_id: str) -> ExperimentRecord:
         hint = "`retry` starts failed and cancelled runs again" if again else "there is nothing left to resume"
         raise ConflictError(f"{standing}: {hint}")
     _requeue(session, experiment_id, (Status.PAUSED,))
-    _request(session, experiment_id, (Request.PAUSE,), Request.NONE)
+    _request(session, experiment_id, (RunRequest.PAUSE,), RunRequest.NONE)
     return settle(session, [experiment_id])[0]
 
 
@@ -96,7 +96,7 @@ def retry(session: Session, experiment_id: str) -> ExperimentRecord:
         if Status.PAUSED in standing.ahead:
             raise ConflictError(f"nothing of experiment {experiment_id} has failed: `resume` lets its paused runs go on")
     _requeue(session, experiment_id, again, finished_at=None, attempts=0, error=None)
-    _request(session, experiment_id, (Request.CANCEL,), Request.NONE)
+    _request(session, experiment_id, (RunRequest.CANCEL,), RunRequest.NONE)
     return settle(session, [experiment_id])[0]
 
 
@@ -172,6 +172,6 @@ def _requeue(session: Session, experiment_id: str, old: Sequence[Status], **valu
     _change(session, experiment_id, old, status=Status.QUEUED, **again)
 
 
-def _request(session: Session, experiment_id: str, old: Sequence[Request], new: Request) -> None:
+def _request(session: Session, experiment_id: str, old: Sequence[RunRequest], new: RunRequest) -> None:
     running = RunRecord.experiment_id == experiment_id, RunRecord.status == Status.RUNNING, RunRecord.request.in_(old)
     session.execute(update(RunRecord).where(*running).values(request=new))

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from fedcore.errors import FedcoreError, IdempotencyError, QuotaError
 from fedcore.platform.access import LOCAL
-from fedcore.platform.status import Request, Status
+from fedcore.platform.status import RunRequest, Status
 from fedcore.platform.store import datasets, notices, outset, progress, quotas, search, statements
 from fedcore.platform.store.clock import moment
 from fedcore.platform.store.idempotency import claim_key, free_key
@@ -109,7 +109,7 @@ def runs_of(spec: ExperimentSpec, arms: Sequence[Arm], experiment_id: str, momen
             "settings": arm.settings,
             "seed": seed,
             "status": Status.QUEUED,
-            "request": Request.NONE,
+            "request": RunRequest.NONE,
             "rounds": arm.spec.rounds,
             "queue": spec.execution.queue,
             "priority": spec.execution.priority,

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, and_, case, not_, or_, select, update
 from sqlalchemy.orm import Session
 
-from fedcore.platform.status import ENDED, Request, Status
+from fedcore.platform.status import ENDED, RunRequest, Status
 from fedcore.platform.store import backoff, notices, search, tally
 from fedcore.platform.store.clock import now
 from fedcore.platform.store.lifecycle import settle
@@ -105,7 +105,7 @@ def _afterwards(run: RunRecord, status: Status, backoff_s: float) -> dict[str, A
 
 
 def _take(session: Session, run: RunRecord, status: Status, values: dict[str, Any]) -> None:
-    values |= {"status": status, "request": Request.NONE, "lease_until": None, "woken_at": None}
+    values |= {"status": status, "request": RunRequest.NONE, "lease_until": None, "woken_at": None}
     if status in ENDED:
         values["finished_at"] = now()
     session.execute(update(RunRecord).where(RunRecord.id == run.id, RunRecord.status == Status.RUNNING).values(values))

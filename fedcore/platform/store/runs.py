@@ -12,8 +12,8 @@ from sqlalchemy import ColumnElement, Executable, case, exists, func, select, up
 from sqlalchemy.orm import Session
 
 from fedcore.errors import NotFoundError, StaleLeaseError
-from fedcore.platform.logging import veiled
-from fedcore.platform.status import ENDED, Control, Request, Status
+from fedcore.platform.logging import redact_secrets
+from fedcore.platform.status import ENDED, RunRequest, Status, WorkerDirective
 from fedcore.platform.store import backoff, notices, quotas, search, shares, statements, tally, turn
 from fedcore.platform.store.claim import ANY_ROOM, Claim
 from fedcore.platform.store.clock import now
@@ -23,7 +23,7 @@ from fedcore.platform.store.rounds import append
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.simulation.report import RoundReport, StopReason
 
-_CONTROL = {Request.PAUSE: Control.PAUSE, Request.CANCEL: Control.CANCEL}
+_CONTROL = {RunRequest.PAUSE: WorkerDirective.PAUSE, RunRequest.CANCEL: WorkerDirective.CANCEL}
 
 
 def find(session: Session, run_id: str, owner: str | None = None) -> RunRecord:
@@ -94,7 +94,7 @@ def commit_slice(
     lease_s: float,
     provenance: Mapping[str, Any],
     turn_over: bool = False,
-) -> Control:
+) -> WorkerDirective:
     """Store the rounds that follow `claim.done`, and where the state after them is; the lease runs on for `lease_s` seconds.
 
     `provenance` is what carries the run out, for those who take it over. Says what comes next; after CONTINUE go on with
@@ -120,12 +120,12 @@ def commit_slice(
     append(session, claim.run_id, reports)
     tally.add_slice(session, claim.worker, len(played), seconds)
     shares.charge(session, claim.worker, Place(queue, owner), seconds)
-    if request is not Request.NONE:
+    if request is not RunRequest.NONE:
         return _CONTROL[request]
     if key_id and quotas.spent(session, [key_id]):
-        return Control.YIELD
+        return WorkerDirective.YIELD
     first = turn.comes_first(session, claim.worker, claim.queues, priority, claim.room, turn_over=turn_over)
-    return Control.YIELD if first else Control.CONTINUE
+    return WorkerDirective.YIELD if first else WorkerDirective.CONTINUE
 
 
 def committed(session: Session, claim: Claim, done: int) -> bool:
@@ -133,18 +133,18 @@ def committed(session: Session, claim: Claim, done: int) -> bool:
     return session.scalar(select(exists().where(*_own(claim), RunRecord.done == done))) or False
 
 
-def renew(session: Session, claim: Claim, lease_s: float) -> Control:
+def renew(session: Session, claim: Claim, lease_s: float) -> WorkerDirective:
     """Let the lease run on for `lease_s` seconds; says what the user wants. Raises StaleLeaseError."""
     held = update(RunRecord).where(*_held(claim)).values(lease_until=now(lease_s)).returning(RunRecord.request)
     (request,) = _one(session, held, claim)
-    return _CONTROL.get(request, Control.CONTINUE)
+    return _CONTROL.get(request, WorkerDirective.CONTINUE)
 
 
 def called(session: Session, claims: Sequence[Claim]) -> bool:
     """Whether users want something of one of these runs, all of one worker, or another comes before one: its slice is to end."""
     wanted = select(RunRecord.request, RunRecord.priority).where(RunRecord.id.in_([claim.run_id for claim in claims]))
     found = session.execute(wanted).all()
-    if not found or any(request is not Request.NONE for request, _ in found):
+    if not found or any(request is not RunRequest.NONE for request, _ in found):
         return True
     held, least = claims[0], min(priority for _, priority in found)
     return turn.comes_first(session, held.worker, held.queues, least, held.room, turn_over=False)
@@ -201,9 +201,9 @@ def fail(session: Session, claim: Claim, error: str, max_attempts: int, backoff_
     return status
 
 
-def after_loss(request: Request, attempts: int, max_attempts: int) -> Status:
+def after_loss(request: RunRequest, attempts: int, max_attempts: int) -> Status:
     """Where a run goes whose claim ended badly."""
-    if request is Request.NONE and attempts >= max_attempts:
+    if request is RunRequest.NONE and attempts >= max_attempts:
         return Status.FAILED
     return APPLIED.get(request, Status.QUEUED)
 
@@ -232,7 +232,7 @@ def _one(session: Session, statement: Executable, claim: Claim) -> Any:
 def _release(session: Session, claim: Claim, status: Status, **values: Any) -> None:
     """Leave RUNNING for `status`; the lease and any request end with it."""
     ended = {"finished_at": now()} if status in ENDED else {}
-    release = update(RunRecord).where(*_held(claim)).values(status=status, request=Request.NONE, lease_until=None, **ended, **values)
+    release = update(RunRecord).where(*_held(claim)).values(status=status, request=RunRequest.NONE, lease_until=None, **ended, **values)
     _one(session, release.returning(RunRecord.id), claim)
     notices.of_runs(session, [claim.run_id])
     if status in search.SETTLED or "held_at" in values:
@@ -243,7 +243,7 @@ def _release(session: Session, claim: Claim, status: Status, **values: Any) -> N
 
 def _storable(error: str) -> str:
     """An error's text without what PostgreSQL cannot store, and without secrets: libraries put anything into theirs."""
-    return veiled(error.encode(errors="replace").decode().replace("\0", "?"))
+    return redact_secrets(error.encode(errors="replace").decode().replace("\0", "?"))
 
 
 def _begin_experiment(session: Session, experiment_id: str) -> None:

@@ -19,7 +19,7 @@ from fedcore.platform.status import Status
 from fedcore.platform.store import notices, rounds
 from fedcore.platform.store.clock import now
 from fedcore.platform.store.tables import ArrivalRecord, RunRecord, SearchRecord
-from fedcore.simulation.halving import Arrival, Board, Decision, Ladder, Verdict
+from fedcore.simulation.halving import Decision, HalvingSchedule, RungResult, RungTable, Verdict
 from fedcore.simulation.report import StopReason
 from fedcore.spec import ExperimentSpec
 
@@ -34,7 +34,7 @@ def begin(session: Session, experiment_id: str, spec: ExperimentSpec) -> None:
     search = spec.search
     if search is None:
         return
-    ladder = Ladder.of(search, spec.arm_count, spec.rounds)
+    ladder = HalvingSchedule.of(search, spec.arm_count, spec.rounds)
     values = {"kind": search.kind, "metric": search.metric, "rounds": spec.rounds, "arrivals": 0}
     kept = {"maximise": ladder.maximise, "eta": ladder.eta, "arms": ladder.arms, "rungs": list(ladder.rungs)}
     session.execute(insert(SearchRecord).values(experiment_id=experiment_id, **values, **kept))
@@ -105,9 +105,9 @@ def last(session: Session, experiment_id: str) -> dict[int, Standing]:
     return {} if record is None else {one.arm: Standing(record.rungs[one.rung], one.value, one.verdict) for one in known}
 
 
-def ladder_of(record: SearchRecord) -> Ladder:
+def ladder_of(record: SearchRecord) -> HalvingSchedule:
     """The search before anything has arrived."""
-    return Ladder(record.arms, tuple(record.rungs), record.eta, record.maximise, record.kind == "asha")
+    return HalvingSchedule(record.arms, tuple(record.rungs), record.eta, record.maximise, record.kind == "asha")
 
 
 def advance(session: Session, experiment_id: str, arm: int) -> None:
@@ -122,12 +122,12 @@ def advance(session: Session, experiment_id: str, arm: int) -> None:
             continue
         board = board or _board(session, record)
         sequence = _append(session, record, arrival)
-        decisions = board.arrive(arrival)
+        decisions = board.submit(arrival)
         _record(session, experiment_id, sequence, decisions)
         moved.extend(_apply(session, record, decisions))
 
 
-def _arrival(session: Session, record: SearchRecord, arm: int) -> Arrival | None:
+def _arrival(session: Session, record: SearchRecord, arm: int) -> RungResult | None:
     """That of the arm at its next rung, if it is there; None too where it was there before: then what was decided holds."""
     of_arm = ArrivalRecord.experiment_id == record.experiment_id, ArrivalRecord.arm == arm
     last = session.scalars(select(ArrivalRecord).where(*of_arm).order_by(ArrivalRecord.rung.desc()).limit(1)).first()
@@ -139,7 +139,7 @@ def _arrival(session: Session, record: SearchRecord, arm: int) -> Arrival | None
     runs = session.scalars(select(RunRecord).where(*_of(record, [arm])).order_by(RunRecord.id)).all()
     if rung == len(record.rungs) or not all(run.held_at is not None or run.status in SETTLED for run in runs):
         return None
-    return Arrival(arm, rung, fmean(_value(session, run, record.metric, record.rungs[rung]) for run in runs))
+    return RungResult(arm, rung, fmean(_value(session, run, record.metric, record.rungs[rung]) for run in runs))
 
 
 def _value(session: Session, run: RunRecord, metric: str, round: int) -> float:
@@ -149,19 +149,19 @@ def _value(session: Session, run: RunRecord, metric: str, round: int) -> float:
     return nan if value is None else value
 
 
-def _board(session: Session, record: SearchRecord) -> Board:
-    board = Board(ladder_of(record))
+def _board(session: Session, record: SearchRecord) -> RungTable:
+    board = RungTable(ladder_of(record))
     for known in arrivals(session, record.experiment_id):
-        board.note(arrival_of(known), known.verdict)
+        board.record(arrival_of(known), known.verdict)
     return board
 
 
-def arrival_of(record: ArrivalRecord) -> Arrival:
+def arrival_of(record: ArrivalRecord) -> RungResult:
     """An arrival, as decisions see it."""
-    return Arrival(record.arm, record.rung, nan if record.value is None else record.value)
+    return RungResult(record.arm, record.rung, nan if record.value is None else record.value)
 
 
-def _append(session: Session, record: SearchRecord, arrival: Arrival) -> int:
+def _append(session: Session, record: SearchRecord, arrival: RungResult) -> int:
     """Record an arrival; its sequence."""
     counted = update(SearchRecord).where(SearchRecord.experiment_id == record.experiment_id).values(arrivals=SearchRecord.arrivals + 1)
     sequence = session.scalars(counted.returning(SearchRecord.arrivals)).one()

@@ -8,7 +8,7 @@ from sqlalchemy import JSON, BigInteger, Enum, ForeignKey, Index, String, Text, 
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from fedcore.platform.access import Scope
-from fedcore.platform.status import DeliveryStatus, Request, Status
+from fedcore.platform.status import DeliveryStatus, RunRequest, Status
 from fedcore.platform.store.clock import Moment
 from fedcore.simulation.halving import Verdict
 from fedcore.simulation.report import StopReason
@@ -32,7 +32,7 @@ class Base(DeclarativeBase):
         list[int]: JSON(),
         list[Document]: JSON(),
         Status: _words(Status),
-        Request: _words(Request),
+        RunRequest: _words(RunRequest),
         StopReason: _words(StopReason),
         Verdict: _words(Verdict),
         DeliveryStatus: _words(DeliveryStatus),
@@ -122,7 +122,7 @@ class RunRecord(Base):
     worker: Mapped[str | None]
     """Who holds the lease, or held it last."""
     lease_until: Mapped[datetime | None]
-    request: Mapped[Request] = mapped_column(default=Request.NONE)
+    request: Mapped[RunRequest] = mapped_column(default=RunRequest.NONE)
     attempts: Mapped[int] = mapped_column(default=0)
     """Claims since the last committed round."""
     not_before: Mapped[datetime | None]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fedcore.errors import UploadError
-from fedcore.platform.uploads.arrays import Limits
+from fedcore.platform.uploads.arrays import UploadLimits
 from fedcore.platform.uploads.reading import read
 from fedcore.platform.uploads.sandbox import REFUSED, bound_memory
 
@@ -18,13 +18,13 @@ from fedcore.platform.uploads.sandbox import REFUSED, bound_memory
 def main(target: str, *limits: str) -> int:
     """Check what stands on standard input; the exit code."""
     try:
-        answer = _taken(sys.stdin.buffer, Path(target), Limits(*map(int, limits)))
+        answer = _taken(sys.stdin.buffer, Path(target), UploadLimits(*map(int, limits)))
     except UploadError as error:
         return _tell({"name": error.name, "detail": error.detail}, REFUSED)
     return _tell(answer, 0)
 
 
-def _taken(file: BinaryIO, target: Path, limits: Limits) -> dict[str, Any]:
+def _taken(file: BinaryIO, target: Path, limits: UploadLimits) -> dict[str, Any]:
     bound_memory(limits)
     samples = read(file, limits)
     with target.open("wb") as kept:

@@ -16,7 +16,7 @@ from fedcore.errors import UploadError
 from fedcore.settings import Settings
 
 
-class Limits(NamedTuple):
+class UploadLimits(NamedTuple):
     """Bounds that hold for every upload, whatever its format."""
 
     bytes: int
@@ -46,7 +46,7 @@ _WHAT_IS_RIGHT = {
 }
 
 
-class Declared(NamedTuple):
+class ArrayHeader(NamedTuple):
     """An array that has not been read."""
 
     shape: tuple[int, ...]
@@ -71,7 +71,7 @@ class Arrays:
     """[n]."""
 
 
-def check_declared(declared: Mapping[str, Declared], limits: Limits) -> None:
+def check_declared(declared: Mapping[str, ArrayHeader], limits: UploadLimits) -> None:
     """Refuse names, shapes, types and sizes that no upload may have; raises UploadError."""
     for name in (FEATURES, LABEL):
         if name not in declared:
@@ -91,7 +91,7 @@ def _check_type(name: str, dtype: np.dtype[Any]) -> None:
         raise UploadError(name, f"holds {given}; it must hold {right}")
 
 
-def _check_shapes(declared: Mapping[str, Declared], limits: Limits) -> None:
+def _check_shapes(declared: Mapping[str, ArrayHeader], limits: UploadLimits) -> None:
     shape = declared[FEATURES].shape
     if not 2 <= len(shape) <= MAX_DIMENSIONS + 1:
         raise UploadError(

@@ -9,7 +9,7 @@ from fedcore.spec.dataset import Uploaded
 
 
 @dataclass(frozen=True)
-class StoredShelf:
+class SharedDatasetStorage:
     """The storage that service and workers share."""
 
     storage: Storage
@@ -19,11 +19,11 @@ class StoredShelf:
         if dataset.id is None:
             raise DataUnavailableError("the data set was never uploaded: its specification has no id")
         try:
-            return self.storage.open(key(dataset.id, dataset.known.digest))
+            return self.storage.open(storage_key(dataset.id, dataset.known.digest))
         except NotFoundError as error:
             raise DataUnavailableError(f"the uploaded data set {dataset.id} is not in the storage; it may have been deleted") from error
 
 
-def key(dataset_id: str, digest: str) -> str:
+def storage_key(dataset_id: str, digest: str) -> str:
     """Where a data set is stored. By its id too: what deletes the file of one never deletes that of a later upload of the same content."""
     return f"datasets/{dataset_id}-{digest}.npz"

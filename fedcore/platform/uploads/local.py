@@ -5,8 +5,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from fedcore.data.user_datasets import shelf
-from fedcore.platform.uploads.arrays import Limits
+from fedcore.data.user_datasets import local_dataset_storage
+from fedcore.platform.uploads.arrays import UploadLimits
 from fedcore.platform.uploads.reading import read
 from fedcore.settings import settings
 
@@ -17,8 +17,8 @@ def keep(file: Path | str, data_dir: Path | None = None) -> dict[str, Any]:
     Raises UploadError when it cannot be trained on.
     """
     with Path(file).open("rb") as opened:
-        samples = read(opened, Limits.of(settings()))
-    content, kept = samples.content, shelf(data_dir)
+        samples = read(opened, UploadLimits.of(settings()))
+    content, kept = samples.content, local_dataset_storage(data_dir)
     path = kept.path(content.digest)
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, partial = tempfile.mkstemp(dir=path.parent)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedcore.data.user_datasets import Clients
 from fedcore.errors import UploadError
-from fedcore.platform.uploads.arrays import CLIENT, FEATURES, LABEL, NAMES, TEST, Arrays, Declared, Limits, check_declared
+from fedcore.platform.uploads.arrays import CLIENT, FEATURES, LABEL, NAMES, TEST, ArrayHeader, Arrays, UploadLimits, check_declared
 
 MAGIC = b"PK"
 _LARGEST_READ = 1 << 20
@@ -20,7 +20,7 @@ _ENCRYPTED = 1
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
-class _Sips:
+class _BoundedReader:
     """A file that refuses to be read in large pieces.
 
     zipfile reads the directory of an archive at once, and makes an object of each of its entries: here it cannot be long.
@@ -37,9 +37,9 @@ class _Sips:
         return self._file.read(_LARGEST_READ if size < 0 else size)
 
 
-def read_npz(file: BinaryIO, limits: Limits) -> Arrays:
+def read_npz(file: BinaryIO, limits: UploadLimits) -> Arrays:
     """The arrays `features`, `label`, `client` and `test`; the last two may be absent. Raises UploadError."""
-    with _readable(), ZipFile(cast("IO[bytes]", _Sips(file))) as archive:
+    with _readable(), ZipFile(cast("IO[bytes]", _BoundedReader(file))) as archive:
         entries = _entries(archive)
         size = sum(entry.file_size for entry in entries.values())
         if size > limits.bytes:
@@ -77,7 +77,7 @@ def _entries(archive: ZipFile) -> dict[str, ZipInfo]:
     return entries
 
 
-def _declared(archive: ZipFile, name: str, entry: ZipInfo) -> Declared:
+def _declared(archive: ZipFile, name: str, entry: ZipInfo) -> ArrayHeader:
     """What the header of an array says, which must agree with its length."""
     with archive.open(entry) as member:
         version = npy.read_magic(member)
@@ -85,7 +85,7 @@ def _declared(archive: ZipFile, name: str, entry: ZipInfo) -> Declared:
             raise UploadError(name, f"is a .npy of version {version[0]}.{version[1]}; a plain array has 1.0 or 2.0")
         shape, _, dtype = _HEADERS[version](member)
         header = member.tell()
-    declared = Declared(shape, dtype)
+    declared = ArrayHeader(shape, dtype)
     if not dtype.hasobject and (min(shape, default=0) < 0 or header + declared.size != entry.file_size):
         raise UploadError(name, f"holds {entry.file_size - header} bytes, but shape {list(shape)} of {dtype} needs {declared.size}")
     return declared

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedcore.data.user_datasets import MAX_ID_LENGTH, Clients
 from fedcore.errors import UploadError
-from fedcore.platform.uploads.arrays import CLIENT, FEATURES, LABEL, NAMES, TEST, Arrays, Declared, Limits, check_declared
+from fedcore.platform.uploads.arrays import CLIENT, FEATURES, LABEL, NAMES, TEST, ArrayHeader, Arrays, UploadLimits, check_declared
 
 MAGIC = b"PAR1"
 MAX_FOOTER_BYTES = 16 << 20
@@ -28,7 +28,7 @@ _BUFFERED = {"pre_buffer": False, "buffer_size": 1 << 18}
 """Otherwise the whole file would be read ahead."""
 
 
-def read_parquet(file: BinaryIO, limits: Limits) -> Arrays:
+def read_parquet(file: BinaryIO, limits: UploadLimits) -> Arrays:
     """The samples in the order of the rows, their numbers in the order of the columns. Raises UploadError."""
     _check_footer(file)
     with _readable():
@@ -80,18 +80,18 @@ def _feature_columns(schema: Any) -> list[str]:
     return [FEATURES]
 
 
-def _declared(parquet: Any, columns: Sequence[str]) -> dict[str, Declared]:
+def _declared(parquet: Any, columns: Sequence[str]) -> dict[str, ArrayHeader]:
     schema, samples = parquet.schema_arrow, parquet.metadata.num_rows
-    declared = {name: Declared((samples,), _dtype(name, schema.field(name).type)) for name in NAMES[1:] if name in schema.names}
+    declared = {name: ArrayHeader((samples,), _dtype(name, schema.field(name).type)) for name in NAMES[1:] if name in schema.names}
     if columns == [FEATURES]:
         shape, kind = _list_shape(schema.field(FEATURES).type)
         if not shape or pa.types.is_nested(kind):
             raise UploadError(FEATURES, f"holds {kind}; it must hold lists of one length (pyarrow.list_(pyarrow.float32(), length))")
-        return {FEATURES: Declared((samples, *shape), _dtype(FEATURES, kind)), **declared}
+        return {FEATURES: ArrayHeader((samples, *shape), _dtype(FEATURES, kind)), **declared}
     if not columns:
         return declared
     kinds = [_dtype(name, schema.field(name).type) for name in columns]
-    return {FEATURES: Declared((samples, len(columns)), np.result_type(*kinds)), **declared}
+    return {FEATURES: ArrayHeader((samples, len(columns)), np.result_type(*kinds)), **declared}
 
 
 def _list_shape(kind: Any) -> tuple[tuple[int, ...], Any]:
@@ -114,7 +114,7 @@ def _dtype(name: str, kind: Any) -> np.dtype[Any]:
     return np.dtype(_WIDTHS.get(str(kind), str(kind)))
 
 
-def _check_unpacked(metadata: Any, limits: Limits) -> None:
+def _check_unpacked(metadata: Any, limits: UploadLimits) -> None:
     groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
     size = sum(group.column(index).total_uncompressed_size for group in groups for index in range(metadata.num_columns))
     if size > limits.bytes:

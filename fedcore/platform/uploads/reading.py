@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcore.block import MAX_CLIENTS
-from fedcore.data.user_datasets import MAX_ID_LENGTH, Clients, Samples
+from fedcore.data.user_datasets import MAX_ID_LENGTH, Clients, UserSamples
 from fedcore.errors import UploadError
-from fedcore.platform.uploads.arrays import CLIENT, FEATURES, LABEL, TEST, Arrays, Limits
+from fedcore.platform.uploads.arrays import CLIENT, FEATURES, LABEL, TEST, Arrays, UploadLimits
 
 _CHUNK_NUMBERS = 1 << 22
 _SHOWN = 3
@@ -19,12 +19,12 @@ _KEPT = {"|u1": "|u1", "|b1": "|u1", "|i1": "<f4", "<u2": "<f4", "<i2": "<f4", "
 """By type of the features, the smallest of uint8, float32 and float64 that holds them; all others are kept as float64."""
 
 
-def checked(arrays: Arrays) -> Samples:
+def checked(arrays: Arrays) -> UserSamples:
     """The samples of `arrays`, in the form in which they are kept; raises UploadError, which names the array at fault."""
     test = np.zeros(len(arrays.label), bool) if arrays.test is None else arrays.test
     if test.all():
         raise UploadError(TEST, f"marks all {len(test)} samples as test samples; leave some to train on")
-    samples = Samples(
+    samples = UserSamples(
         features=_features(arrays.features),
         label=_label(arrays.label),
         clients=None if arrays.clients is None else _clients(arrays.clients),
@@ -82,7 +82,7 @@ def _clients(clients: Clients) -> Clients:
     return Clients(np.ascontiguousarray(names, dtype="<i8"), clients.codes.astype("<i8"))
 
 
-def _check_every_client_trains(samples: Samples) -> None:
+def _check_every_client_trains(samples: UserSamples) -> None:
     sizes = samples.sizes
     if sizes is not None and sizes.min() == 0:
         assert samples.clients is not None
@@ -94,7 +94,7 @@ def _check_every_client_trains(samples: Samples) -> None:
 _MAGIC_BYTES = 4
 
 
-def read(file: BinaryIO, limits: Limits) -> Samples:
+def read(file: BinaryIO, limits: UploadLimits) -> UserSamples:
     """The samples of an NPZ or Parquet file, told apart by their first bytes; raises UploadError."""
     file.seek(0)
     start = file.read(_MAGIC_BYTES)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from fedcore.errors import UploadError
-from fedcore.platform.uploads.arrays import Limits
-from fedcore.spec.dataset import Content
+from fedcore.platform.uploads.arrays import UploadLimits
+from fedcore.spec.dataset import UploadedContent
 
 REFUSED = 3
 """Exit code of a process that found something wrong with an upload."""
@@ -31,15 +31,15 @@ SAMPLE_BYTES = 32
 log = logging.getLogger(__name__)
 
 
-class Taken(NamedTuple):
+class UploadInfo(NamedTuple):
     """What is in an upload that can be trained on."""
 
-    content: Content
+    content: UploadedContent
     client_sizes: dict[str, Any] | None
     """The fields of `canonical.ClientSizes`."""
 
 
-def read_apart(source: BinaryIO, target: Path, limits: Limits) -> Taken:
+def read_in_subprocess(source: BinaryIO, target: Path, limits: UploadLimits) -> UploadInfo:
     """Check the upload in the file `source` and write what is kept of it to `target`; raises UploadError."""
     source.flush()
     source.seek(0)
@@ -57,15 +57,15 @@ def read_apart(source: BinaryIO, target: Path, limits: Limits) -> Taken:
         log.warning("reading an upload ended with code %d: %s", ended.returncode, ended.stderr[-2_000:].decode(errors="replace"))
         raise UploadError("", "its reader failed on it; it is damaged, or takes more memory than an upload may")
     answer = json.loads(ended.stdout)
-    return Taken(Content.model_validate(answer["content"]), answer["client_sizes"])
+    return UploadInfo(UploadedContent.model_validate(answer["content"]), answer["client_sizes"])
 
 
-def peak_bytes(limits: Limits) -> int:
+def peak_bytes(limits: UploadLimits) -> int:
     """The most memory that the process takes for an upload within `limits`."""
     return LOADED_BYTES + PEAK_FACTOR * limits.bytes + SAMPLE_BYTES * limits.samples
 
 
-def bound_memory(limits: Limits) -> None:
+def bound_memory(limits: UploadLimits) -> None:
     """Let this process take no more memory than an upload within `limits` asks for; macOS knows no such bound."""
     if sys.platform != "linux":
         return

@@ -14,7 +14,7 @@ from typing import Any
 import httpcore
 import httpx
 
-from fedcore.errors import TargetError
+from fedcore.errors import WebhookUrlError
 from fedcore.platform.webhooks.answer import Answer
 from fedcore.platform.webhooks.target import Resolve, Rules, Target
 
@@ -36,7 +36,7 @@ def send(url: str, headers: Mapping[str, str], body: str, *, rules: Rules, resol
         backend = _Pinned(target, rules, resolve, timeout_s)
         with httpcore.ConnectionPool(ssl_context=_trust(), network_backend=backend) as pool:
             return _exchange(pool, target, {"Host": target.authority, **headers}, body.encode(), began)
-    except TargetError as error:
+    except WebhookUrlError as error:
         return Answer(time.monotonic() - began, error=str(error))
     except _TooLargeError:
         return Answer(time.monotonic() - began, error=f"the answer is larger than {MOST_BYTES} bytes")

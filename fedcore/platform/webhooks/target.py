@@ -8,7 +8,7 @@ from typing import Self
 
 import httpx
 
-from fedcore.errors import TargetError
+from fedcore.errors import WebhookUrlError
 from fedcore.platform.webhooks.addresses import Address, Network, refusal
 
 MOST_CHARACTERS = 2_000
@@ -42,16 +42,16 @@ class Target:
     def parse(cls, text: str, rules: Rules) -> Self:
         """Raises TargetError for what webhooks may not be sent to; the message never repeats the URL, which may hold a secret."""
         if len(text) > MOST_CHARACTERS or not text.isascii() or not text.isprintable() or " " in text:
-            raise TargetError(f"must be a URL of at most {MOST_CHARACTERS:,} printable ASCII characters, without spaces")
+            raise WebhookUrlError(f"must be a URL of at most {MOST_CHARACTERS:,} printable ASCII characters, without spaces")
         try:
             url = httpx.URL(text)
             host = url.raw_host.decode("ascii")
         except (httpx.InvalidURL, UnicodeError, ValueError) as error:
-            raise TargetError("must be a URL, as https://host/path") from error
+            raise WebhookUrlError("must be a URL, as https://host/path") from error
         _check(url, host, rules)
         port = PORTS[url.scheme] if url.port is None else url.port
         if not 0 < port < 65_536:
-            raise TargetError("the port must be from 1 to 65,535")
+            raise WebhookUrlError("the port must be from 1 to 65,535")
         return cls(url.scheme, host, port, url.raw_path.decode("ascii"))
 
     @property
@@ -65,7 +65,7 @@ class Target:
         try:
             found = resolve(self.host, self.port)
         except (OSError, UnicodeError) as error:
-            raise TargetError(f"the host {self.host} is not known here") from error
+            raise WebhookUrlError(f"the host {self.host} is not known here") from error
         reasons = {address: refusal(address, rules.networks) for address in found}
         free = [address for address, reason in reasons.items() if reason is None]
         if free:
@@ -73,18 +73,18 @@ class Target:
         # Not which address: whoever may make a webhook need not learn what names mean inside.
         kinds = ", ".join(sorted({reason for reason in reasons.values() if reason is not None})) or "it has none"
         hint = "the operator allows networks by FEDQ_WEBHOOK_NETWORKS"
-        raise TargetError(f"webhooks may not reach the address of {self.host} ({kinds}); {hint}")
+        raise WebhookUrlError(f"webhooks may not reach the address of {self.host} ({kinds}); {hint}")
 
 
 def _check(url: httpx.URL, host: str, rules: Rules) -> None:
     if url.scheme not in PORTS or not host:
-        raise TargetError("must be a URL, as https://host/path")
+        raise WebhookUrlError("must be a URL, as https://host/path")
     if url.scheme == "http" and not rules.plain:
-        raise TargetError("must begin with https://; the operator allows plain HTTP by FEDQ_WEBHOOK_HTTP")
+        raise WebhookUrlError("must begin with https://; the operator allows plain HTTP by FEDQ_WEBHOOK_HTTP")
     if url.userinfo:
-        raise TargetError("must not hold a user or a password: what is sent is signed, and so needs none")
+        raise WebhookUrlError("must not hold a user or a password: what is sent is signed, and so needs none")
     if url.fragment:
-        raise TargetError("must have no fragment, since none is sent")
+        raise WebhookUrlError("must have no fragment, since none is sent")
 
 
 def resolve(host: str, port: int) -> Sequence[Address]:

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from fedcore import Simulation
-from fedcore.core import Local, Rule
-from fedcore.engine.affine import adds, pull
-from fedcore.engine.engines import pick
+from fedcore.core import ClientContext, ClientRule
+from fedcore.engine.affine import has_offset, proximal_coefficient
+from fedcore.engine.engines import resolve_engine
 from fedcore.engine.schedule import StepSizes
 from fedcore.errors import SpecificationError
 from tests.documents import ALGORITHMS, DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, specification
@@ -94,7 +94,7 @@ ADDING = {"scaffold", "fedlin", "feddyn", "fedsplit", "vrlsgd", "fedsvrg"}
 
 @pytest.mark.parametrize("kind", ALGORITHMS)
 def test_it_is_known_of_a_rule_whether_it_adds_anything(kind: str) -> None:
-    assert adds(specification(SYNTHETIC, algorithm={"kind": kind, **PARAMETERS.get(kind, {})}).build().rule) == (kind in ADDING)
+    assert has_offset(specification(SYNTHETIC, algorithm={"kind": kind, **PARAMETERS.get(kind, {})}).build().rule) == (kind in ADDING)
 
 
 PULLS = {"feddyn": 0.25, "fedprox": 0.25, "fedsplit": 4.0}
@@ -105,34 +105,34 @@ PARAMETERS = {"feddyn": {"alpha": 0.25}, "fedprox": {"mu": 0.25}, "fedsplit": {"
 @pytest.mark.parametrize("kind", ALGORITHMS)
 def test_every_rule_of_the_catalogue_is_affine(kind: str) -> None:
     rule = specification(SYNTHETIC, algorithm={"kind": kind, **PARAMETERS.get(kind, {})}).build().rule
-    assert pull(rule) == pytest.approx(PULLS.get(kind, 0.0), abs=1e-15)
+    assert proximal_coefficient(rule) == pytest.approx(PULLS.get(kind, 0.0), abs=1e-15)
 
 
-class Normalised(Rule):
+class Normalised(ClientRule):
     """Steps of equal length."""
 
-    def direction(self, grad: Tensor, y: Tensor, local: Local) -> Tensor:
+    def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         return grad / abs(grad) if grad else grad
 
 
-class Scaled(Rule):
+class Scaled(ClientRule):
     """A gradient scaled by what the client remembers."""
 
     def memory(self) -> tuple[str, ...]:
         return ("scale",)
 
-    def direction(self, grad: Tensor, y: Tensor, local: Local) -> Tensor:
-        return grad * (1 + local.memory["scale"])
+    def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
+        return grad * (1 + context.memory["scale"])
 
 
 @pytest.mark.parametrize("rule", [Normalised(), Scaled()])
-def test_a_rule_of_another_form_is_known_as_such_and_left_to_another_engine(rule: Rule) -> None:
-    assert pull(rule) is None
+def test_a_rule_of_another_form_is_known_as_such_and_left_to_another_engine(rule: ClientRule) -> None:
+    assert proximal_coefficient(rule) is None
     simulation = Simulation(specification(SYNTHETIC), seed=0)
     algorithm = type(simulation._setting.algorithm)(rule=rule)
-    assert pick("auto", algorithm, simulation._setting.problem) == "vectorised"
+    assert resolve_engine("auto", algorithm, simulation._setting.problem) == "vectorised"
     with pytest.raises(SpecificationError, match="/execution/engine"):
-        pick("compiled", algorithm, simulation._setting.problem)
+        resolve_engine("compiled", algorithm, simulation._setting.problem)
 
 
 @pytest.mark.parametrize("sizes", [StepSizes(0.5), StepSizes(0.5, decay=0.9), StepSizes(0.5, offset=7.0)])

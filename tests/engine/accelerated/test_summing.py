@@ -11,7 +11,7 @@ from torch import Tensor
 from fedcore import Simulation
 from fedcore.engine.accelerated import streaming_sums
 from fedcore.engine.accelerated.compiled import compiled
-from fedcore.engine.assignment import Job, Summed
+from fedcore.engine.assignment import AggregatedUpdate, Job
 from fedcore.engine.round import open_round
 from tests.documents import ALGORITHMS, SYNTHETIC, specification
 
@@ -32,9 +32,9 @@ def job_of(simulation: Simulation, *, each: bool) -> Job:
     return opened.job
 
 
-def summed(job: Job) -> Summed:
+def summed(job: Job) -> AggregatedUpdate:
     (result,) = compiled([job])
-    assert isinstance(result, Summed)
+    assert isinstance(result, AggregatedUpdate)
     return result
 
 
@@ -53,7 +53,7 @@ def test_they_are_the_sums_of_the_deltas() -> None:
     assert job.sums is not None
     torch.testing.assert_close(result.sums, job.sums @ result.deltas, rtol=0, atol=1e-13)
     plain = compiled([replace(job, sums=None)])[0]
-    assert not isinstance(plain, Summed)
+    assert not isinstance(plain, AggregatedUpdate)
     assert torch.equal(result.deltas, plain.delta)
 
 
@@ -69,7 +69,7 @@ def test_threads_and_company_change_no_bit(two_threads: None) -> None:
     job, other = job_of(simulated(), each=False), job_of(simulated(local={"epochs": 3}), each=False)
     both = compiled([other, job])[1]
     torch.set_num_threads(1)
-    assert isinstance(both, Summed)
+    assert isinstance(both, AggregatedUpdate)
     assert torch.equal(both.sums, summed(job).sums)
 
 

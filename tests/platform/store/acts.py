@@ -6,7 +6,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pytest
 
-from fedcore.platform.store import UNAVAILABLE, Control, Database, Request, Session, Status, experiments, recovery, runs
+from fedcore.platform.store import UNAVAILABLE, Database, RunRequest, Session, Status, WorkerDirective, experiments, recovery, runs
 from fedcore.platform.store.claim import Claim
 from fedcore.platform.store.experiments import Order
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
@@ -75,12 +75,12 @@ def commit(database: Database, held: Claim, count: int = 1, *, lease_s: float = 
     return held.at(held.done + count, key(held, count))
 
 
-def play(database: Database, held: Claim, count: int = 1, **options: Any) -> Control:
+def play(database: Database, held: Claim, count: int = 1, **options: Any) -> WorkerDirective:
     """Commit a slice of `count` rounds; what comes next."""
     return record(database, held, [report(held.done + step) for step in range(1, count + 1)], **options)
 
 
-def record(database: Database, held: Claim, reports: Sequence[RoundReport], **options: Any) -> Control:
+def record(database: Database, held: Claim, reports: Sequence[RoundReport], **options: Any) -> WorkerDirective:
     """Commit a slice of these rounds; what comes next."""
     given: dict[str, Any] = {"lease_s": LEASE_S, "provenance": {"engine": "vectorised"}} | options
     return write(database, runs.commit_slice, held, reports, checkpoint=key(held, len(reports)), **given)
@@ -124,9 +124,9 @@ def status_of(database: Database, experiment: ExperimentRecord) -> Status:
     return read(database, experiments.find, experiment.id).status
 
 
-PENDING: Mapping[tuple[Status, Request], str] = {
-    (Status.RUNNING, Request.PAUSE): "pausing",
-    (Status.RUNNING, Request.CANCEL): "cancelling",
+PENDING: Mapping[tuple[Status, RunRequest], str] = {
+    (Status.RUNNING, RunRequest.PAUSE): "pausing",
+    (Status.RUNNING, RunRequest.CANCEL): "cancelling",
 }
 
 

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from fedcore.platform.store import Request, Status
+from fedcore.platform.store import RunRequest, Status
 from fedcore.platform.store.claim import Claim
 
-APPLIED = {Request.NONE: Status.QUEUED, Request.PAUSE: Status.PAUSED, Request.CANCEL: Status.CANCELLED}
+APPLIED = {RunRequest.NONE: Status.QUEUED, RunRequest.PAUSE: Status.PAUSED, RunRequest.CANCEL: Status.CANCELLED}
 ARROWS = {
     Status.QUEUED: {Status.RUNNING, Status.PAUSED, Status.CANCELLED},
     Status.RUNNING: {Status.QUEUED, Status.PAUSED, Status.CANCELLED, Status.FAILED, Status.SUCCEEDED},
@@ -25,7 +25,7 @@ class Book:
     status: Status = Status.QUEUED
     done: int = 0
     fence: int = 0
-    request: Request = Request.NONE
+    request: RunRequest = RunRequest.NONE
     attempts: int = 0
     expired: bool = False
     priority: int = 5
@@ -36,27 +36,27 @@ class Book:
         """Whether this claim is the run's."""
         return not self.gone and self.status is Status.RUNNING and self.fence == held.fence
 
-    def stop(self, wish: Request) -> None:
+    def stop(self, wish: RunRequest) -> None:
         """Its experiment was paused or cancelled."""
-        if self.status is Status.RUNNING and self.request is not Request.CANCEL:
+        if self.status is Status.RUNNING and self.request is not RunRequest.CANCEL:
             self.request = wish
-        elif self.status is Status.QUEUED or (self.status is Status.PAUSED and wish is Request.CANCEL):
+        elif self.status is Status.QUEUED or (self.status is Status.PAUSED and wish is RunRequest.CANCEL):
             self.status = APPLIED[wish]
 
-    def go_on(self, wish: Request) -> None:
+    def go_on(self, wish: RunRequest) -> None:
         """Its experiment was resumed, after a pause, or retried, after a cancel."""
         if self.request is wish:
-            self.request = Request.NONE
+            self.request = RunRequest.NONE
         elif self.status is APPLIED[wish]:
             self.status = Status.QUEUED
-            self.attempts = self.attempts if wish is Request.PAUSE else 0
-        elif self.status is Status.FAILED and wish is Request.CANCEL:
+            self.attempts = self.attempts if wish is RunRequest.PAUSE else 0
+        elif self.status is Status.FAILED and wish is RunRequest.CANCEL:
             self.status, self.attempts = Status.QUEUED, 0
 
     def release(self, status: Status) -> None:
-        self.status, self.request = status, Request.NONE
+        self.status, self.request = status, RunRequest.NONE
 
     def lose(self, max_attempts: int) -> None:
         """The claim ended badly."""
-        hopeless = self.request is Request.NONE and self.attempts >= max_attempts
+        hopeless = self.request is RunRequest.NONE and self.attempts >= max_attempts
         self.release(Status.FAILED if hopeless else APPLIED[self.request])

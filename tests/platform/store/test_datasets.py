@@ -11,12 +11,12 @@ from fedcore.errors import ConflictError, IdempotencyError, NotFoundError, Speci
 from fedcore.platform.store import Database, datasets, experiments, extension
 from fedcore.platform.store.experiments import Order
 from fedcore.platform.store.tables import DatasetRecord
-from fedcore.spec.dataset import Content
+from fedcore.spec.dataset import UploadedContent
 from tests.documents import Document, specification
 from tests.platform.store.acts import ONE_RUN, claim, finish, on_postgresql, read, write
 from tests.support.polling import eventually
 
-CONTENT = Content(digest="0" * 64, features=(4,), classes=3, clients=7, train_samples=48, test_samples=12)
+CONTENT = UploadedContent(digest="0" * 64, features=(4,), classes=3, clients=7, train_samples=48, test_samples=12)
 SIZES = {"smallest": 6, "median": 7.0, "mean": 6.9, "largest": 8}
 
 
@@ -52,7 +52,7 @@ def test_a_data_set_is_found_as_it_was_stored(database: Database) -> None:
     kept = keep(database)
     found = read(database, datasets.find, kept.id)
     assert (found.name, found.owner, found.size_bytes, found.client_sizes) == ("mine", "ann", 3_000, SIZES)
-    assert Content.model_validate(found.content) == CONTENT
+    assert UploadedContent.model_validate(found.content) == CONTENT
     with pytest.raises(NotFoundError, match="'set_none'"):
         read(database, datasets.find, "set_none")
 

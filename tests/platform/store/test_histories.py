@@ -14,7 +14,7 @@ from hypothesis import settings, strategies
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule, run_state_machine_as_test
 
 from fedcore.errors import ConflictError, IdempotencyError, NotFoundError, StaleLeaseError
-from fedcore.platform.store import ENDED, Request, Status, experiments, open_database, rounds, runs
+from fedcore.platform.store import ENDED, RunRequest, Status, experiments, open_database, rounds, runs
 from fedcore.platform.store.claim import Claim
 from fedcore.platform.store.experiments import Order
 from fedcore.platform.store.lifecycle import derived
@@ -28,8 +28,8 @@ from tests.support.postgresql import fresh_database
 EXAMPLES, STEPS = (400, 80) if os.environ.get("HYPOTHESIS_PROFILE") == "long" else (12, 30)
 lease = strategies.sampled_from([LEASE_S, -1.0])
 """A lease that holds, or that of a worker about to crash."""
-wishes = strategies.sampled_from([Request.PAUSE, Request.CANCEL])
-ACTS = {Request.PAUSE: (experiments.pause, experiments.resume), Request.CANCEL: (experiments.cancel, experiments.retry)}
+wishes = strategies.sampled_from([RunRequest.PAUSE, RunRequest.CANCEL])
+ACTS = {RunRequest.PAUSE: (experiments.pause, experiments.resume), RunRequest.CANCEL: (experiments.cancel, experiments.retry)}
 """How each is wished, and taken back."""
 
 
@@ -188,13 +188,13 @@ class History(RuleBasedStateMachine):
             self.books[run_id].lose(ATTEMPTS)
 
     @rule(experiment_id=made, wish=wishes)
-    def stop(self, experiment_id: str, wish: Request) -> None:
+    def stop(self, experiment_id: str, wish: RunRequest) -> None:
         if self.is_there(experiment_id, lambda: write(self.database, ACTS[wish][0], experiment_id)):
             for book in self.of(experiment_id):
                 book.stop(wish)
 
     @rule(experiment_id=made, wish=wishes)
-    def go_on(self, experiment_id: str, wish: Request) -> None:
+    def go_on(self, experiment_id: str, wish: RunRequest) -> None:
         if self.is_there(experiment_id, lambda: write(self.database, ACTS[wish][1], experiment_id)):
             for book in self.of(experiment_id):
                 book.go_on(wish)

@@ -5,7 +5,7 @@ from contextlib import closing, suppress
 
 import pytest
 
-from fedcore.platform.store import UNAVAILABLE, Database, Request, Status, experiments, open_database, recovery, runs
+from fedcore.platform.store import UNAVAILABLE, Database, RunRequest, Status, experiments, open_database, recovery, runs
 from tests.platform.store.acts import ATTEMPTS, QUEUE, claim, commit, lose, on_postgresql, read, status_of, submit, the_run, the_runs, write
 from tests.support.polling import eventually
 
@@ -77,7 +77,7 @@ def test_what_the_user_wants_of_a_lost_run_counts_more_than_its_attempts(databas
     write(database, getattr(experiments, wish), experiment.id)
     lose(database)
     run = the_run(database, experiment)
-    assert (run.status, run.request, status_of(database, experiment)) == (status, Request.NONE, status)
+    assert (run.status, run.request, status_of(database, experiment)) == (status, RunRequest.NONE, status)
 
 
 def test_lost_runs_are_taken_in_parts_when_there_are_many(database: Database) -> None:

@@ -57,7 +57,7 @@ def test_a_deleted_data_set_notes_its_file_and_no_other_of_its_content(database:
     write(database, datasets.delete, first.id)
     again = keep(database)
     assert again.digest == first.digest == bobs.digest
-    assert take(database) == [dataset_storage.key(first.id, first.digest)]
+    assert take(database) == [dataset_storage.storage_key(first.id, first.digest)]
 
 
 def test_a_deletion_that_is_undone_notes_nothing(database: Database) -> None:

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import delete, update
 
 from fedcore.errors import NotFoundError, StaleLeaseError
-from fedcore.platform.store import Control, Database, Status, experiments, rounds, runs
+from fedcore.platform.store import Database, Status, WorkerDirective, experiments, rounds, runs
 from fedcore.platform.store.claim import Claim
 from fedcore.platform.store.tables import RoundRecord, RunRecord
 from tests.platform.store.acts import (
@@ -113,7 +113,7 @@ def test_a_fence_that_a_database_gives_out_again_is_good_for_the_worker_that_has
 def test_a_claim_whose_lease_ran_out_is_good_until_another_takes_it(database: Database) -> None:
     experiment = submit(database)
     held = claim(database, lease_s=-1)
-    assert play(database, held) is Control.CONTINUE
+    assert play(database, held) is WorkerDirective.CONTINUE
     assert lose(database) == []
     assert the_run(database, experiment).done == 1
 
@@ -177,7 +177,7 @@ def test_of_two_commits_at_once_under_one_claim_one_goes_through(database: Datab
 def test_a_heartbeat_lets_the_lease_run_on(database: Database) -> None:
     experiment = submit(database)
     held = claim(database, lease_s=-1)
-    assert write(database, runs.renew, held, LEASE_S) is Control.CONTINUE
+    assert write(database, runs.renew, held, LEASE_S) is WorkerDirective.CONTINUE
     assert lose(database) == []
     assert the_run(database, experiment).status is Status.RUNNING
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event, insert, select, text, update
 
-from fedcore.platform.store import Control, Database, Status, experiments, runs, shares, turn, workers
+from fedcore.platform.store import Database, Status, WorkerDirective, experiments, runs, shares, turn, workers
 from fedcore.platform.store.fairness import Place
 from fedcore.platform.store.tables import RunRecord
 from tests.platform.store.acts import LEASE_S, QUEUE, WORKER, claim, finish, play, read, submit, write
@@ -110,7 +110,7 @@ def test_a_priority_lowered_while_a_run_is_played_counts_at_its_next_commit(data
     held = claim(database)
     submit(database)
     write(database, experiments.edit, first.id, priority=1)
-    assert play(database, held) is Control.YIELD
+    assert play(database, held) is WorkerDirective.YIELD
 
 
 def test_the_best_of_each_owner_and_key_is_found_whatever_else_there_is(database: Database) -> None:

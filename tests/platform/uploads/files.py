@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from fedcore.data.user_datasets import Samples
-from fedcore.platform.uploads.arrays import Limits
+from fedcore.data.user_datasets import UserSamples
+from fedcore.platform.uploads.arrays import UploadLimits
 from fedcore.platform.uploads.reading import read
 
-LIMITS = Limits(bytes=1 << 20, samples=1_000, features=100)
+LIMITS = UploadLimits(bytes=1 << 20, samples=1_000, features=100)
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -52,6 +52,6 @@ def table(columns: dict[str, Any], **options: Any) -> bytes:
     return file.getvalue()
 
 
-def take(data: bytes, limits: Limits = LIMITS) -> Samples:
+def take(data: bytes, limits: UploadLimits = LIMITS) -> UserSamples:
     """The samples of an upload."""
     return read(io.BytesIO(data), limits)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedcore.errors import UploadError
-from fedcore.platform.uploads.arrays import Limits
+from fedcore.platform.uploads.arrays import UploadLimits
 from tests.platform.uploads.files import LIMITS, arrays, npz, take
 
 
@@ -31,7 +31,7 @@ def _members(**changes: bytes) -> dict[str, bytes]:
     return {f"{name}.npy": _npy(array) for name, array in arrays().items()} | {f"{name}.npy": data for name, data in changes.items()}
 
 
-def _refusal(data: bytes, limits: Limits = LIMITS) -> UploadError:
+def _refusal(data: bytes, limits: UploadLimits = LIMITS) -> UploadError:
     with pytest.raises(UploadError) as refused:
         take(data, limits)
     return refused.value
@@ -106,7 +106,7 @@ def test_a_directory_that_understates_its_sizes_is_refused() -> None:
     packed = bytearray(_archive(_members(features=_npy(np.zeros((60, 4_000)))), compression=zipfile.ZIP_DEFLATED))
     start = packed.index(b"PK\x01\x02")
     packed[start + 24 : start + 28] = struct.pack("<I", 100_000)
-    assert "shape [60, 4000]" in _refusal(bytes(packed), Limits(1 << 20, 1_000, 10_000)).detail
+    assert "shape [60, 4000]" in _refusal(bytes(packed), UploadLimits(1 << 20, 1_000, 10_000)).detail
 
 
 def test_an_archive_with_a_long_directory_is_refused_before_it_is_read() -> None:

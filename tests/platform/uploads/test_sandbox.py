@@ -13,16 +13,16 @@ import pytest
 from fedcore.data.user_datasets import load
 from fedcore.errors import UploadError
 from fedcore.platform.uploads import sandbox
-from fedcore.platform.uploads.arrays import Limits
-from fedcore.platform.uploads.sandbox import LOADED_BYTES, peak_bytes, read_apart
+from fedcore.platform.uploads.arrays import UploadLimits
+from fedcore.platform.uploads.sandbox import LOADED_BYTES, peak_bytes, read_in_subprocess
 from tests.platform.uploads.files import LIMITS, arrays, npz, parquet, take
 
 
-def _apart(data: bytes, folder: Path, limits: Limits = LIMITS) -> sandbox.Taken:
+def _apart(data: bytes, folder: Path, limits: UploadLimits = LIMITS) -> sandbox.UploadInfo:
     source = folder / "source"
     source.write_bytes(data)
     with source.open("r+b") as file:
-        return read_apart(file, folder / "target", limits)
+        return read_in_subprocess(file, folder / "target", limits)
 
 
 def test_it_gives_what_reading_it_here_gives(tmp_path: Path) -> None:
@@ -107,6 +107,6 @@ def test_reading_takes_no_more_memory_than_is_said(made: Callable[[int], dict[st
     command = [sys.executable, "-c", WEIGH, str(small), str(large), str(tmp_path / "kept")]
     told = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3]).stdout
     before, peak = (int(line.rpartition(" ")[2]) for line in told.splitlines())
-    limits = Limits(sum(array.nbytes for array in held.values()), samples, 10_000)
+    limits = UploadLimits(sum(array.nbytes for array in held.values()), samples, 10_000)
     assert before < LOADED_BYTES
     assert peak - before < peak_bytes(limits) - LOADED_BYTES + BUFFERS_BYTES

@@ -4,7 +4,7 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from fedcore.errors import TargetError
+from fedcore.errors import WebhookUrlError
 from fedcore.platform.webhooks.target import Rules, Target, resolve
 
 OPEN = Rules(plain=True)
@@ -47,7 +47,7 @@ def test_a_url_is_taken_apart(url: str, target: Target, authority: str) -> None:
     ],
 )
 def test_what_is_no_url_to_be_sent_to_is_refused_and_not_repeated(url: str, told: str) -> None:
-    with pytest.raises(TargetError, match=told) as refused:
+    with pytest.raises(WebhookUrlError, match=told) as refused:
         Target.parse(url, Rules())
     assert SECRET not in str(refused.value)
 
@@ -61,14 +61,14 @@ def test_only_addresses_that_may_be_reached_are_left_of_a_name() -> None:
 
 def test_a_name_without_any_is_refused_by_what_they_are_and_not_by_which() -> None:
     target = Target.parse("https://a.example/", Rules())
-    with pytest.raises(TargetError, match=r"a\.example \(link-local, private\).*FEDQ_WEBHOOK_NETWORKS") as refused:
+    with pytest.raises(WebhookUrlError, match=r"a\.example \(link-local, private\).*FEDQ_WEBHOOK_NETWORKS") as refused:
         target.reachable(Rules(), lambda _host, _port: [ip_address("10.0.0.7"), ip_address("169.254.169.254")])
     assert "10.0.0.7" not in str(refused.value)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1", "2130706433", "0x7f.1", "0177.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]"])
 def test_however_loopback_is_written_it_is_not_reached(host: str) -> None:
-    with pytest.raises(TargetError, match=r"may not reach|not known|must be a URL"):
+    with pytest.raises(WebhookUrlError, match=r"may not reach|not known|must be a URL"):
         Target.parse(f"https://{host}/", Rules()).reachable(Rules(), resolve)
 
 
@@ -76,5 +76,5 @@ def test_a_name_that_nobody_knows_is_refused() -> None:
     def unknown(_host: str, _port: int) -> list[object]:
         raise OSError
 
-    with pytest.raises(TargetError, match="not known"):
+    with pytest.raises(WebhookUrlError, match="not known"):
         Target.parse("https://nowhere.invalid/", Rules()).reachable(Rules(), unknown)  # type: ignore[arg-type]

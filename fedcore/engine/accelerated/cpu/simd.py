@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from fedcore.engine.accelerated.cpu.values import DOUBLE, WORD, Flow, Value, constant
+from fedcore.engine.accelerated.cpu.values import DOUBLE, WORD, ControlFlow, Value, constant
 
 _FEATURES = llvm.get_host_cpu_features()
 REGISTER_BYTES = 64 if _FEATURES.get("avx512f") else 32 if _FEATURES.get("avx") else 16
@@ -30,7 +30,7 @@ class Matrix(NamedTuple):
     """Numbers from one row to the next."""
 
 
-class Emitter(Flow):
+class Emitter(ControlFlow):
     """Writes code on one type of number, and on vectors of it, into a function."""
 
     def __init__(self, builder: Any, size: int) -> None:

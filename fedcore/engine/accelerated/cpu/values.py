@@ -118,7 +118,7 @@ class Variable:
         self._b.store(value.ir, self._place)
 
 
-class Flow:
+class ControlFlow:
     """Loops and conditions."""
 
     def __init__(self, builder: Any) -> None:

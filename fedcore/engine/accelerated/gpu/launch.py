@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcore.core import Upload
+from fedcore.core import ClientUpdate
 from fedcore.engine.accelerated.gpu.plan import data_of, plan
 from fedcore.engine.accelerated.gpu.tiling import shape_of, shared_memory, tiling
-from fedcore.engine.affine import adds, offsets
+from fedcore.engine.affine import has_offset, offsets
 from fedcore.engine.assignment import Job
 
 ALIGNMENT = 16
@@ -37,14 +37,14 @@ def sent(arrays: Sequence[NDArray[Any]], device: torch.device) -> list[Tensor]:
     ]
 
 
-def train(jobs: Sequence[Job]) -> list[Upload]:
+def train(jobs: Sequence[Job]) -> list[ClientUpdate]:
     """Runs go together that are alike in shape, precision and in whether their rule compares gradients; longest clients first."""
     indices = sorted(range(len(jobs)), key=lambda index: _kind(jobs[index]))
     models: dict[int, Tensor] = {}
     for _, alike in groupby(indices, key=lambda index: _kind(jobs[index])):
         group = list(alike)
         models |= zip(group, _launched([jobs[index] for index in group]), strict=True)
-    return [job.algorithm.rule.finish(models[index], job.assignment.local) for index, job in enumerate(jobs)]
+    return [job.algorithm.rule.finish(models[index], job.work.local) for index, job in enumerate(jobs)]
 
 
 def _launched(jobs: list[Job]) -> Sequence[Tensor]:
@@ -52,14 +52,14 @@ def _launched(jobs: list[Job]) -> Sequence[Tensor]:
     # Here, because only PyTorch's CUDA builds bring Triton.
     from fedcore.engine.accelerated.gpu import kernels
 
-    (outputs, columns), compares = shape_of(data_of(jobs[0])), jobs[0].algorithm.rule.compares()
-    x = torch.stack([job.assignment.local.x for job in jobs])
-    chip = tiling((outputs, columns), max(batches.shape[1] for job in jobs for batches in job.assignment.batches))
+    (outputs, columns), compares = shape_of(data_of(jobs[0])), jobs[0].algorithm.rule.subtracts_gradient_at_x()
+    x = torch.stack([job.work.local.x for job in jobs])
+    chip = tiling((outputs, columns), max(batches.shape[1] for job in jobs for batches in job.work.batches))
     planned = plan(jobs, chip.samples, _numpy(x.dtype))
     *steps, pulls, held = sent(planned, x.device)
     features, targets = _samples(jobs, held, compares)
-    leaning = bool(planned.pulls.any()) or any(adds(job.algorithm.rule) for job in jobs)
-    counts = [len(job.assignment.clients) for job in jobs]
+    leaning = bool(planned.pulls.any()) or any(has_offset(job.algorithm.rule) for job in jobs)
+    counts = [len(job.work.clients) for job in jobs]
     models = x.new_empty(sum(counts), outputs * columns)
     leans = torch.cat([_lean(job, pull) for job, pull in zip(jobs, torch.split(pulls, counts), strict=True)]) if leaning else models
     options = chip.options(x.element_size(), shared_memory(x.device))
@@ -78,7 +78,7 @@ def _samples(jobs: Sequence[Job], held: Tensor, compares: bool) -> tuple[Tensor,
         rows = data.order.index_select(0, places)
         features.append(data.features.index_select(0, rows))
         if compares:
-            weights = job.assignment.local.x.view(shape_of(data))
+            weights = job.work.local.x.view(shape_of(data))
             targets.append(torch.addmm(weights[:, -1], features[-1], weights[:, :-1].T).softmax(1))
         else:
             targets.append(data.labels.index_select(0, rows))
@@ -86,17 +86,17 @@ def _samples(jobs: Sequence[Job], held: Tensor, compares: bool) -> tuple[Tensor,
 
 
 def _held(job: Job) -> int:
-    offsets, clients = data_of(job).offsets, job.assignment.clients
+    offsets, clients = data_of(job).offsets, job.work.clients
     return int((offsets[clients + 1] - offsets[clients]).sum())
 
 
 def _lean(job: Job, pulls: Tensor) -> Tensor:
     """[M, D] what is added to every gradient once pull (y - x) is taken apart."""
-    return offsets(job.algorithm.rule, job.assignment.local) - pulls * job.assignment.local.x
+    return offsets(job.algorithm.rule, job.work.local) - pulls * job.work.local.x
 
 
 def _kind(job: Job) -> tuple[tuple[int, int], str, bool]:
-    return shape_of(data_of(job)), str(job.assignment.local.x.dtype), job.algorithm.rule.compares()
+    return shape_of(data_of(job)), str(job.work.local.x.dtype), job.algorithm.rule.subtracts_gradient_at_x()
 
 
 def _numpy(dtype: torch.dtype) -> np.dtype[np.floating]:

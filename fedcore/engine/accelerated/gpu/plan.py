@@ -12,7 +12,7 @@ from fedcore.engine.assignment import Ids, Job
 from fedcore.problems.dense import DenseNetwork
 
 
-class Plan(NamedTuple):
+class LaunchPlan(NamedTuple):
     """As `gpu.kernels.train` takes it; clients are counted through all jobs, samples through all that those clients hold."""
 
     programs: NDArray[np.int32]
@@ -41,7 +41,7 @@ class _Client(NamedTuple):
     factors: Factors
 
 
-def plan(jobs: Sequence[Job], samples: int, dtype: Any) -> Plan:
+def plan(jobs: Sequence[Job], samples: int, dtype: Any) -> LaunchPlan:
     """For programs that take so many `samples` at a time; numbers are of type `dtype`."""
     clients = [client for run, job in enumerate(jobs) for client in _clients(job, run)]
     steps, held = np.array([client.steps for client in clients]), np.array([client.held for client in clients])
@@ -52,7 +52,7 @@ def plan(jobs: Sequence[Job], samples: int, dtype: Any) -> Plan:
     begins = _before(np.array([batch.size for batch in batches]))
     programs = np.stack([np.arange(len(clients)), [client.run for client in clients], steps, _before(steps), begins, strides, widths], 1)
     longest_first = np.argsort(-steps * -(-widths // samples), kind="stable")
-    return Plan(
+    return LaunchPlan(
         programs[longest_first].astype(np.int32),
         np.array([(client.factors.shrink + client.factors.pull, client.factors.momentum) for client in clients], dtype),
         np.concatenate([batch.ravel() for batch in batches]).astype(np.int32),
@@ -70,9 +70,9 @@ def data_of(job: Job) -> DenseNetwork:
 
 
 def _clients(job: Job, run: int) -> Iterator[_Client]:
-    data, assignment, algorithm = data_of(job), job.assignment, job.algorithm
+    data, assignment, algorithm = data_of(job), job.work, job.algorithm
     sizes = assignment.sizes.first_of(int(assignment.steps.max()))
-    paces = np.broadcast_to(algorithm.rule.pace(cast("Any", assignment.steps)), len(assignment.steps))
+    paces = np.broadcast_to(algorithm.rule.step_size_scale(cast("Any", assignment.steps)), len(assignment.steps))
     for client, steps, batches, pace in zip(assignment.clients, assignment.steps, assignment.batches, paces, strict=True):
         scale, seen = data.scale[client], batches[:1] if batches.strides[0] == 0 else batches
         weights = np.broadcast_to(scale / (seen != PADDING).sum(1), steps)
