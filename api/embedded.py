@@ -37,7 +37,7 @@ def _supervisor(home: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FEDQ_") or name in KEPT}
     with _log(home).open("wb") as log:
         supervisor = subprocess.Popen(  # noqa: S603 - our own command
-            [sys.executable, "-m", "workers.supervisor", *options],
+            [sys.executable, "-m", "workers.embedded.supervisor", *options],
             cwd=home,  # where there is no `.env`
             env=environment,
             stdin=subprocess.DEVNULL,

@@ -6,7 +6,7 @@ from typing import Annotated
 from anyio import CapacityLimiter, Semaphore, current_time, sleep, to_thread
 from fastapi import BackgroundTasks, Depends, Request
 
-from workers.app import wake
+from workers.celery_app import send_wakeup
 
 MAX_AT_ONCE = 4
 APART_S = 0.02
@@ -35,7 +35,7 @@ class Waker:
             if len(self._due) >= MAX_QUEUES:
                 self._due.clear()
             self._due[queue] = current_time() + APART_S
-            await to_thread.run_sync(wake, queue, self._broker, limiter=self._threads)
+            await to_thread.run_sync(send_wakeup, queue, self._broker, limiter=self._threads)
 
 
 async def _wake_later(request: Request, tasks: BackgroundTasks) -> Callable[[str], None]:

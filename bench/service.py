@@ -28,7 +28,7 @@ from fedcore import ExperimentSpec
 from fedcore.platform.access import Scope
 from fedcore.platform.store import keys, open_database, upgrade
 from fedcore.presets import load
-from workers.doors import API
+from workers.embedded.listener import API
 
 LOOK_S = 0.005
 START_S = 30.0

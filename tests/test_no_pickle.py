@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.spec import yaml_documents
-from workers.app import celery_app
+from workers.celery_app import celery_app
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted(

@@ -8,7 +8,7 @@ from typing import Any
 from fedcore.errors import StaleLeaseError
 from fedcore.platform.store import UNAVAILABLE, Database, WorkerDirective, runs, workers
 from fedcore.platform.store.claim import Claim
-from workers.oom import HeldRuns
+from workers.oom_recovery import HeldRuns
 
 _BEATS_PER_LEASE = 3
 

@@ -18,9 +18,9 @@ from fedcore.platform.logging import configure
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import UNAVAILABLE, Database, audit, open_database, recovery, workers
 from fedcore.settings import Settings, settings
-from workers.caller import Caller
 from workers.removal import removing
-from workers.sender import sending
+from workers.wakeups import WakeupNotifier
+from workers.webhook_dispatcher import dispatching
 
 PERIOD_S = 1.0
 NUDGE_AGAIN_S = 5.0
@@ -37,15 +37,15 @@ def main() -> None:
         signal.signal(signum, lambda *_: ended.set())
     configured = settings()
     configure(configured, "reconciler")
-    watch(open_database(configured.database, idle_s=configured.lease_seconds), configured, ended)
+    run_forever(open_database(configured.database, idle_s=configured.lease_seconds), configured, ended)
 
 
-def watch(database: Database, configured: Settings, ended: threading.Event) -> None:
+def run_forever(database: Database, configured: Settings, ended: threading.Event) -> None:
     """Reconcile every second, send what webhooks are to be told, and remove files, until `ended`."""
     reset_watchdog = watchdog.resetter()
     storage = open_storage(configured.storage)
-    caller = Caller(configured.broker)
-    with sending(database, configured), removing(database, storage), closing(caller):
+    caller = WakeupNotifier(configured.broker)
+    with dispatching(database, configured), removing(database, storage), closing(caller):
         while not ended.wait(PERIOD_S):
             reset_watchdog()
             try:
@@ -57,12 +57,12 @@ def watch(database: Database, configured: Settings, ended: threading.Event) -> N
                 log.exception("not reconciled")
 
 
-def reconcile(database: Database, configured: Settings, caller: Caller) -> None:
+def reconcile(database: Database, configured: Settings, caller: WakeupNotifier) -> None:
     """Take runs from workers that are gone, nudge a worker of every queue in which a run waits unannounced, and let old entries go."""
-    lost, queues = look(database, configured)
+    lost, queues = reconcile_once(database, configured)
     if lost:
         log.warning("runs had lost their workers", run_ids=list(lost))
-    caller.call(queues)
+    caller.notify(queues)
     if configured.audit_retention_days is not None:
         with database.transaction() as session:
             removed = audit.prune(session, configured.audit_retention_days * 86_400)
@@ -70,7 +70,7 @@ def reconcile(database: Database, configured: Settings, caller: Caller) -> None:
             log.info("old entries of the audit log were removed", entries=removed)
 
 
-def look(database: Database, configured: Settings) -> tuple[Sequence[str], Sequence[str]]:
+def reconcile_once(database: Database, configured: Settings) -> tuple[Sequence[str], Sequence[str]]:
     """The ids of the runs just taken from their workers, and the queues to be nudged."""
     with database.transaction() as session:
         lost = recovery.lost(session, configured.attempts, backoff_s=configured.backoff_seconds)

@@ -22,13 +22,12 @@ from fedcore.platform import tracing, watchdog
 from fedcore.platform.logging import configure
 from fedcore.platform.storage import open_storage
 from fedcore.settings import Settings, settings
-from workers.app import WAKE, celery_app, own_queue, queue_name, wake
-from workers.oom import requeue_oom_killed
-from workers.pulse import Pulse
-from workers.wakeup_monitor import WakeupMonitor
+from workers.celery_app import WAKEUP_TASK, celery_app, own_queue, queue_name, send_wakeup
+from workers.liveness import ChildWatchdog, WakeupMonitor
+from workers.oom_recovery import requeue_oom_killed
 
 if TYPE_CHECKING:
-    from workers.run import Runner
+    from workers.runner import Runner
 
 PATIENCE_S = 5.0
 """However short the lease, a child may be still for this long: a library that it loads on a busy machine holds it up."""
@@ -43,7 +42,7 @@ def main() -> None:
     watchdog.reset_from_thread()
     # Here too, so that a URL that leads nowhere ends the worker before it reports for duty.
     open_storage(configured.storage)
-    worker = Worker(configured)
+    worker = WorkerProcess(configured)
     worker.watch()
     app = celery_app(configured.broker)
     worker.attach(app)
@@ -53,14 +52,14 @@ def main() -> None:
     app.worker_main(["--quiet", "worker", "--pool=prefork", "--concurrency=1", f"--queues={queues}", name, *quiet])
 
 
-class Worker:
+class WorkerProcess:
     """The two halves of a worker, before and after its fork, and what they share: a flag, and the pulse."""
 
     def __init__(self, configured: Settings) -> None:
         self._settings = configured
         # Shared memory without a lock: a child killed at any moment cannot leave it locked.
         self._stop_flag = mmap.mmap(-1, 1)
-        self._pulse = Pulse(max(configured.lease_seconds, PATIENCE_S))
+        self._pulse = ChildWatchdog(max(configured.lease_seconds, PATIENCE_S))
         self.queue = own_queue()
         """Which messages to this worker alone go through."""
         self._runner: Runner | None = None
@@ -68,12 +67,12 @@ class Worker:
 
     def watch(self) -> None:
         """Kill a child that has stopped; Celery starts another."""
-        self._pulse.watch()
+        self._pulse.start()
 
     def attach(self, app: Celery) -> None:
         """Answer wake-ups with work, in the child."""
         app.amqp.queues.add(self.queue)
-        app.task(self._work, name=WAKE)
+        app.task(self._work, name=WAKEUP_TASK)
         # Whoever answers this signal has set logging up, and Celery leaves it alone.
         signals.setup_logging.connect(lambda **_: None, weak=False)
         signals.worker_shutting_down.connect(self._ask_to_stop, weak=False)
@@ -98,22 +97,22 @@ class Worker:
         # Before the tensor library, which takes seconds to load: the leases of those runs are running out.
         requeue_oom_killed(self._settings)
         # Here, after the fork: the tensor library, a GPU and connections are the child's own.
-        from workers.run import open_runner
+        from workers.runner import build_runner
 
         try:
-            self._runner = open_runner(self._settings, identity, stopping=lambda: self._stop_flag[0] == 1)
+            self._runner = build_runner(self._settings, identity, stopping=lambda: self._stop_flag[0] == 1)
         except Exception:
             # Celery would log it and give this child work all the same.
             log.exception("this worker cannot play rounds")
             os.kill(os.getppid(), signal.SIGTERM)
             os._exit(1)
-        self._pulse.begin()
-        self._monitor = WakeupMonitor(lambda: wake(self.queue, self._settings.broker), self._end_unreachable)
+        self._pulse.attach()
+        self._monitor = WakeupMonitor(lambda: send_wakeup(self.queue, self._settings.broker), self._end_unreachable)
         self._monitor.start()
 
     def _end_unreachable(self) -> None:
         log.error("no message reaches this worker though the broker takes them: it ends, to be started again")
-        self._pulse.give_up()
+        self._pulse.abort()
 
     def _work(self) -> None:
         assert self._runner is not None
@@ -126,7 +125,7 @@ class Worker:
             self._monitor.stop()
         if self._runner is not None:
             self._runner.close()
-            self._pulse.end()
+            self._pulse.detach()
 
 
 if __name__ == "__main__":

@@ -24,4 +24,4 @@ def up(
     require_all()
     given = {"--home": home, "--host": host, "--port": port, "--workers": workers}
     options = [f"{name}={value}" for name, value in given.items() if value is not None] + ["--open"] * open_pages + ["--json"] * as_json
-    os.execv(sys.executable, [sys.executable, "-m", "workers.supervisor", *options])  # noqa: S606 - our own command
+    os.execv(sys.executable, [sys.executable, "-m", "workers.embedded.supervisor", *options])  # noqa: S606 - our own command

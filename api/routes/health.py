@@ -9,7 +9,7 @@ from api.routing import Router
 from api.schemas import Check, Health, Readiness
 from fedcore.platform.store import Database, progress
 from fedcore.platform.version import release
-from workers.app import celery_app
+from workers.celery_app import celery_app
 
 router = Router(tags=["operations"])
 

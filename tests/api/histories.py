@@ -13,7 +13,7 @@ from fedcore.spec import ExperimentSpec
 from tests.documents import Document
 from tests.platform.store import acts
 from tests.platform.store.acts import ONE_RUN, claim
-from workers.outcome import model_bytes, model_key
+from workers.artifacts import model_bytes, model_key
 
 TINY: Document = {**ONE_RUN, "name": "tiny", "tags": ["small"], "rounds": 3}
 """One run of three rounds."""

@@ -19,8 +19,8 @@ from tests.platform.uploads.files import arrays, npz
 from tests.support.access import bearer, key_for
 from tests.support.asgi import calling
 from tests.support.described import described
-from workers.caller import Caller
 from workers.reconciler import reconcile
+from workers.wakeups import WakeupNotifier
 
 CENTURY_S = 36_500 * 86_400.0
 """It reaches back beyond 1970, where the time that identifiers carry begins."""
@@ -151,7 +151,7 @@ def test_entries_are_kept_for_ever_or_as_long_as_the_operator_says(database: Dat
         write(database, audit.record, deed)
     made = [entry.id for entry in read(database, audit.page).items]
     for_ever = Settings(_env_file=None, home=tmp_path, broker_url=f"filesystem://{tmp_path}")
-    caller = Caller(for_ever.broker)
+    caller = WakeupNotifier(for_ever.broker)
     reconcile(database, for_ever, caller)
     reconcile(database, for_ever.model_copy(update={"audit_retention_days": 1.0}), caller)
     assert [entry.id for entry in read(database, audit.page).items] == made

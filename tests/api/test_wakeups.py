@@ -16,7 +16,7 @@ from tests.support.access import bearer, key_for
 from tests.support.asgi import calling
 from tests.support.brokers import connect
 from tests.support.live import serving
-from workers.app import WAKE
+from workers.celery_app import WAKEUP_TASK
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_whatever_puts_runs_into_a_queue_nudges_its_workers(tmp_path: Path, migr
             assert http.post(f"/v1/experiments/{made['id']}/{call}").status_code == 200
             assert broker.llen("fedq.gpu") == (1, 2, 2, 3)[count]
         message = json.loads(broker.lindex("fedq.gpu", 0) or "")
-    assert message["headers"]["task"] == WAKE
+    assert message["headers"]["task"] == WAKEUP_TASK
     # By whose clock? A worker whose own is fast would throw all of them away.
     assert message["headers"]["expires"] is None
 

@@ -18,7 +18,7 @@ from tests.support.access import key_for
 from tests.support.polling import eventually
 from tests.support.processes import served
 from tests.workers.site import Site
-from workers.doors import API
+from workers.embedded.listener import API
 
 CALLERS = 4
 DOCUMENT: Document = merged(SYNTHETIC, {"name": "asked for under fire", "execution": {"queue": "nobody"}})

@@ -15,7 +15,7 @@ from tests.support.brokers import broker, connect
 from tests.support.polling import eventually
 from tests.support.slowness import AT_ONCE, slowed
 from tests.workers.site import EXPERIMENT, assert_undisturbed
-from workers.app import celery_app, queue_name, wake
+from workers.celery_app import celery_app, queue_name, send_wakeup
 
 QUEUE, DEAD = queue_name("default"), "dead"
 UNACKNOWLEDGED, SINCE = "unacked", "unacked_index"
@@ -95,7 +95,7 @@ def _held_back() -> list[bytes]:
     """Genuine wake-ups, kept from those they were sent to; they carry no time, so hours make no difference."""
     with broker("redis") as url, connect(url) as elsewhere:
         for _ in range(HELD_BACK):
-            assert wake("default", url)
+            assert send_wakeup("default", url)
         return list(elsewhere.lrange(QUEUE, 0, -1))
 
 
@@ -115,7 +115,7 @@ def _all_delivered(url: str) -> bool:
 
 def _leave_unacknowledged(url: str) -> None:
     """Take a wake-up as a worker does that dies before it says so, and let hours pass."""
-    wake(DEAD, url)
+    send_wakeup(DEAD, url)
     with celery_app(url).connection_for_read() as connection, connect(url) as client:
         channel = connection.default_channel
         channel.do_restore = False

@@ -20,7 +20,7 @@ import yaml
 from api.cli.extras import EXTRAS
 from fedcore.settings import Settings
 from tests.deploy.conftest import ROOT
-from workers.doors import API
+from workers.embedded.listener import API
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 DOCKERFILE = (ROOT / "Dockerfile").read_text()

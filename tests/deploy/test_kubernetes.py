@@ -15,7 +15,7 @@ from fedcore.settings import Settings
 from tests.deploy.conftest import ROOT
 from tests.platform.store.acts import claim, submit
 from tests.support.described import described
-from workers.stack import BEYOND_GRACE_S
+from workers.embedded.stack import BEYOND_GRACE_S
 
 FOLDER = ROOT / "deploy" / "kubernetes"
 KUBERNETES = "1.37"

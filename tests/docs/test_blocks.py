@@ -38,7 +38,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         shutil.copy(example, folder)
     given = {name.removeprefix("FEDQ_").lower(): value for name, value in SETTINGS.items()}
     # What a second worker does for a second time is to load its libraries.
-    with started(folder, "workers.supervisor", "--port=0", "--workers=1", **given):
+    with started(folder, "workers.embedded.supervisor", "--port=0", "--workers=1", **given):
         url_of(folder)
         yield folder
 

@@ -10,11 +10,11 @@ import kombu.transport.redis
 import numpy as np
 
 import workers.reconciler
-import workers.run
+import workers.runner
 import workers.worker
 from fedcore.data.plan import Work, cohort_batches
 
-LOADED = (workers.reconciler, workers.run, workers.worker)
+LOADED = (workers.reconciler, workers.runner, workers.worker)
 SERVED = (celery.apps.worker, celery.bin.celery, celery.concurrency.prefork, celery.worker.components, kombu.transport.redis)
 """What Celery loads when a worker starts."""
 

@@ -17,7 +17,7 @@ LEASE_S = 1.5
 @pytest.fixture(autouse=True)
 def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the length that a test asks for, however long saving takes."""
-    monkeypatch.setattr("workers.turn.SAVING_SHARE", 1e6)
+    monkeypatch.setattr("workers.session.SAVING_SHARE", 1e6)
 
 
 @pytest.fixture(params=[("sqlite", "valkey"), ("postgresql", "redis")], ids=["embedded", "production"])

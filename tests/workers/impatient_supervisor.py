@@ -3,13 +3,13 @@
 import sys
 
 from fedcore.platform import watchdog
-from workers import supervisor
+from workers.embedded import supervisor
 
 SILENT_S = 6.0
 
 
 def main() -> int:
-    """As `workers.supervisor`."""
+    """As `workers.embedded.supervisor`."""
     watchdog.SILENT_S = SILENT_S
     return supervisor.main()
 

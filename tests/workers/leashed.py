@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from workers import turn, worker
-from workers.member import Member
+from workers import session, worker
+from workers.claimed_run import ClaimedRun
 
 PAUSE_S, LOOK_S = 0.5, 0.01
 LEASH = "leash"
@@ -19,13 +19,13 @@ LEASH = "leash"
 def main() -> None:
     """As `workers.worker`."""
     # Slices of the length that is asked for, however long saving takes.
-    turn.SAVING_SHARE = 1e6
-    turn.Turn._round = _on_a_leash(turn.Turn._round)  # type: ignore[method-assign]
+    session.SAVING_SHARE = 1e6
+    session.WorkSession._round = _on_a_leash(session.WorkSession._round)  # type: ignore[method-assign]
     worker.main()
 
 
 def _on_a_leash(play: Any) -> Any:
-    def round(self: turn.Turn, group: Sequence[Member]) -> None:
+    def round(self: session.WorkSession, group: Sequence[ClaimedRun]) -> None:
         deadline = time.monotonic() + PAUSE_S
         while max(member.simulation.round for member in group) >= int(Path(LEASH).read_text()) and time.monotonic() < deadline:
             time.sleep(LOOK_S)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from kombu.entity import Queue
 
-from workers import wakeup_monitor, worker
-from workers.app import own_queue, wake
+from workers import liveness, worker
+from workers.celery_app import own_queue, send_wakeup
 
 PERIOD_S = 0.3
 DEAF = "deaf"
@@ -18,21 +18,21 @@ CHECKS = "checks-{pid}"
 def main(arguments: Sequence[str] = ()) -> None:
     """As `workers.worker`."""
     # Waits of seconds are shown by waits of tenths of one.
-    wakeup_monitor.PERIOD_S = PERIOD_S
-    check = wakeup_monitor.WakeupMonitor.check
+    liveness.PERIOD_S = PERIOD_S
+    check = liveness.WakeupMonitor.check
 
-    def counted(self: wakeup_monitor.WakeupMonitor) -> None:
+    def counted(self: liveness.WakeupMonitor) -> None:
         with Path(CHECKS.format(pid=os.getpid())).open("a") as checks:
             checks.write(".")
         check(self)
 
-    wakeup_monitor.WakeupMonitor.check = counted  # type: ignore[method-assign]
+    liveness.WakeupMonitor.check = counted  # type: ignore[method-assign]
     if DEAF in arguments:
         elsewhere = own_queue()
 
         def wake_elsewhere(queue: str | Queue, broker: str) -> bool:
-            return wake(elsewhere, broker)
+            return send_wakeup(elsewhere, broker)
 
         worker.queue_name = lambda queue: f"elsewhere.{queue}"  # type: ignore[attr-defined]
-        worker.wake = wake_elsewhere  # type: ignore[attr-defined]
+        worker.send_wakeup = wake_elsewhere  # type: ignore[attr-defined]
     worker.main()

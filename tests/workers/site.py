@@ -26,8 +26,8 @@ from tests.support.forks import Forked, forked
 from tests.support.freezing import Locks, wait_until_still
 from tests.support.polling import eventually
 from tests.workers.leashed import LEASH
-from workers.app import wake
-from workers.run import Runner, open_runner
+from workers.celery_app import send_wakeup
+from workers.runner import Runner, build_runner
 
 EXPERIMENT = merged(
     SYNTHETIC,
@@ -67,7 +67,7 @@ class Site:
         with self.database.transaction() as session:
             experiment = experiments.create(session, Order(ExperimentSpec.model_validate(document))).record
         if nudge:
-            wake("default", self.broker_url)
+            send_wakeup("default", self.broker_url)
         return experiment.id
 
     @contextmanager
@@ -158,7 +158,7 @@ class Site:
         given: dict[str, Any] = {
             name.removeprefix(prefix).lower(): value for name, value in self.environment.items() if name.startswith(prefix)
         }
-        opened = open_runner(Settings(_env_file=None, **given), "in this process", stopping)
+        opened = build_runner(Settings(_env_file=None, **given), "in this process", stopping)
         try:
             yield opened
         finally:

@@ -37,7 +37,7 @@ class RunningStack:
 
 
 @contextmanager
-def running_stack(place: Path, module: str = "workers.supervisor") -> Iterator[RunningStack]:
+def running_stack(place: Path, module: str = "workers.embedded.supervisor") -> Iterator[RunningStack]:
     """A stack that was started in `place` and lives as long as the block."""
     with started(place, module, f"--home={place / 'home'}", "--port=0", "--workers=1") as supervisor:
         yield RunningStack(place, supervisor)

@@ -21,7 +21,7 @@ from fedcore.settings import Settings, settings
 from tests.support.polling import eventually
 from tests.support.postgresql import PROGRAMS, fresh_database
 from tests.workers.site import END_S, Site, assert_undisturbed
-from workers.reconciler import look
+from workers.reconciler import reconcile_once
 
 PAGE = (Path(__file__).parents[2] / "docs/operations.md").read_text()
 SETTINGS = re.compile(r"^(?:[A-Z_]+=\S+ )+")
@@ -131,7 +131,7 @@ def _lose(site: Site, experiment: str) -> None:
     configured = Settings(_env_file=None, attempts=3)
 
     def queued() -> bool:
-        look(site.database, configured)
+        reconcile_once(site.database, configured)
         return site.run(experiment).status is Status.QUEUED
 
     eventually(queued, timeout_s=END_S)

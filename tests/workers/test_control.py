@@ -6,7 +6,7 @@ from fedcore.platform.store import Status, experiments, lifecycle
 from tests.documents import merged
 from tests.support.polling import eventually
 from tests.workers.site import EXPERIMENT, Site, assert_undisturbed
-from workers.app import wake
+from workers.celery_app import send_wakeup
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +23,7 @@ def test_a_paused_run_stops_after_a_round_and_goes_on_when_resumed(site: Site) -
         assert len(site.rows(paused.id)) == paused.done
         with site.database.transaction() as session:
             lifecycle.resume(session, experiment)
-        wake("default", site.broker_url)
+        send_wakeup("default", site.broker_url)
         (run,) = site.ended(experiment)
     assert_undisturbed(site, run)
 

@@ -11,7 +11,7 @@ from fedcore.platform.store import Status
 from tests.support.brokers import connect
 from tests.support.polling import eventually
 from tests.workers.site import END_S, Site, assert_undisturbed
-from workers.app import wake
+from workers.celery_app import send_wakeup
 
 pytestmark = pytest.mark.slow
 
@@ -83,7 +83,7 @@ def test_nudges_that_come_many_times_repeat_nothing(embedded: Site) -> None:
     with embedded.running(count=2):
         experiment = embedded.submit()
         for _ in range(50):
-            wake("default", embedded.broker_url)
+            send_wakeup("default", embedded.broker_url)
         (run,) = embedded.ended(experiment)
     assert_undisturbed(embedded, run)
     assert run.fence == 1
@@ -100,7 +100,7 @@ def test_a_run_whose_nudge_was_lost_with_the_broker_is_found_by_the_reconciler(e
 
 def test_a_nudge_without_a_broker_is_given_up_soon_and_without_an_error(tmp_path: object) -> None:
     began = time.monotonic()
-    assert wake("default", f"redis+socket://{tmp_path}/nobody.sock") is False
+    assert send_wakeup("default", f"redis+socket://{tmp_path}/nobody.sock") is False
     assert time.monotonic() - began < 5
 
 

@@ -21,7 +21,7 @@ from fedcore.platform.store.tables import RunRecord
 from fedcore.simulation.simulation import Simulation
 from tests.documents import merged
 from tests.workers.site import EXPERIMENT, Site, assert_undisturbed, undisturbed
-from workers.room import host_bytes, room
+from workers.memory import host_memory_bytes, memory_limit
 
 SHORT = merged(EXPERIMENT, {"rounds": 6})
 GREEDY = {
@@ -165,10 +165,10 @@ def test_a_worker_has_what_its_machine_or_container_has_and_no_more(tmp_path: Pa
     machine.write_text("MemTotal:       16384 kB\nMemFree:        1000 kB\n")
     group.write_text("1048576\n")
     unlimited.write_text("max\n")
-    assert host_bytes(machine, [unlimited, tmp_path / "none"]) == 16384 << 10
-    assert host_bytes(machine, [unlimited, group]) == 1 << 20
-    assert room("cpu", 7) == 7
-    assert 0 < room("cpu") < host_bytes()
+    assert host_memory_bytes(machine, [unlimited, tmp_path / "none"]) == 16384 << 10
+    assert host_memory_bytes(machine, [unlimited, group]) == 1 << 20
+    assert memory_limit("cpu", 7) == 7
+    assert 0 < memory_limit("cpu") < host_memory_bytes()
 
 
 def _alone(document: Any) -> list[float | None]:

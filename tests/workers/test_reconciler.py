@@ -15,8 +15,8 @@ from tests.support.brokers import connect
 from tests.support.polling import eventually
 from tests.support.silence import knocks
 from workers import reconciler
-from workers.app import queue_name
-from workers.caller import Caller
+from workers.celery_app import queue_name
+from workers.wakeups import WakeupNotifier
 
 QUEUES = "default", "gpu", "large"
 
@@ -84,7 +84,7 @@ def test_a_broker_that_hangs_keeps_no_run_with_a_worker_that_is_gone(database: D
         submit(database, execution={"queue": queue})
     with socket.create_server(("127.0.0.1", 0)) as silent:
         configured = _settings(tmp_path, f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
-        caller = Caller(configured.broker)
+        caller = WakeupNotifier(configured.broker)
         reconciler.reconcile(database, configured, caller)
         assert knocks(silent) < len(QUEUES), "it has waited for the nudge of one queue to fail before that of the next"
     caller.close()
@@ -96,7 +96,7 @@ def test_an_error_that_is_not_foreseen_does_not_end_the_reconciler(database: Dat
     configured = _settings(tmp_path, f"filesystem://{tmp_path}").model_copy(update={"audit_retention_days": 800_000.0})
     ended = Event()
     with ThreadPoolExecutor(1) as beside:
-        watching = beside.submit(reconciler.watch, database, configured, ended)
+        watching = beside.submit(reconciler.run_forever, database, configured, ended)
         try:
             experiment = submit(database)
             for _ in range(2):
@@ -109,7 +109,7 @@ def test_an_error_that_is_not_foreseen_does_not_end_the_reconciler(database: Dat
 
 def reconcile(database: Database, configured: Settings) -> None:
     """The reconciler looks once, and all of its nudges have gone out."""
-    caller = Caller(configured.broker)
+    caller = WakeupNotifier(configured.broker)
     reconciler.reconcile(database, configured, caller)
     caller.close(patience_s=60)
 

@@ -136,5 +136,5 @@ def test_the_reconciler_removes_what_is_due(database: Database, database_url: st
             eventually(lambda: not storage.keys(run))
             return True
 
-    reconciler.watch(database, configured, Ended())
+    reconciler.run_forever(database, configured, Ended())
     assert not storage.keys(run)

@@ -25,7 +25,7 @@ from tests.support.access import key_for
 from tests.support.asgi import calling
 from tests.support.service import Service
 from tests.workers.site import Site
-from workers.run import open_runner
+from workers.runner import build_runner
 
 OWN: Document = {
     "name": "own data",
@@ -105,7 +105,7 @@ def test_what_the_python_client_uploads_is_trained_on(service: Service, tmp_path
         own = {"kind": "uploaded", "id": dataset.id}
         experiment = client.submit(OWN | {"problem": {"dataset": own, **OWN["problem"]}})
         settings = Settings(_env_file=None, home=tmp_path, database_url=str(service.database.url), storage_url=service.storage_url)
-        runner = open_runner(settings, "in this process", stopping=lambda: False)
+        runner = build_runner(settings, "in this process", stopping=lambda: False)
         runner.work()
         runner.close()
         (run,) = client.runs(experiment.id)

@@ -19,8 +19,8 @@ from tests.support.forks import Forked, forked
 from tests.support.polling import eventually
 from tests.workers.self_checking import CHECKS, DEAF
 from tests.workers.site import END_S, EXPERIMENT, Site
-from workers.app import queue_name
-from workers.wakeup_monitor import MOST_UNANSWERED, WakeupMonitor
+from workers.celery_app import queue_name
+from workers.liveness import MOST_UNANSWERED, WakeupMonitor
 
 
 class Ear:

@@ -8,7 +8,7 @@ import pytest
 
 LOADED = """
 import sys
-import workers.reconciler, workers.supervisor, workers.worker
+import workers.reconciler, workers.embedded.supervisor, workers.worker
 print(*sorted({"torch", "numba", "sklearn", "fedcore.simulation.simulation"} & set(sys.modules)))
 """
 

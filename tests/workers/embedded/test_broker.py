@@ -9,7 +9,7 @@ from redis.exceptions import ConnectionError as NotThereError
 from tests.support.brokers import connect
 from tests.support.polling import eventually
 from tests.support.processes import served
-from workers import broker
+from workers.embedded import broker
 
 
 def test_it_serves_on_a_socket_that_only_its_owner_may_use_and_forgets_everything_with_its_end(place: Path) -> None:

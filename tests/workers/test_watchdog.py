@@ -9,15 +9,15 @@ from fedcore.platform.store import Database, open_database, runs
 from tests.platform.store.acts import claim, submit, the_run
 from tests.support.freezing import Locks
 from tests.support.polling import eventually
-from workers.pulse import Pulse
+from workers.liveness import ChildWatchdog
 
 
 def test_a_process_that_stops_in_the_middle_of_a_write_is_killed_and_others_may_write(database: Database) -> None:
     experiment = submit(database)
-    held, pulse = claim(database), Pulse(patience_s=0.5)
+    held, pulse = claim(database), ChildWatchdog(patience_s=0.5)
 
     def stops() -> None:
-        pulse.begin()
+        pulse.attach()
         with closing(open_database(database.url.render_as_string(hide_password=False))) as own, own.transaction() as session:
             runs.renew(session, held, lease_s=60)
             os.kill(os.getpid(), signal.SIGSTOP)
@@ -26,9 +26,9 @@ def test_a_process_that_stops_in_the_middle_of_a_write_is_killed_and_others_may_
     child.start()
     with closing(Locks(database.url)) as locks:
         eventually(lambda: locks.writing(held.run_id), timeout_s=60)
-        pulse.watch()
+        pulse.start()
         eventually(lambda: not locks.writing(held.run_id), timeout_s=60)
     child.join(60)
-    pulse.end()
+    pulse.detach()
     assert child.exitcode == -signal.SIGKILL
     assert the_run(database, experiment).fence == held.fence

@@ -14,9 +14,9 @@ from uuid import uuid4
 from celery import Celery
 from kombu.entity import Queue
 
-WAKE = "fedq.wake"
+WAKEUP_TASK = "fedq.wake"
 """The one task: see what waits, and carry it out."""
-STINT_S = 3_600.0
+MAX_TASK_SECONDS = 3_600.0
 """A task ends after about this long, whatever waits; the next message begins another."""
 _ROUND_LIMIT_S = 6 * 3_600.0
 """A single round may take this long before its process is taken to hang, and killed."""
@@ -27,15 +27,15 @@ _BROKER_TIMEOUT_S = 2.0
 log = logging.getLogger(__name__)
 
 
-def wake(queue: str | Queue, broker: str) -> bool:
+def send_wakeup(queue: str | Queue, broker: str) -> bool:
     """Wake a worker of `queue` through `broker`, a URL; False when the broker cannot be reached.
 
-    Never raises. It waits some seconds for a broker that is away, longer for one that answers slowly: see `workers.caller`.
+    Never raises. It waits some seconds for a broker that is away, longer for one that answers slowly: see `workers.wakeups`.
     """
     app = celery_app(broker)
     try:
         named = queue_name(queue) if isinstance(queue, str) else queue
-        app.send_task(WAKE, queue=named, retry=False, ignore_result=True)
+        app.send_task(WAKEUP_TASK, queue=named, retry=False, ignore_result=True)
     except Exception as error:
         log.warning("no worker of queue %r was woken: %s: %s", str(queue), type(error).__name__, error)
         return False
@@ -70,7 +70,7 @@ def celery_app(broker: str) -> Celery:
         task_ignore_result=True,
         task_acks_late=False,
         task_publish_retry=False,
-        task_time_limit=STINT_S + _ROUND_LIMIT_S,
+        task_time_limit=MAX_TASK_SECONDS + _ROUND_LIMIT_S,
         accept_content=["json"],
         task_serializer="json",
         worker_prefetch_multiplier=1,

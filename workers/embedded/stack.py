@@ -21,9 +21,9 @@ from fedcore.platform.store import upgrade
 from fedcore.platform.watchdog import PERIOD_S, Watchdog
 from fedcore.private import make_private_folder
 from fedcore.settings import Settings
-from workers import broker
-from workers.child import Child
-from workers.doors import API, ensure_key, listening
+from workers.embedded import broker
+from workers.embedded.listener import API, ensure_admin_key, open_listener
+from workers.embedded.process import ManagedProcess
 
 START_S = 60.0
 """The API answers within this time, or the start has failed."""
@@ -49,7 +49,7 @@ class Stack:
         self._settings, self._host, self._port, self._workers = configured, host, port, workers
         self._run, self._logs = configured.home / "run", configured.home / "logs"
         self._open = ExitStack()
-        self._children: list[Child] = []
+        self._children: list[ManagedProcess] = []
         self._environment: dict[str, str] = {}
         self._ready = False
         self._ending = threading.Event()
@@ -59,10 +59,10 @@ class Stack:
         with ExitStack() as opening:
             for folder in (self._settings.home, self._run, self._logs):
                 make_private_folder(folder)
-            opening.enter_context(_alone(local_credentials.lock_path(self._settings.home)))
+            opening.enter_context(_exclusive_lock(local_credentials.lock_path(self._settings.home)))
             upgrade(self._settings.database)
-            listener = opening.enter_context(listening(self._settings, self._host, self._port, ensure_key(self._settings)))
-            self.url = f"http://{_spelled(self._host)}:{listener.getsockname()[1]}"
+            listener = opening.enter_context(open_listener(self._settings, self._host, self._port, ensure_admin_key(self._settings)))
+            self.url = f"http://{_url_host(self._host)}:{listener.getsockname()[1]}"
             opening.enter_context(local_credentials.advertised(self.url, self._settings.home))
             opening.callback(self._end)
             self._start(listener)
@@ -122,14 +122,14 @@ class Stack:
                     client.ping()
                     watchdog.reset()
 
-    def _launch(self, name: str, *command: str, keep: int | None = None) -> Child:
+    def _launch(self, name: str, *command: str, keep: int | None = None) -> ManagedProcess:
         kept = () if keep is None else (keep,)
-        child = Child(name, command, self._environment, self._logs / f"{name}.log", kept)
+        child = ManagedProcess(name, command, self._environment, self._logs / f"{name}.log", kept)
         child.start()
         self._children.append(child)
         return child
 
-    def _wait(self, child: Child, answers: Callable[[], bool], not_yet: type[Exception]) -> None:
+    def _wait(self, child: ManagedProcess, answers: Callable[[], bool], not_yet: type[Exception]) -> None:
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
             try:
@@ -147,7 +147,7 @@ class Stack:
         except httpx.HTTPError:
             return False
 
-    def _check(self, child: Child) -> None:
+    def _check(self, child: ManagedProcess) -> None:
         if child.ended_early >= (TRIES if self._ready else FIRST_TRIES):
             last = "\n".join(child.log_file.read_text(errors="replace").splitlines()[-10:])
             raise StackError(f"{child.name} ended {child.ended_early} times in a row; the end of {child.log_file}:\n{last}")
@@ -167,13 +167,13 @@ class Stack:
             child.close()
 
 
-def _spelled(host: str) -> str:
+def _url_host(host: str) -> str:
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
     return f"[{reachable}]" if ":" in reachable else reachable
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def _exclusive_lock(path: Path) -> Iterator[None]:
     """Hold the folder's lock; the system lets go of it however this process ends."""
     with path.open("w") as file:
         try:

@@ -26,11 +26,11 @@ REFUSAL = (
 )
 
 
-class DoorError(Exception):
+class ListenError(Exception):
     """There is no listening where it was asked for; the message says why, and what to do."""
 
 
-def ensure_key(configured: Settings) -> str:
+def ensure_admin_key(configured: Settings) -> str:
     """See to it that the folder holds a valid key of an administrator; its id."""
     held = local_credentials.load(configured.home)
     with closing(open_database(configured.database)) as database, database.transaction() as session:
@@ -46,15 +46,15 @@ def ensure_key(configured: Settings) -> str:
 
 
 @contextmanager
-def listening(configured: Settings, host: str, port: int, own_key_id: str) -> Iterator[socket.socket]:
+def open_listener(configured: Settings, host: str, port: int, own_key_id: str) -> Iterator[socket.socket]:
     """The socket of the API, held by the stack so that requests wait, not fail, while the API is started again. Raises DoorError."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         if not ip_address(str(address[0]).partition("%")[0]).is_loopback and not _others_have_keys(configured, own_key_id):
-            raise DoorError(REFUSAL.format(host=host))
+            raise ListenError(REFUSAL.format(host=host))
         listener = socket.create_server(address, family=family, backlog=256)
     except OSError as error:
-        raise DoorError(f"cannot listen on {host}:{port}: {error}; give another --port (0 takes a free one) or --host") from error
+        raise ListenError(f"cannot listen on {host}:{port}: {error}; give another --port (0 takes a free one) or --host") from error
     # Uvicorn takes a socket that it is handed for one of Unix. Without this, which connections inherit, the body of an answer would
     # wait until the peer has acknowledged its head: some 40 ms.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -12,16 +12,16 @@ _GROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/
 _MACHINE = Path("/proc/meminfo")
 
 
-def room(device: str, given: int | None = None) -> int:
+def memory_limit(device: str, given: int | None = None) -> int:
     """Bytes, unless they are `given`; on a GPU no more than that has."""
     if given is not None:
         return given
-    whole = host_bytes()
+    whole = host_memory_bytes()
     left = whole - min(LIBRARIES_BYTES, whole // 2)
     return min(left, torch.cuda.get_device_properties(device).total_memory) if device.startswith("cuda") else left
 
 
-def host_bytes(machine: Path = _MACHINE, limits: Iterable[Path] = _GROUP_LIMITS) -> int:
+def host_memory_bytes(machine: Path = _MACHINE, limits: Iterable[Path] = _GROUP_LIMITS) -> int:
     """What this process could have in all: the machine's memory, or less where its control group or its own limits say so."""
     fields = dict(line.split(":", 1) for line in machine.read_text().splitlines())
     whole = int(fields["MemTotal"].split()[0]) << 10

@@ -21,20 +21,20 @@ from fedcore.platform.store.claim import Claim
 from fedcore.platform.tracing import continued, flush
 from fedcore.platform.uploads.dataset_storage import SharedDatasetStorage
 from fedcore.settings import Settings
-from workers.app import STINT_S
-from workers.caller import Caller
+from workers.celery_app import MAX_TASK_SECONDS
+from workers.claimed_run import ClaimedRun, Resources
 from workers.heartbeat import Heartbeat, Identity
-from workers.member import Member, Resources
-from workers.oom import HeldRuns
-from workers.room import room
-from workers.simulations import Simulations
-from workers.turn import Turn
+from workers.memory import memory_limit
+from workers.oom_recovery import HeldRuns
+from workers.session import WorkSession
+from workers.simulation_cache import SimulationCache
+from workers.wakeups import WakeupNotifier
 from workers.warmup import WarmUp
 
 log = logging.getLogger(__name__)
 
 
-def open_runner(configured: Settings, worker_id: str, stopping: Callable[[], bool]) -> "Runner":
+def build_runner(configured: Settings, worker_id: str, stopping: Callable[[], bool]) -> "Runner":
     """The runner of this process, its heartbeat beating; `stopping` says that it has been asked to end."""
     torch.set_num_threads(configured.torch_threads)
     device = configured.device
@@ -43,9 +43,11 @@ def open_runner(configured: Settings, worker_id: str, stopping: Callable[[], boo
     torch.empty((), device=device)  # raises now, not in every run, where there is no such device
     # A worker that is silent in a transaction for as long as its lease, its machine gone perhaps, has lost its runs: they are set free.
     database = open_database(configured.database, idle_s=configured.lease_seconds)
-    identity = Identity(worker_id, socket.gethostname(), os.getpid(), configured.queues, device, room(device, configured.memory_bytes))
+    identity = Identity(
+        worker_id, socket.gethostname(), os.getpid(), configured.queues, device, memory_limit(device, configured.memory_bytes)
+    )
     storage = open_storage(configured.storage)
-    simulations = Simulations(device, configured.data_dir.expanduser(), SharedDatasetStorage(storage))
+    simulations = SimulationCache(device, configured.data_dir.expanduser(), SharedDatasetStorage(storage))
     resources = Resources(configured, database, storage, simulations, device, stopping)
     held_runs = HeldRuns(configured.home, worker_id)
     return Runner(resources, Heartbeat(database, identity, configured.lease_seconds, held_runs))
@@ -57,7 +59,7 @@ class Runner:
     def __init__(self, resources: Resources, heartbeat: Heartbeat) -> None:
         self._resources, self._heartbeat = resources, heartbeat
         self._warm_up = WarmUp(resources.device, resources.settings.data_dir.expanduser())
-        self._caller = Caller(resources.settings.broker)
+        self._caller = WakeupNotifier(resources.settings.broker)
         heartbeat.start()
         self._warm_up.start()
 
@@ -79,11 +81,11 @@ class Runner:
                 return
             self._warm_up.stop()
             # Where one run waits there are often more, so each worker that finds one calls the next.
-            self._caller.call(identity.queues)
+            self._caller.notify(identity.queues)
             names: dict[str, Any] = {"run_id": claim.run_id, "experiment_id": claim.experiment_id, "fence": claim.fence}
             with bound_contextvars(**names), continued(claim.traceparent, "turn", began_ns=looked_ns, **names):
                 self._take(claim)
-            if time.monotonic() - began > STINT_S:
+            if time.monotonic() - began > MAX_TASK_SECONDS:
                 return
 
     def _claim(self) -> Claim | None:
@@ -98,28 +100,28 @@ class Runner:
     def _take(self, claim: Claim) -> None:
         """A turn with a run, and with others of its experiment where they are faster together."""
         simulations = self._resources.simulations
-        simulations.begin(claim)
+        simulations.start(claim)
         members = [self._member(claim)]
         try:
             if not (members[0].left or claim.shortages) and members[0].simulation.gang_pays:
-                members += map(self._member, self._companions(claim))
-            simulations.keep([member.lease.claim for member in members])
-            Turn(self._resources, [member for member in members if not member.left]).play()
+                members += map(self._member, self._batch_claims(claim))
+            simulations.retain([member.lease.claim for member in members])
+            WorkSession(self._resources, [member for member in members if not member.left]).run()
         finally:
             for member in members:
                 self._heartbeat.release(member.lease)
 
-    def _member(self, claim: Claim) -> Member:
+    def _member(self, claim: Claim) -> ClaimedRun:
         """The claimed run, its lease kept and its simulation loaded; if that goes wrong, it has left."""
-        member = Member(self._resources, self._heartbeat.hold(claim))
-        with member.guarded():
+        member = ClaimedRun(self._resources, self._heartbeat.hold(claim))
+        with member.handling_errors():
             log.info("run claimed, %d of %d rounds are done", claim.done, claim.rounds)
             member.load()
         return member
 
-    def _companions(self, claim: Claim) -> list[Claim]:
+    def _batch_claims(self, claim: Claim) -> list[Claim]:
         configured = self._resources.settings
-        lease_s, arms = configured.lease_seconds, self._resources.simulations.alike(claim)
+        lease_s, arms = configured.lease_seconds, self._resources.simulations.compatible_arms(claim)
         try:
             with self._resources.database.transaction() as session:
                 return companions.claim(session, claim, arms, configured.gang_size - 1, lease_s=lease_s, seen_s=configured.seen_seconds)

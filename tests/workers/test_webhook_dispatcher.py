@@ -20,8 +20,8 @@ from tests.platform.store.acts import claim, finish, read, submit, the_run, writ
 from tests.platform.store.hooks import hook_now, told
 from tests.support.polling import eventually
 from tests.support.receiver import LOOPBACK, Receiver, receiving
-from workers.reconciler import watch
-from workers.sender import OF_ONE_OWNER, sending
+from workers.reconciler import run_forever
+from workers.webhook_dispatcher import OF_ONE_OWNER, dispatching
 
 LIMIT_S = 60.0
 
@@ -53,7 +53,7 @@ def over(database: Database, hook: WebhookRecord) -> list[DeliveryRecord] | None
 
 def test_a_life_of_an_experiment_arrives_signed_each_change_once(database: Database, receiver: Receiver, tmp_path: Path) -> None:
     hook, secret = listen(database, f"{receiver.url}/ok")
-    with sending(database, settings(tmp_path)):
+    with dispatching(database, settings(tmp_path)):
         submit(database)
         finish(database, claim(database))
         sent = eventually(lambda: over(database, hook), LIMIT_S)
@@ -68,7 +68,7 @@ def test_a_life_of_an_experiment_arrives_signed_each_change_once(database: Datab
 def test_what_failed_arrives_later_under_the_same_id(database: Database, receiver: Receiver, tmp_path: Path) -> None:
     hook, _ = listen(database, f"{receiver.url}/500")
     ping(database, hook)
-    with sending(database, settings(tmp_path)):
+    with dispatching(database, settings(tmp_path)):
         eventually(lambda: told(database, hook)[0].attempts, LIMIT_S)
         write(database, lambda session: webhooks.edit(session, hook.id, url=f"{receiver.url}/ok"))
         write(database, lambda session: session.execute(update(DeliveryRecord).values(due_at=now())))
@@ -81,7 +81,7 @@ def test_what_failed_arrives_later_under_the_same_id(database: Database, receive
 def test_a_receiver_that_hangs_holds_up_nobody_else(database: Database, receiver: Receiver, tmp_path: Path) -> None:
     hanging = [listen(database, f"{receiver.url}/hang", "ann")[0] for _ in range(OF_ONE_OWNER + 1)]
     other, _ = listen(database, f"{receiver.url}/ok", "bob")
-    with sending(database, settings(tmp_path)):
+    with dispatching(database, settings(tmp_path)):
         for hook in hanging:
             ping(database, hook)
         eventually(lambda: len(receiver.received) == OF_ONE_OWNER, LIMIT_S)
@@ -97,7 +97,7 @@ def test_a_receiver_that_hangs_holds_up_nobody_else(database: Database, receiver
 def test_who_answers_that_it_is_gone_is_not_asked_again(database: Database, receiver: Receiver, tmp_path: Path) -> None:
     hook, _ = listen(database, f"{receiver.url}/410")
     ping(database, hook)
-    with sending(database, settings(tmp_path)):
+    with dispatching(database, settings(tmp_path)):
         eventually(lambda: over(database, hook), LIMIT_S)
     assert hook_now(database, hook).disabled_reason == "it answered 410 Gone"
 
@@ -108,7 +108,7 @@ def test_by_default_this_machine_is_not_reached_and_the_log_names_the_setting_bu
 ) -> None:
     hook, secret = listen(database, f"{receiver.url}/ok?token=hunter2")
     ping(database, hook)
-    with sending(database, settings(tmp_path, webhook_networks=())):
+    with dispatching(database, settings(tmp_path, webhook_networks=())):
         (attempt,) = eventually(lambda: told(database, hook)[0].attempts, LIMIT_S)
     assert "127.0.0.1 (loopback); the operator allows networks by FEDQ_WEBHOOK_NETWORKS" in attempt["error"]
     assert receiver.received == []
@@ -124,7 +124,7 @@ def test_the_reconciler_sends_and_reconciles_while_a_receiver_hangs(database: Da
     ended = Event()
     configured = settings(tmp_path, broker_url=f"redis+socket://{tmp_path}/nobody.sock")
     with ThreadPoolExecutor(1) as beside:
-        watching = beside.submit(watch, database, configured, ended)
+        watching = beside.submit(run_forever, database, configured, ended)
         try:
             eventually(lambda: receiver.received, LIMIT_S)
             experiment = submit(database)
@@ -144,6 +144,6 @@ def test_what_is_old_is_forgotten(database: Database, tmp_path: Path) -> None:
     write(database, webhooks.disable, hook.id, "by hand")
     long_ago = update(DeliveryRecord).values(id="msg_" + "0" * 26)
     write(database, lambda session: session.execute(long_ago))
-    with sending(database, settings(tmp_path)):
+    with dispatching(database, settings(tmp_path)):
         eventually(lambda: not told(database, hook), LIMIT_S)
     assert read(database, deliveries.backlog).deliveries == 0

@@ -18,7 +18,7 @@ from fedcore.simulation.batching import advance_batch
 from tests.documents import merged
 from tests.support.polling import eventually
 from tests.workers.site import END_S, EXPERIMENT, MIDDLE, Site
-from workers.app import wake
+from workers.celery_app import send_wakeup
 
 SEEDS = [0, 1, 2]
 ROUNDS = 12
@@ -131,7 +131,7 @@ def test_one_that_is_lost_while_the_database_goes_away_leaves_the_others(embedde
         raise OperationalError("SELECT", {}, ConnectionError("gone"))
 
     def lose() -> None:
-        monkeypatch.setattr("workers.member.runs.find", away)
+        monkeypatch.setattr("workers.claimed_run.runs.find", away)
         change(embedded, embedded.runs(experiment)[2], fence=RunRecord.fence + 1, worker="another")
 
     experiment = embedded.submit(GANG, nudge=False)
@@ -164,7 +164,7 @@ def test_runs_that_fail_together_go_on_apart(embedded: Site, monkeypatch: pytest
             raise MemoryError("too much at once")
         return advance_batch(simulations)
 
-    monkeypatch.setattr("workers.turn.advance_batch", failing)
+    monkeypatch.setattr("workers.session.advance_batch", failing)
     experiment = embedded.submit(GANG, nudge=False)
     work(embedded)
     assert_each_as_alone(embedded, embedded.runs(experiment))
@@ -181,6 +181,6 @@ def test_a_worker_killed_in_the_middle_of_a_gang_is_replaced(site: Site) -> None
         held = next(run for run in before if run.status is Status.RUNNING)
         site.send(held, signal.SIGKILL)
         eventually(lambda: any(run.fence > 1 for run in site.runs(experiment)), timeout_s=END_S)
-        wake("default", site.broker_url)
+        send_wakeup("default", site.broker_url)
         runs = site.ended(experiment)
     assert_each_as_alone(site, runs, rounds)

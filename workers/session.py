@@ -9,8 +9,8 @@ from fedcore.platform.store import UNAVAILABLE, WorkerDirective, runs
 from fedcore.platform.tracing import span
 from fedcore.simulation.batching import advance_batch
 from fedcore.simulation.report import RoundReport
-from workers.app import STINT_S
-from workers.member import Member, Resources
+from workers.celery_app import MAX_TASK_SECONDS
+from workers.claimed_run import ClaimedRun, Resources
 
 SAVING_SHARE = 0.05
 """Slices grow so long that saving and committing takes at most about this share of the time."""
@@ -21,42 +21,42 @@ LOOK_S, LOOK_SHARE = 0.1, 0.01
 log = logging.getLogger(__name__)
 
 
-class Turn:
+class WorkSession:
     """Plays the runs of some claims; `play` may be called once.
 
     Each run is committed in a transaction of its own: one that is paused, cancelled or lost leaves, and the others go on.
     """
 
-    def __init__(self, resources: Resources, members: Sequence[Member]) -> None:
+    def __init__(self, resources: Resources, members: Sequence[ClaimedRun]) -> None:
         """The members are loaded."""
         self._resources, self._members = resources, list(members)
         self._together = True
         self._began = time.monotonic()
         self._saving_s = self._look_at = 0.0
 
-    def play(self) -> None:
+    def run(self) -> None:
         """Go on from the last committed rounds until every run is finished, at a rung, interrupted by its user, or others come first."""
         while True:
             for member in self._members:
                 if not member.left and member.at_end:
-                    with member.guarded():
-                        member.conclude()
+                    with member.handling_errors():
+                        member.complete()
             self._members = [member for member in self._members if not member.left]
             if not self._members:
                 return
-            self._slice()
+            self._run_slice()
 
-    def _slice(self) -> None:
+    def _run_slice(self) -> None:
         with span("slice", runs=len(self._members)):
             self._advance()
-        began, over = time.monotonic(), self._over
+        began, over = time.monotonic(), self._should_stop
         controls = [(member, self._committed(member)) for member in self._members if not member.left]
         self._saving_s = time.monotonic() - began
         # After all commits: a run that is back in the queue would come before the others.
         for member, control in controls:
             if not (member.left or member.at_end) and (over or control is not WorkerDirective.CONTINUE):
-                with member.guarded():
-                    member.hand_back(WorkerDirective.YIELD if control is WorkerDirective.CONTINUE else control)
+                with member.handling_errors():
+                    member.release(WorkerDirective.YIELD if control is WorkerDirective.CONTINUE else control)
 
     def _advance(self) -> None:
         """The rounds of one slice; a run's first slice is one round, so that there is something to read at once."""
@@ -66,10 +66,10 @@ class Turn:
         while playing := [member for member in self._members if not (member.left or member.at_end)]:
             for group in [playing] if self._together else [[member] for member in playing]:
                 self._round(group)
-            if time.monotonic() > deadline or self._resources.stopping() or self._called(playing):
+            if time.monotonic() > deadline or self._resources.stopping() or self._interrupt_requested(playing):
                 return
 
-    def _called(self, playing: Sequence[Member]) -> bool:
+    def _interrupt_requested(self, playing: Sequence[ClaimedRun]) -> bool:
         """Whether the slice should end here, so that what users want takes effect after this round."""
         if any(member.lease.interrupted for member in playing):
             return True
@@ -84,11 +84,11 @@ class Turn:
         self._look_at = ended + max(LOOK_S, (ended - began) / LOOK_SHARE)
         return called
 
-    def _round(self, group: Sequence[Member]) -> None:
+    def _round(self, group: Sequence[ClaimedRun]) -> None:
         """A round of each; where it goes wrong for several, they go on apart, and it shows with whom."""
         if len(group) == 1:
             (member,) = group
-            with member.guarded():
+            with member.handling_errors():
                 member.reports.append(member.simulation.advance())
             return
         reports = self._all_at_once(group)
@@ -96,13 +96,13 @@ class Turn:
             # Here, where nothing holds what the error held any more.
             release_memory()
             for member in group:
-                with member.guarded():
+                with member.handling_errors():
                     member.reload()
             return
         for member, report in zip(group, reports, strict=True):
             member.reports.append(report)
 
-    def _all_at_once(self, group: Sequence[Member]) -> list[RoundReport] | None:
+    def _all_at_once(self, group: Sequence[ClaimedRun]) -> list[RoundReport] | None:
         """The reports of a round of each; None where it went wrong."""
         try:
             return advance_batch([member.simulation for member in group])
@@ -111,14 +111,14 @@ class Turn:
             self._together = False
             return None
 
-    def _committed(self, member: Member) -> WorkerDirective:
+    def _committed(self, member: ClaimedRun) -> WorkerDirective:
         turn_over = time.monotonic() - self._began > self._resources.settings.turn_seconds
         control = WorkerDirective.CONTINUE
         if member.reports:
-            with member.guarded():
+            with member.handling_errors():
                 control = member.commit(turn_over=turn_over)
         return control
 
     @property
-    def _over(self) -> bool:
-        return self._resources.stopping() or time.monotonic() - self._began > STINT_S
+    def _should_stop(self) -> bool:
+        return self._resources.stopping() or time.monotonic() - self._began > MAX_TASK_SECONDS

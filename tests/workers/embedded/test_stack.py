@@ -25,8 +25,8 @@ from tests.support.commands import START_S, log_of, running_in, started, url_of
 from tests.support.forks import forked
 from tests.support.polling import eventually
 from tests.workers.stacks import children
-from workers.doors import DoorError
-from workers.stack import Stack, StackError
+from workers.embedded.listener import ListenError
+from workers.embedded.stack import Stack, StackError
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +50,7 @@ class Embedded:
             self.end()
             self._settings = settings
             options = (f"--home={self.home}", "--port=0", "--workers=1")
-            self._supervisor = self._open.enter_context(started(self.place, "workers.supervisor", *options, **settings))
+            self._supervisor = self._open.enter_context(started(self.place, "workers.embedded.supervisor", *options, **settings))
             url_of(self.place)
         return self._supervisor
 
@@ -124,7 +124,7 @@ def test_nothing_outlives_a_killed_supervisor_and_the_next_one_goes_on_in_its_pl
 def test_a_port_in_use_is_named(place: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(DoorError, match=f"cannot listen on 127.0.0.1:{port}"), _stack(place / "home", port):
+        with pytest.raises(ListenError, match=f"cannot listen on 127.0.0.1:{port}"), _stack(place / "home", port):
             pass
 
 
@@ -153,7 +153,7 @@ def test_a_child_that_keeps_ending_ends_the_stack_with_its_last_words(place: Pat
 
 def test_a_bad_setting_is_named(place: Path) -> None:
     environment = os.environ | {"FEDQ_LEASE_SECONDS": "0"}
-    with forked("workers.supervisor", "--home=home", log=log_of(place), environment=environment, folder=place) as process:
+    with forked("workers.embedded.supervisor", "--home=home", log=log_of(place), environment=environment, folder=place) as process:
         assert process.wait(START_S) == 1
     assert log_of(place).read_text() == "fedq: FEDQ_LEASE_SECONDS: Input should be greater than 0, not '0'\n"
 

@@ -1,6 +1,6 @@
 """The embedded stack: broker, API, workers and reconciler as children of one process, all state in one folder.
 
-    python -m workers.supervisor --home .fedq --port 8642
+    python -m workers.embedded.supervisor --home .fedq --port 8642
 
 It stays in the foreground. SIGTERM or Ctrl-C ends all of it: workers finish the round at hand and commit it first. If the
 supervisor itself is killed, its children end too, and the next start goes on from the last commits.
@@ -21,8 +21,8 @@ from fedcore.errors import SettingsError
 from fedcore.platform import local_credentials
 from fedcore.platform.logging import configure
 from fedcore.settings import Settings, settings
-from workers.doors import DoorError
-from workers.stack import Stack, StackError
+from workers.embedded.listener import ListenError
+from workers.embedded.stack import Stack, StackError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,14 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         configured = settings().model_copy(update={"home": options.home.absolute()})
         with Stack(configured, options.host, options.port, options.workers) as stack:
             stack.run(ended, when_ready=lambda: _announce(stack.url, configured.home, options))
-    except (SettingsError, StackError, DoorError) as error:
+    except (SettingsError, StackError, ListenError) as error:
         print(f"fedq: {error}", file=sys.stderr)
         return 1
     return 0
 
 
 def _parser(configured: Settings) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m workers.supervisor", description="Run the embedded stack of FedQ.")
+    parser = argparse.ArgumentParser(prog="python -m workers.embedded.supervisor", description="Run the embedded stack of FedQ.")
     parser.add_argument("--home", type=Path, default=configured.home, help="folder of all state (default: %(default)s)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, default=8642, help="port to listen on, 0 for any that is free (default: %(default)s)")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.platform import local_credentials
-from workers.supervisor import _announce
+from workers.embedded.supervisor import _announce
 
 KEY = "fq_secret"
 

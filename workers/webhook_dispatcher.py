@@ -30,7 +30,7 @@ PRUNE_EVERY_S = 600.0
 log = structlog.stdlib.get_logger(__name__)
 
 
-class Sender:
+class WebhookDispatcher:
     """Sends what is due, on threads of its own; `look_up` is the resolver of names."""
 
     def __init__(self, database: Database, configured: Settings, look_up: Resolve = resolve) -> None:
@@ -45,7 +45,7 @@ class Sender:
         with ThreadPoolExecutor(THREADS, "webhooks") as pool:
             while not ended.is_set():
                 try:
-                    self.hand_out(pool)
+                    self.dispatch_due(pool)
                     pruned = self._prune(pruned)
                 except UNAVAILABLE as error:
                     log.warning("the database is away: %s", error)
@@ -56,11 +56,11 @@ class Sender:
                 self._news.wait(PERIOD_S)
                 self._news.clear()
 
-    def look(self) -> None:
+    def wake(self) -> None:
         """Look at once, also whether it has ended."""
         self._news.set()
 
-    def hand_out(self, pool: ThreadPoolExecutor) -> None:
+    def dispatch_due(self, pool: ThreadPoolExecutor) -> None:
         """Give a thread to each delivery that may be sent now, as far as there are threads."""
         with self._database.reading() as session:
             if not deliveries.any_due(session):
@@ -98,7 +98,7 @@ class Sender:
         finally:
             with self._lock:
                 del self._busy[parcel.webhook_id]
-            self.look()
+            self.wake()
 
     def _send(self, parcel: Parcel) -> Answer:
         headers = {"Content-Type": "application/json", "User-Agent": "FedQ-webhooks"}
@@ -116,14 +116,14 @@ class Sender:
 
 
 @contextmanager
-def sending(database: Database, configured: Settings) -> Iterator[None]:
+def dispatching(database: Database, configured: Settings) -> Iterator[None]:
     """Send, in threads beside the block, as long as it lasts."""
-    sender, ended = Sender(database, configured), threading.Event()
+    sender, ended = WebhookDispatcher(database, configured), threading.Event()
     thread = threading.Thread(target=sender.run, args=[ended], name="sender")
     thread.start()
     try:
         yield
     finally:
         ended.set()
-        sender.look()
+        sender.wake()
         thread.join()

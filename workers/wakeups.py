@@ -1,17 +1,17 @@
-"""The caller: nudges workers from a thread of its own, so that a broker that is slow or away holds up nobody who calls."""
+"""Wakes workers from a thread of its own, so that a slow or unreachable broker delays no caller."""
 
 from collections.abc import Iterable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Thread
 
-from workers.app import wake
+from workers.celery_app import send_wakeup
 
 PATIENCE_S = 2.0
 """At the end, calls that have not gone out by then are left to the reconciler."""
 
 
-class Caller:
+class WakeupNotifier:
     """Takes calls at any time, from any thread. Make it after a fork."""
 
     def __init__(self, broker: str) -> None:
@@ -21,7 +21,7 @@ class Caller:
         self._thread = Thread(target=self._run, name="caller", daemon=True)
         self._thread.start()
 
-    def call(self, queues: Iterable[str]) -> None:
+    def notify(self, queues: Iterable[str]) -> None:
         """Have a worker of each of these queues nudged, soon; one nudge does for all calls that wait for it."""
         for queue in queues:
             self._calls.put(queue)
@@ -40,4 +40,4 @@ class Caller:
                     called[self._calls.get_nowait()] = None
             for queue in called:
                 if queue is not None:
-                    wake(queue, self._broker)
+                    send_wakeup(queue, self._broker)

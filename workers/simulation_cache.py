@@ -16,7 +16,7 @@ from fedcore.spec.experiment import Arm
 from workers.checkpoints import Checkpoints
 
 
-class Simulations:
+class SimulationCache:
     """The simulations of the runs at hand, all of one experiment, and its arms."""
 
     def __init__(self, device: str, data_dir: Path, shelf: DatasetStorage) -> None:
@@ -27,7 +27,7 @@ class Simulations:
         self._kinds: list[Hashable] = []
         self._held: dict[str, Simulation] = {}
 
-    def at(self, claim: Claim, checkpoints: Checkpoints) -> Simulation:
+    def get(self, claim: Claim, checkpoints: Checkpoints) -> Simulation:
         """The run's simulation after round `claim.done`.
 
         Raises SpecificationError or DataUnavailableError when the run cannot be carried out here.
@@ -40,21 +40,21 @@ class Simulations:
         self._held[claim.run_id] = held
         return held
 
-    def alike(self, claim: Claim) -> list[int]:
+    def compatible_arms(self, claim: Claim) -> list[int]:
         """The arms of the run's experiment whose runs are worth training together with it."""
         return [arm.index for arm in self._of(claim) if self._kinds[arm.index] == self._kinds[claim.arm]]
 
-    def begin(self, claim: Claim) -> None:
+    def start(self, claim: Claim) -> None:
         """A turn begins with this run; where it was held, its gang may come again, else the others only take memory."""
         if claim.run_id not in self._held:
             self._held = {}
 
-    def keep(self, claims: Sequence[Claim]) -> None:
+    def retain(self, claims: Sequence[Claim]) -> None:
         """Let go of all others."""
         kept = {claim.run_id for claim in claims}
         self._held = {run_id: simulation for run_id, simulation in self._held.items() if run_id in kept}
 
-    def forget(self, claim: Claim) -> None:
+    def evict(self, claim: Claim) -> None:
         """Let go of a simulation: its run has ended, or its state is in doubt."""
         self._held.pop(claim.run_id, None)
 

@@ -52,8 +52,8 @@ def test_what_a_user_wants_while_a_round_is_played_takes_effect_after_it(
     embedded: Site, monkeypatch: pytest.MonkeyPatch, wish: str
 ) -> None:
     """Slices and leases are long, so it is neither the end of a slice nor the heartbeat that shows it."""
-    monkeypatch.setattr("workers.turn.LOOK_S", 0.0)
-    monkeypatch.setattr("workers.turn.LOOK_SHARE", inf)
+    monkeypatch.setattr("workers.session.LOOK_S", 0.0)
+    monkeypatch.setattr("workers.session.LOOK_SHARE", inf)
     site = embedded.with_settings(slice_seconds=3600, lease_seconds=3600)
     experiment = site.submit(merged(EXPERIMENT, {"name": "patient", "rounds": 9}), nudge=False)
     played: list[str] = []

@@ -1,4 +1,7 @@
-"""One run in a worker's hands: its lease, its checkpoints and its simulation, and every write that is made of it."""
+"""One run in a worker's hands: its lease, its checkpoints and its simulation, and every write that is made of it.
+
+Patience: what a worker does when the database or the storage is away; it tries again for a while, its run in its hands.
+"""
 
 import logging
 import time
@@ -18,14 +21,34 @@ from fedcore.platform.tracing import span
 from fedcore.settings import Settings
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
+from workers.artifacts import model_bytes, model_key, model_sha256, provenance
 from workers.checkpoints import Checkpoints
 from workers.heartbeat import Lease
-from workers.outcome import model_bytes, model_key, model_sha256, provenance
-from workers.patience import patiently
-from workers.simulations import Simulations
+from workers.simulation_cache import SimulationCache
+
+_AGAIN_S = 0.5
+TRANSIENT_ERRORS = (StorageError, *UNAVAILABLE)
+"""What may be over in a while."""
 
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
+
+
+def retry_transient(operation: Callable[[bool], Result], timeout_s: float, should_abort: Callable[[], bool] = lambda: False) -> Result:
+    """What `act` returns, tried again for `for_s` seconds while it raises what may pass, or until it is `given_up`.
+
+    It is told whether this is a further try: an earlier one may have gone through.
+    """
+    until, again = time.monotonic() + timeout_s, False
+    while True:
+        try:
+            return operation(again)
+        except TRANSIENT_ERRORS as error:
+            if time.monotonic() >= until or should_abort():
+                raise
+            log.warning("tried again in %.1f s: %s", _AGAIN_S, error)
+        again = True
+        time.sleep(_AGAIN_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +58,13 @@ class Resources:
     settings: Settings
     database: Database
     storage: Storage
-    simulations: Simulations
+    simulations: SimulationCache
     device: str
     stopping: Callable[[], bool]
     """Whether the worker has been asked to end."""
 
 
-class Member:
+class ClaimedRun:
     """A claimed run while a turn with it lasts; alone, or one of a gang, whose other members it does not know."""
 
     simulation: Simulation
@@ -54,7 +77,7 @@ class Member:
         self._resources, self._checkpoints = resources, Checkpoints(resources.storage, lease.claim)
 
     @contextmanager
-    def guarded(self) -> Iterator[None]:
+    def handling_errors(self) -> Iterator[None]:
         """Whatever goes wrong in the block is written to the run, or left to its lease; it then has left."""
         claim, attempts, short = self.lease.claim, self._resources.settings.attempts, False
         with bound_contextvars(run_id=claim.run_id, experiment_id=claim.experiment_id, fence=claim.fence):
@@ -63,7 +86,7 @@ class Member:
             except StaleLeaseError as error:
                 log.warning("%s", error)
                 self._leave()
-                self._sweep()
+                self._delete_orphaned_files()
             except SpecificationError as error:
                 self._fail(str(error), max_attempts=1)
             except (DataUnavailableError, StorageError) as error:
@@ -89,18 +112,18 @@ class Member:
     def load(self) -> None:
         """Stand after the last committed round; rounds that come after the newest readable checkpoint are played again."""
         self.reports.clear()
-        self.simulation = self._stored(self._restored)
+        self.simulation = self._with_storage_retry(self._restored)
         while self.simulation.round < self.lease.claim.done:
             self.simulation.advance()
             self._check_lease()
 
     def _restored(self) -> Simulation:
         self._checkpoints.look()
-        return self._resources.simulations.at(self.lease.claim, self._checkpoints)
+        return self._resources.simulations.get(self.lease.claim, self._checkpoints)
 
     def reload(self) -> None:
         """As `load`, where the simulation's state is in doubt."""
-        self._resources.simulations.forget(self.lease.claim)
+        self._resources.simulations.evict(self.lease.claim)
         vars(self).pop("simulation", None)
         self.load()
 
@@ -119,9 +142,9 @@ class Member:
 
         with span("commit", rounds=len(reports)):
             state = self.simulation.checkpoint()
-            key = self._stored(lambda: self._checkpoints.save(self.simulation.round, state))
+            key = self._with_storage_retry(lambda: self._checkpoints.save(self.simulation.round, state))
             try:
-                control = self._persist(write)
+                control = self._with_database_retry(write)
             except StaleLeaseError:
                 self._checkpoints.drop(key)
                 raise
@@ -130,31 +153,31 @@ class Member:
         log.debug("slice committed up to round %d, saved in %.3f s", self.simulation.round, time.monotonic() - began)
         return control
 
-    def hand_back(self, control: WorkerDirective) -> None:
+    def release(self, control: WorkerDirective) -> None:
         """Give the run up, to be gone on with later."""
         if control is not WorkerDirective.YIELD:
-            self._resources.simulations.forget(self.lease.claim)
+            self._resources.simulations.evict(self.lease.claim)
         self.left = True
-        self._persist(lambda session, _: runs.hand_back(session, self.lease.claim))
+        self._with_database_retry(lambda session, _: runs.hand_back(session, self.lease.claim))
         log.info("run handed back after round %d: %s", self.lease.claim.done, control)
 
-    def conclude(self) -> None:
+    def complete(self) -> None:
         """The run has played its last round, or waits at a rung from here on; its model is stored either way."""
         claim, simulation, key = self.lease.claim, self.simulation, model_key(self.lease.claim)
-        model, made_with = model_bytes(simulation, claim), self._made_with()
-        self._stored(lambda: self._resources.storage.put(key, model))
+        model, made_with = model_bytes(simulation, claim), self._provenance()
+        self._with_storage_retry(lambda: self._resources.storage.put(key, model))
         if simulation.finished:
             self._finish(claim, key, made_with)
         else:
             self.left = True
-            self._persist(lambda session, _: runs.park(session, claim, model=key, provenance=made_with))
+            self._with_database_retry(lambda session, _: runs.park(session, claim, model=key, provenance=made_with))
             log.info("run parked at the rung of round %d", claim.done)
         if claim.model not in (None, key):
             # Left behind where the storage is away: it goes with the experiment.
             with suppress(StorageError):
                 self._resources.storage.delete(claim.model)
 
-    def _made_with(self) -> dict[str, Any]:
+    def _provenance(self) -> dict[str, Any]:
         """What carried the run out, and which model came out."""
         return provenance(self.simulation, self._resources.device) | {"model_sha256": model_sha256(self.simulation)}
 
@@ -163,11 +186,11 @@ class Member:
         diverged_round = simulation.round if simulation.diverged else None
         self._leave()
         ending: dict[str, Any] = {"diverged_round": diverged_round, "stop_reason": simulation.stopped}
-        self._persist(lambda session, _: runs.finish(session, claim, model=key, provenance=made_with, **ending))
+        self._with_database_retry(lambda session, _: runs.finish(session, claim, model=key, provenance=made_with, **ending))
         log.info("run finished after round %d", claim.done)
 
     def _leave(self) -> None:
-        self._resources.simulations.forget(self.lease.claim)
+        self._resources.simulations.evict(self.lease.claim)
         # Others of a gang go on, and need the memory.
         vars(self).pop("simulation", None)
         self.left = True
@@ -177,19 +200,19 @@ class Member:
         if self.lease.lost:
             raise StaleLeaseError(f"run {claim.run_id} was taken from {claim.worker} (claim {claim.fence}) by its lease")
 
-    def _persist(self, write: Callable[[Session, bool], Result]) -> Result:
+    def _with_database_retry(self, write: Callable[[Session, bool], Result]) -> Result:
         """`write` in a transaction, again while the database is away; it is told when an earlier try may have gone through."""
 
         def transact(again: bool) -> Result:
             with self._resources.database.transaction() as session:
                 return write(session, again)
 
-        return patiently(transact, self._resources.settings.retry_seconds)
+        return retry_transient(transact, self._resources.settings.retry_seconds)
 
-    def _stored(self, act: Callable[[], Result]) -> Result:
+    def _with_storage_retry(self, act: Callable[[], Result]) -> Result:
         """What `act` makes of the storage, again while that is away; not if the run is wanted elsewhere, or the worker is to end."""
         given_up = lambda: self.lease.interrupted or self._resources.stopping()  # noqa: E731 - one expression
-        return patiently(lambda _: act(), self._resources.settings.retry_seconds, given_up)
+        return retry_transient(lambda _: act(), self._resources.settings.retry_seconds, given_up)
 
     def _fail(self, error: str, max_attempts: int, *, shortage: bool = False) -> None:
         self._leave()
@@ -201,9 +224,9 @@ class Member:
             log.warning("run %s is left to its lease: %s", self.lease.claim.run_id, away)
         except StaleLeaseError as refused:
             log.warning("%s", refused)
-            self._sweep()
+            self._delete_orphaned_files()
 
-    def _sweep(self) -> None:
+    def _delete_orphaned_files(self) -> None:
         """Remove the files of a run that was deleted while it was played here."""
         run_id = self.lease.claim.run_id
         try:

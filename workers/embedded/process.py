@@ -21,7 +21,7 @@ STEADY_S = 20.0
 log = logging.getLogger(__name__)
 
 
-class Child:
+class ManagedProcess:
     """One command of the stack; its output goes to a file."""
 
     def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], log_file: Path, keep: Sequence[int] = ()) -> None:
