@@ -18,9 +18,9 @@ from api.schemas import Experiment
 from fedcore.errors import FedcoreError
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, Session, audit, experiments
-from fedcore.platform.store.audit import Deed
+from fedcore.platform.store.audit import AuditEntry
 from fedcore.platform.store.database import wait_briefly
-from fedcore.platform.store.experiments import Made, Order
+from fedcore.platform.store.experiments import CreatedExperiment, NewExperiment
 from fedcore.platform.tracing import traceparent
 from fedcore.spec import ExperimentSpec
 
@@ -34,8 +34,8 @@ LOCK_TIMEOUT_MS = 500
 class Submission(NamedTuple):
     """What is to be stored for a request."""
 
-    order: Order
-    deed: Callable[[str], Deed]
+    order: NewExperiment
+    deed: Callable[[str], AuditEntry]
     """What the audit log is to say, by the id of the experiment."""
 
 
@@ -44,9 +44,9 @@ Outcome = Experiment | FedcoreError
 
 def order_of(
     principal: Principal, spec: ExperimentSpec, provenance: Mapping[str, Any], idempotency_key: str | None, request_hash: str | None
-) -> Order:
+) -> NewExperiment:
     """What the store is asked for, for whoever asks, in the trace of the request."""
-    return Order(
+    return NewExperiment(
         spec,
         owner=principal.owner,
         key_id=principal.key_id,
@@ -117,7 +117,7 @@ class Intake:
 def _store(session: Session, submissions: Sequence[Submission]) -> list[Outcome]:
     made = experiments.create_all(session, [submission.order for submission in submissions])
     pairs = zip(submissions, made, strict=True)
-    audit.record(session, *(submission.deed(one.record.id) for submission, one in pairs if isinstance(one, Made)))
+    audit.record(session, *(submission.deed(one.record.id) for submission, one in pairs if isinstance(one, CreatedExperiment)))
     return [one if isinstance(one, FedcoreError) else experiment_answer(session, *one) for one in made]
 
 

@@ -10,7 +10,7 @@ from api.dependencies import Configuration
 from api.problems import InvalidRequestError
 from api.schemas import Flaw
 from fedcore.errors import WebhookUrlError
-from fedcore.platform.webhooks.target import Resolve, Rules, Target, resolve
+from fedcore.platform.webhooks.urls import AddressRules, Resolve, WebhookTarget, resolve
 
 AT_ONCE = 4
 """Names that are resolved at a time: one that nobody answers for takes long, and must not take all threads."""
@@ -22,10 +22,10 @@ class Prober:
     def __init__(self, look_up: Resolve = resolve) -> None:
         self._look_up, self._gate = look_up, CapacityLimiter(AT_ONCE)
 
-    async def probe(self, url: str, rules: Rules) -> None:
+    async def probe(self, url: str, rules: AddressRules) -> None:
         """Raises InvalidRequestError for what webhooks may not be sent to."""
         try:
-            target = Target.parse(url, rules)
+            target = WebhookTarget.parse(url, rules)
             await to_thread.run_sync(target.reachable, rules, self._look_up, limiter=self._gate)
         except WebhookUrlError as error:
             raise InvalidRequestError([Flaw(pointer="/url", detail=str(error))]) from error
@@ -33,7 +33,7 @@ class Prober:
 
 async def _probe(request: Request, settings: Configuration) -> Callable[[str], Awaitable[None]]:
     prober: Prober = request.app.state.prober
-    rules = Rules(settings.webhook_networks, settings.webhook_http)
+    rules = AddressRules(settings.webhook_networks, settings.webhook_http)
     return lambda url: prober.probe(url, rules)
 
 

@@ -48,7 +48,7 @@ class Race:
     title: str
     entries: list[Entry]
     work: list[Work]
-    """Of each turn in `Entry.turns`."""
+    """Of each turn in `QueuedExperiment.turns`."""
     together: int
     """Rounds in a turn."""
 

@@ -158,7 +158,7 @@ class ClaimedRun:
         if control is not WorkerDirective.YIELD:
             self._resources.simulations.evict(self.lease.claim)
         self.left = True
-        self._with_database_retry(lambda session, _: runs.hand_back(session, self.lease.claim))
+        self._with_database_retry(lambda session, _: runs.release(session, self.lease.claim))
         log.info("run handed back after round %d: %s", self.lease.claim.done, control)
 
     def complete(self) -> None:
@@ -170,7 +170,7 @@ class ClaimedRun:
             self._finish(claim, key, made_with)
         else:
             self.left = True
-            self._with_database_retry(lambda session, _: runs.park(session, claim, model=key, provenance=made_with))
+            self._with_database_retry(lambda session, _: runs.pause_at_rung(session, claim, model=key, provenance=made_with))
             log.info("run parked at the rung of round %d", claim.done)
         if claim.model not in (None, key):
             # Left behind where the storage is away: it goes with the experiment.

@@ -96,7 +96,7 @@ def _requeue(configured: Settings, worker: str, run_ids: Sequence[str]) -> bool:
     database = open_database(configured.database)
     try:
         with database.transaction() as session:
-            taken = recovery.starved(session, worker, error, configured.attempts, configured.backoff_seconds)
+            taken = recovery.requeue_oom_killed(session, worker, error, configured.attempts, configured.backoff_seconds)
             workers.gone(session, worker)
         with database.transaction() as session:
             recovery.count_shortage(session, set(run_ids) - set(taken), error)

@@ -73,10 +73,10 @@ def reconcile(database: Database, configured: Settings, caller: WakeupNotifier) 
 def reconcile_once(database: Database, configured: Settings) -> tuple[Sequence[str], Sequence[str]]:
     """The ids of the runs just taken from their workers, and the queues to be nudged."""
     with database.transaction() as session:
-        lost = recovery.lost(session, configured.attempts, backoff_s=configured.backoff_seconds)
+        lost = recovery.requeue_expired(session, configured.attempts, backoff_s=configured.backoff_seconds)
         # Nudges that nobody is there to take would pile up. One for a queue is enough: a worker that finds a run calls the next worker.
         served = sorted(workers.rooms(session, configured.seen_seconds))
-        queues = [queue for queue in served if recovery.wakeable(session, queue, NUDGE_AGAIN_S)]
+        queues = [queue for queue in served if recovery.runs_to_wake(session, queue, NUDGE_AGAIN_S)]
         workers.forget(session, FORGET_WORKER_S)
     return lost, queues
 

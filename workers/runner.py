@@ -16,7 +16,7 @@ import torch
 from structlog.contextvars import bound_contextvars
 
 from fedcore.platform.storage import open_storage
-from fedcore.platform.store import UNAVAILABLE, companions, open_database, runs
+from fedcore.platform.store import UNAVAILABLE, open_database, runs
 from fedcore.platform.store.claim import Claim
 from fedcore.platform.tracing import continued, flush
 from fedcore.platform.uploads.dataset_storage import SharedDatasetStorage
@@ -124,7 +124,7 @@ class Runner:
         lease_s, arms = configured.lease_seconds, self._resources.simulations.compatible_arms(claim)
         try:
             with self._resources.database.transaction() as session:
-                return companions.claim(session, claim, arms, configured.gang_size - 1, lease_s=lease_s, seen_s=configured.seen_seconds)
+                return runs.claim_batch(session, claim, arms, configured.gang_size - 1, lease_s=lease_s, seen_s=configured.seen_seconds)
         except UNAVAILABLE as error:
             log.warning("run %s goes alone, the database is away: %s", claim.run_id, error)
             return []

@@ -77,7 +77,7 @@ class WorkSession:
             return False
         try:
             with self._resources.database.reading() as session:
-                called = runs.called(session, [member.lease.claim for member in playing])
+                called = runs.should_interrupt(session, [member.lease.claim for member in playing])
         except UNAVAILABLE:
             called = False  # the commit waits for it
         ended = time.monotonic()

@@ -13,12 +13,11 @@ from contextlib import contextmanager
 
 import structlog
 
-from fedcore.platform.store import UNAVAILABLE, Database, deliveries
-from fedcore.platform.store.deliveries import Parcel
-from fedcore.platform.webhooks.answer import Answer
+from fedcore.platform.store import UNAVAILABLE, Database, webhook_deliveries
+from fedcore.platform.store.webhook_deliveries import ClaimedDelivery
+from fedcore.platform.webhooks.protocol import ReceiverResponse, signed
 from fedcore.platform.webhooks.sending import send
-from fedcore.platform.webhooks.signing import signed
-from fedcore.platform.webhooks.target import Resolve, Rules, resolve
+from fedcore.platform.webhooks.urls import AddressRules, Resolve, resolve
 from fedcore.settings import Settings
 
 PERIOD_S = 1.0
@@ -35,7 +34,7 @@ class WebhookDispatcher:
 
     def __init__(self, database: Database, configured: Settings, look_up: Resolve = resolve) -> None:
         self._database, self._settings, self._look_up = database, configured, look_up
-        self._rules = Rules(configured.webhook_networks, configured.webhook_http)
+        self._rules = AddressRules(configured.webhook_networks, configured.webhook_http)
         self._busy: dict[str, str] = {}  # owners by webhook
         self._lock, self._news = threading.Lock(), threading.Event()
 
@@ -63,12 +62,12 @@ class WebhookDispatcher:
     def dispatch_due(self, pool: ThreadPoolExecutor) -> None:
         """Give a thread to each delivery that may be sent now, as far as there are threads."""
         with self._database.reading() as session:
-            if not deliveries.any_due(session):
+            if not webhook_deliveries.any_due(session):
                 return
         while (parcel := self._take()) is not None:
             pool.submit(self._deliver, parcel)
 
-    def _take(self) -> Parcel | None:
+    def _take(self) -> ClaimedDelivery | None:
         with self._lock:
             busy = dict(self._busy)
         if len(busy) >= THREADS:
@@ -76,17 +75,17 @@ class WebhookDispatcher:
         owners = [owner for owner, count in Counter(busy.values()).items() if count >= OF_ONE_OWNER]
         lease_s = self._settings.webhook_timeout_seconds + RESOLVING_S
         with self._database.transaction() as session:
-            parcel = deliveries.take(session, lease_s, besides=list(busy), not_of=owners)
+            parcel = webhook_deliveries.claim_due(session, lease_s, besides=list(busy), not_of=owners)
         if parcel is not None:
             with self._lock:
                 self._busy[parcel.webhook_id] = parcel.owner
         return parcel
 
-    def _deliver(self, parcel: Parcel) -> None:
+    def _deliver(self, parcel: ClaimedDelivery) -> None:
         try:
             answer = self._send(parcel)
             with self._database.transaction() as session:
-                status = deliveries.conclude(session, parcel, answer, random.random())  # noqa: S311 - it spreads retries, and hides nothing
+                status = webhook_deliveries.record_attempt(session, parcel, answer, random.random())  # noqa: S311 - it spreads retries, and hides nothing
             # Not the URL: it may hold what only its owner is to know.
             log.info(
                 "webhook told", webhook_id=parcel.webhook_id, delivery_id=parcel.id, status=status, code=answer.code, error=answer.error
@@ -100,7 +99,7 @@ class WebhookDispatcher:
                 del self._busy[parcel.webhook_id]
             self.wake()
 
-    def _send(self, parcel: Parcel) -> Answer:
+    def _send(self, parcel: ClaimedDelivery) -> ReceiverResponse:
         headers = {"Content-Type": "application/json", "User-Agent": "FedQ-webhooks"}
         headers |= signed(parcel.id, parcel.moment, parcel.body, parcel.secrets)
         timeout_s = self._settings.webhook_timeout_seconds
@@ -111,7 +110,7 @@ class WebhookDispatcher:
         if since_s < PRUNE_EVERY_S:
             return since_s
         with self._database.transaction() as session:
-            deliveries.prune(session, self._settings.webhook_retention_days * 86_400)
+            webhook_deliveries.prune(session, self._settings.webhook_retention_days * 86_400)
         return 0.0
 
 

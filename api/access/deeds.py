@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, Session, audit
-from fedcore.platform.store.audit import Deed
+from fedcore.platform.store.audit import AuditEntry
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 FORBIDDEN = frozenset({401, 403, 429})
@@ -22,7 +22,7 @@ log = structlog.stdlib.get_logger("fedq.api")
 Noting = Callable[[Session, str], None]
 
 
-def of(request: Request, target: str) -> Deed:
+def of(request: Request, target: str) -> AuditEntry:
     """A change to `target` that this request makes, to be recorded in the transaction that makes it."""
     return _deed(request.scope, target, request.scope["route"].status_code or 200)
 
@@ -68,7 +68,7 @@ class Refusals:
             if status >= 400 and "principal" in state and "noted" not in state and not harmless:
                 await run_in_threadpool(self._write, _deed(scope, next(iter(scope.get("path_params", {}).values()), ""), status))
 
-    def _write(self, deed: Deed) -> None:
+    def _write(self, deed: AuditEntry) -> None:
         try:
             with self._database.transaction() as session:
                 audit.record(session, deed)
@@ -77,10 +77,10 @@ class Refusals:
             log.exception("a refusal was not noted", action=deed.action)
 
 
-def _deed(scope: Scope, target: str, status: int) -> Deed:
+def _deed(scope: Scope, target: str, status: int) -> AuditEntry:
     principal: Principal = scope["state"]["principal"]
     client = scope.get("client")
-    return Deed(
+    return AuditEntry(
         action=f"{scope['method']} {scope['route'].path}",
         target=target.replace("\0", "?")[:MOST_CHARACTERS],
         status=status,

@@ -5,7 +5,7 @@ from typing import Any
 from api.schemas import ArmSummary, Experiment, ExperimentSummary, Progress
 from fedcore.platform.store import Session, progress, search
 from fedcore.platform.store.progress import ArmPoint, Overview
-from fedcore.platform.store.progress import Progress as Rounds
+from fedcore.platform.store.progress import RunProgress as Rounds
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.spec.digest import specification_sha256
 
@@ -43,7 +43,7 @@ def summary_answer(record: ExperimentRecord, rounds: Rounds) -> ExperimentSummar
     )
 
 
-def _arm(point: ArmPoint, last: search.Standing | None) -> ArmSummary:
+def _arm(point: ArmPoint, last: search.ArmStanding | None) -> ArmSummary:
     judged = {} if last is None else {"rung": last.round, "value": last.value, "verdict": last.verdict}
     return ArmSummary(index=point.arm, name=point.name, settings=point.settings, **judged)
 

@@ -10,19 +10,19 @@ from fedcore.platform.store.progress import Depth
 
 def queue_answers(session: Session, seen_s: float) -> list[QueueDepth]:
     """What each queue holds, and how many of its runs none of the workers that reported within `seen_s` has the memory for."""
-    too_large = progress.larger(session, workers.rooms(session, seen_s))
-    groups = groupby(progress.depths(session), key=lambda depth: depth.queue)
+    too_large = progress.oversized(session, workers.rooms(session, seen_s))
+    groups = groupby(progress.queue_depths(session), key=lambda depth: depth.queue)
     return [_queue(name, list(depths), too_large.get(name, 0)) for name, depths in groups]
 
 
 def _queue(name: str, depths: Sequence[Depth], too_large: int) -> QueueDepth:
     counts = {depth.status: depth.runs for depth in depths}
-    left = sum(depth.rounds_left for depth in depths if depth.status not in (Status.WAITING, Status.PAUSED))
+    left = sum(depth.rounds_left for depth in depths if depth.status not in (Status.AT_RUNG, Status.PAUSED))
     return QueueDepth(
         queue=name,
         queued=counts.get(Status.QUEUED, 0),
         running=counts.get(Status.RUNNING, 0),
-        waiting=counts.get(Status.WAITING, 0),
+        waiting=counts.get(Status.AT_RUNG, 0),
         paused=counts.get(Status.PAUSED, 0),
         too_large=too_large,
         rounds_left=left,

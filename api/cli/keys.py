@@ -128,7 +128,7 @@ def _create_direct(wanted: KeyRequest) -> str:
             record, token = keys.create(
                 session, owner=wanted.owner, scope=wanted.scope, name=wanted.name, expires_at=wanted.expires_at, quota=quota
             )
-            audit.record(session, audit.Deed("fedq key create --direct", record.id, 201, getuser(), "", gethostname()))
+            audit.record(session, audit.AuditEntry("fedq key create --direct", record.id, 201, getuser(), "", gethostname()))
     except UNAVAILABLE as error:
         complain(f"the database is unavailable: {error}")
         raise typer.Exit(ExitCode.UNREACHABLE) from error

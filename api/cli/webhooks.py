@@ -13,7 +13,7 @@ from api.cli.terminal import AsJson, print_json, show, stderr, tell
 from api.client import Client
 from api.schemas import Delivery
 from fedcore.platform.status import DeliveryStatus
-from fedcore.platform.webhooks.kinds import EventKind
+from fedcore.platform.webhooks.events import EventKind
 
 LOOK_S = 0.2
 PING_S = 30.0

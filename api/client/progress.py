@@ -55,7 +55,7 @@ class _Bars:
             case StatusEvent(run_id=str(run_id), status=Status.SUCCEEDED):
                 # One that diverged or was stopped early has fewer rounds than were asked for.
                 self._progress.update(self._tasks[run_id], completed=event.rounds_done, total=event.rounds_done)
-            case StatusEvent(run_id=str(run_id), status=Status.WAITING | Status.PAUSED | Status.FAILED | Status.CANCELLED):
+            case StatusEvent(run_id=str(run_id), status=Status.AT_RUNG | Status.PAUSED | Status.FAILED | Status.CANCELLED):
                 self._progress.update(self._tasks[run_id], note=event.status)
 
 

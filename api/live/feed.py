@@ -10,7 +10,7 @@ import structlog
 
 from api.answers.search import arrival_answers
 from api.schemas import DecisionEvent, RoundEvent
-from fedcore.platform.store import Database, Status, progress, rounds, search
+from fedcore.platform.store import Database, Status, curves, progress, search
 
 FASTEST_S = 0.1
 SLOWEST_S = 1.0
@@ -162,7 +162,7 @@ def read_lines(database: Database, after: Mapping[str, int]) -> Sequence[Line]:
     if not after:
         return ()
     with database.reading() as session:
-        rows = rounds.after_many(session, after, ROWS)
+        rows = curves.after_many(session, after, ROWS)
     return [Line(row.run_id, row.round, RoundEvent.model_validate(row).model_dump_json()) for row in rows]
 
 

@@ -2,7 +2,7 @@
 
 from api.schemas import Plan
 from fedcore.platform.access import Principal
-from fedcore.platform.store import Database, pace, quotas, waiting, workers
+from fedcore.platform.store import Database, quotas, service_metrics, wait_reasons, workers
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec
 
@@ -11,10 +11,10 @@ def foresee(plan: Plan, spec: ExperimentSpec, database: Database, settings: Sett
     """`plan`, which is of `spec`, with its time, its workers and its warnings."""
     queue, seen_s = spec.execution.queue, settings.seen_seconds
     with database.reading() as session:
-        obstacles = waiting.obstacles(session, queue, plan.memory_bytes, seen_s)
-        excess = quotas.excess(session, principal.key_id, plan.runs)
+        obstacles = wait_reasons.obstacles(session, queue, plan.memory_bytes, seen_s)
+        excess = quotas.violations(session, principal.key_id, plan.runs)
         serving = sum(queue in worker.queues for worker in workers.alive(session, seen_s))
-        step_s = pace.seconds_per_step(session, plan.specification, principal.sees)
+        step_s = service_metrics.seconds_per_step(session, plan.specification, principal.sees)
     return plan.model_copy(update={"warnings": [*obstacles, *excess], "workers": serving, "seconds": _seconds(plan, step_s)})
 
 

@@ -10,8 +10,8 @@ from api.results.naming import arm_of, listed
 from api.results.summaries import TOTALS, Metric, arms_of, by_arm
 from api.schemas import Comparison, Flaw, Member
 from fedcore.platform.access import Principal
-from fedcore.platform.store import Database, Session, experiments, runs, series
-from fedcore.platform.store.series import Series
+from fedcore.platform.store import Database, Session, curves, experiments, runs
+from fedcore.platform.store.curves import Series
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.spec import stored_arms
 from fedcore.statistics import significance, summary
@@ -68,7 +68,7 @@ def compare(
             raise InvalidRequestError(
                 [Flaw(pointer="?baseline", detail=f"must be below {len(chosen)}, the number of arms, not {baseline}")]
             )
-        found = series.of_runs(session, [run.id for one in chosen for run in one.runs], *metrics, *TOTALS)
+        found = curves.of_runs(session, [run.id for one in chosen for run in one.runs], *metrics, *TOTALS)
     paired = [one.pairs_with(chosen[baseline], found) for one in chosen]
     arms = arms_of([one.runs for one in chosen], found, metrics, window, baseline, paired)
     names = _names(chosen)

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from fedcore.platform.store import Session, runs, search, series
-from fedcore.platform.store.series import Series
+from fedcore.platform.store import Session, curves, runs, search
+from fedcore.platform.store.curves import Series
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 
 
@@ -23,4 +23,4 @@ def rows_of(session: Session, experiment: ExperimentRecord, columns: Iterable[st
     """What there is of `experiment`, with these columns of each round."""
     records = runs.of_experiment(session, experiment.id)
     decided = search.decided(session, [experiment.id])
-    return Rows(experiment, records, series.of_runs(session, [record.id for record in records], *columns), decided.get(experiment.id, 0))
+    return Rows(experiment, records, curves.of_runs(session, [record.id for record in records], *columns), decided.get(experiment.id, 0))

@@ -13,7 +13,7 @@ from api.results.curves import MEGABYTE, Window, area, curve, megabytes
 from api.results.rows import Rows
 from api.schemas import ArmResult, Difference, Estimate, MetricResult, Results
 from fedcore.platform.status import Status
-from fedcore.platform.store.series import Series
+from fedcore.platform.store.curves import Series
 from fedcore.platform.store.tables import RunRecord
 from fedcore.simulation.report import StopReason
 from fedcore.spec.evaluation import ScalarMeasure

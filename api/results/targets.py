@@ -11,7 +11,7 @@ from api.results.rows import Rows
 from api.results.summaries import differing, estimated
 from api.schemas import Difference, Estimate, Flaw, Results, Target, TargetResult
 from fedcore.platform.status import ENDED
-from fedcore.platform.store.series import Series
+from fedcore.platform.store.curves import Series
 from fedcore.platform.store.tables import RunRecord
 from fedcore.statistics import significance, summary
 

@@ -13,7 +13,7 @@ from api.problems import responses
 from api.routing import Router
 from api.schemas import Delivery, DeliveryPage
 from fedcore.platform.status import DeliveryStatus
-from fedcore.platform.store import deliveries, webhooks
+from fedcore.platform.store import webhook_deliveries, webhooks
 
 router = Router(prefix="/v1/webhooks/{webhook_id}", tags=["webhooks"])
 
@@ -27,7 +27,7 @@ def ping(principal: Submitter, webhook_id: WebhookId, database: Store, note: Not
     """Send an event `webhook.ping`, whatever the webhook tells of; read the delivery to see what became of it. 409 while it is disabled."""
     with database.transaction() as session:
         webhooks.find(session, webhook_id, principal.sees)
-        record = deliveries.ping(session, webhook_id)
+        record = webhook_deliveries.ping(session, webhook_id)
         note(session, webhook_id)
     return delivery_answer(record)
 
@@ -39,7 +39,7 @@ def read_deliveries(
     """What the webhook was told or is to be told, newest first, a page at a time; what is over is forgotten after a while."""
     with database.reading() as session:
         webhooks.find(session, webhook_id, principal.sees)
-        page = deliveries.page(session, webhook_id, status=status, limit=limit, cursor=cursor)
+        page = webhook_deliveries.page(session, webhook_id, status=status, limit=limit, cursor=cursor)
     return DeliveryPage(items=[delivery_answer(record) for record in page.items], next=page.next)
 
 
@@ -48,7 +48,7 @@ def read_delivery(principal: Reader, webhook_id: WebhookId, delivery_id: Deliver
     """What was sent, and what came of each attempt."""
     with database.reading() as session:
         webhooks.find(session, webhook_id, principal.sees)
-        return delivery_answer(deliveries.find(session, webhook_id, delivery_id))
+        return delivery_answer(webhook_deliveries.find(session, webhook_id, delivery_id))
 
 
 @router.post("/deliveries/{delivery_id}/redeliver", status_code=202, responses=responses(404, 409, 422), summary="Send again")
@@ -56,6 +56,6 @@ def redeliver(principal: Submitter, webhook_id: WebhookId, delivery_id: Delivery
     """Send a delivery again, now, under the id it has, whatever became of it. 409 while the webhook is disabled."""
     with database.transaction() as session:
         webhooks.find(session, webhook_id, principal.sees)
-        record = deliveries.redeliver(session, webhook_id, delivery_id)
+        record = webhook_deliveries.redeliver(session, webhook_id, delivery_id)
         note(session, webhook_id)
     return delivery_answer(record)

@@ -22,7 +22,7 @@ from api.schemas import Experiment, ExperimentPage, Plan
 from api.wakeups import Wake
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, Status, experiments, progress
-from fedcore.platform.store.experiments import Filter, Order
+from fedcore.platform.store.experiments import Filter, NewExperiment
 from fedcore.platform.tracing import span
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec
@@ -78,7 +78,7 @@ class Asked(NamedTuple):
         spec, _ = self._read(principal)
         return foresee(plan(spec), spec, self.database, self.settings, principal)
 
-    def order(self, principal: Principal, idempotency_key: str | None) -> Order:
+    def order(self, principal: Principal, idempotency_key: str | None) -> NewExperiment:
         """What the store is asked for."""
         spec, provenance = self._read(principal)
         return order_of(principal, spec, provenance, idempotency_key, self.document.digest if idempotency_key else None)

@@ -41,7 +41,7 @@ def _check(ask: Callable[[], str]) -> Check:
 
 def _ask_database(database: Database) -> str:
     with database.reading() as session:
-        progress.depths(session)
+        progress.queue_depths(session)
     return database.url.get_backend_name()
 
 

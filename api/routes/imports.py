@@ -16,8 +16,8 @@ from api.routing import Router
 from api.schemas import Experiment, Flaw, ImportedRows, ImportedRun, ResultsFile
 from fedcore.platform.status import Status
 from fedcore.platform.store import imports
+from fedcore.platform.store.curves import COLUMNS
 from fedcore.platform.store.reproductions import ENGINE_CHOICE, MODEL_SHA256
-from fedcore.platform.store.rounds import COLUMNS
 from fedcore.platform.store.tables import Document as Row
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.digest import results_sha256

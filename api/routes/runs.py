@@ -15,7 +15,7 @@ from api.schemas import MetricsPage, RoundRow, Run, RunPage
 from fedcore.errors import NotFoundError
 from fedcore.platform.access import Principal
 from fedcore.platform.storage import Storage
-from fedcore.platform.store import Database, experiments, rounds, runs, waiting
+from fedcore.platform.store import Database, curves, experiments, runs, wait_reasons
 
 router = Router(prefix="/v1", tags=["runs"])
 
@@ -39,7 +39,7 @@ def read_runs(
         experiments.find(session, experiment_id, principal.sees)
         records = runs.of_experiment(session, experiment_id, after=cursor, limit=limit + 1)
         page, more = records[:limit], records[limit:]
-        held = waiting.reasons(session, page, settings.seen_seconds)
+        held = wait_reasons.reasons(session, page, settings.seen_seconds)
     return RunPage(items=[run_answer(record, held.get(record.id)) for record in page], next=page[-1].id if more else None)
 
 
@@ -48,7 +48,7 @@ def read_run(principal: Reader, run_id: RunId, database: Store, settings: Config
     """One run with status, progress and provenance."""
     with database.reading() as session:
         record = runs.find(session, run_id, principal.sees)
-        return run_answer(record, waiting.reasons(session, [record], settings.seen_seconds).get(run_id))
+        return run_answer(record, wait_reasons.reasons(session, [record], settings.seen_seconds).get(run_id))
 
 
 @router.get("/runs/{run_id}/metrics", responses=responses(404, 422), summary="Read a run's rows")
@@ -56,7 +56,7 @@ def read_metrics(principal: Reader, run_id: RunId, database: Store, after: After
     """The rows after a round, in order: poll with `after` set to the last `next`."""
     with database.reading() as session:
         run = runs.find(session, run_id, principal.sees)
-        found = rounds.after(session, run_id, after, limit) if run.done > after else ()
+        found = curves.after(session, run_id, after, limit) if run.done > after else ()
     rows = [RoundRow.model_validate(record) for record in found]
     return MetricsPage(run_id=run_id, status=run.status, items=rows, next=rows[-1].round if rows else after)
 

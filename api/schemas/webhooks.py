@@ -7,8 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from api.schemas.base import Answer
 from fedcore.platform.status import DeliveryStatus
-from fedcore.platform.webhooks.kinds import ENDINGS, EventKind
-from fedcore.platform.webhooks.target import MOST_CHARACTERS
+from fedcore.platform.webhooks.events import ENDINGS, EventKind
+from fedcore.platform.webhooks.urls import MOST_CHARACTERS
 
 Url = Annotated[str, Field(min_length=1, max_length=MOST_CHARACTERS)]
 Name = Annotated[str, Field(max_length=200)]

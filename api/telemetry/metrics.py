@@ -27,7 +27,7 @@ from starlette.types import Scope
 
 from api.dependencies import Configuration, Store
 from api.telemetry.families import away, families
-from fedcore.platform.store import UNAVAILABLE, Database, census
+from fedcore.platform.store import UNAVAILABLE, Database, service_metrics
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 LATENCIES_S = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -97,7 +97,7 @@ def read_metrics(metrics: Annotated[Metrics, Depends(_metrics)], database: Store
 def _known(database: Database, within_s: float) -> Iterable[Metric]:
     try:
         with database.reading() as session:
-            return families(census.take(session, within_s))
+            return families(service_metrics.snapshot(session, within_s))
     except UNAVAILABLE as error:
         log.warning("database unavailable", path="/metrics", error=str(error))
         return away()

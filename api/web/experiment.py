@@ -11,7 +11,7 @@ from api.dependencies import Configuration, Cursor, ExperimentId, Store
 from api.results.claims import read_claims
 from api.web import curves, listings, standing
 from api.web.rendering import page
-from fedcore.platform.store import experiments, imports, runs, search, waiting
+from fedcore.platform.store import experiments, imports, runs, search, wait_reasons
 from fedcore.spec import sweep, yaml_documents
 
 RUNS = 100
@@ -59,7 +59,7 @@ def read_runs(
     with database.reading() as session:
         experiments.find(session, experiment_id, principal.sees)
         records = runs.of_experiment(session, experiment_id, after=cursor or None, limit=RUNS + 1)
-        held = waiting.reasons(session, records[:RUNS], settings.seen_seconds)
+        held = wait_reasons.reasons(session, records[:RUNS], settings.seen_seconds)
     items = [run_answer(record, held.get(record.id)) for record in records[:RUNS]]
     following = items[-1].id if len(records) > RUNS else None
     return page(request, "_runs.html", experiment_id=experiment_id, items=items, cursor=cursor, next=following)

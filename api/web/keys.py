@@ -14,7 +14,7 @@ from api.web import words
 from api.web.rendering import page
 from fedcore.platform.access import Scope
 from fedcore.platform.store import audit, keys, quotas
-from fedcore.platform.store.clock import moment
+from fedcore.platform.store.clock import transaction_time
 from fedcore.platform.store.quotas import Usage
 
 PAGE = 50
@@ -63,7 +63,7 @@ def read(request: Request, principal: Reader, database: Store, cursor: Cursor = 
         usage = quotas.usage(session, own)
         if principal.scope.covers(Scope.ADMIN):
             found = keys.page(session, limit=PAGE, cursor=cursor)
-            listed = {"rows": [_row(key_answer(record), moment(session)) for record in found.items], "next": found.next}
+            listed = {"rows": [_row(key_answer(record), transaction_time(session)) for record in found.items], "next": found.next}
     answer = key_answer(own)
     return page(request, "keys.html", own=answer, allowances=_allowances(answer, usage), **listed)
 

@@ -97,7 +97,7 @@ def read_list(
     if is_fragment(request) and shown.digest == seen:
         return Response(status_code=204)
     template = "_list.html" if is_fragment(request) else "list.html"
-    return page(request, template, shown=shown, asked=asked, cursor=cursor, statuses=[one for one in Status if one is not Status.WAITING])
+    return page(request, template, shown=shown, asked=asked, cursor=cursor, statuses=[one for one in Status if one is not Status.AT_RUNG])
 
 
 def _shown(database: Database, wanted: Filter, cursor: str | None) -> Shown:

@@ -12,8 +12,8 @@ from api.dependencies import Configuration, Store
 from api.schemas import QueueDepth
 from api.web.rendering import page
 from fedcore.platform.access import Principal
-from fedcore.platform.store import line, workers
-from fedcore.platform.store.line import AtWork, Waiting
+from fedcore.platform.store import queue_view, workers
+from fedcore.platform.store.queue_view import QueuedRuns, RunningRun
 from fedcore.platform.store.tables import WorkerRecord
 
 MOST = 200
@@ -25,7 +25,7 @@ router = APIRouter(include_in_schema=False)
 class Row(NamedTuple):
     """What waits of one experiment, as far as it may be seen."""
 
-    item: Waiting
+    item: QueuedRuns
     is_shown: bool
 
 
@@ -33,7 +33,7 @@ class Bench(NamedTuple):
     """A worker with its runs, as far as they may be seen."""
 
     record: WorkerRecord
-    runs: Sequence[AtWork]
+    runs: Sequence[RunningRun]
     hidden: int
     """Runs of others."""
 
@@ -55,22 +55,22 @@ def read(request: Request, principal: Reader, database: Store, settings: Configu
     """The page, which asks for itself anew every few seconds; experiments and runs are named to their owner and to administrators."""
     with database.reading() as session:
         depths = queue_answers(session, settings.seen_seconds)
-        waiting = line.lines(session, settings.seen_seconds)
+        waiting = queue_view.queue_positions(session, settings.seen_seconds)
         alive = workers.alive(session, settings.seen_seconds)
-        busy = line.at_work(session, MOST)
+        busy = queue_view.running_runs(session, MOST)
     names = sorted({queue.queue for queue in depths} | {queue for worker in alive for queue in worker.queues})
     shown = [_line(name, depths, [item for item in waiting if item.entry.queue == name], alive, principal) for name in names]
     return page(request, "queue.html", lines=shown, benches=_benches(alive, busy, principal))
 
 
-def _line(name: str, depths: Iterable[QueueDepth], waiting: Sequence[Waiting], alive: Iterable[WorkerRecord], who: Principal) -> Line:
+def _line(name: str, depths: Iterable[QueueDepth], waiting: Sequence[QueuedRuns], alive: Iterable[WorkerRecord], who: Principal) -> Line:
     depth = next((depth for depth in depths if depth.queue == name), None)
     rows = [Row(item, who.sees in (None, item.entry.owner)) for item in waiting[:MOST]]
     return Line(name, depth, sum(name in worker.queues for worker in alive), rows, max(0, len(waiting) - MOST))
 
 
-def _benches(alive: Iterable[WorkerRecord], busy: Iterable[AtWork], who: Principal) -> list[Bench]:
-    held: defaultdict[str | None, list[AtWork]] = defaultdict(list)
+def _benches(alive: Iterable[WorkerRecord], busy: Iterable[RunningRun], who: Principal) -> list[Bench]:
+    held: defaultdict[str | None, list[RunningRun]] = defaultdict(list)
     for run in busy:
         held[run.worker].append(run)
     seen = {worker.id: [run for run in held[worker.id] if who.sees in (None, run.owner)] for worker in alive}

@@ -7,7 +7,7 @@ from api.answers.runs import run_answer
 from api.dependencies import Configuration, RunId, Store
 from api.web import history
 from api.web.rendering import is_fragment, page
-from fedcore.platform.store import experiments, runs, waiting
+from fedcore.platform.store import experiments, runs, wait_reasons
 
 router = APIRouter(prefix="/runs", include_in_schema=False)
 
@@ -18,7 +18,7 @@ def read_run(request: Request, principal: Reader, run_id: RunId, database: Store
     with database.reading() as session:
         record = runs.find(session, run_id, principal.sees)
         experiment = experiments.find(session, record.experiment_id, principal.sees)
-        held = waiting.reasons(session, [record], settings.seen_seconds).get(run_id)
+        held = wait_reasons.reasons(session, [record], settings.seen_seconds).get(run_id)
         happened = history.of_run(session, record, experiment)
     template = "_run.html" if is_fragment(request) else "run.html"
     return page(request, template, run=run_answer(record, held), experiment=experiment.name, claims=record.fence, happened=happened)

@@ -9,7 +9,7 @@ from api.schemas import ExperimentSummary
 from fedcore.platform.status import ENDED, Status
 from fedcore.platform.store import Session, experiments, lifecycle, progress
 
-UNDER_WAY = (Status.RUNNING, Status.QUEUED, Status.WAITING)
+UNDER_WAY = (Status.RUNNING, Status.QUEUED, Status.AT_RUNG)
 
 
 @dataclass(frozen=True, slots=True)

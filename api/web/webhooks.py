@@ -9,8 +9,8 @@ from api.answers.webhooks import delivery_answer, webhook_answer
 from api.dependencies import Cursor, Store, WebhookId
 from api.schemas import Webhook
 from api.web.rendering import page
-from fedcore.platform.store import deliveries, webhooks
-from fedcore.platform.webhooks.kinds import ENDINGS, EventKind
+from fedcore.platform.store import webhook_deliveries, webhooks
+from fedcore.platform.webhooks.events import ENDINGS, EventKind
 
 PAGE = 50
 EDITABLE = {"url", "name", "events", "experiment_id", "tag"}
@@ -32,7 +32,7 @@ def read_one(request: Request, principal: Reader, webhook_id: WebhookId, databas
     """One webhook with the log of its deliveries, newest first."""
     with database.reading() as session:
         hook = webhook_answer(webhooks.find(session, webhook_id, principal.sees))
-        found = deliveries.page(session, webhook_id, limit=PAGE, cursor=cursor)
+        found = webhook_deliveries.page(session, webhook_id, limit=PAGE, cursor=cursor)
         log = [delivery_answer(record) for record in found.items]
     payloads = [json.dumps(delivery.payload, indent=2) for delivery in log]
     return page(

@@ -10,7 +10,7 @@ class Status(StrEnum):
     """Waits for a worker; an experiment: none of its runs has started yet."""
     RUNNING = "running"
     """A worker holds its lease; an experiment: some of its runs have started and some are not done."""
-    WAITING = "waiting"
+    AT_RUNG = "waiting"
     """Has come to a rung of its search, and no worker holds it until its arm is promoted or stopped. Of a run only."""
     PAUSED = "paused"
     """Waits for `resume`; an experiment: nothing of it runs or waits for a worker."""

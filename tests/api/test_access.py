@@ -16,7 +16,7 @@ from sqlalchemy import select
 from api.access.auth import REMEMBERED_S
 from api.app import create_app
 from fedcore.platform.access import Scope, Token
-from fedcore.platform.store import Database, deliveries, open_database, workers
+from fedcore.platform.store import Database, open_database, webhook_deliveries, workers
 from fedcore.platform.store.tables import Base
 from fedcore.settings import Settings
 from tests.api.histories import TINY, submit
@@ -75,7 +75,7 @@ def house(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> It
         (run,) = http.get(f"/v1/experiments/{experiment}/runs", headers=keys["ann read"]).json()["items"]
         key = http.get("/v1/me", headers=keys["ann read"]).json()["key"]["id"]
         hook = listen(rows, owner="ann").id
-        told = {"webhook_id": hook, "delivery_id": write(rows, deliveries.ping, hook).id}
+        told = {"webhook_id": hook, "delivery_id": write(rows, webhook_deliveries.ping, hook).id}
         things = {"experiment_id": experiment, "run_id": run["id"], "dataset_id": keep(rows).id, "key_id": key, **told}
         before = _rows(rows)
         yield House(http, keys, things, {name: f"{id[:4]}{'0' * 26}" for name, id in things.items()})

@@ -146,7 +146,7 @@ def test_a_change_that_cannot_be_noted_is_not_made(http: httpx.Client, rows: Dat
 
 def test_entries_are_kept_for_ever_or_as_long_as_the_operator_says(database: Database, tmp_path: Path) -> None:
     """By the reconciler, so many at a time."""
-    deed = audit.Deed("POST /v1/keys", "", 201, "ann", "", "127.0.0.1")
+    deed = audit.AuditEntry("POST /v1/keys", "", 201, "ann", "", "127.0.0.1")
     for _ in range(3):
         write(database, audit.record, deed)
     made = [entry.id for entry in read(database, audit.page).items]

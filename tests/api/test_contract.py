@@ -25,7 +25,7 @@ from schemathesis.python.asgi import get_client
 from api.app import create_app
 from api.probes import Prober
 from fedcore.platform.access import Scope
-from fedcore.platform.store import deliveries, open_database
+from fedcore.platform.store import open_database, webhook_deliveries
 from fedcore.settings import Settings
 from tests.api.histories import TWO_ARMS, write
 from tests.conftest import DATABASES
@@ -137,7 +137,7 @@ def _filled(url: str) -> tuple[dict[str, str], dict[Scope, str]]:
     made = acts.submit(database, **TWO_ARMS)
     held = write(database, lambda _: [report(round, train_loss=1.0 / round) for round in (1, 2, 3)], 6)
     hook = listen(database).id
-    told = {"webhook_id": hook, "delivery_id": acts.write(database, deliveries.ping, hook).id}
+    told = {"webhook_id": hook, "delivery_id": acts.write(database, webhook_deliveries.ping, hook).id}
     known = {"dataset_id": keep(database).id, "experiment_id": made.id, "run_id": held[0].run_id, "name": "demo", **told}
     database.close()
     return known, {scope: key_for(url, scope=scope) for scope in Scope}

@@ -255,7 +255,7 @@ def test_a_paused_run_is_told_before_the_stream_goes_silent(http: httpx.Client, 
         assert [event.kind for event in islice(events, 3)] == ["status", "status", "round"]
         http.post(f"/v1/experiments/{made['id']}/pause")
         with rows.transaction() as session:
-            runs.hand_back(session, held)
+            runs.release(session, held)
         assert {event.data["status"] for event in islice(events, 2)} == {"paused"}
 
 

@@ -11,8 +11,8 @@ from api.intake import MOST_RUNS, Intake, Submission
 from api.schemas import Experiment
 from fedcore.errors import QuotaError, SpecificationError
 from fedcore.platform.store import Database, audit, datasets
-from fedcore.platform.store.audit import Deed
-from fedcore.platform.store.experiments import Order
+from fedcore.platform.store.audit import AuditEntry
+from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.idempotency import claim_key
 from fedcore.platform.store.tables import IdempotencyRecord
 from tests.documents import specification
@@ -23,11 +23,11 @@ from tests.platform.store.test_making import limited, names, order
 LONG_S = 60.0
 
 
-def submission(asked: Order) -> Submission:
-    return Submission(asked, lambda target: Deed("POST /v1/experiments", target, 201, asked.owner, asked.key_id, "here"))
+def submission(asked: NewExperiment) -> Submission:
+    return Submission(asked, lambda target: AuditEntry("POST /v1/experiments", target, 201, asked.owner, asked.key_id, "here"))
 
 
-def stored(database: Database, orders: Sequence[Order]) -> list[Experiment | BaseException]:
+def stored(database: Database, orders: Sequence[NewExperiment]) -> list[Experiment | BaseException]:
     """What comes of these, asked for at one moment."""
 
     async def ask() -> list[Experiment | BaseException]:
@@ -65,7 +65,7 @@ def test_what_waits_at_one_moment_is_one_transaction_with_its_entries_in_the_aud
 
 
 def test_a_submission_of_many_runs_keeps_nobody_waiting(database: Database) -> None:
-    many = Order(specification(ONE_RUN, name="many", seeds=list(range(MOST_RUNS + 1))))
+    many = NewExperiment(specification(ONE_RUN, name="many", seeds=list(range(MOST_RUNS + 1))))
     with commits() as counted:
         stored(database, [order("a"), many, order("b")])
     assert len(counted) == 2
@@ -83,7 +83,7 @@ def test_what_is_refused_fails_alone(database: Database) -> None:
 
 def test_what_fails_a_transaction_fails_alone(database: Database) -> None:
     data = keep(database)
-    lost = Order(specification(document(data)), owner="ann")
+    lost = NewExperiment(specification(document(data)), owner="ann")
     write(database, datasets.delete, data.id)
     answers = stored(database, [order("a"), lost, order("b")])
     assert [type(answer) for answer in answers] == [Experiment, SpecificationError, Experiment]

@@ -45,7 +45,7 @@ def test_a_running_run_is_cancelled_when_its_worker_gives_it_up(http: httpx.Clie
     held = commit(rows, claim(rows), [report(1)])
     assert _status(http, made, "cancel") == "running"
     with rows.transaction() as session:
-        runs.hand_back(session, held)
+        runs.release(session, held)
     assert http.get(f"/v1/experiments/{made['id']}").json()["status"] == "cancelled"
 
 

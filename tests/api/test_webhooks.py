@@ -11,13 +11,13 @@ from api.app import create_app
 from api.probes import Prober
 from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, webhooks
-from fedcore.platform.webhooks.kinds import ENDINGS
+from fedcore.platform.webhooks.events import ENDINGS
 from fedcore.settings import Settings
 from tests.api.histories import submit
 from tests.documents import Document
 from tests.platform.store.acts import write
 from tests.platform.store.hooks import BAD, take, told
-from tests.platform.store.test_deliveries import conclude, let_pass
+from tests.platform.store.test_webhook_deliveries import conclude, let_pass
 from tests.support.access import key_for
 from tests.support.asgi import calling
 

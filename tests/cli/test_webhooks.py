@@ -7,11 +7,11 @@ import pytest
 
 from api.client import Client, InvalidRequestError
 from fedcore.platform.store import Database, webhooks
-from fedcore.platform.webhooks.kinds import ENDINGS
+from fedcore.platform.webhooks.events import ENDINGS
 from tests.cli.conftest import Fedq
 from tests.platform.store.acts import write
 from tests.platform.store.hooks import BAD, GOOD, URL, take
-from tests.platform.store.test_deliveries import conclude
+from tests.platform.store.test_webhook_deliveries import conclude
 from tests.support.service import Service
 
 

@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from api.cli.webhooks import app
-from fedcore.platform.webhooks.kinds import PING, EventKind
-from fedcore.platform.webhooks.signing import new_secret, signed
+from fedcore.platform.webhooks.events import PING, EventKind
+from fedcore.platform.webhooks.protocol import new_secret, signed
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/webhooks.md").read_text()

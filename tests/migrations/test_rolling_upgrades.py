@@ -6,7 +6,7 @@ import pytest
 from pytest_alembic import MigrationContext
 from sqlalchemy import Engine, MetaData, Table, insert, inspect, select, update
 
-from fedcore.platform.store import Database, Status, open_database, rounds
+from fedcore.platform.store import Database, Status, curves, open_database
 from fedcore.platform.store.claim import Claim
 from tests.platform.store.acts import claim, commit, finish, lose, read, submit, the_run
 
@@ -50,7 +50,7 @@ def test_a_run_under_way_goes_on_through_an_upgrade(
     commit_as_before(alembic_engine, older, held, 4, refused=True)
     finish(database_at, newer)
     assert the_run(database_at, experiment).status is Status.SUCCEEDED
-    assert [row.round for row in read(database_at, rounds.after, held.run_id)] == [1, 2, 3, 4]
+    assert [row.round for row in read(database_at, curves.after, held.run_id)] == [1, 2, 3, 4]
 
 
 def columns_of(engine: Engine) -> dict[str, dict[str, bool]]:

@@ -8,7 +8,7 @@ import httpx
 from fastapi import FastAPI
 
 from fedcore.platform.access import Scope
-from fedcore.platform.store import Database, deliveries
+from fedcore.platform.store import Database, webhook_deliveries
 from fedcore.settings import Settings
 from tests.api.histories import submit
 from tests.platform.store.acts import write
@@ -33,7 +33,7 @@ def test_one_is_shown_with_what_it_was_told_and_without_its_secret(browser: http
     hook = listen(rows, name="the chat", tag="small")
     submit(http)
     parcel = take(rows)
-    write(rows, deliveries.conclude, parcel, BAD, 0.5)
+    write(rows, webhook_deliveries.record_attempt, parcel, BAD, 0.5)
     page = html.unescape(browser.get(f"/webhooks/{hook.id}").text)
     assert "experiment.queued" in page
     assert "the answer was 500" in page

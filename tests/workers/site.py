@@ -15,8 +15,8 @@ from torch import Tensor
 
 from fedcore import ExperimentSpec
 from fedcore.platform.storage import Storage, open_storage
-from fedcore.platform.store import ENDED, Database, Status, experiments, rounds, runs, workers
-from fedcore.platform.store.experiments import Order
+from fedcore.platform.store import ENDED, Database, Status, curves, experiments, runs, workers
+from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.tables import RoundRecord, RunRecord
 from fedcore.settings import Settings
 from fedcore.simulation.report import RoundReport
@@ -65,7 +65,7 @@ class Site:
     def submit(self, document: Mapping[str, Any] = EXPERIMENT, nudge: bool = True) -> str:
         """Store an experiment and nudge a worker, as the API does; returns its id."""
         with self.database.transaction() as session:
-            experiment = experiments.create(session, Order(ExperimentSpec.model_validate(document))).record
+            experiment = experiments.create(session, NewExperiment(ExperimentSpec.model_validate(document))).record
         if nudge:
             send_wakeup("default", self.broker_url)
         return experiment.id
@@ -100,7 +100,7 @@ class Site:
     def rows(self, run_id: str) -> Sequence[RoundRecord]:
         """All rows of a run."""
         with self.database.reading() as session:
-            return rounds.after(session, run_id, limit=10_000)
+            return curves.after(session, run_id, limit=10_000)
 
     def in_the_middle(self, experiment_id: str, after: int = MIDDLE) -> RunRecord:
         """Wait until some rounds are committed, and then some more are under way; returns the run."""

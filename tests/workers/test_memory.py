@@ -16,7 +16,7 @@ from fedcore.engine.accelerated.compiled import compiled
 from fedcore.engine.engines import ENGINES
 from fedcore.platform.out_of_memory import MEMORY_DIVISOR
 from fedcore.platform.store import Status, experiments, recovery, runs
-from fedcore.platform.store.experiments import Order
+from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.tables import RunRecord
 from fedcore.simulation.simulation import Simulation
 from tests.documents import merged
@@ -146,14 +146,14 @@ def test_a_run_that_starves_its_workers_again_and_again_fails_and_says_so(site: 
     for _ in range(3):
         with site.database.transaction() as session:
             assert runs.claim(session, "starved", ["default"], 3_600.0)
-            recovery.starved(session, "starved", "memory ran out", 3, 0.0)
+            recovery.requeue_oom_killed(session, "starved", "memory ran out", 3, 0.0)
     run: RunRecord = site.run(experiment)
     assert (run.status, run.attempts, run.error) == (Status.FAILED, 3, "memory ran out")
 
 
 def test_a_worker_takes_no_run_that_needs_more_than_it_has(embedded: Site) -> None:
     with embedded.database.transaction() as session:
-        made = experiments.create(session, Order(ExperimentSpec.model_validate(SHORT), memory_bytes=[1 << 30])).record
+        made = experiments.create(session, NewExperiment(ExperimentSpec.model_validate(SHORT), memory_bytes=[1 << 30])).record
     work(embedded.with_settings(memory_bytes=(1 << 30) - 1))
     assert (embedded.run(made.id).status, embedded.run(made.id).fence) == (Status.QUEUED, 0)
     work(embedded.with_settings(memory_bytes=1 << 30))

@@ -51,7 +51,7 @@ def test_what_a_power_loss_leaves_is_enough_to_go_on_to_the_same_bits(embedded: 
             runner.work()
         with site.database.transaction() as session:
             session.execute(update(RunRecord).where(RunRecord.status == Status.RUNNING).values(lease_until=RunRecord.created_at))
-            assert len(recovery.lost(session, max_attempts=3)) == 1
+            assert len(recovery.requeue_expired(session, max_attempts=3)) == 1
         with site.runner() as runner:
             runner.work()
         assert_undisturbed(site, site.run(experiment))

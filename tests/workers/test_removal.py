@@ -9,7 +9,7 @@ from sqlalchemy import update
 from fedcore.errors import StorageError
 from fedcore.platform.storage import FolderStorage, Storage, open_storage
 from fedcore.platform.store import Database, datasets, experiments
-from fedcore.platform.store.clock import now
+from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import RemovalRecord
 from fedcore.platform.uploads import dataset_storage
 from fedcore.settings import Settings
@@ -67,7 +67,7 @@ def remove(database: Database, storage: Storage) -> None:
 def let_time_pass(database: Database) -> None:
     """Until whatever waits is due."""
     with database.transaction() as session:
-        session.execute(update(RemovalRecord).values(due_at=now(-1.0)))
+        session.execute(update(RemovalRecord).values(due_at=sql_now(-1.0)))
 
 
 def test_files_are_removed_though_nothing_but_the_deleting_transaction_was_carried_out(database: Database, storage: Flaky) -> None:

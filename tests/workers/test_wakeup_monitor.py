@@ -10,7 +10,7 @@ import pytest
 
 from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, Status, experiments, keys
-from fedcore.platform.store.experiments import Order
+from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.tables import ExperimentRecord
 from tests.documents import specification
 from tests.platform.store.acts import the_run, write
@@ -131,7 +131,7 @@ def _waiting_for_quotas(database: Database) -> list[ExperimentRecord]:
     made: list[ExperimentRecord] = []
     for quota in ("max_running_runs", "max_compute_seconds"):
         key, _ = write(database, keys.create, owner="ann", scope=Scope.SUBMIT)
-        made.append(write(database, experiments.create, Order(specification(EXPERIMENT), owner="ann", key_id=key.id)).record)
+        made.append(write(database, experiments.create, NewExperiment(specification(EXPERIMENT), owner="ann", key_id=key.id)).record)
         write(database, keys.edit, key.id, {quota: 0})
     return made
 

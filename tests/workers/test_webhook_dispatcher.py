@@ -11,10 +11,10 @@ from sqlalchemy import update
 from standardwebhooks import Webhook
 
 from fedcore.platform.status import DeliveryStatus
-from fedcore.platform.store import Database, Status, deliveries, webhooks
-from fedcore.platform.store.clock import now
+from fedcore.platform.store import Database, Status, webhook_deliveries, webhooks
+from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import DeliveryRecord, WebhookRecord
-from fedcore.platform.webhooks.kinds import EventKind
+from fedcore.platform.webhooks.events import EventKind
 from fedcore.settings import Settings
 from tests.platform.store.acts import claim, finish, read, submit, the_run, write
 from tests.platform.store.hooks import hook_now, told
@@ -42,7 +42,7 @@ def listen(database: Database, url: str, owner: str = "local") -> tuple[WebhookR
 
 
 def ping(database: Database, hook: WebhookRecord) -> None:
-    write(database, deliveries.ping, hook.id)
+    write(database, webhook_deliveries.ping, hook.id)
 
 
 def over(database: Database, hook: WebhookRecord) -> list[DeliveryRecord] | None:
@@ -71,7 +71,7 @@ def test_what_failed_arrives_later_under_the_same_id(database: Database, receive
     with dispatching(database, settings(tmp_path)):
         eventually(lambda: told(database, hook)[0].attempts, LIMIT_S)
         write(database, lambda session: webhooks.edit(session, hook.id, url=f"{receiver.url}/ok"))
-        write(database, lambda session: session.execute(update(DeliveryRecord).values(due_at=now())))
+        write(database, lambda session: session.execute(update(DeliveryRecord).values(due_at=sql_now())))
         (row,) = eventually(lambda: over(database, hook), LIMIT_S)
     assert [attempt["code"] for attempt in row.attempts] == [500, 200]
     assert row.attempts[0]["answer"] == "that was 500"
@@ -146,4 +146,4 @@ def test_what_is_old_is_forgotten(database: Database, tmp_path: Path) -> None:
     write(database, lambda session: session.execute(long_ago))
     with dispatching(database, settings(tmp_path)):
         eventually(lambda: not told(database, hook), LIMIT_S)
-    assert read(database, deliveries.backlog).deliveries == 0
+    assert read(database, webhook_deliveries.backlog).deliveries == 0

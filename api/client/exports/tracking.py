@@ -26,7 +26,7 @@ from fedcore.platform.status import Status
 STATUSES = {
     Status.QUEUED: "SCHEDULED",
     Status.RUNNING: "RUNNING",
-    Status.WAITING: "SCHEDULED",
+    Status.AT_RUNG: "SCHEDULED",
     Status.PAUSED: "SCHEDULED",
     Status.SUCCEEDED: "FINISHED",
     Status.FAILED: "FAILED",

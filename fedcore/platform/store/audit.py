@@ -6,15 +6,14 @@ from datetime import timedelta
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from fedcore.platform.store.clock import moment
-from fedcore.platform.store.identifier import floor, identifiers
-from fedcore.platform.store.paging import Page, newest
-from fedcore.platform.store.statements import insert_into
+from fedcore.platform.store.clock import transaction_time
+from fedcore.platform.store.paging import RecordPage, floor, identifiers, newest
+from fedcore.platform.store.prepared import insert_into
 from fedcore.platform.store.tables import AuditRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class AuditEntry:
     """A change, or an attempt at one."""
 
     action: str
@@ -33,9 +32,9 @@ class Deed:
     """Under which id the log has the request."""
 
 
-def record(session: Session, *deeds: Deed) -> None:
+def record(session: Session, *deeds: AuditEntry) -> None:
     """Note `deeds`: of changes, in the transaction that makes them."""
-    at = moment(session)
+    at = transaction_time(session)
     rows = [{"id": id, "at": at, **asdict(deed)} for id, deed in zip(identifiers("aud", at, len(deeds)), deeds, strict=True)]
     if rows:
         session.execute(insert_into(AuditRecord), rows)
@@ -43,7 +42,7 @@ def record(session: Session, *deeds: Deed) -> None:
 
 def prune(session: Session, older_than_s: float, limit: int = 1_000) -> int:
     """Remove the oldest `limit` entries, at most, of those older than `older_than_s` seconds; returns how many."""
-    first_kept = floor("aud", moment(session) - timedelta(seconds=older_than_s))
+    first_kept = floor("aud", transaction_time(session) - timedelta(seconds=older_than_s))
     old = select(AuditRecord.id).where(AuditRecord.id < first_kept).order_by(AuditRecord.id).limit(limit)
     # Several reconcilers may do so at once: what another is just removing is left to it.
     ids = session.scalars(old.with_for_update(skip_locked=True)).all()
@@ -54,7 +53,7 @@ def prune(session: Session, older_than_s: float, limit: int = 1_000) -> int:
 
 def page(
     session: Session, *, owner: str | None = None, target: str | None = None, limit: int = 50, cursor: str | None = None
-) -> Page[AuditRecord]:
+) -> RecordPage[AuditRecord]:
     """Entries, newest first: those of what `owner` did, or of what was done to `target`, where they are given."""
     query = select(AuditRecord)
     query = query if owner is None else query.where(AuditRecord.owner == owner)

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, or_
 
-from fedcore.platform.store.clock import now
+from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import RunRecord
 
 LONGEST_S = 300.0
@@ -31,9 +31,9 @@ def after_loss(attempts: int, backoff_s: float) -> float:
 
 def until(pause_s: float) -> ColumnElement[datetime] | None:
     """What `RunRecord.not_before` becomes for a pause."""
-    return now(pause_s) if pause_s > 0 else None
+    return sql_now(pause_s) if pause_s > 0 else None
 
 
 def over(run: type[RunRecord] = RunRecord) -> ColumnElement[bool]:
     """Of a run: that it need not wait any longer."""
-    return or_(run.not_before.is_(None), run.not_before <= now())
+    return or_(run.not_before.is_(None), run.not_before <= sql_now())

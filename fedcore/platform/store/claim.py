@@ -6,7 +6,7 @@ from typing import Self
 
 from fedcore.platform.store.tables import Document, RunRecord
 
-ANY_ROOM = (1 << 63) - 1
+ANY_MEMORY = (1 << 63) - 1
 """Memory of a worker that takes whatever there is."""
 
 
@@ -41,13 +41,15 @@ class Claim:
     """How often memory ran out in it."""
     memory_bytes: int = 0
     """What it is estimated to need."""
-    room: int = ANY_ROOM
+    worker_memory: int = ANY_MEMORY
     """What runs may need on its worker."""
     traceparent: str | None = None
     """The trace in which the experiment was submitted."""
 
     @classmethod
-    def of(cls, run: RunRecord, spec: Document, queues: Sequence[str], traceparent: str | None = None, room: int = ANY_ROOM) -> Self:
+    def of(
+        cls, run: RunRecord, spec: Document, queues: Sequence[str], traceparent: str | None = None, worker_memory: int = ANY_MEMORY
+    ) -> Self:
         """The claim on a run whose row has just been made `running`."""
         assert run.worker is not None
         return cls(
@@ -68,7 +70,7 @@ class Claim:
             provenance=run.provenance,
             shortages=run.shortages,
             memory_bytes=run.memory_bytes,
-            room=room,
+            worker_memory=worker_memory,
             traceparent=traceparent,
         )
 

@@ -12,7 +12,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
 
 
-class Moment(TypeDecorator[datetime]):
+class Timestamp(TypeDecorator[datetime]):
     """A moment in UTC: `timestamptz` on PostgreSQL; on SQLite text of one width, so that it sorts as it should."""
 
     impl = TIMESTAMP
@@ -40,7 +40,7 @@ class Moment(TypeDecorator[datetime]):
 
 class _Now(FunctionElement[datetime]):
     inherit_cache = True
-    type = Moment()
+    type = Timestamp()
 
 
 @compiles(_Now, "postgresql")
@@ -54,15 +54,15 @@ def _now_sqlite(element: _Now, compiler: SQLCompiler, **options: Any) -> str:
     return f"strftime('%Y-%m-%d %H:%M:%f', 'now', printf('%+.3f seconds', {compiler.process(element.clauses, **options)}))"
 
 
-def now(offset_s: float = 0.0) -> ColumnElement[datetime]:
+def sql_now(offset_s: float = 0.0) -> ColumnElement[datetime]:
     """The present moment, or the one `offset_s` seconds after it, as an SQL expression."""
     return _Now(literal(offset_s, Float))
 
 
-_MOMENT = select(now())
+_MOMENT = select(sql_now())
 
 
-def moment(session: Session) -> datetime:
+def transaction_time(session: Session) -> datetime:
     """When this transaction first asked: for ids and for what is dated, where a database's clock is needed but not each time anew."""
     if "moment" not in session.info:
         session.info["moment"] = session.scalars(_MOMENT).one()

@@ -11,11 +11,10 @@ from sqlalchemy.orm import Session
 from fedcore.errors import ConflictError, NotFoundError, SpecificationError
 from fedcore.platform.access import LOCAL
 from fedcore.platform.status import ENDED
-from fedcore.platform.store import removals, statements
-from fedcore.platform.store.clock import moment, now
+from fedcore.platform.store import prepared, removals
+from fedcore.platform.store.clock import sql_now, transaction_time
 from fedcore.platform.store.idempotency import claim_key, dialect_of
-from fedcore.platform.store.identifier import identifiers
-from fedcore.platform.store.paging import Page, newest
+from fedcore.platform.store.paging import RecordPage, identifiers, newest
 from fedcore.platform.store.tables import DatasetKeyRecord, DatasetRecord, DatasetUseRecord, ExperimentRecord
 from fedcore.platform.uploads import dataset_storage
 from fedcore.spec import Arm
@@ -24,7 +23,7 @@ from fedcore.spec.dataset import Uploaded, UploadedContent
 
 def new_id(session: Session) -> str:
     """An id for a data set that is about to be stored."""
-    return identifiers("set", moment(session), 1)[0]
+    return identifiers("set", transaction_time(session), 1)[0]
 
 
 def create(
@@ -53,7 +52,7 @@ def create(
             content=content.model_dump(mode="json"),
             client_sizes=dict(client_sizes),
             size_bytes=size_bytes,
-            created_at=now(),
+            created_at=sql_now(),
         )
         # The update that changes nothing locks what is there, so that it cannot be deleted before it is answered with.
         .on_conflict_do_update(index_elements=["owner", "digest"], set_={"digest": content.digest})
@@ -68,13 +67,13 @@ def create(
 
 def find(session: Session, dataset_id: str, owner: str | None = None) -> DatasetRecord:
     """The data set with this id, if it is `owner`'s where one is given; raises NotFoundError."""
-    record = statements.get(session, DatasetRecord, dataset_id)
+    record = prepared.get_by_id(session, DatasetRecord, dataset_id)
     if record is None or owner not in (None, record.owner):
         raise NotFoundError(f"there is no data set {dataset_id!r}")
     return record
 
 
-def page(session: Session, *, owner: str | None = None, limit: int = 50, cursor: str | None = None) -> Page[DatasetRecord]:
+def page(session: Session, *, owner: str | None = None, limit: int = 50, cursor: str | None = None) -> RecordPage[DatasetRecord]:
     """Data sets, of `owner` where one is given, newest first."""
     query = select(DatasetRecord)
     query = query if owner is None else query.where(DatasetRecord.owner == owner)

@@ -10,15 +10,28 @@ from sqlalchemy.orm import Session, defer
 
 from fedcore.errors import NotFoundError
 from fedcore.platform.status import Status
-from fedcore.platform.store import lifecycle, quotas, removals, statements
-from fedcore.platform.store.clock import now
-from fedcore.platform.store.identifier import floor
+from fedcore.platform.store import lifecycle, prepared, quotas, removals
+from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.lifecycle import cancel, lock_runs, pause
-from fedcore.platform.store.making import Made, Order, add_tags, create, create_all
-from fedcore.platform.store.paging import Page, newest
+from fedcore.platform.store.paging import RecordPage, floor, newest
+from fedcore.platform.store.submissions import CreatedExperiment, NewExperiment, add_tags, create, create_all
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord, TagRecord
 
-__all__ = ["Filter", "Made", "Order", "cancel", "create", "create_all", "delete", "edit", "find", "page", "pause", "resume", "retry"]
+__all__ = [
+    "CreatedExperiment",
+    "Filter",
+    "NewExperiment",
+    "cancel",
+    "create",
+    "create_all",
+    "delete",
+    "edit",
+    "find",
+    "page",
+    "pause",
+    "resume",
+    "retry",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +50,7 @@ class Filter:
 
 def find(session: Session, experiment_id: str, owner: str | None = None) -> ExperimentRecord:
     """The experiment with this id, if it is `owner`'s where one is given; raises NotFoundError."""
-    record = statements.get(session, ExperimentRecord, experiment_id)
+    record = prepared.get_by_id(session, ExperimentRecord, experiment_id)
     if record is None or owner not in (None, record.owner):
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
     return record
@@ -49,7 +62,7 @@ def page(
     *,
     limit: int = 50,
     cursor: str | None = None,
-) -> Page[ExperimentRecord]:
+) -> RecordPage[ExperimentRecord]:
     """Experiments that are wanted, newest first.
 
     They come without `spec`, which can be large: use `find`.
@@ -74,7 +87,7 @@ def edit(
         session.execute(update(RunRecord).where(RunRecord.experiment_id == experiment_id).values(priority=priority))
     given = {"name": name, "tags": None if tags is None else list(tags), "priority": priority}
     changes = {field: value for field, value in given.items() if value is not None}
-    session.execute(update(ExperimentRecord).where(ExperimentRecord.id == experiment_id).values(updated_at=now(), **changes))
+    session.execute(update(ExperimentRecord).where(ExperimentRecord.id == experiment_id).values(updated_at=sql_now(), **changes))
     record = find(session, experiment_id)
     if tags is not None:
         session.execute(delete_from(TagRecord).where(TagRecord.experiment_id == experiment_id))
@@ -85,14 +98,14 @@ def edit(
 def resume(session: Session, experiment_id: str) -> ExperimentRecord:
     """`lifecycle.resume`; raises QuotaError as well, when the key of the runs may compute no more."""
     record = lifecycle.resume(session, experiment_id)
-    quotas.hold_resume(session, experiment_id)
+    quotas.check_resume(session, experiment_id)
     return record
 
 
 def retry(session: Session, experiment_id: str) -> ExperimentRecord:
     """`lifecycle.retry`; raises QuotaError as well, when more runs would wait than their key may have."""
     record = lifecycle.retry(session, experiment_id)
-    quotas.hold_retry(session, experiment_id)
+    quotas.check_retry(session, experiment_id)
     return record
 
 
@@ -102,7 +115,7 @@ def delete(session: Session, experiment_id: str) -> None:
     Their files are removed later. Raises NotFoundError.
     """
     lock_runs(session, experiment_id)
-    quotas.keep_spent(session, experiment_id)
+    quotas.archive_usage(session, experiment_id)
     removals.note_runs(session, experiment_id)
     gone = session.execute(delete_from(ExperimentRecord).where(ExperimentRecord.id == experiment_id).returning(ExperimentRecord.id))
     if gone.first() is None:

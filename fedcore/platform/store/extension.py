@@ -8,11 +8,11 @@ from sqlalchemy.orm import Session
 
 from fedcore.errors import ConflictError
 from fedcore.platform.status import RunRequest, Status
-from fedcore.platform.store import datasets, notices, quotas
-from fedcore.platform.store.clock import moment, now
-from fedcore.platform.store.lifecycle import APPLIED, lock_runs, refuse_imported, settle
-from fedcore.platform.store.making import runs_of
-from fedcore.platform.store.statements import insert_into
+from fedcore.platform.store import datasets, quotas, webhook_outbox
+from fedcore.platform.store.clock import sql_now, transaction_time
+from fedcore.platform.store.lifecycle import STATUS_AFTER_REQUEST, lock_runs, refresh_status, refuse_imported
+from fedcore.platform.store.prepared import insert_into
+from fedcore.platform.store.submissions import runs_of
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.spec import ExperimentSpec, stored_spec
 from fedcore.spec.extension import check_history_unchanged, extended
@@ -57,8 +57,8 @@ def extend(
     # Once it had ended, its data sets could be deleted.
     datasets.use(session, experiment_id, after.arms())
     _note(session, record, before, after, made_with or {})
-    quotas.hold_retry(session, experiment_id)
-    return settle(session, [experiment_id])[0]
+    quotas.check_retry(session, experiment_id)
+    return refresh_status(session, [experiment_id])[0]
 
 
 def _played(session: Session, experiment_id: str) -> dict[int, int]:
@@ -72,13 +72,13 @@ def _played(session: Session, experiment_id: str) -> dict[int, int]:
 
 def _lengthen(session: Session, experiment_id: str, before: int, after: int, waiting: Status) -> None:
     session.execute(update(RunRecord).where(_of(experiment_id)).values(rounds=after))
-    again = {"attempts": 0, "error": None, "not_before": None, "queued_at": now(), "woken_at": None, "lease_until": None}
+    again = {"attempts": 0, "error": None, "not_before": None, "queued_at": sql_now(), "woken_at": None, "lease_until": None}
     # One that was stopped early or has diverged would have been in more rounds, too.
     whole = RunRecord.done == before, RunRecord.stop_reason.is_(None), RunRecord.diverged_round.is_(None)
     _change(session, experiment_id, Status.SUCCEEDED, *whole, status=waiting, finished_at=None, **again)
     for request in RunRequest:
-        status = APPLIED.get(request, Status.QUEUED)
-        ended = {"finished_at": now()} if status is Status.CANCELLED else {}
+        status = STATUS_AFTER_REQUEST.get(request, Status.QUEUED)
+        ended = {"finished_at": sql_now()} if status is Status.CANCELLED else {}
         taken = {"status": status, "request": RunRequest.NONE, **ended, **again}
         _change(session, experiment_id, Status.RUNNING, RunRecord.request == request, **taken)
 
@@ -93,16 +93,16 @@ def _sow(
 ) -> None:
     """Runs with the seeds that are new; their ids sort after those of all others."""
     new = after.model_copy(update={"seeds": after.seeds[len(before.seeds) :]})
-    made = runs_of(new, after.arms(), record.id, moment(session), memory_bytes)
+    made = runs_of(new, after.arms(), record.id, transaction_time(session), memory_bytes)
     if made:
         common = {"owner": record.owner, "priority": record.priority, **values}
         session.execute(insert_into(RunRecord), [run | common for run in made])
-        notices.of_runs(session, [run["id"] for run in made])
+        webhook_outbox.of_runs(session, [run["id"] for run in made])
 
 
 def _note(session: Session, record: ExperimentRecord, before: ExperimentSpec, after: ExperimentSpec, made_with: Mapping[str, Any]) -> None:
     extension = {
-        "at": moment(session).isoformat(),
+        "at": transaction_time(session).isoformat(),
         "rounds_before": before.rounds,
         "rounds": after.rounds,
         "seeds_added": list(after.seeds[len(before.seeds) :]),
@@ -115,7 +115,7 @@ def _note(session: Session, record: ExperimentRecord, before: ExperimentSpec, af
 
 def _change(session: Session, experiment_id: str, old: Status, *which: ColumnElement[bool], **values: Any) -> None:
     changed = update(RunRecord).where(_of(experiment_id), RunRecord.status == old, *which).values(values)
-    notices.of_runs(session, session.scalars(changed.returning(RunRecord.id)).all())
+    webhook_outbox.of_runs(session, session.scalars(changed.returning(RunRecord.id)).all())
 
 
 def _of(experiment_id: str) -> ColumnElement[bool]:

@@ -9,7 +9,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.sql.dml import ReturningInsert
 
 from fedcore.errors import IdempotencyError
-from fedcore.platform.store.clock import moment
+from fedcore.platform.store.clock import transaction_time
 
 
 def dialect_of(session: Session) -> Any:
@@ -24,7 +24,7 @@ def claim_key(
 
     Raises IdempotencyError when another `request`, as the message calls it, has used the key.
     """
-    values = {"principal": principal, "key": key, "request_hash": request_hash, made.key: id, "created_at": moment(session)}
+    values = {"principal": principal, "key": key, "request_hash": request_hash, made.key: id, "created_at": transaction_time(session)}
     known_hash, known_id = session.execute(_claim(made, dialect_of(session)), values).one()
     if known_hash != request_hash:
         raise IdempotencyError(f"the idempotency key {key!r} was used for another {request}, which made {known_id}; use a new key")

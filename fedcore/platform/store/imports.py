@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 from sqlalchemy.orm import Session
 
 from fedcore.platform.status import Status
-from fedcore.platform.store import blocks
-from fedcore.platform.store.clock import moment
+from fedcore.platform.store import curves
+from fedcore.platform.store.clock import transaction_time
+from fedcore.platform.store.curves import COLUMNS
 from fedcore.platform.store.experiments import find
 from fedcore.platform.store.idempotency import claim_key
-from fedcore.platform.store.identifier import identifiers
-from fedcore.platform.store.lifecycle import IMPORTED, derived
-from fedcore.platform.store.making import add_tags, row_of, runs_of
-from fedcore.platform.store.rounds import COLUMNS
-from fedcore.platform.store.statements import insert_into
+from fedcore.platform.store.lifecycle import IMPORTED, derive_status
+from fedcore.platform.store.paging import identifiers
+from fedcore.platform.store.prepared import insert_into
+from fedcore.platform.store.submissions import add_tags, row_of, runs_of
 from fedcore.platform.store.tables import Document, ExperimentRecord, IdempotencyRecord, RoundRecord, RunRecord
 from fedcore.simulation.report import StopReason
 from fedcore.spec import ExperimentSpec
@@ -57,12 +57,12 @@ def create(
     session: Session, spec: ExperimentSpec, outcomes: Sequence[Outcome], *, owner: str, digest: str, provenance: Mapping[str, Any]
 ) -> tuple[ExperimentRecord, bool]:
     """Store an experiment with its runs, one for each arm and seed of `spec`; says whether `owner` had none of this `digest` before."""
-    at = moment(session)
+    at = transaction_time(session)
     (experiment_id,) = identifiers("exp", at, 1)
     first = claim_key(session, IdempotencyRecord.experiment_id, owner, _KEY + digest, digest, experiment_id, request="import")
     if first != experiment_id:
         return find(session, first), False
-    status = derived(Counter(outcome.status for outcome in outcomes), started=True)
+    status = derive_status(Counter(outcome.status for outcome in outcomes), started=True)
     session.execute(insert_into(ExperimentRecord), _experiment(spec, experiment_id, owner, at, outcomes, status, provenance))
     add_tags(session, {experiment_id: spec.tags})
     made = _runs(spec, experiment_id, at, outcomes)
@@ -71,7 +71,7 @@ def create(
         rows = [{"run_id": run["id"], **row} for row in outcome.rows]
         if rows:
             session.execute(insert_into(RoundRecord), rows)
-            blocks.append(session, run["id"], rows, COLUMNS)
+            curves.append_blocks(session, run["id"], rows, COLUMNS)
     return find(session, experiment_id), True
 
 

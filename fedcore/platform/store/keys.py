@@ -9,10 +9,9 @@ from sqlalchemy.orm import Session
 
 from fedcore.errors import AuthenticationError, ConflictError, NotFoundError
 from fedcore.platform.access import Principal, Scope, Token, prefix_of
-from fedcore.platform.store import statements
-from fedcore.platform.store.clock import now
-from fedcore.platform.store.identifier import identifiers
-from fedcore.platform.store.paging import Page, newest
+from fedcore.platform.store import prepared
+from fedcore.platform.store.clock import sql_now
+from fedcore.platform.store.paging import RecordPage, identifiers, newest
 from fedcore.platform.store.quotas import Quota
 from fedcore.platform.store.tables import KeyRecord
 
@@ -25,7 +24,7 @@ def create(
     session: Session, *, owner: str, scope: Scope, name: str = "", expires_at: datetime | None = None, quota: Quota = UNLIMITED
 ) -> tuple[KeyRecord, Token]:
     """A new key, and its text, which nobody can read again."""
-    moment = session.scalars(select(now())).one()
+    moment = session.scalars(select(sql_now())).one()
     (key_id,) = identifiers("key", moment, 1)
     token = Token.of(key_id)
     record = KeyRecord(id=key_id, name=name, owner=owner, scope=scope, digest=token.digest, created_at=moment, expires_at=expires_at)
@@ -38,7 +37,7 @@ def create(
 
 def find(session: Session, key_id: str) -> KeyRecord:
     """The key with this id; raises NotFoundError."""
-    record = statements.get(session, KeyRecord, key_id)
+    record = prepared.get_by_id(session, KeyRecord, key_id)
     if record is None:
         raise NotFoundError(f"there is no key {key_id!r}")
     return record
@@ -46,7 +45,7 @@ def find(session: Session, key_id: str) -> KeyRecord:
 
 def verify(session: Session, token: Token) -> tuple[KeyRecord, bool]:
     """The key that `token` is, and whether its use is to be noted; raises AuthenticationError."""
-    long_ago = or_(KeyRecord.last_used_at.is_(None), KeyRecord.last_used_at < now(-USE_NOTED_S))
+    long_ago = or_(KeyRecord.last_used_at.is_(None), KeyRecord.last_used_at < sql_now(-USE_NOTED_S))
     row = session.execute(select(KeyRecord, _expired(), long_ago).where(KeyRecord.id == token.key_id)).first()
     if row is None or not token.matches(row[0].digest):
         raise AuthenticationError(f"the API key {prefix_of(token.key_id)}... is not known here")
@@ -60,10 +59,10 @@ def verify(session: Session, token: Token) -> tuple[KeyRecord, bool]:
 
 def note_use(session: Session, key_id: str) -> None:
     """The key was used just now."""
-    session.execute(update(KeyRecord).where(KeyRecord.id == key_id).values(last_used_at=now()))
+    session.execute(update(KeyRecord).where(KeyRecord.id == key_id).values(last_used_at=sql_now()))
 
 
-def page(session: Session, *, limit: int = 50, cursor: str | None = None) -> Page[KeyRecord]:
+def page(session: Session, *, limit: int = 50, cursor: str | None = None) -> RecordPage[KeyRecord]:
     """Keys, newest first."""
     return newest(session, select(KeyRecord), KeyRecord.id, limit, cursor)
 
@@ -80,7 +79,7 @@ def edit(session: Session, key_id: str, changes: Mapping[str, Any]) -> KeyRecord
 
 def revoke(session: Session, key_id: str) -> KeyRecord:
     """End a key, if it has not been; raises NotFoundError."""
-    session.execute(update(KeyRecord).where(KeyRecord.id == key_id, KeyRecord.revoked_at.is_(None)).values(revoked_at=now()))
+    session.execute(update(KeyRecord).where(KeyRecord.id == key_id, KeyRecord.revoked_at.is_(None)).values(revoked_at=sql_now()))
     return find(session, key_id)
 
 
@@ -97,4 +96,4 @@ def still_allows(session: Session, principal: Principal) -> bool:
 
 
 def _expired() -> ColumnElement[bool]:
-    return KeyRecord.expires_at.is_not(None) & (KeyRecord.expires_at <= now())
+    return KeyRecord.expires_at.is_not(None) & (KeyRecord.expires_at <= sql_now())

@@ -12,19 +12,19 @@ from sqlalchemy.orm import Session
 
 from fedcore.errors import ConflictError, NotFoundError
 from fedcore.platform.status import ENDED, RunRequest, Status
-from fedcore.platform.store import notices, search
-from fedcore.platform.store.clock import now
+from fedcore.platform.store import search, webhook_outbox
+from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 
-WAITING = (Status.QUEUED, Status.PAUSED)
+UNSTARTED = (Status.QUEUED, Status.PAUSED)
 IMPORTED = "imported"
 """What the provenance of an experiment that was carried out elsewhere calls where it is from."""
-APPLIED = {RunRequest.PAUSE: Status.PAUSED, RunRequest.CANCEL: Status.CANCELLED}
+STATUS_AFTER_REQUEST = {RunRequest.PAUSE: Status.PAUSED, RunRequest.CANCEL: Status.CANCELLED}
 """Where a request puts a run when its worker lets go of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ArmProgress:
     """Where the runs of an experiment are, and where they will be once what was requested of them is applied."""
 
     experiment_id: str
@@ -49,9 +49,9 @@ def cancel(session: Session, experiment_id: str) -> ExperimentRecord:
     standing = _standing(session, experiment_id)
     if standing.over and Status.CANCELLED not in standing.ahead:
         raise ConflictError(f"{standing}: there is nothing left to cancel")
-    _change(session, experiment_id, (*WAITING, Status.WAITING), status=Status.CANCELLED, finished_at=now())
+    _change(session, experiment_id, (*UNSTARTED, Status.AT_RUNG), status=Status.CANCELLED, finished_at=sql_now())
     _request(session, experiment_id, (RunRequest.NONE, RunRequest.PAUSE), RunRequest.CANCEL)
-    return settle(session, [experiment_id])[0]
+    return refresh_status(session, [experiment_id])[0]
 
 
 def pause(session: Session, experiment_id: str) -> ExperimentRecord:
@@ -62,9 +62,9 @@ def pause(session: Session, experiment_id: str) -> ExperimentRecord:
     standing = _standing(session, experiment_id)
     if standing.over:
         raise ConflictError(f"{standing}: there is nothing left to pause")
-    _change(session, experiment_id, (Status.QUEUED, Status.WAITING), status=Status.PAUSED)
+    _change(session, experiment_id, (Status.QUEUED, Status.AT_RUNG), status=Status.PAUSED)
     _request(session, experiment_id, (RunRequest.NONE,), RunRequest.PAUSE)
-    return settle(session, [experiment_id])[0]
+    return refresh_status(session, [experiment_id])[0]
 
 
 def resume(session: Session, experiment_id: str) -> ExperimentRecord:
@@ -79,7 +79,7 @@ def resume(session: Session, experiment_id: str) -> ExperimentRecord:
         raise ConflictError(f"{standing}: {hint}")
     _requeue(session, experiment_id, (Status.PAUSED,))
     _request(session, experiment_id, (RunRequest.PAUSE,), RunRequest.NONE)
-    return settle(session, [experiment_id])[0]
+    return refresh_status(session, [experiment_id])[0]
 
 
 def retry(session: Session, experiment_id: str) -> ExperimentRecord:
@@ -97,7 +97,7 @@ def retry(session: Session, experiment_id: str) -> ExperimentRecord:
             raise ConflictError(f"nothing of experiment {experiment_id} has failed: `resume` lets its paused runs go on")
     _requeue(session, experiment_id, again, finished_at=None, attempts=0, error=None)
     _request(session, experiment_id, (RunRequest.CANCEL,), RunRequest.NONE)
-    return settle(session, [experiment_id])[0]
+    return refresh_status(session, [experiment_id])[0]
 
 
 def refuse_imported(session: Session, experiment_id: str) -> None:
@@ -109,12 +109,12 @@ def refuse_imported(session: Session, experiment_id: str) -> None:
         )
 
 
-def settle(session: Session, experiment_ids: Iterable[str]) -> list[ExperimentRecord]:
+def refresh_status(session: Session, experiment_ids: Iterable[str]) -> list[ExperimentRecord]:
     """Make the experiments' statuses follow from their runs'; call it after the runs have changed, in the same transaction."""
     wanted = ExperimentRecord.id.in_(set(experiment_ids))
     # Of two transactions that finish runs of one experiment, the second waits here and then sees the first's.
     locked = session.scalars(select(ExperimentRecord).where(wanted).order_by(ExperimentRecord.id).with_for_update()).all()
-    notices.of_experiments(session, [experiment.id for experiment in locked if _settle(session, experiment)])
+    webhook_outbox.of_experiments(session, [experiment.id for experiment in locked if _settle(session, experiment)])
     return list(session.scalars(select(ExperimentRecord).where(wanted).order_by(ExperimentRecord.id)))
 
 
@@ -128,9 +128,9 @@ def lock_runs(session: Session, experiment_id: str) -> Sequence[str]:
     return ids
 
 
-def derived(counts: Mapping[Status, int], *, started: bool) -> Status:
+def derive_status(counts: Mapping[Status, int], *, started: bool) -> Status:
     """The status of an experiment with so many runs of each status."""
-    if counts.get(Status.RUNNING) or counts.get(Status.QUEUED) or counts.get(Status.WAITING):
+    if counts.get(Status.RUNNING) or counts.get(Status.QUEUED) or counts.get(Status.AT_RUNG):
         return Status.RUNNING if started else Status.QUEUED
     for status in (Status.PAUSED, Status.CANCELLED, Status.FAILED):
         if counts.get(status):
@@ -145,30 +145,32 @@ def _settle(session: Session, experiment: ExperimentRecord) -> bool:
     counts = dict(session.execute(by_status).all())
     fault = func.max(RunRecord.error).filter(RunRecord.status == Status.FAILED)
     started, error = session.execute(select(func.min(RunRecord.started_at), fault).where(runs)).one()
-    status = derived(counts, started=started is not None)
-    finished = experiment.finished_at or now() if status in ENDED else None
-    changes: dict[str, Any] = {"status": status, "error": error, "started_at": started, "finished_at": finished, "updated_at": now()}
+    status = derive_status(counts, started=started is not None)
+    finished = experiment.finished_at or sql_now() if status in ENDED else None
+    changes: dict[str, Any] = {"status": status, "error": error, "started_at": started, "finished_at": finished, "updated_at": sql_now()}
     same = ExperimentRecord.id == experiment.id, ExperimentRecord.status == experiment.status
     session.execute(update(ExperimentRecord).where(*same).values(changes))
     return status is not experiment.status
 
 
-def _standing(session: Session, experiment_id: str) -> Standing:
+def _standing(session: Session, experiment_id: str) -> ArmProgress:
     lock_runs(session, experiment_id)
     query = select(RunRecord.status, RunRecord.request).where(RunRecord.experiment_id == experiment_id).distinct()
     rows = session.execute(query).all()
-    return Standing(experiment_id, {status for status, _ in rows}, {APPLIED.get(request, status) for status, request in rows})
+    return ArmProgress(
+        experiment_id, {status for status, _ in rows}, {STATUS_AFTER_REQUEST.get(request, status) for status, request in rows}
+    )
 
 
 def _change(session: Session, experiment_id: str, old: Sequence[Status], *which: ColumnElement[bool], **values: Any) -> None:
     changed = update(RunRecord).where(RunRecord.experiment_id == experiment_id, RunRecord.status.in_(old), *which).values(values)
-    notices.of_runs(session, session.scalars(changed.returning(RunRecord.id)).all())
+    webhook_outbox.of_runs(session, session.scalars(changed.returning(RunRecord.id)).all())
 
 
 def _requeue(session: Session, experiment_id: str, old: Sequence[Status], **values: Any) -> None:
     """Queue runs again; those that are at a rung wait there on."""
-    again = {"not_before": None, "queued_at": now(), "woken_at": None, **values}
-    _change(session, experiment_id, old, RunRecord.held_at.is_not(None), status=Status.WAITING, **again)
+    again = {"not_before": None, "queued_at": sql_now(), "woken_at": None, **values}
+    _change(session, experiment_id, old, RunRecord.held_at.is_not(None), status=Status.AT_RUNG, **again)
     _change(session, experiment_id, old, status=Status.QUEUED, **again)
 
 

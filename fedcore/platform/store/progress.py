@@ -21,7 +21,7 @@ _OVERVIEW: Executable = select(*_ARM, *_SUMS).where(RunRecord.experiment_id == b
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RunProgress:
     """How far the runs of an experiment have come."""
 
     done: int
@@ -34,7 +34,7 @@ class Progress:
     """Seconds to the end, were as many runs running as now; None when nothing runs or nothing is known yet."""
 
 
-class Position(NamedTuple):
+class QueuePosition(NamedTuple):
     """Where one run stands."""
 
     status: Status
@@ -54,16 +54,16 @@ class ArmPoint(NamedTuple):
 class Overview(NamedTuple):
     """An experiment as a whole."""
 
-    progress: Progress
+    progress: RunProgress
     arms: Sequence[ArmPoint]
     """In order."""
 
 
-class Standing(NamedTuple):
+class ExperimentStanding(NamedTuple):
     """Where an experiment stands."""
 
     status: Status
-    runs: dict[str, Position]
+    runs: dict[str, QueuePosition]
     """By id, in order."""
 
 
@@ -77,30 +77,30 @@ class Depth:
     rounds_left: int
 
 
-def positions(session: Session, experiment_id: str) -> dict[str, Position]:
+def positions(session: Session, experiment_id: str) -> dict[str, QueuePosition]:
     """Where each run of an experiment stands, in order of run ids."""
     query = select(RunRecord.id, RunRecord.status, RunRecord.done).where(RunRecord.experiment_id == experiment_id)
-    return {row[0]: Position(row[1], row[2]) for row in session.execute(query.order_by(RunRecord.id))}
+    return {row[0]: QueuePosition(row[1], row[2]) for row in session.execute(query.order_by(RunRecord.id))}
 
 
-def standings(session: Session, experiment_ids: Sequence[str]) -> dict[str, Standing]:
+def standings(session: Session, experiment_ids: Sequence[str]) -> dict[str, ExperimentStanding]:
     """Where each of the experiments that there are stands, by id."""
     columns = (ExperimentRecord.id, ExperimentRecord.status, RunRecord.id, RunRecord.status, RunRecord.done)
     query = select(*columns).join(RunRecord, RunRecord.experiment_id == ExperimentRecord.id).where(ExperimentRecord.id.in_(experiment_ids))
-    found: dict[str, Standing] = {}
+    found: dict[str, ExperimentStanding] = {}
     for experiment_id, status, run_id, run_status, done in session.execute(query.order_by(RunRecord.id)):
-        found.setdefault(experiment_id, Standing(status, {})).runs[run_id] = Position(run_status, done)
+        found.setdefault(experiment_id, ExperimentStanding(status, {})).runs[run_id] = QueuePosition(run_status, done)
     return found
 
 
-def depths(session: Session) -> Sequence[Depth]:
+def queue_depths(session: Session) -> Sequence[Depth]:
     """What waits, runs or is paused, by queue and status."""
     place, left = (RunRecord.queue, RunRecord.status), func.sum(RunRecord.rounds - RunRecord.done)
     query = select(*place, func.count(), left).where(RunRecord.status.not_in(ENDED)).group_by(*place).order_by(*place)
     return [Depth(*row) for row in session.execute(query)]
 
 
-def larger(session: Session, rooms: Mapping[str, int]) -> dict[str, int]:
+def oversized(session: Session, rooms: Mapping[str, int]) -> dict[str, int]:
     """How many runs that wait need more memory than `rooms` says that there is, by queue."""
     counts = {}
     for queue, room in rooms.items():
@@ -109,7 +109,7 @@ def larger(session: Session, rooms: Mapping[str, int]) -> dict[str, int]:
     return counts
 
 
-def progress(session: Session, experiment_id: str) -> Progress:
+def progress(session: Session, experiment_id: str) -> RunProgress:
     """The progress of one experiment."""
     return progress_of(session, [experiment_id])[experiment_id]
 
@@ -124,14 +124,14 @@ def overview(session: Session, experiment_id: str) -> Overview:
     return Overview(_sum(groups), [arms[index] for index in sorted(arms)])
 
 
-def outset(spec: ExperimentSpec, arms: Sequence[Arm]) -> Overview:
+def initial_overview(spec: ExperimentSpec, arms: Sequence[Arm]) -> Overview:
     """The same of an experiment whose runs, those of these `arms` of `spec`, have just been queued."""
     count = len(spec.seeds)
     groups = [_Group(Status.QUEUED, count, 0, count * arm.spec.rounds, 0.0) for arm in arms]
     return Overview(_sum(groups), [ArmPoint(arm.index, arm.name, arm.settings) for arm in arms])
 
 
-def progress_of(session: Session, experiment_ids: Sequence[str]) -> dict[str, Progress]:
+def progress_of(session: Session, experiment_ids: Sequence[str]) -> dict[str, RunProgress]:
     """The progress of several experiments, by id."""
     query = (
         select(RunRecord.experiment_id, RunRecord.status, *_SUMS)
@@ -153,13 +153,13 @@ class _Group:
     seconds: float
 
 
-def _sum(groups: Sequence[_Group]) -> Progress:
+def _sum(groups: Sequence[_Group]) -> RunProgress:
     done = sum(group.done for group in groups)
     rounds = sum(group.done if group.status is Status.SUCCEEDED else group.rounds for group in groups)
     runs: defaultdict[Status, int] = defaultdict(int)
     for group in groups:
         runs[group.status] += group.runs
-    return Progress(done, rounds, dict(runs), _eta(groups))
+    return RunProgress(done, rounds, dict(runs), _eta(groups))
 
 
 def _eta(groups: Sequence[_Group]) -> float | None:

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from fedcore.errors import QuotaError
 from fedcore.platform.status import Status
-from fedcore.platform.store.lifecycle import WAITING
+from fedcore.platform.store.lifecycle import UNSTARTED
 from fedcore.platform.store.tables import DatasetRecord, KeyRecord, RunRecord
 
 _LIMITS = (KeyRecord.max_waiting_runs, KeyRecord.max_running_runs, KeyRecord.max_stored_bytes, KeyRecord.max_compute_seconds)
@@ -43,7 +43,7 @@ class Usage:
 def usage(session: Session, key: KeyRecord) -> Usage:
     """What was made with a key."""
     runs, data = RunRecord.key_id == key.id, DatasetRecord.key_id == key.id
-    waiting = session.scalars(select(func.count()).select_from(RunRecord).where(runs, RunRecord.status.in_(WAITING))).one()
+    waiting = session.scalars(select(func.count()).select_from(RunRecord).where(runs, RunRecord.status.in_(UNSTARTED))).one()
     running = _running(session, key.id)
     stored = session.scalars(select(func.coalesce(func.sum(DatasetRecord.size_bytes), 0)).where(data)).one()
     seconds = session.scalars(select(func.coalesce(func.sum(RunRecord.seconds), 0.0)).where(runs)).one()
@@ -55,7 +55,7 @@ def quota_of(key: KeyRecord) -> Quota:
     return Quota(key.max_waiting_runs, key.max_running_runs, key.max_stored_bytes, key.max_compute_seconds)
 
 
-def hold_runs(session: Session, key_id: str, joining: int = 0) -> None:
+def check_runs(session: Session, key_id: str, joining: int = 0) -> None:
     """Runs of this key have joined the queue, and so many more are about to: raises QuotaError when that is more than it may have."""
     quota, used = _held(session, key_id)
     _hold_seconds(quota, used)
@@ -64,7 +64,7 @@ def hold_runs(session: Session, key_id: str, joining: int = 0) -> None:
         raise QuotaError(f"{waiting:,} runs of this key would wait, and {quota.waiting_runs:,} may; wait, or cancel some")
 
 
-def excess(session: Session, key_id: str, runs: int) -> list[str]:
+def violations(session: Session, key_id: str, runs: int) -> list[str]:
     """Why so many runs more would be refused, or none."""
     key = session.scalars(select(KeyRecord).where(KeyRecord.id == key_id)).first()
     if key is None or quota_of(key) == Quota():
@@ -78,13 +78,13 @@ def excess(session: Session, key_id: str, runs: int) -> list[str]:
     return told
 
 
-def hold_retry(session: Session, experiment_id: str) -> None:
+def check_retry(session: Session, experiment_id: str) -> None:
     """To be called once runs of an experiment were queued again: raises QuotaError as `hold_runs` does."""
     for key_id in _keys_of(session, experiment_id):
-        hold_runs(session, key_id)
+        check_runs(session, key_id)
 
 
-def hold_resume(session: Session, experiment_id: str) -> None:
+def check_resume(session: Session, experiment_id: str) -> None:
     """To be called where paused runs go on, which waited before: raises QuotaError when their key may compute no more."""
     for key_id in _keys_of(session, experiment_id):
         _hold_seconds(*_held(session, key_id))
@@ -99,10 +99,10 @@ def running_limits(session: Session, key_ids: Collection[str]) -> dict[str, int]
     columns = KeyRecord.id, KeyRecord.max_running_runs, KeyRecord.max_compute_seconds
     found = session.execute(select(*columns).where(KeyRecord.id.in_(key_ids), limited)).all()
     most = {key_id: runs for key_id, runs, _ in found if runs is not None}
-    return most | dict.fromkeys(spent(session, [key_id for key_id, _, seconds in found if seconds is not None]), 0)
+    return most | dict.fromkeys(exhausted(session, [key_id for key_id, _, seconds in found if seconds is not None]), 0)
 
 
-def spent(session: Session, key_ids: Collection[str]) -> dict[str, float]:
+def exhausted(session: Session, key_ids: Collection[str]) -> dict[str, float]:
     """The seconds that those of these keys could compute that have used them all."""
     if not key_ids:
         return {}
@@ -110,7 +110,7 @@ def spent(session: Session, key_ids: Collection[str]) -> dict[str, float]:
     return {key_id: seconds for key_id, seconds in session.execute(query) if seconds is not None}
 
 
-def room(session: Session, key_id: str) -> int | None:
+def free_slots(session: Session, key_id: str) -> int | None:
     """How many more runs of a key may be taken; None: as many as there are.
 
     Where it is limited the key's row is locked, so that of two who take the second counts what the first took. While it is
@@ -132,7 +132,7 @@ def charge(session: Session, dataset_id: str, key_id: str) -> None:
         raise QuotaError(f"data sets of this key would take {used.stored_bytes:,} bytes, and {quota.stored_bytes:,} they may; delete some")
 
 
-def keep_spent(session: Session, experiment_id: str) -> None:
+def archive_usage(session: Session, experiment_id: str) -> None:
     """Its runs are about to be deleted: what they have computed stays spent."""
     spent = select(RunRecord.key_id, func.sum(RunRecord.seconds)).where(RunRecord.experiment_id == experiment_id).group_by(RunRecord.key_id)
     # In order: two deletions that lock the same keys in different orders would wait for each other.

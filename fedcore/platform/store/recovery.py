@@ -7,34 +7,34 @@ from sqlalchemy import ColumnElement, and_, case, not_, or_, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.platform.status import ENDED, RunRequest, Status
-from fedcore.platform.store import backoff, notices, search, tally
-from fedcore.platform.store.clock import now
-from fedcore.platform.store.lifecycle import settle
+from fedcore.platform.store import backoff, counters, search, webhook_outbox
+from fedcore.platform.store.clock import sql_now
+from fedcore.platform.store.lifecycle import refresh_status
 from fedcore.platform.store.runs import after_loss
 from fedcore.platform.store.tables import RunRecord
 
 
-def lost(session: Session, max_attempts: int, limit: int = 100, *, backoff_s: float = 0.0) -> Sequence[str]:
+def requeue_expired(session: Session, max_attempts: int, limit: int = 100, *, backoff_s: float = 0.0) -> Sequence[str]:
     """Take runs from workers that let their leases expire; returns their ids.
 
     Each goes back to its place in the queue, or to where a pending pause or cancel puts it, or it fails: when
     `max_attempts` claims in a row have ended without a committed round. From the second of them on it is not taken up again
     for `backoff_s`, then longer and longer.
     """
-    losses = _locked(session, RunRecord.lease_until < now(), max_attempts, limit)
+    losses = _locked(session, RunRecord.lease_until < sql_now(), max_attempts, limit)
     for run, status in losses:
         _take(session, run, status, _afterwards(run, status, backoff_s))
-    return _settled(session, losses, "reconciler", tally.EXPIRIES)
+    return _settled(session, losses, "reconciler", counters.EXPIRIES)
 
 
-def starved(session: Session, worker: str, error: str, max_attempts: int, backoff_s: float) -> Sequence[str]:
+def requeue_oom_killed(session: Session, worker: str, error: str, max_attempts: int, backoff_s: float) -> Sequence[str]:
     """Take its runs from a worker that was ended for want of memory, as `runs.fail` would after a shortage; returns their ids."""
     losses = _locked(session, RunRecord.worker == worker, max_attempts)
     for run, status in losses:
         pause_s = backoff.after_error(run.attempts, backoff_s) if status is Status.QUEUED else 0.0
         values = {"error": error, "error_of_loss": False, "shortages": run.shortages + 1, "not_before": backoff.until(pause_s)}
         _take(session, run, status, values)
-    return _settled(session, losses, worker, tally.ERRORS)
+    return _settled(session, losses, worker, counters.ERRORS)
 
 
 def count_shortage(session: Session, run_ids: Collection[str], error: str) -> None:
@@ -46,19 +46,19 @@ def count_shortage(session: Session, run_ids: Collection[str], error: str) -> No
     reason = case((unexplained, error), else_=RunRecord.error)
     values = {"shortages": RunRecord.shortages + 1, "error": reason, "error_of_loss": False}
     session.execute(update(RunRecord).where(RunRecord.id.in_(found)).values(values))
-    settle(session, found.values())
+    refresh_status(session, found.values())
 
 
-def wakeable(session: Session, queue: str, older_than_s: float, limit: int = 100) -> Sequence[str]:
+def runs_to_wake(session: Session, queue: str, older_than_s: float, limit: int = 100) -> Sequence[str]:
     """Runs that wait in `queue` and that no worker was nudged for in the last `older_than_s` seconds, by id; stamps them as nudged now.
 
     Several reconcilers may call it at once: each run goes to one of them.
     """
     waits = RunRecord.status == Status.QUEUED, RunRecord.queue == queue, backoff.over()
-    stale = or_(RunRecord.woken_at.is_(None), RunRecord.woken_at < now(-older_than_s))
+    stale = or_(RunRecord.woken_at.is_(None), RunRecord.woken_at < sql_now(-older_than_s))
     chosen = select(RunRecord.id).where(*waits, stale).order_by(RunRecord.id).limit(limit).with_for_update(skip_locked=True)
     ids = session.scalars(chosen).all()
-    stamp = update(RunRecord).where(RunRecord.id.in_(ids), RunRecord.status == Status.QUEUED).values(woken_at=now())
+    stamp = update(RunRecord).where(RunRecord.id.in_(ids), RunRecord.status == Status.QUEUED).values(woken_at=sql_now())
     return session.scalars(stamp.returning(RunRecord.id)).all()
 
 
@@ -84,13 +84,13 @@ def _locked(session: Session, which: ColumnElement[bool], max_attempts: int, lim
 def _settled(session: Session, losses: Sequence[_Loss], teller: str, what: str) -> Sequence[str]:
     """Runs were taken: what follows for others, and for the tally of `teller`; their ids."""
     ids = [run.id for run, _ in losses]
-    notices.of_runs(session, ids)
+    webhook_outbox.of_runs(session, ids)
     for run, status in losses:
         if run.until is not None and status is Status.FAILED:
             search.advance(session, run.experiment_id, run.arm)
-    settle(session, {run.experiment_id for run, _ in losses})
+    refresh_status(session, {run.experiment_id for run, _ in losses})
     if ids:
-        tally.add(session, teller, {what: len(ids)})
+        counters.add(session, teller, {what: len(ids)})
     return ids
 
 
@@ -107,7 +107,7 @@ def _afterwards(run: RunRecord, status: Status, backoff_s: float) -> dict[str, A
 def _take(session: Session, run: RunRecord, status: Status, values: dict[str, Any]) -> None:
     values |= {"status": status, "request": RunRequest.NONE, "lease_until": None, "woken_at": None}
     if status in ENDED:
-        values["finished_at"] = now()
+        values["finished_at"] = sql_now()
     session.execute(update(RunRecord).where(RunRecord.id == run.id, RunRecord.status == Status.RUNNING).values(values))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from sqlalchemy import ColumnElement, delete, func, insert, literal, select, update
 from sqlalchemy.orm import Session
 
-from fedcore.platform.store.clock import now
+from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import RemovalRecord, RunRecord
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 3_600.0
@@ -19,13 +19,13 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 3_600.0
 
 def note(session: Session, path: str) -> None:
     """Have what is stored at `path` removed; all below it where it ends in a slash."""
-    session.execute(insert(RemovalRecord).values(path=path, due_at=now(), failures=0))
+    session.execute(insert(RemovalRecord).values(path=path, due_at=sql_now(), failures=0))
 
 
 def note_runs(session: Session, experiment_id: str) -> None:
     """Have the files of the runs of an experiment removed, which are about to be deleted and are locked."""
     # A worker may write until its lease is over. A run that no worker ever held has no files.
-    due_at = func.coalesce(RunRecord.lease_until, now())
+    due_at = func.coalesce(RunRecord.lease_until, sql_now())
     held = RunRecord.experiment_id == experiment_id, RunRecord.fence > 0
     chosen = select(RunRecord.id + literal("/"), due_at, literal(0)).where(*held)
     session.execute(insert(RemovalRecord).from_select(["path", "due_at", "failures"], chosen))
@@ -43,7 +43,7 @@ def take(session: Session, limit: int, lease_s: float) -> Sequence[tuple[str, in
     rows = session.execute(chosen.with_for_update(skip_locked=True))
     taken = [(path, failures) for path, failures in rows]
     paths = [path for path, _ in taken]
-    session.execute(update(RemovalRecord).where(RemovalRecord.path.in_(paths)).values(due_at=now(lease_s)))
+    session.execute(update(RemovalRecord).where(RemovalRecord.path.in_(paths)).values(due_at=sql_now(lease_s)))
     return taken
 
 
@@ -54,8 +54,8 @@ def conclude(session: Session, removed: Collection[str], failed: Mapping[str, in
         # No power of two that is out of range.
         pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(failures, 32))
         again = update(RemovalRecord).where(RemovalRecord.path == path)
-        session.execute(again.values(due_at=now(pause_s), failures=failures + 1))
+        session.execute(again.values(due_at=sql_now(pause_s), failures=failures + 1))
 
 
 def _due() -> ColumnElement[bool]:
-    return RemovalRecord.due_at <= now()
+    return RemovalRecord.due_at <= sql_now()

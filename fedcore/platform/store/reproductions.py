@@ -11,7 +11,7 @@ from sqlalchemy import Select, Text, bindparam, cast, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
 from fedcore.platform.store import runs
-from fedcore.platform.store.rounds import COLUMNS
+from fedcore.platform.store.curves import COLUMNS
 from fedcore.platform.store.tables import Document, RoundRecord, RunRecord
 
 ENGINE_CHOICE = "engine_choice"

@@ -1,11 +1,13 @@
 """Runs in the hands of workers: claimed under a lease, committed slice by slice, given back or ended.
 
 A claim carries a fence, and every write of a worker names it: a worker that lost its lease is refused, never believed.
+
+Companions: runs of one experiment that a worker takes beside one that it holds, to train them together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Executable, case, exists, func, select, update
@@ -14,12 +16,12 @@ from sqlalchemy.orm import Session
 from fedcore.errors import NotFoundError, StaleLeaseError
 from fedcore.platform.logging import redact_secrets
 from fedcore.platform.status import ENDED, RunRequest, Status, WorkerDirective
-from fedcore.platform.store import backoff, notices, quotas, search, shares, statements, tally, turn
-from fedcore.platform.store.claim import ANY_ROOM, Claim
-from fedcore.platform.store.clock import now
-from fedcore.platform.store.fairness import Place
-from fedcore.platform.store.lifecycle import APPLIED, settle
-from fedcore.platform.store.rounds import append
+from fedcore.platform.store import backoff, counters, fair_share, prepared, quotas, scheduler, search, webhook_outbox, workers
+from fedcore.platform.store.claim import ANY_MEMORY, Claim
+from fedcore.platform.store.clock import sql_now
+from fedcore.platform.store.curves import append_rounds
+from fedcore.platform.store.fair_share import OwnerQueue
+from fedcore.platform.store.lifecycle import STATUS_AFTER_REQUEST, refresh_status
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.simulation.report import RoundReport, StopReason
 
@@ -28,7 +30,7 @@ _CONTROL = {RunRequest.PAUSE: WorkerDirective.PAUSE, RunRequest.CANCEL: WorkerDi
 
 def find(session: Session, run_id: str, owner: str | None = None) -> RunRecord:
     """The run with this id, if it is `owner`'s where one is given; raises NotFoundError."""
-    record = statements.get(session, RunRecord, run_id)
+    record = prepared.get_by_id(session, RunRecord, run_id)
     if record is None or owner not in (None, record.owner):
         raise NotFoundError(f"there is no run {run_id!r}")
     return record
@@ -54,17 +56,17 @@ def visible(session: Session, run_ids: Sequence[str], owner: str | None) -> set[
     return set(session.scalars(query if owner is None else query.where(RunRecord.owner == owner)))
 
 
-def claim(session: Session, worker: str, queues: Sequence[str], lease_s: float, room: int = ANY_ROOM) -> Claim | None:
+def claim(session: Session, worker: str, queues: Sequence[str], lease_s: float, room: int = ANY_MEMORY) -> Claim | None:
     """Take the best run that waits in `queues` and needs no more memory than `room`, for `lease_s` seconds; None when none waits.
 
     Higher priority first; then the owner whose turn it is, as `fairness` says; of his experiments the one with the fewest running
     runs; then the longest waiting.
     """
-    run_id = turn.take(session, worker, queues, room)
-    return None if run_id is None else take(session, run_id, worker, queues, lease_s, room)
+    run_id = scheduler.next_run(session, worker, queues, room)
+    return None if run_id is None else claim_next(session, run_id, worker, queues, lease_s, room)
 
 
-def take(session: Session, run_id: str, worker: str, queues: Sequence[str], lease_s: float, room: int = ANY_ROOM) -> Claim:
+def claim_next(session: Session, run_id: str, worker: str, queues: Sequence[str], lease_s: float, room: int = ANY_MEMORY) -> Claim:
     """Take a run that waits, and whose row is locked."""
     values = {
         "status": Status.RUNNING,
@@ -72,12 +74,12 @@ def take(session: Session, run_id: str, worker: str, queues: Sequence[str], leas
         "fence": RunRecord.fence + 1,
         "attempts": RunRecord.attempts + 1,
         "not_before": None,
-        "lease_until": now(lease_s),
-        "started_at": func.coalesce(RunRecord.started_at, now()),
+        "lease_until": sql_now(lease_s),
+        "started_at": func.coalesce(RunRecord.started_at, sql_now()),
     }
     session.execute(update(RunRecord).where(RunRecord.id == run_id, RunRecord.status == Status.QUEUED).values(values))
-    tally.add(session, worker, {tally.CLAIMS: 1})
-    notices.of_runs(session, [run_id])
+    counters.add(session, worker, {counters.CLAIMS: 1})
+    webhook_outbox.of_runs(session, [run_id])
     run = find(session, run_id)
     _begin_experiment(session, run.experiment_id)
     wanted = select(ExperimentRecord.spec, ExperimentRecord.traceparent).where(ExperimentRecord.id == run.experiment_id)
@@ -109,7 +111,7 @@ def commit_slice(
         "done": done,
         "checkpoint": checkpoint,
         "provenance": dict(provenance),
-        "lease_until": now(lease_s),
+        "lease_until": sql_now(lease_s),
         "attempts": 0,
         "error": None,
         "seconds": RunRecord.seconds + seconds,
@@ -117,14 +119,14 @@ def commit_slice(
     held = update(RunRecord).where(*_whole(claim)).values(values)
     columns = RunRecord.request, RunRecord.priority, RunRecord.queue, RunRecord.owner, RunRecord.key_id
     request, priority, queue, owner, key_id = _one(session, held.returning(*columns), claim)
-    append(session, claim.run_id, reports)
-    tally.add_slice(session, claim.worker, len(played), seconds)
-    shares.charge(session, claim.worker, Place(queue, owner), seconds)
+    append_rounds(session, claim.run_id, reports)
+    counters.add_slice(session, claim.worker, len(played), seconds)
+    fair_share.add_seconds(session, claim.worker, OwnerQueue(queue, owner), seconds)
     if request is not RunRequest.NONE:
         return _CONTROL[request]
-    if key_id and quotas.spent(session, [key_id]):
+    if key_id and quotas.exhausted(session, [key_id]):
         return WorkerDirective.YIELD
-    first = turn.comes_first(session, claim.worker, claim.queues, priority, claim.room, turn_over=turn_over)
+    first = scheduler.should_preempt(session, claim.worker, claim.queues, priority, claim.worker_memory, turn_over=turn_over)
     return WorkerDirective.YIELD if first else WorkerDirective.CONTINUE
 
 
@@ -135,29 +137,29 @@ def committed(session: Session, claim: Claim, done: int) -> bool:
 
 def renew(session: Session, claim: Claim, lease_s: float) -> WorkerDirective:
     """Let the lease run on for `lease_s` seconds; says what the user wants. Raises StaleLeaseError."""
-    held = update(RunRecord).where(*_held(claim)).values(lease_until=now(lease_s)).returning(RunRecord.request)
+    held = update(RunRecord).where(*_held(claim)).values(lease_until=sql_now(lease_s)).returning(RunRecord.request)
     (request,) = _one(session, held, claim)
     return _CONTROL.get(request, WorkerDirective.CONTINUE)
 
 
-def called(session: Session, claims: Sequence[Claim]) -> bool:
+def should_interrupt(session: Session, claims: Sequence[Claim]) -> bool:
     """Whether users want something of one of these runs, all of one worker, or another comes before one: its slice is to end."""
     wanted = select(RunRecord.request, RunRecord.priority).where(RunRecord.id.in_([claim.run_id for claim in claims]))
     found = session.execute(wanted).all()
     if not found or any(request is not RunRequest.NONE for request, _ in found):
         return True
     held, least = claims[0], min(priority for _, priority in found)
-    return turn.comes_first(session, held.worker, held.queues, least, held.room, turn_over=False)
+    return scheduler.should_preempt(session, held.worker, held.queues, least, held.worker_memory, turn_over=False)
 
 
-def hand_back(session: Session, claim: Claim) -> None:
+def release(session: Session, claim: Claim) -> None:
     """Give the run up between two rounds: back to the queue, or to where a pending pause or cancel puts it. Raises StaleLeaseError."""
     kept = case((RunRecord.attempts > 0, RunRecord.attempts - 1), else_=0)
     (request,) = _one(session, select(RunRecord.request).where(*_held(claim)).with_for_update(), claim)
-    _release(session, claim, APPLIED.get(request, Status.QUEUED), attempts=kept, queued_at=now(), woken_at=None)
+    _release(session, claim, STATUS_AFTER_REQUEST.get(request, Status.QUEUED), attempts=kept, queued_at=sql_now(), woken_at=None)
 
 
-def park(session: Session, claim: Claim, *, model: str, provenance: Mapping[str, Any]) -> None:
+def pause_at_rung(session: Session, claim: Claim, *, model: str, provenance: Mapping[str, Any]) -> None:
     """The run has come to round `claim.until`, a rung; `model` is where the model of that round is stored. Raises StaleLeaseError.
 
     It waits there, or does what is requested of it, until its arm is promoted or stopped; which this may bring about, for others too.
@@ -165,7 +167,7 @@ def park(session: Session, claim: Claim, *, model: str, provenance: Mapping[str,
     search.lock(session, claim.experiment_id)
     (request,) = _one(session, select(RunRecord.request).where(*_whole(claim)).with_for_update(), claim)
     made = {"model": model, "provenance": dict(provenance)}
-    _release(session, claim, APPLIED.get(request, Status.WAITING), **made, held_at=now(), attempts=0, error=None)
+    _release(session, claim, STATUS_AFTER_REQUEST.get(request, Status.AT_RUNG), **made, held_at=sql_now(), attempts=0, error=None)
 
 
 def finish(
@@ -197,7 +199,7 @@ def fail(session: Session, claim: Claim, error: str, max_attempts: int, backoff_
     pause_s = backoff.after_error(attempts, backoff_s) if status is Status.QUEUED else 0.0
     less = {"shortages": RunRecord.shortages + int(shortage)}
     _release(session, claim, status, error=_storable(error), error_of_loss=False, woken_at=None, not_before=backoff.until(pause_s), **less)
-    tally.add(session, claim.worker, {tally.ERRORS: 1})
+    counters.add(session, claim.worker, {counters.ERRORS: 1})
     return status
 
 
@@ -205,7 +207,7 @@ def after_loss(request: RunRequest, attempts: int, max_attempts: int) -> Status:
     """Where a run goes whose claim ended badly."""
     if request is RunRequest.NONE and attempts >= max_attempts:
         return Status.FAILED
-    return APPLIED.get(request, Status.QUEUED)
+    return STATUS_AFTER_REQUEST.get(request, Status.QUEUED)
 
 
 def _own(claim: Claim) -> tuple[ColumnElement[bool], ...]:
@@ -231,14 +233,14 @@ def _one(session: Session, statement: Executable, claim: Claim) -> Any:
 
 def _release(session: Session, claim: Claim, status: Status, **values: Any) -> None:
     """Leave RUNNING for `status`; the lease and any request end with it."""
-    ended = {"finished_at": now()} if status in ENDED else {}
+    ended = {"finished_at": sql_now()} if status in ENDED else {}
     release = update(RunRecord).where(*_held(claim)).values(status=status, request=RunRequest.NONE, lease_until=None, **ended, **values)
     _one(session, release.returning(RunRecord.id), claim)
-    notices.of_runs(session, [claim.run_id])
+    webhook_outbox.of_runs(session, [claim.run_id])
     if status in search.SETTLED or "held_at" in values:
         search.advance(session, claim.experiment_id, claim.arm)
     if status is not Status.QUEUED:
-        settle(session, [claim.experiment_id])
+        refresh_status(session, [claim.experiment_id])
 
 
 def _storable(error: str) -> str:
@@ -249,5 +251,39 @@ def _storable(error: str) -> str:
 def _begin_experiment(session: Session, experiment_id: str) -> None:
     # Only the first claim of an experiment writes here, so claims do not wait for one another.
     waiting = ExperimentRecord.id == experiment_id, ExperimentRecord.status == Status.QUEUED
-    begun = update(ExperimentRecord).where(*waiting).values(status=Status.RUNNING, started_at=now(), updated_at=now())
-    notices.of_experiments(session, session.scalars(begun.returning(ExperimentRecord.id)).all())
+    begun = update(ExperimentRecord).where(*waiting).values(status=Status.RUNNING, started_at=sql_now(), updated_at=sql_now())
+    webhook_outbox.of_experiments(session, session.scalars(begun.returning(ExperimentRecord.id)).all())
+
+
+def claim_batch(session: Session, held: Claim, arms: Collection[int], most: int, *, lease_s: float, seen_s: float) -> list[Claim]:
+    """Take waiting runs of these arms of the experiment, for `lease_s` seconds: `most` of them at most, and a fair part.
+
+    That is what remains to a worker when all that are idle, and were seen in the last `seen_s` seconds, share what waits.
+    """
+    queue, key_id = session.execute(select(RunRecord.queue, RunRecord.key_id).where(RunRecord.id == held.run_id)).one()
+    waiting = (
+        RunRecord.experiment_id == held.experiment_id,
+        RunRecord.status == Status.QUEUED,
+        RunRecord.queue == queue,
+        # Those that an extension has added may be another key's, with quotas of its own.
+        RunRecord.key_id == key_id,
+        backoff.over(),
+        RunRecord.shortages == 0,
+        RunRecord.arm.in_(arms),
+    )
+    # All are in memory at once, so there must be room for each beside the others, were it the largest of them.
+    largest = session.scalar(select(func.max(RunRecord.memory_bytes)).where(*waiting)) or 1
+    most = min(most, max(0, held.worker_memory - held.memory_bytes) // largest)
+    count, room = _fair(session, waiting, queue, seen_s), quotas.free_slots(session, key_id)
+    fit = min(most, count) if room is None else min(most, count, room)
+    chosen = select(RunRecord.id).where(*waiting).order_by(RunRecord.id).limit(fit)
+    ids = session.scalars(chosen.with_for_update(skip_locked=True)).all()
+    return [claim_next(session, run_id, held.worker, held.queues, lease_s, held.worker_memory) for run_id in ids]
+
+
+def _fair(session: Session, waiting: Sequence[ColumnElement[bool]], queue: str, seen_s: float) -> int:
+    """How many of those that wait are left to this worker beside the one it holds."""
+    busy = set(session.scalars(select(RunRecord.worker).where(RunRecord.status == Status.RUNNING).distinct()))
+    idle = [worker for worker in workers.alive(session, seen_s) if queue in worker.queues and worker.id not in busy]
+    count = session.scalar(select(func.count()).where(*waiting)) or 0
+    return -(-(count + 1) // (len(idle) + 1)) - 1

@@ -16,8 +16,8 @@ from sqlalchemy.orm import Session
 
 from fedcore.errors import NotFoundError
 from fedcore.platform.status import Status
-from fedcore.platform.store import notices, rounds
-from fedcore.platform.store.clock import now
+from fedcore.platform.store import curves, webhook_outbox
+from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import ArrivalRecord, RunRecord, SearchRecord
 from fedcore.simulation.halving import Decision, HalvingSchedule, RungResult, RungTable, Verdict
 from fedcore.simulation.report import StopReason
@@ -89,7 +89,7 @@ def names(session: Session, experiment_id: str, arms: Sequence[int]) -> dict[int
     return found
 
 
-class Standing(NamedTuple):
+class ArmStanding(NamedTuple):
     """The last rung that an arm has come to, and what became of it there."""
 
     round: int
@@ -97,12 +97,12 @@ class Standing(NamedTuple):
     verdict: Verdict | None
 
 
-def last(session: Session, experiment_id: str) -> dict[int, Standing]:
+def last(session: Session, experiment_id: str) -> dict[int, ArmStanding]:
     """Where the arms of an experiment stand in its search, by index; those that have come to a rung, none without a search."""
     record = session.get(SearchRecord, experiment_id)
     known = () if record is None else arrivals(session, experiment_id)
     # An arm comes to a higher rung later.
-    return {} if record is None else {one.arm: Standing(record.rungs[one.rung], one.value, one.verdict) for one in known}
+    return {} if record is None else {one.arm: ArmStanding(record.rungs[one.rung], one.value, one.verdict) for one in known}
 
 
 def ladder_of(record: SearchRecord) -> HalvingSchedule:
@@ -145,7 +145,7 @@ def _arrival(session: Session, record: SearchRecord, arm: int) -> RungResult | N
 def _value(session: Session, run: RunRecord, metric: str, round: int) -> float:
     if run.status is Status.FAILED or run.diverged_round is not None:
         return nan
-    value = rounds.value(session, run, metric, round)
+    value = curves.value(session, run, metric, round)
     return nan if value is None else value
 
 
@@ -167,7 +167,7 @@ def _append(session: Session, record: SearchRecord, arrival: RungResult) -> int:
     sequence = session.scalars(counted.returning(SearchRecord.arrivals)).one()
     value = arrival.value if isfinite(arrival.value) else None
     place = {"experiment_id": record.experiment_id, "sequence": sequence, "arm": arrival.arm, "rung": arrival.rung}
-    session.execute(insert(ArrivalRecord).values(**place, value=value, arrived_at=now()))
+    session.execute(insert(ArrivalRecord).values(**place, value=value, arrived_at=sql_now()))
     return sequence
 
 
@@ -180,7 +180,7 @@ def _record(session: Session, experiment_id: str, sequence: int, decisions: Iter
             ArrivalRecord.verdict.is_(None),
         )
         found = {"verdict": decision.verdict, "rank": decision.rank, "field": decision.field, "places": decision.places}
-        session.execute(update(ArrivalRecord).where(*undecided).values(**found, decided_by=sequence, decided_at=now()))
+        session.execute(update(ArrivalRecord).where(*undecided).values(**found, decided_by=sequence, decided_at=sql_now()))
 
 
 def _apply(session: Session, record: SearchRecord, decisions: Sequence[Decision]) -> Iterator[int]:
@@ -195,20 +195,20 @@ def _promote(session: Session, record: SearchRecord, arms: Sequence[int], until:
     for some in _batches(arms):
         held = (*_of(record, some), RunRecord.held_at.is_not(None))
         # They keep their place in the queue, before arms that have not begun.
-        queued = update(RunRecord).where(*held, RunRecord.status == Status.WAITING).values(status=Status.QUEUED, woken_at=None)
-        notices.of_runs(session, session.scalars(queued.returning(RunRecord.id)).all())
+        queued = update(RunRecord).where(*held, RunRecord.status == Status.AT_RUNG).values(status=Status.QUEUED, woken_at=None)
+        webhook_outbox.of_runs(session, session.scalars(queued.returning(RunRecord.id)).all())
         session.execute(update(RunRecord).where(*held).values(held_at=None, until=until))
         unfinished = func.count().filter(RunRecord.status.not_in(SETTLED)) == 0
         yield from session.scalars(select(RunRecord.arm).where(*_of(record, some)).group_by(RunRecord.arm).having(unfinished))
 
 
 def _stop(session: Session, record: SearchRecord, arms: Sequence[int]) -> None:
-    ended = {"status": Status.SUCCEEDED, "stop_reason": StopReason.RUNG, "finished_at": now()}
+    ended = {"status": Status.SUCCEEDED, "stop_reason": StopReason.RUNG, "finished_at": sql_now()}
     for some in _batches(arms):
         held = (*_of(record, some), RunRecord.held_at.is_not(None))
         # One that was cancelled meanwhile stays so, until it is retried and comes here again.
-        over = update(RunRecord).where(*held, RunRecord.status.in_((Status.WAITING, Status.PAUSED))).values(ended)
-        notices.of_runs(session, session.scalars(over.returning(RunRecord.id)).all())
+        over = update(RunRecord).where(*held, RunRecord.status.in_((Status.AT_RUNG, Status.PAUSED))).values(ended)
+        webhook_outbox.of_runs(session, session.scalars(over.returning(RunRecord.id)).all())
         session.execute(update(RunRecord).where(*held).values(held_at=None))
 
 

@@ -9,7 +9,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from fedcore.platform.access import Scope
 from fedcore.platform.status import DeliveryStatus, RunRequest, Status
-from fedcore.platform.store.clock import Moment
+from fedcore.platform.store.clock import Timestamp
 from fedcore.simulation.halving import Verdict
 from fedcore.simulation.report import StopReason
 
@@ -25,7 +25,7 @@ class Base(DeclarativeBase):
 
     type_annotation_map: ClassVar[dict[Any, Any]] = {
         str: String(200),
-        datetime: Moment(),
+        datetime: Timestamp(),
         # JSON, not JSONB: the order of a sweep's paths is the order of its arms.
         Document: JSON(),
         list[str]: JSON(),

@@ -13,13 +13,12 @@ from sqlalchemy.orm import Session
 
 from fedcore.errors import NotFoundError, QuotaError
 from fedcore.platform.status import DeliveryStatus
-from fedcore.platform.store import tally
-from fedcore.platform.store.clock import now
-from fedcore.platform.store.identifier import identifiers
-from fedcore.platform.store.paging import Page, newest
+from fedcore.platform.store import counters
+from fedcore.platform.store.clock import sql_now
+from fedcore.platform.store.paging import RecordPage, identifiers, newest
 from fedcore.platform.store.tables import DeliveryRecord, KeyRecord, WebhookRecord
-from fedcore.platform.webhooks.kinds import ENDINGS, EventKind
-from fedcore.platform.webhooks.signing import new_secret
+from fedcore.platform.webhooks.events import ENDINGS, EventKind
+from fedcore.platform.webhooks.protocol import new_secret
 
 OVERLAP_S = 86_400.0
 """A secret that was replaced signs as well for so long, until its receiver knows the new one."""
@@ -37,7 +36,7 @@ def create(
     most: int,
 ) -> tuple[WebhookRecord, str]:
     """A new webhook, and its secret; raises QuotaError when its owner would have more than `most`."""
-    moment = session.scalars(select(now())).one()
+    moment = session.scalars(select(sql_now())).one()
     (webhook_id,) = identifiers("whk", moment, 1)
     secret = new_secret()
     record = WebhookRecord(id=webhook_id, name=name, owner=owner, url=url, kinds=[kind.value for kind in kinds], created_at=moment)
@@ -56,7 +55,7 @@ def find(session: Session, webhook_id: str, owner: str | None = None) -> Webhook
     return record
 
 
-def page(session: Session, *, owner: str | None = None, limit: int = 50, cursor: str | None = None) -> Page[WebhookRecord]:
+def page(session: Session, *, owner: str | None = None, limit: int = 50, cursor: str | None = None) -> RecordPage[WebhookRecord]:
     """Webhooks, newest first: those of `owner`, or of all where none is given."""
     query = select(WebhookRecord)
     return newest(session, query if owner is None else query.where(WebhookRecord.owner == owner), WebhookRecord.id, limit, cursor)
@@ -72,7 +71,7 @@ def edit(session: Session, webhook_id: str, **changes: Any) -> WebhookRecord:
 def rotate(session: Session, webhook_id: str) -> tuple[WebhookRecord, str]:
     """Give a webhook a new secret, which is returned; the old one signs as well for a day. Raises NotFoundError."""
     secret = new_secret()
-    changes = {"secret": secret, "previous_secret": WebhookRecord.secret, "previous_until": now(OVERLAP_S)}
+    changes = {"secret": secret, "previous_secret": WebhookRecord.secret, "previous_until": sql_now(OVERLAP_S)}
     return edit(session, webhook_id, **changes), secret
 
 
@@ -84,12 +83,12 @@ def enable(session: Session, webhook_id: str) -> WebhookRecord:
 def disable(session: Session, webhook_id: str, reason: str) -> WebhookRecord:
     """Tell a webhook nothing more, what waits to be sent included; a disabled one keeps its reason. Raises NotFoundError."""
     enabled = WebhookRecord.id == webhook_id, WebhookRecord.disabled_at.is_(None)
-    session.execute(update(WebhookRecord).where(*enabled).values(disabled_at=now(), disabled_reason=reason))
+    session.execute(update(WebhookRecord).where(*enabled).values(disabled_at=sql_now(), disabled_reason=reason))
     waiting = DeliveryRecord.webhook_id == webhook_id, DeliveryRecord.status == DeliveryStatus.PENDING
-    dropped = update(DeliveryRecord).where(*waiting).values(status=DeliveryStatus.FAILED, finished_at=now())
+    dropped = update(DeliveryRecord).where(*waiting).values(status=DeliveryStatus.FAILED, finished_at=sql_now())
     count = len(session.scalars(dropped.returning(DeliveryRecord.id)).all())
     if count:
-        tally.add(session, "sender", {tally.GIVEN_UP: count})
+        counters.add(session, "sender", {counters.GIVEN_UP: count})
     return find(session, webhook_id)
 
 

@@ -6,9 +6,9 @@ from sqlalchemy import delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from fedcore.platform.store import shares, tally
-from fedcore.platform.store.claim import ANY_ROOM
-from fedcore.platform.store.clock import now
+from fedcore.platform.store import counters, fair_share
+from fedcore.platform.store.claim import ANY_MEMORY
+from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import WorkerRecord
 
 
@@ -26,21 +26,21 @@ def seen(
     """A worker says that it is there, which run it holds, and what a run on it may need."""
     dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
     present = {"host": host, "pid": pid, "queues": list(queues), "device": device, "run_id": run_id, "memory_bytes": memory_bytes}
-    present |= {"seen_at": now()}
-    first = dialect.insert(WorkerRecord).values(id=worker_id, started_at=now(), **present)
+    present |= {"seen_at": sql_now()}
+    first = dialect.insert(WorkerRecord).values(id=worker_id, started_at=sql_now(), **present)
     session.execute(first.on_conflict_do_update(index_elements=[WorkerRecord.id], set_=present))
 
 
 def gone(session: Session, worker_id: str) -> None:
     """A worker says that it leaves."""
     session.execute(delete(WorkerRecord).where(WorkerRecord.id == worker_id))
-    tally.retire(session, [worker_id])
-    shares.retire(session, [worker_id])
+    counters.archive(session, [worker_id])
+    fair_share.archive(session, [worker_id])
 
 
 def alive(session: Session, within_s: float) -> Sequence[WorkerRecord]:
     """The workers that were seen in the last `within_s` seconds, by id."""
-    return session.scalars(select(WorkerRecord).where(WorkerRecord.seen_at > now(-within_s)).order_by(WorkerRecord.id)).all()
+    return session.scalars(select(WorkerRecord).where(WorkerRecord.seen_at > sql_now(-within_s)).order_by(WorkerRecord.id)).all()
 
 
 def rooms(session: Session, within_s: float) -> dict[str, int]:
@@ -48,15 +48,15 @@ def rooms(session: Session, within_s: float) -> dict[str, int]:
     found: dict[str, int] = {}
     for worker in alive(session, within_s):
         for queue in worker.queues:
-            found[queue] = max(ANY_ROOM if worker.memory_bytes is None else worker.memory_bytes, found.get(queue, 0))
+            found[queue] = max(ANY_MEMORY if worker.memory_bytes is None else worker.memory_bytes, found.get(queue, 0))
     return found
 
 
 def forget(session: Session, older_than_s: float) -> int:
     """Drop the workers that were not seen for `older_than_s` seconds; returns how many."""
-    dropped = delete(WorkerRecord).where(WorkerRecord.seen_at < now(-older_than_s)).returning(WorkerRecord.id)
+    dropped = delete(WorkerRecord).where(WorkerRecord.seen_at < sql_now(-older_than_s)).returning(WorkerRecord.id)
     ids = session.scalars(dropped).all()
     if ids:
-        tally.retire(session, ids)
-        shares.retire(session, ids)
+        counters.archive(session, ids)
+        fair_share.archive(session, ids)
     return len(ids)

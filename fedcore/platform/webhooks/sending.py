@@ -15,8 +15,8 @@ import httpcore
 import httpx
 
 from fedcore.errors import WebhookUrlError
-from fedcore.platform.webhooks.answer import Answer
-from fedcore.platform.webhooks.target import Resolve, Rules, Target
+from fedcore.platform.webhooks.protocol import ReceiverResponse
+from fedcore.platform.webhooks.urls import AddressRules, Resolve, WebhookTarget
 
 MOST_BYTES = 64 << 10
 """Of an answer, with its head; whoever answers with more is hung up on."""
@@ -28,32 +28,34 @@ class _TooLargeError(Exception):
     """The answer does not end."""
 
 
-def send(url: str, headers: Mapping[str, str], body: str, *, rules: Rules, resolve: Resolve, timeout_s: float) -> Answer:
+def send(url: str, headers: Mapping[str, str], body: str, *, rules: AddressRules, resolve: Resolve, timeout_s: float) -> ReceiverResponse:
     """POST `body`; whatever goes wrong is in the answer. It takes `timeout_s` at most, and the time in which the name is resolved."""
     began = time.monotonic()
     try:
-        target = Target.parse(url, rules)
+        target = WebhookTarget.parse(url, rules)
         backend = _Pinned(target, rules, resolve, timeout_s)
         with httpcore.ConnectionPool(ssl_context=_trust(), network_backend=backend) as pool:
             return _exchange(pool, target, {"Host": target.authority, **headers}, body.encode(), began)
     except WebhookUrlError as error:
-        return Answer(time.monotonic() - began, error=str(error))
+        return ReceiverResponse(time.monotonic() - began, error=str(error))
     except _TooLargeError:
-        return Answer(time.monotonic() - began, error=f"the answer is larger than {MOST_BYTES} bytes")
+        return ReceiverResponse(time.monotonic() - began, error=f"the answer is larger than {MOST_BYTES} bytes")
     except (httpcore.TimeoutException, TimeoutError):
-        return Answer(time.monotonic() - began, error=f"no whole answer within {timeout_s:g} s")
+        return ReceiverResponse(time.monotonic() - began, error=f"no whole answer within {timeout_s:g} s")
     except (httpcore.NetworkError, httpcore.ProtocolError, OSError, ValueError) as error:
-        return Answer(time.monotonic() - began, error=_said(error))
+        return ReceiverResponse(time.monotonic() - began, error=_said(error))
 
 
-def _exchange(pool: httpcore.ConnectionPool, target: Target, headers: Mapping[str, str], content: bytes, began: float) -> Answer:
+def _exchange(
+    pool: httpcore.ConnectionPool, target: WebhookTarget, headers: Mapping[str, str], content: bytes, began: float
+) -> ReceiverResponse:
     url = httpcore.URL(scheme=target.scheme.encode(), host=target.host.encode(), port=target.port, target=target.path.encode())
     fields = [(name.encode(), value.encode()) for name, value in headers.items()]
     with pool.stream("POST", url, headers=[*fields, (b"Content-Length", str(len(content)).encode())], content=content) as response:
         start = _beginning(response.iter_stream())
         code, asked = response.status, {name.lower(): value for name, value in response.headers}.get(b"retry-after", b"")
     error = None if 200 <= code < 300 else f"the answer was {code}" + (", and redirects are not followed" if 300 <= code < 400 else "")
-    return Answer(time.monotonic() - began, code, start, error, float(asked) if asked.isdigit() and len(asked) < 9 else 0.0)
+    return ReceiverResponse(time.monotonic() - began, code, start, error, float(asked) if asked.isdigit() and len(asked) < 9 else 0.0)
 
 
 def _beginning(parts: Iterable[bytes]) -> str:
@@ -78,7 +80,7 @@ def _trust() -> ssl.SSLContext:
 class _Pinned(httpcore.NetworkBackend):
     """Connects to addresses that may be reached, by whatever name it is asked to."""
 
-    def __init__(self, target: Target, rules: Rules, resolve: Resolve, timeout_s: float) -> None:
+    def __init__(self, target: WebhookTarget, rules: AddressRules, resolve: Resolve, timeout_s: float) -> None:
         self._addresses = target.reachable(rules, resolve)
         # The clock starts once the name is resolved, for which there is no timeout of ours.
         self._deadline = time.monotonic() + timeout_s

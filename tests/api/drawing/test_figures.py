@@ -12,7 +12,7 @@ from matplotlib.colors import to_rgb
 from api.drawing.figures import COLOURS
 from api.results.summaries import METRICS
 from fedcore.platform.store import Database
-from fedcore.platform.store.rounds import COLUMNS
+from fedcore.platform.store.curves import COLUMNS
 from tests.api.histories import TINY, TWO_ARMS, submit, write
 from tests.platform.store.acts import report
 

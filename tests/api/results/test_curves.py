@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from api.results.curves import Window, curve, moments, thinned
-from fedcore.platform.store.series import Series
+from fedcore.platform.store.curves import Series
 from fedcore.statistics import summary
 
 Floats = NDArray[np.float64]

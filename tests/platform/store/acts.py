@@ -8,7 +8,7 @@ import pytest
 
 from fedcore.platform.store import UNAVAILABLE, Database, RunRequest, Session, Status, WorkerDirective, experiments, recovery, runs
 from fedcore.platform.store.claim import Claim
-from fedcore.platform.store.experiments import Order
+from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.simulation.report import RoundReport
 from tests.documents import Document, specification
@@ -53,7 +53,7 @@ def insisting(act: Callable[[], Result]) -> Result:
 
 def submit(database: Database, *, owner: str = "local", **changes: Any) -> ExperimentRecord:
     """A new experiment: one run, unless `changes` to the specification make it more."""
-    return write(database, experiments.create, Order(specification(ONE_RUN, **changes), owner=owner)).record
+    return write(database, experiments.create, NewExperiment(specification(ONE_RUN, **changes), owner=owner)).record
 
 
 def claim(database: Database, worker: str = WORKER, queue: str = QUEUE, *, lease_s: float = LEASE_S) -> Claim:
@@ -105,7 +105,7 @@ def fail(database: Database, held: Claim, error: str = "ValueError: no") -> Stat
 
 def lose(database: Database) -> list[str]:
     """Take the runs whose leases have expired."""
-    return list(write(database, recovery.lost, ATTEMPTS))
+    return list(write(database, recovery.requeue_expired, ATTEMPTS))
 
 
 def the_runs(database: Database, experiment: ExperimentRecord) -> list[RunRecord]:

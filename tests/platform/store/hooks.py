@@ -4,14 +4,14 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from fedcore.platform.store import Database, deliveries, webhooks
-from fedcore.platform.store.deliveries import Parcel
+from fedcore.platform.store import Database, webhook_deliveries, webhooks
 from fedcore.platform.store.tables import DeliveryRecord, WebhookRecord
-from fedcore.platform.webhooks.answer import Answer
-from fedcore.platform.webhooks.kinds import EventKind
+from fedcore.platform.store.webhook_deliveries import ClaimedDelivery
+from fedcore.platform.webhooks.events import EventKind
+from fedcore.platform.webhooks.protocol import ReceiverResponse
 from tests.platform.store.acts import read, write
 
-GOOD, BAD = Answer(0.1, 200, "thanks"), Answer(0.2, 500, "no", "the answer was 500")
+GOOD, BAD = ReceiverResponse(0.1, 200, "thanks"), ReceiverResponse(0.2, 500, "no", "the answer was 500")
 URL = "https://hooks.example.org/fedq"
 
 
@@ -22,7 +22,7 @@ def listen(database: Database, *, owner: str = "local", kinds: Sequence[EventKin
 
 def told(database: Database, hook: WebhookRecord) -> list[DeliveryRecord]:
     """What a webhook was told, or is to be told, in order."""
-    return list(reversed(read(database, deliveries.page, hook.id, limit=100_000).items))
+    return list(reversed(read(database, webhook_deliveries.page, hook.id, limit=100_000).items))
 
 
 def story(database: Database, hook: WebhookRecord) -> list[str]:
@@ -35,9 +35,9 @@ def data(delivery: DeliveryRecord) -> Any:
     return json.loads(delivery.body)["data"]
 
 
-def take(database: Database, *, lease_s: float = 60.0, **options: Any) -> Parcel:
+def take(database: Database, *, lease_s: float = 60.0, **options: Any) -> ClaimedDelivery:
     """Take up the next delivery, which must be there."""
-    parcel = write(database, deliveries.take, lease_s, **options)
+    parcel = write(database, webhook_deliveries.claim_due, lease_s, **options)
     assert parcel is not None, "nothing is due"
     return parcel
 

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select, update
 
-from fedcore.platform.store import Database, Status, backoff, companions, experiments, recovery, runs
-from fedcore.platform.store.clock import now
+from fedcore.platform.store import Database, Status, backoff, experiments, recovery, runs
+from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import RunRecord
 from tests.platform.store.acts import ATTEMPTS, LEASE_S, QUEUE, WORKER, claim, commit, play, submit, the_run, the_runs, write
 
@@ -17,7 +17,7 @@ HOUR_S = 3_600.0
 def pause_s(database: Database) -> float | None:
     """Seconds until the only run may be taken again."""
     with database.reading() as session:
-        moment, not_before = session.execute(select(now(), RunRecord.not_before)).one()
+        moment, not_before = session.execute(select(sql_now(), RunRecord.not_before)).one()
     return None if not_before is None else (not_before - moment) / timedelta(seconds=1)
 
 
@@ -30,18 +30,18 @@ def lose(database: Database, backoff_s: float = HOUR_S) -> None:
     """Take the next run, and lose the claim with its worker."""
     claim(database, lease_s=-1)
     with database.transaction() as session:
-        recovery.lost(session, ATTEMPTS, backoff_s=backoff_s)
+        recovery.requeue_expired(session, ATTEMPTS, backoff_s=backoff_s)
 
 
 def time_passes(database: Database) -> None:
     """Every pause is over."""
     with database.transaction() as session:
-        session.execute(update(RunRecord).where(RunRecord.not_before.is_not(None)).values(not_before=now(-1)))
+        session.execute(update(RunRecord).where(RunRecord.not_before.is_not(None)).values(not_before=sql_now(-1)))
 
 
 def nothing_waits(database: Database) -> bool:
     """Whether no worker finds anything, or is called."""
-    return not write(database, runs.claim, WORKER, [QUEUE], LEASE_S) and not write(database, recovery.wakeable, QUEUE, 0.0)
+    return not write(database, runs.claim, WORKER, [QUEUE], LEASE_S) and not write(database, recovery.runs_to_wake, QUEUE, 0.0)
 
 
 @pytest.mark.parametrize("attempts", range(1, 7))
@@ -69,7 +69,7 @@ def test_a_run_that_failed_is_nobodys_until_its_pause_is_over(database: Database
     assert backoff.LONGEST_S / 2 - 60 < left <= backoff.LONGEST_S
     assert nothing_waits(database)
     time_passes(database)
-    assert write(database, recovery.wakeable, QUEUE, 0.0) == [the_run(database, experiment).id]
+    assert write(database, recovery.runs_to_wake, QUEUE, 0.0) == [the_run(database, experiment).id]
     assert claim(database).fence == 2
     assert pause_s(database) is None
 
@@ -86,7 +86,7 @@ def test_a_run_that_pauses_joins_no_gang(database: Database) -> None:
     experiment = submit(database, seeds=[0, 1, 2])
     fail(database)
     held = claim(database)
-    beside = write(database, companions.claim, held, [0], 7, lease_s=LEASE_S, seen_s=LEASE_S)
+    beside = write(database, runs.claim_batch, held, [0], 7, lease_s=LEASE_S, seen_s=LEASE_S)
     failed, *others = the_runs(database, experiment)
     assert failed.status is Status.QUEUED
     assert {held.run_id, *(one.run_id for one in beside)} == {run.id for run in others}
@@ -107,7 +107,7 @@ def test_a_committed_round_ends_the_row_of_pauses(database: Database) -> None:
         time_passes(database)
     commit(database, claim(database), lease_s=-1)
     with database.transaction() as session:
-        recovery.lost(session, ATTEMPTS)
+        recovery.requeue_expired(session, ATTEMPTS)
     fail(database, 1.0)
     left = pause_s(database)
     assert left is not None
@@ -147,7 +147,7 @@ def test_a_run_that_ended_well_has_no_error_though_its_last_write_had_to_be_repe
     experiment = submit(database)
     commit(database, claim(database), 4, lease_s=-1)
     with database.transaction() as session:
-        recovery.lost(session, ATTEMPTS)
+        recovery.requeue_expired(session, ATTEMPTS)
     fail(database, 0)
     write(database, runs.finish, claim(database), model="model", provenance={})
     run = the_run(database, experiment)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedcore.platform.store import Database, Status, census
+from fedcore.platform.store import Database, Status, service_metrics
 from tests.platform.store.acts import claim, commit, read, submit
 from tests.platform.store.test_workers import beat
 
@@ -11,7 +11,7 @@ def test_it_counts_runs_by_queue_and_status_and_says_how_long_they_wait(database
     submit(database, seeds=[0, 1])
     submit(database, execution={"queue": "gpu"})
     commit(database, claim(database), 3)
-    taken = read(database, census.take, 60)
+    taken = read(database, service_metrics.snapshot, 60)
     assert {(group.queue, group.status): group.runs for group in taken.groups} == {
         ("default", Status.QUEUED): 1,
         ("default", Status.RUNNING): 1,
@@ -23,8 +23,8 @@ def test_it_counts_runs_by_queue_and_status_and_says_how_long_they_wait(database
 
 def test_it_lists_the_workers_that_were_seen_lately(database: Database) -> None:
     beat(database, "w1", run_id="run_1")
-    assert [worker.id for worker in read(database, census.take, 60).workers] == ["w1"]
-    assert read(database, census.take, -1).workers == []
+    assert [worker.id for worker in read(database, service_metrics.snapshot, 60).workers] == ["w1"]
+    assert read(database, service_metrics.snapshot, -1).workers == []
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)

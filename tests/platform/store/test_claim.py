@@ -104,7 +104,7 @@ def test_each_claim_of_a_run_has_a_higher_fence(database: Database, given_up: st
         assert held.fence == fence
         match given_up:
             case "hand back":
-                write(database, runs.hand_back, held)
+                write(database, runs.release, held)
             case "fail":
                 write(database, runs.fail, held, "ValueError: no", 9)
             case "lost":

@@ -7,13 +7,13 @@ from sqlalchemy import literal, select
 from sqlalchemy.exc import StatementError
 
 from fedcore.platform.store import Database
-from fedcore.platform.store.clock import Moment, now
+from fedcore.platform.store.clock import Timestamp, sql_now
 
 
 def kept(database: Database, moment: datetime) -> datetime:
     """`moment` as it comes back from the database."""
     with database.reading() as session:
-        return session.scalars(select(literal(moment, Moment()))).one()
+        return session.scalars(select(literal(moment, Timestamp()))).one()
 
 
 def test_a_moment_comes_back_in_utc(database: Database) -> None:
@@ -30,10 +30,10 @@ def test_a_moment_without_a_time_zone_is_refused(database: Database) -> None:
 @pytest.mark.parametrize("offset_s", [0.001, 1.0, 3_600.5, 1e6])
 def test_moments_are_ordered_by_the_database_as_they_follow(database: Database, offset_s: float) -> None:
     with database.reading() as session:
-        assert session.scalar(select((now(-offset_s) < now()) & (now() < now(offset_s))))
+        assert session.scalar(select((sql_now(-offset_s) < sql_now()) & (sql_now() < sql_now(offset_s))))
 
 
 def test_the_database_agrees_with_this_machine_on_the_time(database: Database) -> None:
     with database.reading() as session:
-        found = session.scalars(select(now())).one()
+        found = session.scalars(select(sql_now())).one()
     assert abs(found - datetime.now(UTC)) < timedelta(seconds=5)

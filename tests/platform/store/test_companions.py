@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedcore.platform.store import Database, Status, companions, workers
+from fedcore.platform.store import Database, Status, runs, workers
 from fedcore.platform.store.claim import Claim
 from tests.platform.store.acts import LEASE_S, WORKER, claim, submit, the_runs, write
 
@@ -10,7 +10,7 @@ SEEN_S = 30.0
 
 
 def beside(database: Database, held: Claim, arms: tuple[int, ...] = (0, 1), most: int = 100) -> list[Claim]:
-    return write(database, companions.claim, held, arms, most, lease_s=LEASE_S, seen_s=SEEN_S)
+    return write(database, runs.claim_batch, held, arms, most, lease_s=LEASE_S, seen_s=SEEN_S)
 
 
 def present(database: Database, worker: str, queue: str = "default") -> None:

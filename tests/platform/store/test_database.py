@@ -8,7 +8,7 @@ from sqlalchemy import make_url, select, text
 from sqlalchemy.exc import DBAPIError
 
 from fedcore.platform.store import UNAVAILABLE, Database, open_database, workers
-from fedcore.platform.store.clock import now
+from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.database import canonical
 from tests.support.polling import eventually
 
@@ -63,8 +63,8 @@ def test_a_database_can_be_used_again_after_it_was_closed(database: Database) ->
 
 def test_the_clock_goes_on_within_a_transaction_and_knows_its_zone(database: Database) -> None:
     with database.transaction() as session:
-        first = session.scalars(select(now())).one()
-        later = session.scalars(select(now(2.5))).one()
+        first = session.scalars(select(sql_now())).one()
+        later = session.scalars(select(sql_now(2.5))).one()
     assert first.utcoffset() is not None
     assert 2.4 < (later - first).total_seconds() < 5
 

@@ -9,7 +9,7 @@ from sqlalchemy import event, text
 
 from fedcore.errors import ConflictError, IdempotencyError, NotFoundError, SpecificationError
 from fedcore.platform.store import Database, datasets, experiments, extension
-from fedcore.platform.store.experiments import Order
+from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.tables import DatasetRecord
 from fedcore.spec.dataset import UploadedContent
 from tests.documents import Document, specification
@@ -45,7 +45,7 @@ def document(*records: DatasetRecord, **changes: Any) -> Document:
 
 def submit(database: Database, *records: DatasetRecord, **changes: Any) -> str:
     """Submit an experiment on data sets; its id."""
-    return write(database, experiments.create, Order(specification(document(*records, **changes)))).record.id
+    return write(database, experiments.create, NewExperiment(specification(document(*records, **changes)))).record.id
 
 
 def test_a_data_set_is_found_as_it_was_stored(database: Database) -> None:
@@ -119,7 +119,7 @@ def test_an_experiment_on_data_that_are_not_there_or_are_others_is_refused(datab
         (document(kept) | {"sweep": {"problem.dataset.id": [None]}}, "/problem/dataset/id", "required"),
     ):
         with pytest.raises(SpecificationError) as error:
-            write(database, experiments.create, Order(specification(refused)))
+            write(database, experiments.create, NewExperiment(specification(refused)))
         assert (error.value.pointer, told in error.value.detail) == (pointer, True)
     assert not read(database, experiments.page).items
 
@@ -134,7 +134,7 @@ def test_a_deletion_waits_for_whoever_is_just_submitting(database: Database) -> 
 
     with ThreadPoolExecutor(1) as deleting:
         with database.transaction() as session:
-            experiments.create(session, Order(specification(document(kept))))
+            experiments.create(session, NewExperiment(specification(document(kept))))
             attempt = deleting.submit(delete)
             started.wait()
         with pytest.raises(ConflictError):

@@ -12,7 +12,7 @@ from sqlalchemy import func, inspect, select
 
 from fedcore.errors import IdempotencyError, NotFoundError, StaleLeaseError
 from fedcore.platform.store import Database, Session, Status, experiments, runs
-from fedcore.platform.store.experiments import Filter, Order
+from fedcore.platform.store.experiments import Filter, NewExperiment
 from fedcore.platform.store.tables import Base
 from tests.documents import specification
 from tests.platform.store.acts import ONE_RUN, claim, commit, fail, finish, insisting, play, read, submit, the_run, the_runs, write
@@ -22,7 +22,7 @@ SWEPT: dict[str, Any] = {"seeds": [7, 3], "sweep": {"local.lr": [0.1, 0.05], "al
 
 def post(database: Database, key: str, *, owner: str = "ann", name: str = "one run") -> str:
     """Create under an idempotency key; the experiment's id."""
-    made = write(database, experiments.create, Order(specification(ONE_RUN, name=name), owner=owner, idempotency_key=key)).record
+    made = write(database, experiments.create, NewExperiment(specification(ONE_RUN, name=name), owner=owner, idempotency_key=key)).record
     return made.id
 
 
@@ -121,7 +121,7 @@ def test_a_key_is_good_for_one_experiment_while_others_delete_it(database: Datab
 
 def test_a_creation_that_is_rolled_back_leaves_its_key_free(database: Database) -> None:
     with suppress(ConnectionError), database.transaction() as session:
-        experiments.create(session, Order(specification(ONE_RUN), idempotency_key="key"))
+        experiments.create(session, NewExperiment(specification(ONE_RUN), idempotency_key="key"))
         raise ConnectionError
     assert set(read(database, counts).values()) == {0}
     post(database, "key", owner="local")

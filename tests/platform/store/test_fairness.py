@@ -8,7 +8,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcore.platform.store.fairness import Account, Books, Choice, Flow, Place, choose
+from fedcore.platform.store.fair_share import Candidate, FairShareState, OwnerQueue, OwnerUsage, ScheduledRun, choose_candidate
 
 QUEUE, EPOCH = "default", datetime(2026, 1, 1, tzinfo=UTC)
 OWNERS = "abcd"
@@ -24,8 +24,8 @@ class Arrival:
     priority: int = 5
 
     @property
-    def place(self) -> Place:
-        return Place(QUEUE, self.owner)
+    def place(self) -> OwnerQueue:
+        return OwnerQueue(QUEUE, self.owner)
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Machine:
     waiting: list[Arrival] = field(default_factory=list)
     busy: list[tuple[int, Arrival]] = field(default_factory=list)
     """Until when, with what."""
-    accounts: defaultdict[Place, Account] = field(default_factory=lambda: defaultdict(Account))
+    accounts: defaultdict[OwnerQueue, OwnerUsage] = field(default_factory=lambda: defaultdict(OwnerUsage))
     clock: float = 0.0
     starts: list[Start] = field(default_factory=list)
 
@@ -70,11 +70,11 @@ class Machine:
         for until, run in [entry for entry in self.busy if entry[0] <= at]:
             self.busy.remove((until, run))
             had = self.accounts[run.place]
-            self.accounts[run.place] = Account(had.seconds + run.seconds, had.lift)
+            self.accounts[run.place] = OwnerUsage(had.seconds + run.seconds, had.lift)
 
     def start(self, at: int) -> None:
         serving = Counter(run.place for _, run in self.busy)
-        choice = choose(map(self.flow, self.waiting), Books(self.accounts, {QUEUE: self.clock}, serving))
+        choice = choose_candidate(map(self.flow, self.waiting), FairShareState(self.accounts, {QUEUE: self.clock}, serving))
         assert choice is not None, "a worker idles while something waits"
         run = self.waiting[int(choice.flow.run_id)]
         self.starts.append(Start(at, run, tuple(self.waiting), Counter({place.owner: count for place, count in serving.items()})))
@@ -82,14 +82,14 @@ class Machine:
         self.waiting.remove(run)
         self.busy.append((at + run.seconds, run))
 
-    def note(self, run: Arrival, choice: Choice) -> None:
+    def note(self, run: Arrival, choice: ScheduledRun) -> None:
         had = self.accounts[run.place]
         assert choice.clock >= self.clock
         assert choice.lift >= had.lift
-        self.accounts[run.place], self.clock = Account(had.seconds, choice.lift), choice.clock
+        self.accounts[run.place], self.clock = OwnerUsage(had.seconds, choice.lift), choice.clock
 
-    def flow(self, run: Arrival) -> Flow:
-        return Flow(run.place, "", run.priority, EPOCH + timedelta(seconds=run.at), f"{self.waiting.index(run):04}")
+    def flow(self, run: Arrival) -> Candidate:
+        return Candidate(run.place, "", run.priority, EPOCH + timedelta(seconds=run.at), f"{self.waiting.index(run):04}")
 
 
 runs = st.builds(Arrival, at=st.integers(0, 60), owner=st.sampled_from(OWNERS), seconds=st.integers(1, 15))
@@ -139,10 +139,10 @@ def test_owners_who_wait_get_the_same_seconds_to_within_a_run_of_each_whatever_w
 
 
 def test_a_worker_of_several_queues_takes_from_them_in_turn() -> None:
-    flows = [Flow(Place(queue, owner), "", 5, EPOCH, queue + owner) for queue in ("cpu", "gpu") for owner in ("a", "b")]
+    flows = [Candidate(OwnerQueue(queue, owner), "", 5, EPOCH, queue + owner) for queue in ("cpu", "gpu") for owner in ("a", "b")]
     turns, taken = {"cpu": 0, "gpu": 0}, []
     for _ in range(6):
-        choice = choose(flows, Books(turns=turns))
+        choice = choose_candidate(flows, FairShareState(turns=turns))
         assert choice is not None
         taken.append(choice.flow.place.queue)
         turns[choice.flow.place.queue] = choice.turn
@@ -150,8 +150,8 @@ def test_a_worker_of_several_queues_takes_from_them_in_turn() -> None:
 
 
 def test_owners_share_each_queue_by_itself() -> None:
-    elsewhere = Books({Place("gpu", "a"): Account(9_000.0)}, serving={Place("gpu", "a"): 8})
-    flows = [Flow(Place("cpu", owner), "", 5, EPOCH, owner) for owner in ("a", "b")]
-    choice = choose(flows, elsewhere)
+    elsewhere = FairShareState({OwnerQueue("gpu", "a"): OwnerUsage(9_000.0)}, serving={OwnerQueue("gpu", "a"): 8})
+    flows = [Candidate(OwnerQueue("cpu", owner), "", 5, EPOCH, owner) for owner in ("a", "b")]
+    choice = choose_candidate(flows, elsewhere)
     assert choice is not None
     assert choice.flow.place.owner == "a"

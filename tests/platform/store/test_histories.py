@@ -14,14 +14,14 @@ from hypothesis import settings, strategies
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule, run_state_machine_as_test
 
 from fedcore.errors import ConflictError, IdempotencyError, NotFoundError, StaleLeaseError
-from fedcore.platform.store import ENDED, RunRequest, Status, experiments, open_database, rounds, runs
+from fedcore.platform.store import ENDED, RunRequest, Status, curves, experiments, open_database, runs
 from fedcore.platform.store.claim import Claim
-from fedcore.platform.store.experiments import Order
-from fedcore.platform.store.lifecycle import derived
+from fedcore.platform.store.experiments import NewExperiment
+from fedcore.platform.store.lifecycle import derive_status
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from tests.documents import specification
 from tests.platform.store.acts import ATTEMPTS, LEASE_S, ONE_RUN, QUEUE, WORKER, commit, key, lose, read, submit, write
-from tests.platform.store.books import APPLIED, ARROWS, Book
+from tests.platform.store.fair_share_states import APPLIED, ARROWS, Book
 from tests.platform.store.hooks import data, listen, told
 from tests.support.postgresql import fresh_database
 
@@ -97,9 +97,9 @@ class History(RuleBasedStateMachine):
         known, count = self.keyed.get(key, (None, seeds))
         if count != seeds:
             with pytest.raises(IdempotencyError):
-                write(self.database, experiments.create, Order(spec, idempotency_key=key))
+                write(self.database, experiments.create, NewExperiment(spec, idempotency_key=key))
             return multiple()
-        experiment = write(self.database, experiments.create, Order(spec, idempotency_key=key)).record
+        experiment = write(self.database, experiments.create, NewExperiment(spec, idempotency_key=key)).record
         if known is not None:
             assert experiment.id == known
             return multiple()
@@ -163,7 +163,7 @@ class History(RuleBasedStateMachine):
     @rule(held=claims)
     def hand_back(self, held: Claim) -> None:
         book = self.books[held.run_id]
-        if self.goes_through(lambda: write(self.database, runs.hand_back, held), good=book.holds(held)):
+        if self.goes_through(lambda: write(self.database, runs.release, held), good=book.holds(held)):
             book.attempts = max(0, book.attempts - 1)
             book.release(APPLIED[book.request])
 
@@ -205,7 +205,7 @@ class History(RuleBasedStateMachine):
             found = {run.id: run for experiment_id in self.there() for run in runs.of_experiment(session, experiment_id)}
             assert found.keys() == set(runs.ids(session))
             rows: defaultdict[str, list[int]] = defaultdict(list)
-            for row in rounds.after_many(session, dict.fromkeys(self.books, 0), 10_000):
+            for row in curves.after_many(session, dict.fromkeys(self.books, 0), 10_000):
                 rows[row.run_id].append(row.round)
         assert found.keys() == {run_id for run_id, book in self.books.items() if not book.gone}
         for run_id, run in found.items():
@@ -236,7 +236,7 @@ class History(RuleBasedStateMachine):
                 books, record = self.of(experiment_id), experiments.find(session, experiment_id)
                 statuses = [book.status for book in books]
                 counts = {status: statuses.count(status) for status in statuses}
-                assert record.status is derived(counts, started=any(book.fence for book in books))
+                assert record.status is derive_status(counts, started=any(book.fence for book in books))
                 self.note(experiment_id, record.status)
                 assert (record.finished_at is not None) == (record.status in ENDED)
 

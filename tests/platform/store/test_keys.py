@@ -9,7 +9,7 @@ from sqlalchemy import select, update
 from fedcore.errors import AuthenticationError, NotFoundError
 from fedcore.platform.access import Principal, Scope, Token
 from fedcore.platform.store import Database, keys
-from fedcore.platform.store.clock import now
+from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import KeyRecord
 from tests.platform.store.acts import read, write
 
@@ -48,7 +48,7 @@ def test_a_revoked_key_is_refused_and_keeps_the_moment_of_its_revocation(databas
 
 def test_a_key_expires_by_the_clock_of_the_database(database: Database) -> None:
     with database.reading() as session:
-        moment = session.scalars(select(now())).one()
+        moment = session.scalars(select(sql_now())).one()
     _, lasting = made(database, expires_at=moment + timedelta(minutes=1))
     _, over = made(database, expires_at=moment)
     assert read(database, keys.verify, lasting)
@@ -60,7 +60,7 @@ def test_the_last_use_is_noted_once_a_minute(database: Database) -> None:
     key_id, token = made(database)
     write(database, keys.note_use, key_id)
     assert read(database, keys.verify, token)[1] is False
-    write(database, lambda session: session.execute(update(KeyRecord).values(last_used_at=now(-keys.USE_NOTED_S - 1))))
+    write(database, lambda session: session.execute(update(KeyRecord).values(last_used_at=sql_now(-keys.USE_NOTED_S - 1))))
     assert read(database, keys.verify, token)[1] is True
 
 

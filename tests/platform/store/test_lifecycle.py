@@ -7,7 +7,7 @@ import pytest
 
 from fedcore.errors import ConflictError, NotFoundError
 from fedcore.platform.store import Database, Status, experiments, runs
-from fedcore.platform.store.lifecycle import derived
+from fedcore.platform.store.lifecycle import derive_status
 from fedcore.platform.store.tables import ExperimentRecord
 from tests.platform.store.acts import QUEUE, claim, commit, fail, finish, lose, play, state_of, status_of, submit, the_run, the_runs, write
 
@@ -126,7 +126,7 @@ def test_a_request_is_applied_when_the_claim_ends(database: Database, state: str
     for step in WAYS[state][1:]:
         act(database, step, experiment)
     if way == "handed back":
-        write(database, runs.hand_back, held)
+        write(database, runs.release, held)
     else:
         assert lose(database) == [held.run_id]
     run = the_run(database, experiment)
@@ -155,7 +155,7 @@ def test_a_run_that_ends_before_a_request_is_applied_has_simply_ended(database: 
 
 def test_a_run_that_is_retried_keeps_its_rounds_and_has_all_its_attempts_again(database: Database) -> None:
     experiment = submit(database)
-    write(database, runs.hand_back, commit(database, claim(database)))
+    write(database, runs.release, commit(database, claim(database)))
     fail(database, claim(database))
     before = the_run(database, experiment)
     assert (before.status, before.attempts) == (Status.FAILED, 1)
@@ -193,7 +193,7 @@ def test_an_action_concerns_only_the_runs_that_it_makes_sense_for(database: Data
     ],
 )
 def test_the_status_of_an_experiment_follows_from_its_runs(counts: dict[str, int], started: bool, status: str) -> None:
-    assert derived({Status(word): number for word, number in counts.items()}, started=started) == status
+    assert derive_status({Status(word): number for word, number in counts.items()}, started=started) == status
 
 
 def test_an_experiment_is_dated_by_its_first_claim_and_its_last_end(database: Database) -> None:
@@ -230,7 +230,7 @@ def test_users_and_workers_at_once_do_not_lock_each_other_out(database: Database
     def work(number: int) -> None:
         held = write(database, runs.claim, f"worker-{number}", ("default",), 60.0)
         if held is not None:
-            write(database, runs.hand_back, commit(database, held))
+            write(database, runs.release, commit(database, held))
 
     def steer(number: int) -> None:
         act(database, "resume" if number % 2 else "pause", experiment)
@@ -247,7 +247,7 @@ def test_a_pause_at_the_moment_at_which_a_worker_lets_go_is_not_lost(database: D
     experiment = submit(database)
     with ThreadPoolExecutor(2) as people:
         for _ in range(15):
-            letting_go = people.submit(write, database, runs.hand_back, claim(database))
+            letting_go = people.submit(write, database, runs.release, claim(database))
             people.submit(act, database, "pause", experiment).result()
             letting_go.result()
             assert state_of(the_run(database, experiment)) == "paused"

@@ -6,14 +6,14 @@ from sqlalchemy.engine import Engine
 from fedcore.errors import IdempotencyError, QuotaError
 from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, experiments, keys, progress
-from fedcore.platform.store.making import Made, Order, create_all
 from fedcore.platform.store.quotas import Quota
+from fedcore.platform.store.submissions import CreatedExperiment, NewExperiment, create_all
 from tests.documents import specification
 from tests.platform.store.acts import ONE_RUN, read, write
 
 
-def order(name: str, **asked: object) -> Order:
-    return Order(specification(ONE_RUN, name=name), **asked)  # type: ignore[arg-type]
+def order(name: str, **asked: object) -> NewExperiment:
+    return NewExperiment(specification(ONE_RUN, name=name), **asked)  # type: ignore[arg-type]
 
 
 def names(database: Database) -> list[str]:
@@ -41,7 +41,7 @@ def test_many_take_as_many_statements_as_one(database: Database) -> None:
             event.remove(Engine, "before_cursor_execute", note)
     assert executed == ["SELECT", "INSERT", "INSERT"]
     for asked, one in zip(orders, made, strict=True):
-        assert isinstance(one, Made)
+        assert isinstance(one, CreatedExperiment)
         kept = read(database, experiments.find, one.record.id, asked.owner)
         assert (kept.name, kept.spec) == (asked.spec.name, asked.spec.model_dump(mode="json"))
         assert one.overview == read(database, progress.overview, kept.id)
@@ -49,10 +49,10 @@ def test_many_take_as_many_statements_as_one(database: Database) -> None:
 
 def test_of_two_under_one_idempotency_key_only_the_first_is_made_and_both_are_answered_with_it(database: Database) -> None:
     first, other, again = write(database, create_all, [order("a", idempotency_key="k"), order("b"), order("a", idempotency_key="k")])
-    assert isinstance(first, Made)
-    assert isinstance(again, Made)
+    assert isinstance(first, CreatedExperiment)
+    assert isinstance(again, CreatedExperiment)
     assert first.record.id == again.record.id
-    assert isinstance(other, Made)
+    assert isinstance(other, CreatedExperiment)
     assert names(database) == ["a", "b"]
 
 
@@ -61,7 +61,7 @@ def test_another_request_under_a_used_key_fails_alone(database: Database) -> Non
     together = [order("b"), order("c", idempotency_key="k"), order("a", idempotency_key="k"), order("d", owner="ann", idempotency_key="k")]
     *made, refused = sorted(write(database, create_all, together), key=lambda one: isinstance(one, IdempotencyError))
     assert isinstance(refused, IdempotencyError)
-    assert before in {one.record.id for one in made if isinstance(one, Made)}
+    assert before in {one.record.id for one in made if isinstance(one, CreatedExperiment)}
     assert names(database) == ["a", "b", "d"]
 
 
@@ -78,4 +78,4 @@ def test_what_is_more_than_a_key_may_have_fails_alone_and_leaves_its_idempotency
     ] * 2
     assert names(database) == ["ann 0", "ann 1", *(f"bob {place}" for place in range(4)), "nobody's"]
     changed = order("ann again", owner="ann", idempotency_key="3")
-    assert isinstance(write(database, experiments.create, changed), Made)
+    assert isinstance(write(database, experiments.create, changed), CreatedExperiment)

@@ -2,13 +2,13 @@
 
 import pytest
 
-from fedcore.platform.store import Database, pace
+from fedcore.platform.store import Database, service_metrics
 from tests.documents import Document
 from tests.platform.store.acts import claim, commit, read, record, report, submit
 
 
 def _told(database: Database, spec: Document, owner: str | None = None) -> float | None:
-    return read(database, pace.seconds_per_step, spec, owner)
+    return read(database, service_metrics.seconds_per_step, spec, owner)
 
 
 def test_it_is_the_median_over_the_latest_runs_with_the_same_data_model_and_batches(database: Database) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from fedcore.platform.store import Database, Status, experiments, progress, runs
-from fedcore.platform.store.experiments import Order
+from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.progress import Depth
 from tests.documents import Document, specification
 from tests.platform.store.acts import ONE_RUN, claim, commit, fail, finish, read, submit, the_runs, write
@@ -21,9 +21,9 @@ def test_nothing_is_known_before_the_first_round(database: Database) -> None:
 
 @pytest.mark.parametrize("changes", [{}, {"seeds": [3, 1, 2]}, {"sweep": {"rounds": [4, 7], "local.lr": [0.1, 1e-9, 1e3]}}])
 def test_how_an_experiment_stands_when_it_was_just_made_is_how_it_is_found(database: Database, changes: Document) -> None:
-    made = write(database, experiments.create, Order(specification(ONE_RUN, **changes), idempotency_key="a"))
+    made = write(database, experiments.create, NewExperiment(specification(ONE_RUN, **changes), idempotency_key="a"))
     assert made.overview == read(database, progress.overview, made.record.id)
-    again = write(database, experiments.create, Order(specification(ONE_RUN, **changes), idempotency_key="a"))
+    again = write(database, experiments.create, NewExperiment(specification(ONE_RUN, **changes), idempotency_key="a"))
     assert (again.record.id, again.overview) == (made.record.id, None), "much may have happened to it since"
 
 
@@ -80,7 +80,7 @@ def test_the_depth_of_a_queue_counts_what_has_not_ended(database: Database) -> N
     submit(database, seeds=[0, 1, 2, 3])
     finish(database, claim(database))
     commit(database, claim(database), 3)
-    assert read(database, progress.depths) == [
+    assert read(database, progress.queue_depths) == [
         Depth("default", Status.QUEUED, runs=2, rounds_left=8),
         Depth("default", Status.RUNNING, runs=1, rounds_left=1),
         Depth("gpu", Status.PAUSED, runs=1, rounds_left=4),

@@ -10,8 +10,8 @@ from sqlalchemy import event, select, text, update
 
 from fedcore.errors import QuotaError
 from fedcore.platform.access import Scope
-from fedcore.platform.store import Database, companions, datasets, experiments, extension, keys, quotas, runs, waiting, workers
-from fedcore.platform.store.experiments import Order
+from fedcore.platform.store import Database, datasets, experiments, extension, keys, quotas, runs, wait_reasons, workers
+from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.quotas import Quota, Usage
 from fedcore.platform.store.tables import RunRecord
 from tests.documents import specification
@@ -29,7 +29,7 @@ def made(database: Database, **quota: Any) -> str:
 def submit(database: Database, key_id: str, runs: int = 1) -> str:
     """A new experiment with so many runs; its id."""
     spec = specification(ONE_RUN, seeds=list(range(runs)))
-    return write(database, experiments.create, Order(spec, owner="ann", key_id=key_id)).record.id
+    return write(database, experiments.create, NewExperiment(spec, owner="ann", key_id=key_id)).record.id
 
 
 def upload(database: Database, key_id: str, digest: str) -> str:
@@ -129,14 +129,14 @@ def test_a_run_whose_key_has_used_its_seconds_is_handed_back_and_waits_until_the
     assert play(database, held) == "continue"
     held = held.at(1, "key")
     assert play(database, held) == "yield"
-    write(database, runs.hand_back, held.at(2, "key"))
+    write(database, runs.release, held.at(2, "key"))
     assert write(database, runs.claim, WORKER, [QUEUE], LEASE_S) is None
     other = submit(database, made(database))
     assert claim(database).experiment_id == other
 
     def told(experiment: str) -> set[str]:
         with database.reading() as session:
-            return set(waiting.reasons(session, runs.of_experiment(session, experiment), 60.0).values())
+            return set(wait_reasons.reasons(session, runs.of_experiment(session, experiment), 60.0).values())
 
     write(database, workers.seen, WORKER, host="here", pid=1, queues=[QUEUE], device="cpu", run_id=None)
     assert told(first) == told(second) == {"its key has used the 1.0 seconds it may compute (max_compute_seconds)"}
@@ -149,7 +149,7 @@ def test_a_gang_takes_no_run_of_a_key_that_has_used_its_seconds(database: Databa
     key_id = made(database, compute_seconds=1.0)
     submit(database, key_id, runs=3)
     held = commit(database, claim(database), 4)
-    assert write(database, companions.claim, held, [0], 7, lease_s=LEASE_S, seen_s=LEASE_S) == []
+    assert write(database, runs.claim_batch, held, [0], 7, lease_s=LEASE_S, seen_s=LEASE_S) == []
 
 
 def test_a_quota_holds_for_runs_that_were_added_to_another_key_s_experiment(database: Database) -> None:
@@ -157,7 +157,7 @@ def test_a_quota_holds_for_runs_that_were_added_to_another_key_s_experiment(data
     experiment = submit(database, made(database), runs=2)
     write(database, extension.extend, experiment, rounds=None, seeds=[7, 8], measure=lambda spec: [0] * len(spec.arms()), key_id=narrow)
     held = claim(database)
-    assert len(write(database, companions.claim, held, [0], 7, lease_s=LEASE_S, seen_s=LEASE_S)) == 1
+    assert len(write(database, runs.claim_batch, held, [0], 7, lease_s=LEASE_S, seen_s=LEASE_S)) == 1
     assert used(database, narrow).running_runs == 0
 
 
@@ -205,7 +205,7 @@ def test_a_quota_of_running_runs_holds_for_gangs_too(database: Database) -> None
     key_id = made(database, running_runs=3)
     submit(database, key_id, runs=6)
     held = claim(database)
-    assert len(write(database, companions.claim, held, [0], 7, lease_s=LEASE_S, seen_s=LEASE_S)) == 2
+    assert len(write(database, runs.claim_batch, held, [0], 7, lease_s=LEASE_S, seen_s=LEASE_S)) == 2
     assert used(database, key_id).running_runs == 3
 
 
@@ -224,9 +224,9 @@ def test_a_run_gives_way_to_its_own_key_s_but_not_to_one_that_no_worker_could_ta
     key_id, idle = made(database, running_runs=1), made(database, running_runs=0)
     submit(database, key_id)
     held = claim(database)
-    write(database, experiments.create, Order(specification(ONE_RUN, execution={"priority": 9}), owner="bob", key_id=idle))
+    write(database, experiments.create, NewExperiment(specification(ONE_RUN, execution={"priority": 9}), owner="bob", key_id=idle))
     assert play(database, held, turn_over=True) == "continue"
-    write(database, experiments.create, Order(specification(ONE_RUN, execution={"priority": priority}), owner="ann", key_id=key_id))
+    write(database, experiments.create, NewExperiment(specification(ONE_RUN, execution={"priority": priority}), owner="ann", key_id=key_id))
     assert play(database, held.at(1, "key"), turn_over=turn_over) == control
 
 
@@ -236,7 +236,7 @@ def test_why_runs_wait_is_told_while_they_do(database: Database) -> None:
 
     def told() -> set[str]:
         with database.reading() as session:
-            return set(waiting.reasons(session, runs.of_experiment(session, experiment), 60.0).values())
+            return set(wait_reasons.reasons(session, runs.of_experiment(session, experiment), 60.0).values())
 
     assert told() == {"no worker serves the queue 'default' at present"}
     write(database, workers.seen, WORKER, host="here", pid=1, queues=[QUEUE, "gpu"], device="cpu", run_id=None)

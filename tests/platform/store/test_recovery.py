@@ -12,7 +12,7 @@ from tests.support.polling import eventually
 
 def wake(database: Database, older_than_s: float = 60.0, limit: int = 100, queue: str = QUEUE) -> list[str]:
     """The runs of a queue to nudge workers for, now stamped."""
-    return list(write(database, recovery.wakeable, queue, older_than_s, limit))
+    return list(write(database, recovery.runs_to_wake, queue, older_than_s, limit))
 
 
 def lose_claims(database: Database, count: int) -> list[Status]:
@@ -84,7 +84,7 @@ def test_lost_runs_are_taken_in_parts_when_there_are_many(database: Database) ->
     experiment = submit(database, seeds=[0, 1, 2])
     for _ in range(3):
         claim(database, lease_s=-1)
-    taken = [len(write(database, recovery.lost, ATTEMPTS, 2)) for _ in range(3)]
+    taken = [len(write(database, recovery.requeue_expired, ATTEMPTS, 2)) for _ in range(3)]
     assert taken == [2, 1, 0]
     assert {run.status for run in the_runs(database, experiment)} == {Status.QUEUED}
 
@@ -126,7 +126,7 @@ def test_a_run_that_waits_again_is_announced_at_once(database: Database, way: st
     assert wake(database) != []
     match way:
         case "hand back":
-            write(database, runs.hand_back, claim(database))
+            write(database, runs.release, claim(database))
         case "lost":
             lose_claims(database, 1)
         case "resume":
@@ -150,7 +150,7 @@ def test_reconcilers_at_once_announce_each_run_once(database: Database) -> None:
 def test_reconcilers_do_not_wait_for_each_other(database: Database) -> None:
     first, second = (the_run(database, submit(database)).id for _ in range(2))
     with database.transaction() as session:
-        assert recovery.wakeable(session, QUEUE, 60.0, 1) == [first]
+        assert recovery.runs_to_wake(session, QUEUE, 60.0, 1) == [first]
         assert wake(database) == [second]
 
 

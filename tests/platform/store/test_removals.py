@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import select
 
 from fedcore.platform.store import Database, Session, datasets, experiments, removals
-from fedcore.platform.store.clock import now
+from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.removals import FIRST_PAUSE_S, LONGEST_PAUSE_S
 from fedcore.platform.store.tables import RemovalRecord
 from fedcore.platform.uploads import dataset_storage
@@ -19,7 +19,7 @@ HOLD_S = 60.0
 
 def noted(session: Session) -> dict[str, float]:
     """The seconds until each path is due."""
-    moment: datetime = session.scalars(select(now())).one()
+    moment: datetime = session.scalars(select(sql_now())).one()
     return {one.path: (one.due_at - moment).total_seconds() for one in session.scalars(select(RemovalRecord))}
 
 

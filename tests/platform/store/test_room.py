@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from fedcore.platform.store import Database, companions, experiments, runs, workers
+from fedcore.platform.store import Database, experiments, runs, workers
 from fedcore.platform.store.claim import Claim
-from fedcore.platform.store.experiments import Order
-from fedcore.platform.store.progress import larger
+from fedcore.platform.store.experiments import NewExperiment
+from fedcore.platform.store.progress import oversized
 from tests.documents import specification
 from tests.platform.store.acts import LEASE_S, ONE_RUN, QUEUE, WORKER, play, read, submit, the_runs, write
 
@@ -18,7 +18,7 @@ def queued(database: Database, *needed: int, **changes: object) -> str:
     """An experiment with an arm of each of these needs; its id."""
     sweep = {"local.lr": [0.1 * (number + 1) for number in range(len(needed))]}
     spec = specification(ONE_RUN, sweep=sweep, **changes)
-    return write(database, experiments.create, Order(spec, memory_bytes=needed)).record.id
+    return write(database, experiments.create, NewExperiment(spec, memory_bytes=needed)).record.id
 
 
 def taken(database: Database, room: int) -> Claim | None:
@@ -55,14 +55,14 @@ def test_a_gang_is_no_larger_than_there_is_room_for(database: Database, room: in
     queued(database, 2 * GIB, 2 * GIB, 2 * GIB, 1 * GIB)
     held = taken(database, max(room, 2) * GIB)
     assert held is not None
-    mates = write(database, companions.claim, held, [0, 1, 2, 3], 7, lease_s=LEASE_S, seen_s=LEASE_S)
+    mates = write(database, runs.claim_batch, held, [0, 1, 2, 3], 7, lease_s=LEASE_S, seen_s=LEASE_S)
     assert len(mates) == beside
-    assert held.memory_bytes + sum(mate.memory_bytes for mate in mates) <= held.room
+    assert held.memory_bytes + sum(mate.memory_bytes for mate in mates) <= held.worker_memory
 
 
 def test_what_waits_and_is_too_large_is_counted_by_queue(database: Database) -> None:
     queued(database, 8 * GIB, 2 * GIB, 9 * GIB)
-    assert read(database, larger, {QUEUE: 4 * GIB, "other": 0}) == {QUEUE: 2, "other": 0}
+    assert read(database, oversized, {QUEUE: 4 * GIB, "other": 0}) == {QUEUE: 2, "other": 0}
 
 
 def test_a_worker_says_what_it_has_room_for(database: Database) -> None:

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import delete, update
 
 from fedcore.errors import NotFoundError, StaleLeaseError
-from fedcore.platform.store import Database, Status, WorkerDirective, experiments, rounds, runs
+from fedcore.platform.store import Database, Status, WorkerDirective, curves, experiments, runs
 from fedcore.platform.store.claim import Claim
 from fedcore.platform.store.tables import RoundRecord, RunRecord
 from tests.platform.store.acts import (
@@ -31,7 +31,7 @@ from tests.platform.store.acts import (
 STALE: dict[str, Callable[[Database, Claim], Any]] = {
     "commit": play,
     "renew": lambda database, held: write(database, runs.renew, held, LEASE_S),
-    "hand back": lambda database, held: write(database, runs.hand_back, held),
+    "hand back": lambda database, held: write(database, runs.release, held),
     "fail": fail,
     "finish": lambda database, held: write(database, runs.finish, held, model="model", provenance={}),
 }
@@ -67,7 +67,7 @@ def test_a_stale_claim_is_refused_and_changes_nothing(database: Database, since:
         with pytest.raises(StaleLeaseError, match=rf"run {held.run_id} is no longer held by {WORKER} \(claim 1, round 1\)"):
             act(database, held)
     assert columns(the_run(database, experiment)) == before
-    assert len(read(database, rounds.after, held.run_id)) == before["done"]
+    assert len(read(database, curves.after, held.run_id)) == before["done"]
 
 
 def test_the_claim_on_a_run_that_was_deleted_is_refused(database: Database) -> None:
@@ -90,7 +90,7 @@ def test_a_run_does_not_end_where_the_database_has_lost_its_last_rounds(database
     experiment = submit(database)
     held = commit(database, commit(database, claim(database), 2), 2)
     gone_back(database, held.run_id, done=2)
-    for end in (runs.finish, runs.park):
+    for end in (runs.finish, runs.pause_at_rung):
         with pytest.raises(StaleLeaseError):
             write(database, end, held, model="model", provenance={})
     assert the_run(database, experiment).status is Status.RUNNING
@@ -131,7 +131,7 @@ def test_a_commit_stores_its_rounds_and_moves_the_run_on(database: Database) -> 
     assert run.lease_until is not None
     assert before.lease_until is not None
     assert run.lease_until > before.lease_until
-    assert [row.round for row in read(database, rounds.after, run.id)] == [1, 2]
+    assert [row.round for row in read(database, curves.after, run.id)] == [1, 2]
 
 
 def test_a_commit_that_does_not_follow_what_is_done_is_refused(database: Database) -> None:
@@ -171,7 +171,7 @@ def test_of_two_commits_at_once_under_one_claim_one_goes_through(database: Datab
 
     with ThreadPoolExecutor(4) as twins:
         assert sum(twins.map(try_to, range(4))) == 1
-    assert [row.round for row in read(database, rounds.after, the_run(database, experiment).id)] == [1]
+    assert [row.round for row in read(database, curves.after, the_run(database, experiment).id)] == [1]
 
 
 def test_a_heartbeat_lets_the_lease_run_on(database: Database) -> None:
@@ -186,7 +186,7 @@ def test_a_run_handed_back_joins_the_end_of_the_queue_and_is_announced_anew(data
     experiment = submit(database)
     before = the_run(database, experiment)
     held = commit(database, claim(database))
-    write(database, runs.hand_back, held)
+    write(database, runs.release, held)
     run = the_run(database, experiment)
     assert (run.status, run.done, run.checkpoint, run.lease_until, run.woken_at) == (Status.QUEUED, 1, held.checkpoint, None, None)
     assert run.queued_at > before.queued_at
@@ -196,7 +196,7 @@ def test_a_run_handed_back_joins_the_end_of_the_queue_and_is_announced_anew(data
 def test_to_hand_a_run_back_is_no_failed_attempt(database: Database) -> None:
     experiment = submit(database)
     for _ in range(5):
-        write(database, runs.hand_back, claim(database))
+        write(database, runs.release, claim(database))
     assert the_run(database, experiment).attempts == 0
 
 

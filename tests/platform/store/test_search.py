@@ -71,7 +71,7 @@ def park(database: Database, held: Claim) -> None:
     if held.done == held.rounds:
         write(database, runs.finish, held, model=model, provenance={})
     else:
-        write(database, runs.park, held, model=model, provenance={})
+        write(database, runs.pause_at_rung, held, model=model, provenance={})
 
 
 def waiting(database: Database) -> Claim | None:
@@ -150,7 +150,7 @@ def test_a_run_at_its_rung_waits_without_a_worker_and_shows_its_model(database: 
     held = claim(database)
     come(database, held)
     run = read(database, runs.find, held.run_id)
-    assert (run.status, run.done, run.until, run.lease_until) == (Status.WAITING, 1, 1, None)
+    assert (run.status, run.done, run.until, run.lease_until) == (Status.AT_RUNG, 1, 1, None)
     assert run.held_at is not None
     assert run.model == f"{run.id}/model-1.safetensors"
     assert status_of(database, experiment) is Status.RUNNING
@@ -243,7 +243,7 @@ def test_pause_holds_what_waits_at_a_rung_and_what_is_promoted_meanwhile(databas
     write(database, experiments.pause, experiment.id)
     assert {run.status for run in the_runs(database, experiment)} == {Status.PAUSED, Status.RUNNING}
     write(database, experiments.resume, experiment.id)
-    assert {run.status for run in the_runs(database, experiment)} == {Status.WAITING, Status.RUNNING}
+    assert {run.status for run in the_runs(database, experiment)} == {Status.AT_RUNG, Status.RUNNING}
     write(database, experiments.pause, experiment.id)
     come(database, last)
     assert {run.arm for run in the_runs(database, experiment) if run.status is Status.PAUSED} == set(EXPECTED)
@@ -391,4 +391,4 @@ def test_what_is_kept_is_what_was_asked_for(database: Database) -> None:
     assert (kept.kind, kept.metric, kept.rungs, kept.rounds) == ("successive_halving", "suboptimality", [1, 3], 9)
     asked = SuccessiveHalving.model_validate(HALVING | {"kind": "successive_halving"})
     assert search.ladder_of(kept) == type(search.ladder_of(kept)).of(asked, 9, 9)
-    assert ENDED.isdisjoint({Status.WAITING})
+    assert ENDED.isdisjoint({Status.AT_RUNG})

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, func, select
 
-from fedcore.platform.store import Database, experiments, series
-from fedcore.platform.store.blocks import SIZE
+from fedcore.platform.store import Database, curves, experiments
 from fedcore.platform.store.claim import Claim
+from fedcore.platform.store.curves import SIZE
 from fedcore.platform.store.tables import BlockRecord
 from fedcore.simulation.report import RoundReport
 from tests.platform.store.acts import claim, commit, read, record, report, submit, write
@@ -23,7 +23,7 @@ def play(database: Database, held: Claim, reports: Sequence[RoundReport]) -> Cla
 
 
 def column(database: Database, held: Claim, metric: str) -> list[float | None]:
-    return read(database, series.of_runs, [held.run_id], metric)[held.run_id].listed(metric)
+    return read(database, curves.of_runs, [held.run_id], metric)[held.run_id].listed(metric)
 
 
 def blocks(database: Database) -> int:
@@ -37,7 +37,7 @@ def test_curves_have_the_measures_asked_for_by_run(database: Database) -> None:
     play(database, first, [report(2, extra={"objective": nan, "x": [1.0]})])
     second = play(database, claim(database), [report(1, test_accuracy=0.25)])
     metrics = ("test_accuracy", "objective", "x", "bytes_up")
-    found = read(database, series.of_runs, [second.run_id, first.run_id, "run_none"], *metrics)
+    found = read(database, curves.of_runs, [second.run_id, first.run_id, "run_none"], *metrics)
     assert {run_id: (list(curve.rounds), *map(curve.listed, metrics)) for run_id, curve in found.items()} == {
         first.run_id: ([1, 2], [0.5, None], [3.0, None], [None, None], [300, 300]),
         second.run_id: ([1], [0.25], [None], [None], [300]),
@@ -117,4 +117,4 @@ def test_more_runs_can_be_read_than_one_query_can_name(database: Database) -> No
     submit(database)
     held = commit(database, claim(database))
     strangers: list[Any] = [f"run_{number}" for number in range(5_000)]
-    assert list(read(database, series.of_runs, [*strangers, held.run_id], "bytes_up")) == [held.run_id]
+    assert list(read(database, curves.of_runs, [*strangers, held.run_id], "bytes_up")) == [held.run_id]

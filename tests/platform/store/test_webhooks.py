@@ -9,8 +9,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from fedcore.errors import NotFoundError, QuotaError
 from fedcore.platform.status import DeliveryStatus
-from fedcore.platform.store import Database, deliveries, experiments, webhooks
-from fedcore.platform.store.clock import now
+from fedcore.platform.store import Database, experiments, webhook_deliveries, webhooks
+from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import WebhookRecord
 from tests.platform.store.acts import read, submit, write
 from tests.platform.store.hooks import URL, hook_now, listen, take, told
@@ -23,7 +23,7 @@ def test_a_secret_is_given_out_when_it_is_made_and_to_whoever_signs_and_is_not_l
     for one in (found, listed):
         with pytest.raises(SQLAlchemyError):
             _ = one.secret
-    write(database, deliveries.ping, record.id)
+    write(database, webhook_deliveries.ping, record.id)
     parcel = take(database)
     assert list(parcel.secrets) == [secret]
     assert secret not in repr(parcel)
@@ -32,9 +32,9 @@ def test_a_secret_is_given_out_when_it_is_made_and_to_whoever_signs_and_is_not_l
 def test_the_secret_before_signs_for_a_day_and_no_longer(database: Database) -> None:
     record, first = write(database, webhooks.create, owner="ann", url=URL, most=1)
     _, second = write(database, webhooks.rotate, record.id)
-    write(database, deliveries.ping, record.id)
+    write(database, webhook_deliveries.ping, record.id)
     assert list(take(database, lease_s=-1.0).secrets) == [second, first]
-    write(database, lambda session: session.execute(update(WebhookRecord).values(previous_until=now(-1.0))))
+    write(database, lambda session: session.execute(update(WebhookRecord).values(previous_until=sql_now(-1.0))))
     assert list(take(database).secrets) == [second]
 
 
@@ -78,5 +78,5 @@ def test_with_a_webhook_goes_what_it_was_told(database: Database) -> None:
     hook = listen(database)
     submit(database)
     write(database, webhooks.delete, hook.id)
-    assert not read(database, deliveries.any_due)
+    assert not read(database, webhook_deliveries.any_due)
     assert told(database, hook) == []

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcore.platform.webhooks.addresses import refusal
+from fedcore.platform.webhooks.urls import refusal
 
 FORBIDDEN = {
     "unspecified": ("0.0.0.0", "0.1.2.3", "::"),

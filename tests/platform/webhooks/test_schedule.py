@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcore.platform.webhooks.schedule import FIRST_PAUSE_S, JITTER, LONGEST_PAUSE_S, RETRIES, pause_s
+from fedcore.platform.webhooks.protocol import FIRST_PAUSE_S, JITTER, LONGEST_PAUSE_S, RETRIES, pause_s
 
 
 def pauses(chance: float) -> list[float]:

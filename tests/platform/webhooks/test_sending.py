@@ -8,13 +8,12 @@ from threading import Thread
 
 import pytest
 
-from fedcore.platform.webhooks.addresses import Address
-from fedcore.platform.webhooks.answer import Answer
+from fedcore.platform.webhooks.protocol import ReceiverResponse
 from fedcore.platform.webhooks.sending import KEPT_BYTES, MOST_BYTES, send
-from fedcore.platform.webhooks.target import Resolve, Rules, resolve
+from fedcore.platform.webhooks.urls import Address, AddressRules, Resolve, resolve
 from tests.support.receiver import LOOPBACK, Receiver, receiving
 
-RULES = Rules(LOOPBACK, plain=True)
+RULES = AddressRules(LOOPBACK, plain=True)
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +28,7 @@ def receiver(listening: Receiver) -> Receiver:
     return listening
 
 
-def sent(url: str, *, rules: Rules = RULES, by: Resolve = resolve, timeout_s: float = 30.0) -> Answer:
+def sent(url: str, *, rules: AddressRules = RULES, by: Resolve = resolve, timeout_s: float = 30.0) -> ReceiverResponse:
     return send(
         url, {"webhook-id": "msg_1", "Content-Type": "application/json"}, '{"a": "ö"}', rules=rules, resolve=by, timeout_s=timeout_s
     )
@@ -92,8 +91,10 @@ def test_an_environment_that_names_a_proxy_changes_nothing(receiver: Receiver, m
     assert sent(f"{receiver.url}/ok").error is None
 
 
-@pytest.mark.parametrize("rules", [Rules(plain=True), Rules((ip_network("127.0.0.2/32"),), plain=True), Rules(LOOPBACK)])
-def test_what_is_not_allowed_is_not_even_connected_to(receiver: Receiver, rules: Rules) -> None:
+@pytest.mark.parametrize(
+    "rules", [AddressRules(plain=True), AddressRules((ip_network("127.0.0.2/32"),), plain=True), AddressRules(LOOPBACK)]
+)
+def test_what_is_not_allowed_is_not_even_connected_to(receiver: Receiver, rules: AddressRules) -> None:
     answer = sent(f"{receiver.url}/ok", rules=rules)
     assert "FEDQ_WEBHOOK_" in str(answer.error)
     assert receiver.received == []
@@ -112,7 +113,7 @@ class Rebinding:
 
 def test_the_name_is_resolved_once_and_what_it_means_afterwards_does_not_matter(receiver: Receiver) -> None:
     port = receiver.url.rpartition(":")[2]
-    rules = Rules((ip_network("127.0.0.1/32"),), plain=True)
+    rules = AddressRules((ip_network("127.0.0.1/32"),), plain=True)
     name = Rebinding(["127.0.0.1"], ["127.0.0.2"])
     assert sent(f"http://rebinding.example:{port}/ok", rules=rules, by=name).error is None
     assert name.asked == 1

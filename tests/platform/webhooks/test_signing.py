@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from fedcore.platform.webhooks.signing import new_secret, signed
+from fedcore.platform.webhooks.protocol import new_secret, signed
 
 # The example in the specification's own libraries.
 SECRET, ID, SECONDS = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330

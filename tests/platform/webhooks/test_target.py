@@ -5,23 +5,23 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from fedcore.errors import WebhookUrlError
-from fedcore.platform.webhooks.target import Rules, Target, resolve
+from fedcore.platform.webhooks.urls import AddressRules, WebhookTarget, resolve
 
-OPEN = Rules(plain=True)
+OPEN = AddressRules(plain=True)
 SECRET = "hunter2"
 
 
 @pytest.mark.parametrize(
     ("url", "target", "authority"),
     [
-        ("https://a.example/x?y=1", Target("https", "a.example", 443, "/x?y=1"), "a.example"),
-        ("HTTPS://A.Example:443", Target("https", "a.example", 443, "/"), "a.example"),
-        ("http://a.example:8080/", Target("http", "a.example", 8080, "/"), "a.example:8080"),
-        ("https://[2606:4700::1]:444/", Target("https", "2606:4700::1", 444, "/"), "[2606:4700::1]:444"),
+        ("https://a.example/x?y=1", WebhookTarget("https", "a.example", 443, "/x?y=1"), "a.example"),
+        ("HTTPS://A.Example:443", WebhookTarget("https", "a.example", 443, "/"), "a.example"),
+        ("http://a.example:8080/", WebhookTarget("http", "a.example", 8080, "/"), "a.example:8080"),
+        ("https://[2606:4700::1]:444/", WebhookTarget("https", "2606:4700::1", 444, "/"), "[2606:4700::1]:444"),
     ],
 )
-def test_a_url_is_taken_apart(url: str, target: Target, authority: str) -> None:
-    assert Target.parse(url, OPEN) == target
+def test_a_url_is_taken_apart(url: str, target: WebhookTarget, authority: str) -> None:
+    assert WebhookTarget.parse(url, OPEN) == target
     assert target.authority == authority
 
 
@@ -48,28 +48,28 @@ def test_a_url_is_taken_apart(url: str, target: Target, authority: str) -> None:
 )
 def test_what_is_no_url_to_be_sent_to_is_refused_and_not_repeated(url: str, told: str) -> None:
     with pytest.raises(WebhookUrlError, match=told) as refused:
-        Target.parse(url, Rules())
+        WebhookTarget.parse(url, AddressRules())
     assert SECRET not in str(refused.value)
 
 
 def test_only_addresses_that_may_be_reached_are_left_of_a_name() -> None:
-    target = Target.parse("https://a.example/", Rules())
+    target = WebhookTarget.parse("https://a.example/", AddressRules())
     mixed = [ip_address(text) for text in ("10.0.0.7", "8.8.8.8", "::1")]
-    assert target.reachable(Rules(), lambda _host, _port: mixed) == [ip_address("8.8.8.8")]
-    assert target.reachable(Rules((ip_network("::1"),)), lambda _host, _port: mixed) == mixed[1:]
+    assert target.reachable(AddressRules(), lambda _host, _port: mixed) == [ip_address("8.8.8.8")]
+    assert target.reachable(AddressRules((ip_network("::1"),)), lambda _host, _port: mixed) == mixed[1:]
 
 
 def test_a_name_without_any_is_refused_by_what_they_are_and_not_by_which() -> None:
-    target = Target.parse("https://a.example/", Rules())
+    target = WebhookTarget.parse("https://a.example/", AddressRules())
     with pytest.raises(WebhookUrlError, match=r"a\.example \(link-local, private\).*FEDQ_WEBHOOK_NETWORKS") as refused:
-        target.reachable(Rules(), lambda _host, _port: [ip_address("10.0.0.7"), ip_address("169.254.169.254")])
+        target.reachable(AddressRules(), lambda _host, _port: [ip_address("10.0.0.7"), ip_address("169.254.169.254")])
     assert "10.0.0.7" not in str(refused.value)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1", "2130706433", "0x7f.1", "0177.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]"])
 def test_however_loopback_is_written_it_is_not_reached(host: str) -> None:
     with pytest.raises(WebhookUrlError, match=r"may not reach|not known|must be a URL"):
-        Target.parse(f"https://{host}/", Rules()).reachable(Rules(), resolve)
+        WebhookTarget.parse(f"https://{host}/", AddressRules()).reachable(AddressRules(), resolve)
 
 
 def test_a_name_that_nobody_knows_is_refused() -> None:
@@ -77,4 +77,4 @@ def test_a_name_that_nobody_knows_is_refused() -> None:
         raise OSError
 
     with pytest.raises(WebhookUrlError, match="not known"):
-        Target.parse("https://nowhere.invalid/", Rules()).reachable(Rules(), unknown)  # type: ignore[arg-type]
+        WebhookTarget.parse("https://nowhere.invalid/", AddressRules()).reachable(AddressRules(), unknown)  # type: ignore[arg-type]

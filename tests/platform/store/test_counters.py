@@ -4,42 +4,42 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fedcore.platform.store import Database, experiments, runs, tally, workers
+from fedcore.platform.store import Database, counters, experiments, runs, workers
 from tests.platform.store.acts import claim, commit, finish, lose, read, record, report, submit, write
 from tests.platform.store.test_workers import beat
 
 
 def totals(database: Database) -> dict[str, float]:
-    return read(database, tally.totals)
+    return read(database, counters.totals)
 
 
 def test_what_sources_count_adds_up(database: Database) -> None:
     for source, rounds in (("w1", 2), ("w2", 3), ("w1", 5)):
-        write(database, tally.add, source, {"rounds": rounds, "claims": 1})
+        write(database, counters.add, source, {"rounds": rounds, "claims": 1})
     assert totals(database) == {"rounds": 10, "claims": 3}
 
 
 def test_nothing_is_lost_when_many_count_at_once(database: Database) -> None:
     with ThreadPoolExecutor(4) as threads:
-        list(threads.map(lambda index: write(database, tally.add, f"w{index % 2}", {"a": 1, "b": 2}), range(40)))
+        list(threads.map(lambda index: write(database, counters.add, f"w{index % 2}", {"a": 1, "b": 2}), range(40)))
     assert totals(database) == {"a": 40, "b": 80}
 
 
 def test_the_totals_of_workers_outlive_them(database: Database) -> None:
     for worker_id in ("w1", "w2", "w3"):
         beat(database, worker_id)
-        write(database, tally.add, worker_id, {"rounds": 1})
+        write(database, counters.add, worker_id, {"rounds": 1})
     write(database, workers.gone, "w1")
     assert write(database, workers.forget, -1) == 2
     assert totals(database) == {"rounds": 3}
-    write(database, tally.add, "w1", {"rounds": 1})
+    write(database, counters.add, "w1", {"rounds": 1})
     assert totals(database) == {"rounds": 4}
 
 
 @pytest.mark.parametrize(("seconds", "bound"), [(0.0, 0.1), (0.1, 0.1), (0.11, 0.25), (300.0, 300.0), (301.0, float("inf"))])
 def test_a_slice_counts_under_the_least_bound_that_it_keeps(database: Database, seconds: float, bound: float) -> None:
-    write(database, tally.add_slice, "w1", 3, seconds)
-    assert totals(database) == {"rounds": 3, "slice_seconds": seconds, tally.slices(bound): 1}
+    write(database, counters.add_slice, "w1", 3, seconds)
+    assert totals(database) == {"rounds": 3, "slice_seconds": seconds, counters.slice_buckets(bound): 1}
 
 
 def test_what_happens_to_runs_is_counted_once_and_stays_when_they_are_deleted(database: Database) -> None:
@@ -49,7 +49,7 @@ def test_what_happens_to_runs_is_counted_once_and_stays_when_they_are_deleted(da
     claim(database, lease_s=-1)
     assert lose(database)
     write(database, experiments.delete, experiment.id)
-    slices = {"slice_seconds": 2.0, tally.slices(0.5): 1, tally.slices(2.5): 1}
+    slices = {"slice_seconds": 2.0, counters.slice_buckets(0.5): 1, counters.slice_buckets(2.5): 1}
     assert totals(database) == {"claims": 3, "rounds": 4, **slices, "errors": 1, "expiries": 1}
 
 

@@ -8,8 +8,8 @@ from threading import Event
 
 import pytest
 
-from fedcore.platform.store import Database, Status, deliveries, experiments, webhooks
-from fedcore.platform.webhooks.kinds import ENDINGS, EventKind
+from fedcore.platform.store import Database, Status, experiments, webhook_deliveries, webhooks
+from fedcore.platform.webhooks.events import ENDINGS, EventKind
 from tests.platform.store.acts import claim, commit, fail, finish, lose, on_postgresql, read, submit, the_run, the_runs, write
 from tests.platform.store.hooks import data, hook_now, listen, story, told
 
@@ -146,7 +146,7 @@ def test_a_webhook_that_is_being_deleted_holds_up_a_change_and_does_not_spoil_it
 def test_every_status_has_its_event() -> None:
     assert {EventKind.of_run(status).value for status in Status} == {f"run.{status}" for status in Status}
     # Of a run only.
-    others = set(Status) - {Status.WAITING}
+    others = set(Status) - {Status.AT_RUNG}
     assert {*map(EventKind.of_run, Status), *map(EventKind.of_experiment, others)} == set(EventKind)
 
 
@@ -156,5 +156,5 @@ def test_a_deleted_experiment_still_has_its_end_told(database: Database) -> None
     write(database, experiments.cancel, experiment.id)
     write(database, experiments.delete, experiment.id)
     assert story(database, hook) == ["experiment.cancelled"]
-    assert read(database, deliveries.any_due)
+    assert read(database, webhook_deliveries.any_due)
     assert hook_now(database, hook).failing_since is None

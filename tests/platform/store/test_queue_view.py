@@ -4,15 +4,15 @@ import random
 from datetime import timedelta
 from typing import Any
 
-from fedcore.platform.store import Database, line, runs, workers
-from fedcore.platform.store.line import Waiting
+from fedcore.platform.store import Database, queue_view, runs, workers
+from fedcore.platform.store.queue_view import QueuedRuns
 from tests.platform.store.acts import QUEUE, claim, commit, read, submit, write
 
 SEEN_S = 30.0
 
 
-def _lines(database: Database) -> list[Waiting]:
-    return read(database, line.lines, SEEN_S)
+def _lines(database: Database) -> list[QueuedRuns]:
+    return read(database, queue_view.queue_positions, SEEN_S)
 
 
 def _worker(database: Database, name: str = "worker-1", queue: str = QUEUE, memory_bytes: int | None = None) -> None:
@@ -49,7 +49,7 @@ def test_an_entry_is_what_waits_of_an_experiment(database: Database) -> None:
     assert (entry.runs, entry.ready, entry.rounds_left, item.position, item.reason) == (2, 2, 8, 1, None)
     assert abs(entry.queued_at - made.created_at) < timedelta(minutes=1)
     commit(database, held, 3)
-    (running,) = read(database, line.at_work, 10)
+    (running,) = read(database, queue_view.running_runs, 10)
     assert (running.run_id, running.worker, running.name, running.owner) == (held.run_id, "worker-1", "one run", "ada")
     assert (running.seed, running.done, running.rounds) == (0, 3, 4)
 
@@ -67,4 +67,4 @@ def test_what_cannot_be_taken_stands_behind_with_the_reason(database: Database) 
     assert second.reason is not None
     assert second.reason.startswith("something went wrong; tried again at ")
     assert third.entry.name == "elsewhere"
-    assert read(database, line.at_work, 10) == []
+    assert read(database, queue_view.running_runs, 10) == []

@@ -11,7 +11,7 @@ from fedcore.platform.store.tables import Base
 Record = TypeVar("Record", bound=Base)
 
 
-def get(session: Session, kind: type[Record], id: str) -> Record | None:
+def get_by_id(session: Session, kind: type[Record], id: str) -> Record | None:
     """The row of `kind` with this id, if there is one."""
     record: Record | None = session.scalars(_by_id(kind), {"wanted": id}).first()
     return record

@@ -34,15 +34,15 @@ def add(session: Session, source: str, counts: Mapping[str, float]) -> None:
 
 def add_slice(session: Session, source: str, rounds: int, seconds: float) -> None:
     """A slice of so many rounds, which took so long, was committed."""
-    add(session, source, {ROUNDS: rounds, SLICE_SECONDS: seconds, slices(SLICE_BOUNDS_S[bisect_left(SLICE_BOUNDS_S, seconds)]): 1})
+    add(session, source, {ROUNDS: rounds, SLICE_SECONDS: seconds, slice_buckets(SLICE_BOUNDS_S[bisect_left(SLICE_BOUNDS_S, seconds)]): 1})
 
 
-def slices(bound_s: float) -> str:
+def slice_buckets(bound_s: float) -> str:
     """What slices of at most so many seconds, and more than the next smaller bound, are counted under."""
     return f"slices_le_{bound_s:g}"
 
 
-def retire(session: Session, sources: Sequence[str]) -> None:
+def archive(session: Session, sources: Sequence[str]) -> None:
     """These are gone and count no more; what they have counted stays in the totals."""
     left: defaultdict[str, float] = defaultdict(float)
     taken = delete(TallyRecord).where(TallyRecord.source.in_(sources)).returning(TallyRecord.name, TallyRecord.value)

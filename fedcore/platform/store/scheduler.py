@@ -16,9 +16,9 @@ from sqlalchemy import CTE, BigInteger, ColumnElement, ScalarSelect, Select, Str
 from sqlalchemy.orm import Session, aliased
 
 from fedcore.platform.status import Status
-from fedcore.platform.store import backoff, fairness, quotas, shares
-from fedcore.platform.store.claim import ANY_ROOM
-from fedcore.platform.store.fairness import Books, Flow, Place
+from fedcore.platform.store import backoff, fair_share, quotas
+from fedcore.platform.store.claim import ANY_MEMORY
+from fedcore.platform.store.fair_share import Candidate, FairShareState, OwnerQueue
 from fedcore.platform.store.tables import RunRecord
 
 CONSIDERED = 100
@@ -29,7 +29,7 @@ CONSIDERED = 100
 class Running:
     """A run in the hands of a worker."""
 
-    place: Place
+    place: OwnerQueue
     key_id: str
     experiment_id: str
     worker: str | None
@@ -45,51 +45,51 @@ class _Waiting(NamedTuple):
     queued_at: datetime
 
 
-def take(session: Session, worker: str, queues: Sequence[str], room: int) -> str | None:
+def next_run(session: Session, worker: str, queues: Sequence[str], room: int) -> str | None:
     """Choose a run that waits in `queues` and lock it, noting the turn; runs that others are just taking are passed over.
 
     So are those that need more memory than `room`.
     """
-    waiting, busy = flows(session, queues, room), running(session)
-    accounts, clocks, turns = shares.read(session, worker, queues)
+    waiting, busy = candidates(session, queues, room), running(session)
+    accounts, clocks, turns = fair_share.read_usage(session, worker, queues)
     serving = Counter(place for place, _ in {(run.place, run.worker) for run in busy})
-    books = Books(accounts, clocks, serving, turns)
+    books = FairShareState(accounts, clocks, serving, turns)
     waiting = _within_quotas(session, waiting, busy)
-    while (choice := fairness.choose(waiting, books)) is not None:
-        full = quotas.room(session, choice.flow.key_id) == 0
+    while (choice := fair_share.choose_candidate(waiting, books)) is not None:
+        full = quotas.free_slots(session, choice.flow.key_id) == 0
         run_id = None if full else _locked(session, choice.flow, Counter(run.experiment_id for run in busy), room)
         if run_id is not None:
-            shares.note(session, worker, choice)
+            fair_share.record_pick(session, worker, choice)
             return run_id
         waiting.remove(choice.flow)
     return None
 
 
-def comes_first(session: Session, worker: str, queues: Sequence[str], priority: int, room: int, *, turn_over: bool) -> bool:
+def should_preempt(session: Session, worker: str, queues: Sequence[str], priority: int, room: int, *, turn_over: bool) -> bool:
     """Whether a run waits in `queues` that comes before one of this priority that `worker` plays.
 
     At the end of its turn one of the same priority does. What needs more memory than `room` does not.
     """
     least = priority if turn_over else priority + 1
-    waiting = [flow for flow in flows(session, queues, room) if flow.priority >= least]
+    waiting = [flow for flow in candidates(session, queues, room) if flow.priority >= least]
     # As it will be once the worker has let go of what it has.
     return bool(waiting and _within_quotas(session, waiting, [run for run in running(session) if run.worker != worker]))
 
 
-def flows(session: Session, queues: Sequence[str], room: int = ANY_ROOM) -> list[Flow]:
+def candidates(session: Session, queues: Sequence[str], room: int = ANY_MEMORY) -> list[Candidate]:
     """What waits in `queues`: for each owner and key, of the highest priority and the oldest experiment, the run that waits longest."""
     found = _waiting(session, _best(tuple(queues)), {"room": room})
-    return [Flow(Place(run.queue, run.owner), run.key_id, run.priority, run.queued_at, run.id) for run in found]
+    return [Candidate(OwnerQueue(run.queue, run.owner), run.key_id, run.priority, run.queued_at, run.id) for run in found]
 
 
 def running(session: Session) -> list[Running]:
     """All runs that workers hold."""
     columns = RunRecord.queue, RunRecord.owner, RunRecord.key_id, RunRecord.experiment_id, RunRecord.worker
     rows = session.execute(select(*columns).where(RunRecord.status == Status.RUNNING))
-    return [Running(Place(queue, owner), key_id, experiment_id, worker) for queue, owner, key_id, experiment_id, worker in rows]
+    return [Running(OwnerQueue(queue, owner), key_id, experiment_id, worker) for queue, owner, key_id, experiment_id, worker in rows]
 
 
-def _within_quotas(session: Session, waiting: Sequence[Flow], busy: Sequence[Running]) -> list[Flow]:
+def _within_quotas(session: Session, waiting: Sequence[Candidate], busy: Sequence[Running]) -> list[Candidate]:
     """Those whose keys may have another run running."""
     limits = quotas.running_limits(session, {flow.key_id for flow in waiting if flow.key_id})
     held = Counter(run.key_id for run in busy)
@@ -131,7 +131,7 @@ def _next() -> Select[Any]:
     return query.with_for_update(skip_locked=True)
 
 
-def _locked(session: Session, flow: Flow, under_way: Counter[str], room: int) -> str | None:
+def _locked(session: Session, flow: Candidate, under_way: Counter[str], room: int) -> str | None:
     """The run of a flow to take, locked: of the experiment with the fewest running, the one that waits longest."""
     named = {**flow.place._asdict(), "key_id": flow.key_id, "priority": flow.priority, "room": room}
     oldest = _waiting(session, _by_experiment(), named)

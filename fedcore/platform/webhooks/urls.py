@@ -1,15 +1,52 @@
-"""Where a webhook is sent to: a URL that may be asked for, and the addresses behind its name that may be reached."""
+"""URLs that webhooks may be sent to, and the addresses behind them that may be reached.
+
+The networks are those of IANA's registries of special-purpose addresses (RFC 6890 and what followed), written out: what Python's
+`ipaddress` takes for global depends on its version, and what embeds an IPv4 address in an IPv6 one it takes for global by its outside.
+"""
 
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Self
 
 import httpx
 
 from fedcore.errors import WebhookUrlError
-from fedcore.platform.webhooks.addresses import Address, Network, refusal
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+_REFUSED: dict[str, tuple[str, ...]] = {
+    "unspecified": ("0.0.0.0/8", "::/128"),
+    "loopback": ("127.0.0.0/8", "::1/128"),
+    "private": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "fec0::/10"),
+    "shared by a provider's customers": ("100.64.0.0/10",),
+    "link-local": ("169.254.0.0/16", "fe80::/10"),
+    # Not in the registries: Azure answers there with what is the machine's own, at an address that looks public.
+    "a cloud's metadata": ("168.63.129.16/32",),
+    "an IPv4 address in another form": ("::/96", "::ffff:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "2001::/32", "2002::/16"),
+    "for protocols, tests or documentation": (
+        *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"),
+        *("100::/64", "2001::/23", "2001:db8::/32", "3fff::/20", "5f00::/16"),
+    ),
+    "multicast": ("224.0.0.0/4", "ff00::/8"),
+    "reserved": ("240.0.0.0/4",),
+}
+REFUSED: tuple[tuple[Network, str], ...] = tuple((ip_network(text), reason) for reason, texts in _REFUSED.items() for text in texts)
+_PUBLIC = (ip_network("0.0.0.0/0"), ip_network("2000::/3"))
+
+
+def refusal(address: Address, allowed: Sequence[Network]) -> str | None:
+    """What `address` is, where that keeps webhooks from it; None where they may reach it.
+
+    A network in `allowed` opens all that is in it.
+    """
+    if any(address in network for network in allowed):
+        return None
+    reason = next((reason for network, reason in REFUSED if address in network), None)
+    return reason or (None if any(address in network for network in _PUBLIC) else "reserved")
+
 
 MOST_CHARACTERS = 2_000
 PORTS = {"https": 443, "http": 80}
@@ -18,7 +55,7 @@ Resolve = Callable[[str, int], Sequence[Address]]
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class AddressRules:
     """What the operator allows."""
 
     networks: Sequence[Network] = ()
@@ -28,7 +65,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class WebhookTarget:
     """A URL, taken apart once: what is checked is what is connected to."""
 
     scheme: str
@@ -39,7 +76,7 @@ class Target:
     """With the query."""
 
     @classmethod
-    def parse(cls, text: str, rules: Rules) -> Self:
+    def parse(cls, text: str, rules: AddressRules) -> Self:
         """Raises TargetError for what webhooks may not be sent to; the message never repeats the URL, which may hold a secret."""
         if len(text) > MOST_CHARACTERS or not text.isascii() or not text.isprintable() or " " in text:
             raise WebhookUrlError(f"must be a URL of at most {MOST_CHARACTERS:,} printable ASCII characters, without spaces")
@@ -60,7 +97,7 @@ class Target:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
-    def reachable(self, rules: Rules, resolve: Resolve) -> Sequence[Address]:
+    def reachable(self, rules: AddressRules, resolve: Resolve) -> Sequence[Address]:
         """The addresses behind the name that webhooks may reach, in order of preference; raises TargetError when there is none."""
         try:
             found = resolve(self.host, self.port)
@@ -76,7 +113,7 @@ class Target:
         raise WebhookUrlError(f"webhooks may not reach the address of {self.host} ({kinds}); {hint}")
 
 
-def _check(url: httpx.URL, host: str, rules: Rules) -> None:
+def _check(url: httpx.URL, host: str, rules: AddressRules) -> None:
     if url.scheme not in PORTS or not host:
         raise WebhookUrlError("must be a URL, as https://host/path")
     if url.scheme == "http" and not rules.plain:

@@ -10,15 +10,15 @@ from sqlalchemy import case, func, select
 from sqlalchemy.orm import Session
 
 from fedcore.platform.status import Status
-from fedcore.platform.store import backoff, fairness, shares, turn, waiting, workers
-from fedcore.platform.store.fairness import Books, Flow, Place
+from fedcore.platform.store import backoff, fair_share, scheduler, wait_reasons, workers
+from fedcore.platform.store.fair_share import Candidate, FairShareState, OwnerQueue
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 
-MOST_TURNS = 200
+MAX_SIMULATED_PICKS = 200
 """So many runs of a queue are given out in thought; who has not come up by then comes after those who have."""
 
 
-class Entry(NamedTuple):
+class QueuedExperiment(NamedTuple):
     """The runs of an experiment that wait in a queue."""
 
     queue: str
@@ -39,17 +39,17 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class QueuedRuns:
     """A place in a line."""
 
-    entry: Entry
+    entry: QueuedExperiment
     position: int | None
     """Counted from 1 in its queue; None where none of its runs can be taken up now."""
     reason: str | None = None
     """Why not."""
 
 
-class AtWork(NamedTuple):
+class RunningRun(NamedTuple):
     """A run in the hands of a worker."""
 
     worker: str | None
@@ -65,27 +65,27 @@ class AtWork(NamedTuple):
     rounds: int
 
 
-def lines(session: Session, seen_s: float) -> list[Waiting]:
+def queue_positions(session: Session, seen_s: float) -> list[QueuedRuns]:
     """All that waits, by queue, those first who come first; workers are those seen in the last `seen_s` seconds."""
     entries = _entries(session)
-    rooms, full = workers.rooms(session, seen_s), waiting.full(session, {entry.key_id for entry in entries if entry.key_id})
-    blocked = [Waiting(entry, None, _reason(entry, rooms, full)) for entry in entries]
+    rooms, full = workers.rooms(session, seen_s), wait_reasons.quota_exhausted(session, {entry.key_id for entry in entries if entry.key_id})
+    blocked = [QueuedRuns(entry, None, _reason(entry, rooms, full)) for entry in entries]
     free = [item.entry for item in blocked if item.reason is None]
     positions = {entry: index for queue in {entry.queue for entry in free} for index, entry in enumerate(_order(session, queue, free), 1)}
     placed = [replace(item, position=positions.get(item.entry)) for item in blocked]
     return sorted(placed, key=lambda item: (item.entry.queue, item.position is None, item.position or 0, item.entry.queued_at))
 
 
-def at_work(session: Session, limit: int) -> Sequence[AtWork]:
+def running_runs(session: Session, limit: int) -> Sequence[RunningRun]:
     """What runs, by worker, at most so many."""
     run, experiment = RunRecord, ExperimentRecord
     about = run.worker, run.id, run.queue, run.owner, run.experiment_id, experiment.name
     query = select(*about, run.arm_name, run.seed, run.done, run.rounds).join(experiment, experiment.id == run.experiment_id)
     held = query.where(run.status == Status.RUNNING).order_by(run.worker, run.id).limit(limit)
-    return [AtWork._make(row) for row in session.execute(held)]
+    return [RunningRun._make(row) for row in session.execute(held)]
 
 
-def _entries(session: Session) -> list[Entry]:
+def _entries(session: Session) -> list[QueuedExperiment]:
     run = RunRecord
     place = run.queue, run.owner, run.key_id, run.priority, run.experiment_id
     ready = func.sum(case((backoff.over(), 1), else_=0))
@@ -101,29 +101,29 @@ def _entries(session: Session) -> list[Entry]:
     waits = grouped.where(run.status == Status.QUEUED).group_by(*place).subquery()
     first, rest = list(waits.c)[: len(place)], list(waits.c)[len(place) :]
     query = select(*first, ExperimentRecord.name, *rest).join(ExperimentRecord, ExperimentRecord.id == waits.c.experiment_id)
-    return [Entry._make(row) for row in session.execute(query)]
+    return [QueuedExperiment._make(row) for row in session.execute(query)]
 
 
-def _reason(entry: Entry, rooms: dict[str, int], full: dict[str, str]) -> str | None:
+def _reason(entry: QueuedExperiment, rooms: dict[str, int], full: dict[str, str]) -> str | None:
     """Why no worker can take up one of its runs now."""
-    texts = [waiting.homeless(entry.queue, entry.memory_bytes, rooms), full.get(entry.key_id)]
+    texts = [wait_reasons.no_suitable_worker(entry.queue, entry.memory_bytes, rooms), full.get(entry.key_id)]
     if not entry.ready and entry.next_try_at is not None:
         texts.append(f"something went wrong; tried again at {entry.next_try_at:%H:%M:%S} UTC")
     return "; ".join(text for text in texts if text) or None
 
 
-def _order(session: Session, queue: str, entries: Sequence[Entry]) -> Iterator[Entry]:
+def _order(session: Session, queue: str, entries: Sequence[QueuedExperiment]) -> Iterator[QueuedExperiment]:
     """The entries of a queue in the order in which the first run of each would be taken, by the rules of `turn.take`."""
     left = {entry: entry.ready for entry in entries if entry.queue == queue}
-    ranked: dict[Entry, None] = {}
-    busy = turn.running(session)
+    ranked: dict[QueuedExperiment, None] = {}
+    busy = scheduler.running(session)
     under_way = Counter(run.experiment_id for run in busy)
-    accounts, clocks, _ = shares.read(session, "", [queue])
+    accounts, clocks, _ = fair_share.read_usage(session, "", [queue])
     serving = Counter(place for place, _ in {(run.place, run.worker) for run in busy})
-    books = Books(accounts, clocks, serving)
-    for _ in range(MOST_TURNS):
+    books = FairShareState(accounts, clocks, serving)
+    for _ in range(MAX_SIMULATED_PICKS):
         best = _best(left, under_way)
-        choice = fairness.choose(best, books)
+        choice = fair_share.choose_candidate(best, books)
         if choice is None or len(ranked) == len(left):
             break
         taken = best[choice.flow]
@@ -131,19 +131,19 @@ def _order(session: Session, queue: str, entries: Sequence[Entry]) -> Iterator[E
         left[taken] -= 1
         under_way[taken.experiment_id] += 1
         serving[choice.flow.place] += 1
-        accounts[choice.flow.place] = replace(accounts.get(choice.flow.place, fairness.Account()), lift=choice.lift)
+        accounts[choice.flow.place] = replace(accounts.get(choice.flow.place, fair_share.OwnerUsage()), lift=choice.lift)
         clocks[queue] = max(choice.clock, clocks.get(queue, 0.0))
     later = sorted((entry for entry in left if entry not in ranked), key=lambda entry: (-entry.priority, entry.queued_at))
     return iter([*ranked, *later])
 
 
-def _best(left: dict[Entry, int], under_way: Counter[str]) -> dict[Flow, Entry]:
+def _best(left: dict[QueuedExperiment, int], under_way: Counter[str]) -> dict[Candidate, QueuedExperiment]:
     """What comes first of each owner and key, by the flow that it is."""
-    best: dict[tuple[str, str], Entry] = {}
+    best: dict[tuple[str, str], QueuedExperiment] = {}
     for entry in (entry for entry, runs in left.items() if runs > 0):
         flow = entry.owner, entry.key_id
         best[flow] = min(entry, best.get(flow, entry), key=lambda one: (-one.priority, under_way[one.experiment_id], one.queued_at))
     return {
-        Flow(Place(entry.queue, entry.owner), entry.key_id, entry.priority, entry.queued_at, entry.experiment_id): entry
+        Candidate(OwnerQueue(entry.queue, entry.owner), entry.key_id, entry.priority, entry.queued_at, entry.experiment_id): entry
         for entry in best.values()
     }

@@ -1,4 +1,4 @@
-"""Experiments, made: one, or those that were submitted at the same moment, with as many statements as one takes.
+"""Creates experiments: one, or those submitted at the same moment, with as many statements as one takes.
 
 What an order may be refused for by itself (its idempotency key, a quota) is found before anything of it is written, and fails that order
 alone. Whatever else goes wrong fails the transaction, and with it all of them.
@@ -7,29 +7,43 @@ alone. Whatever else goes wrong fails the transaction, and with it all of them.
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from sqlalchemy import and_, bindparam, literal, select
 from sqlalchemy.orm import Session
 
 from fedcore.errors import FedcoreError, IdempotencyError, QuotaError
 from fedcore.platform.access import LOCAL
 from fedcore.platform.status import RunRequest, Status
-from fedcore.platform.store import datasets, notices, outset, progress, quotas, search, statements
-from fedcore.platform.store.clock import moment
+from fedcore.platform.store import datasets, prepared, progress, quotas, search, webhook_outbox
+from fedcore.platform.store.clock import sql_now, transaction_time
 from fedcore.platform.store.idempotency import claim_key, free_key
-from fedcore.platform.store.identifier import identifiers
-from fedcore.platform.store.statements import insert_into
-from fedcore.platform.store.tables import Document, ExperimentRecord, IdempotencyRecord, RunRecord, TagRecord
+from fedcore.platform.store.paging import identifiers
+from fedcore.platform.store.prepared import insert_into
+from fedcore.platform.store.tables import Document, ExperimentRecord, IdempotencyRecord, KeyRecord, RunRecord, TagRecord
 from fedcore.spec import Arm, ExperimentSpec
+
+_ONCE = select(literal(1)).subquery()
+_HELD = and_(KeyRecord.id.in_(bindparam("key_ids", expanding=True)), quotas.HAS_QUOTAS)
+_ALL = select(sql_now(), webhook_outbox.LISTENED, KeyRecord.id).select_from(_ONCE.outerjoin(KeyRecord, _HELD))
+
+
+def prefetch(session: Session, key_ids: Collection[str]) -> None:
+    """Let `clock.moment`, notices, and the quotas of these keys need no statement of their own in this transaction."""
+    rows = session.execute(_ALL, {"key_ids": sorted(key_ids)}).all()
+    moment, listened, _ = rows[0]
+    held = {key_id for _, _, key_id in rows}
+    session.info.update(moment=moment, listened=listened, limited={key_id: key_id in held for key_id in key_ids})
+
 
 _MADE = IdempotencyRecord.experiment_id
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class NewExperiment:
     """An experiment that somebody asks for."""
 
     spec: ExperimentSpec
@@ -52,7 +66,7 @@ class Order:
         return self.spec.arm_count * len(self.spec.seeds)
 
 
-class Made(NamedTuple):
+class CreatedExperiment(NamedTuple):
     """What an order has come to."""
 
     record: ExperimentRecord
@@ -60,7 +74,7 @@ class Made(NamedTuple):
     """How it stands where it was made just now; None where the same request had made it before."""
 
 
-def create(session: Session, order: Order) -> Made:
+def create(session: Session, order: NewExperiment) -> CreatedExperiment:
     """`create_all` of one; raises what would be its refusal."""
     (made,) = create_all(session, [order])
     if isinstance(made, FedcoreError):
@@ -68,18 +82,18 @@ def create(session: Session, order: Order) -> Made:
     return made
 
 
-def create_all(session: Session, orders: Sequence[Order]) -> list[Made | FedcoreError]:
+def create_all(session: Session, orders: Sequence[NewExperiment]) -> list[CreatedExperiment | FedcoreError]:
     """Store what is asked for and queue its runs; what has come of each order.
 
     Refused with IdempotencyError is another request under a key that was used before, with QuotaError what is more than the API key may
     have. Raises SpecificationError for uploaded data that are not there.
     """
-    outset.ask(session, {order.key_id for order in orders})
-    at = moment(session)
+    prefetch(session, {order.key_id for order in orders})
+    at = transaction_time(session)
     ids = [identifiers("exp", at, 1)[0] for _ in orders]
     answered = _admitted(session, orders, ids)
     made = _stored(session, [(id, order) for id, order, answer in zip(ids, orders, answered, strict=True) if answer == id], at)
-    return [one if isinstance(one, FedcoreError) else made.get(one) or Made(_before(session, one), None) for one in answered]
+    return [one if isinstance(one, FedcoreError) else made.get(one) or CreatedExperiment(_before(session, one), None) for one in answered]
 
 
 def row_of(spec: ExperimentSpec, experiment_id: str, owner: str, moment: datetime) -> Document:
@@ -129,7 +143,7 @@ def add_tags(session: Session, tags: Mapping[str, Sequence[str]]) -> None:
         session.execute(insert_into(TagRecord), rows)
 
 
-def _admitted(session: Session, orders: Sequence[Order], ids: Sequence[str]) -> list[str | FedcoreError]:
+def _admitted(session: Session, orders: Sequence[NewExperiment], ids: Sequence[str]) -> list[str | FedcoreError]:
     """The ids of the experiments that answer the orders: their own, or that of an earlier one; or why there is none."""
     answers: dict[int, str | FedcoreError] = {}
     joining: Counter[str] = Counter()
@@ -142,7 +156,7 @@ def _admitted(session: Session, orders: Sequence[Order], ids: Sequence[str]) -> 
     return [answers[place] for place in range(len(orders))]
 
 
-def _admit(session: Session, order: Order, id: str, joining: Counter[str]) -> str:
+def _admit(session: Session, order: NewExperiment, id: str, joining: Counter[str]) -> str:
     """The id of the experiment that answers an order. `joining`, which changes in place, counts the runs of each key that are new."""
     if order.idempotency_key is not None:
         request_hash = order.request_hash or hashlib.sha256(json.dumps(order.spec.model_dump(mode="json")).encode()).hexdigest()
@@ -150,7 +164,7 @@ def _admit(session: Session, order: Order, id: str, joining: Counter[str]) -> st
         if first != id:
             return first
     try:
-        quotas.hold_runs(session, order.key_id, joining[order.key_id] + order.runs)
+        quotas.check_runs(session, order.key_id, joining[order.key_id] + order.runs)
     except QuotaError:
         if order.idempotency_key is not None:
             free_key(session, _MADE, order.owner, order.idempotency_key)
@@ -159,7 +173,7 @@ def _admit(session: Session, order: Order, id: str, joining: Counter[str]) -> st
     return id
 
 
-def _stored(session: Session, admitted: Sequence[tuple[str, Order]], at: datetime) -> dict[str, Made]:
+def _stored(session: Session, admitted: Sequence[tuple[str, NewExperiment]], at: datetime) -> dict[str, CreatedExperiment]:
     """Write what nothing speaks against; what has come of it, by id."""
     if not admitted:
         return {}
@@ -172,20 +186,20 @@ def _stored(session: Session, admitted: Sequence[tuple[str, Order]], at: datetim
         made_by = {"owner": order.owner, "key_id": order.key_id}
         queued += [run | made_by for run in runs_of(order.spec, arms, id, at, order.memory_bytes or [0] * len(arms))]
         record = ExperimentRecord(**made_from, **experiment, **dict.fromkeys(("started_at", "finished_at", "error")))
-        made[id] = Made(record, progress.outset(order.spec, arms))
+        made[id] = CreatedExperiment(record, progress.initial_overview(order.spec, arms))
     session.execute(insert_into(ExperimentRecord), rows)
     add_tags(session, {id: order.spec.tags for id, order in admitted})
     session.execute(insert_into(RunRecord), queued)
     for id, order in admitted:
         search.begin(session, id, order.spec)
         datasets.use(session, id, arms_of[id])
-    notices.of_runs(session, [run["id"] for run in queued])
-    notices.of_experiments(session, list(made))
+    webhook_outbox.of_runs(session, [run["id"] for run in queued])
+    webhook_outbox.of_experiments(session, list(made))
     return made
 
 
 def _before(session: Session, id: str) -> ExperimentRecord:
     """An experiment that was made before, which its idempotency key keeps from being deleted now."""
-    record = statements.get(session, ExperimentRecord, id)
+    record = prepared.get_by_id(session, ExperimentRecord, id)
     assert record is not None
     return record

@@ -18,8 +18,10 @@ def reasons(session: Session, runs: Iterable[RunRecord], seen_s: float) -> dict[
     if not queued:
         return {}
     rooms = workers.rooms(session, seen_s)
-    held = full(session, {run.key_id for run in queued if run.key_id})
-    found = {run.id: [text for text in (homeless(run.queue, run.memory_bytes, rooms), held.get(run.key_id)) if text] for run in queued}
+    held = quota_exhausted(session, {run.key_id for run in queued if run.key_id})
+    found = {
+        run.id: [text for text in (no_suitable_worker(run.queue, run.memory_bytes, rooms), held.get(run.key_id)) if text] for run in queued
+    }
     return {run_id: "; ".join(texts) for run_id, texts in found.items() if texts}
 
 
@@ -28,11 +30,11 @@ def obstacles(session: Session, queue: str, memory_bytes: int, seen_s: float) ->
     rooms = workers.rooms(session, seen_s)
     if queue not in rooms:
         return [f"no worker serves the queue {queue!r} at present: the runs would wait for one"]
-    reason = homeless(queue, memory_bytes, rooms)
+    reason = no_suitable_worker(queue, memory_bytes, rooms)
     return [f"some of the runs would wait: a run {reason}"] if reason else []
 
 
-def homeless(queue: str, memory_bytes: int, rooms: Mapping[str, int]) -> str | None:
+def no_suitable_worker(queue: str, memory_bytes: int, rooms: Mapping[str, int]) -> str | None:
     """Why no worker can take a run of this queue that needs so much, given what one of each queue may need."""
     room = rooms.get(queue)
     if room is None:
@@ -46,9 +48,9 @@ def homeless(queue: str, memory_bytes: int, rooms: Mapping[str, int]) -> str | N
     )
 
 
-def full(session: Session, key_ids: Collection[str]) -> dict[str, str]:
+def quota_exhausted(session: Session, key_ids: Collection[str]) -> dict[str, str]:
     """What holds the runs of keys back that have as many running as they may, or have used their time."""
-    limits, spent = quotas.running_limits(session, key_ids), quotas.spent(session, key_ids)
+    limits, spent = quotas.running_limits(session, key_ids), quotas.exhausted(session, key_ids)
     running = RunRecord.key_id.in_(limits), RunRecord.status == Status.RUNNING
     counts = dict(session.execute(select(RunRecord.key_id, func.count()).where(*running).group_by(RunRecord.key_id)).all())
     told = "{} runs of its key are running, and {} may be (max_running_runs)"

@@ -14,13 +14,11 @@ from sqlalchemy.orm import Session, undefer
 
 from fedcore.errors import ConflictError, NotFoundError
 from fedcore.platform.status import DeliveryStatus
-from fedcore.platform.store import audit, notices, tally, webhooks
-from fedcore.platform.store.clock import now
-from fedcore.platform.store.identifier import floor
-from fedcore.platform.store.paging import Page, newest
+from fedcore.platform.store import audit, counters, webhook_outbox, webhooks
+from fedcore.platform.store.clock import sql_now
+from fedcore.platform.store.paging import RecordPage, floor, newest
 from fedcore.platform.store.tables import DeliveryRecord, Document, WebhookRecord
-from fedcore.platform.webhooks.answer import GONE, Answer
-from fedcore.platform.webhooks.schedule import DISABLED_AFTER_S, pause_s
+from fedcore.platform.webhooks.protocol import DISABLED_AFTER_S, GONE, ReceiverResponse, pause_s
 
 SENDER = "sender"
 MOST_ATTEMPTS = 30
@@ -29,7 +27,7 @@ _PRUNED_AT_ONCE = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class ClaimedDelivery:
     """A delivery as its sender holds it."""
 
     id: str
@@ -54,7 +52,7 @@ class Backlog(NamedTuple):
     """Since the change happened of which it is to tell."""
 
 
-def take(session: Session, lease_s: float, *, besides: Collection[str] = (), not_of: Collection[str] = ()) -> Parcel | None:
+def claim_due(session: Session, lease_s: float, *, besides: Collection[str] = (), not_of: Collection[str] = ()) -> ClaimedDelivery | None:
     """The delivery that has been due longest, for `lease_s` seconds: of no webhook in `besides` and no owner in `not_of`."""
     due = _due(), DeliveryRecord.webhook_id.not_in(besides), WebhookRecord.owner.not_in(not_of)
     chosen = (
@@ -68,7 +66,7 @@ def take(session: Session, lease_s: float, *, besides: Collection[str] = (), not
     delivery_id = session.scalar(chosen)
     if delivery_id is None:
         return None
-    held = {"fence": DeliveryRecord.fence + 1, "due_at": now(lease_s)}
+    held = {"fence": DeliveryRecord.fence + 1, "due_at": sql_now(lease_s)}
     session.execute(update(DeliveryRecord).where(DeliveryRecord.id == delivery_id).values(held))
     return _parcel(session, delivery_id)
 
@@ -78,7 +76,7 @@ def any_due(session: Session) -> bool:
     return session.scalar(select(DeliveryRecord.id).where(_due()).limit(1)) is not None
 
 
-def conclude(session: Session, parcel: Parcel, answer: Answer, chance: float) -> DeliveryStatus | None:
+def record_attempt(session: Session, parcel: ClaimedDelivery, answer: ReceiverResponse, chance: float) -> DeliveryStatus | None:
     """Note what came of an attempt, and when there is to be another; `chance` in [0, 1) is its jitter.
 
     Returns where the delivery stands; None when it is no longer this sender's. A webhook that is gone, or has failed for days, is
@@ -91,14 +89,14 @@ def conclude(session: Session, parcel: Parcel, answer: Answer, chance: float) ->
     status = DeliveryStatus.DELIVERED if answer.error is None else DeliveryStatus.FAILED if pause is None else DeliveryStatus.PENDING
     if not _write(session, parcel, answer, status, pause):
         return None
-    counts = {tally.DELIVERED if answer.error is None else tally.UNDELIVERED: 1}
-    tally.add(session, SENDER, counts | ({tally.GIVEN_UP: 1} if status is DeliveryStatus.FAILED else {}))
+    counts = {counters.DELIVERED if answer.error is None else counters.UNDELIVERED: 1}
+    counters.add(session, SENDER, counts | ({counters.GIVEN_UP: 1} if status is DeliveryStatus.FAILED else {}))
     # Of one that is seldom told anything the last failure may be long ago: what is new is tried for its day first.
     tried = status is DeliveryStatus.FAILED or parcel.moment - parcel.created_at >= timedelta(days=1)
     reason = _hopeless(answer, failing_s if tried else 0.0)
     if reason:
         webhooks.disable(session, parcel.webhook_id, reason)
-        audit.record(session, audit.Deed("disable a webhook", parcel.webhook_id, 200, parcel.owner, "", SENDER))
+        audit.record(session, audit.AuditEntry("disable a webhook", parcel.webhook_id, 200, parcel.owner, "", SENDER))
     return status
 
 
@@ -112,7 +110,7 @@ def find(session: Session, webhook_id: str, delivery_id: str) -> DeliveryRecord:
 
 def page(
     session: Session, webhook_id: str, *, status: DeliveryStatus | None = None, limit: int = 50, cursor: str | None = None
-) -> Page[DeliveryRecord]:
+) -> RecordPage[DeliveryRecord]:
     """What a webhook was told, or is to be told, newest first."""
     query = select(DeliveryRecord).where(DeliveryRecord.webhook_id == webhook_id)
     return newest(session, query if status is None else query.where(DeliveryRecord.status == status), DeliveryRecord.id, limit, cursor)
@@ -122,7 +120,7 @@ def redeliver(session: Session, webhook_id: str, delivery_id: str) -> DeliveryRe
     """Send it again, now, under the same id; raises NotFoundError, and ConflictError where the webhook is disabled."""
     find(session, webhook_id, delivery_id)
     _refuse_disabled(session, webhook_id)
-    again = {"status": DeliveryStatus.PENDING, "due_at": now(), "failures": 0, "finished_at": None}
+    again = {"status": DeliveryStatus.PENDING, "due_at": sql_now(), "failures": 0, "finished_at": None}
     session.execute(update(DeliveryRecord).where(DeliveryRecord.id == delivery_id).values(again))
     return find(session, webhook_id, delivery_id)
 
@@ -130,12 +128,12 @@ def redeliver(session: Session, webhook_id: str, delivery_id: str) -> DeliveryRe
 def ping(session: Session, webhook_id: str) -> DeliveryRecord:
     """Send something of no consequence; raises NotFoundError, and ConflictError where the webhook is disabled."""
     _refuse_disabled(session, webhook_id)
-    return find(session, webhook_id, notices.ping(session, webhook_id))
+    return find(session, webhook_id, webhook_outbox.ping(session, webhook_id))
 
 
 def prune(session: Session, older_than_s: float) -> int:
     """Forget deliveries that are over and were written so long ago, some thousands at a time; returns how many."""
-    moment = session.scalars(select(now(-older_than_s))).one()
+    moment = session.scalars(select(sql_now(-older_than_s))).one()
     old = DeliveryRecord.id < floor("msg", moment), DeliveryRecord.status != DeliveryStatus.PENDING
     chosen = select(DeliveryRecord.id).where(*old).order_by(DeliveryRecord.id).limit(_PRUNED_AT_ONCE)
     return len(session.scalars(delete(DeliveryRecord).where(DeliveryRecord.id.in_(chosen)).returning(DeliveryRecord.id)).all())
@@ -145,20 +143,20 @@ def backlog(session: Session) -> Backlog:
     """What waits to be sent, or to be sent again."""
     waiting = DeliveryRecord.status == DeliveryStatus.PENDING
     count, first = session.execute(select(func.count(), func.min(DeliveryRecord.created_at)).where(waiting)).one()
-    moment = session.scalars(select(now())).one()
+    moment = session.scalars(select(sql_now())).one()
     return Backlog(count, max(0.0, (moment - first).total_seconds()) if count else 0.0)
 
 
 def _due() -> ColumnElement[bool]:
-    return (DeliveryRecord.status == DeliveryStatus.PENDING) & (DeliveryRecord.due_at <= now())
+    return (DeliveryRecord.status == DeliveryStatus.PENDING) & (DeliveryRecord.due_at <= sql_now())
 
 
-def _parcel(session: Session, delivery_id: str) -> Parcel:
+def _parcel(session: Session, delivery_id: str) -> ClaimedDelivery:
     secrets = undefer(WebhookRecord.secret), undefer(WebhookRecord.previous_secret)
-    both = select(DeliveryRecord, WebhookRecord, now(), WebhookRecord.previous_until > now()).options(*secrets)
+    both = select(DeliveryRecord, WebhookRecord, sql_now(), WebhookRecord.previous_until > sql_now()).options(*secrets)
     of_this = both.join(WebhookRecord, WebhookRecord.id == DeliveryRecord.webhook_id).where(DeliveryRecord.id == delivery_id)
     delivery, hook, moment, overlaps = session.execute(of_this).one()
-    return Parcel(
+    return ClaimedDelivery(
         id=delivery.id,
         webhook_id=hook.id,
         owner=hook.owner,
@@ -173,39 +171,39 @@ def _parcel(session: Session, delivery_id: str) -> Parcel:
     )
 
 
-def _note_health(session: Session, parcel: Parcel, answer: Answer) -> float:
+def _note_health(session: Session, parcel: ClaimedDelivery, answer: ReceiverResponse) -> float:
     """Since how many seconds nothing was delivered though it was tried."""
     hook, since = WebhookRecord.id == parcel.webhook_id, WebhookRecord.failing_since
     if answer.error is None:
         session.execute(update(WebhookRecord).where(hook, since.is_not(None)).values(failing_since=None))
         return 0.0
-    row = session.execute(select(since, now()).where(hook).with_for_update(key_share=True)).first()
+    row = session.execute(select(since, sql_now()).where(hook).with_for_update(key_share=True)).first()
     if row is None:
         return 0.0
     if row[0] is None:
-        session.execute(update(WebhookRecord).where(hook).values(failing_since=now()))
+        session.execute(update(WebhookRecord).where(hook).values(failing_since=sql_now()))
     return 0.0 if row[0] is None else (row[1] - row[0]).total_seconds()
 
 
-def _write(session: Session, parcel: Parcel, answer: Answer, status: DeliveryStatus, pause: float | None) -> bool:
+def _write(session: Session, parcel: ClaimedDelivery, answer: ReceiverResponse, status: DeliveryStatus, pause: float | None) -> bool:
     """Whether the delivery was still this sender's."""
     held = DeliveryRecord.id == parcel.id, DeliveryRecord.fence == parcel.fence, DeliveryRecord.status == DeliveryStatus.PENDING
     before = session.scalars(select(DeliveryRecord.attempts).where(*held).with_for_update()).first()
     if before is None:
         return False
     values: dict[str, Any] = {"status": status, "attempts": [*before, _attempt(parcel, answer)][-MOST_ATTEMPTS:]}
-    values |= {"failures": parcel.failures + (answer.error is not None), "due_at": now(pause or 0.0)}
-    values["finished_at"] = None if status is DeliveryStatus.PENDING else now()
+    values |= {"failures": parcel.failures + (answer.error is not None), "due_at": sql_now(pause or 0.0)}
+    values["finished_at"] = None if status is DeliveryStatus.PENDING else sql_now()
     session.execute(update(DeliveryRecord).where(*held).values(values))
     return True
 
 
-def _attempt(parcel: Parcel, answer: Answer) -> Document:
+def _attempt(parcel: ClaimedDelivery, answer: ReceiverResponse) -> Document:
     told = {"code": answer.code, "answer": answer.body, "error": answer.error}
     return {"at": parcel.moment.isoformat(), "seconds": round(answer.seconds, 3), **told}
 
 
-def _hopeless(answer: Answer, failing_s: float) -> str | None:
+def _hopeless(answer: ReceiverResponse, failing_s: float) -> str | None:
     """Why nothing more should be sent there."""
     if answer.code == GONE:
         return "it answered 410 Gone"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import event, insert, select, text, update
 
-from fedcore.platform.store import Database, Status, WorkerDirective, experiments, runs, shares, turn, workers
-from fedcore.platform.store.fairness import Place
+from fedcore.platform.store import Database, Status, WorkerDirective, experiments, fair_share, runs, scheduler, workers
+from fedcore.platform.store.fair_share import OwnerQueue
 from fedcore.platform.store.tables import RunRecord
 from tests.platform.store.acts import LEASE_S, QUEUE, WORKER, claim, finish, play, read, submit, write
 
@@ -62,10 +62,10 @@ def test_what_owners_had_is_kept_when_the_workers_leave_that_noted_it(database: 
     submit(database, owner="bob", name="bob", seeds=[0, 1])
     played(database)
     write(database, workers.gone, WORKER)
-    before = read(database, shares.read, "another", [QUEUE])
+    before = read(database, fair_share.read_usage, "another", [QUEUE])
     write(database, workers.gone, "gone")
-    assert read(database, shares.read, "another", [QUEUE]) == before
-    assert before[0][Place(QUEUE, "ann")].seconds == 2.0
+    assert read(database, fair_share.read_usage, "another", [QUEUE]) == before
+    assert before[0][OwnerQueue(QUEUE, "ann")].seconds == 2.0
     assert played(database) == "bob"
 
 
@@ -79,7 +79,7 @@ def test_among_equals_the_longest_waiting_goes_first(database: Database) -> None
     for name in ("first", "second"):
         submit(database, name=name)
     held = claim(database)
-    write(database, runs.hand_back, held)
+    write(database, runs.release, held)
     assert order(database) == ["second", "first"]
 
 
@@ -126,7 +126,7 @@ def test_the_best_of_each_owner_and_key_is_found_whatever_else_there_is(database
         if number % 10 == 9:
             wanted: dict[tuple[str, str, str], RunRecord] = {}
             with database.reading() as session:
-                found = turn.flows(session, ["x", "y", "none"])
+                found = scheduler.candidates(session, ["x", "y", "none"])
                 for run in session.scalars(select(RunRecord).order_by(RunRecord.priority.desc(), RunRecord.id)):
                     if run.status is Status.QUEUED and run.queue != "z":
                         wanted.setdefault((run.queue, run.owner, run.key_id), run)

@@ -12,11 +12,11 @@ from sqlalchemy import Select, exists, insert, select
 from sqlalchemy.orm import Session
 
 from fedcore.platform.status import DeliveryStatus
-from fedcore.platform.store.clock import now
-from fedcore.platform.store.identifier import identifiers
+from fedcore.platform.store.clock import sql_now
+from fedcore.platform.store.paging import identifiers
 from fedcore.platform.store.tables import DeliveryRecord as Delivery
 from fedcore.platform.store.tables import Document, ExperimentRecord, RunRecord, WebhookRecord
-from fedcore.platform.webhooks.kinds import PING, EventKind
+from fedcore.platform.webhooks.events import PING, EventKind
 
 _MOST_CHARACTERS = 2_000
 LISTENED = exists().where(WebhookRecord.disabled_at.is_(None))
@@ -88,7 +88,7 @@ def _orders(listeners: Sequence[WebhookRecord], kind: EventKind, facts: Document
 
 
 def _write(session: Session, orders: Sequence[_Order]) -> list[str]:
-    moment = session.scalars(select(now())).one()
+    moment = session.scalars(select(sql_now())).one()
     ids = identifiers("msg", moment, len(orders))
     rows: list[dict[str, Any]] = [
         {"id": id, "webhook_id": webhook_id, "kind": kind, "body": _body(kind, moment, facts)}

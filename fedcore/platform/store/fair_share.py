@@ -1,0 +1,149 @@
+"""Fair scheduling among owners: a policy over plain values, and the usage it accounts by.
+
+Higher priority first. A worker that serves several queues takes from them in turn. Within a queue, owners share the workers by
+start-time fair queueing (Goyal, Vin and Cheng, IEEE/ACM Trans. Networking 5(5), 1997) with an owner as a flow and seconds of rounds
+as length: the owner whom the fewest workers serve comes first, of those the one with the least virtual time
+
+    S_o = max(L_o + sum of the seconds computed for o, v),        v <- max(v, min of S over the owners who could be served)
+
+and of those the one who has waited longest. v is the queue's clock; L_o lifts an owner who was away to it, so that nobody gains by
+having been idle, outranked or over a quota, and nobody pays for having had the workers to himself.
+
+As in `tally`, each worker has rows of its own, so that none waits for another's; when a worker leaves, what it noted is kept.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import case, delete, func, select
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from fedcore.platform.store.idempotency import dialect_of
+from fedcore.platform.store.tables import ShareRecord
+
+
+class OwnerQueue(NamedTuple):
+    """An owner in a queue."""
+
+    queue: str
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """The runs that one key of an owner has waiting in a queue; the rest is that of the best of them."""
+
+    place: OwnerQueue
+    key_id: str
+    priority: int
+    queued_at: datetime
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerUsage:
+    """What an owner has had of a queue."""
+
+    seconds: float = 0.0
+    """Computed for him."""
+    lift: float = 0.0
+    """L: added for the time that he was away."""
+
+
+@dataclass(frozen=True, slots=True)
+class FairShareState:
+    """What a worker that takes a run must know beside what waits."""
+
+    accounts: Mapping[OwnerQueue, OwnerUsage] = field(default_factory=dict)
+    clocks: Mapping[str, float] = field(default_factory=dict)
+    """v, by queue."""
+    serving: Mapping[OwnerQueue, int] = field(default_factory=dict)
+    """How many workers play runs of an owner."""
+    turns: Mapping[str, int] = field(default_factory=dict)
+    """Counts this worker's claims: at which it last took from a queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledRun:
+    """What is taken next, and what is then to be noted."""
+
+    flow: Candidate
+    lift: float
+    clock: float
+    turn: int
+
+
+def choose_candidate(flows: Iterable[Candidate], books: FairShareState) -> ScheduledRun | None:
+    """The flow whose best run is to be taken; None where nothing waits."""
+    waiting = list(flows)
+    if not waiting:
+        return None
+    highest = max(flow.priority for flow in waiting)
+    ranked = [flow for flow in waiting if flow.priority == highest]
+    queue = min({flow.place.queue for flow in ranked}, key=lambda queue: (books.turns.get(queue, 0), queue))
+    within = [flow for flow in ranked if flow.place.queue == queue]
+    clock = books.clocks.get(queue, 0.0)
+    starts = {flow.place: max(_time(books, flow.place), clock) for flow in within}
+    first = min(within, key=lambda flow: (books.serving.get(flow.place, 0), starts[flow.place], flow.queued_at, flow.run_id))
+    seconds = books.accounts.get(first.place, OwnerUsage()).seconds
+    return ScheduledRun(first, starts[first.place] - seconds, min(starts.values()), 1 + max(books.turns.values(), default=0))
+
+
+def _time(books: FairShareState, place: OwnerQueue) -> float:
+    account = books.accounts.get(place, OwnerUsage())
+    return account.lift + account.seconds
+
+
+_GONE = "gone"
+_KEY = ("queue", "owner", "source")
+
+
+def read_usage(
+    session: Session, worker: str, queues: Sequence[str]
+) -> tuple[dict[OwnerQueue, OwnerUsage], dict[str, float], dict[str, int]]:
+    """What each owner has had of these queues; the clocks of the queues; and at which of its claims the worker last took from each."""
+    own = case((ShareRecord.source == worker, ShareRecord.turn), else_=0)
+    noted = func.sum(ShareRecord.seconds), func.max(ShareRecord.lift), func.max(ShareRecord.clock), func.max(own)
+    query = select(ShareRecord.queue, ShareRecord.owner, *noted).where(ShareRecord.queue.in_(queues))
+    accounts: dict[OwnerQueue, OwnerUsage] = {}
+    clocks: dict[str, float] = {}
+    turns: dict[str, int] = {}
+    for queue, owner, seconds, lift, clock, turn in session.execute(query.group_by(ShareRecord.queue, ShareRecord.owner)):
+        accounts[OwnerQueue(queue, owner)] = OwnerUsage(seconds, lift)
+        clocks[queue], turns[queue] = max(clock, clocks.get(queue, 0.0)), max(turn, turns.get(queue, 0))
+    return accounts, clocks, turns
+
+
+def record_pick(session: Session, worker: str, choice: ScheduledRun) -> None:
+    """A worker has taken a run."""
+    # No less than what others noted: where two take at once, neither undoes the other.
+    noted = {"lift": choice.lift, "clock": choice.clock, "turn": choice.turn}
+    _write(session, worker, choice.flow.place, noted | {"seconds": 0.0}, noted)
+
+
+def add_seconds(session: Session, worker: str, place: OwnerQueue, seconds: float) -> None:
+    """A worker has computed for an owner."""
+    first = {"seconds": seconds, "lift": 0.0, "clock": 0.0, "turn": 0}
+    _write(session, worker, place, first, {"seconds": ShareRecord.seconds + seconds})
+
+
+def archive(session: Session, workers: Sequence[str]) -> None:
+    """These are gone; what they noted stays."""
+    columns = ShareRecord.queue, ShareRecord.owner, ShareRecord.seconds, ShareRecord.lift, ShareRecord.clock
+    for queue, owner, seconds, lift, clock in session.execute(
+        delete(ShareRecord).where(ShareRecord.source.in_(workers)).returning(*columns)
+    ).all():
+        values = {"seconds": seconds, "lift": lift, "clock": clock, "turn": 0}
+        merged = {"seconds": ShareRecord.seconds + seconds, "lift": _most(ShareRecord.lift, lift), "clock": _most(ShareRecord.clock, clock)}
+        _write(session, _GONE, OwnerQueue(queue, owner), values, merged)
+
+
+def _most(column: InstrumentedAttribute[float], value: float) -> Any:
+    return case((column < value, value), else_=column)
+
+
+def _write(session: Session, source: str, place: OwnerQueue, values: Mapping[str, Any], again: Mapping[str, Any]) -> None:
+    insert = dialect_of(session).insert(ShareRecord).values(source=source, **place._asdict(), **values)
+    session.execute(insert.on_conflict_do_update(index_elements=_KEY, set_=again))

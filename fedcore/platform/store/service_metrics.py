@@ -1,0 +1,81 @@
+"""Figures about the whole service, in few and cheap queries, and the recent speed of its runs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, NamedTuple
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from fedcore.platform.status import Status
+from fedcore.platform.store import counters, webhook_deliveries, workers
+from fedcore.platform.store.clock import sql_now
+from fedcore.platform.store.tables import ExperimentRecord, RoundRecord, RunRecord, WorkerRecord
+from fedcore.platform.store.webhook_deliveries import Backlog
+
+
+class RunGroup(NamedTuple):
+    """The runs of one queue and status."""
+
+    queue: str
+    status: Status
+    runs: int
+    longest_s: float
+    """Since the one of them that joined its queue first did so."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSnapshot:
+    """What there is."""
+
+    groups: Sequence[RunGroup]
+    workers: Sequence[WorkerRecord]
+    totals: dict[str, float]
+    """What was counted in all, by the names of `tally`."""
+    backlog: Backlog
+    """What webhooks are yet to be told."""
+
+
+def snapshot(session: Session, within_s: float) -> ServiceSnapshot:
+    """The census now; workers are those seen in the last `within_s` seconds."""
+    return ServiceSnapshot(
+        _groups(session), workers.alive(session, within_s), counters.totals(session), webhook_deliveries.backlog(session)
+    )
+
+
+def _groups(session: Session) -> list[RunGroup]:
+    # All of these columns are in the index `run_by_turn`: no row is read.
+    columns = RunRecord.queue, RunRecord.status, func.count(), func.min(RunRecord.queued_at)
+    rows = session.execute(select(*columns).group_by(RunRecord.status, RunRecord.queue)).all()
+    moment = session.scalars(select(sql_now())).one()
+    return [RunGroup(queue, status, runs, max(0.0, (moment - first).total_seconds())) for queue, status, runs, first in rows]
+
+
+LATEST = 100
+"""Experiments that are looked at."""
+MOST_RUNS = 25
+
+
+def seconds_per_step(session: Session, spec: Mapping[str, Any], owner: str | None) -> float | None:
+    """What a local step takes, in the median over the latest runs of `owner`, or of all, with the data, model and batch size of `spec`.
+
+    None where there are no such runs.
+    """
+    document = ExperimentRecord.spec
+    about = document["problem"]["dataset"]["kind"].as_string(), document["problem"]["model"], document["local"]["batch_size"]
+    query = select(ExperimentRecord.id, *about).order_by(ExperimentRecord.id.desc()).limit(LATEST)
+    wanted = spec["problem"]["dataset"]["kind"], spec["problem"]["model"], spec["local"]["batch_size"]
+    latest = session.execute(query if owner is None else query.where(ExperimentRecord.owner == owner)).all()
+    alike = [experiment_id for experiment_id, *given in latest if tuple(given) == wanted]
+    return _median(session, alike) if alike else None
+
+
+def _median(session: Session, experiment_ids: list[str]) -> float | None:
+    run, last = RunRecord, RoundRecord
+    query = select(run.seconds, run.done, last.local_steps).join(last, (last.run_id == run.id) & (last.round == run.done))
+    played = (
+        query.where(run.experiment_id.in_(experiment_ids), last.local_steps > 0, run.fence > 0).order_by(run.id.desc()).limit(MOST_RUNS)
+    )
+    paces = [seconds / (rounds * steps) for seconds, rounds, steps in session.execute(played)]
+    return median(paces) if paces else None
