@@ -31,6 +31,7 @@ WORKDIR /build
 COPY LICENSE pyproject.toml README.md ./
 COPY api api
 COPY fedcore fedcore
+COPY fedq fedq
 COPY migrations migrations
 COPY workers workers
 RUN pip wheel --no-deps --wheel-dir /dist .

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 from fastapi.concurrency import run_in_threadpool
 
 from api.answers.experiments import experiment_answer
-from api.planning.estimates import memory_needed
-from api.schemas import Experiment
 from fedcore.errors import FedcoreError
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, Session, audit, experiments
@@ -23,6 +21,8 @@ from fedcore.platform.store.database import wait_briefly
 from fedcore.platform.store.experiments import CreatedExperiment, NewExperiment
 from fedcore.platform.tracing import traceparent
 from fedcore.spec import ExperimentSpec
+from fedq.planning.estimates import memory_needed
+from fedq.schemas import Experiment
 
 MOST_RUNS = 20
 """More are stored by themselves: they take longer than a group should."""

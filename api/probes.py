@@ -8,9 +8,9 @@ from fastapi import Depends, Request
 
 from api.dependencies import Configuration
 from api.problems import InvalidRequestError
-from api.schemas import Flaw
 from fedcore.errors import WebhookUrlError
 from fedcore.platform.webhooks.urls import AddressRules, Resolve, WebhookTarget, resolve
+from fedq.schemas import Flaw
 
 AT_ONCE = 4
 """Names that are resolved at a time: one that nobody answers for takes long, and must not take all threads."""

@@ -12,10 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.bodies.flaws import detail_of
-from api.bodies.pointers import join
 from api.bodies.positions import placed
-from api.schemas import Flaw, ProblemDetails
 from fedcore.errors import (
     AuthenticationError,
     ConflictError,
@@ -32,6 +29,8 @@ from fedcore.errors import (
     UploadError,
 )
 from fedcore.platform.store import UNAVAILABLE
+from fedq.schemas import Flaw, ProblemDetails
+from fedq.validation_errors import detail_of, join_pointer
 
 MEDIA_TYPE = "application/problem+json"
 BLANK = "about:blank"
@@ -187,7 +186,7 @@ def _fedcore(request: Request, error: Exception) -> Response:
     if isinstance(error, SpecificationError):
         return _problem(request, answer, str(error), [Flaw(pointer=error.pointer, detail=error.detail)])
     if isinstance(error, UploadError):
-        return _problem(request, answer, str(error), [Flaw(pointer=join([error.name] if error.name else []), detail=error.detail)])
+        return _problem(request, answer, str(error), [Flaw(pointer=join_pointer([error.name] if error.name else []), detail=error.detail)])
     return _problem(request, answer, str(error), headers=_hints(error))
 
 

@@ -12,17 +12,17 @@ from pathlib import Path
 
 from PIL import Image
 
-from api.client import Client
-from api.reproductions import Part, Reproduction, collect
-from api.reproductions.page import PICTURE, page, picture
-from api.reproductions.picture import draw
-from api.reproductions.records import kept_of, record, write
 from bench.options import command
 from bench.report import put
 from fedcore import presets
 from fedcore.platform.status import Status
 from fedcore.presets import Preset
 from fedcore.spec import ExperimentSpec
+from fedq.client import Client
+from fedq.reproductions import Part, SheetReproduction, collect
+from fedq.reproductions.page import PICTURE, page, picture
+from fedq.reproductions.picture import draw
+from fedq.reproductions.records import kept_of, record, write
 
 DOCS = Path(__file__).parents[1] / "docs"
 FOLDER = DOCS / "reproductions"
@@ -87,7 +87,7 @@ def _picture(client: Client, name: str, done: Mapping[str, str], *, small: bool)
         print(f"{path} stays as it was: of {', '.join(elsewhere)} this service has no experiment that has succeeded")
         return
     parts = [_part(client, preset, done) for preset in panels]
-    path.write_bytes(_compressed(draw(Reproduction(name, small, sheet, parts), "png")))
+    path.write_bytes(_compressed(draw(SheetReproduction(name, small, sheet, parts), "png")))
     print(path)
 
 

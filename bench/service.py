@@ -21,13 +21,13 @@ from pathlib import Path
 import httpx
 import psutil
 
-from api.client import Client
-from api.embedded import embedded_service
 from bench.options import command
 from fedcore import ExperimentSpec
 from fedcore.platform.access import Scope
 from fedcore.platform.store import keys, open_database, upgrade
 from fedcore.presets import load
+from fedq.client import Client
+from fedq.embedded import embedded_service
 from workers.embedded.listener import API
 
 LOOK_S = 0.005

@@ -1,8 +1,8 @@
 """Uploaded data sets as answers."""
 
-from api.schemas import ClientSizes, Dataset
 from fedcore.platform.store.tables import DatasetRecord
 from fedcore.spec.dataset import UploadedContent
+from fedq.schemas import ClientSizes, Dataset
 
 
 def dataset_answer(record: DatasetRecord) -> Dataset:

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from api.schemas import ArmSummary, Experiment, ExperimentSummary, Progress
 from fedcore.platform.store import Session, progress, search
 from fedcore.platform.store.progress import ArmPoint, Overview
 from fedcore.platform.store.progress import RunProgress as Rounds
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.spec.digest import specification_sha256
+from fedq.schemas import ArmSummary, Experiment, ExperimentSummary, Progress
 
 
 def experiment_answer(session: Session, record: ExperimentRecord, overview: Overview | None = None) -> Experiment:

@@ -1,8 +1,8 @@
 """API keys as answers."""
 
-from api.schemas import Key
 from fedcore.platform.access import prefix_of
 from fedcore.platform.store.tables import KeyRecord
+from fedq.schemas import Key
 
 
 def key_answer(record: KeyRecord) -> Key:

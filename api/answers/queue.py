@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from itertools import groupby
 
-from api.schemas import QueueDepth
 from fedcore.platform.store import Session, Status, progress, workers
 from fedcore.platform.store.progress import Depth
+from fedq.schemas import QueueDepth
 
 
 def queue_answers(session: Session, seen_s: float) -> list[QueueDepth]:

@@ -1,8 +1,8 @@
 """Runs as answers."""
 
-from api.schemas import Run
 from fedcore.platform.store import Status
 from fedcore.platform.store.tables import RunRecord
+from fedq.schemas import Run
 
 
 def run_answer(record: RunRecord, waits_for: str | None = None) -> Run:

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from api.schemas import ArmArrival, SearchPage
 from fedcore.platform.store import Session, search
 from fedcore.platform.store.tables import ArrivalRecord, SearchRecord
+from fedq.schemas import ArmArrival, SearchPage
 
 ARRIVALS = 10_000
 """Of a search, on a page, at most."""

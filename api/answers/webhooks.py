@@ -2,9 +2,9 @@
 
 import json
 
-from api.schemas import Delivery, NewWebhook, Webhook
 from fedcore.platform.status import DeliveryStatus
 from fedcore.platform.store.tables import DeliveryRecord, WebhookRecord
+from fedq.schemas import Delivery, NewWebhook, Webhook
 
 
 def webhook_answer(record: WebhookRecord) -> Webhook:

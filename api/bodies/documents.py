@@ -13,13 +13,12 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ValidationError
 
 from api.bodies import positions
-from api.bodies.flaws import flaws_of
-from api.bodies.pointers import join
 from api.problems import InvalidRequestError, UnreadableBodyError
-from api.schemas import Flaw
 from fedcore.errors import SpecificationError
 from fedcore.settings import Settings
 from fedcore.spec import yaml_documents
+from fedq.schemas import Flaw
+from fedq.validation_errors import errors_of, join_pointer
 
 MAX_FLAWS = 100
 MAX_FIELDS = 10_000
@@ -104,7 +103,7 @@ def validate(model: type[Model], value: Any, at: str = "") -> Model:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise InvalidRequestError(flaws_of(error.errors()[:MAX_FLAWS], model, value, at)) from error
+        raise InvalidRequestError(errors_of(error.errors()[:MAX_FLAWS], model, value, at)) from error
     except SpecificationError as error:
         raise SpecificationError(at + error.pointer, error.detail) from error
 
@@ -177,7 +176,7 @@ def _foreign_values(document: Any) -> Iterator[Flaw]:
             else f"must not lie deeper than {yaml_documents.MAX_DEPTH} levels"
         )
         if flaw:
-            yield Flaw(pointer=join(path[1:]), detail=flaw)
+            yield Flaw(pointer=join_pointer(path[1:]), detail=flaw)
         elif isinstance(value, dict | list):
             levels.append(iter(value.items()) if isinstance(value, dict) else enumerate(value))
             path.append("")

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from fastapi import Request
 
-from api.schemas import Flaw
 from fedcore.spec import yaml_documents
+from fedq.schemas import Flaw
 
 
 def remember(request: Request, text: str) -> None:

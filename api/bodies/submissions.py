@@ -7,7 +7,6 @@ from pydantic import BaseModel, ConfigDict
 from api.bodies.descriptions import describe
 from api.bodies.documents import validate
 from api.problems import InvalidRequestError
-from api.schemas import Flaw
 from fedcore import presets
 from fedcore.errors import PresetNotFoundError, SpecificationError
 from fedcore.platform.store import Database
@@ -16,6 +15,7 @@ from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.limits import ExperimentLimits, refuse_excess
 from fedcore.spec.model_allowlist import check_allowed_models
+from fedq.schemas import Flaw
 
 
 class PresetSubmission(BaseModel):

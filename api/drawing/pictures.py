@@ -11,17 +11,17 @@ from fastapi import Depends, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from api.dependencies import NO_NUL
-from api.drawing.figures import Format, Horizontal, draw, measured
 from api.drawing.gate import DrawingGate
-from api.drawing.looks import NARROWEST_MM, WIDE_MM, WIDEST_MM, WIDTHS, Font, Limits, Log, Look
 from api.problems import InvalidRequestError, responses
 from api.results.curves import Window
 from api.results.summaries import METRICS, Metric
-from api.results.tables import CSV, to_csv
-from api.schemas import ArmResults, Flaw, Theory
 from fedcore.errors import NotFoundError
 from fedcore.platform.access import Principal
 from fedcore.statistics.summary import HEADLINES, headline
+from fedq.figures.drawing import Format, Horizontal, draw, measured
+from fedq.figures.style import NARROWEST_MM, WIDE_MM, WIDEST_MM, WIDTHS, FigureStyle, Font, Limits, Log
+from fedq.results.tables import CSV, to_csv
+from fedq.schemas import ArmResults, Flaw, Theory
 
 _NUMBER = r"[-+]?[0-9]{1,15}(?:\.[0-9]{0,15})?(?:[eE][-+]?[0-9]{1,2})?"
 _LIMITS = re.compile(rf"({_NUMBER})?:({_NUMBER})?")
@@ -78,16 +78,16 @@ async def _look(  # noqa: PLR0913, PLR0917 - what can be said of a picture
         str | None, Query(max_length=80, examples=["0:100"], description="Ends of the horizontal axis, as `0:100`, `10:`.")
     ] = None,
     ylim: Annotated[str | None, Query(max_length=80, examples=["0.5:1"], description="Ends of the vertical axis, likewise.")] = None,
-) -> Look:
+) -> FigureStyle:
     ends = _limits("xlim", xlim), _limits("ylim", ylim)
-    look = Look(_millimetres(width), height, font, 8.0 if width else 10.0, dpi, markers, title, log, *ends)
+    look = FigureStyle(_millimetres(width), height, font, 8.0 if width else 10.0, dpi, markers, title, log, *ends)
     most = min(length * POINTS_PER_INCH / least for length, least in zip(look.inches, (ACROSS, DOWN), strict=True))
     if size is not None and size > most:
         raise _refused("size", f"letters of {size:g} pt are too large for a picture of this size: {most:.1f} pt at most")
     return replace(look, size_pt=min(look.size_pt, most) if size is None else size)
 
 
-Looked = Annotated[Look, Depends(_look)]
+Looked = Annotated[FigureStyle, Depends(_look)]
 
 
 def drawable(read: Read, metric: Metric | None, points: int, x: Horizontal) -> tuple[ArmResults, str]:
@@ -109,7 +109,7 @@ def _known(results: ArmResults) -> set[str]:
 
 
 def picture(
-    request: Request, found: ArmResults, metric: str, x: Horizontal, form: Form, look: Look, theory: Theory | None = None
+    request: Request, found: ArmResults, metric: str, x: Horizontal, form: Form, look: FigureStyle, theory: Theory | None = None
 ) -> Response:
     """The answer to a request for a picture, or for the numbers in it; raises InvalidRequestError."""
     _check(look, metric)
@@ -122,7 +122,7 @@ def picture(
     return Response(drawing, media_type=PICTURES[form], headers={"Link": f'<{numbers}>; rel="describedby"; type="{CSV}"'})
 
 
-async def answered(request: Request, principal: Principal, form: Form, look: Look, work: Callable[[], Response]) -> Response:
+async def answered(request: Request, principal: Principal, form: Form, look: FigureStyle, work: Callable[[], Response]) -> Response:
     """Answer with what `work` makes in a thread: a drawing in its turn, numbers at once. Raises InvalidRequestError for too many pixels."""
     if form == "png" and look.pixels > MAX_PIXELS:
         dpi = int(look.dpi * (MAX_PIXELS / look.pixels) ** 0.5)
@@ -134,7 +134,7 @@ async def answered(request: Request, principal: Principal, form: Form, look: Loo
     return await gate.run(principal.owner, work)
 
 
-def _check(look: Look, metric: str) -> None:
+def _check(look: FigureStyle, metric: str) -> None:
     """Raises InvalidRequestError for limits that a logarithmic axis cannot have."""
     axes: tuple[tuple[Literal["x", "y"], Limits], ...] = (("x", look.xlim), ("y", look.ylim))
     for axis, limits in axes:

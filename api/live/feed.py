@@ -9,8 +9,8 @@ from typing import NamedTuple
 import structlog
 
 from api.answers.search import arrival_answers
-from api.schemas import DecisionEvent, RoundEvent
 from fedcore.platform.store import Database, Status, curves, progress, search
+from fedq.schemas import DecisionEvent, RoundEvent
 
 FASTEST_S = 0.1
 SLOWEST_S = 1.0

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from api.live.cursors import Position
 from api.live.feed import Line, News
 from api.live.streams import Event
-from api.schemas import StatusEvent
 from fedcore.platform.status import ENDED, Status
+from fedq.client.cursors import Position
+from fedq.schemas import StatusEvent
 
 
 class Listener:

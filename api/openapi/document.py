@@ -9,7 +9,8 @@ from pydantic.json_schema import models_json_schema
 from api.bodies.submissions import PresetSubmission
 from api.openapi.examples import examples
 from api.openapi.links import link
-from api.schemas import (
+from fedcore.spec import ExperimentSpec
+from fedq.schemas import (
     DecisionEvent,
     ExperimentEdit,
     ExperimentExtension,
@@ -23,7 +24,6 @@ from api.schemas import (
     WebhookEdit,
     WebhookRequest,
 )
-from fedcore.spec import ExperimentSpec
 
 BODIES = (
     ExperimentSpec,

@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from api import schemas
 from api.bodies.submissions import PresetSubmission
 from fedcore.spec import ExperimentSpec, yaml_documents
+from fedq import schemas
 
 
 def documents() -> Mapping[str, Any]:
@@ -27,7 +27,7 @@ def examples() -> dict[str, Any]:
     found: dict[str, Any] = {}
     for model in (part for whole in (*submitted, *answered) for part in _parts(whole)):
         # What a specification leaves out, an example need not say; an answer leaves nothing out.
-        found.setdefault(type(model).__name__, model.model_dump(mode="json", exclude_none=not isinstance(model, schemas.Answer)))
+        found.setdefault(type(model).__name__, model.model_dump(mode="json", exclude_none=not isinstance(model, schemas.Schema)))
     return found
 
 

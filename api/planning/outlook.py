@@ -1,10 +1,10 @@
 """How a plan would fare with the service as it stands: who would carry it out, how long that would take, what would be in its way."""
 
-from api.schemas import Plan
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, quotas, service_metrics, wait_reasons, workers
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec
+from fedq.schemas import Plan
 
 
 def foresee(plan: Plan, spec: ExperimentSpec, database: Database, settings: Settings, principal: Principal) -> Plan:

@@ -7,13 +7,10 @@ from typing import Any, NamedTuple
 
 from api.answers.experiments import experiment_answer
 from api.answers.runs import run_answer
-from api.drawing.figures import draw
 from api.results.claims import claims_of, metrics_of, preset_of
-from api.results.comparison import comparison
 from api.results.curves import Window
 from api.results.rows import rows_of
 from api.results.summaries import METRICS, TOTALS, results_of
-from api.schemas import Claims, Experiment, Results, Run
 from fedcore.errors import NotFoundError
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, experiments
@@ -22,6 +19,9 @@ from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.presets import Preset
 from fedcore.spec import yaml_documents
 from fedcore.statistics.summary import BETTER, HEADLINES
+from fedq.figures.drawing import draw
+from fedq.results.comparison import comparison
+from fedq.schemas import Claims, Experiment, Results, Run
 
 POINTS = 500
 """Of each curve in a picture."""

@@ -8,13 +8,13 @@ from api.problems import InvalidRequestError
 from api.results.curves import Window
 from api.results.naming import arm_of, listed
 from api.results.summaries import TOTALS, Metric, arms_of, by_arm
-from api.schemas import Comparison, Flaw, Member
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, Session, curves, experiments, runs
 from fedcore.platform.store.curves import Series
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.spec import stored_arms
 from fedcore.statistics import significance, summary
+from fedq.schemas import Comparison, Flaw, Member
 
 MOST_ARMS = 500
 """In one comparison."""

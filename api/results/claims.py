@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 
 from api.results.rows import Rows, rows_of
-from api.schemas import ClaimResult, Claims, ComparisonResult, Estimate, PublishedRow, PublishedTable
 from fedcore import presets
 from fedcore.errors import NotFoundError, PresetNotFoundError
 from fedcore.platform.access import Principal
@@ -17,6 +16,7 @@ from fedcore.presets.claims import Rows as Trajectories
 from fedcore.presets.curve_statistics import Trajectory, read
 from fedcore.presets.sheet import Published
 from fedcore.statistics import summary
+from fedq.schemas import ClaimResult, Claims, ComparisonResult, Estimate, PublishedRow, PublishedTable
 
 
 def read_claims(database: Database, principal: Principal, experiment_id: str) -> Claims:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from math import isnan
 from typing import TYPE_CHECKING, NamedTuple
 
-from api.schemas import Curve
+from fedq.schemas import Curve
 
 if TYPE_CHECKING:
     import numpy as np

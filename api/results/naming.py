@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from api.problems import InvalidRequestError
-from api.schemas import Flaw
+from fedq.schemas import Flaw
 
 TOLD = 20
 """Names of arms are listed to those who got one wrong, up to so many."""

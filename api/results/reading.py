@@ -11,9 +11,9 @@ from api.results.naming import arm_of
 from api.results.rows import rows_of
 from api.results.summaries import TOTALS, Metric, results_of
 from api.results.targets import COLUMNS, with_target
-from api.schemas import Flaw, Results, Target
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, experiments
+from fedq.schemas import Flaw, Results, Target
 
 Points = Annotated[
     int,

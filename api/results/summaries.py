@@ -8,16 +8,16 @@ from itertools import groupby
 from typing import Literal, get_args
 
 from api.answers.experiments import made_from
-from api.live.cursors import Position
 from api.results.curves import MEGABYTE, Window, area, curve, megabytes
 from api.results.rows import Rows
-from api.schemas import ArmResult, Difference, Estimate, MetricResult, Results
 from fedcore.platform.status import Status
 from fedcore.platform.store.curves import Series
 from fedcore.platform.store.tables import RunRecord
 from fedcore.simulation.report import StopReason
 from fedcore.spec.evaluation import ScalarMeasure
 from fedcore.statistics import significance, summary
+from fedq.client.cursors import Position
+from fedq.schemas import ArmResult, Difference, Estimate, MetricResult, Results
 
 Metric = Literal[ScalarMeasure, "objective", "suboptimality", "distance"]
 METRICS: tuple[Metric, ...] = get_args(Metric)

@@ -9,11 +9,11 @@ from api.problems import InvalidRequestError
 from api.results.curves import first_reaching, megabytes
 from api.results.rows import Rows
 from api.results.summaries import differing, estimated
-from api.schemas import Difference, Estimate, Flaw, Results, Target, TargetResult
 from fedcore.platform.status import ENDED
 from fedcore.platform.store.curves import Series
 from fedcore.platform.store.tables import RunRecord
 from fedcore.statistics import significance, summary
+from fedq.schemas import Difference, Estimate, Flaw, Results, Target, TargetResult
 
 COLUMNS = ("bytes_up", "bytes_down", "simulated_seconds", "seconds")
 """What is wanted of each round beside the target's metric."""

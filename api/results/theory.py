@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from api.schemas import ArmTheory, Law, Theory
 from fedcore.errors import NoClosedFormError
 from fedcore.platform.store import Database, experiments
 from fedcore.spec import Arm, stored_arms
+from fedq.schemas import ArmTheory, Law, Theory
 
 if TYPE_CHECKING:
     from fedcore.platform.access import Principal

@@ -8,8 +8,8 @@ from api.access.auth import Administrator
 from api.dependencies import Cursor, OwnerFilter, Store, TargetFilter
 from api.problems import responses
 from api.routing import Router
-from api.schemas import AuditEntry, AuditPage
 from fedcore.platform.store import audit
+from fedq.schemas import AuditEntry, AuditPage
 
 router = Router(prefix="/v1/audit", tags=["access"])
 

@@ -12,9 +12,9 @@ from pydantic_core import PydanticUndefined
 
 from api.access.auth import Reader
 from api.routing import Router
-from api.schemas import Catalog, CatalogBlock, Kind
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.evaluation import Measure
+from fedq.schemas import Catalog, CatalogBlock, Kind
 
 router = Router(prefix="/v1", tags=["catalogue"])
 

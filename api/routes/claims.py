@@ -5,7 +5,7 @@ from api.dependencies import ExperimentId, Store
 from api.problems import responses
 from api.results import claims
 from api.routing import Router
-from api.schemas import Claims
+from fedq.schemas import Claims
 
 router = Router(prefix="/v1/experiments", tags=["results"])
 

@@ -13,7 +13,7 @@ from api.results.candidates import MOST_ARMS, compare
 from api.results.reading import Chosen, Points, Windowed
 from api.results.summaries import METRICS
 from api.routing import Router
-from api.schemas import Comparison
+from fedq.schemas import Comparison
 
 router = Router(prefix="/v1/compare", tags=["results"])
 

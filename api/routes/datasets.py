@@ -12,8 +12,8 @@ from api.bodies.uploads import BODY, Labelled, Received, keep
 from api.dependencies import Configuration, Cursor, DatasetId, Files, Store
 from api.problems import responses
 from api.routing import Router
-from api.schemas import Dataset, DatasetPage
 from fedcore.platform.store import datasets
+from fedq.schemas import Dataset, DatasetPage
 
 router = Router(prefix="/v1/datasets", tags=["data sets"])
 

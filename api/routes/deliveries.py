@@ -11,9 +11,9 @@ from api.answers.webhooks import delivery_answer
 from api.dependencies import Cursor, Store, WebhookId, printable
 from api.problems import responses
 from api.routing import Router
-from api.schemas import Delivery, DeliveryPage
 from fedcore.platform.status import DeliveryStatus
 from fedcore.platform.store import webhook_deliveries, webhooks
+from fedq.schemas import Delivery, DeliveryPage
 
 router = Router(prefix="/v1/webhooks/{webhook_id}", tags=["webhooks"])
 

@@ -11,7 +11,6 @@ from fastapi.responses import StreamingResponse
 
 from api.access.auth import Reader
 from api.dependencies import ExperimentId, NewsFeed, Store
-from api.live.cursors import Position
 from api.live.feed import Feed, News
 from api.live.leave import Leave
 from api.live.listeners import Listener
@@ -19,8 +18,9 @@ from api.live.seats import Seats
 from api.live.streams import Event, EventStream
 from api.problems import InvalidRequestError, responses
 from api.routing import Router
-from api.schemas import Flaw, HeartbeatEvent
 from fedcore.platform.store import experiments, progress, search
+from fedq.client.cursors import Position
+from fedq.schemas import Flaw, HeartbeatEvent
 
 AT_ONCE = 100
 """Events sent in one piece, at most."""

@@ -14,11 +14,9 @@ from api.bodies.documents import Document, Parsed, body_of
 from api.bodies.submissions import specification
 from api.dependencies import NO_NUL, Cursor, ExperimentId, IdempotencyKey, Moment, Store
 from api.intake import Intake, Submission, order_of
-from api.planning.estimates import plan
 from api.planning.outlook import foresee
 from api.problems import responses
 from api.routing import Router
-from api.schemas import Experiment, ExperimentPage, Plan
 from api.wakeups import Wake
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, Status, experiments, progress
@@ -26,6 +24,8 @@ from fedcore.platform.store.experiments import Filter, NewExperiment
 from fedcore.platform.tracing import span
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec
+from fedq.planning.estimates import plan
+from fedq.schemas import Experiment, ExperimentPage, Plan
 
 router = Router(prefix="/v1/experiments", tags=["experiments"])
 log = structlog.stdlib.get_logger("fedq.api")

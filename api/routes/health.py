@@ -6,9 +6,9 @@ from fastapi import Response
 
 from api.dependencies import Configuration, Store
 from api.routing import Router
-from api.schemas import Check, Health, Readiness
 from fedcore.platform.store import Database, progress
 from fedcore.platform.version import release
+from fedq.schemas import Check, Health, Readiness
 from workers.celery_app import celery_app
 
 router = Router(tags=["operations"])

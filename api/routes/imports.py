@@ -13,7 +13,6 @@ from api.bodies.submissions import code
 from api.dependencies import Configuration, Store
 from api.problems import InvalidRequestError, responses
 from api.routing import Router
-from api.schemas import Experiment, Flaw, ImportedRows, ImportedRun, ResultsFile
 from fedcore.platform.status import Status
 from fedcore.platform.store import imports
 from fedcore.platform.store.curves import COLUMNS
@@ -22,6 +21,7 @@ from fedcore.platform.store.tables import Document as Row
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.digest import results_sha256
 from fedcore.spec.limits import ExperimentLimits, refuse_excess
+from fedq.schemas import Experiment, Flaw, ImportedRows, ImportedRun, ResultsFile
 
 router = Router(prefix="/v1/imports", tags=["experiments"])
 

@@ -12,9 +12,9 @@ from api.bodies.documents import Document, body_of, validate
 from api.dependencies import Cursor, Store, printable
 from api.problems import responses
 from api.routing import Router
-from api.schemas import Key, KeyEdit, KeyPage, KeyRequest, KeyStanding, KeyUsage, Me, NewKey
 from fedcore.platform.store import keys, quotas
 from fedcore.platform.store.quotas import Quota
+from fedq.schemas import Key, KeyEdit, KeyPage, KeyRequest, KeyStanding, KeyUsage, Me, NewKey
 
 router = Router(prefix="/v1", tags=["access"])
 

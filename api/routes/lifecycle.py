@@ -8,16 +8,16 @@ from api.answers.experiments import experiment_answer
 from api.bodies.documents import Document, body_of, validate
 from api.bodies.submissions import code
 from api.dependencies import Configuration, ExperimentId, Store
-from api.planning.estimates import memory_needed
 from api.problems import responses
 from api.routing import Router
-from api.schemas import Experiment, ExperimentEdit, ExperimentExtension
 from api.wakeups import Wake
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, Session, experiments, extension
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.limits import ExperimentLimits, refuse_excess
+from fedq.planning.estimates import memory_needed
+from fedq.schemas import Experiment, ExperimentEdit, ExperimentExtension
 
 router = Router(prefix="/v1/experiments", tags=["experiments"])
 

@@ -4,9 +4,9 @@ from api.access.auth import Reader
 from api.answers.queue import queue_answers
 from api.dependencies import Configuration, Store
 from api.routing import Router
-from api.schemas import Queues, Worker, Workers
 from fedcore.platform.store import runs, workers
 from fedcore.platform.store.tables import WorkerRecord
+from fedq.schemas import Queues, Worker, Workers
 
 router = Router(prefix="/v1", tags=["operations"])
 

@@ -7,8 +7,8 @@ from fastapi import Path
 from api.access.auth import Reader
 from api.problems import responses
 from api.routing import Router
-from api.schemas import Preset, PresetList, PresetSummary
 from fedcore import presets
+from fedq.schemas import Preset, PresetList, PresetSummary
 
 router = Router(prefix="/v1/presets", tags=["catalogue"])
 

@@ -14,12 +14,12 @@ from api.intake import order_of
 from api.problems import responses
 from api.results.repetition import repetition
 from api.routing import Router
-from api.schemas import Experiment, Reproduction
 from api.wakeups import Wake
 from fedcore.errors import ConflictError, NotFoundError
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, Status, experiments, imports, reproductions
 from fedcore.platform.store.tables import ExperimentRecord
+from fedq.schemas import Experiment, Reproduction
 
 router = Router(prefix="/v1/experiments", tags=["results"])
 

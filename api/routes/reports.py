@@ -12,8 +12,8 @@ from api.dependencies import ExperimentId, Store
 from api.drawing.gate import DrawingGate
 from api.problems import responses
 from api.reports.content import content
-from api.results import verdicts
 from api.routing import Router
+from fedq.results import verdicts
 
 router = Router(prefix="/v1/experiments", tags=["results"])
 

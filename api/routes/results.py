@@ -13,11 +13,11 @@ from api.results import reading
 from api.results.naming import arm_of
 from api.results.reading import Chosen, Points, Windowed
 from api.results.summaries import METRICS
-from api.results.tables import CSV, PARQUET, Table, written
 from api.results.targets import target_of
 from api.results.theory import read_theory
 from api.routing import Router
-from api.schemas import Results
+from fedq.results.tables import CSV, PARQUET, Table, written
+from fedq.schemas import Results
 
 router = Router(prefix="/v1/experiments", tags=["results"])
 

@@ -11,11 +11,11 @@ from api.answers.runs import run_answer
 from api.dependencies import Configuration, Cursor, ExperimentId, Files, RunId, Store
 from api.problems import responses
 from api.routing import Router
-from api.schemas import MetricsPage, RoundRow, Run, RunPage
 from fedcore.errors import NotFoundError
 from fedcore.platform.access import Principal
 from fedcore.platform.storage import Storage
 from fedcore.platform.store import Database, curves, experiments, runs, wait_reasons
+from fedq.schemas import MetricsPage, RoundRow, Run, RunPage
 
 router = Router(prefix="/v1", tags=["runs"])
 

@@ -9,8 +9,8 @@ from api.answers.search import ARRIVALS, search_answer
 from api.dependencies import ExperimentId, Store
 from api.problems import responses
 from api.routing import Router
-from api.schemas import SearchPage
 from fedcore.platform.store import experiments, search
+from fedq.schemas import SearchPage
 
 router = Router(prefix="/v1/experiments", tags=["experiments"])
 

@@ -9,7 +9,7 @@ from api.dependencies import ExperimentId, Store
 from api.problems import responses
 from api.results import theory
 from api.routing import Router
-from api.schemas import Theory
+from fedq.schemas import Theory
 
 router = Router(prefix="/v1/experiments", tags=["results"])
 

@@ -13,10 +13,10 @@ from api.dependencies import Configuration, Cursor, Store, WebhookId
 from api.probes import Probe
 from api.problems import InvalidRequestError, responses
 from api.routing import Router
-from api.schemas import Flaw, NewWebhook, Webhook, WebhookEdit, WebhookPage, WebhookRequest
 from fedcore.errors import NotFoundError
 from fedcore.platform.store import Session, experiments, webhooks
 from fedcore.platform.store.tables import WebhookRecord
+from fedq.schemas import Flaw, NewWebhook, Webhook, WebhookEdit, WebhookPage, WebhookRequest
 
 router = Router(prefix="/v1/webhooks", tags=["webhooks"])
 

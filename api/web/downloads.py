@@ -9,9 +9,9 @@ from api.dependencies import ExperimentId, Store
 from api.results.curves import Window
 from api.results.reading import read_results
 from api.results.summaries import METRICS
-from api.results.tables import CSV, PARQUET, Table, written
 from fedcore.platform.store import experiments
 from fedcore.spec import yaml_documents
+from fedq.results.tables import CSV, PARQUET, Table, written
 
 EVERYTHING = Window(100_000)
 """Of a curve: all that there may be."""

@@ -9,13 +9,13 @@ from fastapi import APIRouter, Request, Response
 from api.access.auth import Administrator, Reader
 from api.answers.keys import key_answer
 from api.dependencies import Cursor, OwnerFilter, Store, TargetFilter
-from api.schemas import Key, KeyEdit
 from api.web import words
 from api.web.rendering import page
 from fedcore.platform.access import Scope
 from fedcore.platform.store import audit, keys, quotas
 from fedcore.platform.store.clock import transaction_time
 from fedcore.platform.store.quotas import Usage
+from fedq.schemas import Key, KeyEdit
 
 PAGE = 50
 

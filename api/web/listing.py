@@ -11,13 +11,13 @@ from pydantic import BeforeValidator, StringConstraints
 from api.access.auth import Reader
 from api.answers.experiments import summary_answer
 from api.dependencies import NO_NUL, Store
-from api.schemas import ExperimentSummary
 from api.web.rendering import is_fragment, page
 from api.web.shared import Shared
 from fedcore.platform.access import Principal
 from fedcore.platform.status import Status
 from fedcore.platform.store import Database, experiments, progress
 from fedcore.platform.store.experiments import Filter
+from fedq.schemas import ExperimentSummary
 
 PAGE = 50
 POLLED_S = 1.0

@@ -9,12 +9,12 @@ from fastapi import APIRouter, Request, Response
 from api.access.auth import Reader
 from api.answers.queue import queue_answers
 from api.dependencies import Configuration, Store
-from api.schemas import QueueDepth
 from api.web.rendering import page
 from fedcore.platform.access import Principal
 from fedcore.platform.store import queue_view, workers
 from fedcore.platform.store.queue_view import QueuedRuns, RunningRun
 from fedcore.platform.store.tables import WorkerRecord
+from fedq.schemas import QueueDepth
 
 MOST = 200
 """Rows of a table."""

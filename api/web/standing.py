@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from api.answers.experiments import summary_answer
-from api.schemas import ExperimentSummary
 from fedcore.platform.status import ENDED, Status
 from fedcore.platform.store import Session, experiments, lifecycle, progress
+from fedq.schemas import ExperimentSummary
 
 UNDER_WAY = (Status.RUNNING, Status.QUEUED, Status.AT_RUNG)
 

@@ -7,10 +7,10 @@ from fastapi import APIRouter, Request, Response
 from api.access.auth import Reader
 from api.answers.webhooks import delivery_answer, webhook_answer
 from api.dependencies import Cursor, Store, WebhookId
-from api.schemas import Webhook
 from api.web.rendering import page
 from fedcore.platform.store import webhook_deliveries, webhooks
 from fedcore.platform.webhooks.events import ENDINGS, EventKind
+from fedq.schemas import Webhook
 
 PAGE = 50
 EDITABLE = {"url", "name", "events", "experiment_id", "tag"}

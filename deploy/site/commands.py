@@ -3,7 +3,7 @@
 import typer
 from typer.cli import get_docs_for_click
 
-from api.cli.app import application
+from fedq.cli.app import application
 
 NAME = "cli.md"
 

@@ -10,7 +10,7 @@ import griffe
 from deploy.site.markup import code, literal, page, prose, section, table
 
 ROOT = Path(__file__).parents[2]
-CLIENT = ("api.client", "fedcore")
+CLIENT = ("fedq.client", "fedcore")
 THEORY = tuple(f"fedcore.theory.{name}" for name in ("fedavg", "fednova", "fedprox", "fedlin", "quadratics"))
 
 

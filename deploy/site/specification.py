@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 
 from api.routes.catalog import catalog
-from api.schemas import CatalogBlock, Kind
 from deploy.site import schemas
 from deploy.site.markup import code, literal, page, prose, section, table
+from fedq.schemas import CatalogBlock, Kind
 
 ROOT = "specification"
 

@@ -13,10 +13,10 @@ from fastapi import FastAPI
 from httpx_sse import connect_sse
 
 from api.live.seats import Seats
-from api.schemas import KeyEdit
 from fedcore.platform.access import Token
 from fedcore.platform.store import Database, keys, runs
 from fedcore.settings import Settings
+from fedq.schemas import KeyEdit
 from tests.api.histories import TINY, TWO_ARMS, commit, finish, submit, write
 from tests.documents import Document
 from tests.platform.store.acts import claim, report

@@ -4,11 +4,11 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from api.client import Client
-from api.schemas import RoundEvent, StatusEvent
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import Database
 from fedcore.settings import Settings
+from fedq.client import Client
+from fedq.schemas import RoundEvent, StatusEvent
 from tests.api.histories import TWO_ARMS, carry_out, submit
 from tests.documents import Document, merged
 from tests.support.live import serving

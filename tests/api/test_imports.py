@@ -10,14 +10,14 @@ from typing import Any
 import httpx
 import pytest
 
-from api import schemas
-from api.client.exports import archive
 from fedcore.platform.access import Scope
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import Database, audit, keys
 from fedcore.platform.store.quotas import usage
 from fedcore.settings import Settings
 from fedcore.spec.digest import results_sha256
+from fedq import schemas
+from fedq.client.exports import archive
 from tests.api.histories import TWO_ARMS, carry_out, submit, write
 from tests.api.test_claims import PRESET, at_rest
 from tests.documents import Document
@@ -158,7 +158,7 @@ def test_what_is_not_whole_is_refused_with_its_place(
 
 def _exported(http: httpx.Client, id: str, folder: Path) -> Document:
     """As the client writes it."""
-    file = archive.Runs(schemas.Experiment(**http.get(f"/v1/experiments/{id}").json()), folder / "file.json.gz", None)
+    file = archive.ArchiveRuns(schemas.Experiment(**http.get(f"/v1/experiments/{id}").json()), folder / "file.json.gz", None)
     for run in http.get(f"/v1/experiments/{id}/runs").json()["items"]:
         page = http.get(f"/v1/runs/{run['id']}/metrics", params={"limit": 10_000}).json()["items"]
         file.add(schemas.Run(**run), [schemas.RoundRow(**row) for row in page], None)

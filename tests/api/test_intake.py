@@ -8,13 +8,13 @@ from sqlalchemy import event
 from sqlalchemy.orm import Session
 
 from api.intake import MOST_RUNS, Intake, Submission
-from api.schemas import Experiment
 from fedcore.errors import QuotaError, SpecificationError
 from fedcore.platform.store import Database, audit, datasets
 from fedcore.platform.store.audit import AuditEntry
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.idempotency import claim_key
 from fedcore.platform.store.tables import IdempotencyRecord
+from fedq.schemas import Experiment
 from tests.documents import specification
 from tests.platform.store.acts import ONE_RUN, on_postgresql, read, write
 from tests.platform.store.test_datasets import document, keep

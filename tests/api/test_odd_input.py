@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as examples
 
 import api.openapi
-from api.cli.offline import _checked
+from fedq.cli.offline import _checked
 from tests.api.histories import TINY, submit
 from tests.documents import DIGITS, QUADRATIC, SYNTHETIC, Document
 from tests.support.mutations import mutated

@@ -13,13 +13,13 @@ import httpx
 import pytest
 
 from api.reports.content import content
-from api.results.verdicts import side, verdict
-from api.schemas import Claims
 from fedcore.platform.access import Principal, Scope
 from fedcore.platform.store import Database, Session
 from fedcore.platform.store.claim import Claim
 from fedcore.simulation.report import RoundReport
 from fedcore.spec import yaml_documents
+from fedq.results.verdicts import side, verdict
+from fedq.schemas import Claims
 from tests.api import test_claims as claimed
 from tests.api.histories import TINY, TWO_ARMS, commit, submit, write
 from tests.platform.store.acts import claim, report

@@ -5,12 +5,12 @@ import pytest
 from fastapi import FastAPI
 from rich.console import Console
 
-from api.cli.search import repeats, view
-from api.client import Client
-from api.client.events import Seen, _poll
-from api.client.wires import finish_each
-from api.schemas import DecisionEvent, SearchPage
 from fedcore.platform.store import Database
+from fedq.cli.search import repeats, view
+from fedq.client import Client
+from fedq.client.events import Seen, _poll
+from fedq.client.wires import finish_each
+from fedq.schemas import DecisionEvent, SearchPage
 from tests.api.histories import TINY, submit
 from tests.api.test_events import Event, _listening
 from tests.documents import Document

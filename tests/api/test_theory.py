@@ -3,10 +3,10 @@
 import httpx
 import pytest
 
-from api.drawing.figures import THEORY
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import Database
 from fedcore.settings import Settings
+from fedq.figures.drawing import THEORY
 from tests.api.histories import TINY, carry_out, submit
 
 

@@ -12,8 +12,8 @@ from axe_playwright_python.sync_playwright import Axe
 from PIL import Image
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, ViewportSize, expect, sync_playwright
 
-from api.client import Client
-from api.embedded import embedded_service
+from fedq.client import Client
+from fedq.embedded import embedded_service
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 PICTURES = Path(__file__).parents[2] / "docs/images/pages"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import httpx
 
-from api.client import Client, ServiceError, ServiceUnreachableError
 from fedcore.platform.store import Database, experiments
+from fedq.client import Client, ServiceError, ServiceUnreachableError
 from tests.documents import SYNTHETIC, Document, merged
 from tests.support.access import key_for
 from tests.support.polling import eventually

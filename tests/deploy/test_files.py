@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 import yaml
 
-from api.cli.extras import EXTRAS
 from fedcore.settings import Settings
+from fedq.cli.extras import EXTRAS
 from tests.deploy.conftest import ROOT
 from workers.embedded.listener import API
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 SERVED = (
-    "api.app, api.cli, workers.reconciler, fedcore.platform.backup, fedcore.platform.store, "
+    "api.app, fedq.cli, workers.reconciler, fedcore.platform.backup, fedcore.platform.store, "
     "fedcore.platform.uploads.npz, fedcore.platform.uploads.parquet, fedcore.platform.uploads.reading"
 )
 """What the processes of the `service` image import."""
@@ -67,7 +67,7 @@ def test_every_command_is_one_that_there_is(ours: dict[str, Any]) -> None:
             case ["python", "-m", module]:
                 assert importlib.util.find_spec(module)
             case ["fedq", command]:
-                _succeeds([sys.executable, "-m", "api.cli", command, "--help"])
+                _succeeds([sys.executable, "-m", "fedq.cli", command, "--help"])
             case other:
                 pytest.fail(f"unknown command {other}")
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from api.client import Client, ServiceUnreachableError
+from fedq.client import Client, ServiceUnreachableError
 from tests.documents import SYNTHETIC
 from tests.support.polling import eventually
 from tests.support.postgresql import fresh_database
@@ -21,7 +21,7 @@ from tests.support.processes import served
 pytestmark = pytest.mark.slow
 
 PROCESSES = ("api", "reconciler", "worker")
-PROGRAMS = {"python": [sys.executable], "uvicorn": [sys.executable, "-m", "uvicorn"], "fedq": [sys.executable, "-m", "api.cli"]}
+PROGRAMS = {"python": [sys.executable], "uvicorn": [sys.executable, "-m", "uvicorn"], "fedq": [sys.executable, "-m", "fedq.cli"]}
 
 
 def test_the_services_of_the_compose_file_carry_an_experiment_out(

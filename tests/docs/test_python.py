@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from api.client import AsyncClient, Client
+from fedq.client import AsyncClient, Client
 
 PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import yaml
 
-from api.planning.estimates import plan
 from fedcore import ExperimentSpec
+from fedq.planning.estimates import plan
 
 PAGE = (Path(__file__).parents[2] / "docs/search.md").read_text()
 

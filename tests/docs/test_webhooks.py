@@ -11,9 +11,9 @@ from threading import Thread
 import httpx
 import pytest
 
-from api.cli.webhooks import app
 from fedcore.platform.webhooks.events import PING, EventKind
 from fedcore.platform.webhooks.protocol import new_secret, signed
+from fedq.cli.webhooks import app
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/webhooks.md").read_text()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from api.client import Client
 from fedcore.platform import local_credentials
+from fedq.client import Client
 
 URL = "http://127.0.0.1:8642"
 

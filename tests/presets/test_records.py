@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from api.reproductions.page import not_run, page
-from api.reproductions.records import Record, kept_of, write
 from api.results.claims import words
 from fedcore import presets
 from fedcore.platform.status import Status
 from fedcore.presets import Preset
+from fedq.reproductions.page import not_run, page
+from fedq.reproductions.records import Record, kept_of, write
 
 DOCS = Path(__file__).parents[2] / "docs"
 FOLDER = DOCS / "reproductions"

@@ -8,13 +8,13 @@ import pytest
 import yaml
 from sqlalchemy import update
 
-from api.results.tables import PARQUET
-from api.results.verdicts import side, verdict
-from api.schemas import Claims
 from api.web.standing import UNDER_WAY, actions
 from fedcore.platform.status import ENDED, Status
 from fedcore.platform.store import Database
 from fedcore.platform.store.tables import ExperimentRecord
+from fedq.results.tables import PARQUET
+from fedq.results.verdicts import side, verdict
+from fedq.schemas import Claims
 from tests.api.histories import TINY, TWO_ARMS, commit, finish, submit
 from tests.api.histories import write as write_runs
 from tests.api.test_claims import PRESET, at_rest

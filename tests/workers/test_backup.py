@@ -15,9 +15,9 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import make_url
 
-from api.cli import main
 from fedcore.platform.store import Status, open_database
 from fedcore.settings import Settings, settings
+from fedq.cli import main
 from tests.support.polling import eventually
 from tests.support.postgresql import PROGRAMS, fresh_database
 from tests.workers.site import END_S, Site, assert_undisturbed

@@ -11,7 +11,7 @@ import httpx
 import psutil
 import pytest
 
-from api.client import Client
+from fedq.client import Client
 from tests.api.histories import TINY
 from tests.support.commands import START_S
 from tests.support.polling import eventually

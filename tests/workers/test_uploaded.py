@@ -12,13 +12,13 @@ from safetensors.torch import load
 from torch import Tensor
 
 from api.app import create_app
-from api.client import Client
 from fedcore import ExperimentSpec
 from fedcore.platform.store import Status
 from fedcore.platform.store.tables import RunRecord
 from fedcore.platform.uploads.local import keep
 from fedcore.settings import Settings
 from fedcore.simulation.simulation import Simulation
+from fedq.client import Client
 from tests.documents import Document
 from tests.platform.uploads.files import Arrays, arrays, npz, parquet
 from tests.support.access import key_for

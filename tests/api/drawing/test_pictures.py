@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 from matplotlib import image
 
-from api.drawing.figures import COLOURS
 from fedcore.platform.store import Database
-from tests.api.drawing.test_figures import SVG, _curves
+from fedq.figures.drawing import COLOURS
 from tests.api.histories import TWO_ARMS, submit, write
+from tests.fedq.figures.test_drawing import SVG, _curves
 from tests.platform.store.acts import report
 
 MM_PT = 72 / 25.4

@@ -3,11 +3,11 @@
 import json
 from collections.abc import Iterable
 
-from api.live.cursors import Position
 from api.live.feed import Line, News
 from api.live.listeners import Listener
 from api.live.streams import Event
 from fedcore.platform.status import Status
+from fedq.client.cursors import Position
 
 QUEUED, RUNNING, SUCCEEDED = Status.QUEUED, Status.RUNNING, Status.SUCCEEDED
 

@@ -17,8 +17,8 @@ from typing import Any
 import httpx
 import pytest
 
-from api.client import Client
 from fedcore.settings import Settings
+from fedq.client import Client
 from tests.api.histories import TINY
 from tests.documents import SYNTHETIC, merged
 from tests.support.commands import START_S, log_of, running_in, started, url_of

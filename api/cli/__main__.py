@@ -1,5 +1,0 @@
-"""`python -m api.cli` is `fedq`."""
-
-from api.cli import main
-
-main()

@@ -1,0 +1,23 @@
+"""FedQ for users: a client of the service, the specification of experiments, and `run` for experiments without a service.
+
+from fedq import Client, ExperimentSpec, run
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedcore import run
+    from fedcore.spec import ExperimentSpec
+    from fedq.client import AsyncClient, Client
+
+_MODULES = {"AsyncClient": "fedq.client", "Client": "fedq.client", "ExperimentSpec": "fedcore.spec", "run": "fedcore"}
+
+__all__ = ["AsyncClient", "Client", "ExperimentSpec", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: `run` needs torch, and the command line should start quickly."""
+    if name not in _MODULES:
+        raise AttributeError(f"module 'fedq' has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)

@@ -1,0 +1,5 @@
+"""The command line: `fedq`."""
+
+from fedq.cli.app import main
+
+__all__ = ["main"]

@@ -1,0 +1,5 @@
+"""`python -m fedq.cli` is `fedq`."""
+
+from fedq.cli import main
+
+main()

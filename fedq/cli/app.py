@@ -1,0 +1,111 @@
+"""The `fedq` application; errors become messages on stderr and exit codes."""
+
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from fedcore.errors import SettingsError
+from fedcore.settings import settings
+from fedq.cli import (
+    audits,
+    connection,
+    datasets,
+    keys,
+    lifecycle,
+    offers,
+    offline,
+    operations,
+    outcomes,
+    search,
+    status,
+    submission,
+    webhooks,
+)
+from fedq.cli.backup import backup, restore
+from fedq.cli.demo import demo
+from fedq.cli.exporting import export, import_
+from fedq.cli.extras import advice
+from fedq.cli.failures import MEANINGS, ExitCode, code_of, complain, explain
+from fedq.cli.migrate import migrate
+from fedq.cli.repeating import reproduce
+from fedq.cli.reproductions import reproduce_paper
+from fedq.cli.up import up
+from fedq.client import ClientError
+
+HELP = """Run federated-learning experiments with FedQ.
+
+Commands use the service at FEDQ_URL and the key FEDQ_API_KEY. `fedq up` starts a service on this machine; its key is found automatically.
+"""
+EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in MEANINGS.items()) + "."
+
+PANELS = {
+    "Experiments": (
+        submission.submit,
+        offline.validate,
+        offline.plan,
+        status.status,
+        status.watch,
+        lifecycle.cancel,
+        lifecycle.pause,
+        lifecycle.resume,
+        lifecycle.retry,
+        lifecycle.extend,
+        lifecycle.delete,
+    ),
+    "Results": (
+        outcomes.results,
+        outcomes.compare,
+        outcomes.figure,
+        outcomes.report,
+        outcomes.model,
+        export,
+        search.search,
+        reproduce,
+        reproduce_paper,
+    ),
+    "Discovery": (offers.presets, offers.catalogue, operations.queue, operations.workers),
+    "Service": (up, demo, migrate, backup, restore, keys.me, audits.audit),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command, by default that of the process, and end the process with its exit code."""
+    _check_settings()
+    try:
+        application()(args=arguments, prog_name="fedq")
+    except ClientError as error:
+        explain(error)
+        sys.exit(code_of(error))
+    except ModuleNotFoundError as error:
+        hint = advice(error)
+        if hint is None:
+            raise
+        complain(hint)
+        sys.exit(ExitCode.REFUSED)
+    except OSError as error:
+        complain(f"cannot read or write a file: {error}")
+        sys.exit(ExitCode.REFUSED)
+
+
+def _check_settings() -> None:
+    try:
+        settings()
+    except SettingsError as error:
+        for flaw in str(error).splitlines():
+            complain(flaw)
+        sys.exit(ExitCode.REFUSED)
+
+
+def application() -> typer.Typer:
+    """All commands."""
+    app = typer.Typer(help=HELP, epilog=EPILOG, no_args_is_help=True, add_completion=True)
+    app.callback(help=HELP)(connection.choose)
+    for panel, commands in PANELS.items():
+        for command in commands:
+            app.command(rich_help_panel=panel)(command)
+    app.command("import", rich_help_panel="Results")(import_)
+    app.add_typer(datasets.app(), name="dataset", rich_help_panel="Discovery")
+    app.add_typer(webhooks.app(), name="webhook", rich_help_panel="Service")
+    app.add_typer(keys.app(), name="key", rich_help_panel="Service")
+    return app

@@ -1,0 +1,52 @@
+"""`fedq dataset add`, `list`, `show`, `delete`."""
+
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedq.cli import views
+from fedq.cli.connection import connect
+from fedq.cli.terminal import AsJson, print_json, show, tell
+
+DataFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help="NPZ or Parquet file with features, label and, optionally, client and test.")
+]
+Name = Annotated[str | None, typer.Option(metavar="NAME", help="Name of the data set (default: the file's name).")]
+Limit = Annotated[int, typer.Option(min=1, help="Maximum number to list, newest first.")]
+DatasetId = Annotated[str, typer.Argument(metavar="DATASET", help="Data set id.")]
+
+
+def add(file: DataFile, name: Name = None, as_json: AsJson = False) -> None:
+    """Upload a data set and print its id for problem.dataset: {kind: uploaded, id: ...}. The same content keeps its id."""
+    with connect() as client:
+        dataset = client.upload(file, name)
+    print_json(dataset) if as_json else typer.echo(dataset.id)
+
+
+def listing(limit: Limit = 20, as_json: AsJson = False) -> None:
+    """List uploaded data sets, newest first."""
+    with connect() as client:
+        show(list(islice(client.datasets(), limit)), views.datasets, as_json=as_json)
+
+
+def display(dataset: DatasetId, as_json: AsJson = False) -> None:
+    """Show the contents of a data set."""
+    with connect() as client:
+        show(client.dataset(dataset), views.dataset, as_json=as_json)
+
+
+def delete(dataset: DatasetId, as_json: AsJson = False) -> None:
+    """Delete a data set. Refused while an unfinished experiment uses it."""
+    with connect() as client:
+        client.delete_dataset(dataset)
+    tell(None, as_json=as_json, deleted=dataset)
+
+
+def app() -> typer.Typer:
+    """The commands."""
+    made = typer.Typer(help="Upload, list, show and delete data sets.", no_args_is_help=True)
+    for name, command in (("add", add), ("list", listing), ("show", display), ("delete", delete)):
+        made.command(name)(command)
+    return made

@@ -1,0 +1,152 @@
+"""`fedq key create`, `list`, `show`, `edit`, `revoke`; `fedq me`."""
+
+from datetime import UTC, datetime, timedelta
+from getpass import getuser
+from itertools import islice
+from socket import gethostname
+from typing import Annotated, Any, TypeVar
+
+import typer
+from pydantic import ValidationError
+
+from fedcore.platform.access import Scope
+from fedcore.private import make_private_folder
+from fedcore.settings import settings
+from fedq.cli import views
+from fedq.cli.assignments import overrides
+from fedq.cli.connection import connect
+from fedq.cli.failures import ExitCode, complain
+from fedq.cli.terminal import AsJson, show, stderr, tell
+from fedq.schemas import Key, KeyEdit, KeyRequest
+
+Checked = TypeVar("Checked", KeyRequest, KeyEdit)
+
+Owner = Annotated[str, typer.Argument(metavar="OWNER", help="Owner of everything created with the key. An owner can have several keys.")]
+OfScope = Annotated[Scope, typer.Option("--scope", help="Permissions of the key; each scope includes those before it.")]
+Name = Annotated[str, typer.Option(metavar="NAME", help="Purpose of the key.")]
+Days = Annotated[int | None, typer.Option("--days", min=1, max=36_500, help="Days until the key expires (default: never).")]
+MaxRuns = Annotated[int | None, typer.Option(min=0, metavar="N", help="Maximum number of queued or paused runs.")]
+MaxRunning = Annotated[int | None, typer.Option(min=0, metavar="N", help="Maximum number of concurrent runs; further runs stay queued.")]
+MaxBytes = Annotated[int | None, typer.Option(min=0, metavar="N", help="Maximum size of its uploaded data sets, in bytes.")]
+MaxSeconds = Annotated[
+    float | None, typer.Option(min=0, metavar="S", help="Maximum compute time of its runs, in seconds; then no further round starts.")
+]
+Assignments = Annotated[
+    list[str], typer.Option("--set", metavar="FIELD=VALUE", help="Field to change, e.g. max_running_runs=4; may be repeated.")
+]
+Direct = Annotated[
+    bool, typer.Option("--direct", help="Write directly to the database of FEDQ_DATABASE_URL or FEDQ_HOME, e.g. to create the first key.")
+]
+Limit = Annotated[int, typer.Option(min=1, help="Maximum number to list, newest first.")]
+KeyId = Annotated[str, typer.Argument(metavar="KEY", help="Key id.")]
+
+
+def create(  # noqa: PLR0913, PLR0917 - an option each
+    owner: Owner,
+    scope: OfScope = Scope.SUBMIT,
+    name: Name = "",
+    days: Days = None,
+    max_waiting_runs: MaxRuns = None,
+    max_running_runs: MaxRunning = None,
+    max_stored_bytes: MaxBytes = None,
+    max_compute_seconds: MaxSeconds = None,
+    direct: Direct = False,
+    as_json: AsJson = False,
+) -> None:
+    """Create an API key and print it. It cannot be shown again: the service stores only a hash."""
+    quota = {
+        "max_waiting_runs": max_waiting_runs,
+        "max_running_runs": max_running_runs,
+        "max_stored_bytes": max_stored_bytes,
+        "max_compute_seconds": max_compute_seconds,
+    }
+    wanted = _checked(KeyRequest, owner=owner, scope=scope, name=name, expires_at=_end(days), **quota)
+    if direct:
+        key = _create_direct(wanted)
+    else:
+        with connect() as client:
+            key = client.create_key(wanted).key
+    if not as_json:
+        stderr().print(f"API key of scope {scope} for {owner}. It is not shown again:", markup=False)
+    tell(key, as_json=as_json, key=key, owner=owner, scope=scope)
+
+
+def listing(limit: Limit = 50, as_json: AsJson = False) -> None:
+    """List API keys, including revoked ones, newest first."""
+    with connect() as client:
+        show(list(islice(client.keys(), limit)), views.keys, as_json=as_json)
+
+
+def showing(key: KeyId, as_json: AsJson = False) -> None:
+    """Show an API key and its use of quotas."""
+    with connect() as client:
+        show(client.key(key), views.standing, as_json=as_json)
+
+
+def edit(key: KeyId, assignments: Assignments, as_json: AsJson = False) -> None:
+    """Change scope, name, expires_at or quotas of an API key.
+
+    Quotas are max_waiting_runs, max_running_runs, max_stored_bytes and max_compute_seconds.
+    Set a field to null to remove an expiry date or a limit.
+    """
+    with connect() as client:
+        show(client.edit_key(key, _checked(KeyEdit, **overrides(assignments))), views.key, as_json=as_json)
+
+
+def revoke(key: KeyId, as_json: AsJson = False) -> None:
+    """Revoke an API key. Everything created with it stays with its owner."""
+    with connect() as client:
+        show(client.revoke_key(key), _ended, as_json=as_json)
+
+
+def me(as_json: AsJson = False) -> None:
+    """Show the owner, scope and quotas of your API key."""
+    with connect() as client:
+        show(client.me(), views.standing, as_json=as_json)
+
+
+def app() -> typer.Typer:
+    """The commands."""
+    made = typer.Typer(help="Create, list, edit and revoke API keys.", no_args_is_help=True)
+    for name, command in (("create", create), ("list", listing), ("show", showing), ("edit", edit), ("revoke", revoke)):
+        made.command(name)(command)
+    return made
+
+
+def _create_direct(wanted: KeyRequest) -> str:
+    """Create a key in the database, without a service."""
+    from fedcore.platform.store import UNAVAILABLE, audit, keys, open_database, upgrade
+    from fedcore.platform.store.quotas import Quota
+
+    configured = settings()
+    quota = Quota(wanted.max_waiting_runs, wanted.max_running_runs, wanted.max_stored_bytes, wanted.max_compute_seconds)
+    if configured.database_url is None:
+        make_private_folder(configured.home)
+    try:
+        upgrade(configured.database)
+        with open_database(configured.database).transaction() as session:
+            record, token = keys.create(
+                session, owner=wanted.owner, scope=wanted.scope, name=wanted.name, expires_at=wanted.expires_at, quota=quota
+            )
+            audit.record(session, audit.AuditEntry("fedq key create --direct", record.id, 201, getuser(), "", gethostname()))
+    except UNAVAILABLE as error:
+        complain(f"the database is unavailable: {error}")
+        raise typer.Exit(ExitCode.UNREACHABLE) from error
+    return token.text
+
+
+def _end(days: int | None) -> datetime | None:
+    return None if days is None else datetime.now(UTC) + timedelta(days=days)
+
+
+def _checked(model: type[Checked], **fields: Any) -> Checked:
+    try:
+        return model(**fields)
+    except ValidationError as error:
+        for flaw in error.errors():
+            complain(f"{flaw['loc'][0]}: {flaw['msg']}, got {flaw['input']!r}")
+        raise typer.Exit(ExitCode.REFUSED) from error
+
+
+def _ended(key: Key) -> str:
+    return f"{key.id} was revoked at {key.revoked_at:{views.TIME}} UTC"

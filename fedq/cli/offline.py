@@ -1,0 +1,108 @@
+"""`fedq validate` and `plan`: check and estimate specifications without a service."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import BaseModel, ValidationError
+from rich.text import Text
+
+from fedcore import presets
+from fedcore.errors import PresetNotFoundError, SpecificationError
+from fedcore.spec import ExperimentSpec, yaml_documents
+from fedq.cli import completion, views
+from fedq.cli.assignments import overrides
+from fedq.cli.failures import ExitCode
+from fedq.cli.submission import STDIN, Assignments, SpecificationFile
+from fedq.cli.terminal import AsJson, print_json, show, stderr, stdout
+from fedq.planning.estimates import plan as estimate
+from fedq.schemas import Flaw
+from fedq.validation_errors import errors_of
+
+Files = Annotated[list[Path], typer.Argument(metavar="SPEC...", help="Specification files in JSON or YAML; - reads standard input.")]
+PresetName = Annotated[str | None, typer.Option("--preset", metavar="NAME", help="Plan a preset.", autocompletion=completion.presets)]
+
+
+class Check(BaseModel):
+    """Errors of a file."""
+
+    file: str
+    valid: bool
+    errors: list[Flaw]
+
+
+def validate(files: Files, assignments: Assignments = None, as_json: AsJson = False) -> None:
+    """Check specifications without a service and print each error with its position. Exit code 2 if there are errors."""
+    changes = overrides(assignments or [])
+    checks = [_check(file, changes)[0] for file in files]
+    if as_json:
+        print_json(checks)
+    for check in () if as_json else checks:
+        _tell(check)
+    if not all(check.valid for check in checks):
+        raise typer.Exit(ExitCode.REFUSED)
+
+
+def plan(spec: SpecificationFile = None, preset: PresetName = None, assignments: Assignments = None, as_json: AsJson = False) -> None:
+    """Estimate the cost of a specification without a service: arms, runs, work, memory and bytes.
+
+    `fedq submit --dry-run` also checks the limits, data sets and workers of a service.
+    """
+    changes = overrides(assignments or [])
+    match spec, preset:
+        case Path(), None:
+            check, found = _check(spec, changes)
+        case None, str():
+            check, found = _checked(preset, presets.override(_preset(preset), changes), "")
+        case _:
+            raise typer.BadParameter("give either a specification file or --preset NAME", param_hint="SPEC")
+    if found is None:
+        _tell(check)
+        raise typer.Exit(ExitCode.REFUSED)
+    show(estimate(found), views.plan, as_json=as_json)
+
+
+def _check(file: Path, changes: dict[str, Any]) -> tuple[Check, ExperimentSpec | None]:
+    try:
+        text = sys.stdin.read() if file == STDIN else file.read_text(encoding="utf-8")
+        document = yaml_documents.load(text)
+    except yaml_documents.YamlError as error:
+        place = {} if error.place is None else error.place._asdict()
+        return _refused(str(file), [Flaw(pointer="", detail=error.detail, **place)])
+    except (OSError, UnicodeDecodeError) as error:
+        return _refused(str(file), [Flaw(pointer="", detail=f"cannot read the file: {error}")])
+    if not isinstance(document, dict):
+        return _refused(str(file), [Flaw(pointer="", detail=f"must be a mapping, not {type(document).__name__}")])
+    return _checked(str(file), presets.override(document, changes), text)
+
+
+def _checked(file: str, document: dict[str, Any], text: str) -> tuple[Check, ExperimentSpec | None]:
+    try:
+        return Check(file=file, valid=True, errors=[]), ExperimentSpec.model_validate(document)
+    except ValidationError as error:
+        flaws = errors_of(error.errors(), ExperimentSpec, document)
+    except SpecificationError as error:
+        flaws = [Flaw(pointer=error.pointer, detail=error.detail)]
+    places = yaml_documents.locate(text, {flaw.pointer for flaw in flaws})
+    return _refused(file, [flaw.model_copy(update=places[flaw.pointer]._asdict()) if places else flaw for flaw in flaws])
+
+
+def _refused(file: str, flaws: list[Flaw]) -> tuple[Check, None]:
+    return Check(file=file, valid=False, errors=flaws), None
+
+
+def _tell(check: Check) -> None:
+    """Print one line per error in the format of compilers, which editors can parse."""
+    if check.valid:
+        stdout().print(f"{check.file}: valid", markup=False)
+    for flaw in check.errors:
+        place = check.file if flaw.line is None else f"{check.file}:{flaw.line}:{flaw.column}"
+        stderr().print(Text.assemble((place, "bold"), f": {flaw.pointer or '/'}: {flaw.detail}"))
+
+
+def _preset(name: str) -> dict[str, Any]:
+    try:
+        return presets.load(name).spec
+    except PresetNotFoundError as error:
+        raise typer.BadParameter(str(error), param_hint="--preset") from error

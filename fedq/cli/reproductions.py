@@ -1,0 +1,97 @@
+"""`fedq reproduce-paper`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from fedcore import presets
+from fedcore.errors import PresetNotFoundError
+from fedq.cli.connection import connect
+from fedq.cli.following import conclude_all, follow_all
+from fedq.cli.terminal import AsJson, show, stderr
+from fedq.cli.views import ABSENT, table
+from fedq.figures.drawing import Format
+from fedq.reproductions import Part, SheetReproduction, reproduce
+from fedq.reproductions.report import report
+from fedq.results.verdicts import grounds, measured, published, subject, verdict
+from fedq.schemas import Claims, PresetSummary
+
+FORMS: tuple[Format, ...] = ("svg", "png")
+"""Formats of a figure."""
+SheetName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Figure or table, or a panel of one (default: list them).")]
+InSmall = Annotated[bool, typer.Option("--small", help="Run a smaller version with the same ordering, in a minute or two on two cores.")]
+Folder = Annotated[Path, typer.Option("--output", metavar="DIR", help="Folder for the figure, the report and the numbers.")]
+
+
+def reproduce_paper(
+    name: SheetName = None, small: InSmall = False, output: Folder = Path("reproductions"), as_json: AsJson = False
+) -> None:
+    """Reproduce a figure or table of a paper: draw it, compare with the published numbers and check each claim."""
+    if name is None:
+        with connect() as client:
+            show([preset for preset in client.presets() if _claimed(preset)], _sheets, as_json=as_json)
+        return
+    try:
+        panels = presets.meant_by(name, small=small)
+    except PresetNotFoundError as error:
+        raise typer.BadParameter(str(error), param_hint="NAME") from error
+    with connect() as client:
+        reproduction = reproduce(client, panels, follow_all)
+    written = _write(reproduction, output)
+    show([part.claims for part in reproduction.parts], lambda _: _verdicts(reproduction), as_json=as_json)
+    stderr().print(f"Written: {', '.join(map(str, written))}", markup=False)
+    conclude_all([part.experiment for part in reproduction.parts])
+
+
+def _claimed(preset: PresetSummary) -> bool:
+    sheet = presets.sheets().get(preset.sheet)
+    return sheet is not None and bool(sheet.claims or sheet.published)
+
+
+def _sheets(listed: Sequence[PresetSummary]) -> RenderableType:
+    """Table of the figures and tables, with their panels."""
+    panels: dict[str, dict[str, None]] = {}
+    for preset in listed:
+        panels.setdefault(preset.sheet, {})[preset.panel] = None
+    sheets = presets.sheets()
+    rows = ((name, ", ".join(filter(None, own)) or ABSENT, sheets[name].title, sheets[name].source) for name, own in panels.items())
+    return table(("figure or table", "panels", "shows", "source"), rows)
+
+
+def _write(reproduction: SheetReproduction, folder: Path) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    stem, written = reproduction.file_stem, []
+    if reproduction.sheet.figure is not None:
+        # Drawing loads a large library, which the other commands do without.
+        from fedq.reproductions.picture import draw
+
+        for form in FORMS:
+            written.append(folder / f"{stem}.{form}")
+            written[-1].write_bytes(draw(reproduction, form))
+    written += [folder / f"{stem}.md", folder / f"{stem}.json"]
+    written[-2].write_text(report(reproduction, f"{stem}.svg" if reproduction.sheet.figure else None), encoding="utf-8")
+    written[-1].write_text(_json([part.claims for part in reproduction.parts]), encoding="utf-8")
+    return written
+
+
+def _json(claims: list[Claims]) -> str:
+    return "[" + ",\n".join(one.model_dump_json(indent=2) for one in claims) + "]\n"
+
+
+def _verdicts(reproduction: SheetReproduction) -> RenderableType:
+    return Group(*(item for part in reproduction.parts for item in _part(part)))
+
+
+def _part(part: Part) -> list[RenderableType]:
+    rows = [(verdict(claim), f"{claim.says} ({claim.source})", "\n".join(grounds(claim))) for claim in part.claims.claims]
+    items: list[RenderableType] = [table(("verdict", "claim", "result"), rows, title=part.preset.title)]
+    for printed in part.claims.published:
+        items += [
+            Text(subject(printed)),
+            table(("arm", "published", "here"), [(row.arm, published(row), measured(row)) for row in printed.rows]),
+        ]
+    return items

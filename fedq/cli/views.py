@@ -1,0 +1,208 @@
+"""Tables of the service's answers."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fedcore.platform.status import Status
+from fedq.schemas import (
+    AuditEntry,
+    CatalogBlock,
+    Dataset,
+    Experiment,
+    ExperimentSummary,
+    Key,
+    KeyStanding,
+    Plan,
+    PresetSummary,
+    QueueDepth,
+    Run,
+    SearchPlan,
+    Worker,
+)
+
+STYLES = {Status.SUCCEEDED: "green", Status.RUNNING: "cyan", Status.FAILED: "red", Status.CANCELLED: "yellow", Status.PAUSED: "yellow"}
+ABSENT = "-"
+TIME = "%Y-%m-%d %H:%M:%S"
+
+
+def table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str | None = None) -> Table:
+    """Build a table of plain text; the first column is never shortened, since it names the row."""
+    made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, collapse_padding=True)
+    for number, column in enumerate(columns):
+        made.add_column(column, no_wrap=number == 0, overflow="fold")
+    for row in rows:
+        made.add_row(*map(_cell, row))
+    return made
+
+
+def experiments(items: Sequence[ExperimentSummary]) -> Table:
+    """Table of experiments."""
+    rows = ((item.id, item.name, item.status, _rounds(item), f"{item.created_at:{TIME}}") for item in items)
+    return table(("experiment", "name", "status", "rounds", "submitted (UTC)"), rows)
+
+
+def experiment(item: Experiment, runs: Sequence[Run]) -> RenderableType:
+    """An experiment and its runs."""
+    eta = "" if item.progress.eta_s is None else f", about {item.progress.eta_s:.0f} s remaining"
+    head = Text.assemble(f"{item.name}: ", _cell(item.status), f", {_rounds(item)} rounds{eta}")
+    error = [Text(item.error, style="red")] if item.error else []
+    rows = ((run.id, run.arm_name, run.seed, run.status, f"{run.rounds_done}/{run.rounds_total}", _note(run)) for run in runs)
+    return Group(head, *error, table(("run", "arm", "seed", "status", "rounds", ""), rows))
+
+
+def plan(item: Plan) -> RenderableType:
+    """Estimates of a dry run."""
+    columns = ("arm", "runs", "parameters", "local steps", "MB up", "MB down", "memory, MB")
+    sizes = ((arm.bytes_up, arm.bytes_down, arm.memory_bytes) for arm in item.arms)
+    rows = [
+        (arm.name, arm.runs, f"{arm.parameters:,}", f"{arm.local_steps:,}", *(f"{size / 1e6:,.1f}" for size in of_arm))
+        for arm, of_arm in zip(item.arms, sizes, strict=True)
+    ]
+    total = f"{item.runs} runs, {item.rounds:,} rounds, about {item.local_steps:,} local steps; the table shows one run of each arm"
+    warnings = [Text(warning, style="yellow") for warning in item.warnings]
+    time = (
+        []
+        if item.seconds is None
+        else [Text(f"about {item.seconds:,.0f} s on one worker, estimated from similar runs; workers available: {item.workers}")]
+    )
+    return Group(Text(f"{item.name}: {total}"), *time, *warnings, *_saving(item.search), table(columns, rows))
+
+
+def _saving(search: SearchPlan | None) -> Iterable[Text]:
+    if search is not None:
+        stretches = ", ".join(f"{stretch.arms} arms to round {stretch.until}" for stretch in search.stretches)
+        yield Text(f"with the search, about {search.rounds:,} rounds ({search.saving:.0%} fewer): {stretches}")
+
+
+def presets(items: Sequence[PresetSummary]) -> Table:
+    """Table of presets."""
+    return table(("preset", "version", "shows", "source"), ((item.name, item.version, item.title, item.source) for item in items))
+
+
+def blocks(items: Sequence[CatalogBlock]) -> Table:
+    """Table of the blocks of a specification that offer several kinds."""
+    return table(("block", "kinds"), ((block.path, ", ".join(kind.kind for kind in block.kinds)) for block in items))
+
+
+def kinds(block: CatalogBlock) -> Table:
+    """Table of the kinds of one block."""
+    rows = ((kind.kind, kind.description.partition("\n")[0], _fields(kind.defaults), kind.source) for kind in block.kinds)
+    return table((block.path, "description", "defaults", "source"), rows)
+
+
+def datasets(items: Sequence[Dataset]) -> Table:
+    """Table of data sets."""
+    columns = ("data set", "name", "sample", "classes", "clients", "training", "test", "uploaded (UTC)")
+    sizes = ((_shape(item), item.classes or ABSENT, item.clients, f"{item.train_samples:,}", f"{item.test_samples:,}") for item in items)
+    rows = ((item.id, item.name, *size, f"{item.created_at:{TIME}}") for item, size in zip(items, sizes, strict=True))
+    return table(columns, rows)
+
+
+def dataset(item: Dataset) -> RenderableType:
+    """Description of a data set."""
+    kind = f"{item.classes} classes" if item.classes else "real labels"
+    lines = [
+        f"{item.name}: {item.train_samples:,} training and {item.test_samples:,} test samples of shape {_shape(item)}, {kind}",
+        "not divided into clients" if item.client_sizes is None else _clients(item),
+        f"{item.size_bytes / 1e6:,.1f} MB, SHA-256 {item.digest}",
+        f"problem.dataset: {{kind: uploaded, id: {item.id}}}",
+    ]
+    return Text("\n".join(lines))
+
+
+def queues(items: Sequence[QueueDepth]) -> Table:
+    """Table of queues."""
+    rows = ((item.queue, item.queued, item.too_large, item.running, item.waiting, item.paused, f"{item.rounds_left:,}") for item in items)
+    return table(("queue", "queued", "too large", "running", "waiting", "paused", "rounds left"), rows)
+
+
+def workers(items: Sequence[Worker]) -> Table:
+    """Table of workers."""
+    rows = (
+        (item.id, item.device, _gigabytes(item.memory_bytes), ", ".join(item.queues), item.run_id, f"{item.seen_at:{TIME}}")
+        for item in items
+    )
+    return table(("worker", "device", "memory", "queues", "run", "seen (UTC)"), rows)
+
+
+def _gigabytes(size: int | None) -> str | None:
+    return None if size is None else f"{size / 1e9:,.1f} GB"
+
+
+def keys(items: Sequence[Key]) -> Table:
+    """Table of API keys."""
+    columns = ("key", "owner", "scope", "name", "expires (UTC)", "last used (UTC)")
+    return table(columns, ((item.id, item.owner, item.scope, item.name, _end(item), _time(item.last_used_at)) for item in items))
+
+
+def key(item: Key) -> Table:
+    """Table of the editable fields of an API key."""
+    shown = ("scope", "name", "expires_at", "max_waiting_runs", "max_running_runs", "max_stored_bytes", "max_compute_seconds")
+    return table((item.id, "value"), ((name, getattr(item, name)) for name in shown))
+
+
+def audit(items: Sequence[AuditEntry]) -> Table:
+    """Table of entries of the audit log."""
+    columns = ("time (UTC)", "owner", "action", "target", "status", "address")
+    rows = ((f"{item.at:{TIME}}", item.owner, item.action, item.target, item.status, item.address) for item in items)
+    return table(columns, rows)
+
+
+def standing(item: KeyStanding) -> RenderableType:
+    """A key and its use of quotas."""
+    key, used = item.key, item.usage
+    counted = (
+        ("queued and paused runs", used.waiting_runs, key.max_waiting_runs),
+        ("running runs", used.running_runs, key.max_running_runs),
+        ("stored bytes of data sets", used.stored_bytes, key.max_stored_bytes),
+        ("compute seconds", round(used.compute_seconds, 1), key.max_compute_seconds),
+    )
+    return Group(Text(f"{key.owner}, key {key.id} of scope {key.scope}"), table(("quota", "used", "limit"), counted))
+
+
+def _end(key: Key) -> str | None:
+    return f"revoked {key.revoked_at:{TIME}}" if key.revoked_at else _time(key.expires_at)
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else f"{moment:{TIME}}"
+
+
+def _cell(value: object) -> Text:
+    """Plain text, since text of users may look like markup."""
+    return Text(ABSENT if value is None else str(value), style=STYLES.get(value, "") if isinstance(value, Status) else "")
+
+
+def _rounds(item: ExperimentSummary) -> str:
+    return f"{item.progress.rounds_done}/{item.progress.rounds_total}"
+
+
+def _note(run: Run) -> str:
+    if run.diverged:
+        return f"diverged in round {run.diverged_round}"
+    if run.stop_reason:
+        return f"stopped early: {run.stop_reason}"
+    if run.waits_for:
+        return f"{run.error}; {run.waits_for}" if run.error else run.waits_for
+    again = f" (next attempt {run.next_try_at:{TIME}} UTC)" if run.next_try_at else ""
+    return (run.error or "") + again
+
+
+def _fields(defaults: dict[str, object]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in defaults.items())
+
+
+def _shape(item: Dataset) -> str:
+    return " x ".join(str(size) for size in item.features)
+
+
+def _clients(item: Dataset) -> str:
+    assert item.client_sizes is not None
+    sizes = item.client_sizes
+    spread = f"{sizes.smallest:,} to {sizes.largest:,} training samples, mean {sizes.mean:,.1f}, median {sizes.median:,g}"
+    return f"{item.clients:,} clients with {spread}"

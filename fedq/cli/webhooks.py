@@ -1,0 +1,135 @@
+"""`fedq webhook create`, `list`, `show`, `edit`, `rotate`, `delete`, `ping`, `deliveries`, `redeliver`."""
+
+import time
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from fedcore.platform.status import DeliveryStatus
+from fedcore.platform.webhooks.events import EventKind
+from fedq.cli import webhook_views as views
+from fedq.cli.connection import connect
+from fedq.cli.failures import ExitCode
+from fedq.cli.terminal import AsJson, print_json, show, stderr, tell
+from fedq.client import Client
+from fedq.schemas import Delivery
+
+LOOK_S = 0.2
+PING_S = 30.0
+
+Url = Annotated[str, typer.Argument(metavar="URL", help="URL to send events to.")]
+Webhook = Annotated[str, typer.Argument(metavar="WEBHOOK", help="Webhook id.")]
+DeliveryId = Annotated[str, typer.Argument(metavar="DELIVERY", help="Delivery id.")]
+Events = Annotated[
+    list[EventKind] | None, typer.Option("--event", metavar="EVENT", help=f"Event to send; may be repeated: {', '.join(EventKind)}.")
+]
+Name = Annotated[str | None, typer.Option(metavar="NAME", help="Purpose of the webhook.")]
+Experiment = Annotated[str | None, typer.Option("--experiment", metavar="ID", help="Send events of this experiment only; '' for all.")]
+Tag = Annotated[str | None, typer.Option(metavar="TAG", help="Send events of experiments with this tag only; '' for all.")]
+NewUrl = Annotated[str | None, typer.Option("--url", metavar="URL", help="URL to send events to.")]
+Enabled = Annotated[bool | None, typer.Option("--enable/--disable", help="Enable or disable the webhook.")]
+Status = Annotated[DeliveryStatus | None, typer.Option(help="List only deliveries with this status.")]
+Limit = Annotated[int, typer.Option(min=1, help="Maximum number to list, newest first.")]
+
+
+def create(
+    url: Url, event: Events = None, name: Name = None, experiment: Experiment = None, tag: Tag = None, as_json: AsJson = False
+) -> None:
+    """Create a webhook and print its signing secret, which cannot be shown again.
+
+    By default, it is sent the final status of experiments.
+    """
+    with connect() as client:
+        made = client.webhooks.create(url, event, name=name, experiment_id=experiment or None, tag=tag or None)
+    if as_json:
+        print_json(made)
+        return
+    stderr().print(f"Webhook {made.id}. Its secret is not shown again:", markup=False)
+    typer.echo(made.secret)
+
+
+def listing(limit: Limit = 50, as_json: AsJson = False) -> None:
+    """List webhooks, newest first."""
+    with connect() as client:
+        show(list(islice(client.webhooks.list(), limit)), views.webhooks, as_json=as_json)
+
+
+def display(webhook: Webhook, as_json: AsJson = False) -> None:
+    """Show a webhook and its state."""
+    with connect() as client:
+        show(client.webhooks.get(webhook), views.webhook, as_json=as_json)
+
+
+def edit(
+    webhook: Webhook,
+    url: NewUrl = None,
+    event: Events = None,
+    name: Name = None,
+    experiment: Experiment = None,
+    tag: Tag = None,
+    enabled: Enabled = None,
+    as_json: AsJson = False,
+) -> None:
+    """Edit, disable or enable a webhook."""
+    wanted = {"url": url, "events": event, "name": name, "enabled": enabled}
+    confined = {field: value or None for field, value in (("experiment_id", experiment), ("tag", tag)) if value is not None}
+    with connect() as client:
+        changed = client.webhooks.edit(webhook, **{field: value for field, value in wanted.items() if value is not None}, **confined)
+        show(changed, views.webhook, as_json=as_json)
+
+
+def rotate(webhook: Webhook, as_json: AsJson = False) -> None:
+    """Replace the secret of a webhook and print the new one once. The old secret remains valid for a day."""
+    with connect() as client:
+        made = client.webhooks.rotate(webhook)
+    print_json(made) if as_json else typer.echo(made.secret)
+
+
+def delete(webhook: Webhook, as_json: AsJson = False) -> None:
+    """Delete a webhook with its deliveries."""
+    with connect() as client:
+        client.webhooks.delete(webhook)
+    tell(None, as_json=as_json, deleted=webhook)
+
+
+def ping(webhook: Webhook, as_json: AsJson = False) -> None:
+    """Send a test event and show the result of its delivery, waiting up to 30 seconds."""
+    with connect() as client:
+        delivery = _tried(client, client.webhooks.ping(webhook))
+        show(delivery, views.delivery, as_json=as_json)
+    if delivery.status is not DeliveryStatus.DELIVERED:
+        raise typer.Exit(ExitCode.UNSUCCESSFUL)
+
+
+def deliveries(webhook: Webhook, status: Status = None, limit: Limit = 20, as_json: AsJson = False) -> None:
+    """List the deliveries of a webhook, pending ones included, newest first."""
+    with connect() as client:
+        show(list(islice(client.webhooks.deliveries(webhook, status=status), limit)), views.deliveries, as_json=as_json)
+
+
+def redeliver(webhook: Webhook, delivery: DeliveryId, as_json: AsJson = False) -> None:
+    """Send a delivery again immediately."""
+    with connect() as client:
+        show(client.webhooks.redeliver(webhook, delivery), views.delivery, as_json=as_json)
+
+
+def app() -> typer.Typer:
+    """The commands."""
+    made = typer.Typer(help="Send status changes to a URL.", no_args_is_help=True)
+    commands = (
+        *(("create", create), ("list", listing), ("show", display), ("edit", edit), ("rotate", rotate), ("delete", delete)),
+        *(("ping", ping), ("deliveries", deliveries), ("redeliver", redeliver)),
+    )
+    for name, command in commands:
+        made.command(name)(command)
+    return made
+
+
+def _tried(client: Client, delivery: Delivery) -> Delivery:
+    """Poll a delivery until its first attempt, for at most `PING_S`."""
+    deadline = time.monotonic() + PING_S
+    while not delivery.attempts and time.monotonic() < deadline:
+        time.sleep(LOOK_S)
+        delivery = client.webhooks.delivery(delivery.webhook_id, delivery.id)
+    return delivery

@@ -1,0 +1,56 @@
+"""The Python client of a FedQ service.
+
+`AsyncClient` has the same calls for asyncio: `await client.submit("demo")`, `async for event in client.stream(id)`. In a notebook,
+experiments, results and figures show themselves.
+
+from fedq.client import Client
+
+with Client() as client:
+    experiment = client.submit("demo")
+    client.wait(experiment.id, progress=True)
+    print(client.results(experiment.id).to_pandas())
+"""
+
+from fedcore.platform.access import Scope
+from fedq.client.client import AsyncClient, Client
+from fedq.client.errors import (
+    ClientError,
+    ConflictError,
+    ExportError,
+    InvalidRequestError,
+    MissingPackageError,
+    NotAllowedError,
+    NotFoundError,
+    ServiceError,
+    ServiceUnreachableError,
+    TooManyRequestsError,
+    UnreadableDataError,
+    UnreadableSpecificationError,
+)
+from fedq.client.models import Experiment, Figure
+from fedq.client.results import ComparisonFrame, Frame, Results
+from fedq.schemas import KeyRequest
+
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "ClientError",
+    "ComparisonFrame",
+    "ConflictError",
+    "Experiment",
+    "ExportError",
+    "Figure",
+    "Frame",
+    "InvalidRequestError",
+    "KeyRequest",
+    "MissingPackageError",
+    "NotAllowedError",
+    "NotFoundError",
+    "Results",
+    "Scope",
+    "ServiceError",
+    "ServiceUnreachableError",
+    "TooManyRequestsError",
+    "UnreadableDataError",
+    "UnreadableSpecificationError",
+]

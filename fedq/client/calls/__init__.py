@@ -1,0 +1,13 @@
+"""What a service can be asked: each call written once, as a coroutine, or as an asynchronous generator where it lists something."""
+
+from fedq.client.calls.datasets import DatasetCalls
+from fedq.client.calls.exports import ExportCalls
+from fedq.client.calls.keys import KeyCalls
+from fedq.client.calls.offers import OfferCalls
+from fedq.client.calls.webhooks import WebhookCalls
+
+__all__ = ["AllCalls", "WebhookCalls"]
+
+
+class AllCalls(ExportCalls, DatasetCalls, OfferCalls, KeyCalls):
+    """Everything but webhooks, which have names of their own."""

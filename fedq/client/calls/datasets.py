@@ -1,0 +1,38 @@
+"""Data sets of one's own."""
+
+from collections.abc import AsyncGenerator
+
+from fedq.client.calls.base import Calls
+from fedq.client.transport import given, walk
+from fedq.client.uploads import TIMEOUT_S, Pieces, Upload, file_of, name_of
+from fedq.schemas import Dataset, DatasetPage
+
+DATASETS = "/v1/datasets"
+
+
+class DatasetCalls(Calls):
+    """Uploads, reads and removes data sets."""
+
+    async def upload(self, data: Upload, name: str | None = None, *, idempotency_key: str | None = None) -> Dataset:
+        """Upload an NPZ or Parquet file, or arrays by name; its id is what `problem.dataset: {kind: uploaded, id: ...}` names.
+
+        Absent, `name` is that of the file. The same content twice is the same data set, under its first name. Raises
+        UnreadableDataError for what cannot be sent.
+        """
+        params = {"name": name or name_of(data)}
+        with file_of(data) as file:
+            headers = given(**{"Content-Length": str(file.stat().st_size), "Idempotency-Key": idempotency_key})
+            options = {"content": Pieces(file), "headers": headers, "params": params, "timeout": TIMEOUT_S, "repeatable": True}
+            return await self._transport.send(Dataset, "POST", DATASETS, **options)
+
+    async def dataset(self, id: str) -> Dataset:
+        """A data set with its shape, classes, clients and their sizes."""
+        return await self._transport.read(Dataset, f"{DATASETS}/{id}")
+
+    def datasets(self) -> AsyncGenerator[Dataset, None]:
+        """The data sets, newest first, fetched page by page."""
+        return walk(lambda cursor: self._transport.read(DatasetPage, DATASETS, cursor=cursor))
+
+    async def delete_dataset(self, id: str) -> None:
+        """Remove a data set; ConflictError while an unfinished experiment trains on it."""
+        await self._transport.remove(f"{DATASETS}/{id}")

@@ -1,0 +1,181 @@
+"""The clients: one that waits for each answer, and one for asyncio."""
+
+import functools
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
+
+from fedcore.platform import local_credentials
+from fedcore.settings import settings
+from fedq.client.calls import AllCalls, WebhookCalls
+from fedq.client.transport import TIMEOUT_S, Transport
+from fedq.client.wires import AsyncWire, BlockingWire, Wire, finish, finish_each
+
+RETRIES = 3
+
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
+
+
+class _Blocking(Protocol):
+    """Waits for what these calls bring."""
+
+    _calls: Any
+
+
+def _now(ask: Callable[Concatenate[Any, Given], Coroutine[Any, Any, Answer]]) -> Callable[Concatenate[Any, Given], Answer]:
+    """A method that waits for what `ask` returns."""
+
+    @functools.wraps(ask)
+    def asked(self: _Blocking, /, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
+        return finish(ask(self._calls, *args, **kwargs))
+
+    return asked
+
+
+def _each(list_: Callable[Concatenate[Any, Given], AsyncGenerator[Answer, None]]) -> Callable[Concatenate[Any, Given], Iterator[Answer]]:
+    """A method that waits for each thing that `list_` yields."""
+
+    @functools.wraps(list_)
+    def listed(self: _Blocking, /, *args: Given.args, **kwargs: Given.kwargs) -> Iterator[Answer]:
+        return finish_each(list_(self._calls, *args, **kwargs))
+
+    return listed
+
+
+def _transport(wire: Callable[..., Wire], url: str | None, api_key: str | None, retries: int, timeout_s: float) -> Transport:
+    address = url or settings().url
+    return Transport(wire, address, api_key or settings().api_key or local_credentials.discover(address), retries, timeout_s)
+
+
+class AsyncClient(AllCalls):
+    """Talks to one FedQ service, under asyncio; otherwise as Client."""
+
+    def __init__(self, url: str | None = None, api_key: str | None = None, *, retries: int = RETRIES, timeout_s: float = TIMEOUT_S) -> None:
+        """As Client's."""
+        super().__init__(_transport(AsyncWire, url, api_key, retries, timeout_s))
+        self.webhooks = WebhookCalls(self._transport)
+        """Whom the service tells of changes of its own accord."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._transport.wire.close()
+
+    @property
+    def url(self) -> str:
+        """The address of the service."""
+        return self._transport.url
+
+
+class Webhooks:
+    """What a service tells of its own accord, and to whom; each call is that of WebhookCalls."""
+
+    def __init__(self, calls: WebhookCalls) -> None:
+        self._calls = calls
+
+    create = _now(WebhookCalls.create)
+    list = _each(WebhookCalls.list)
+    get = _now(WebhookCalls.get)
+    edit = _now(WebhookCalls.edit)
+    rotate = _now(WebhookCalls.rotate)
+    delete = _now(WebhookCalls.delete)
+    ping = _now(WebhookCalls.ping)
+    deliveries = _each(WebhookCalls.deliveries)
+    delivery = _now(WebhookCalls.delivery)
+    redeliver = _now(WebhookCalls.redeliver)
+
+
+class Client:
+    """Talks to one FedQ service. Use it as a context manager, or `close` it. Each call is that of AsyncClient, waited for.
+
+    Every method raises ServiceUnreachableError when no answer comes, and a ServiceError when the service refuses:
+    InvalidRequestError, NotFoundError, ConflictError, NotAllowedError.
+    """
+
+    def __init__(self, url: str | None = None, api_key: str | None = None, *, retries: int = RETRIES, timeout_s: float = TIMEOUT_S) -> None:
+        """Absent, `url` and `api_key` are FEDQ_URL and FEDQ_API_KEY; a request without an answer is repeated `retries` times.
+
+        An answer is waited for while something comes at least every `timeout_s`.
+
+        Not one is repeated that might have been carried out, though, and would do a second thing if it came again: making a key or a
+        webhook. The key of an embedded stack on this machine is found without being given.
+        """
+        self._transport = _transport(BlockingWire, url, api_key, retries, timeout_s)
+        self._calls = AllCalls(self._transport)
+        self.webhooks = Webhooks(WebhookCalls(self._transport))
+        """Whom the service tells of changes of its own accord."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        finish(self._transport.wire.close())
+
+    @property
+    def url(self) -> str:
+        """The address of the service."""
+        return self._transport.url
+
+    submit = _now(AllCalls.submit)
+    dry_run = _now(AllCalls.dry_run)
+    experiment = _now(AllCalls.experiment)
+    experiments = _each(AllCalls.experiments)
+    runs = _now(AllCalls.runs)
+    run = _now(AllCalls.run)
+    rounds = _each(AllCalls.rounds)
+    claims = _now(AllCalls.claims)
+    search = _now(AllCalls.search)
+    stream = _each(AllCalls.stream)
+    wait = _now(AllCalls.wait)
+    cancel = _now(AllCalls.cancel)
+    pause = _now(AllCalls.pause)
+    resume = _now(AllCalls.resume)
+    retry = _now(AllCalls.retry)
+    reproduce = _now(AllCalls.reproduce)
+    reproduction = _now(AllCalls.reproduction)
+    extend = _now(AllCalls.extend)
+    edit = _now(AllCalls.edit)
+    delete = _now(AllCalls.delete)
+
+    results = _now(AllCalls.results)
+    theory = _now(AllCalls.theory)
+    compare = _now(AllCalls.compare)
+    save_comparison_figure = _now(AllCalls.save_comparison_figure)
+    metrics = _now(AllCalls.metrics)
+    figure = _now(AllCalls.figure)
+    save_figure = _now(AllCalls.save_figure)
+    model = _now(AllCalls.model)
+    save_report = _now(AllCalls.save_report)
+    save_model = _now(AllCalls.save_model)
+    save_checkpoint = _now(AllCalls.save_checkpoint)
+    export = _now(AllCalls.export)
+    import_ = _now(AllCalls.import_)
+
+    upload = _now(AllCalls.upload)
+    dataset = _now(AllCalls.dataset)
+    datasets = _each(AllCalls.datasets)
+    delete_dataset = _now(AllCalls.delete_dataset)
+
+    presets = _now(AllCalls.presets)
+    preset = _now(AllCalls.preset)
+    catalogue = _now(AllCalls.catalogue)
+    queues = _now(AllCalls.queues)
+    workers = _now(AllCalls.workers)
+
+    me = _now(AllCalls.me)
+    create_key = _now(AllCalls.create_key)
+    keys = _each(AllCalls.keys)
+    key = _now(AllCalls.key)
+    edit_key = _now(AllCalls.edit_key)
+    revoke_key = _now(AllCalls.revoke_key)
+    audit = _each(AllCalls.audit)

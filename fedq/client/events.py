@@ -1,0 +1,196 @@
+"""Following an experiment: its event stream, picked up where it broke off; polling where streams do not get through."""
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from httpx_sse import ServerSentEvent, SSEError
+
+from fedcore.platform.status import ENDED, Status
+from fedq.client.cursors import Position
+from fedq.client.errors import ServiceUnreachableError
+from fedq.client.transport import Transport, given, walk
+from fedq.schemas import ArmArrival, DecisionEvent, Experiment, MetricsPage, RoundEvent, Run, RunPage, SearchPage, StatusEvent
+
+Event = RoundEvent | StatusEvent | DecisionEvent
+
+NOW = "now"
+"""Not from the beginning, but from how things stand: statuses, and the newest round of each run."""
+HEARTBEAT_S = 5.0
+SHORTEST_HEARTBEAT_S = 0.1
+SILENCE_S = 15.0
+"""A stream that is silent for so long is broken."""
+STRIKES = 3
+"""Streams in a row that bring nothing before the experiment is polled instead."""
+FIRST_PAUSE_S = 0.1
+POLL_S = 1.0
+PATIENCE_S = 60.0
+"""A service that is away for so long stays away."""
+
+
+@dataclass
+class Seen:
+    """What was told of an experiment so far. Changes in place."""
+
+    place: str | None = None
+    """The id of the last event, before the first one where it begins."""
+    rounds: dict[str, int] = field(default_factory=dict)
+    statuses: dict[str | None, Status] = field(default_factory=dict)
+    decisions: set[tuple[int, int]] = field(default_factory=set)
+    """By arm and rung."""
+
+    @property
+    def ended(self) -> bool:
+        """The experiment's final status was told."""
+        return self.statuses.get(None) in ENDED
+
+    def take(self, event: Event | None) -> bool:
+        """Note `event`; False when it was told before."""
+        match event:
+            case None:
+                return True
+            case RoundEvent(run_id=run_id, round=round):
+                told = self.rounds.get(run_id, 0)
+                self.rounds[run_id] = max(round, told)
+                return round > told
+            case StatusEvent(run_id=run_id, status=status):
+                changed = status != self.statuses.get(run_id)
+                self.statuses[run_id] = status
+                return changed
+            case DecisionEvent(arm=arm, rung=rung):
+                told = len(self.decisions)
+                self.decisions.add((arm, rung))
+                return len(self.decisions) > told
+
+
+async def follow(
+    transport: Transport, experiment_id: str, *, since: str | None = None, quiet_s: float = HEARTBEAT_S
+) -> AsyncGenerator[Event | None, None]:
+    """Every round, every decision and every change of status, each once, until the experiment has ended; None after `quiet_s` without any.
+
+    Of all that there were, or `since` a position, or NOW. Raises NotFoundError, also when the experiment is deleted, and
+    ServiceUnreachableError when the service stays away.
+    """
+    seen, strikes = Seen(since), 0
+    heartbeat_s = max(min(quiet_s, HEARTBEAT_S), SHORTEST_HEARTBEAT_S)
+    while not seen.ended and strikes < STRIKES:
+        try:
+            async with aclosing(_stream(transport, experiment_id, seen, heartbeat_s)) as events:
+                async for event in events:
+                    strikes = 0
+                    if seen.take(event):
+                        yield event
+        except (ServiceUnreachableError, SSEError):
+            yield None
+        strikes += 1
+        if not seen.ended:
+            await transport.wire.sleep(FIRST_PAUSE_S * 2**strikes)
+    if since is not None and not seen.ended:
+        await _begin(transport, experiment_id, seen, since)
+    async for event in _poll(transport, experiment_id, seen):
+        yield event
+
+
+async def _stream(transport: Transport, experiment_id: str, seen: Seen, heartbeat_s: float) -> AsyncGenerator[Event | None, None]:
+    """What one connection brings."""
+    resumed = seen.place not in (None, NOW)
+    headers = given(Accept="text/event-stream", **{"Last-Event-ID": seen.place if resumed else None})
+    params = given(heartbeat=heartbeat_s, since=None if resumed else seen.place)
+    path = f"/v1/experiments/{experiment_id}/events"
+    listening = transport.stream("GET", path, headers=headers, params=params, timeout=SILENCE_S)
+    async with listening as response, aclosing(transport.wire.messages(response)) as messages:
+        async for message in messages:
+            seen.place = message.id or seen.place
+            yield _event(message)
+
+
+def _event(message: ServerSentEvent) -> Event | None:
+    match message.event:
+        case "round":
+            return RoundEvent.model_validate_json(message.data)
+        case "status":
+            return StatusEvent.model_validate_json(message.data)
+        case "decision":
+            return DecisionEvent.model_validate_json(message.data)
+        case _:
+            return None
+
+
+async def _begin(transport: Transport, experiment_id: str, seen: Seen, since: str) -> None:
+    """Note what was told before that place: whoever polls is told everything."""
+    runs = [run async for run in _runs(transport, experiment_id)]
+    made = await _decisions(transport, await transport.read(Experiment, f"/v1/experiments/{experiment_id}"))
+    standing = [(run.status, run.rounds_done) for run in runs]
+    place = Position.before(standing, len(made)) if since == NOW else Position.parse(since, len(runs))
+    seen.decisions |= {(one.arm, one.rung) for one in made[: place.decisions]}
+    for run, told, status in zip(runs, place.rounds, place.statuses, strict=True):
+        seen.rounds.setdefault(run.id, told)
+        if status is not None:
+            seen.statuses.setdefault(run.id, status)
+
+
+async def _poll(transport: Transport, experiment_id: str, seen: Seen) -> AsyncGenerator[Event | None, None]:
+    answered = time.monotonic()
+    while not seen.ended:
+        try:
+            async for event in _look(transport, experiment_id, seen):
+                if seen.take(event):
+                    yield event
+            answered = time.monotonic()
+        except ServiceUnreachableError:
+            if time.monotonic() - answered > PATIENCE_S:
+                raise
+        yield None
+        if not seen.ended:
+            await transport.wire.sleep(POLL_S)
+
+
+async def _look(transport: Transport, experiment_id: str, seen: Seen) -> AsyncGenerator[Event, None]:
+    """What is new since what was seen; the experiment's own status is read first and told last, so no row can follow it."""
+    experiment = await transport.read(Experiment, f"/v1/experiments/{experiment_id}")
+    async for run in _runs(transport, experiment_id):
+        async for row in _rows(transport, run, seen.rounds.get(run.id, 0)):
+            yield row
+        yield StatusEvent(experiment_id=experiment_id, run_id=run.id, status=run.status, rounds_done=run.rounds_done)
+    for one in await _decisions(transport, experiment):
+        yield DecisionEvent(experiment_id=experiment_id, **one.model_dump())
+    yield StatusEvent(experiment_id=experiment_id, run_id=None, status=experiment.status, rounds_done=None)
+
+
+def _runs(transport: Transport, experiment_id: str) -> AsyncGenerator[Run, None]:
+    """In order of their ids."""
+    return walk(lambda cursor: transport.read(RunPage, f"/v1/experiments/{experiment_id}/runs", cursor=cursor))
+
+
+async def arrivals_of(transport: Transport, experiment_id: str) -> SearchPage:
+    """All that has come of an experiment's search, on one page; raises NotFoundError where it has none."""
+    path = f"/v1/experiments/{experiment_id}/search"
+    page = await transport.read(SearchPage, path)
+    items = list(page.items)
+    while (more := await transport.read(SearchPage, path, after=page.next)).items:
+        page = more
+        items += more.items
+    return page.model_copy(update={"items": items})
+
+
+async def _decisions(transport: Transport, experiment: Experiment) -> list[ArmArrival]:
+    """Of its search, in order; none where it has none."""
+    if not experiment.specification.get("search"):
+        return []
+    return sorted((one for one in (await arrivals_of(transport, experiment.id)).items if one.verdict), key=_order)
+
+
+def _order(decision: ArmArrival) -> tuple[int, int, int]:
+    """In which decisions are made."""
+    return decision.decided_by or 0, decision.rung, decision.rank or 0
+
+
+async def _rows(transport: Transport, run: Run, after: int) -> AsyncGenerator[RoundEvent, None]:
+    while after < run.rounds_done:
+        page = await transport.read(MetricsPage, f"/v1/runs/{run.id}/metrics", after=after)
+        for row in page.items:
+            yield RoundEvent(run_id=run.id, **row.model_dump())
+        if not page.items:
+            return
+        after = page.next

@@ -1,0 +1,63 @@
+"""FedQ's own file of results, which another FedQ can import: JSON, compressed where its name ends in .gz."""
+
+import gzip
+import json
+import zlib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fedcore.platform.status import ENDED
+from fedcore.spec.digest import results_sha256
+from fedq import schemas
+from fedq.client.errors import ExportError, UnreadableDataError
+
+RUN = ("id", "arm", "seed", "status", "diverged_round", "stop_reason", "error", "started_at", "finished_at", "provenance")
+EXPERIMENT = {"id", "name", "tags", "created_at", "specification", "provenance"}
+COMPRESSED = ".gz"
+
+
+class ArchiveRuns:
+    """One file; see Sink. Models and checkpoints stay where they are."""
+
+    def __init__(self, experiment: schemas.Experiment, file: Path, _tracking_uri: str | None) -> None:
+        """Raises ExportError for an experiment that has not ended."""
+        if experiment.status not in ENDED:
+            raise ExportError(f"experiment {experiment.id} is {experiment.status}: it can be written to a file once it has ended")
+        self._experiment, self._file, self.where = experiment, file, str(file)
+        self._runs: list[dict[str, Any]] = []
+
+    def add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], _model: Path | None) -> None:
+        """Keep a run: the file is written whole."""
+        told = run.model_dump(mode="json")
+        self._runs.append({name: told[name] for name in RUN} | {"rows": _columns([row.model_dump(mode="json") for row in rows])})
+
+    def close(self, _results: schemas.Results) -> None:
+        """Write the file."""
+        document = {
+            "format": "fedq-results",
+            "version": 1,
+            "exported_at": datetime.now(UTC).isoformat(),
+            "experiment": self._experiment.model_dump(mode="json", include=EXPERIMENT),
+            "runs": self._runs,
+        }
+        content = json.dumps(document | {"digest": results_sha256(document)}, separators=(",", ":"), ensure_ascii=False).encode()
+        partial = self._file.with_name(f".{self._file.name}.partial")
+        partial.write_bytes(gzip.compress(content) if self._file.suffix == COMPRESSED else content)
+        partial.replace(self._file)
+
+
+def content_of(file: Path) -> bytes:
+    """What is to be sent of such a file; raises UnreadableDataError."""
+    try:
+        return gzip.decompress(file.read_bytes()) if file.suffix == COMPRESSED else file.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise UnreadableDataError(f"{file} cannot be read: {error}") from error
+
+
+def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    names = [name for name in schemas.RoundRow.model_fields if name not in ("round", "extra")]
+    others = dict.fromkeys(name for row in rows for name in row["extra"])
+    extra = {name: [row["extra"].get(name) for row in rows] for name in others}
+    return {name: [row[name] for row in rows] for name in names} | {"extra": extra}

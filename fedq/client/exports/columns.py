@@ -1,0 +1,39 @@
+"""The tables as Parquet."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from fedq import schemas
+from fedq.client.exports.tables import Tables
+from fedq.client.results import Frame
+from fedq.results import tables
+
+
+class ParquetRuns(Tables):
+    """Columns with their types."""
+
+    suffix = "parquet"
+
+    def rounds(self, frame: Frame) -> bytes:
+        """The rows as Parquet."""
+        columns = {name: [line.get(name) for line in frame] for name in frame.columns}
+        made = {name: pa.array(values, _type(name, values)) for name, values in columns.items()}
+        file = pa.BufferOutputStream()
+        parquet.write_table(pa.table(made), file)
+        content: bytes = file.getvalue().to_pybytes()
+        return content
+
+    def summary(self, results: schemas.Results) -> bytes:
+        """The figures as Parquet."""
+        return tables.to_parquet(results, "summary")
+
+
+def _type(name: str, values: Sequence[Any]) -> Any:
+    """The same for every experiment, also where a column has no value or its numbers happen to be whole."""
+    known = dict.fromkeys(("run_id", "arm_name"), pa.string()) | {"committed_at": pa.timestamp("us", "UTC")}
+    known |= dict.fromkeys(("arm", "seed", "round", "local_steps", "bytes_up", "bytes_down"), pa.int64())
+    listed = any(isinstance(value, list) for value in values)
+    return known.get(name, pa.list_(pa.float64()) if listed else pa.float64())

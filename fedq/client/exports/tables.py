@@ -1,0 +1,57 @@
+"""Tables in files: `rounds`, every round of every run, one a line, and `summary`, the figures over the seeds."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedq import schemas
+from fedq.client.results import Frame, rows_of
+from fedq.results import tables
+
+
+class Tables(ABC):
+    """Two files in a folder; see Sink."""
+
+    suffix: str
+
+    def __init__(self, _experiment: schemas.Experiment, folder: Path, _tracking_uri: str | None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self.where = folder, str(folder)
+        self._runs: list[tuple[schemas.Run, Sequence[schemas.RoundRow]]] = []
+
+    def add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], _model: Path | None) -> None:
+        """Keep the rows: which columns there are is known with the last run."""
+        self._runs.append((run, rows))
+
+    def close(self, results: schemas.Results) -> None:
+        """Write both."""
+        (self._folder / f"rounds.{self.suffix}").write_bytes(self.rounds(rows_of(self._runs)))
+        (self._folder / f"summary.{self.suffix}").write_bytes(self.summary(results))
+
+    @abstractmethod
+    def rounds(self, frame: Frame) -> bytes:
+        """The rows as a file."""
+
+    @abstractmethod
+    def summary(self, results: schemas.Results) -> bytes:
+        """The figures as a file."""
+
+
+class CsvRuns(Tables):
+    """CSV; what is absent is an empty field, a list is JSON, numbers have all their digits."""
+
+    suffix = "csv"
+
+    def rounds(self, frame: Frame) -> bytes:
+        """The rows as CSV."""
+        return tables.csv_of(frame.columns, ({name: _field(value) for name, value in line.items()} for line in frame))
+
+    def summary(self, results: schemas.Results) -> bytes:
+        """The figures as CSV."""
+        return tables.to_csv(results, "summary")
+
+
+def _field(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, list) else value

@@ -1,0 +1,51 @@
+"""TensorBoard's event files: a folder for each run, `ARM/seed-SEED`, with its measures by round, its settings and specification."""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from tensorboardX import SummaryWriter
+from tensorboardX.summary import hparams
+
+from fedq import schemas
+from fedq.client.exports.measures import arms, parameters, scalars
+
+SUFFIX = ".fedq"
+"""By which earlier exports are known."""
+LONGEST_NAME = 80
+
+
+class TensorBoardRuns:
+    """Folders of event files; see Sink. Values are 32-bit floats, as TensorBoard's are."""
+
+    def __init__(self, experiment: schemas.Experiment, folder: Path, _tracking_uri: str | None) -> None:
+        self._folder, self.where = folder, str(folder)
+        self._arms = arms(experiment)
+
+    def add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], _model: Path | None) -> None:
+        """Write the event file of a run, and remove one that was exported before."""
+        folder = self._folder / _folder_name(run) / f"seed-{run.seed}"
+        earlier = list(folder.glob(f"events.out.tfevents.*{SUFFIX}"))
+        for file in earlier:
+            file.unlink()
+        with SummaryWriter(str(folder), filename_suffix=SUFFIX) as writer:
+            self._describe(writer, run)
+            for row in rows:
+                for name, value in scalars(row).items():
+                    writer.add_scalar(name, value, row.round, row.committed_at.timestamp())
+
+    def close(self, _results: schemas.Results) -> None:
+        """Nothing is left to do."""
+
+    def _describe(self, writer: SummaryWriter, run: schemas.Run) -> None:
+        document = self._arms[run.arm]
+        for summary in hparams(parameters(document, run.seed), {}):
+            writer.file_writer.add_summary(summary)
+        writer.add_text("specification", f"```json\n{json.dumps(document, indent=2)}\n```")
+        writer.add_text("run", f"```json\n{run.model_dump_json(indent=2)}\n```")
+
+
+def _folder_name(run: schemas.Run) -> str:
+    """The arm's index and as much of its name as fits a folder."""
+    return f"{run.arm}-{re.sub(r'[^A-Za-z0-9.=_+-]+', '_', run.arm_name)[:LONGEST_NAME]}"

@@ -1,0 +1,124 @@
+"""MLflow: an experiment for each of FedQ's, a run for each run, known again by their tags.
+
+Of a run that was exported before, only the rounds are added that have come since.
+"""
+
+import logging
+import os
+import warnings
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+# Nothing is to be sent anywhere but to the tracking store; asked for before the first import, which would begin with it.
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from mlflow.entities import Metric, Param, RunTag
+    from mlflow.exceptions import MlflowException
+    from mlflow.tracking import MlflowClient
+
+from fedcore.platform.status import Status
+from fedq import schemas
+from fedq.client.errors import ExportError
+from fedq.client.exports.measures import arms, leaves, parameters, scalars
+
+STATUSES = {
+    Status.QUEUED: "SCHEDULED",
+    Status.RUNNING: "RUNNING",
+    Status.AT_RUNG: "SCHEDULED",
+    Status.PAUSED: "SCHEDULED",
+    Status.SUCCEEDED: "FINISHED",
+    Status.FAILED: "FAILED",
+    Status.CANCELLED: "KILLED",
+}
+EXPERIMENT, RUN, ROUNDS = "fedq.experiment_id", "fedq.run_id", "fedq.rounds"
+"""Tags: what it is here, and so many of its rounds are there."""
+FACTS = ("arm", "arm_name", "seed", "status", "diverged_round", "stop_reason", "error", "worker")
+"""Of a run, what becomes a tag."""
+
+
+class MlflowRuns:
+    """A tracking store; see Sink. Absent, its address is that of a SQLite file in the folder, with the models beside it."""
+
+    def __init__(self, experiment: schemas.Experiment, folder: Path, tracking_uri: str | None) -> None:
+        """Raises ExportError where the store does not take it, as everything else here does."""
+        self.where = tracking_uri or f"sqlite:///{folder.resolve() / 'mlflow.db'}"
+        self._arms = arms(experiment)
+        if tracking_uri is None:
+            folder.mkdir(parents=True, exist_ok=True)
+        with _Refusals():
+            self._client = MlflowClient(tracking_uri=self.where)
+            self._experiment_id = self._find(experiment, None if tracking_uri else (folder.resolve() / "artifacts").as_uri())
+
+    def add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], model: Path | None) -> None:
+        """Add a run, or what is new of it."""
+        with _Refusals():
+            self._add(run, rows, model)
+
+    def close(self, _results: schemas.Results) -> None:
+        """Nothing is left to do."""
+
+    def _add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], model: Path | None) -> None:
+        there, done = self._run(run)
+        given = [Param(name, str(value)) for name, value in parameters(self._arms[run.arm], run.seed).items()]
+        self._client.log_batch(there, params=given, tags=_tags(run))
+        fresh = [row for row in rows if row.round > done]
+        self._client.log_batch(there, metrics=[metric for row in fresh for metric in _metrics(row)])
+        if model is not None:
+            self._client.log_artifact(there, str(model), "model")
+        # Said last: what breaks off before is sent again, and what is the same to the last digit is kept once.
+        self._client.set_tag(there, ROUNDS, str(max((row.round for row in rows), default=0)))
+        if run.finished_at is None:
+            self._client.update_run(there, status=STATUSES[run.status])
+        else:
+            self._client.set_terminated(there, STATUSES[run.status], _milliseconds(run.finished_at))
+
+    def _find(self, experiment: schemas.Experiment, artifacts: str | None) -> str:
+        found = self._client.search_experiments(filter_string=f"tags.`{EXPERIMENT}` = '{experiment.id}'")
+        said = {f"fedq.{name}": str(value) for name, value in leaves(experiment.provenance)}
+        tags = {EXPERIMENT: experiment.id, "fedq.name": experiment.name, "fedq.owner": experiment.owner, **said}
+        if not found:
+            return str(self._client.create_experiment(f"{experiment.name} ({experiment.id})", artifacts, tags))
+        for name, value in tags.items():
+            self._client.set_experiment_tag(found[0].experiment_id, name, value)
+        return str(found[0].experiment_id)
+
+    def _run(self, run: schemas.Run) -> tuple[str, int]:
+        """The id that a run has there, and how many of its rounds are."""
+        found = self._client.search_runs([self._experiment_id], f"tags.`{RUN}` = '{run.id}'")
+        if found:
+            return found[0].info.run_id, int(found[0].data.tags.get(ROUNDS, "0"))
+        begun = _milliseconds(run.started_at or run.created_at)
+        made = self._client.create_run(self._experiment_id, begun, {RUN: run.id}, f"{run.arm_name}, seed {run.seed}")
+        return made.info.run_id, 0
+
+
+class _Refusals:
+    """What the tracking store refuses is raised as ExportError; what MLflow says of its own housekeeping is not passed on."""
+
+    def __enter__(self) -> None:
+        logging.getLogger("mlflow").setLevel(logging.WARNING)
+        self._quiet = warnings.catch_warnings()
+        self._quiet.__enter__()
+        warnings.simplefilter("ignore")
+
+    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
+        self._quiet.__exit__(None, None, None)
+        if isinstance(error, MlflowException):
+            raise ExportError(f"the tracking store refuses: {error}") from error
+
+
+def _tags(run: schemas.Run) -> list[RunTag]:
+    facts = {name: getattr(run, name) for name in FACTS if getattr(run, name) is not None}
+    said = dict(leaves({"provenance": run.provenance}))
+    return [RunTag(f"fedq.{name}", str(value)) for name, value in {**facts, **said}.items()]
+
+
+def _metrics(row: schemas.RoundRow) -> list[Metric]:
+    at = _milliseconds(row.committed_at)
+    return [Metric(name, value, at, row.round) for name, value in scalars(row).items()]
+
+
+def _milliseconds(moment: datetime) -> int:
+    return int(moment.timestamp() * 1_000)

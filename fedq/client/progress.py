@@ -1,0 +1,93 @@
+"""The progress of an experiment: a bar per run on a terminal and in a notebook; a line per ended run where the output is neither."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from fedcore.platform.status import ENDED, Status
+from fedq.client.events import Event
+from fedq.client.notebook import in_notebook
+from fedq.client.notes import name_of, note_of
+from fedq.schemas import RoundEvent, Run, StatusEvent
+
+Tell = Callable[[Event], None]
+
+MOST_BARS = 40
+"""More runs than this share one bar, for their own would not fit a screen."""
+
+
+@contextmanager
+def report(runs: Sequence[Run], console: Console | None = None) -> Iterator[Tell]:
+    """A function that shows each event of an experiment with these runs, on stderr unless told otherwise."""
+    console = console or Console(stderr=True)
+    if console.is_jupyter:
+        with in_notebook(runs) as tell:
+            yield tell
+        return
+    if not console.is_terminal:
+        yield _Lines(runs, console).tell
+        return
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}", markup=False),
+    )
+    with Progress(*columns, console=console) as progress:
+        yield _Bars(runs, progress).tell if len(runs) <= MOST_BARS else _Bar(runs, progress).tell
+
+
+class _Bars:
+    """A bar per run."""
+
+    def __init__(self, runs: Sequence[Run], progress: Progress) -> None:
+        self._progress = progress
+        self._tasks = {run.id: progress.add_task(name_of(run), total=run.rounds_total, start=False, note="") for run in runs}
+
+    def tell(self, event: Event) -> None:
+        match event:
+            case RoundEvent(run_id=run_id, round=round):
+                self._progress.start_task(self._tasks[run_id])
+                self._progress.update(self._tasks[run_id], completed=round, note=note_of(event))
+            case StatusEvent(run_id=str(run_id), status=Status.SUCCEEDED):
+                # One that diverged or was stopped early has fewer rounds than were asked for.
+                self._progress.update(self._tasks[run_id], completed=event.rounds_done, total=event.rounds_done)
+            case StatusEvent(run_id=str(run_id), status=Status.AT_RUNG | Status.PAUSED | Status.FAILED | Status.CANCELLED):
+                self._progress.update(self._tasks[run_id], note=event.status)
+
+
+class _Bar:
+    """One bar for all runs. Changes in place."""
+
+    def __init__(self, runs: Sequence[Run], progress: Progress) -> None:
+        self._progress, self._ended, self._runs = progress, 0, len(runs)
+        self._rounds: dict[str, int] = {}
+        self._task = progress.add_task(f"{len(runs)} runs", total=sum(run.rounds_total for run in runs), note="")
+
+    def tell(self, event: Event) -> None:
+        if isinstance(event, RoundEvent):
+            self._progress.advance(self._task, event.round - self._rounds.get(event.run_id, 0))
+            self._rounds[event.run_id] = event.round
+        elif isinstance(event, StatusEvent) and event.run_id is not None and event.status in ENDED:
+            self._ended += 1
+            self._progress.update(self._task, note=f"{self._ended} of {self._runs} runs ended")
+
+
+class _Lines:
+    """A line per run that ends. Changes in place."""
+
+    def __init__(self, runs: Sequence[Run], console: Console) -> None:
+        self._console = console
+        self._names = {run.id: name_of(run) for run in runs}
+        self._notes: dict[str, str] = {}
+
+    def tell(self, event: Event) -> None:
+        if isinstance(event, RoundEvent):
+            self._notes[event.run_id] = note_of(event)
+        elif isinstance(event, StatusEvent) and event.run_id is not None and event.status in ENDED:
+            told = f"{self._names[event.run_id]}: {event.status} after {event.rounds_done} rounds"
+            note = self._notes.get(event.run_id)
+            self._console.print(f"{told}, {note}" if note else told, highlight=False, markup=False)

@@ -1,0 +1,198 @@
+"""Requests to the service: where it is, who asks, patience with a service that is away for a moment."""
+
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from fedq.client.errors import ServiceUnreachableError, error_of
+from fedq.client.wires import Wire
+
+TIMEOUT_S = 30.0
+FIRST_PAUSE_S = 0.2
+LONGEST_PAUSE_S = 30.0
+AWAY = frozenset({502, 503, 504})
+"""Answers of a proxy whose service is starting, stopping or gone, and, with 503, of a service whose database is.
+
+The request may have been carried out all the same: the answer to it, or to its commit, was lost.
+"""
+REFUSED = frozenset({429})
+"""The service answers so before it begins."""
+PACED = frozenset({429, 503})
+"""Answers that may say when to come back."""
+UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+"""Nothing of the request has left."""
+UNSAFE = frozenset({"POST"})
+"""A second one does a second thing, unless it carries an Idempotency-Key or is marked as repeatable."""
+MAYBE_DONE = "fedq.maybe_done"
+"""Extension of a request that may have been carried out before it is repeated."""
+
+Model = TypeVar("Model", bound=BaseModel)
+Item = TypeVar("Item")
+Item_co = TypeVar("Item_co", covariant=True)
+
+
+class PagedResponse(Protocol[Item_co]):
+    """A page of a listing."""
+
+    @property
+    def items(self) -> Sequence[Item_co]:
+        """What is on it."""
+
+    @property
+    def next(self) -> str | None:
+        """The cursor of the next page; None on the last one."""
+
+
+class Transport:
+    """Carries requests to one service, and repeats those without an answer that are safe to repeat."""
+
+    def __init__(self, wire: Callable[..., Wire], url: str, api_key: str | None, retries: int, timeout_s: float = TIMEOUT_S) -> None:
+        """Connects at the first request; raises ServiceUnreachableError for what is no address."""
+        self.url = url.rstrip("/")
+        self._retries = retries
+        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        try:
+            self.wire = wire(base_url=self.url, headers=headers, timeout=timeout_s, trust_env=not _is_loopback(self.url))
+        except httpx.InvalidURL as error:
+            raise ServiceUnreachableError(f"{url!r} is not the address of a service: {error}") from error
+
+    async def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """The service's answer, read; raises ServiceError or ServiceUnreachableError."""
+        async with self.stream(method, path, whole=True, **options) as response:
+            return response
+
+    async def send(self, model: type[Model], method: str, path: str, **options: Any) -> Model:
+        """The service's answer, parsed."""
+        response = await self.request(method, path, **options)
+        try:
+            return model.model_validate_json(response.content)
+        except ValidationError as error:
+            raise error_of(response) from error
+
+    async def read(self, model: type[Model], path: str, **params: Any) -> Model:
+        """What stands at `path`; a parameter that is None is left out."""
+        return await self.send(model, "GET", path, params=given(**params))
+
+    async def remove(self, path: str) -> None:
+        """Delete what stands at `path`."""
+        await self.request("DELETE", path)
+
+    async def download(self, source: str, path: Path, **params: Any) -> Path:
+        """Write what stands at `source` to `path`, which is there once it is whole; a parameter that is None is left out."""
+        partial = path.with_name(f".{path.name}.partial")
+        async with self.stream("GET", source, params=given(**params)) as response:
+            with partial.open("wb") as file:
+                async for piece in self.wire.pieces(response):
+                    file.write(piece)
+        return partial.replace(path)
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, path: str, *, whole: bool = False, repeatable: bool = False, **options: Any
+    ) -> AsyncIterator[httpx.Response]:
+        """The service's answer, `whole` if asked, else its body yet to be read.
+
+        Raises ServiceError or ServiceUnreachableError, in the block too.
+        """
+        request = self._build(method, path, **options)
+        safe = repeatable or method not in UNSAFE or "Idempotency-Key" in request.headers
+        try:
+            response = await self._send(request, safe=safe, whole=whole)
+            try:
+                if response.is_error and not _was_removed(response):
+                    await self.wire.read(response)
+                    raise self._away(error_of(response)) if response.status_code in AWAY else error_of(response)
+                yield response
+            finally:
+                await self.wire.release(response)
+        except httpx.TransportError as error:
+            raise self._away(error) from error
+
+    def _build(self, method: str, path: str, **options: Any) -> httpx.Request:
+        content = options.get("content")
+        request = self.wire.http.build_request(method, path, **options)
+        if isinstance(content, httpx.SyncByteStream | httpx.AsyncByteStream):
+            request.stream = content
+        return request
+
+    async def _send(self, request: httpx.Request, *, safe: bool, whole: bool) -> httpx.Response:
+        """The answer to a request, or to its last repetition."""
+        for repetition in range(self._retries):
+            asked_s = 0.0
+            try:
+                response = await self._exchange(request, whole=whole)
+            except httpx.TransportError as error:
+                begun = not isinstance(error, UNSENT)
+                if begun and not safe:
+                    raise
+            else:
+                begun = response.status_code not in REFUSED
+                if begun and not (safe and response.status_code in AWAY):
+                    return response
+                await self.wire.release(response)
+                asked_s = _asked_to_wait_s(response)
+            if begun:
+                request.extensions[MAYBE_DONE] = True
+            await self.wire.sleep(max(_pause_s(repetition), asked_s))
+        return await self._exchange(request, whole=whole)
+
+    async def _exchange(self, request: httpx.Request, *, whole: bool) -> httpx.Response:
+        response = await self.wire.send(request)
+        if whole:
+            try:
+                await self.wire.read(response)
+            finally:
+                await self.wire.release(response)
+        return response
+
+    def _away(self, error: Exception) -> ServiceUnreachableError:
+        return ServiceUnreachableError(f"no answer from {self.url}: {error}; `fedq up` starts a service here, FEDQ_URL names another")
+
+
+async def walk(page_at: Callable[[str | None], Awaitable[PagedResponse[Item]]]) -> AsyncGenerator[Item, None]:
+    """The items of all pages, fetched as they are needed."""
+    cursor = None
+    while True:
+        page = await page_at(cursor)
+        for item in page.items:
+            yield item
+        if (cursor := page.next) is None:
+            return
+
+
+def given(**params: Any) -> dict[str, Any]:
+    """The parameters that are not None."""
+    return {name: value for name, value in params.items() if value is not None}
+
+
+def _was_removed(response: httpx.Response) -> bool:
+    """Whether what was to be deleted is gone, perhaps since an earlier request whose answer did not come."""
+    request = response.request
+    return request.method == "DELETE" and response.status_code == HTTPStatus.NOT_FOUND and MAYBE_DONE in request.extensions
+
+
+def _pause_s(repetition: int) -> float:
+    """Twice as long each time, and never the same for two clients that were cut off together."""
+    return min(FIRST_PAUSE_S * 2.0**repetition, LONGEST_PAUSE_S) * random.uniform(0.75, 1.25)  # noqa: S311 - no secret
+
+
+def _asked_to_wait_s(response: httpx.Response) -> float:
+    """How long the service asks to wait, as far as it makes sense to."""
+    asked = response.headers.get("Retry-After", "")
+    return min(float(asked), LONGEST_PAUSE_S) if response.status_code in PACED and asked.isdecimal() else 0.0
+
+
+def _is_loopback(url: str) -> bool:
+    """Whether `url` is on this machine, where no proxy is to be asked."""
+    host = httpx.URL(url).host
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,66 @@
+"""Data sets on their way to the service: a file, or arrays that are written to one first."""
+
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+
+from fedq.client.errors import UnreadableDataError
+
+PIECE_BYTES = 1 << 20
+TIMEOUT_S = 600.0
+"""The service answers when it has checked the whole file."""
+
+Upload = Mapping[str, Any] | Path | str
+"""An NPZ or Parquet file, or the arrays `features`, `label` and, where there are, `client` and `test`."""
+
+
+class Pieces(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """A file in pieces, from its beginning each time it is sent: a request without an answer is sent again."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __iter__(self) -> Iterator[bytes]:
+        with self._file.open("rb") as opened:
+            while piece := opened.read(PIECE_BYTES):
+                yield piece
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async with await anyio.open_file(self._file, "rb") as opened:
+            while piece := await opened.read(PIECE_BYTES):
+                yield piece
+
+
+@contextmanager
+def file_of(data: Upload) -> Iterator[Path]:
+    """The file to send, which is there within the block. Raises UnreadableDataError."""
+    if isinstance(data, Mapping):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "arrays.npz"
+            _write(data, file)
+            yield file
+    elif Path(data).is_file():
+        yield Path(data)
+    else:
+        raise UnreadableDataError(f"there is no file {data}")
+
+
+def _write(arrays: Mapping[str, Any], file: Path) -> None:
+    import numpy as np  # heavy, and whoever has arrays has it loaded
+
+    try:
+        np.savez(file, allow_pickle=False, **arrays)
+    except ValueError as error:
+        raise UnreadableDataError(f"the arrays cannot be written: {error}; each must hold numbers, booleans or text") from error
+
+
+def name_of(data: Upload) -> str:
+    """A file's own name; raises UnreadableDataError for arrays, which have none."""
+    if isinstance(data, Mapping):
+        raise UnreadableDataError("arrays have no name of their own: give one by `name`")
+    return Path(data).name

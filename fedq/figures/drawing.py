@@ -1,0 +1,154 @@
+"""Curves as a picture: a metric over rounds, bytes or simulated time, one line per arm, the spread over seeds around it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from io import BytesIO
+from itertools import cycle, islice
+from math import nan
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Literal
+
+from fedq.figures.style import FigureStyle
+from fedq.schemas import ArmResult, ArmResults, Curve, Theory
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Horizontal = Literal["round", "bytes", "time"]
+AXES: Mapping[Horizontal, tuple[str, str]] = {
+    "round": ("rounds", "round"),
+    "bytes": ("megabytes", "megabytes sent"),
+    "time": ("simulated_seconds", "simulated seconds"),
+}
+"""The list of a curve that is drawn across, and what the axis says."""
+Format = Literal["svg", "png", "pdf"]
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+"""Okabe and Ito: told apart by colour-blind people too."""
+DASHES = ("-", "--", ":", "-.")
+THEORY = "#555555"
+"""What theory says is drawn thin, dotted and in this colour over the line that it is about."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+MARKED = 10
+"""Points of a line that are marked, about."""
+LEGEND_LIMIT = 20
+STYLE: Mapping[Any, Any] = {
+    "axes.grid": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "grid.alpha": 0.3,
+    "pdf.fonttype": 42,  # fonts that publishers take
+    "svg.hashsalt": "fedq",
+}
+drawing = Lock()
+"""Matplotlib's settings belong to the process, so one picture is drawn at a time."""
+
+
+def measured(curve: Curve, horizontal: Horizontal) -> bool:
+    """Whether the runs behind a curve have what it shall be drawn over; all have rounds and bytes, not all a simulated clock."""
+    return None not in getattr(curve, AXES[horizontal][0])
+
+
+DEFAULT = FigureStyle()
+
+
+def draw(
+    results: ArmResults,
+    metric: str,
+    horizontal: Horizontal,
+    form: Format,
+    theory: Theory | None = None,
+    *,
+    look: FigureStyle = DEFAULT,
+    source: str | None = None,
+) -> bytes:
+    """The picture, with what theory says laid over if it is given; equal results make equal bytes.
+
+    Where the numbers are, `source`, is noted in the file.
+    """
+    with drawing:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+
+        with rc_context({**STYLE, **look.settings}):
+            figure = Figure(figsize=look.inches, layout="constrained")
+            axes = figure.subplots()
+            _fill(axes, results, metric, horizontal, look)
+            if theory is not None:
+                _lay_over(axes, results, metric, horizontal, theory)
+            picture = BytesIO()
+            figure.savefig(picture, format=form, dpi=look.dpi, metadata=_about(form, source))
+            return picture.getvalue()
+
+
+def _about(form: Format, source: str | None) -> dict[str, str | None]:
+    """What is noted in the file; not when it was drawn."""
+    match form:
+        case "svg":
+            return {"Date": None, "Source": source}
+        case "png":
+            return {"Source": source or ""}
+        case "pdf":
+            return {"CreationDate": None, "Subject": source}
+
+
+def plain(text: str) -> str:
+    """`text` as it is drawn as written: dollar signs enclose no formula."""
+    return text.replace("$", r"\$")
+
+
+def strokes() -> Iterator[tuple[str, str]]:
+    """Colours and dashes, one pair a line; each colour once before a dash comes again."""
+    return cycle((colour, dashes) for dashes in DASHES for colour in COLOURS)
+
+
+def _fill(axes: "Axes", results: ArmResults, metric: str, horizontal: Horizontal, look: FigureStyle) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    arms = _drawn(results, metric, horizontal)
+    # By its place among all, an arm looks the same in every picture.
+    each = list(islice(strokes(), max((arm.index for arm in arms), default=0) + 1))
+    for arm in arms:
+        curve = arm.curves[metric]
+        line(axes, curve, getattr(curve, AXES[horizontal][0]), arm.name, *each[arm.index])
+        if look.markers:
+            step = max(1, len(curve.mean) // MARKED)
+            axes.lines[-1].set(marker=MARKERS[arm.index % len(MARKERS)], markevery=(arm.index % step, step))
+    axes.set_title(plain(results.name if look.title is None else look.title))
+    axes.set_xlabel(AXES[horizontal][1])
+    axes.set_ylabel(metric.replace("_", " "))
+    if look.logarithmic("x", metric):
+        axes.set_xscale("log")
+    elif horizontal == "round":
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
+    if look.logarithmic("y", metric):
+        axes.set_yscale("log")
+    axes.set_xlim(*look.xlim)
+    axes.set_ylim(*look.ylim)
+    if 0 < len(arms) <= LEGEND_LIMIT:
+        axes.legend(frameon=False)
+
+
+def _drawn(results: ArmResults, metric: str, horizontal: Horizontal) -> list[ArmResult]:
+    return [arm for arm in results.arms if metric in arm.curves and measured(arm.curves[metric], horizontal)]
+
+
+def _lay_over(axes: "Axes", results: ArmResults, metric: str, horizontal: Horizontal, theory: Theory) -> None:
+    """Draw what theory says of the arms that are drawn, between the bounds that they have set."""
+    import numpy as np
+
+    axes.set_autoscale_on(False)
+    laws = {arm.index: arm.law for arm in theory.arms if arm.law is not None and metric in arm.law.curves}
+    for arm in _drawn(results, metric, horizontal):
+        if arm.index in laws:
+            law, curve = laws[arm.index], arm.curves[metric]
+            across = np.interp(law.rounds, curve.rounds, getattr(curve, AXES[horizontal][0]), left=nan, right=nan)
+            values = [nan if value is None else value for value in law.curves[metric]]
+            axes.plot(across, values, color=THEORY, linewidth=1, linestyle=(0, (1, 2)), zorder=3)
+
+
+def line(axes: "Axes", curve: Curve, across: Sequence[float], name: str, colour: str, dashes: str) -> None:
+    """A curve over `across`, its mean as a line and the deviation over the seeds around it."""
+    low = [mean - (std or 0.0) for mean, std in zip(curve.mean, curve.std, strict=True)]
+    high = [mean + (std or 0.0) for mean, std in zip(curve.mean, curve.std, strict=True)]
+    axes.plot(across, curve.mean, color=colour, linestyle=dashes, label=plain(name))
+    axes.fill_between(across, low, high, color=colour, alpha=0.2, linewidth=0)

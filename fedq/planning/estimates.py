@@ -1,0 +1,195 @@
+"""What a specification would cost, estimated without loading anything: every client is taken to hold the mean number of samples."""
+
+from dataclasses import dataclass
+from math import ceil, exp, prod
+from statistics import fmean
+
+from fedcore.core import Algorithm
+from fedcore.simulation.halving import HalvingSchedule, expected
+from fedcore.spec import Arm, ExperimentSpec
+from fedcore.spec.exact import LeastSquares, Quadratic
+from fedcore.spec.local import BatchSize
+from fedcore.spec.partition import ClassesPerClientPartition
+from fedcore.spec.problem import Problem
+from fedcore.spec.shapes import data_shape, dimension, population
+from fedcore.spec.systems import AnyWork, Constant, NormalDraw, PerClient, UniformBatch, UniformDraw
+from fedq.planning.cohorts import drawn_clients
+from fedq.planning.traffic import bytes_down, bytes_up, reached
+from fedq.schemas import ArmPlan, Plan, SearchPlan, Stretch
+
+MAX_EXPONENT = 700.0
+"""Of a client's mean number of samples: more is more than any data set has, and more than a float holds."""
+BATCH_SIZES = 1_000
+"""Of a distribution of batch sizes, looked at to find how many steps they make."""
+COHORT_VECTORS = 8
+"""Vectors [D] held per client of a round: start, model, gradient, direction, velocity, change, and copies on their way."""
+MEMORY_VECTORS = 3
+"""Of each vector that a client keeps: what it was, what it becomes, and a copy on the way."""
+COMPRESSED_VECTORS = 6
+"""What a compressor makes of a cohort's changes: orders and chances have eight bytes each."""
+SERVER_VECTORS = 8
+"""Model, residual of the downlink, direction, and copies while they are aggregated, measured and saved."""
+KEPT_COPIES = 5
+"""Of the table of what clients keep, at its height: it doubles when it is full, and is copied, hashed and written when it is saved."""
+DATA_COPIES = 3
+"""Of a data set while it is read, divided and brought to its type."""
+WORKING_BYTES = 256 << 20
+"""Batches and what a model computes from them, losses over data sets, machine code."""
+
+
+def plan(spec: ExperimentSpec) -> Plan:
+    """The arms and runs of `spec`, and what they would cost; `outlook` says how it would fare here."""
+    points = spec.arms()
+    arms = [_plan_arm(point) for point in points]
+    return Plan(
+        name=spec.name,
+        arms=arms,
+        seeds=list(spec.seeds),
+        runs=sum(arm.runs for arm in arms),
+        rounds=sum(arm.runs * point.spec.rounds for arm, point in zip(arms, points, strict=True)),
+        search=_search(spec),
+        local_steps=sum(arm.runs * arm.local_steps for arm in arms),
+        bytes_up=sum(arm.runs * arm.bytes_up for arm in arms),
+        bytes_down=sum(arm.runs * arm.bytes_down for arm in arms),
+        memory_bytes=max(arm.memory_bytes for arm in arms),
+        warnings=[],
+        specification=spec.model_dump(mode="json"),
+    )
+
+
+def _search(spec: ExperimentSpec) -> SearchPlan | None:
+    if spec.search is None:
+        return None
+    stretches = expected(HalvingSchedule.of(spec.search, spec.arm_count, spec.rounds), spec.rounds)
+    played, before = 0, 0
+    for until, arms in stretches:
+        played, before = played + arms * (until - before), until
+    saving = 1 - played / (spec.arm_count * spec.rounds)
+    listed = [Stretch(until=until, arms=arms) for until, arms in stretches]
+    return SearchPlan(stretches=listed, rounds=played * len(spec.seeds), saving=saving)
+
+
+def memory_needed(spec: ExperimentSpec) -> list[int]:
+    """Bytes that a run of each arm needs of its worker's memory, rather too many than too few."""
+    return [_memory(arm.spec, arm.spec.build(), drawn_clients(arm.spec), _word(arm.spec)) for arm in spec.arms()]
+
+
+def _plan_arm(arm: Arm) -> ArmPlan:
+    spec = arm.spec
+    algorithm, cohort = spec.build(), _cohort(spec)
+    word = _word(spec)
+    return ArmPlan(
+        index=arm.index,
+        name=arm.name,
+        settings=arm.settings,
+        runs=len(spec.seeds),
+        parameters=dimension(spec.problem),
+        local_steps=round(spec.rounds * cohort.steps),
+        bytes_up=round(bytes_up(spec, algorithm, cohort.arrived, word)),
+        bytes_down=round(bytes_down(spec, algorithm, cohort.drawn, cohort.arrived, word)),
+        memory_bytes=_memory(spec, algorithm, cohort.drawn, word),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Cohort:
+    """One mean round."""
+
+    drawn: float
+    """Clients that train."""
+    arrived: float
+    """Clients whose work reaches the server."""
+    steps: float
+    """Their local steps."""
+
+
+def _cohort(spec: ExperimentSpec) -> _Cohort:
+    drawn = drawn_clients(spec)
+    stragglers = spec.systems.stragglers
+    slow = drawn * stragglers.fraction if stragglers else 0.0
+    steps = (drawn - slow) * _steps(spec, partial=False)
+    if stragglers and stragglers.policy == "drop":
+        return _Cohort(drawn, drawn - slow, steps)
+    return _Cohort(drawn, drawn, steps + slow * _steps(spec, partial=True))
+
+
+def _steps(spec: ExperimentSpec, *, partial: bool) -> float:
+    """Local steps of one client; `partial`, of a straggler."""
+    epochs = _mean(spec.systems.epochs, spec.local.epochs)
+    steps = _mean(spec.systems.steps, spec.local.steps)
+    samples = _held(spec.problem)
+    length = epochs if epochs is not None else steps
+    assert length is not None
+    batches = _batches(spec, samples) if epochs is not None else 1
+    in_steps = spec.systems.stragglers is not None and spec.systems.stragglers.unit == "steps"
+    if partial:
+        return (1 + length * batches) / 2 if in_steps else (1 + length) / 2 * batches
+    return length * batches
+
+
+def _batches(spec: ExperimentSpec, samples: float) -> float:
+    """Batches in an epoch of a client with so many samples."""
+    drawn = spec.systems.batch_size
+    if isinstance(drawn, UniformBatch):
+        most = int(samples) if drawn.high == "samples" else drawn.high
+        sizes = range(min(drawn.low, most), most + 1)
+        return fmean(ceil(samples / min(size, samples)) for size in sizes[:: 1 + len(sizes) // BATCH_SIZES])
+    return ceil(samples / min(_mean(drawn, spec.local.batch_size) or samples, samples))
+
+
+def _mean(work: AnyWork | None, fixed: BatchSize | None) -> float | None:
+    match work:
+        case None:
+            return None if fixed == "full" else fixed
+        case Constant(value=value):
+            return value
+        case PerClient(values=values):
+            return fmean(values)
+        case UniformDraw(low=low, high=high):
+            return (low + high) / 2
+        case NormalDraw(mean=mean, low=low, high=high):
+            return min(max(mean, low), high)
+        case _:
+            return fmean(value for row in work.rounds for value in row)
+
+
+def _held(problem: Problem) -> float:
+    """Training samples of one client, in the mean."""
+    partition, samples = problem.partition, _samples(problem) / population(problem)
+    if not isinstance(partition, ClassesPerClientPartition) or partition.mean is None:
+        return samples
+    drawn = partition.min_samples + exp(min(partition.mean + partition.sigma**2 / 2, MAX_EXPONENT))
+    return min(samples, drawn * (1 - (partition.hold_out or 0.0)))
+
+
+def _samples(problem: Problem) -> int:
+    dataset = problem.dataset
+    if not isinstance(dataset, LeastSquares):
+        return data_shape(dataset).train_samples
+    if dataset.clients:
+        return sum(len(client.b) for client in dataset.clients)
+    assert dataset.generate is not None
+    return dataset.generate.samples * dataset.generate.clients
+
+
+def _word(spec: ExperimentSpec) -> int:
+    return 8 if spec.precision == "float64" else 4
+
+
+def _memory(spec: ExperimentSpec, algorithm: Algorithm, drawn: float, word: int) -> int:
+    """Of one run on a CPU, at its height; the factors are those that were measured, and then some (docs/decisions/0023)."""
+    vector, held = dimension(spec.problem) * word, len(algorithm.rule.memory())
+    booked, booked_per_client = algorithm.aggregator.vectors_kept()
+    server = SERVER_VECTORS + len(algorithm.server.start()) + len(algorithm.rule.shared()) + booked
+    kept = held + algorithm.uplink.error_feedback + booked_per_client
+    client = COHORT_VECTORS + MEMORY_VECTORS * kept + (COMPRESSED_VECTORS if spec.compression.uplink.kind != "none" else 0)
+    vectors = server + KEPT_COPIES * kept * reached(spec) + client * drawn
+    return round(WORKING_BYTES + DATA_COPIES * _data_bytes(spec.problem, word) + vector * vectors)
+
+
+def _data_bytes(problem: Problem, word: int) -> int:
+    shape, samples = data_shape(problem.dataset), _samples(problem)
+    if shape.symbols:
+        return samples * prod(shape.features) * (1 if shape.symbols <= 256 else 4) + shape.symbols * shape.embedding * word
+    numbers = problem.dataset.dim**2 if isinstance(problem.dataset, Quadratic) else prod(shape.features)
+    return samples * numbers * word

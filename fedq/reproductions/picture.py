@@ -1,0 +1,134 @@
+"""A sheet's figure: a column for each panel and swept value, a row for each metric and swept value, in each of them a line for each arm."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from io import BytesIO
+from itertools import islice, product
+from math import ceil
+from textwrap import fill
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fedcore.presets.sheet import Drawing
+from fedcore.spec.sweep import label
+from fedq.figures.drawing import STYLE, Format, drawing, line, plain, strokes
+from fedq.reproductions import Part, SheetReproduction
+from fedq.schemas import ArmResult
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+WIDTH_IN, HEIGHT_IN, LINE_IN = 4.0, 3.0, 0.25
+"""Of one field of the grid, and of a line of the legend below it."""
+LETTER_IN, STROKE_IN = 0.1, 0.7
+"""Of a letter of a title or of the legend, and of the stroke and the space beside a name."""
+
+
+class Facet(NamedTuple):
+    """The arms that one row or column shows: all, or those with one value of a swept path."""
+
+    path: str | None = None
+    value: Any = None
+
+    @property
+    def label(self) -> str:
+        """What the names of its arms say of it; empty where it shows all."""
+        return label(self.path, self.value) if self.path else ""
+
+    def shows(self, arm: ArmResult) -> bool:
+        """Whether `arm` belongs to it."""
+        return self.path is None or arm.settings.get(self.path) == self.value
+
+
+class FigureRow(NamedTuple):
+    """What one row of the grid shows."""
+
+    metric: str
+    facet: Facet
+
+
+class FigureColumn(NamedTuple):
+    """What one column of the grid shows."""
+
+    part: Part
+    facet: Facet
+
+    @property
+    def title(self) -> str:
+        """What stands above it."""
+        return ", ".join(filter(None, (self.part.title if self.part.preset.panel or not self.facet.path else "", self.facet.label)))
+
+
+def draw(reproduction: SheetReproduction, form: Format) -> bytes:
+    """The picture of a sheet that has a figure; equal results make equal bytes of SVG."""
+    layout = reproduction.sheet.figure
+    assert layout is not None
+    rows, columns = _grid(layout, reproduction.parts)
+    with drawing:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+
+        with rc_context(dict(STYLE)):
+            styles, width = _styles(reproduction.parts, layout), WIDTH_IN * len(columns)
+            across = names_in_a_line(styles, width)
+            height = HEIGHT_IN * len(rows) + LINE_IN * (1 + ceil(len(styles) / across))
+            figure = Figure(figsize=(width, height), layout="constrained")
+            grid = figure.subplots(len(rows), len(columns), squeeze=False)
+            for axes, (row, column) in zip(grid.flat, product(rows, columns), strict=True):
+                _fill(axes, row, column, layout, styles)
+            for axes, column in zip(grid[0], columns, strict=True):
+                axes.set_title(plain(over_a_column(column.title)))
+            for axes, row in zip(grid[:, 0], rows, strict=True):
+                axes.set_ylabel(plain("\n".join(filter(None, (row.metric.replace("_", " "), row.facet.label)))))
+            handles = {text: handle for axes in grid.flat for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)}
+            figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=across, frameon=False)
+            picture = BytesIO()
+            figure.savefig(picture, format=form, dpi=150, metadata={"Date": None} if form == "svg" else None)
+            return picture.getvalue()
+
+
+def names_in_a_line(names: Iterable[str], width_in: float) -> int:
+    """How many of a legend's names stand beside each other in `width_in` inches, at least one."""
+    return max(1, int(width_in / (STROKE_IN + LETTER_IN * max(map(len, names), default=0))))
+
+
+def over_a_column(title: str) -> str:
+    """`title` in lines that are no wider than a column of the grid, so that no two run into each other."""
+    return fill(title, int(WIDTH_IN / LETTER_IN))
+
+
+def _grid(layout: Drawing, parts: Sequence[Part]) -> tuple[list[FigureRow], list[FigureColumn]]:
+    arms = [arm for part in parts for arm in part.results.arms]
+    rows = [FigureRow(metric, facet) for metric, facet in product(layout.metrics, _facets(layout.rows, arms))]
+    return rows, [FigureColumn(part, facet) for part in parts for facet in _facets(layout.columns, part.results.arms)]
+
+
+def _facets(path: str | None, arms: Iterable[ArmResult]) -> Iterator[Facet]:
+    if path is None:
+        yield Facet()
+        return
+    seen: list[Any] = []
+    for value in (arm.settings[path] for arm in arms if path in arm.settings):
+        if value not in seen:
+            seen.append(value)
+            yield Facet(path, value)
+
+
+def _styles(parts: Sequence[Part], layout: Drawing) -> dict[str, tuple[str, str]]:
+    """One colour and dash for lines of the same name everywhere."""
+    names = dict.fromkeys(_name(arm, layout) for part in parts for arm in part.results.arms)
+    return dict(zip(names, islice(strokes(), len(names)), strict=True))
+
+
+def _fill(axes: "Axes", row: FigureRow, column: FigureColumn, layout: Drawing, styles: dict[str, tuple[str, str]]) -> None:
+    for arm in column.part.results.arms:
+        curve = arm.curves.get(row.metric)
+        if curve is not None and row.facet.shows(arm) and column.facet.shows(arm):
+            name = _name(arm, layout)
+            line(axes, curve, curve.rounds, name, *styles[name])
+    axes.set_yscale(layout.scale)
+    axes.set_xlabel("round")
+
+
+def _name(arm: ArmResult, layout: Drawing) -> str:
+    """The name of an arm without what its row and column say."""
+    said = {label(path, arm.settings[path]) for path in (layout.rows, layout.columns) if path and path in arm.settings}
+    return ", ".join(part for part in arm.name.split(", ") if part not in said) or arm.name

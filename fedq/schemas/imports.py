@@ -1,0 +1,104 @@
+"""A file of results, as one FedQ writes it and another takes it."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from fedcore.platform.status import Status
+from fedcore.simulation.report import StopReason
+from fedq.schemas.base import StoredMoment
+
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
+Round = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
+# One error is enough to refuse a list of a million.
+Column = Field(fail_fast=True)
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class ImportedRows(_Part):
+    """The rounds of a run, a list for each measure; entry i is of round i + 1, null where there is no value."""
+
+    train_loss: Annotated[list[Number | None], Column]
+    """f(w) over the training data of all clients."""
+    test_loss: Annotated[list[Number | None], Column]
+    """Mean loss over the test data."""
+    test_accuracy: Annotated[list[Number | None], Column]
+    """Share of the test samples classified right."""
+    local_steps: Annotated[list[Count], Column]
+    """Mini-batch steps."""
+    bytes_up: Annotated[list[Count], Column]
+    """Bytes the clients sent."""
+    bytes_down: Annotated[list[Count], Column]
+    """Bytes the clients received."""
+    seconds: Annotated[list[Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]], Column]
+    """Wall-clock time."""
+    committed_at: Annotated[list[StoredMoment], Column]
+    """When each was stored."""
+    extra: dict[Name, Annotated[list[Number | Annotated[list[Number | None], Column] | None], Column]]
+    """Other measures by name."""
+
+
+class ImportedRun(_Part):
+    """One arm with one seed, which has ended."""
+
+    id: str = Field(pattern=r"^run_[0-9a-z]{26}$")
+    """What it is called where it was carried out."""
+    arm: Annotated[int, Field(strict=True, ge=0, lt=10_000)]
+    """Index of its arm."""
+    seed: Annotated[int, Field(strict=True)]
+    """Its seed."""
+    status: Literal[Status.SUCCEEDED, Status.FAILED, Status.CANCELLED]
+    """How it ended."""
+    diverged_round: Round | None = None
+    """The round in which it diverged, its last."""
+    stop_reason: StopReason | None = None
+    """Why it succeeded before its last round."""
+    error: Annotated[str, Field(max_length=100_000)] | None = None
+    """Why it failed."""
+    started_at: StoredMoment | None = None
+    """When a worker first took it up."""
+    finished_at: StoredMoment | None = None
+    """When it ended."""
+    provenance: dict[str, Any]
+    """What made it."""
+    rows: ImportedRows
+    """Its rounds."""
+
+
+class ImportedExperiment(_Part):
+    """What the runs are of."""
+
+    id: str = Field(pattern=r"^exp_[0-9a-z]{26}$")
+    """What it is called where it was carried out."""
+    name: str = Field(min_length=1, max_length=200)
+    """For people."""
+    tags: list[Annotated[str, Field(min_length=1, max_length=64)]] = Field(max_length=32)
+    """For finding it again."""
+    created_at: StoredMoment
+    """When it was submitted there."""
+    specification: dict[str, Any]
+    """The specification as validated there."""
+    provenance: dict[str, Any]
+    """What it was made from."""
+
+
+class ResultsFile(_Part):
+    """An experiment that has ended, with all that came out of it but models and checkpoints."""
+
+    format: Literal["fedq-results"]
+    """What this is."""
+    version: Literal[1]
+    """Of the format."""
+    exported_at: StoredMoment
+    """When it was written."""
+    experiment: ImportedExperiment
+    """The experiment that its runs belong to."""
+    runs: list[ImportedRun] = Field(fail_fast=True, min_length=1, max_length=10_000)
+    """Each arm with each seed, in order."""
+    digest: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """SHA-256 over all else here: as JSON in the order of the file, no white space, UTF-8, numbers as Python's `json` writes them."""

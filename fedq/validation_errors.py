@@ -1,0 +1,117 @@
+"""Validation errors of a document, in words of the specification: where each is, and what was probably meant."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from fedq.schemas import Flaw
+
+
+def join_pointer(parts: Iterable[str | int]) -> str:
+    """The pointer made of `parts`; the empty string is the whole document."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+def pointer_to(location: Iterable[str | int], document: Any) -> str:
+    """The pointer for a validation error's `location` in `document`.
+
+    Pydantic puts more into a location than the path: the tag chosen in a discriminated union, after the path of the
+    block, and a label for the member of a plain union, after the path of the value. The document itself tells which
+    part is which: a tag equals its block's `kind`, and nothing lies below a value that is no container.
+    """
+    path: list[str | int] = []
+    entered = False
+    for part in location:
+        if isinstance(document, dict) and not entered and part == document.get("kind", "own"):
+            entered = True
+        elif isinstance(document, dict):
+            path.append(part)
+            document, entered = document.get(str(part)), False
+        elif isinstance(document, list) and isinstance(part, int):
+            path.append(part)
+            document, entered = (document[part] if part < len(document) else None), False
+    return join_pointer(path)
+
+
+def suggestion(model: type[BaseModel], location: Sequence[str | int]) -> str:
+    """The field of `model` that looks like the one at a validation error's `location`, or else all that may stand there."""
+    *path, field = location
+    fields = sorted({name for block in _blocks_at(model, path) for name in block.model_fields})
+    close = get_close_matches(str(field), fields, 1)
+    return f"did you mean {close[0]}?" if close else f"there are {', '.join(fields)}"
+
+
+def _blocks_at(model: type[BaseModel], path: Sequence[str | int]) -> Sequence[type[BaseModel]]:
+    blocks = [model]
+    for part in path:
+        below = [inner for block in blocks for inner in _below(block, part)]
+        # Otherwise `part` is the index of an item, or the label of a plain union's member: the block is the same.
+        blocks = below or [block for block in blocks if _is_kind(block, part)] or blocks
+    return blocks
+
+
+def _below(block: type[BaseModel], field: str | int) -> Iterator[type[BaseModel]]:
+    found = block.model_fields.get(str(field))
+    return _models(found.annotation) if found else iter(())
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models that a value of this type holds, itself or inside."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models(argument)
+
+
+def _is_kind(block: type[BaseModel], tag: str | int) -> bool:
+    kind = block.model_fields.get("kind")
+    return kind is not None and tag in get_args(kind.annotation)
+
+
+TOLD = {
+    "missing": "required",
+    "union_tag_not_found": "required: it says which of the choices is meant",
+    "model_attributes_type": "must be a block that says its kind, as {kind: ...}",
+    "model_type": "must be a block of fields",
+    "dict_type": "must be a block of fields",
+}
+"""Pydantic's errors by type, in words of the specification."""
+
+
+def errors_of(errors: Sequence[Any], model: type[BaseModel], document: Any, at: str = "") -> list[Flaw]:
+    """Pydantic's errors about `document`, which stands at `at` in the body and was to be a `model`."""
+    within = {error["loc"][:depth] for error in errors for depth in range(len(error["loc"])) if error["type"] != "too_short"}
+    # A list of which an entry is wrong is said to be too short as well: Pydantic counts only right ones.
+    told = [error for error in errors if error["type"] != "too_short" or error["loc"] not in within]
+    return [Flaw(pointer=at + _place(error, document), detail=_advice(error, model)) for error in told]
+
+
+def _place(error: Any, document: Any) -> str:
+    pointer = pointer_to(error["loc"], document)
+    return f"{pointer}/kind" if error["type"].startswith("union_tag") else pointer
+
+
+def _advice(error: Any, model: type[BaseModel]) -> str:
+    if error["type"] == "extra_forbidden":
+        return f"unknown field; {suggestion(model, error['loc'])}"
+    return detail_of(error)
+
+
+def detail_of(error: Any) -> str:
+    """One of pydantic's errors, in words of the specification."""
+    match error["type"]:
+        case "union_tag_invalid":
+            return f"must be one of {error['ctx']['expected_tags']}, not {error['ctx']['tag']!r}"
+        case "value_error":
+            return str(error["ctx"]["error"])
+        case "missing" | "union_tag_not_found":
+            return TOLD[error["type"]]
+        case kind:
+            return f"{TOLD.get(kind, error['msg'])}{_given(error['input'])}"
+
+
+def _given(value: Any) -> str:
+    """The value, where it is short enough to help."""
+    return f", not {value!r}" if isinstance(value, str | int | float) and len(repr(value)) <= 60 else ""

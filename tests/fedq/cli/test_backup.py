@@ -1,0 +1,60 @@
+"""`fedq backup` and `fedq restore` of an embedded service."""
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from fedcore.platform.store import keys, open_database
+from fedcore.settings import settings
+from fedq.cli import main
+from tests.platform.store.acts import read
+
+KEY = "create", "ann", "--direct"
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """In an empty folder, with the umask that systems have by default."""
+    monkeypatch.chdir(tmp_path)
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+    settings.cache_clear()
+
+
+def test_a_service_with_nothing_but_a_key_is_restored_from_its_backup_for_its_user_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _fedq(monkeypatch, "one", "key", *KEY) == 0
+    assert _fedq(monkeypatch, "one", "backup", "copy") == 0
+    assert _fedq(monkeypatch, "two", "restore", "copy") == 0
+    with closing(open_database("sqlite:///two/fedq.db")) as database:
+        assert [key.owner for key in read(database, keys.page).items] == ["ann"]
+    for folder in map(Path, ("one", "copy", "two")):
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_home_that_others_could_read_is_closed_when_it_is_restored_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _fedq(monkeypatch, "one", "key", *KEY) == 0
+    assert _fedq(monkeypatch, "one", "backup", "copy") == 0
+    Path("two").mkdir(mode=0o755)
+    assert _fedq(monkeypatch, "two", "restore", "copy") == 0
+    assert Path("two").stat().st_mode & 0o777 == 0o700
+    assert Path("two", "fedq.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_what_is_wrong_with_a_backup_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("copy").mkdir()
+    Path("copy", "fedq.db").write_bytes(b"no database" * 1_000)
+    assert _fedq(monkeypatch, "home", "restore", "copy") == 2
+    assert capsys.readouterr().err.split("\n")[0].startswith("fedq: copy/fedq.db cannot be copied to ")
+
+
+def _fedq(monkeypatch: pytest.MonkeyPatch, home: str, *arguments: str) -> object:
+    """The exit code of a command of the service in `home`."""
+    monkeypatch.setenv("FEDQ_HOME", home)
+    settings.cache_clear()
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    return ended.value.code or 0

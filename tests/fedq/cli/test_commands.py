@@ -1,0 +1,231 @@
+"""The commands that read, steer and fetch; and exit codes."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fedcore import presets
+from fedcore.settings import settings
+from fedq.client import Client
+from tests.api.histories import TINY, TWO_ARMS, carry_out
+from tests.fedq.cli.conftest import Fedq
+from tests.platform.store.acts import claim
+from tests.support.service import Service
+
+
+@pytest.fixture
+def experiment(service: Service, client: Client) -> str:
+    """The id of an experiment whose first run is done."""
+    id = client.submit(TWO_ARMS).id
+    carry_out(service.database, service.storage, 1)
+    return id
+
+
+def test_status_lists_experiments_and_shows_one_with_its_runs(fedq: Fedq, client: Client, experiment: str) -> None:
+    client.submit({**TINY, "name": "[bold]odd[/] name"})
+    listed = fedq("status").out
+    assert experiment in listed
+    assert "[bold]odd[/] name" in listed
+    shown = fedq("status", experiment).out
+    assert [line.split()[0] for line in shown.splitlines() if "run_" in line] == [run.id for run in client.runs(experiment)]
+    assert "two arms: running, 3/18 rounds" in shown
+
+
+def test_status_filters_and_limits(fedq: Fedq, client: Client, experiment: str) -> None:
+    tiny = client.submit(TINY).id
+    assert [item["id"] for item in json.loads(fedq("status", "--name", "two arms", "--json").out)] == [experiment]
+    assert [item["id"] for item in json.loads(fedq("status", "--search", "ARMS", "--json").out)] == [experiment]
+    assert [item["id"] for item in json.loads(fedq("status", "--limit", "1", "--json").out)] == [tiny]
+    assert [item["id"] for item in json.loads(fedq("status", "--status", "queued", "--json").out)] == [tiny]
+    assert json.loads(fedq("status", experiment, "--json").out)["id"] == experiment
+
+
+def test_an_experiment_is_steered(fedq: Fedq, client: Client) -> None:
+    id = client.submit(TINY).id
+    for command, status in (("pause", "paused"), ("resume", "queued"), ("cancel", "cancelled"), ("retry", "queued")):
+        assert fedq(command, id) == (0, f"{id} {status}\n", "")
+        assert json.loads(fedq(command, id, "--json").out or "{}")["status"] == status
+    assert fedq("delete", id) == (0, "", "")
+    assert fedq("status", id).code == 4
+
+
+def test_runs_that_a_worker_has_stop_later(fedq: Fedq, service: Service, client: Client) -> None:
+    id = client.submit(TWO_ARMS).id
+    claim(service.database)
+    assert fedq("cancel", id).out == f"{id} running; runs stopping at the next round boundary: 1\n"
+
+
+def test_watching_tells_events_as_lines_of_json_and_ends_with_the_experiment(fedq: Fedq, service: Service, client: Client) -> None:
+    id = client.submit(TINY).id
+    carry_out(service.database, service.storage, 1)
+    ended = fedq("watch", id, "--json")
+    events = [json.loads(line) for line in ended.out.splitlines()]
+    assert [event["round"] for event in events if "round" in event] == [1, 2, 3]
+    assert (ended.code, events[-1]["status"]) == (0, "succeeded")
+    newest = [json.loads(line) for line in fedq("watch", id, "--json", "--since", "now").out.splitlines()]
+    assert [event["round"] for event in newest if "round" in event] == [3]
+    assert fedq("watch", id, "--since", "now").code == 2
+    assert fedq("watch", id) == (
+        0,
+        f"{id} succeeded\n",
+        "fedavg, seed 0: succeeded after 3 rounds, suboptimality " + _last(ended.out) + "\n",
+    )
+
+
+def test_watching_a_cancelled_experiment_is_unsuccessful(fedq: Fedq, client: Client) -> None:
+    id = client.submit(TINY).id
+    client.cancel(id)
+    assert fedq("watch", id).code == 1
+
+
+def test_results_come_as_table_json_and_csv(fedq: Fedq, experiment: str) -> None:
+    table = fedq("results", experiment, "--metric", "distance").out
+    assert "distance, mean ± std over 1 seed" in table
+    assert "2 queued" in table
+    document = json.loads(fedq("results", experiment, "--format", "json").out)
+    assert json.loads(fedq("results", experiment, "--json").out) == document
+    assert fedq("results", experiment, "--format", "csv").out.startswith("arm,name,metric,figure,n,mean,std,low,high,")
+    ended = fedq("results", experiment, "--metric", "colour")
+    assert ended.code == 2
+    assert "must be one of distance," in ended.err
+
+
+def test_arms_are_compared_as_table_and_json_and_drawn(fedq: Fedq, experiment: str, tmp_path: Path) -> None:
+    table = fedq("compare", f"{experiment}:1", f"{experiment}:0", "--metric", "distance", "--figure", str(tmp_path / "both.svg"))
+    assert table.code == 0
+    for words in ("distance, mean ± std over", "final - lr=0.05", "paired by seed", str(tmp_path / "both.svg")):
+        assert words in table.out
+    assert (tmp_path / "both.svg").read_text().count("<!-- lr=0.1 -->") == 1
+    document = json.loads(fedq("compare", experiment, "--json", "--baseline", "1").out)
+    assert (document["baseline"], [member["arm"] for member in document["members"]]) == (1, [0, 1])
+    assert fedq("compare", "exp_0").code == 4
+    assert fedq("compare", experiment, "--figure", "both.jpg").code == 2
+
+
+def test_a_comparison_is_drawn_as_wide_and_in_such_letters_as_told(fedq: Fedq, experiment: str, tmp_path: Path) -> None:
+    told = ("--width", "single", "--font", "serif", "--markers", "--title", "", "--ylim", "0.1:10")
+    picture = tmp_path / "both.svg"
+    assert fedq("compare", experiment, "--figure", str(picture), *told).code == 0
+    # A column of a paper, 89 mm, in pt.
+    assert re.search(r'<svg[^>]* width="252.28\d*pt"', picture.read_text())
+    assert "STIX" in picture.read_text()
+    alone = fedq("compare", experiment, *told)
+    assert (alone.code, "--figure" in alone.err) == (2, True)
+
+
+def test_pictures_and_models_are_written_where_told(fedq: Fedq, client: Client, experiment: str, tmp_path: Path) -> None:
+    picture, model = tmp_path / "curve.png", tmp_path / "model.safetensors"
+    assert fedq("figure", experiment, "--output", str(picture), "--x", "bytes") == (0, f"{picture}\n", "")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    paper = tmp_path / "paper.pdf"
+    look = (
+        "--width",
+        "single",
+        "--font",
+        "serif",
+        "--size",
+        "7",
+        "--arm",
+        "0",
+        "--markers",
+        "--title",
+        "",
+        "--log",
+        "none",
+        "--xlim",
+        "0:",
+    )
+    assert fedq("figure", experiment, "--output", str(paper), *look).code == 0
+    assert paper.read_bytes().startswith(b"%PDF")
+    assert "?width" in fedq("figure", experiment, "--width", "wide").err
+    timeless = fedq("figure", experiment, "--output", str(picture), "--x", "time")
+    assert timeless.code == 4
+    assert "has a simulated clock" in timeless.err
+    done, waiting, *_ = client.runs(experiment)
+    assert fedq("model", done.id, "--output", str(model)) == (0, f"{model}\n", "")
+    assert model.stat().st_size > 0
+    assert fedq("model", waiting.id, "--output", str(model)).code == 4
+    assert fedq("figure", experiment, "--output", "curve.jpg").code == 2
+
+
+def test_presets_can_be_listed_and_printed_to_be_changed(fedq: Fedq) -> None:
+    assert "demo" in fedq("presets").out
+    assert [preset["name"] for preset in json.loads(fedq("presets", "--json").out)] == presets.names()
+    assert yaml.safe_load(fedq("presets", "demo").out) == json.loads(fedq("presets", "demo", "--json").out)["specification"]
+    assert fedq("presets", "demos").code == 4
+
+
+def test_the_catalogue_shows_blocks_and_kinds(fedq: Fedq) -> None:
+    assert "problem.dataset" in fedq("catalogue").out
+    assert "mu=0.01" in fedq("catalogue", "algorithm").out
+    assert {kind["kind"] for kind in json.loads(fedq("catalogue", "algorithm", "--json").out)["kinds"]} >= {"fedavg", "scaffold"}
+    assert "json_schema" in json.loads(fedq("catalogue", "--json").out)
+    ended = fedq("catalogue", "algorithms")
+    assert ended.code == 2
+    assert "must be one of problem.dataset," in ended.err
+
+
+def test_queues_and_workers_are_shown(fedq: Fedq, experiment: str) -> None:
+    assert "default" in fedq("queue").out
+    assert [queue["queued"] for queue in json.loads(fedq("queue", "--json").out)] == [5]
+    assert fedq("workers").code == 0
+    assert json.loads(fedq("workers", "--json").out) == []
+
+
+def test_a_service_that_is_not_there_has_an_exit_code_of_its_own(fedq: Fedq, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDQ_URL", "http://:port")
+    settings.cache_clear()
+    ended = fedq("status")
+    assert ended.code == 3
+    assert "http://:port" in ended.err
+
+
+def test_a_bad_setting_is_named(fedq: Fedq, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDQ_SLICE_SECONDS", "short")
+    settings.cache_clear()
+    ended = fedq("status")
+    assert ended.code == 2
+    assert "FEDQ_SLICE_SECONDS: Input should be a valid number" in ended.err
+
+
+def test_help_tells_the_exit_codes(fedq: Fedq) -> None:
+    told = " ".join(fedq("--help").out.split())
+    assert "Exit codes" in told
+    assert "130 interrupted" in told
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_the_experiment_and_says_so(service: Service, client: Client, experiment: str) -> None:
+    with _watching(service, experiment) as process:
+        assert process.stderr is not None
+        assert "seed 0: succeeded" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=30)
+    assert (process.returncode, "keeps running" in told) == (130, True)
+    assert client.experiment(experiment).status == "running"
+
+
+@contextmanager
+def _watching(service: Service, experiment: str) -> Iterator[subprocess.Popen[str]]:
+    environment = os.environ | {"FEDQ_URL": service.url, "FEDQ_API_KEY": service.key, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "fedq.cli", "watch", experiment]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    yield process
+    if process.poll() is None:
+        process.kill()
+        process.communicate()
+
+
+def _last(events: str) -> str:
+    """The last suboptimality, as progress shows it."""
+    rows = [json.loads(line) for line in events.splitlines()]
+    return f"{[row['extra']['suboptimality'] for row in rows if 'extra' in row][-1]:.4g}"

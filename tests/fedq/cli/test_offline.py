@@ -1,0 +1,89 @@
+"""`fedq validate` and `plan`, without a service."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from fedcore import presets
+from fedq.cli import main
+from tests.api.histories import TWO_ARMS
+
+FAULTY = """\
+name: faulty
+problem: {kind: quadratic}
+algorithm: {kind: fedawg}
+rounds: 3
+local:
+  lr: -1
+raunds: 3
+"""
+
+
+def _call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    return (ended.value.code, *capsys.readouterr())
+
+
+def _file(folder: Path, text: str) -> str:
+    file = folder / "spec.yaml"
+    file.write_text(text)
+    return str(file)
+
+
+def test_all_that_is_wrong_is_told_with_its_line_and_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = _file(tmp_path, FAULTY)
+    code, out, told = _call(capsys, "validate", file)
+    assert (code, out) == (2, "")
+    assert f"{file}:6:3: /local/lr: Input should be greater than 0, not -1" in told
+    assert f"{file}:7:1: /raunds: unknown field; did you mean rounds?" in told
+    assert f"{file}:3:13: /algorithm/kind: must be one of 'fedavg', 'fedprox'" in told
+    _, out, _ = _call(capsys, "validate", file, "--json")
+    (check,) = json.loads(out)
+    assert check["valid"] is False
+    assert {"/local/lr", "/raunds", "/algorithm/kind"} < {flaw["pointer"] for flaw in check["errors"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a: [1\n", ":1:5: /: while parsing a flow sequence"),
+        ("a: 1\na: 2\n", ":2:1: /: 'a' stands here already"),
+        ("[]", "must be a mapping, not list"),
+    ],
+)
+def test_what_is_no_document_is_told_with_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, told: str) -> None:
+    code, _, err = _call(capsys, "validate", _file(tmp_path, text))
+    assert code == 2
+    assert told in err
+
+
+def test_every_file_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    good, missing = _file(tmp_path, json.dumps(TWO_ARMS)), str(tmp_path / "missing.yaml")
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(TWO_ARMS)))
+    code, out, err = _call(capsys, "validate", good, "-", missing)
+    assert (code, out) == (2, f"{good}: valid\n-: valid\n")
+    assert f"{missing}: /: cannot read the file" in err
+    assert _call(capsys, "validate", good, "--set", "rounds=0")[0] == 2
+
+
+def test_every_preset_is_valid_by_the_same_measure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _call(capsys, "validate", _file(tmp_path, json.dumps(presets.load("demo").spec)))[0] == 0
+
+
+def test_a_plan_is_that_of_a_dry_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = _call(capsys, "plan", _file(tmp_path, json.dumps(TWO_ARMS)), "--json")
+    plan = json.loads(out)
+    assert (code, [arm["name"] for arm in plan["arms"]], plan["runs"], plan["rounds"]) == (0, ["lr=0.1", "lr=0.05"], 6, 18)
+    code, out, _ = _call(capsys, "plan", "--preset", "demo", "--set", "rounds=2", "--set", "seeds=[0]")
+    assert "4 runs, 8 rounds" in out
+
+
+def test_what_cannot_be_planned_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = _call(capsys, "plan", _file(tmp_path, FAULTY))
+    assert (code, out, "/local/lr" in err) == (2, "", True)
+    for arguments, told in (([], "give either a specification file"), (["--preset", "demos"], "there is no preset 'demos'")):
+        code, _, err = _call(capsys, "plan", *arguments)
+        assert (code, told in " ".join(err.split())) == (2, True)

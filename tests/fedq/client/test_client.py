@@ -1,0 +1,168 @@
+"""Asking a service: submitted, read, steered, fetched."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load
+
+from fedcore import ExperimentSpec, presets
+from fedcore.platform.status import Status
+from fedcore.settings import settings
+from fedq.client import Client, ConflictError, InvalidRequestError, NotFoundError
+from tests.api.histories import TINY, TWO_ARMS, carry_out
+from tests.support.service import Service
+
+FOREIGN = (
+    "celery",
+    "fastapi",
+    "kombu",
+    "matplotlib",
+    "numpy",
+    "pandas",
+    "polars",
+    "sqlalchemy",
+    "starlette",
+    "torch",
+    "uvicorn",
+    "workers",
+)
+
+
+def test_a_document_a_spec_a_file_and_a_preset_can_be_submitted(client: Client, tmp_path: Path) -> None:
+    file = tmp_path / "tiny.yaml"
+    file.write_text(json.dumps({**TINY, "name": "from a file"}))
+    assert client.submit(TINY).name == "tiny"
+    assert client.submit(ExperimentSpec.model_validate(TINY)).name == "tiny"
+    assert client.submit(file).name == client.submit(str(file)).name == "from a file"
+    demo = client.submit("demo", {"rounds": 2, "seeds": [0]})
+    assert (demo.progress.rounds_total, demo.provenance["preset"]) == (8, "demo")
+
+
+def test_overrides_are_merged_into_a_document(client: Client) -> None:
+    experiment = client.submit(TINY, {"local": {"lr": 0.5}, "rounds": 7})
+    assert experiment.specification["local"]["lr"] == 0.5
+    assert experiment.specification["local"]["steps"] == TINY["local"]["steps"]
+    assert experiment.progress.rounds_total == 7
+
+
+def test_a_dry_run_estimates_and_stores_nothing(client: Client) -> None:
+    plan = client.dry_run(TWO_ARMS)
+    assert ([arm.name for arm in plan.arms], plan.runs, plan.rounds) == (["lr=0.1", "lr=0.05"], 6, 18)
+    assert list(client.experiments()) == []
+
+
+def test_the_same_idempotency_key_submits_once(client: Client) -> None:
+    first, second = (client.submit(TINY, idempotency_key="once") for _ in range(2))
+    assert first.id == second.id
+    assert client.submit(TINY).id != first.id
+
+
+def test_experiments_are_listed_by_what_they_are(client: Client) -> None:
+    tiny, two_arms = client.submit(TINY), client.submit(TWO_ARMS)
+    client.cancel(tiny.id)
+    assert [found.id for found in client.experiments()] == [two_arms.id, tiny.id]
+    assert [found.id for found in client.experiments(status=Status.CANCELLED)] == [tiny.id]
+    assert [found.id for found in client.experiments(name="two arms", tag="small")] == [two_arms.id]
+    assert [found.id for found in client.experiments(search="ARMS")] == [two_arms.id]
+    assert list(client.experiments(created_after=two_arms.created_at, created_before=two_arms.created_at)) == []
+
+
+def test_runs_and_their_rows_are_read_to_the_last(service: Service, client: Client) -> None:
+    experiment = client.submit(TWO_ARMS)
+    carry_out(service.database, service.storage, 6)
+    runs = client.runs(experiment.id)
+    assert [(run.arm, run.seed, run.status) for run in runs] == [(arm, seed, "succeeded") for arm in (0, 1) for seed in (0, 1, 2)]
+    assert client.run(runs[0].id) == runs[0]
+    assert [row.round for row in client.rounds(runs[0].id)] == [1, 2, 3]
+    assert [row.round for row in client.rounds(runs[0].id, after=2)] == [3]
+
+
+def test_an_experiment_is_steered(client: Client) -> None:
+    id = client.submit(TINY).id
+    assert client.pause(id).status is Status.PAUSED
+    assert client.resume(id).status is Status.QUEUED
+    assert client.cancel(id).status is Status.CANCELLED
+    assert client.retry(id).status is Status.QUEUED
+    assert client.edit(id, name="renamed", tags=["new"], priority=9).tags == ["new"]
+    assert client.experiment(id).name == "renamed"
+    client.delete(id)
+    with pytest.raises(NotFoundError, match="there is no experiment"):
+        client.experiment(id)
+
+
+def test_what_makes_no_sense_is_a_conflict(client: Client) -> None:
+    id = client.submit(TINY).id
+    client.cancel(id)
+    with pytest.raises(ConflictError) as raised:
+        client.pause(id)
+    assert (raised.value.problem.status, raised.value.problem.type) == (409, "urn:fedq:problem:conflict")
+
+
+def test_a_refused_specification_says_where(client: Client) -> None:
+    with pytest.raises(InvalidRequestError) as raised:
+        client.submit({**TINY, "local": {"lr": -1, "steps": 2}, "raunds": 3})
+    assert {flaw.pointer for flaw in raised.value.flaws} == {"/local/lr", "/raunds"}
+
+
+def test_files_arrive_whole_in_memory_and_on_disk(service: Service, client: Client, tmp_path: Path) -> None:
+    experiment = client.submit(TINY)
+    carry_out(service.database, service.storage, 1)
+    (run,) = client.runs(experiment.id)
+    assert client.save_figure(experiment.id, tmp_path / "curve.svg").read_bytes() == client.figure(experiment.id)
+    paper = client.figure(experiment.id, "pdf", width="single", arms=[0], markers=True, title="")
+    assert paper.form == "pdf"
+    assert client.figure(experiment.id, "csv").startswith(b"arm,name,metric,round,")
+    assert client.save_figure(experiment.id, tmp_path / "curve.PNG", x="bytes").read_bytes().startswith(b"\x89PNG")
+    assert client.save_model(run.id, tmp_path / "model.safetensors").read_bytes() == client.model(run.id)
+    assert [parameter.shape for parameter in load(client.model(run.id)).values()] == [(2,)]
+    assert client.save_checkpoint(run.id, tmp_path / "checkpoint.safetensors").stat().st_size > 0
+    assert {file.name for file in tmp_path.iterdir()} == {"curve.svg", "curve.PNG", "model.safetensors", "checkpoint.safetensors"}
+
+
+def test_curves_are_drawn_and_listed_over_simulated_time(service: Service, client: Client) -> None:
+    timed = client.submit({**TINY, "systems": {"devices": {"steps_per_second": {"kind": "constant", "value": 4}}}})
+    carry_out(service.database, service.storage, 1)
+    assert "simulated seconds" in client.figure(timed.id, metric="distance", x="time").decode()
+    results = client.results(timed.id)
+    assert [line["simulated_seconds"] for line in results.curves if line["metric"] == "distance"] == [0.5, 1.0, 1.5]
+    assert [line["mean"] for line in results.summary if line["metric"] == "simulated_seconds"] == [1.5]
+    assert [line["simulated_seconds"] for line in client.metrics(timed.id)] == [0.5, 1.0, 1.5]
+    timeless = client.submit(TINY)
+    carry_out(service.database, service.storage, 1)
+    with pytest.raises(NotFoundError, match="simulated clock"):
+        client.figure(timeless.id, x="time")
+
+
+def test_a_figure_is_svg_png_pdf_or_csv(client: Client, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"\.svg, \.png, \.pdf or \.csv"):
+        client.save_figure("exp_any", tmp_path / "curve.jpg")
+
+
+def test_the_service_tells_what_it_offers_and_does(client: Client) -> None:
+    client.submit(TWO_ARMS)
+    assert [preset.name for preset in client.presets()] == presets.names()
+    assert client.preset("demo").specification["name"] == "demo"
+    assert {"algorithm", "problem.dataset"} <= {block.path for block in client.catalogue().blocks}
+    (queue,) = client.queues().items
+    assert (queue.queued, queue.rounds_left) == (6, 18)
+    assert client.workers() == []
+
+
+def test_address_and_key_come_from_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDQ_URL", "http://fedq.example/")
+    settings.cache_clear()
+    with Client() as client:
+        assert client.url == "http://fedq.example"
+    settings.cache_clear()
+
+
+@pytest.mark.parametrize("module", ["fedq.client", "fedq.cli"])
+def test_importing_client_and_command_line_loads_nothing_of_the_service_and_no_arrays(module: str) -> None:
+    code = f"import sys, {module}; print(sorted(set({FOREIGN!r}) & set(sys.modules)))"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    answer = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"

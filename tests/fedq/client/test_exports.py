@@ -1,0 +1,161 @@
+"""Experiments in the tables and stores of other tools hold what the service holds."""
+
+import csv
+import json
+import struct
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow.tracking import MlflowClient
+from pyarrow import parquet
+from tensorboardX.crc32c import crc32c
+from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
+
+from fedq.client import Client, ExportError, MissingPackageError, UnreadableDataError
+from fedq.client.exports import Form
+from tests.api.histories import TWO_ARMS, carry_out
+from tests.fedq.cli.conftest import Fedq, fedq
+from tests.support.service import Service
+
+__all__ = ["fedq"]
+
+CRC_MASK = 0xA282EAD8
+WITH_X = TWO_ARMS | {"evaluation": {"record_parameters": True}}
+"""Its rows hold a list."""
+
+
+def test_tables_hold_every_round_to_the_last_digit(service: Service, client: Client, tmp_path: Path) -> None:
+    id = client.submit(WITH_X).id
+    carry_out(service.database, service.storage, 6)
+    rounds = [row for run in client.runs(id) for row in client.rounds(run.id)]
+    assert client.export(id, "csv", tmp_path) == client.export(id, "parquet", tmp_path) == str(tmp_path)
+    with (tmp_path / "rounds.csv").open(newline="") as file:
+        written = list(csv.DictReader(file))
+    read = parquet.read_table(tmp_path / "rounds.parquet").to_pylist()
+    for line, entry, row in zip(written, read, rounds, strict=True):
+        assert float(line["objective"]) == entry["objective"] == row.extra["objective"]
+        assert json.loads(line["x"]) == entry["x"] == row.extra["x"]
+        assert (line["test_loss"], entry["test_loss"]) == ("", None)
+        assert entry["committed_at"] == row.committed_at
+    summary = parquet.read_table(tmp_path / "summary.parquet").to_pylist()
+    assert [line["mean"] for line in summary] == [line["mean"] for line in client.results(id).summary]
+
+
+def test_an_experiment_without_rows_has_tables_of_the_same_columns(client: Client, tmp_path: Path) -> None:
+    client.export(client.submit(TWO_ARMS).id, "parquet", tmp_path)
+    table = parquet.read_table(tmp_path / "rounds.parquet")
+    assert (table.num_rows, str(table.schema.field("bytes_up").type)) == (0, "int64")
+
+
+def test_tensorboard_reads_each_round_of_each_run_once(service: Service, client: Client, tmp_path: Path) -> None:
+    id = client.submit(WITH_X).id
+    carry_out(service.database, service.storage, 1)
+    client.export(id, "tensorboard", tmp_path)
+    carry_out(service.database, service.storage, 5)
+    client.export(id, "tensorboard", tmp_path)
+    folders = sorted(str(file.parent.relative_to(tmp_path)) for file in tmp_path.rglob("*tfevents*"))
+    assert folders == [f"{arm}/seed-{seed}" for arm in ("0-lr=0.1", "1-lr=0.05") for seed in range(3)]
+    for run in client.runs(id):
+        (file,) = (tmp_path / folders[run.arm * 3 + run.seed]).iterdir()
+        scalars, settings = _told(file)
+        for row in client.rounds(run.id):
+            assert scalars["objective", row.round] == [_single(row.extra["objective"])]
+            assert scalars["x/0", row.round] == [_single(row.extra["x"][0])]
+        assert (settings["seed"].number_value, settings["local.lr"].number_value) == (run.seed, run.settings["local.lr"])
+
+
+@pytest.mark.slow
+def test_mlflow_is_brought_up_to_date_and_doubles_nothing(service: Service, client: Client, tmp_path: Path) -> None:
+    id = client.submit(TWO_ARMS | {"seeds": [0]}).id
+    carry_out(service.database, service.storage, 1)
+    where = client.export(id, "mlflow", tmp_path)
+    carry_out(service.database, service.storage, 1)
+    for _ in range(2):
+        assert client.export(id, "mlflow", tmp_path, tracking_uri=where, models=True) == where
+    store = MlflowClient(tracking_uri=where)
+    (experiment,) = store.search_experiments(filter_string=f"tags.`fedq.experiment_id` = '{id}'")
+    assert experiment.name == f"two arms ({id})"
+    there = {run.data.tags["fedq.run_id"]: run for run in store.search_runs([experiment.experiment_id])}
+    for run in client.runs(id):
+        tracked = there.pop(run.id)
+        assert (tracked.info.status, tracked.data.tags["fedq.provenance.engine"]) == ("FINISHED", "vectorised")
+        assert tracked.data.params["local.lr"] == str(run.settings["local.lr"])
+        history = {metric.step: metric for metric in store.get_metric_history(tracked.info.run_id, "objective")}
+        rows = list(client.rounds(run.id))
+        assert [history.pop(row.round).value for row in rows] == [row.extra["objective"] for row in rows]
+        assert not history
+        (model,) = store.list_artifacts(tracked.info.run_id, "model")
+        assert Path(store.download_artifacts(tracked.info.run_id, model.path)).read_bytes() == client.model(run.id)
+    assert not there
+
+
+def test_a_store_that_cannot_be_used_is_told_as_such(client: Client, tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="the tracking store refuses"):
+        client.export(client.submit(TWO_ARMS).id, "mlflow", tracking_uri=f"file://{tmp_path}")
+
+
+@pytest.mark.parametrize(
+    ("form", "package", "extra"),
+    [("parquet", "pyarrow", "frames"), ("tensorboard", "tensorboardX", "export"), ("mlflow", "mlflow.entities", "export")],
+)
+def test_a_missing_package_is_named_with_its_extra(
+    client: Client, monkeypatch: pytest.MonkeyPatch, form: Form, package: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    for name in ("columns", "tensorboard", "tracking"):
+        monkeypatch.delitem(sys.modules, f"fedq.client.exports.{name}", raising=False)
+    with pytest.raises(MissingPackageError, match=rf"needs {package}: pip install 'fedq\[{extra}\]'"):
+        client.export(client.submit(TWO_ARMS).id, form)
+
+
+def test_by_the_command_line(fedq: Fedq, client: Client, tmp_path: Path) -> None:
+    id = client.submit(TWO_ARMS).id
+    told = fedq("export", id, "--to", "csv", "--output", str(tmp_path / "tables"), "--json")
+    assert (told.code, json.loads(told.out)) == (0, {"exported": str(tmp_path / "tables")})
+    told = fedq("export", id, "--to", "csv", "--models")
+    assert told.code == 2
+    assert "belong to mlflow" in told.err
+
+
+def test_a_file_of_results_goes_into_a_service_and_stays_what_it_is(fedq: Fedq, service: Service, client: Client, tmp_path: Path) -> None:
+    id, file = client.submit(WITH_X).id, tmp_path / "experiment.fedq.json.gz"
+    with pytest.raises(ExportError, match="once it has ended"):
+        client.export(id, "fedq", file)
+    carry_out(service.database, service.storage, 6)
+    assert client.export(id, "fedq", file) == str(file)
+    told = fedq("import", str(file))
+    assert (told.code, told.out.strip()) == (0, client.import_(file).id)
+    before, after = (client.results(each) for each in (id, told.out.strip()))
+    assert (after.arms, after.status) == (before.arms, before.status)
+    file.write_bytes(b"not compressed")
+    with pytest.raises(UnreadableDataError, match="cannot be read"):
+        client.import_(file)
+
+
+def _told(file: Path) -> tuple[dict[tuple[str, int], list[float]], dict[str, Any]]:
+    """The scalars of an event file by name and step, and its settings; its framing and checksums hold."""
+    scalars, settings, content = defaultdict(list), {}, file.read_bytes()
+    while content:
+        (size,) = struct.unpack("<Q", content[:8])
+        event, content = content[12 : 12 + size], content[12 + size :]
+        assert struct.unpack("<I", content[:4])[0] == _masked(crc32c(event))
+        content, parsed = content[4:], Event.FromString(event)
+        for value in parsed.summary.value:
+            if value.HasField("simple_value"):
+                scalars[value.tag, parsed.step].append(value.simple_value)
+            elif value.tag == "_hparams_/session_start_info":
+                said = HParamsPluginData.FromString(value.metadata.plugin_data.content).session_start_info
+                settings = dict(said.hparams)
+    return scalars, settings
+
+
+def _masked(checksum: int) -> int:
+    return (((checksum >> 15) | (checksum << 17)) + CRC_MASK) & 0xFFFFFFFF
+
+
+def _single(value: float) -> float:
+    return struct.unpack("<f", struct.pack("<f", value))[0]

@@ -1,0 +1,45 @@
+"""What can be submitted, and what cannot even be read."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedq.client import UnreadableSpecificationError
+from fedq.client.specification import body_of, parse
+from tests.documents import QUADRATIC
+
+
+@pytest.mark.parametrize("suffix", [".json", ".yaml", ".yml", ".YAML"])
+def test_a_file_is_read_by_json_and_yaml_alike(tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"spec{suffix}"
+    file.write_text(json.dumps(QUADRATIC))
+    assert json.loads(body_of(str(file), {"rounds": 9})) == {**QUADRATIC, "rounds": 9}
+
+
+def test_other_text_is_the_name_of_a_preset() -> None:
+    assert json.loads(body_of("demo", {"rounds": 3})) == {"preset": "demo", "overrides": {"rounds": 3}}
+
+
+def test_arrays_become_lists_and_infinities_reach_the_service() -> None:
+    body = body_of({"x0": np.array([1.0, 2.0]), "steps": np.int64(3), "lr": float("inf")}, {})
+    assert body == b'{"x0":[1.0,2.0],"steps":3,"lr":Infinity}'
+
+
+@pytest.mark.parametrize(("text", "told"), [("{", "neither JSON nor YAML"), ("[1, 2]", "holds list, not a document"), ("", "NoneType")])
+def test_what_is_no_document_is_named(text: str, told: str) -> None:
+    with pytest.raises(UnreadableSpecificationError, match=rf"spec\.yaml.*{told}"):
+        parse(text, "spec.yaml")
+
+
+@pytest.mark.parametrize("value", [object(), {1: object()}])
+def test_what_json_cannot_carry_is_refused(value: Any) -> None:
+    with pytest.raises(UnreadableSpecificationError, match="JSON cannot carry"):
+        body_of({"name": value}, {})
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableSpecificationError, match=r"missing\.yaml cannot be read"):
+        body_of(tmp_path / "missing.yaml", {})

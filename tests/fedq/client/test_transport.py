@@ -1,0 +1,175 @@
+"""Patience with a connection that fails."""
+
+import http.server
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import httpx
+import pytest
+
+from fedq.client import Client, NotFoundError, ServiceError, ServiceUnreachableError
+from fedq.client.transport import LONGEST_PAUSE_S, Transport
+from fedq.client.wires import BlockingWire, finish
+from tests.api.histories import TINY
+from tests.support.proxy import Fault, proxied
+from tests.support.service import Service
+
+
+@pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.ANSWER_LOST])
+def test_a_broken_connection_submits_once(service: Service, fault: Fault) -> None:
+    with proxied(service.url, fault) as proxy, Client(proxy.url, service.key) as client:
+        submitted = client.submit(TINY)
+        assert proxy.connections == 2
+        assert [experiment.id for experiment in client.experiments()] == [submitted.id]
+
+
+def test_a_service_that_is_away_for_a_moment_is_asked_again() -> None:
+    with _answering(away=2) as (url, asked), Client(url) as client:
+        assert client.presets() == []
+        assert len(asked) == 3
+
+
+def test_a_client_that_asks_too_often_waits_as_long_as_it_is_asked_to() -> None:
+    with _answering(away=1, refusal=429) as (url, asked), Client(url) as client:
+        began = time.monotonic()
+        assert client.presets() == []
+        assert (len(asked), time.monotonic() - began >= 1) == (2, True)
+
+
+@pytest.mark.parametrize("method", ["GET", "PATCH", "POST"])
+@pytest.mark.parametrize("key", [None, "once"])
+def test_what_may_have_been_done_is_repeated_where_that_does_nothing_more(method: str, key: str | None) -> None:
+    asked = _Asked([httpx.ReadTimeout("lost"), httpx.Response(502), httpx.Response(200)])
+    headers = {"Idempotency-Key": key} if key else {}
+    if method == "POST" and key is None:
+        with pytest.raises(ServiceUnreachableError, match="lost"):
+            asked.request(method, headers=headers)
+        assert len(asked.requests) == 1
+    else:
+        assert asked.request(method, headers=headers).status_code == 200
+        assert [request.headers.get("Idempotency-Key") for request in asked.requests] == [key] * 3
+
+
+def test_what_has_not_begun_is_repeated_always() -> None:
+    asked = _Asked([httpx.ConnectError("refused"), httpx.Response(429, headers={"Retry-After": "0"}), httpx.Response(200)])
+    assert asked.request("POST").status_code == 200
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_a_request_that_must_not_come_twice_is_not_repeated_after_an_answer_that_leaves_open_what_became_of_it(status: int) -> None:
+    asked = _Asked([httpx.Response(status), httpx.Response(201)])
+    with pytest.raises(ServiceUnreachableError):
+        asked.request("POST")
+    assert len(asked.requests) == 1
+
+
+def test_a_service_that_asks_to_be_left_in_peace_is_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    _Asked(
+        [httpx.Response(503, headers={"Retry-After": "7"}), httpx.Response(429, headers={"Retry-After": "9999"}), httpx.Response(200)]
+    ).request("GET")
+    assert slept == [7.0, LONGEST_PAUSE_S]
+
+
+def test_an_answer_that_breaks_off_is_asked_for_again() -> None:
+    asked = _Asked([httpx.Response(200, stream=_Broken()), httpx.Response(200, content=b"whole")])
+    assert asked.request("GET").content == b"whole"
+
+
+@pytest.mark.parametrize("lost", [httpx.ReadError("lost"), httpx.Response(502), httpx.Response(503), httpx.Response(504)], ids=repr)
+def test_what_a_lost_answer_had_deleted_is_deleted(lost: httpx.Response | httpx.TransportError) -> None:
+    assert _Asked([lost, httpx.Response(404)]).request("DELETE").status_code == 404
+
+
+@pytest.mark.parametrize("earlier", [[], [httpx.ConnectError("refused")], [httpx.Response(429)]], ids=repr)
+def test_what_was_not_there_before_anything_was_sent_is_not_found(earlier: list[httpx.Response | httpx.TransportError]) -> None:
+    with pytest.raises(NotFoundError):
+        _Asked([*earlier, httpx.Response(404)]).request("DELETE")
+
+
+def test_a_service_that_stays_away_is_unreachable() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with Client(f"http://127.0.0.1:{port}", retries=1) as client, pytest.raises(ServiceUnreachableError, match="fedq up"):
+        client.presets()
+
+
+def test_what_is_no_address_is_said_to_be_none() -> None:
+    with pytest.raises(ServiceUnreachableError, match="not the address of a service"):
+        Client("http://:port")
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_an_answer_of_another_server_is_an_error_that_says_so(status: int) -> None:
+    with (
+        _answering(b"<h1>no</h1>", status=status) as (url, _),
+        Client(url) as client,
+        pytest.raises(ServiceError, match="not as FedQ does"),
+    ):
+        client.presets()
+
+
+def test_the_key_is_sent_as_a_bearer_token() -> None:
+    with _answering() as (url, asked), Client(url, api_key="fq_1_secret") as client:
+        client.presets()
+    assert asked == ["Bearer fq_1_secret"]
+
+
+class _Asked:
+    """A service that answers, or fails to, as told; and what it was asked."""
+
+    def __init__(self, answers: list[httpx.Response | httpx.TransportError]) -> None:
+        self.requests: list[httpx.Request] = []
+        self._answers = iter(answers)
+        wire = partial(BlockingWire, transport=httpx.MockTransport(self._answer))
+        self._transport = Transport(wire, "http://fedq", None, retries=3)
+
+    def request(self, method: str, **options: Any) -> httpx.Response:
+        return finish(self._transport.request(method, "/v1/things", **options))
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        answer = next(self._answers)
+        if isinstance(answer, httpx.TransportError):
+            raise answer
+        return answer
+
+
+class _Broken(httpx.SyncByteStream):
+    """The body of an answer that breaks off."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield b"who"
+        raise httpx.ReadError("cut")
+
+
+@contextmanager
+def _answering(
+    body: bytes = b'{"items": []}', *, status: int = 200, away: int = 0, refusal: int = 503
+) -> Iterator[tuple[str, list[str | None]]]:
+    """A server that answers with `refusal` the first `away` times, then as given; its address, and the keys it was asked with."""
+    asked: list[str | None] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.headers["Authorization"])
+            answer = (refusal, b"") if len(asked) <= away else (status, body)
+            self.send_response(answer[0])
+            self.send_header("Content-Length", str(len(answer[1])))
+            self.send_header("Retry-After", "1")
+            self.end_headers()
+            self.wfile.write(answer[1])
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}", asked
+        server.shutdown()

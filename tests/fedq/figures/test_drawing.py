@@ -1,0 +1,141 @@
+"""Figures, taken apart: an SVG is a document whose curves can be measured, a PNG has pixels of their colours."""
+
+from io import BytesIO
+from xml.etree import ElementTree as ET
+
+import httpx
+import numpy as np
+import pytest
+from matplotlib import image
+from matplotlib.colors import to_rgb
+
+from api.results.summaries import METRICS
+from fedcore.platform.store import Database
+from fedcore.platform.store.curves import COLUMNS
+from fedq.figures.drawing import COLOURS
+from tests.api.histories import TINY, TWO_ARMS, submit, write
+from tests.platform.store.acts import report
+
+SVG = {"svg": "http://www.w3.org/2000/svg"}
+
+
+@pytest.fixture
+def place(http: httpx.Client, rows: Database) -> str:
+    """Of two arms with three seeds, whose loss falls linearly."""
+    made = submit(http, TWO_ARMS)
+    write(
+        rows,
+        lambda held: [report(round, train_loss=10.0 - round - held.arm + held.seed, test_accuracy=0.1 * round) for round in (1, 2, 3)],
+        6,
+    )
+    return f"/v1/experiments/{made['id']}/figure"
+
+
+def _curves(picture: bytes) -> dict[str, np.ndarray]:
+    """The points of the lines in an SVG that have a curve's colour, by colour."""
+    paths = ET.fromstring(picture).iterfind(".//svg:path", SVG)
+    styles = [(path.get("style", ""), path.get("d", "")) for path in paths]
+    lines = {colour: [d for style, d in styles if f"stroke: {colour.lower()}" in style and d.count("L") == 2] for colour in COLOURS}
+    return {colour: _points(found[0]) for colour, found in lines.items() if found}
+
+
+def _points(path: str) -> np.ndarray:
+    return np.array([[float(x), float(y)] for x, y in (piece.split()[:2] for piece in path.replace("M", "L").split("L") if piece.strip())])
+
+
+def test_an_svg_holds_one_curve_per_arm_with_the_points_of_its_mean(http: httpx.Client, place: str) -> None:
+    answer = http.get(f"{place}.svg", params={"metric": "train_loss"})
+    assert answer.headers["content-type"].startswith("image/svg+xml")
+    curves = _curves(answer.content)
+    assert list(curves) == list(COLOURS[:2])
+    first, second = curves.values()
+    # Equal steps right and down: the means are 10, 9, 8 and 9, 8, 7, and y counts downwards in an SVG.
+    assert np.diff(first, axis=0) == pytest.approx(np.diff(second, axis=0), abs=1e-3)
+    assert np.diff(first, n=2, axis=0) == pytest.approx(np.zeros((1, 2)), abs=1e-3)
+    assert first[1, 1] == pytest.approx(second[0, 1], abs=1e-3)
+    assert first[1, 1] > first[0, 1]
+
+
+def test_powers_of_ten_on_a_logarithmic_axis_are_drawn_as_formulas_not_as_their_source(http: httpx.Client, rows: Database) -> None:
+    made = submit(http, TINY)
+    write(rows, lambda _: [report(round, extra={"suboptimality": 10.0 ** (3 - 3 * round)}) for round in (1, 2, 3)], 1)
+    svg = http.get(f"/v1/experiments/{made['id']}/figure.svg", params={"metric": "suboptimality"}).text
+    label = svg.partition(r"<!-- $\mathdefault{10^{-3}}$ -->")[2].partition("</g>")[0]
+    assert label.count("<use ") == len("10-3")
+
+
+def test_the_horizontal_axis_may_be_the_megabytes_sent(http: httpx.Client, place: str) -> None:
+    svg = http.get(f"{place}.svg", params={"x": "bytes"}).text
+    assert "<!-- megabytes sent -->" in svg
+    assert "<!-- round -->" not in svg
+
+
+def test_the_horizontal_axis_may_be_the_simulated_time(http: httpx.Client, rows: Database) -> None:
+    made = submit(http, TWO_ARMS)
+    history = {1: 1.0, 2: 2.0, 3: 9.0}
+    write(rows, lambda _: [report(round, train_loss=5.0 - round, extra={"simulated_seconds": history[round]}) for round in history], 6)
+    answer = http.get(f"/v1/experiments/{made['id']}/figure.svg", params={"metric": "train_loss", "x": "time"})
+    assert "<!-- simulated seconds -->" in answer.text
+    steps = np.diff(_curves(answer.content)[COLOURS[0]][:, 0])
+    assert steps[1] == pytest.approx(7 * steps[0], rel=1e-3)
+
+
+def test_without_a_clock_there_is_no_time_to_draw_over(http: httpx.Client, place: str) -> None:
+    answer = http.get(f"{place}.svg", params={"x": "time"})
+    assert answer.status_code == 404
+    assert "has a simulated clock" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_any_measure_can_be_drawn(http: httpx.Client, rows: Database, metric: str) -> None:
+    made = submit(http)
+    own = metric in COLUMNS
+    write(rows, lambda _: [report(round, **({metric: 1 / round} if own else {"extra": {metric: 1 / round}})) for round in (1, 2, 3)], 1)
+    answer = http.get(f"/v1/experiments/{made['id']}/figure.svg", params={"metric": metric})
+    assert answer.status_code == 200
+    assert len(_curves(answer.content)) == 1
+
+
+def test_the_arms_and_the_experiment_are_named(http: httpx.Client, place: str) -> None:
+    svg = http.get(f"{place}.svg").text
+    for text in ("two arms", "lr=0.1", "lr=0.05", "test accuracy"):
+        assert f"<!-- {text} -->" in svg
+
+
+def test_equal_results_make_equal_bytes(http: httpx.Client, place: str) -> None:
+    assert http.get(f"{place}.svg").content == http.get(f"{place}.svg").content
+
+
+def test_a_png_shows_the_curves_in_their_colours(http: httpx.Client, place: str) -> None:
+    answer = http.get(f"{place}.png", params={"metric": "train_loss"})
+    assert answer.headers["content-type"] == "image/png"
+    pixels = image.imread(BytesIO(answer.content))[:, :, :3]
+    assert pixels.shape[:2] == (675, 1200)
+    for colour in COLOURS[:2]:
+        assert (np.abs(pixels - to_rgb(colour)).max(axis=2) < 0.02).sum() > 100
+
+
+def test_an_experiment_without_rows_has_an_empty_figure(http: httpx.Client) -> None:
+    answer = http.get(f"/v1/experiments/{submit(http)['id']}/figure.svg")
+    assert answer.status_code == 200
+    assert _curves(answer.content) == {}
+
+
+def test_a_name_with_dollar_signs_is_no_formula(http: httpx.Client) -> None:
+    made = submit(http, {**TINY, "name": r"costs $\frac{1}$ <&>"})
+    assert http.get(f"/v1/experiments/{made['id']}/figure.svg").status_code == 200
+
+
+def test_a_metric_that_no_row_has_is_answered_with_those_that_there_are(http: httpx.Client, place: str) -> None:
+    answer = http.get(f"{place}.svg", params={"metric": "suboptimality"})
+    assert answer.status_code == 404
+    assert answer.json()["detail"].endswith("has suboptimality; there are test_accuracy, train_loss")
+
+
+def test_a_metric_that_is_none_is_refused(http: httpx.Client, place: str) -> None:
+    answer = http.get(f"{place}.svg", params={"metric": "accuracy"})
+    assert [flaw["pointer"] for flaw in answer.json()["errors"]] == ["?metric"]
+
+
+def test_another_format_is_refused(http: httpx.Client, place: str) -> None:
+    assert http.get(f"{place}.gif").status_code in (404, 422)
