@@ -9,44 +9,37 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
-from api import problems, web
-from api.access.auth import Doorkeeper
-from api.access.deeds import Refusals
-from api.access.rates import Rates
-from api.access.shields import Shields
-from api.bodies.timeout import BodyTimeout
-from api.bodies.uploads import UploadSlots
-from api.drawing.gate import DrawingGate
-from api.intake import Intake
-from api.live.feed import Feed
-from api.live.seats import Seats
+from api.audit import routes
+from api.datasets import routes as datasets_routes
+from api.datasets.service import UploadSlots
+from api.events import routes as events_routes
+from api.events.feed import Feed
+from api.events.routes import StreamLimit
+from api.experiments import import_routes, lifecycle_routes
+from api.experiments import routes as experiments_routes
+from api.experiments.service import SubmissionBatcher
+from api.http import health, problems
+from api.http.audit_trail import AuditFailuresMiddleware
+from api.http.authentication import KeyAuthenticator
+from api.http.body_timeout import BodyTimeout
+from api.http.drawing_gate import DrawingGate
+from api.http.rate_limit import RateLimiter
+from api.http.security_headers import SecurityHeadersMiddleware
+from api.http.telemetry import logs, metrics
+from api.http.wakeups import Waker
+from api.keys import routes as keys_routes
 from api.openapi import document
-from api.probes import Prober
-from api.routes import (
-    audits,
-    catalog,
-    claims,
-    compare,
-    datasets,
-    deliveries,
-    events,
-    experiments,
-    health,
-    imports,
-    keys,
-    lifecycle,
-    operations,
-    presets,
-    repeating,
-    reports,
-    results,
-    runs,
-    search,
-    theory,
-    webhooks,
-)
-from api.telemetry import logs, metrics
-from api.wakeups import Waker
+from api.pages import install
+from api.presets import catalogue_routes
+from api.presets import routes as presets_routes
+from api.queue import routes as queue_routes
+from api.results import claims_routes, compare_routes, report_routes, reproduction_routes, theory_routes
+from api.results import routes as results_routes
+from api.runs import routes as runs_routes
+from api.search import routes as search_routes
+from api.webhooks import delivery_routes
+from api.webhooks import routes as webhooks_routes
+from api.webhooks.url_validation import UrlValidator
 from fedcore.platform import tracing, watchdog
 from fedcore.platform.logging import configure
 from fedcore.platform.storage import open_storage
@@ -58,23 +51,23 @@ from fedcore.settings import settings as process_settings
 
 KEYED = (
     *(
-        experiments,
-        lifecycle,
-        runs,
-        results,
-        theory,
-        compare,
-        claims,
-        reports,
-        repeating,
-        search,
-        events,
-        datasets,
-        imports,
-        presets,
-        catalog,
+        experiments_routes,
+        lifecycle_routes,
+        runs_routes,
+        results_routes,
+        theory_routes,
+        compare_routes,
+        claims_routes,
+        report_routes,
+        reproduction_routes,
+        search_routes,
+        events_routes,
+        datasets_routes,
+        import_routes,
+        presets_routes,
+        catalogue_routes,
     ),
-    *(operations, webhooks, deliveries, keys, audits),
+    *(queue_routes, webhooks_routes, delivery_routes, keys_routes, routes),
 )
 """What needs a key."""
 DESCRIPTION = """
@@ -103,30 +96,30 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.settings = settings
     app.state.database = open_database(settings.database)
-    app.state.doorkeeper = Doorkeeper(app.state.database)
-    app.state.rates = Rates(settings)
-    app.state.seats = Seats(settings.streams_max)
+    app.state.doorkeeper = KeyAuthenticator(app.state.database)
+    app.state.rates = RateLimiter(settings)
+    app.state.seats = StreamLimit(settings.streams_max)
     app.state.storage = open_storage(settings.storage)
-    app.state.intake = Intake(app.state.database)
+    app.state.intake = SubmissionBatcher(app.state.database)
     app.state.feed = Feed(app.state.database)
     app.state.metrics = metrics.Metrics()
     app.state.upload_gate = CapacityLimiter(1)
     app.state.document_gate = CapacityLimiter(1)
     app.state.drawing_gate = DrawingGate()
     app.state.upload_slots = UploadSlots()
-    app.state.prober = Prober()
+    app.state.prober = UrlValidator()
     app.state.waker = Waker(settings.broker)
     for module in KEYED:
         app.include_router(module.router, responses=problems.responses(401, 403, 429, 500, 503))
     for module in (health, metrics):
         app.include_router(module.router, responses=problems.responses(500, 503))
     problems.install(app)
-    web.install(app)
+    install(app)
     document.install(app)
     app.add_middleware(BodyTimeout)
-    app.add_middleware(problems.Unexpected)
-    app.add_middleware(Shields)
-    app.add_middleware(Refusals, database=app.state.database)
+    app.add_middleware(problems.UnhandledErrorMiddleware)
+    app.add_middleware(SecurityHeadersMiddleware)
+    app.add_middleware(AuditFailuresMiddleware, database=app.state.database)
     app.add_middleware(logs.RequestLog, metrics=app.state.metrics)
     return app
 

@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
-from api.bodies.submissions import PresetSubmission
+from api.experiments.service import PresetSubmission
 from api.openapi.examples import examples
 from api.openapi.links import link
 from fedcore.spec import ExperimentSpec

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from api.bodies.submissions import PresetSubmission
+from api.experiments.service import PresetSubmission
 from fedcore.spec import ExperimentSpec, yaml_documents
 from fedq import schemas
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from math import isfinite
 
-from api.results.rows import Rows, rows_of
+from api.results.rows import ResultRows, rows_of
 from fedcore import presets
 from fedcore.errors import NotFoundError, PresetNotFoundError
 from fedcore.platform.access import Principal
@@ -53,7 +53,7 @@ def metrics_of(preset: Preset) -> list[str]:
     return sorted(claimed | {table.metric for table in sheet.published_of(preset.panel)})
 
 
-def claims_of(rows: Rows, preset: Preset) -> Claims:
+def claims_of(rows: ResultRows, preset: Preset) -> Claims:
     """What is claimed of `preset`, held against the rows of an experiment that follows it; they have its metrics."""
     sheet, found = presets.sheet(preset.sheet), _trajectories(rows, metrics_of(preset))
     return Claims(
@@ -67,7 +67,7 @@ def claims_of(rows: Rows, preset: Preset) -> Claims:
     )
 
 
-def _trajectories(rows: Rows, metrics: Sequence[str]) -> Trajectories:
+def _trajectories(rows: ResultRows, metrics: Sequence[str]) -> Trajectories:
     found: dict[str, dict[int, dict[str, Trajectory]]] = defaultdict(dict)
     for run in rows.runs:
         if run.id in rows.series:

@@ -8,7 +8,7 @@ from fedcore.platform.store.curves import Series
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 
 
-class Rows(NamedTuple):
+class ResultRows(NamedTuple):
     """An experiment with its runs and what they have reported."""
 
     experiment: ExperimentRecord
@@ -19,8 +19,10 @@ class Rows(NamedTuple):
     """So many its search has made."""
 
 
-def rows_of(session: Session, experiment: ExperimentRecord, columns: Iterable[str]) -> Rows:
+def rows_of(session: Session, experiment: ExperimentRecord, columns: Iterable[str]) -> ResultRows:
     """What there is of `experiment`, with these columns of each round."""
     records = runs.of_experiment(session, experiment.id)
     decided = search.decided(session, [experiment.id])
-    return Rows(experiment, records, curves.of_runs(session, [record.id for record in records], *columns), decided.get(experiment.id, 0))
+    return ResultRows(
+        experiment, records, curves.of_runs(session, [record.id for record in records], *columns), decided.get(experiment.id, 0)
+    )

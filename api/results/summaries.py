@@ -7,9 +7,9 @@ from functools import partial
 from itertools import groupby
 from typing import Literal, get_args
 
-from api.answers.experiments import made_from
+from api.experiments.responses import made_from
 from api.results.curves import MEGABYTE, Window, area, curve, megabytes
-from api.results.rows import Rows
+from api.results.rows import ResultRows
 from fedcore.platform.status import Status
 from fedcore.platform.store.curves import Series
 from fedcore.platform.store.tables import RunRecord
@@ -25,7 +25,7 @@ TOTALS = ("local_steps", "bytes_up", "bytes_down", "simulated_seconds")
 """What `results_of` wants of each round beside metrics."""
 
 
-def results_of(rows: Rows, metrics: Collection[str], window: Window, baseline: int = 0) -> Results:
+def results_of(rows: ResultRows, metrics: Collection[str], window: Window, baseline: int = 0) -> Results:
     """The results of an experiment from its rows, with these `metrics` and `TOTALS`; curves of a `window`.
 
     Differences are to the arm with the index `baseline`.

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import NamedTuple
 
-from api.problems import InvalidRequestError
+from api.http.problems import InvalidDocumentError
 from api.results.curves import first_reaching, megabytes
-from api.results.rows import Rows
+from api.results.rows import ResultRows
 from api.results.summaries import differing, estimated
 from fedcore.platform.status import ENDED
 from fedcore.platform.store.curves import Series
@@ -41,11 +41,11 @@ def target_of(text: str) -> Target:
     if found is None or found[1] not in summary.BETTER or not isfinite(float(found[2])):
         metrics = ", ".join(summary.BETTER)
         detail = f"must be a metric and a number, as test_accuracy:0.9, the metric one of {metrics}; not {text!r}"
-        raise InvalidRequestError([Flaw(pointer="?target", detail=detail)])
+        raise InvalidDocumentError([Flaw(pointer="?target", detail=detail)])
     return Target(metric=found[1], value=float(found[2]))
 
 
-def with_target(results: Results, rows: Rows, target: Target) -> Results:
+def with_target(results: Results, rows: ResultRows, target: Target) -> Results:
     """The results, and of each arm what it took to the target; `rows` have its metric and the `COLUMNS`."""
     runs = [_Run(record, rows.series.get(record.id)) for record in rows.runs]
     arms = [[run for run in runs if run.record.arm == arm.index] for arm in results.arms]

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
 
-from api.problems import MEDIA_TYPE
+from api.http.problems import MEDIA_TYPE
 from api.web.rendering import is_fragment, page
 
 Handler = Callable[[Request, Any], Response]

@@ -7,7 +7,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from api.web import words
+from api.web import formatting
 from fedcore.platform.access import Principal, Scope
 from fedq.results import verdicts
 
@@ -24,7 +24,7 @@ HEADERS = {
 }
 
 
-class Place(NamedTuple):
+class NavigationEntry(NamedTuple):
     """An entry of the navigation."""
 
     name: str
@@ -34,13 +34,13 @@ class Place(NamedTuple):
 
 
 NAVIGATION = (
-    Place("Experiments", "/"),
-    Place("Compare", "/compare"),
-    Place("Submit", "/submit", Scope.SUBMIT),
-    Place("Queue", "/queue"),
-    Place("Keys", "/keys"),
-    Place("Webhooks", "/webhooks"),
-    Place("Audit", "/audit", Scope.ADMIN),
+    NavigationEntry("Experiments", "/"),
+    NavigationEntry("Compare", "/compare"),
+    NavigationEntry("Submit", "/submit", Scope.SUBMIT),
+    NavigationEntry("Queue", "/queue"),
+    NavigationEntry("Keys", "/keys"),
+    NavigationEntry("Webhooks", "/webhooks"),
+    NavigationEntry("Audit", "/audit", Scope.ADMIN),
 )
 
 environment = Environment(
@@ -50,7 +50,7 @@ environment = Environment(
     lstrip_blocks=True,
     undefined=StrictUndefined,
 )
-environment.filters.update({**words.FILTERS, **verdicts.FILTERS})
+environment.filters.update({**formatting.FILTERS, **verdicts.FILTERS})
 
 
 def page(request: Request, template: str, status: int = 200, **context: Any) -> HTMLResponse:

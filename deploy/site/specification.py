@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from api.routes.catalog import catalog
+from api.presets.catalogue_routes import catalog
 from deploy.site import schemas
 from deploy.site.markup import code, literal, page, prose, section, table
 from fedq.schemas import CatalogBlock, Kind

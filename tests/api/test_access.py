@@ -13,8 +13,8 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import select
 
-from api.access.auth import REMEMBERED_S
 from api.app import create_app
+from api.http.authentication import REMEMBERED_S
 from fedcore.platform.access import Scope, Token
 from fedcore.platform.store import Database, open_database, webhook_deliveries, workers
 from fedcore.platform.store.tables import Base

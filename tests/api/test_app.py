@@ -15,7 +15,7 @@ import pytest
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
-from api.routes import experiments
+from api.experiments import routes as experiments_routes
 from fedcore.platform.store import experiments as stored
 from fedcore.platform.store.database import POOLED
 
@@ -56,7 +56,7 @@ def test_to_submit_and_read_experiments_is_handed_to_a_thread_once() -> None:
             yield needed.call
             yield from calls(needed)
 
-    routes = [route for route in experiments.router.routes if isinstance(route, APIRoute)]
+    routes = [route for route in experiments_routes.router.routes if isinstance(route, APIRoute)]
     assert {route.name for route in routes} == {"submit", "read_experiments", "read_experiment"}
     needed = {call for route in routes for call in calls(route.dependant)}
     # FastAPI hands what is not async to a thread, which takes longer than any of these. The endpoint itself is not among them.

@@ -12,7 +12,7 @@ import pytest
 from fastapi import FastAPI
 from httpx_sse import connect_sse
 
-from api.live.seats import Seats
+from api.events.routes import StreamLimit
 from fedcore.platform.access import Token
 from fedcore.platform.store import Database, keys, runs
 from fedcore.settings import Settings
@@ -216,7 +216,7 @@ def _without_runs(settings: Settings) -> Iterator[None]:
 def test_the_stream_ends_before_it_tells_anything_more_to_a_key_that_has_ended(
     http: httpx.Client, settings: Settings, rows: Database, change: Document | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.live.leave.LOOK_S", 0.0)
+    monkeypatch.setattr("api.events.routes.LOOK_S", 0.0)
     made, key = submit(http), key_for(settings.database)
     with httpx.Client(base_url=http.base_url, timeout=TIMEOUT_S, headers=bearer(key)) as other, _listening(other, made) as events:
         assert [event.kind for event in islice(events, 2)] == ["status", "status"]
@@ -270,7 +270,7 @@ def test_an_id_of_no_event_of_the_experiment_is_refused(http: httpx.Client, last
 
 
 def test_a_key_holds_so_many_streams_open_and_no_more(http: httpx.Client, app: FastAPI, settings: Settings) -> None:
-    app.state.seats = Seats(2)
+    app.state.seats = StreamLimit(2)
     made, path = submit(http), "/v1/experiments/{id}/events"
     with _listening(http, made) as first, _listening(http, made) as second:
         assert next(first) == next(second)
@@ -289,7 +289,7 @@ def test_a_key_holds_so_many_streams_open_and_no_more(http: httpx.Client, app: F
 
 
 def test_an_unlimited_key_holds_as_many_streams_as_it_likes() -> None:
-    seats = Seats(0)
+    seats = StreamLimit(0)
     with ExitStack() as held:
         for _ in range(1_000):
             held.enter_context(seats.one_of("key"))

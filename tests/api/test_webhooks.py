@@ -8,7 +8,7 @@ import pytest
 from fastapi import FastAPI
 
 from api.app import create_app
-from api.probes import Prober
+from api.webhooks.url_validation import UrlValidator
 from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, webhooks
 from fedcore.platform.webhooks.events import ENDINGS
@@ -34,7 +34,7 @@ def look_up(host: str, port: int) -> list[Any]:
 @pytest.fixture
 def app(settings: Settings) -> FastAPI:
     made = create_app(settings)
-    made.state.prober = Prober(look_up)
+    made.state.prober = UrlValidator(look_up)
     return made
 
 
@@ -114,7 +114,7 @@ def test_what_the_operator_allows_may_be_told(settings: Settings, admin_key: str
 def test_an_owner_has_as_many_as_there_may_be(settings: Settings, admin_key: str) -> None:
     configured = Settings(_env_file=None, home=settings.home, database_url=settings.database_url, webhooks_max=1)
     app = create_app(configured)
-    app.state.prober = Prober(look_up)
+    app.state.prober = UrlValidator(look_up)
     with calling(app, admin_key) as http:
         make(http)
         answer = http.post(HOOKS, json={"url": URL})

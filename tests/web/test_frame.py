@@ -10,8 +10,8 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from api.access.shields import HEADERS
-from api.web import ROUTERS
+from api.http.security_headers import HEADERS
+from api.pages import ROUTERS
 from api.web.assets import FOLDER, FOREVER, digest_of
 from tests.api.histories import TINY, submit
 from tests.support.asgi import calling

@@ -1,4 +1,4 @@
-// Figures as people read them; as api/web/words.py writes them.
+// Figures as people read them; as api/web/formatting.py writes them.
 const COUNT = new Intl.NumberFormat("en-GB");
 
 export function number(value) {

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from api.access.auth import Doorkeeper
+from api.http.authentication import KeyAuthenticator
 from fedcore.errors import AuthenticationError
 from fedcore.platform.access import Scope, Token
 from fedcore.platform.store import Database, keys
@@ -40,7 +40,7 @@ def test_of_a_key_that_many_show_at_one_moment_the_database_is_asked_once(databa
     key_id, token = key(database)
 
     async def show() -> None:
-        doorkeeper = Doorkeeper(database)
+        doorkeeper = KeyAuthenticator(database)
         await doorkeeper.recognise(token)
         doorkeeper.forget()
         with questions() as asked:
@@ -55,7 +55,7 @@ def test_an_answer_from_before_a_revocation_lets_nobody_in_after_it(database: Da
     key_id, token = key(database)
 
     async def show() -> None:
-        doorkeeper = Doorkeeper(database)
+        doorkeeper = KeyAuthenticator(database)
         before = asyncio.create_task(doorkeeper.recognise(token))
         await asyncio.sleep(0)
         write(database, keys.revoke, key_id)
@@ -72,7 +72,7 @@ def test_a_key_that_is_none_is_refused_to_all_who_show_it_at_one_moment(database
     wrong = Token.parse(token.text[:-1] + ("0" if token.text[-1] != "0" else "1"))
 
     async def show() -> None:
-        doorkeeper = Doorkeeper(database)
+        doorkeeper = KeyAuthenticator(database)
         answers = await asyncio.gather(*(doorkeeper.recognise(wrong) for _ in range(5)), return_exceptions=True)
         assert [type(answer) for answer in answers] == [AuthenticationError] * 5
 

@@ -1,0 +1,31 @@
+"""`/v1/audit`: who changed what."""
+
+from typing import Annotated
+
+from fastapi import Query
+
+from api.http.authentication import Administrator
+from api.http.dependencies import Cursor, OwnerFilter, Store, TargetFilter
+from api.http.problems import responses
+from api.http.routing import Router
+from fedcore.platform.store import audit
+from fedq.schemas import AuditEntry, AuditPage
+
+router = Router(prefix="/v1/audit", tags=["access"])
+
+Limit = Annotated[int, Query(ge=1, le=200, description="Entries on a page, at most.")]
+
+
+@router.get("", responses=responses(422), summary="Read the audit log")
+def read_audit(
+    _principal: Administrator,
+    database: Store,
+    owner: OwnerFilter = None,
+    target: TargetFilter = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> AuditPage:
+    """Every change that a key was used for, and every attempt that was refused, newest first, a page at a time."""
+    with database.reading() as session:
+        page = audit.page(session, owner=owner, target=target, limit=limit, cursor=cursor)
+    return AuditPage(items=[AuditEntry.model_validate(record) for record in page.items], next=page.next)

@@ -1,0 +1,150 @@
+"""An upload on its way: received on disk, checked, put into the storage, noted in the database.
+
+Uploaded data sets as answers.
+"""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, NamedTuple
+from weakref import WeakValueDictionary
+
+from fastapi import Depends, HTTPException, Query, Request
+from starlette.concurrency import run_in_threadpool
+
+from api.http.audit_trail import Noting
+from api.http.authentication import Submitter
+from api.http.dependencies import NO_NUL, Configuration, IdempotencyKey
+from fedcore.platform.storage import Storage
+from fedcore.platform.store import Database, datasets, quotas
+from fedcore.platform.store.tables import DatasetRecord
+from fedcore.platform.uploads import dataset_storage
+from fedcore.platform.uploads.arrays import UploadLimits
+from fedcore.platform.uploads.sandbox import read_in_subprocess
+from fedcore.settings import Settings
+from fedcore.spec.dataset import UploadedContent
+from fedq.schemas import ClientSizes, Dataset
+
+Name = Annotated[str, Query(min_length=1, max_length=200, pattern=NO_NUL, description="For people.", examples=["our hospitals"])]
+
+AT_ONCE = 2
+"""Uploads of a key that a process receives or checks at a time; others wait, their bodies unread."""
+
+_BINARY = {"type": "string", "format": "binary", "description": "An NPZ or Parquet file."}
+BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {"application/octet-stream": {"schema": _BINARY}}}}
+"""The OpenAPI text of the body."""
+
+
+class Label(NamedTuple):
+    """What is said about an upload."""
+
+    owner: str
+    key_id: str
+    name: str
+    idempotency_key: str | None
+
+
+async def _label(principal: Submitter, name: Name, idempotency_key: IdempotencyKey = None) -> Label:
+    return Label(principal.owner, principal.key_id, name, idempotency_key)
+
+
+Labelled = Annotated[Label, Depends(_label)]
+
+
+class UploadSlots:
+    """Bounds how many uploads of a key are on the disk at a time, which no quota counts before they are checked.
+
+    Belongs to one event loop.
+    """
+
+    def __init__(self) -> None:
+        self._of_key: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    def of(self, key_id: str) -> asyncio.Semaphore:
+        """The slots of this key, which last while a request holds one or waits for one."""
+        return self._of_key.setdefault(key_id, asyncio.Semaphore(AT_ONCE))
+
+
+async def receive(request: Request, principal: Submitter, settings: Configuration) -> AsyncIterator[BinaryIO]:
+    """The body as a file on disk, which is gone after the answer; read once the key has a slot for it."""
+    if request.headers.get("content-type", "").startswith("multipart/"):
+        raise HTTPException(415, "The body must be the file itself (curl --data-binary @FILE), not a form with the file in it.")
+    declared, limit = request.headers.get("content-length", "0"), settings.upload_max_bytes
+    size = int(declared) if declared.isdecimal() else 0
+    if size > limit:
+        raise _too_large(limit)
+    slots: UploadSlots = request.app.state.upload_slots
+    async with slots.of(principal.key_id):
+        with tempfile.TemporaryFile(dir=_folder(settings)) as file:
+            size = 0
+            async for piece in request.stream():
+                size += len(piece)
+                if size > limit:
+                    raise _too_large(limit)
+                await run_in_threadpool(file.write, piece)
+            yield file
+
+
+def _too_large(limit: int) -> HTTPException:
+    told = f"The file is larger than the {limit} bytes that an upload may have (FEDQ_UPLOAD_MAX_BYTES)."
+    return HTTPException(413, told)
+
+
+Received = Annotated[BinaryIO, Depends(receive)]
+
+
+def keep(
+    file: BinaryIO, label: Label, note: Noting, database: Database, storage: Storage, settings: Settings
+) -> tuple[DatasetRecord, bool]:
+    """Check the upload in `file` and keep what it holds; says whether that is a new data set. Raises UploadError, IdempotencyError."""
+    with tempfile.TemporaryDirectory(dir=_folder(settings)) as folder:
+        kept = Path(folder) / "kept.npz"
+        content, client_sizes = read_in_subprocess(file, kept, UploadLimits.of(settings))
+        size_bytes = kept.stat().st_size
+        with database.reading() as session:
+            dataset_id = datasets.new_id(session)
+        key = dataset_storage.storage_key(dataset_id, content.digest)
+        storage.put_file(key, kept)
+    kept_id = None
+    try:
+        with database.transaction() as session:
+            record = datasets.create(
+                session,
+                dataset_id,
+                content,
+                name=label.name,
+                client_sizes=client_sizes or {},
+                size_bytes=size_bytes,
+                owner=label.owner,
+                idempotency_key=label.idempotency_key,
+            )
+            if record.id == dataset_id:
+                quotas.charge(session, dataset_id, label.key_id)
+            note(session, record.id)
+            # Before the commit: if the connection breaks then, it may have gone through, and the row needs its file.
+            kept_id = record.id
+    finally:
+        if kept_id != dataset_id:
+            storage.delete(key)
+    return record, kept_id == dataset_id
+
+
+def _folder(settings: Settings) -> Path | None:
+    """Where files wait; None: where the system has its temporary files."""
+    if settings.upload_dir is not None:
+        settings.upload_dir.mkdir(parents=True, exist_ok=True)
+    return settings.upload_dir
+
+
+def dataset_answer(record: DatasetRecord) -> Dataset:
+    """A data set."""
+    return Dataset(
+        id=record.id,
+        name=record.name,
+        owner=record.owner,
+        client_sizes=ClientSizes(**record.client_sizes) if record.client_sizes else None,
+        size_bytes=record.size_bytes,
+        created_at=record.created_at,
+        **UploadedContent.model_validate(record.content).model_dump(mode="json"),
+    )

@@ -1,0 +1,189 @@
+"""News of the experiments that somebody listens to: one poller per process reads the database and tells all listeners."""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Annotated, NamedTuple
+
+import structlog
+from fastapi import Depends, Request
+
+from api.search.responses import arrival_answers
+from fedcore.platform.store import Database, Status, curves, progress, search
+from fedq.schemas import DecisionEvent, RoundEvent
+
+FASTEST_S = 0.1
+SLOWEST_S = 1.0
+SLOWING = 1.5
+BACKLOG = 16
+"""News a listener may be behind before it has to read the rest from the database."""
+ROWS = 5_000
+"""Rows read at a time."""
+
+log = structlog.stdlib.get_logger("fedq.api")
+
+
+class SerializedRow(NamedTuple):
+    """A row, ready to be sent."""
+
+    run_id: str
+    round: int
+    row: str
+    """As JSON."""
+
+
+class Snapshot(NamedTuple):
+    """An experiment at one moment."""
+
+    status: Status
+    runs: Mapping[str, tuple[Status, int]]
+    """Each run's status and rounds done, in order of run ids."""
+    lines: Sequence[SerializedRow] = ()
+    """Rows since the news before; the database has them all."""
+    decisions: int = 0
+    """So many its search has made; the database has them."""
+
+
+Subscription = asyncio.Queue[Snapshot | None]
+
+
+@dataclass
+class _Channel:
+    """An experiment that is listened to. Changes in place."""
+
+    mailboxes: list[Subscription] = field(default_factory=list)
+    newcomers: list[Subscription] = field(default_factory=list)
+    """Those of them that were told nothing yet."""
+    news: Snapshot | None = None
+
+
+class Feed:
+    """The poller and those who listen. Belongs to one event loop."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._channels: dict[str, _Channel] = {}
+        self._poller: asyncio.Task[None] | None = None
+        self._hurry = asyncio.Event()
+
+    @contextmanager
+    def listen(self, experiment_id: str) -> Iterator[Subscription]:
+        """A mailbox that gets how an experiment stands, at once and whenever it changes, and None when it is deleted.
+
+        When the mailbox is full, the oldest news are lost.
+        """
+        mailbox: Subscription = asyncio.Queue(BACKLOG)
+        channel = self._channels.setdefault(experiment_id, _Channel())
+        channel.mailboxes.append(mailbox)
+        channel.newcomers.append(mailbox)
+        self._hurry.set()
+        if self._poller is None or self._poller.done():
+            self._poller = asyncio.create_task(self._poll())
+        try:
+            yield mailbox
+        finally:
+            channel.mailboxes.remove(mailbox)
+            if not channel.mailboxes:
+                self._channels.pop(experiment_id, None)
+
+    async def close(self) -> None:
+        """Stop polling."""
+        if self._poller is not None:
+            self._poller.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._poller
+
+    async def lines(self, after: Mapping[str, int]) -> Sequence[SerializedRow]:
+        """Some rows past the given round of each run, each run's in order; none when there are no more."""
+        return await asyncio.to_thread(read_lines, self._database, after)
+
+    async def decisions(self, experiment_id: str, told: int) -> Sequence[str]:
+        """Some decisions after the first `told`, in order, as JSON; none when there are no more."""
+        return await asyncio.to_thread(read_decisions, self._database, experiment_id, told)
+
+    async def _poll(self) -> None:
+        pause = FASTEST_S
+        while self._channels:
+            pause = FASTEST_S if await self._refresh(dict(self._channels)) else min(pause * SLOWING, SLOWEST_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), pause)
+                pause = FASTEST_S
+            self._hurry.clear()
+
+    async def _refresh(self, channels: Mapping[str, _Channel]) -> bool:
+        """Read the experiments; tell the listeners of each that has something new, and newcomers in any case. Whether any has."""
+        newcomers = {experiment_id: channel.newcomers for experiment_id, channel in channels.items()}
+        for channel in channels.values():
+            channel.newcomers = []
+        before = {experiment_id: channel.news for experiment_id, channel in channels.items()}
+        try:
+            found = await asyncio.to_thread(read_news, self._database, before)
+        except Exception:
+            # The database is away; listeners get heartbeats until it is back.
+            log.warning("event poll failed", exc_info=True)
+            for experiment_id, channel in channels.items():
+                channel.newcomers += newcomers[experiment_id]
+            return False
+        changed = [self._spread(channel, newcomers[id], found.get(id)) for id, channel in channels.items()]
+        return any(changed)
+
+    def _spread(self, channel: _Channel, newcomers: Sequence[Subscription], news: Snapshot | None) -> bool:
+        """Tell of one experiment; None when it is gone. Whether it has something new."""
+        if news is None:
+            _tell(channel.mailboxes, None)
+            return False
+        # Rows never come without rounds done, and are new only once.
+        changed = channel.news is None or news._replace(lines=()) != channel.news._replace(lines=())
+        channel.news = news
+        _tell(channel.mailboxes if changed else newcomers, news)
+        return changed
+
+
+def read_news(database: Database, before: Mapping[str, Snapshot | None]) -> dict[str, Snapshot]:
+    """Those of the experiments that are there, as they are now, with the rows since the news `before`; all read at once."""
+    with database.reading() as session:
+        found = progress.standings(session, list(before))
+        decided = search.decided(session, list(found))
+    moved: dict[str, int] = {}
+    of: dict[str, str] = {}
+    for experiment_id, standing in found.items():
+        known = before[experiment_id]
+        for run_id, (_, done) in standing.runs.items():
+            if known is not None and run_id in known.runs and done > known.runs[run_id][1]:
+                moved[run_id], of[run_id] = known.runs[run_id][1], experiment_id
+    lines: dict[str, list[SerializedRow]] = {experiment_id: [] for experiment_id in found}
+    for line in read_lines(database, moved):
+        lines[of[line.run_id]].append(line)
+    return {id: Snapshot(standing.status, standing.runs, lines[id], decided.get(id, 0)) for id, standing in found.items()}
+
+
+def read_lines(database: Database, after: Mapping[str, int]) -> Sequence[SerializedRow]:
+    """At most `ROWS` rows past the given round of each run, each run's in order."""
+    if not after:
+        return ()
+    with database.reading() as session:
+        rows = curves.after_many(session, after, ROWS)
+    return [SerializedRow(row.run_id, row.round, RoundEvent.model_validate(row).model_dump_json()) for row in rows]
+
+
+def read_decisions(database: Database, experiment_id: str, told: int) -> Sequence[str]:
+    """At most `ROWS` decisions of an experiment's search after the first `told`, in the order in which they were made, as JSON."""
+    with database.reading() as session:
+        answers = arrival_answers(session, search.find(session, experiment_id), search.decisions(session, experiment_id, told, ROWS))
+    return [DecisionEvent(experiment_id=experiment_id, **answer.model_dump()).model_dump_json() for answer in answers]
+
+
+def _tell(mailboxes: Sequence[Subscription], news: Snapshot | None) -> None:
+    for mailbox in mailboxes:
+        if mailbox.full():
+            mailbox.get_nowait()
+        mailbox.put_nowait(news)
+
+
+async def _feed(request: Request) -> Feed:
+    feed: Feed = request.app.state.feed
+    return feed
+
+
+NewsFeed = Annotated[Feed, Depends(_feed)]

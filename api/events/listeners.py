@@ -1,0 +1,127 @@
+"""One listener of an experiment: news in, events out, nothing lost and nothing told twice.
+
+Server-sent events on the wire.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import NamedTuple
+
+from fastapi.responses import StreamingResponse
+from fastapi.sse import format_sse_event
+from starlette.types import Send
+
+from api.events.feed import SerializedRow, Snapshot
+from fedcore.platform.status import ENDED, Status
+from fedq.client.cursors import Position
+from fedq.schemas import StatusEvent
+
+
+class Event(NamedTuple):
+    """One server-sent event."""
+
+    kind: str
+    data: str
+    """JSON on one line."""
+    id: str | None = None
+    """What to resume after it with."""
+
+
+class EventStream(StreamingResponse):
+    """A response that sends events as they come, and closes their source as soon as nobody listens any more.
+
+    FastAPI's own leaves its source open then, and logs an error when an event was on its way (fastapi/fastapi, discussion 15725).
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncGenerator[Sequence[Event], None]) -> None:
+        """Events that come together are sent together."""
+        self._events = events
+        # Not to be kept, neither by caches nor, until it is complete, by nginx.
+        super().__init__(_encoded(events), headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+
+    async def stream_response(self, send: Send) -> None:
+        """Send the events until they end or the listener is gone."""
+        async with aclosing(self._events):
+            await super().stream_response(send)
+
+
+async def _encoded(batches: AsyncGenerator[Sequence[Event], None]) -> AsyncGenerator[bytes, None]:
+    async for events in batches:
+        yield b"".join(format_sse_event(event=event.kind, data_str=event.data, id=event.id) for event in events)
+        # Else nobody has a turn, and nobody notices a hang-up, while there are events to send.
+        await asyncio.sleep(0)
+
+
+class Listener:
+    """What was told to one listener. Changes in place."""
+
+    def __init__(self, experiment_id: str, run_ids: Sequence[str], told: Position) -> None:
+        """`run_ids` in order, each with its place in `told`, which becomes the listener's own."""
+        self._experiment_id = experiment_id
+        self._index = {run_id: index for index, run_id in enumerate(run_ids)}
+        self._position = told
+        # Who resumes after an end may have missed a retry.
+        self._up_to_date = False
+
+    @property
+    def finished(self) -> bool:
+        """The experiment's status was told, and is final."""
+        return self._up_to_date and self._position.experiment in ENDED
+
+    def missing(self, news: Snapshot) -> Mapping[str, int]:
+        """The runs that are further than what was told, with the last round that was."""
+        told = ((run_id, self._position.rounds[index]) for run_id, index in self._index.items())
+        return {run_id: round for run_id, round in told if news.runs[run_id][1] > round}
+
+    def beginnings(self, news: Snapshot) -> Iterator[Event]:
+        """Changes to a status in which rounds may follow: told before the rows."""
+        self._admit(news)
+        return self._changes(news, ended=False)
+
+    def rounds(self, lines: Sequence[SerializedRow]) -> Iterator[Event]:
+        """The rows, but for those told before and those behind a gap."""
+        for line in lines:
+            index = self._index[line.run_id]
+            if line.round == self._position.rounds[index] + 1:
+                self._position.rounds[index] = line.round
+                yield Event("round", line.row, str(self._position))
+
+    def undecided(self, news: Snapshot) -> int | None:
+        """How many decisions were told, where there are more; else None."""
+        told = self._position.decisions
+        return told if told < news.decisions else None
+
+    def decisions(self, made: Sequence[str]) -> Iterator[Event]:
+        """Decisions that follow those told before."""
+        for decision in made:
+            self._position.decisions += 1
+            yield Event("decision", decision, str(self._position))
+
+    def endings(self, news: Snapshot) -> Iterator[Event]:
+        """Changes to a final status, the experiment's last: told after the rows."""
+        yield from self._changes(news, ended=True)
+        self._up_to_date = True
+
+    def _admit(self, news: Snapshot) -> None:
+        """Runs that the experiment has been given since; their ids sort after those of the others."""
+        for run_id in sorted(news.runs.keys() - self._index.keys()):
+            self._index[run_id] = len(self._index)
+            self._position.statuses.append(None)
+            self._position.rounds.append(0)
+
+    def _changes(self, news: Snapshot, *, ended: bool) -> Iterator[Event]:
+        for run_id, index in self._index.items():
+            status, done = news.runs[run_id]
+            if status != self._position.statuses[index] and (status in ENDED) == ended:
+                self._position.statuses[index] = status
+                yield self._status(run_id, status, done)
+        if news.status != self._position.experiment and (news.status in ENDED) == ended:
+            self._position.experiment = news.status
+            yield self._status(None, news.status, None)
+
+    def _status(self, run_id: str | None, status: Status, done: int | None) -> Event:
+        data = StatusEvent(experiment_id=self._experiment_id, run_id=run_id, status=status, rounds_done=done)
+        return Event("status", data.model_dump_json(), str(self._position))

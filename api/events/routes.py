@@ -1,0 +1,207 @@
+"""`/v1/experiments/{id}/events`: what happens, as it happens.
+
+Leave to go on: what is open for long ends when the key that opened it no longer allows it.
+
+How many event streams a key holds open: each takes a seat, of which a key has so many in each process.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from itertools import islice
+from time import monotonic
+from typing import Annotated
+
+from fastapi import Depends, Header, Query, Request
+from fastapi.responses import StreamingResponse
+
+from api.events.feed import Feed, NewsFeed, Snapshot
+from api.events.listeners import Event, EventStream, Listener
+from api.http.authentication import Reader
+from api.http.dependencies import ExperimentId, Store
+from api.http.problems import InvalidDocumentError, responses
+from api.http.routing import Router
+from fedcore.errors import RateError
+from fedcore.platform.access import Principal
+from fedcore.platform.store import UNAVAILABLE, Database, experiments, keys, progress, search
+from fedq.client.cursors import Position
+from fedq.schemas import Flaw, HeartbeatEvent
+
+LOOK_S = 5.0
+"""So long, at most, somebody is told something more after his key has ended."""
+
+
+class KeyCheck:
+    """The leave of one who listens. Changes in place."""
+
+    def __init__(self, database: Database, principal: Principal) -> None:
+        self._database, self._principal, self._looked_at = database, principal, monotonic()
+
+    async def holds(self) -> bool:
+        """Whether it does; to be asked before anything is told."""
+        if monotonic() - self._looked_at < LOOK_S:
+            return True
+        self._looked_at = monotonic()
+        return await asyncio.to_thread(self._look)
+
+    def _look(self) -> bool:
+        try:
+            with self._database.reading() as session:
+                return keys.still_allows(session, self._principal)
+        except UNAVAILABLE:
+            return True  # There is nothing to tell either.
+
+
+WAIT_S = 5
+
+
+class StreamLimit:
+    """The seats of an application. Belongs to one event loop."""
+
+    def __init__(self, most: int) -> None:
+        """A key may have `most` of them; 0: as many as it likes."""
+        self._most = most
+        self._taken: Counter[str] = Counter()
+
+    @contextmanager
+    def one_of(self, key_id: str) -> Iterator[None]:
+        """A seat of this key; raises RateError when it has no more."""
+        if self._most and self._taken[key_id] >= self._most:
+            allowed = f"{self._most} event streams open at once (FEDQ_STREAMS_MAX)"
+            raise RateError(f"this key may hold {allowed}; close one, or try again in {WAIT_S} s", WAIT_S)
+        self._taken[key_id] += 1
+        try:
+            yield
+        finally:
+            self._taken[key_id] -= 1
+            self._taken += Counter()  # Without those who have none any more.
+
+
+AT_ONCE = 100
+"""Events sent in one piece, at most."""
+
+router = Router(prefix="/v1/experiments", tags=["experiments"])
+
+LastEventId = Annotated[
+    str | None,
+    Header(alias="Last-Event-ID", description="The `id:` of the last event received: what came after it is sent, nothing twice."),
+]
+NOW = "now"
+Since = Annotated[
+    str | None,
+    Query(
+        description="Where the first connection begins, which `Last-Event-ID` overrules: absent, at the first round; `now`, with how the "
+        "experiment and each run stand and the newest round of each; the `position` of results, or the `id:` of an event, with what "
+        "came after it, nothing left out and nothing twice.",
+        examples=[NOW],
+    ),
+]
+Heartbeat = Annotated[float, Query(ge=0.1, le=300, description="A heartbeat is sent after so many seconds of silence.")]
+
+KINDS = ("Round", "Status", "Decision", "Heartbeat")
+EVENT = {
+    "type": "object",
+    "required": ["event", "data"],
+    "properties": {
+        "event": {"enum": [kind.lower() for kind in KINDS]},
+        "id": {"type": "string", "description": "What to resume after it with; a heartbeat has none."},
+        "data": {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "contentSchema": {"anyOf": [{"$ref": f"#/components/schemas/{name}Event"} for name in KINDS]},
+        },
+    },
+}
+"""One event, for OpenAPI."""
+
+
+def start(
+    principal: Reader, experiment_id: ExperimentId, database: Store, last_event_id: LastEventId = None, since: Since = None
+) -> Listener:
+    """A listener at the place it asks for; made before the stream, so that errors are answered as such."""
+    with database.reading() as session:
+        experiments.find(session, experiment_id, principal.sees)
+        runs = progress.positions(session, experiment_id)
+        decided = search.decided(session, [experiment_id]).get(experiment_id, 0)
+    if last_event_id:
+        told = _parsed("Last-Event-ID", last_event_id, len(runs))
+    elif since == NOW:
+        told = Position.before(runs.values(), decided)
+    else:
+        told = _parsed("?since", since, len(runs)) if since else Position.start(len(runs))
+    return Listener(experiment_id, list(runs), told)
+
+
+def _parsed(pointer: str, text: str, runs: int) -> Position:
+    try:
+        return Position.parse(text, runs)
+    except ValueError as error:
+        raise InvalidDocumentError([Flaw(pointer=pointer, detail=str(error))]) from error
+
+
+async def seat(request: Request, principal: Reader) -> AsyncGenerator[None, None]:
+    """One of the key's seats, until the stream has ended, however it does."""
+    seats: StreamLimit = request.app.state.seats
+    with seats.one_of(principal.key_id):
+        yield
+
+
+@router.get(
+    "/{experiment_id}/events",
+    dependencies=[Depends(seat)],
+    response_class=StreamingResponse,
+    responses={
+        200: {"description": "The events.", "content": {EventStream.media_type: {"itemSchema": EVENT}}},
+        **responses(404, 422),
+    },
+    summary="Listen to an experiment",
+)
+async def listen(
+    principal: Reader,
+    experiment_id: ExperimentId,
+    database: Store,
+    feed: NewsFeed,
+    listener: Annotated[Listener, Depends(start)],
+    heartbeat: Heartbeat = 15,
+) -> EventStream:
+    """Server-sent events: `round` for a row of a run, `status` for a change of a run's or the experiment's, `decision`, `heartbeat`.
+
+    Their data are a RoundEvent, a StatusEvent, a DecisionEvent (of a search, on one arm) and a HeartbeatEvent. The first call starts from
+    the first round, or from `since`; `Last-Event-ID` resumes without loss or repetition. The rounds of a run come in order. The stream
+    ends after the experiment's final status, and where the key is revoked, expires or changes its scope.
+    """
+    return EventStream(_listen(experiment_id, feed, listener, heartbeat, KeyCheck(database, principal)))
+
+
+async def _listen(
+    experiment_id: str, feed: Feed, listener: Listener, heartbeat_s: float, leave: KeyCheck
+) -> AsyncGenerator[Sequence[Event], None]:
+    with feed.listen(experiment_id) as mailbox:
+        while not listener.finished:
+            try:
+                news = await asyncio.wait_for(mailbox.get(), heartbeat_s)
+            except TimeoutError:
+                if not await leave.holds():
+                    return
+                yield [Event("heartbeat", HeartbeatEvent(time=datetime.now(UTC)).model_dump_json())]
+                continue
+            if news is None or not await leave.holds():
+                return
+            async for events in _tell(experiment_id, listener, news, feed):
+                yield events
+
+
+async def _tell(experiment_id: str, listener: Listener, news: Snapshot, feed: Feed) -> AsyncGenerator[Sequence[Event], None]:
+    """The events that `news` are to `listener`, some at a time; what the news leave out is read from the database."""
+    yield list(listener.beginnings(news))
+    lines = news.lines or await feed.lines(listener.missing(news))
+    while lines:
+        told = listener.rounds(lines)
+        while events := list(islice(told, AT_ONCE)):
+            yield events
+        lines = await feed.lines(listener.missing(news))
+    while (known := listener.undecided(news)) is not None and (made := await feed.decisions(experiment_id, known)):
+        yield list(listener.decisions(made))
+    yield list(listener.endings(news))

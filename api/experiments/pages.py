@@ -1,0 +1,151 @@
+"""`/experiments/{id}`: one experiment, and the parts of its page that are asked for anew.
+
+Where an experiment stands, as its page shows it and asks for anew: a part of the page that is sent only when it has changed.
+
+YAML as it is shown, its parts told apart by colour.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from markupsafe import Markup
+
+from api.experiments.responses import summary_answer
+from api.http.authentication import Reader
+from api.http.dependencies import Configuration, Cursor, ExperimentId, Store
+from api.results import pages as results_pages
+from api.results.claims import read_claims
+from api.runs.responses import run_answer
+from api.search.responses import search_answer
+from api.web.rendering import page
+from fedcore.platform.status import ENDED, Status
+from fedcore.platform.store import Session, experiments, imports, lifecycle, progress, runs, search, wait_reasons
+from fedcore.spec import sweep, yaml_documents
+from fedq.schemas import ExperimentSummary
+
+UNDER_WAY = (Status.RUNNING, Status.QUEUED, Status.AT_RUNG)
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentState:
+    """An experiment at one moment."""
+
+    experiment: ExperimentSummary
+    imported: bool
+    """Whether it was carried out elsewhere, and never goes on here."""
+    searched: bool
+    """Whether a search decides how far its arms get."""
+
+    @property
+    def live(self) -> bool:
+        """Whether something may still happen by itself."""
+        return self.experiment.status not in ENDED and self.experiment.status is not Status.PAUSED
+
+    @property
+    def actions(self) -> list[str]:
+        """What makes sense now, of what `/v1/experiments/{id}/...` offers."""
+        return [] if self.imported else actions(self.experiment.progress.runs, searched=self.searched)
+
+    @property
+    def digest(self) -> str:
+        """The same while nothing has changed."""
+        return sha256(self.experiment.model_dump_json().encode()).hexdigest()[:16]
+
+
+def read(session: Session, experiment_id: str, owner: str | None) -> ExperimentState:
+    """Where an experiment stands, if it is `owner`'s where one is given; raises NotFoundError."""
+    record = experiments.find(session, experiment_id, owner)
+    summary = summary_answer(record, progress.progress(session, experiment_id))
+    return ExperimentState(summary, lifecycle.IMPORTED in record.provenance, record.spec.get("search") is not None)
+
+
+def actions(runs: Mapping[Status, int], *, searched: bool = False) -> list[str]:
+    """What can be done to an experiment with so many runs of each status."""
+    offered = {
+        "pause": any(runs.get(status) for status in UNDER_WAY),
+        "resume": bool(runs.get(Status.PAUSED)),
+        "cancel": any(runs.get(status) for status in (*UNDER_WAY, Status.PAUSED)),
+        "retry": any(runs.get(status) for status in (Status.FAILED, Status.CANCELLED)),
+        "extend": not searched and any(runs.get(status) for status in (*UNDER_WAY, Status.PAUSED, Status.SUCCEEDED)),
+    }
+    return [name for name, makes_sense in offered.items() if makes_sense]
+
+
+def highlight(text: str) -> Markup:
+    """YAML as HTML, its parts in elements of classes that `fedq.css` colours."""
+    # Loaded with the first page that shows some.
+    from pygments import highlight as marked
+    from pygments.formatters import HtmlFormatter
+    from pygments.lexers.data import YamlLexer
+
+    return Markup(marked(text, YamlLexer(), HtmlFormatter(nowrap=True)))  # noqa: S704 - Pygments escapes what it marks
+
+
+RUNS = 100
+"""On a page."""
+
+router = APIRouter(prefix="/experiments/{experiment_id}", include_in_schema=False)
+
+Seen = Annotated[str, Query(max_length=16, description="The digest of what the page shows.")]
+
+
+@router.get("")
+def read_page(request: Request, principal: Reader, experiment_id: ExperimentId, database: Store) -> Response:
+    """The whole page."""
+    with database.reading() as session:
+        record = experiments.find(session, experiment_id, principal.sees)
+        now = read(session, experiment_id, principal.sees)
+        has_search = record.spec.get("search") is not None
+    specification = yaml_documents.dump(record.spec)
+    return page(
+        request,
+        "experiment.html",
+        now=now,
+        **results_pages.told([record.spec], sweep.size(record.spec["sweep"])),
+        specification=specification,
+        highlighted=highlight(specification),
+        provenance=record.provenance,
+        has_search=has_search,
+        has_claims="preset" in imports.origin(record.provenance),
+    )
+
+
+@router.get("/standing")
+def read_standing(request: Request, principal: Reader, experiment_id: ExperimentId, database: Store, seen: Seen = "") -> Response:
+    """Name, status, progress and what can be done; 204 where the page shows that already."""
+    with database.reading() as session:
+        now = read(session, experiment_id, principal.sees)
+    return Response(status_code=204) if now.digest == seen else page(request, "_standing.html", now=now)
+
+
+@router.get("/runs")
+def read_runs(
+    request: Request, principal: Reader, experiment_id: ExperimentId, database: Store, settings: Configuration, cursor: Cursor = None
+) -> Response:
+    """Some of the runs, by arm and seed."""
+    with database.reading() as session:
+        experiments.find(session, experiment_id, principal.sees)
+        records = runs.of_experiment(session, experiment_id, after=cursor or None, limit=RUNS + 1)
+        held = wait_reasons.reasons(session, records[:RUNS], settings.seen_seconds)
+    items = [run_answer(record, held.get(record.id)) for record in records[:RUNS]]
+    following = items[-1].id if len(records) > RUNS else None
+    return page(request, "_runs.html", experiment_id=experiment_id, items=items, cursor=cursor, next=following)
+
+
+@router.get("/search")
+def read_rungs(request: Request, principal: Reader, experiment_id: ExperimentId, database: Store) -> Response:
+    """What its search has decided, rung by rung."""
+    with database.reading() as session:
+        experiments.find(session, experiment_id, principal.sees)
+        found = search_answer(session, search.find(session, experiment_id))
+    by_rung = [[item for item in found.items if item.rung == rung] for rung in range(len(found.rungs))]
+    return page(request, "_search.html", search=found, by_rung=by_rung)
+
+
+@router.get("/claims")
+def read_verdicts(request: Request, principal: Reader, experiment_id: ExperimentId, database: Store) -> Response:
+    """What its publication claims, and whether it holds here."""
+    return page(request, "_claims.html", found=read_claims(database, principal, experiment_id))

@@ -1,0 +1,120 @@
+"""`/submit`: a form and a YAML editor, begun from an example, a preset, or an experiment that there is."""
+
+import json
+from functools import cache
+from typing import Annotated, Any, NamedTuple
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import AfterValidator, BaseModel
+
+from api.http.authentication import Submitter
+from api.http.dependencies import Store, printable
+from api.web.rendering import page
+from fedcore import presets
+from fedcore.platform.store import Database, experiments
+from fedcore.presets import Preset
+from fedcore.spec import ExperimentSpec, stored_spec, yaml_documents
+from fedcore.spec.dataset import Uploaded
+
+EXAMPLE = """\
+# What is trained on whose data, and by which algorithm. Fields that are left out take their defaults.
+name: my first experiment
+problem:
+  dataset: {kind: digits}
+  partition: {kind: dirichlet, clients: 30, alpha: 0.1, min_samples: 5}
+  model: {kind: mlp, hidden: [64]}
+algorithm: {kind: fedavg}
+local: {lr: 0.1, epochs: 5, batch_size: 10}
+participation: {kind: uniform, clients_per_round: 10}
+rounds: 50
+seeds: [0, 1, 2]
+# One arm for each value, or for each combination of values.
+sweep:
+  algorithm.kind: [fedavg, fedprox, scaffold]
+"""
+
+router = APIRouter(include_in_schema=False)
+
+Name = Annotated[str | None, Query(max_length=200), AfterValidator(lambda name: None if name is None else printable(name))]
+
+
+class Start(NamedTuple):
+    """What the page begins with."""
+
+    text: str
+    origin: str | None = None
+    """Where it is from, in words."""
+    preset: Preset | None = None
+
+
+class PresetOption(NamedTuple):
+    """A preset that can be begun from."""
+
+    name: str
+    title: str
+    sheet: str
+    runs: int
+    rounds: int
+    """Of each run."""
+    words: str
+    """What it is found by, in lower case."""
+
+
+@router.get("/submit")
+def write(
+    request: Request,
+    principal: Submitter,
+    database: Store,
+    preset: Name = None,
+    experiment: Annotated[Name, Query(alias="from", max_length=200)] = None,
+) -> Response:
+    """The page. It writes through `POST /v1/experiments` alone, by which it has what is typed checked, too."""
+    start = _start(database, principal.sees, preset, experiment)
+    known = start.preset and {"name": start.preset.name, "specification": start.preset.spec}
+    return page(
+        request,
+        "submit.html",
+        text=start.text,
+        origin=start.origin,
+        preset=start.preset,
+        preset_json=json.dumps(known) if known else "",
+        presets=choices(),
+    )
+
+
+@cache
+def choices() -> tuple[PresetOption, ...]:
+    """All presets; they are the same for the life of the process."""
+    return tuple(_choice(presets.load(name)) for name in presets.names())
+
+
+def _choice(preset: Preset) -> PresetOption:
+    spec = ExperimentSpec.model_validate(preset.spec)
+    words = f"{preset.name} {preset.title} {preset.source} {spec.problem.dataset.kind} {spec.algorithm.kind}".lower()
+    return PresetOption(preset.name, preset.title, preset.sheet, spec.arm_count * len(spec.seeds), spec.rounds, words)
+
+
+def _start(database: Database, owner: str | None, preset: str | None, experiment: str | None) -> Start:
+    """Raises PresetNotFoundError and NotFoundError."""
+    if preset is not None:
+        found = presets.load(preset)
+        return Start(yaml_documents.dump(found.spec), f"the preset {found.name}, version {found.version}", found)
+    if experiment is not None:
+        with database.reading() as session:
+            record = experiments.find(session, experiment, owner)
+            return Start(yaml_documents.dump(_brief(stored_spec(record.spec))), f"the experiment {record.name}")
+    return Start(EXAMPLE)
+
+
+def _brief(value: Any) -> Any:
+    """A specification, or a part of one, as somebody would have written it: without defaults, and without what is known of uploads."""
+    match value:
+        case BaseModel():
+            fields = {name: field.get_default(call_default_factory=True) for name, field in type(value).model_fields.items()}
+            known = {"kind"} & fields.keys() | {name for name, default in fields.items() if getattr(value, name) != default}
+            left_out = {"content"} if isinstance(value, Uploaded) else set()
+            return {name: _brief(getattr(value, name)) for name in sorted(known - left_out, key=["kind", *fields].index)}
+        case tuple():
+            return [_brief(item) for item in value]
+        case _:
+            return value

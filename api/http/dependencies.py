@@ -1,0 +1,76 @@
+"""What the endpoints are handed: database, storage, settings, the feed of news; and parameters that are fit for a query."""
+
+import re
+from typing import Annotated
+
+from fastapi import Depends, Header, Path, Query, Request
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator
+
+from fedcore.errors import NotFoundError
+from fedcore.platform.storage import Storage
+from fedcore.platform.store import Database
+from fedcore.settings import Settings
+
+NO_NUL = r"^[^\x00]*$"
+"""PostgreSQL stores no NUL, and so finds none."""
+_NUMBER = re.compile(r"[-+]?[0-9.]+")
+"""Pydantic would take one for the seconds since 1970."""
+
+
+# Declared async so that FastAPI calls them at once instead of in a thread.
+async def _database(request: Request) -> Database:
+    database: Database = request.app.state.database
+    return database
+
+
+async def _storage(request: Request) -> Storage:
+    storage: Storage = request.app.state.storage
+    return storage
+
+
+async def _settings(request: Request) -> Settings:
+    settings: Settings = request.app.state.settings
+    return settings
+
+
+def printable(identifier: str) -> str:
+    """An id that a query may be asked for; raises NotFoundError."""
+    if not identifier.isprintable():
+        raise NotFoundError(f"there is nothing with the id {identifier!r}")
+    return identifier
+
+
+def _no_number(text: str) -> str:
+    if _NUMBER.fullmatch(text):
+        raise ValueError("must be a time in ISO 8601, as 2026-01-31T12:00:00Z")
+    return text
+
+
+Store = Annotated[Database, Depends(_database)]
+Files = Annotated[Storage, Depends(_storage)]
+Configuration = Annotated[Settings, Depends(_settings)]
+
+ExperimentId = Annotated[
+    str, Path(description="The experiment's id.", examples=["exp_01k9x3zq7rh2v8m4t6w0ybe5nc"]), AfterValidator(printable)
+]
+RunId = Annotated[str, Path(description="The run's id.", examples=["run_01k9x3zq7rh2v8m4t6w0ybe5p0"]), AfterValidator(printable)]
+DatasetId = Annotated[str, Path(description="The data set's id.", examples=["set_01k9x3zq7rh2v8m4t6w0ybe5m2"]), AfterValidator(printable)]
+WebhookId = Annotated[str, Path(description="The webhook's id.", examples=["whk_01k9x3zq7rh2v8m4t6w0ybe5h1"]), AfterValidator(printable)]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=200,
+        pattern=r"^[\x20-\x7e]+$",
+        examples=["7f3c9a52-thesis-figure-4"],
+        description="A repeat with the same key and body returns what the first made; with another body it is refused.",
+    ),
+]
+Moment = Annotated[AwareDatetime, BeforeValidator(_no_number)]
+OwnerFilter = Annotated[str | None, Query(max_length=200, pattern=NO_NUL, description="Only what this owner did.", examples=["ada"])]
+TargetFilter = Annotated[
+    str | None,
+    Query(max_length=200, pattern=NO_NUL, description="Only what was done to this id.", examples=["exp_01k9x3zq7rh2v8m4t6w0ybe5nc"]),
+]
+Cursor = Annotated[str | None, Query(max_length=64, pattern=NO_NUL, description="The `next` of the page before.")]

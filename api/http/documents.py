@@ -1,0 +1,204 @@
+"""Request bodies: a JSON or YAML document, read, parsed and validated outside the event loop."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from hashlib import sha256
+from itertools import islice
+from math import isfinite
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+from anyio import CapacityLimiter
+from fastapi import Depends, HTTPException, Request
+from fastapi.concurrency import run_in_threadpool
+from pydantic import BaseModel, ValidationError
+
+from api.http import source_positions
+from api.http.problems import InvalidDocumentError, UnreadableBodyError
+from fedcore.errors import SpecificationError
+from fedcore.settings import Settings
+from fedcore.spec import yaml_documents
+from fedq.schemas import Flaw
+from fedq.validation_errors import errors_of, join_pointer
+
+MAX_FLAWS = 100
+MAX_FIELDS = 10_000
+"""Of one block."""
+SMALL_BYTES = 4_096
+"""JSON of this size is read in less time than it takes to hand it to a thread and back."""
+LARGE_BYTES = 1 << 16
+"""Bodies above this size are handled one at a time; in larger YAML flaws have no lines, for which it would be read again."""
+MAX_VALUES = 2_000_000
+"""Keys and values: an import of 16 MiB has 1.4 million, the work of a million clients listed one by one a million."""
+BYTES_PER_VALUE = 8
+"""Where the operator allows larger bodies, they may have as many more values."""
+MAX_YAML_PARTS = 500_000
+"""Keys, values and ends of blocks: PyYAML takes some 500 bytes for each."""
+JSON, YAML = "application/json", "application/yaml"
+MEDIA_TYPES = {JSON: JSON, YAML: YAML, "application/x-yaml": YAML, "text/yaml": YAML, "text/x-yaml": YAML}
+"""What each Content-Type that is accepted means."""
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class Parsed(NamedTuple):
+    """A document as lists, dicts and scalars."""
+
+    value: Any
+
+    @property
+    def digest(self) -> str:
+        """The same for documents that say the same."""
+        return sha256(json.dumps(self.value, sort_keys=True).encode()).hexdigest()
+
+
+def choose_media_type(request: Request) -> str:
+    """`JSON` or `YAML`, as the Content-Type says; JSON where it says nothing."""
+    given = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
+    if given not in MEDIA_TYPES:
+        raise HTTPException(415, f"The body must be {JSON} or {YAML}, not {given}.")
+    return MEDIA_TYPES[given]
+
+
+async def read(request: Request, media_type: str) -> bytes:
+    """The body. FastAPI's own limit would answer in plain text, so it is counted here."""
+    settings: Settings = request.app.state.settings
+    limit, setting = (settings.yaml_max_bytes, "YAML") if media_type == YAML else (settings.json_max_bytes, "JSON")
+    declared = request.headers.get("content-length", "0")
+    size, chunks = int(declared) if declared.isdecimal() else 0, []
+    if size <= limit:
+        size = 0
+        async for chunk in request.stream():
+            size += len(chunk)
+            chunks.append(chunk)
+            if size > limit:
+                break
+    if size > limit:
+        raise HTTPException(413, f"The body is larger than the {limit} bytes that {media_type} may have (FEDQ_{setting}_MAX_BYTES).")
+    return b"".join(chunks)
+
+
+async def parse(request: Request) -> AsyncIterator[Parsed]:
+    """The body as a document.
+
+    While the request is handled no other with a large body is: what one of 16 MiB holds takes some hundred megabytes.
+    """
+    media_type = choose_media_type(request)
+    body = await read(request, media_type)
+    if media_type == JSON and len(body) <= SMALL_BYTES:
+        yield _parse(request, body, media_type)
+    elif len(body) <= LARGE_BYTES:
+        yield await run_in_threadpool(_parse, request, body, media_type)
+    else:
+        gate: CapacityLimiter = request.app.state.document_gate
+        async with gate:
+            yield await run_in_threadpool(_parse, request, body, media_type)
+
+
+# It ends before the answer is sent: a client that reads slowly keeps no other waiting.
+Document = Annotated[Parsed, Depends(parse, scope="function")]
+
+
+def validate(model: type[Model], value: Any, at: str = "") -> Model:
+    """`value`, which stands at the pointer `at` of the body, as `model`; raises InvalidRequestError or SpecificationError."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise InvalidDocumentError(errors_of(error.errors()[:MAX_FLAWS], model, value, at)) from error
+    except SpecificationError as error:
+        raise SpecificationError(at + error.pointer, error.detail) from error
+
+
+def body_of(*schemas: str) -> dict[str, Any]:
+    """The OpenAPI text of a body that is one of `schemas`, names of components."""
+    choices = [{"$ref": f"#/components/schemas/{name}"} for name in schemas]
+    schema = choices[0] if len(choices) == 1 else {"anyOf": choices}
+    content = {media_type: {"schema": schema} for media_type in (JSON, YAML)}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def _parse(request: Request, body: bytes, media_type: str) -> Parsed:
+    value = _load(request, body, media_type)
+    flaws = list(islice(_foreign_values(value), MAX_FLAWS))
+    if flaws:
+        raise InvalidDocumentError(flaws)
+    return Parsed(value)
+
+
+def _load(request: Request, body: bytes, media_type: str) -> Any:
+    try:
+        text = body.decode()
+        if media_type == JSON:
+            _check_extent(text, request.app.state.settings)
+            return json.loads(text)
+        value = yaml_documents.load(text, MAX_YAML_PARTS)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableBodyError(f"The body is not {media_type}: {error}", _unreadable(error)) from error
+    if len(body) <= LARGE_BYTES:
+        source_positions.remember(request, text)
+    return value
+
+
+def _unreadable(error: Exception) -> Flaw:
+    match error:
+        case yaml_documents.YamlError(detail=detail, place=yaml_documents.SourcePosition(line, column)):
+            return Flaw(pointer="", detail=detail, line=line, column=column)
+        case json.JSONDecodeError(msg=detail, lineno=line, colno=column):
+            return Flaw(pointer="", detail=detail, line=line, column=column)
+        case _:
+            return Flaw(pointer="", detail=str(error))
+
+
+def _check_extent(text: str, settings: Settings) -> None:
+    """Raise HTTPException for more keys and values than a body may have, before memory is taken for them.
+
+    Each stands after one of these characters, or at the beginning. Those within strings are counted too: it is an upper bound.
+    """
+    most = max(MAX_VALUES, settings.json_max_bytes // BYTES_PER_VALUE)
+    if sum(map(text.count, ",:[{")) >= most:
+        raise HTTPException(413, f"The body holds more than {most:,} keys and values.")
+
+
+def _foreign_values(document: Any) -> Iterator[Flaw]:
+    """What JSON has no place for, or no database: NaN and infinities, NUL and half characters, keys that are no text."""
+    # Of each level only an iterator is kept, and the key that it is at: a path for each value would take more than the document.
+    levels: list[Iterator[tuple[str | int, Any]]] = [iter([("", document)])]
+    path: list[str | int] = [""]
+    while levels:
+        entry = next(levels[-1], None)
+        if entry is None:
+            levels.pop()
+            path.pop()
+            continue
+        path[-1], value = entry
+        flaw = (
+            _foreign(value)
+            if len(levels) <= yaml_documents.MAX_DEPTH + 1
+            else f"must not lie deeper than {yaml_documents.MAX_DEPTH} levels"
+        )
+        if flaw:
+            yield Flaw(pointer=join_pointer(path[1:]), detail=flaw)
+        elif isinstance(value, dict | list):
+            levels.append(iter(value.items()) if isinstance(value, dict) else enumerate(value))
+            path.append("")
+
+
+def _foreign(value: Any) -> str | None:
+    match value:
+        case float() if not isfinite(value):
+            return f"must be a finite number, not {value}"
+        case str() if not _storable(value):
+            return "must not hold the character NUL or half of a surrogate pair"
+        case dict() if len(value) > MAX_FIELDS:
+            return f"a block may have {MAX_FIELDS:,} fields, and this one has {len(value):,}"
+        case dict() if not all(isinstance(key, str) and _storable(key) for key in value):
+            return "every key must be text"
+        case _:
+            return None
+
+
+def _storable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in text

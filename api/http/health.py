@@ -1,0 +1,51 @@
+"""`/healthz` and `/readyz`: whether the process lives, and whether it can serve."""
+
+from collections.abc import Callable
+
+from fastapi import Response
+
+from api.http.dependencies import Configuration, Store
+from api.http.routing import Router
+from fedcore.platform.store import Database, progress
+from fedcore.platform.version import release
+from fedq.schemas import Check, Health, Readiness
+from workers.celery_app import celery_app
+
+router = Router(tags=["operations"])
+
+BROKER_TIMEOUT_S = 2.0
+
+
+@router.get("/healthz", summary="Liveness")
+async def read_health() -> Health:
+    """The process answers; nothing else is looked at."""
+    return Health(version=release())
+
+
+@router.get("/readyz", responses={503: {"model": Readiness, "description": "The database does not answer."}}, summary="Readiness")
+def read_readiness(database: Store, settings: Configuration, response: Response) -> Readiness:
+    """Database and broker, each asked now. Without the broker requests are still served: workers then find their runs a little later."""
+    checks = {"database": _check(lambda: _ask_database(database)), "broker": _check(lambda: _ask_broker(settings.broker))}
+    if not checks["database"].ok:
+        response.status_code = 503
+        return Readiness(status="unready", checks=checks)
+    return Readiness(status="ready" if checks["broker"].ok else "degraded", checks=checks)
+
+
+def _check(ask: Callable[[], str]) -> Check:
+    try:
+        return Check(ok=True, detail=ask())
+    except Exception as error:
+        return Check(ok=False, detail=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+
+
+def _ask_database(database: Database) -> str:
+    with database.reading() as session:
+        progress.queue_depths(session)
+    return database.url.get_backend_name()
+
+
+def _ask_broker(url: str) -> str:
+    with celery_app(url).connection_for_write() as connection:
+        connection.ensure_connection(max_retries=1, interval_start=0, timeout=BROKER_TIMEOUT_S)
+        return str(connection.transport.driver_type)

@@ -1,0 +1,220 @@
+"""Errors as RFC 9457 `application/problem+json`: one table from error class to status, one shape for all."""
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+import structlog
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.routing import Match
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.http.source_positions import placed
+from fedcore.errors import (
+    AuthenticationError,
+    ConflictError,
+    DataUnavailableError,
+    FedcoreError,
+    ForbiddenError,
+    IdempotencyError,
+    NotFoundError,
+    PresetNotFoundError,
+    QuotaError,
+    RateError,
+    SpecificationError,
+    StorageError,
+    UploadError,
+)
+from fedcore.platform.store import UNAVAILABLE
+from fedq.schemas import Flaw, ProblemDetails
+from fedq.validation_errors import detail_of, join_pointer
+
+MEDIA_TYPE = "application/problem+json"
+BLANK = "about:blank"
+log = structlog.stdlib.get_logger("fedq.api")
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+
+
+class ProblemType(NamedTuple):
+    """How a class of errors is answered."""
+
+    status: int
+    kind: str
+    title: str
+
+
+ANSWERS: dict[type[FedcoreError], ProblemType] = {
+    SpecificationError: ProblemType(422, "specification", "The specification cannot be run"),
+    UploadError: ProblemType(422, "upload", "The data set cannot be trained on"),
+    DataUnavailableError: ProblemType(422, "data-unavailable", "The data set is not on this machine"),
+    IdempotencyError: ProblemType(422, "idempotency", "The idempotency key was used for another request"),
+    PresetNotFoundError: ProblemType(404, "not-found", "There is no such preset"),
+    NotFoundError: ProblemType(404, "not-found", "There is no such thing"),
+    AuthenticationError: ProblemType(401, "unauthenticated", "An API key is needed"),
+    ForbiddenError: ProblemType(403, "forbidden", "The API key does not allow this"),
+    QuotaError: ProblemType(403, "quota", "More than the API key may have"),
+    RateError: ProblemType(429, "rate", "Too many requests"),
+    ConflictError: ProblemType(409, "conflict", "Not possible in the present state"),
+}
+
+
+class InvalidDocumentError(Exception):
+    """A body that is readable but not what is asked for."""
+
+    def __init__(self, flaws: Sequence[Flaw]) -> None:
+        super().__init__("; ".join(f"{flaw.pointer}: {flaw.detail}" for flaw in flaws))
+        self.flaws = list(flaws)
+
+
+class UnreadableBodyError(Exception):
+    """A body that is no document at all."""
+
+    def __init__(self, detail: str, flaw: Flaw) -> None:
+        super().__init__(detail)
+        self.flaw = flaw
+
+
+def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The OpenAPI texts of the errors an operation may answer with."""
+    schema = {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}
+    return {status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: schema}} for status in statuses}
+
+
+def install(app: FastAPI) -> None:
+    """Make `app` answer every error as a problem."""
+    app.add_exception_handler(InvalidDocumentError, _invalid_request)
+    app.add_exception_handler(UnreadableBodyError, _unreadable_body)
+    app.add_exception_handler(RequestValidationError, _invalid_parameters)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(ClientDisconnect, _incomplete_body)
+    app.add_exception_handler(FedcoreError, _fedcore)
+    app.add_exception_handler(StorageError, _no_storage)
+    for kind in UNAVAILABLE:
+        app.add_exception_handler(kind, _unavailable)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+class UnhandledErrorMiddleware:
+    """Middleware that answers what nobody expected, below those that give every answer its headers and its line in the log."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        started = False
+
+        async def watch(message: Message) -> None:
+            nonlocal started
+            started = started or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watch)
+        except Exception as error:
+            if started or scope["type"] != "http":
+                raise
+            # By the handler that is installed: browsers are answered with a page.
+            response: Response = scope["app"].exception_handlers[Exception](Request(scope), error)
+            await response(scope, receive, send)
+
+
+def _problem(request: Request, answer: ProblemType, detail: str, errors: Sequence[Flaw] = (), headers: Any = None) -> Response:
+    body = ProblemDetails(
+        type=answer.kind if answer.kind == BLANK else f"urn:fedq:problem:{answer.kind}",
+        title=answer.title,
+        status=answer.status,
+        detail=detail,
+        instance=request.url.path,
+        errors=placed(request, errors),
+    )
+    return Response(body.model_dump_json(exclude_none=True), answer.status, headers, MEDIA_TYPE)
+
+
+def _invalid_request(request: Request, error: Exception) -> Response:
+    assert isinstance(error, InvalidDocumentError)
+    return _problem(request, ProblemType(422, "invalid", "The request is not valid"), str(error), error.flaws)
+
+
+def _unreadable_body(request: Request, error: Exception) -> Response:
+    assert isinstance(error, UnreadableBodyError)
+    return _problem(request, ProblemType(400, BLANK, HTTPStatus.BAD_REQUEST.phrase), str(error), [error.flaw])
+
+
+def _invalid_parameters(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return _invalid_request(request, InvalidDocumentError([_parameter_flaw(flaw) for flaw in error.errors()]))
+
+
+def _parameter_flaw(error: Any) -> Flaw:
+    source, name = error["loc"][:2]
+    return Flaw(pointer=f"?{name}" if source == "query" else str(name), detail=detail_of(error))
+
+
+def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    answer, path = ProblemType(error.status_code, BLANK, HTTPStatus(error.status_code).phrase), request.url.path
+    match error.status_code:
+        case HTTPStatus.NOT_FOUND:
+            return _problem(request, answer, f"There is nothing at {path}.")
+        case HTTPStatus.METHOD_NOT_ALLOWED:
+            allowed = ", ".join(_allowed(request))
+            return _problem(request, answer, f"{path} allows {allowed}, not {request.method}.", headers={"Allow": allowed})
+        case _:
+            return _problem(request, answer, error.detail, headers=error.headers)
+
+
+def _incomplete_body(request: Request, _error: Exception) -> Response:
+    """Answer a client that was too slow (`api.http.body_timeout`); one that has disconnected is only logged."""
+    answer = ProblemType(408, BLANK, HTTPStatus.REQUEST_TIMEOUT.phrase)
+    return _problem(request, answer, "The body did not arrive completely, or too slowly.", headers={"Connection": "close"})
+
+
+def _allowed(request: Request) -> list[str]:
+    """The methods of the path; the router itself names those of one of its routes only."""
+    scopes = [{**request.scope, "method": method} for method in METHODS]
+    return [scope["method"] for scope in scopes if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)]
+
+
+def _fedcore(request: Request, error: Exception) -> Response:
+    answer = next((ANSWERS[kind] for kind in type(error).__mro__ if kind in ANSWERS), None)
+    if answer is None:
+        return _unexpected(request, error)
+    if isinstance(error, SpecificationError):
+        return _problem(request, answer, str(error), [Flaw(pointer=error.pointer, detail=error.detail)])
+    if isinstance(error, UploadError):
+        return _problem(request, answer, str(error), [Flaw(pointer=join_pointer([error.name] if error.name else []), detail=error.detail)])
+    return _problem(request, answer, str(error), headers=_hints(error))
+
+
+def _hints(error: Exception) -> dict[str, str] | None:
+    """Headers that say what to do about it."""
+    match error:
+        case AuthenticationError():
+            return {"WWW-Authenticate": 'Bearer realm="FedQ"'}
+        case RateError(wait_s=wait_s):
+            return {"Retry-After": str(wait_s)}
+        case _:
+            return None
+
+
+def _unavailable(request: Request, error: Exception) -> Response:
+    log.warning("database unavailable", path=request.url.path, error=str(error))
+    request.app.state.metrics.unavailable.inc()
+    answer = ProblemType(503, BLANK, HTTPStatus.SERVICE_UNAVAILABLE.phrase)
+    return _problem(request, answer, "The database does not answer; try again.", headers={"Retry-After": "1"})
+
+
+def _no_storage(request: Request, error: Exception) -> Response:
+    log.warning("storage unavailable", path=request.url.path, error=str(error))
+    answer = ProblemType(503, BLANK, HTTPStatus.SERVICE_UNAVAILABLE.phrase)
+    return _problem(request, answer, "The storage does not answer, or is full; try again later.", headers={"Retry-After": "10"})
+
+
+def _unexpected(request: Request, error: Exception) -> Response:
+    log.error("unexpected error", path=request.url.path, exc_info=error)
+    answer = ProblemType(500, BLANK, HTTPStatus.INTERNAL_SERVER_ERROR.phrase)
+    return _problem(request, answer, "The service failed to answer; its log says why.")

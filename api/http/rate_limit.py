@@ -1,0 +1,94 @@
+"""How often a key may ask: a bucket of tokens for each, which fills at a steady rate; a request takes one.
+
+Where the broker is a Redis that processes share, the buckets are there, and hold for all processes together. Elsewhere, and
+while that Redis is away, each process has its own.
+"""
+
+import asyncio
+import math
+import time
+from typing import NamedTuple
+
+import structlog
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from fedcore.errors import RateError
+from fedcore.settings import Settings
+
+MAX_BUCKETS = 10_000
+PATIENCE_S, LIMIT_S = 0.25, 0.5
+"""A Redis that is silent for so long is taken to be away; and one that takes so long in all, however often it speaks."""
+AVOIDED_S = 5.0
+"""Then it is not asked again for so long."""
+TAKE = """
+local clock = redis.call('TIME')
+local now, rate, burst = clock[1] + clock[2] / 1e6, tonumber(ARGV[1]), tonumber(ARGV[2])
+local kept = redis.call('HMGET', KEYS[1], 'tokens', 'at')
+local tokens = math.min(burst, (tonumber(kept[1]) or burst) + (now - (tonumber(kept[2]) or now)) * rate)
+local wait = 0
+if tokens >= 1 then tokens = tokens - 1 else wait = (1 - tokens) / rate end
+redis.call('HSET', KEYS[1], 'tokens', string.format('%.6f', tokens), 'at', string.format('%.6f', now))
+redis.call('EXPIRE', KEYS[1], math.ceil(burst / rate) + 1)
+return tostring(wait)
+"""
+"""The same as `_LocalBuckets.take`, by the clock of the Redis."""
+
+log = structlog.stdlib.get_logger("fedq.api")
+
+
+class RateLimiter:
+    """The buckets of an application. Belongs to one event loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._rate, self._burst = settings.rate_limit, settings.rate_burst
+        self._local = _LocalBuckets(self._rate, self._burst)
+        shared = settings.broker.startswith(("redis://", "rediss://"))
+        self._redis = Redis.from_url(settings.broker, socket_timeout=PATIENCE_S, socket_connect_timeout=PATIENCE_S) if shared else None
+        self._avoided_until = 0.0
+
+    async def take(self, key_id: str) -> None:
+        """Let a request of this key through; raises RateError when it has come too soon."""
+        if self._rate == 0:
+            return
+        wait_s = await self._shared(key_id)
+        if wait_s > 0:
+            allowed = f"{self._rate:g} requests a second, after {self._burst} at once (FEDQ_RATE_LIMIT, FEDQ_RATE_BURST)"
+            raise RateError(f"this key may send {allowed}; try again in {wait_s:.1f} s", math.ceil(wait_s))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._redis is not None:
+            await self._redis.aclose()
+
+    async def _shared(self, key_id: str) -> float:
+        if self._redis is not None and time.monotonic() >= self._avoided_until:
+            try:
+                async with asyncio.timeout(LIMIT_S):
+                    return float(await self._redis.eval(TAKE, 1, f"fedq.rate.{key_id}", str(self._rate), str(self._burst)))
+            except (RedisError, TimeoutError) as error:
+                self._avoided_until = time.monotonic() + AVOIDED_S
+                log.warning("rates are held by each process alone", error=str(error) or "the broker is slow")
+        return self._local.take(key_id, time.monotonic())
+
+
+class _Bucket(NamedTuple):
+    tokens: float
+    at_s: float
+
+
+class _LocalBuckets:
+    """The buckets of this process."""
+
+    def __init__(self, rate: float, burst: int) -> None:
+        self._rate, self._burst = rate, burst
+        self._buckets: dict[str, _Bucket] = {}
+
+    def take(self, name: str, now_s: float) -> float:
+        """Take a token; else the seconds until there is one."""
+        before = self._buckets.get(name, _Bucket(self._burst, now_s))
+        tokens = min(self._burst, before.tokens + (now_s - before.at_s) * self._rate)
+        if len(self._buckets) >= MAX_BUCKETS:
+            self._buckets.clear()
+        self._buckets[name] = _Bucket(tokens - 1 if tokens >= 1 else tokens, now_s)
+        return 0.0 if tokens >= 1 else (1 - tokens) / self._rate

@@ -1,0 +1,79 @@
+"""`/queue`: what waits, in which order and why; what runs, and on which worker."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from fastapi import APIRouter, Request, Response
+
+from api.http.authentication import Reader
+from api.http.dependencies import Configuration, Store
+from api.queue.responses import queue_answers
+from api.web.rendering import page
+from fedcore.platform.access import Principal
+from fedcore.platform.store import queue_view, workers
+from fedcore.platform.store.queue_view import QueuedRuns, RunningRun
+from fedcore.platform.store.tables import WorkerRecord
+from fedq.schemas import QueueDepth
+
+MOST = 200
+"""Rows of a table."""
+
+router = APIRouter(include_in_schema=False)
+
+
+class QueueRow(NamedTuple):
+    """What waits of one experiment, as far as it may be seen."""
+
+    item: QueuedRuns
+    is_shown: bool
+
+
+class WorkerRow(NamedTuple):
+    """A worker with its runs, as far as they may be seen."""
+
+    record: WorkerRecord
+    runs: Sequence[RunningRun]
+    hidden: int
+    """Runs of others."""
+
+
+class QueueLine(NamedTuple):
+    """A queue."""
+
+    name: str
+    depth: QueueDepth | None
+    """None: nothing in it."""
+    workers: int
+    rows: Sequence[QueueRow]
+    more: int
+    """Experiments that wait and are not listed."""
+
+
+@router.get("/queue")
+def read(request: Request, principal: Reader, database: Store, settings: Configuration) -> Response:
+    """The page, which asks for itself anew every few seconds; experiments and runs are named to their owner and to administrators."""
+    with database.reading() as session:
+        depths = queue_answers(session, settings.seen_seconds)
+        waiting = queue_view.queue_positions(session, settings.seen_seconds)
+        alive = workers.alive(session, settings.seen_seconds)
+        busy = queue_view.running_runs(session, MOST)
+    names = sorted({queue.queue for queue in depths} | {queue for worker in alive for queue in worker.queues})
+    shown = [_line(name, depths, [item for item in waiting if item.entry.queue == name], alive, principal) for name in names]
+    return page(request, "queue.html", lines=shown, benches=_benches(alive, busy, principal))
+
+
+def _line(
+    name: str, depths: Iterable[QueueDepth], waiting: Sequence[QueuedRuns], alive: Iterable[WorkerRecord], who: Principal
+) -> QueueLine:
+    depth = next((depth for depth in depths if depth.queue == name), None)
+    rows = [QueueRow(item, who.sees in (None, item.entry.owner)) for item in waiting[:MOST]]
+    return QueueLine(name, depth, sum(name in worker.queues for worker in alive), rows, max(0, len(waiting) - MOST))
+
+
+def _benches(alive: Iterable[WorkerRecord], busy: Iterable[RunningRun], who: Principal) -> list[WorkerRow]:
+    held: defaultdict[str | None, list[RunningRun]] = defaultdict(list)
+    for run in busy:
+        held[run.worker].append(run)
+    seen = {worker.id: [run for run in held[worker.id] if who.sees in (None, run.owner)] for worker in alive}
+    return [WorkerRow(worker, seen[worker.id], len(held[worker.id]) - len(seen[worker.id])) for worker in alive]

@@ -1,0 +1,32 @@
+"""`/v1/queue` and `/v1/workers`: what waits, what runs, where."""
+
+from api.http.authentication import Reader
+from api.http.dependencies import Configuration, Store
+from api.http.routing import Router
+from api.queue.responses import queue_answers
+from fedcore.platform.store import runs, workers
+from fedcore.platform.store.tables import WorkerRecord
+from fedq.schemas import Queues, Worker, Workers
+
+router = Router(prefix="/v1", tags=["operations"])
+
+
+@router.get("/queue", summary="What waits and what runs")
+def read_queue(_principal: Reader, database: Store, settings: Configuration) -> Queues:
+    """Unfinished runs, by queue, of all owners."""
+    with database.reading() as session:
+        return Queues(items=queue_answers(session, settings.seen_seconds))
+
+
+@router.get("/workers", summary="Who works")
+def read_workers(principal: Reader, database: Store, settings: Configuration) -> Workers:
+    """The workers that have reported within three leases; the run is named to its owner and to administrators."""
+    with database.reading() as session:
+        alive = workers.alive(session, settings.seen_seconds)
+        shown = runs.visible(session, [record.run_id for record in alive if record.run_id], principal.sees)
+    return Workers(items=[_worker(record, shown) for record in alive])
+
+
+def _worker(record: WorkerRecord, shown: set[str]) -> Worker:
+    worker = Worker.model_validate(record)
+    return worker if record.run_id in shown else worker.model_copy(update={"run_id": None})

@@ -1,0 +1,119 @@
+"""Arms of any experiments side by side."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from api.http.problems import InvalidDocumentError
+from api.results.curves import Window
+from api.results.queries import arm_of, listed
+from api.results.summaries import TOTALS, Metric, arms_of, by_arm
+from fedcore.platform.access import Principal
+from fedcore.platform.store import Database, Session, curves, experiments, runs
+from fedcore.platform.store.curves import Series
+from fedcore.platform.store.tables import ExperimentRecord, RunRecord
+from fedcore.spec import stored_arms
+from fedcore.statistics import significance, summary
+from fedq.schemas import Comparison, Flaw, Member
+
+MOST_ARMS = 500
+"""In one comparison."""
+SHARED = 2
+"""Of fewer seeds that two arms have both, their pairs would say nothing of chance."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An arm that is compared."""
+
+    experiment: ExperimentRecord
+    runs: Sequence[RunRecord]
+
+    @property
+    def arm(self) -> int:
+        """Its index in its experiment."""
+        return self.runs[0].arm
+
+    @property
+    def name(self) -> str:
+        """What it is called there."""
+        return self.runs[0].arm_name
+
+    @cached_property
+    def conditions(self) -> Sequence[object]:
+        """What has to be the same for the same seed to mean the same chance."""
+        spec = stored_arms(self.experiment.spec)[self.arm].spec
+        return spec.problem.dataset, spec.problem.partition, spec.participation, spec.systems.availability
+
+    def pairs_with(self, other: "Candidate", found: dict[str, Series]) -> bool:
+        """Whether it is compared with `other` seed by seed."""
+        if self.experiment.id == other.experiment.id:
+            return True
+        mine, theirs = ({run.seed for run in one.runs if run.id in found} for one in (self, other))
+        return len(mine & theirs) >= SHARED and self.conditions == other.conditions
+
+    def member(self, *, paired: bool) -> Member:
+        """Where it is from."""
+        record = self.experiment
+        return Member(experiment_id=record.id, experiment_name=record.name, status=record.status, arm=self.arm, paired=paired)
+
+
+def compare(
+    database: Database, principal: Principal, wanted: Sequence[str], metrics: Sequence[Metric], window: Window, baseline: int = 0
+) -> Comparison:
+    """The comparison; raises NotFoundError and InvalidRequestError."""
+    with database.reading() as session:
+        chosen = gather(session, principal, wanted)
+        if baseline >= len(chosen):
+            raise InvalidDocumentError(
+                [Flaw(pointer="?baseline", detail=f"must be below {len(chosen)}, the number of arms, not {baseline}")]
+            )
+        found = curves.of_runs(session, [run.id for one in chosen for run in one.runs], *metrics, *TOTALS)
+    paired = [one.pairs_with(chosen[baseline], found) for one in chosen]
+    arms = arms_of([one.runs for one in chosen], found, metrics, window, baseline, paired)
+    names = _names(chosen)
+    return Comparison(
+        name=" and ".join(dict.fromkeys(one.experiment.name for one in chosen)),
+        confidence=summary.CONFIDENCE,
+        level=significance.LEVEL,
+        baseline=baseline,
+        arms=[arm.model_copy(update={"index": place, "name": names[place]}) for place, arm in enumerate(arms)],
+        members=[one.member(paired=paired[place]) for place, one in enumerate(chosen)],
+        pairing=_words([names[place] for place, same in enumerate(paired) if not same], len(chosen)),
+    )
+
+
+def gather(session: Session, principal: Principal, wanted: Iterable[str]) -> list[Candidate]:
+    """The arms that are asked for, each once, in that order; raises NotFoundError and InvalidRequestError."""
+    chosen: dict[tuple[str, int], Candidate] = {}
+    arms: dict[str, dict[int, Candidate]] = {}
+    for entry in wanted:
+        id, _, arm = entry.partition(":")
+        if id not in arms:
+            record = experiments.find(session, id, principal.sees)
+            arms[id] = {index: Candidate(record, members) for index, members in by_arm(runs.of_experiment(session, id)).items()}
+        named = {one.name: index for index, one in arms[id].items()}
+        for one in [arms[id][arm_of(named, arm, "?arm")]] if arm else arms[id].values():
+            chosen.setdefault((id, one.arm), one)
+    if len(chosen) > MOST_ARMS:
+        raise InvalidDocumentError([Flaw(pointer="?arm", detail=f"must be {MOST_ARMS} arms at most, not {len(chosen)}")])
+    return list(chosen.values())
+
+
+def _names(chosen: Sequence[Candidate]) -> list[str]:
+    """The arms' names, with those of their experiments where there are several, and their ids where these are alike."""
+    ids: dict[str, set[str]] = {}
+    for one in chosen:
+        ids.setdefault(one.experiment.name, set()).add(one.experiment.id)
+    if len(ids) == 1 and len({one.experiment.id for one in chosen}) == 1:
+        return [one.name for one in chosen]
+    return [f"{one.experiment.name}{f' ({one.experiment.id})' if len(ids[one.experiment.name]) > 1 else ''}: {one.name}" for one in chosen]
+
+
+def _words(apart: Sequence[str], arms: int) -> str:
+    if not apart:
+        return "Differences are paired by seed."
+    test = "independent samples (Welch's t-test), for want of the same data and participation or of shared seeds"
+    if len(apart) == arms - 1:
+        return f"Differences are those of {test}."
+    return f"Differences are paired by seed, but for those of {test}: {listed(apart)}."

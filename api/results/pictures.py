@@ -1,0 +1,165 @@
+"""The answer to a request for a picture: drawn, or as the numbers in it, each a link away from the other."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import inf, isfinite
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
+
+from fastapi import Depends, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+
+from api.http.dependencies import NO_NUL
+from api.http.drawing_gate import DrawingGate
+from api.http.problems import InvalidDocumentError, responses
+from api.results.curves import Window
+from api.results.summaries import METRICS, Metric
+from fedcore.errors import NotFoundError
+from fedcore.platform.access import Principal
+from fedcore.statistics.summary import HEADLINES, headline
+from fedq.figures.drawing import Format, Horizontal, draw, measured
+from fedq.figures.style import NARROWEST_MM, WIDE_MM, WIDEST_MM, WIDTHS, FigureStyle, Font, Limits, Log
+from fedq.results.tables import CSV, to_csv
+from fedq.schemas import ArmResults, Flaw, Theory
+
+_NUMBER = r"[-+]?[0-9]{1,15}(?:\.[0-9]{0,15})?(?:[eE][-+]?[0-9]{1,2})?"
+_LIMITS = re.compile(rf"({_NUMBER})?:({_NUMBER})?")
+_MILLIMETRES = re.compile(r"[0-9]{1,4}(?:\.[0-9]{1,4})?")
+POINTS_PER_INCH = 72
+MAX_PIXELS = 25_000_000
+"""Of a PNG: Matplotlib needs 6 bytes for each."""
+ACROSS, DOWN = 14, 10
+"""So many times the size of its letters a picture is at least wide and high."""
+PICTURES: Mapping[Format, str] = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
+"""Their media types."""
+FIGURE: dict[int | str, Any] = {
+    200: {
+        "description": "The picture.",
+        "content": {
+            "image/svg+xml": {"schema": {"type": "string"}},
+            "image/png": {"schema": {"type": "string", "format": "binary"}},
+            "application/pdf": {"schema": {"type": "string", "format": "binary"}},
+            "text/csv": {"schema": {"type": "string"}},
+        },
+        "headers": {"Link": {"description": "Where the numbers behind the picture are, as CSV.", "schema": {"type": "string"}}},
+    },
+    **responses(404, 422),
+}
+"""What a request for a picture is answered."""
+Form = Annotated[
+    Literal[Format, "csv"], Path(description="The file format; `csv` is what is drawn as numbers: the points of the curves, one a line.")
+]
+
+Drawn = Annotated[Metric | None, Query(description="What is drawn; absent, the first that there is of " + ", ".join(HEADLINES) + ".")]
+X = Annotated[
+    Horizontal, Query(description="What it is drawn over: rounds, megabytes sent in both directions, or seconds on the simulated clock.")
+]
+
+Read = Callable[[Sequence[Metric], Window], ArmResults]
+"""Reads results with these metrics, and what is wanted of their curves."""
+
+
+async def _look(  # noqa: PLR0913, PLR0917 - what can be said of a picture
+    width: Annotated[str | None, Query(max_length=20, description="`single` (89 mm) or `double` (183 mm) column, or in mm.")] = None,
+    height: Annotated[float | None, Query(ge=20, le=500, description="In mm; absent, 9/16 of the width.")] = None,
+    font: Annotated[Font, Query(description="Letters without serifs or with, formulas alike.")] = "sans",
+    size: Annotated[
+        float | None,
+        Query(ge=4, le=32, description="Of letters in pt; absent, 10, or 8 where a width is given, or less where they do not fit."),
+    ] = None,
+    dpi: Annotated[int, Query(ge=50, le=600, description="Resolution of a PNG, which may have 25 million pixels.")] = 150,
+    markers: Annotated[bool, Query(description="Mark each line by a shape of its own, for print without colours.")] = False,
+    title: Annotated[
+        str | None, Query(max_length=200, pattern=NO_NUL, description="Above the picture; absent, the name; empty, none.")
+    ] = None,
+    log: Annotated[Log | None, Query(description="Logarithmic axes; absent, as is customary for the metric.")] = None,
+    xlim: Annotated[
+        str | None, Query(max_length=80, examples=["0:100"], description="Ends of the horizontal axis, as `0:100`, `10:`.")
+    ] = None,
+    ylim: Annotated[str | None, Query(max_length=80, examples=["0.5:1"], description="Ends of the vertical axis, likewise.")] = None,
+) -> FigureStyle:
+    ends = _limits("xlim", xlim), _limits("ylim", ylim)
+    look = FigureStyle(_millimetres(width), height, font, 8.0 if width else 10.0, dpi, markers, title, log, *ends)
+    most = min(length * POINTS_PER_INCH / least for length, least in zip(look.inches, (ACROSS, DOWN), strict=True))
+    if size is not None and size > most:
+        raise _refused("size", f"letters of {size:g} pt are too large for a picture of this size: {most:.1f} pt at most")
+    return replace(look, size_pt=min(look.size_pt, most) if size is None else size)
+
+
+Looked = Annotated[FigureStyle, Depends(_look)]
+
+
+def drawable(read: Read, metric: Metric | None, points: int, x: Horizontal) -> tuple[ArmResults, str]:
+    """What is drawn, and of which metric; raises NotFoundError where there are rows, but none to draw."""
+    found = read(METRICS if metric is None else [metric], Window(points))
+    known = _known(found)
+    if metric is not None and metric not in known and (others := _known(read(METRICS, Window(2)))):
+        raise NotFoundError(f"no row of {found.name!r} has {metric}; there are {', '.join(sorted(others))}")
+    chosen = headline(known) if metric is None else metric
+    curves = [arm.curves[chosen] for arm in found.arms if chosen in arm.curves]
+    if curves and not any(measured(curve, x) for curve in curves):
+        raise NotFoundError(f"no run of {found.name!r} has a simulated clock; a specification with `systems.devices` has")
+    return found, chosen
+
+
+def _known(results: ArmResults) -> set[str]:
+    """The metrics that there are curves of."""
+    return {name for arm in results.arms for name in arm.curves}
+
+
+def picture(
+    request: Request, found: ArmResults, metric: str, x: Horizontal, form: Form, look: FigureStyle, theory: Theory | None = None
+) -> Response:
+    """The answer to a request for a picture, or for the numbers in it; raises InvalidRequestError."""
+    _check(look, metric)
+    if form == "csv":
+        drawn = [one.model_copy(update={"curves": {metric: one.curves[metric]}}) for one in found.arms if metric in one.curves]
+        return Response(to_csv(found.model_copy(update={"arms": drawn}), "curves"), media_type=CSV)
+    url = request.url
+    numbers = quote(str(url.replace(path=f"{url.path.rpartition('.')[0]}.csv")), safe=":/?&=%+,~[]")
+    drawing = draw(found, metric, x, form, theory, look=look, source=numbers)
+    return Response(drawing, media_type=PICTURES[form], headers={"Link": f'<{numbers}>; rel="describedby"; type="{CSV}"'})
+
+
+async def answered(request: Request, principal: Principal, form: Form, look: FigureStyle, work: Callable[[], Response]) -> Response:
+    """Answer with what `work` makes in a thread: a drawing in its turn, numbers at once. Raises InvalidRequestError for too many pixels."""
+    if form == "png" and look.pixels > MAX_PIXELS:
+        dpi = int(look.dpi * (MAX_PIXELS / look.pixels) ** 0.5)
+        size = f"a PNG of this size would have {look.pixels / 1e6:.0f} million pixels at {look.dpi} dpi"
+        raise _refused("dpi", f"{size}, and may have {MAX_PIXELS / 1e6:.0f} million: at most {dpi} dpi, or a smaller width or height")
+    if form == "csv":
+        return await run_in_threadpool(work)
+    gate: DrawingGate = request.app.state.drawing_gate
+    return await gate.run(principal.owner, work)
+
+
+def _check(look: FigureStyle, metric: str) -> None:
+    """Raises InvalidRequestError for limits that a logarithmic axis cannot have."""
+    axes: tuple[tuple[Literal["x", "y"], Limits], ...] = (("x", look.xlim), ("y", look.ylim))
+    for axis, limits in axes:
+        if look.logarithmic(axis, metric) and any(limit is not None and limit <= 0 for limit in limits):
+            raise _refused(f"{axis}lim", "must be above 0 where the axis is logarithmic")
+
+
+def _millimetres(text: str | None) -> float:
+    if text is None or text in WIDTHS:
+        return WIDE_MM if text is None else WIDTHS[text]
+    found = float(text) if _MILLIMETRES.fullmatch(text) else inf
+    if not NARROWEST_MM <= found <= WIDEST_MM:
+        raise _refused("width", f"must be single, double, or {NARROWEST_MM:g} to {WIDEST_MM:g} mm, not {text!r}")
+    return found
+
+
+def _limits(name: str, text: str | None) -> Limits:
+    if text is None:
+        return None, None
+    found = _LIMITS.fullmatch(text)
+    low, high = (None if end is None else float(end) for end in found.groups()) if found else (inf, inf)
+    if not all(isfinite(end) for end in (low, high) if end is not None) or (low is not None and high is not None and low >= high):
+        raise _refused(name, f"must be the lower end and the upper, as 0:100, 10: or :1, not {text!r}")
+    return low, high
+
+
+def _refused(name: str, detail: str) -> InvalidDocumentError:
+    return InvalidDocumentError([Flaw(pointer=f"?{name}", detail=detail)])

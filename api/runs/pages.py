@@ -1,0 +1,97 @@
+"""`/runs/{id}`: one run, as a page or as a part of that of its experiment.
+
+What has happened to a run, as far as the database remembers: what it was through itself, what its search decided, what people did.
+"""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import NamedTuple
+
+from fastapi import APIRouter, Request, Response
+
+from api.http.authentication import Reader
+from api.http.dependencies import Configuration, RunId, Store
+from api.runs.responses import run_answer
+from api.web.rendering import is_fragment, page
+from fedcore.platform.status import ENDED, Status
+from fedcore.platform.store import Session, audit, experiments, runs, search, wait_reasons
+from fedcore.platform.store.tables import ExperimentRecord, RunRecord
+from fedcore.simulation.report import StopReason
+
+DEEDS = 50
+"""The newest, at most."""
+DONE = {"POST": "", "PATCH": "edit", "DELETE": "delete"}
+PAST = {"pause": "paused", "resume": "resumed", "cancel": "cancelled", "retry": "retried", "edit": "edited"}
+STOPPED = {
+    StopReason.RUNG: "stopped at a rung: its search did not promote its arm",
+    StopReason.PATIENCE: "stopped early: no improvement for as long as its patience lasted",
+    StopReason.TARGET: "stopped early: the target was reached",
+}
+
+
+class RunEvent(NamedTuple):
+    """One thing that happened."""
+
+    at: datetime
+    what: str
+    kind: str = "neutral"
+    """`ok` or `error`, where it is one of them."""
+
+
+def of_run(session: Session, run: RunRecord, experiment: ExperimentRecord) -> list[RunEvent]:
+    """In the order in which it happened."""
+    return sorted([*_own(run), *_decided(session, run), *_done(session, experiment)], key=lambda one: one.at)
+
+
+def _own(run: RunRecord) -> Iterator[RunEvent]:
+    yield RunEvent(run.created_at, "queued")
+    if run.started_at is not None:
+        yield RunEvent(run.started_at, "taken up by a worker for the first time")
+    if run.status in ENDED and run.finished_at is not None:
+        yield RunEvent(run.finished_at, _ending(run), "ok" if run.status is Status.SUCCEEDED else "error")
+
+
+def _ending(run: RunRecord) -> str:
+    if run.diverged_round is not None:
+        return f"diverged in round {run.diverged_round}: the model or its loss was no longer finite"
+    if run.stop_reason is not None:
+        return f"{STOPPED[run.stop_reason]} (round {run.done})"
+    return f"{run.status} after {run.done:,} of {run.rounds:,} rounds"
+
+
+def _decided(session: Session, run: RunRecord) -> Iterator[RunEvent]:
+    if run.until is None:
+        return
+    rungs = search.find(session, run.experiment_id).rungs
+    for arrival in (one for one in search.arrivals(session, run.experiment_id) if one.arm == run.arm):
+        value = "no value" if arrival.value is None else f"{arrival.value:.6g}"
+        yield RunEvent(arrival.arrived_at, f"its arm came to the rung at round {rungs[arrival.rung]} with {value}")
+        if arrival.verdict is not None and arrival.decided_at is not None:
+            yield RunEvent(arrival.decided_at, f"its arm was {arrival.verdict}: place {arrival.rank} of {arrival.field}")
+
+
+def _done(session: Session, experiment: ExperimentRecord) -> Iterator[RunEvent]:
+    """What people did to the experiment: by whom, but not from where."""
+    for entry in audit.page(session, target=experiment.id, limit=DEEDS).items:
+        method, _, path = entry.action.partition(" ")
+        deed = re.sub(r"^.*\{experiment_id\}/?", "", path) or DONE.get(method, "")
+        if entry.status < 400 and deed in PAST:
+            yield RunEvent(entry.at, f"the experiment was {PAST[deed]} by {entry.owner}")
+        elif deed in PAST:
+            yield RunEvent(entry.at, f"{entry.owner} wanted to {deed} the experiment, which was refused ({entry.status})")
+
+
+router = APIRouter(prefix="/runs", include_in_schema=False)
+
+
+@router.get("/{run_id}")
+def read_run(request: Request, principal: Reader, run_id: RunId, database: Store, settings: Configuration) -> Response:
+    """How it stands, what happened to it, what made it, and its files."""
+    with database.reading() as session:
+        record = runs.find(session, run_id, principal.sees)
+        experiment = experiments.find(session, record.experiment_id, principal.sees)
+        held = wait_reasons.reasons(session, [record], settings.seen_seconds).get(run_id)
+        happened = of_run(session, record, experiment)
+    template = "_run.html" if is_fragment(request) else "run.html"
+    return page(request, template, run=run_answer(record, held), experiment=experiment.name, claims=record.fence, happened=happened)

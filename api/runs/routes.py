@@ -1,0 +1,107 @@
+"""`/v1/experiments/{id}/runs` and `/v1/runs/{id}`: runs, their rows, their files."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, BinaryIO
+
+from fastapi import Query
+from fastapi.responses import StreamingResponse
+
+from api.http.authentication import Reader
+from api.http.dependencies import Configuration, Cursor, ExperimentId, Files, RunId, Store
+from api.http.problems import responses
+from api.http.routing import Router
+from api.runs.responses import run_answer
+from fedcore.errors import NotFoundError
+from fedcore.platform.access import Principal
+from fedcore.platform.storage import Storage
+from fedcore.platform.store import Database, curves, experiments, runs, wait_reasons
+from fedq.schemas import MetricsPage, RoundRow, Run, RunPage
+
+router = Router(prefix="/v1", tags=["runs"])
+
+SAFETENSORS = "application/octet-stream"
+PIECE_BYTES = 1 << 20
+FILE: dict[int | str, dict[str, Any]] = {
+    200: {"description": "A safetensors file.", "content": {SAFETENSORS: {"schema": {"type": "string", "format": "binary"}}}}
+}
+
+Limit = Annotated[int, Query(ge=1, le=1_000, description="Runs on a page, at most.")]
+After = Annotated[int, Query(ge=0, le=2**31 - 1, description="Only rows after this round.")]
+RowLimit = Annotated[int, Query(ge=1, le=10_000, description="Rows on a page, at most.")]
+
+
+@router.get("/experiments/{experiment_id}/runs", responses=responses(404, 422), summary="List an experiment's runs")
+def read_runs(
+    principal: Reader, experiment_id: ExperimentId, database: Store, settings: Configuration, limit: Limit = 1_000, cursor: Cursor = None
+) -> RunPage:
+    """In order of arm, then of seed as the specification lists them."""
+    with database.reading() as session:
+        experiments.find(session, experiment_id, principal.sees)
+        records = runs.of_experiment(session, experiment_id, after=cursor, limit=limit + 1)
+        page, more = records[:limit], records[limit:]
+        held = wait_reasons.reasons(session, page, settings.seen_seconds)
+    return RunPage(items=[run_answer(record, held.get(record.id)) for record in page], next=page[-1].id if more else None)
+
+
+@router.get("/runs/{run_id}", responses=responses(404, 422), summary="Read a run")
+def read_run(principal: Reader, run_id: RunId, database: Store, settings: Configuration) -> Run:
+    """One run with status, progress and provenance."""
+    with database.reading() as session:
+        record = runs.find(session, run_id, principal.sees)
+        return run_answer(record, wait_reasons.reasons(session, [record], settings.seen_seconds).get(run_id))
+
+
+@router.get("/runs/{run_id}/metrics", responses=responses(404, 422), summary="Read a run's rows")
+def read_metrics(principal: Reader, run_id: RunId, database: Store, after: After = 0, limit: RowLimit = 1_000) -> MetricsPage:
+    """The rows after a round, in order: poll with `after` set to the last `next`."""
+    with database.reading() as session:
+        run = runs.find(session, run_id, principal.sees)
+        found = curves.after(session, run_id, after, limit) if run.done > after else ()
+    rows = [RoundRow.model_validate(record) for record in found]
+    return MetricsPage(run_id=run_id, status=run.status, items=rows, next=rows[-1].round if rows else after)
+
+
+@router.get(
+    "/runs/{run_id}/model", response_class=StreamingResponse, responses={**FILE, **responses(404, 422)}, summary="Fetch the final model"
+)
+def read_model(principal: Reader, run_id: RunId, database: Store, storage: Files) -> StreamingResponse:
+    """The global model's parameters by the names of its module, as safetensors; 404 until the run has succeeded."""
+    with database.reading() as session:
+        key = runs.find(session, run_id, principal.sees).model
+    return _file(storage, key, f"{run_id}.safetensors", f"run {run_id} has no final model yet")
+
+
+@router.get(
+    "/runs/{run_id}/checkpoint",
+    response_class=StreamingResponse,
+    responses={**FILE, **responses(404, 422)},
+    summary="Fetch the newest checkpoint",
+)
+def read_checkpoint(principal: Reader, run_id: RunId, database: Store, storage: Files) -> StreamingResponse:
+    """The whole state of the run after its last committed round, as safetensors; `fedcore.run` resumes from it."""
+    try:
+        return _checkpoint(principal, run_id, database, storage)
+    except NotFoundError:
+        # A newer one may have taken its place between the two reads.
+        return _checkpoint(principal, run_id, database, storage)
+
+
+def _checkpoint(principal: Principal, run_id: str, database: Database, storage: Storage) -> StreamingResponse:
+    with database.reading() as session:
+        key = runs.find(session, run_id, principal.sees).checkpoint
+    return _file(storage, key, f"{run_id}-checkpoint.safetensors", f"run {run_id} has no checkpoint")
+
+
+def _file(storage: Storage, key: str | None, name: str, absent: str) -> StreamingResponse:
+    if key is None:
+        raise NotFoundError(absent)
+    # Opened here, so that a missing file is answered as such.
+    file = storage.open(key)
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return StreamingResponse(_pieces(file), media_type=SAFETENSORS, headers=headers)
+
+
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
+    with file:
+        while piece := file.read(PIECE_BYTES):
+            yield piece

@@ -1,0 +1,67 @@
+"""`/sign-in` and `/sign-out`: a browser is handed a key to send, and forgets it."""
+
+from typing import Annotated
+from urllib.parse import parse_qs
+
+from fastapi import APIRouter, HTTPException, Query, Request, Response
+from fastapi.responses import RedirectResponse
+
+from api.http import authentication
+from api.http.authentication import authenticate
+from api.web.rendering import page
+from fedcore.errors import AuthenticationError
+from fedcore.platform.access import Token
+
+MAX_BYTES = 8_192
+
+router = APIRouter(include_in_schema=False)
+
+Next = Annotated[str, Query(alias="next", max_length=2_000)]
+
+
+@router.get("/sign-in")
+def ask(request: Request, wanted: Next = "/") -> Response:
+    """The form; its script goes on at once where the address holds a key behind `#`, or the browser has one already."""
+    return page(request, "sign-in.html", next=_inside(wanted), refusal=None)
+
+
+@router.post("/sign-in")
+async def sign_in(request: Request) -> Response:
+    """Keep the key that was given, if it is one."""
+    authentication.hold_same_origin(request)
+    given = await _form(request)
+    wanted = _inside(given.get("next", "/"))
+    try:
+        token = Token.parse(given.get("key", "").strip())
+        await authenticate(request, token)
+    except AuthenticationError as error:
+        return page(request, "sign-in.html", 401, next=wanted, refusal=str(error))
+    response = RedirectResponse(wanted, 303)
+    authentication.keep(request, response, token)
+    return response
+
+
+@router.post("/sign-out")
+def sign_out(request: Request) -> Response:
+    """Forget the key; it stays valid."""
+    authentication.hold_same_origin(request)
+    response = RedirectResponse("/sign-in", 303)
+    authentication.drop(request, response)
+    return response
+
+
+def _inside(wanted: str) -> str:
+    """`wanted` if it is an address of this service, else `/`."""
+    # What begins with two slashes, or what browsers take for such, is another host's.
+    own = wanted.startswith("/") and not wanted.startswith("//") and "\\" not in wanted and wanted.isprintable()
+    return wanted if own else "/"
+
+
+async def _form(request: Request) -> dict[str, str]:
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MAX_BYTES:
+            raise HTTPException(413, f"The form is larger than {MAX_BYTES} bytes.")
+    fields = parse_qs(body.decode(errors="replace"))
+    return {name: values[-1] for name, values in fields.items()}

@@ -1,0 +1,52 @@
+"""`/webhooks`: where changes are told, and what became of each."""
+
+import json
+
+from fastapi import APIRouter, Request, Response
+
+from api.http.authentication import Reader
+from api.http.dependencies import Cursor, Store, WebhookId
+from api.web.rendering import page
+from api.webhooks.responses import delivery_answer, webhook_answer
+from fedcore.platform.store import webhook_deliveries, webhooks
+from fedcore.platform.webhooks.events import ENDINGS, EventKind
+from fedq.schemas import Webhook
+
+PAGE = 50
+EDITABLE = {"url", "name", "events", "experiment_id", "tag"}
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/webhooks")
+def read_list(request: Request, principal: Reader, database: Store, cursor: Cursor = None) -> Response:
+    """Newest first, of all owners for administrators. The page writes through `/v1/webhooks` alone."""
+    with database.reading() as session:
+        found = webhooks.page(session, owner=principal.sees, limit=PAGE, cursor=cursor)
+    rows = [(hook, _terms(hook)) for hook in map(webhook_answer, found.items)]
+    return page(request, "webhooks.html", rows=rows, next=found.next, kinds=list(EventKind), endings=ENDINGS)
+
+
+@router.get("/webhooks/{webhook_id}")
+def read_one(request: Request, principal: Reader, webhook_id: WebhookId, database: Store, cursor: Cursor = None) -> Response:
+    """One webhook with the log of its deliveries, newest first."""
+    with database.reading() as session:
+        hook = webhook_answer(webhooks.find(session, webhook_id, principal.sees))
+        found = webhook_deliveries.page(session, webhook_id, limit=PAGE, cursor=cursor)
+        log = [delivery_answer(record) for record in found.items]
+    payloads = [json.dumps(delivery.payload, indent=2) for delivery in log]
+    return page(
+        request,
+        "webhook.html",
+        hook=hook,
+        terms=_terms(hook),
+        log=list(zip(log, payloads, strict=True)),
+        next=found.next,
+        kinds=list(EventKind),
+        endings=ENDINGS,
+    )
+
+
+def _terms(hook: Webhook) -> str:
+    """What can be changed, as JSON for the form."""
+    return hook.model_dump_json(include=EDITABLE)

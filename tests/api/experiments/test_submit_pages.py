@@ -1,0 +1,81 @@
+"""What `/submit` begins with."""
+
+import html
+import json
+import re
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from api.experiments.submit_pages import EXAMPLE, choices
+from fedcore import presets
+from fedcore.platform.access import Scope
+from fedcore.settings import Settings
+from fedcore.spec import ExperimentSpec, yaml_documents
+from tests.api.histories import TINY, submit
+from tests.documents import merged
+from tests.support.access import key_for
+from tests.web.conftest import browsing
+
+
+def _text(page: httpx.Response) -> str:
+    """What the page's editor holds."""
+    assert page.status_code == 200, page.text
+    (text,) = re.findall(r"<textarea id=\"document\"[^>]*>(.*?)</textarea>", page.text, re.DOTALL)
+    return html.unescape(text)
+
+
+def test_it_begins_with_an_example_that_can_be_submitted(ann: httpx.Client) -> None:
+    text = _text(ann.get("/submit"))
+    assert text == EXAMPLE
+    answer = ann.post("/v1/experiments?dry_run=true", content=text, headers={"Content-Type": "application/yaml"})
+    assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.parametrize("name", presets.names()[::7])
+def test_a_preset_is_written_out(ann: httpx.Client, name: str) -> None:
+    page = ann.get("/submit", params={"preset": name})
+    assert yaml_documents.load(_text(page)) == presets.load(name).spec
+    (known,) = re.findall(r'data-preset="([^"]*)"', page.text)
+    assert json.loads(html.unescape(known)) == {"name": name, "specification": presets.load(name).spec}
+
+
+def test_all_presets_are_offered_with_what_they_cost(ann: httpx.Client) -> None:
+    assert [choice.name for choice in choices()] == presets.names()
+    demo = next(choice for choice in choices() if choice.name == "demo")
+    assert (demo.runs, demo.rounds) == (12, 60)
+    page = ann.get("/submit").text
+    assert all(f'href="/submit?preset={name}"' in page for name in presets.names())
+
+
+def test_an_experiment_is_begun_from_as_it_was_written_without_defaults(ann: httpx.Client) -> None:
+    document = merged(TINY, {"local": {"optimizer": {"kind": "sgd", "momentum": 0.5}}, "execution": {"priority": 7}, "seeds": [3]})
+    made = submit(ann, document)
+    text = _text(ann.get("/submit", params={"from": made["id"]}))
+    assert yaml_documents.load(text) == document
+    assert ExperimentSpec.model_validate(yaml_documents.load(text)).model_dump(mode="json") == made["specification"]
+
+
+def test_what_is_not_there_is_said_to_be_missing(ann: httpx.Client, http: httpx.Client) -> None:
+    others = submit(http)["id"]
+    for query in ({"preset": "domo"}, {"from": "exp_nothing"}, {"from": others}):
+        page = ann.get("/submit", params=query)
+        assert page.status_code == 404
+        assert "There is no such" in page.text
+
+
+def test_who_may_only_read_is_told_so(app: FastAPI, settings: Settings) -> None:
+    with browsing(app, key_for(settings.database, "eve", Scope.READ)) as reader:
+        assert 'href="/submit"' not in reader.get("/").text
+        page = reader.get("/submit")
+    assert page.status_code == 403
+    assert "this needs a key of scope `submit`" in page.text
+
+
+@pytest.mark.parametrize("name", presets.names()[3::11])
+def test_whatever_was_submitted_is_written_so_that_it_says_the_same(ann: httpx.Client, name: str) -> None:
+    made = ann.post("/v1/experiments", json={"preset": name})
+    assert made.status_code == 201, made.text
+    written = yaml_documents.load(_text(ann.get("/submit", params={"from": made.json()["id"]})))
+    assert ExperimentSpec.model_validate(written).model_dump(mode="json") == made.json()["specification"]
