@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcore.theory.quadratics import Quadratics, solve
+from fedcore.theory.quadratics import Quadratics, solve_system
 
 Floats = NDArray[np.float64]
 
@@ -73,4 +73,4 @@ def _powers(a: Floats, eta: float, steps: int, beta: float) -> Floats:
 def _minimiser(problem: Quadratics, powers: Sequence[Floats]) -> Floats:
     """(sum_i S_i)^-1 sum_i S_i c_i for S_i = `powers`_i A_i; A_i c_i = e_i, so that A_i may be singular."""
     sums, targets = np.einsum("ide,ief->df", powers, problem.hessians), np.einsum("ide,ie->d", powers, problem.linear)
-    return solve(sums, targets, "the point of rest", "sum_i S_i")
+    return solve_system(sums, targets, "the point of rest", "sum_i S_i")

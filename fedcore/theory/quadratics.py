@@ -27,7 +27,7 @@ class Quadratics:
     def optimum(self, weights: ArrayLike | None = None) -> Floats:
         """[D] the minimiser of sum_i w_i F_i; w is p if absent. Raises LinAlgError where it is not unique."""
         w = self.share if weights is None else np.asarray(weights)
-        return solve(np.tensordot(w, self.hessians, 1), w @ self.linear, "the minimiser", "the mean Hessian")
+        return solve_system(np.tensordot(w, self.hessians, 1), w @ self.linear, "the minimiser", "the mean Hessian")
 
     def suboptimality(self, iterates: Floats) -> Floats:
         """F(x) - F(x*) [...] of `iterates` [..., D]."""
@@ -79,7 +79,7 @@ class RoundMap:
         return RoundMap(identity + factor * (self.matrix - identity), self.fixed_point)
 
 
-def solve(matrix: Floats, right: Floats, sought: str, name: str) -> Floats:
+def solve_system(matrix: Floats, right: Floats, sought: str, name: str) -> Floats:
     """[D] the one x with `matrix` x = `right`; raises LinAlgError, which names both, where rounding leaves several.
 
     Elimination alone rarely notices a singular matrix: rounding makes its zero pivots about 1e-16. The rank is that of
@@ -157,4 +157,4 @@ def _averaged(problem: Quadratics, weights: Floats, eta: float, steps: NDArray[n
     reaches = np.array([reach(h, eta, int(t), mu) for h, t in zip(problem.hessians, steps, strict=True)])
     pull = np.einsum("i,ide,ief->df", weights, reaches, problem.hessians)
     target = np.einsum("i,ide,ie->d", weights, reaches, problem.linear)
-    return RoundMap(np.eye(len(pull)) - pull, solve(pull, target, "the point of rest", "I - M"))
+    return RoundMap(np.eye(len(pull)) - pull, solve_system(pull, target, "the point of rest", "I - M"))
