@@ -81,7 +81,8 @@ WEIGH = """
 import resource, subprocess, sys
 for path in sys.argv[1:-1]:
     with open(path, "rb") as source:
-        subprocess.run([sys.executable, "-m", "fedcore.platform.uploads", sys.argv[-1], str(1 << 30), "10000000", "10000"], stdin=source, check=True)
+        arguments = [sys.argv[-1], str(1 << 30), "10000000", "10000"]
+        subprocess.run([sys.executable, "-m", "fedcore.platform.uploads", *arguments], stdin=source, check=True)
     print("", 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 """
 BUFFERS_BYTES = 24 << 20
