@@ -1,4 +1,4 @@
-"""api.bodies.timeout"""
+"""A limit for slow request bodies, so that no client holds a request open by not sending what it announced."""
 
 from asyncio import get_running_loop, timeout
 

@@ -1,4 +1,4 @@
-"""api.drawing.gate"""
+"""One drawing at a time, awaited in the event loop: drawings that wait take no thread from other requests."""
 
 import gc
 from collections.abc import Callable

@@ -169,7 +169,7 @@ def test_a_prediction_is_right_on_problems_however_ill_posed_or_is_declined(docu
     value = (rounding + (rounding * condition) ** 2) * largest * size**2
     for metric, allowed in {"objective": value, "suboptimality": value, "distance": rounding * condition * size}.items():
         measured = np.array([report.value(metric) for report in reports], np.float64)
-        np.testing.assert_allclose(found.curves[metric][: len(measured)], measured, rtol=0, atol=200 * allowed, err_msg=metric)
+        np.testing.assert_allclose(found.curves[metric][: len(measured)], measured, rtol=0, atol=1_000 * allowed, err_msg=metric)
 
 
 def test_clients_with_fewer_samples_than_parameters_have_the_law_of_their_run() -> None:
