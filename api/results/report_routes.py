@@ -175,7 +175,7 @@ async def read_report(request: Request, principal: Reader, experiment_id: Experi
 def _templates() -> Environment:
     """Both forms; what users have written is escaped as each needs it."""
     made = Environment(
-        loader=PackageLoader("api.reports", package_path=""),
+        loader=PackageLoader("api.results", package_path=""),
         autoescape=select_autoescape(["html"]),
         trim_blocks=True,
         lstrip_blocks=True,
