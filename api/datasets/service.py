@@ -20,7 +20,7 @@ from fedcore.platform.storage import Storage
 from fedcore.platform.store import Database, datasets, quotas
 from fedcore.platform.store.tables import DatasetRecord
 from fedcore.platform.uploads import dataset_storage
-from fedcore.platform.uploads.arrays import UploadLimits
+from fedcore.platform.uploads.limits import UploadLimits
 from fedcore.platform.uploads.sandbox import read_in_subprocess
 from fedcore.settings import Settings
 from fedcore.spec.dataset import UploadedContent

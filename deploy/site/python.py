@@ -34,7 +34,7 @@ def _all(module: griffe.Object) -> Iterator[griffe.Object]:
 @cache
 def _sources() -> griffe.ModulesCollection:
     loader = griffe.GriffeLoader(search_paths=[ROOT])
-    for package in ("api", "fedcore"):
+    for package in ("fedq", "fedcore"):
         loader.load(package)
     loader.resolve_aliases()
     return loader.modules_collection

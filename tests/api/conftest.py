@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -9,6 +10,7 @@ import pytest
 from fastapi import FastAPI
 
 from api.app import create_app
+from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, open_database
 from fedcore.settings import Settings
 from tests.support.access import key_for
@@ -51,3 +53,37 @@ def rows(settings: Settings) -> Iterator[Database]:
     database = open_database(settings.database)
     yield database
     database.close()
+
+
+BROWSER = {"Accept": "text/html,application/xhtml+xml", "Sec-Fetch-Site": "same-origin"}
+
+
+@contextmanager
+def browsing(app: FastAPI, key: str | None = None) -> Iterator[httpx.Client]:
+    """A browser; with a key, one that has signed in."""
+    with calling(app) as client:
+        client.headers.update(BROWSER)
+        if key is not None:
+            assert client.post("/sign-in", data={"key": key}).status_code == 303
+        yield client
+
+
+@pytest.fixture
+def stranger(app: FastAPI) -> Iterator[httpx.Client]:
+    """A browser that has not signed in."""
+    with browsing(app) as client:
+        yield client
+
+
+@pytest.fixture
+def browser(app: FastAPI, admin_key: str) -> Iterator[httpx.Client]:
+    """The browser of an administrator."""
+    with browsing(app, admin_key) as client:
+        yield client
+
+
+@pytest.fixture
+def ann(app: FastAPI, settings: Settings) -> Iterator[httpx.Client]:
+    """The browser of somebody who may submit."""
+    with browsing(app, key_for(settings.database, "ann", Scope.SUBMIT)) as client:
+        yield client

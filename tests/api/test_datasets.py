@@ -383,5 +383,5 @@ def test_an_upload_that_breaks_off_leaves_nothing_and_no_error_in_the_log(
         "headers": [(b"authorization", f"Bearer {admin_key}".encode())],
     }
     anyio.run(app, scope, receive, send)
-    assert (sent[0]["status"], "error" in capsys.readouterr().out) == (400, False)
+    assert (sent[0]["status"], "error" in capsys.readouterr().out) == (408, False)
     assert stored(settings) == []

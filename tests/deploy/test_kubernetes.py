@@ -9,7 +9,7 @@ from kubernetes_validate import validate
 from sqlalchemy import text
 
 from fedcore.platform.store import Database
-from fedcore.platform.uploads.arrays import UploadLimits
+from fedcore.platform.uploads.limits import UploadLimits
 from fedcore.platform.uploads.sandbox import peak_bytes
 from fedcore.settings import Settings
 from tests.deploy.conftest import ROOT

@@ -7,13 +7,13 @@ import pytest
 
 CODE = """
 import resource, torch
-from fedcore.engine.process_tuning import keep_freed
+from fedcore.engine.process_tuning import retain_freed_memory
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     torch.ones(12_000_000)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 torch.set_num_threads(1)
-keep_freed()
+retain_freed_memory()
 print([faults() for _ in range(30)][-1])
 """
 PAGES = 12_000_000 * 4 // 4096

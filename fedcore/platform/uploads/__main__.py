@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fedcore.errors import UploadError
-from fedcore.platform.uploads.arrays import UploadLimits
+from fedcore.platform.uploads.limits import UploadLimits
 from fedcore.platform.uploads.reading import read
 from fedcore.platform.uploads.sandbox import REFUSED, bound_memory
 

@@ -1,35 +1,16 @@
-"""The arrays of an upload: as a file declares them, checked before they are read, and as they were read.
-
-How large an uploaded data set may be.
-"""
+"""The arrays of an upload: as a file declares them, checked before they are read, and as they were read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedcore.data.user_datasets import Clients
 from fedcore.errors import UploadError
-from fedcore.settings import Settings
-
-
-class UploadLimits(NamedTuple):
-    """Bounds that hold for every upload, whatever its format."""
-
-    bytes: int
-    """Of the file, and of the arrays in it once unpacked."""
-    samples: int
-    features: int
-    """Numbers per sample."""
-
-    @classmethod
-    def of(cls, settings: Settings) -> Self:
-        """Those that the operator set."""
-        return cls(settings.upload_max_bytes, settings.upload_max_samples, settings.upload_max_features)
-
+from fedcore.platform.uploads.limits import UploadLimits
 
 FEATURES, LABEL, CLIENT, TEST = "features", "label", "client", "test"
 NAMES = (FEATURES, LABEL, CLIENT, TEST)

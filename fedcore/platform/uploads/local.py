@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcore.data.user_datasets import local_dataset_storage
-from fedcore.platform.uploads.arrays import UploadLimits
+from fedcore.platform.uploads.limits import UploadLimits
 from fedcore.platform.uploads.reading import read
 from fedcore.settings import settings
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from fedcore.data.user_datasets import Clients
 from fedcore.errors import UploadError
-from fedcore.platform.uploads.arrays import CLIENT, FEATURES, LABEL, NAMES, TEST, ArrayHeader, Arrays, UploadLimits, check_declared
+from fedcore.platform.uploads.arrays import CLIENT, FEATURES, LABEL, NAMES, TEST, ArrayHeader, Arrays, check_declared
+from fedcore.platform.uploads.limits import UploadLimits
 
 MAGIC = b"PK"
 _LARGEST_READ = 1 << 20

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from fedcore.data.user_datasets import MAX_ID_LENGTH, Clients
 from fedcore.errors import UploadError
-from fedcore.platform.uploads.arrays import CLIENT, FEATURES, LABEL, NAMES, TEST, ArrayHeader, Arrays, UploadLimits, check_declared
+from fedcore.platform.uploads.arrays import CLIENT, FEATURES, LABEL, NAMES, TEST, ArrayHeader, Arrays, check_declared
+from fedcore.platform.uploads.limits import UploadLimits
 
 MAGIC = b"PAR1"
 MAX_FOOTER_BYTES = 16 << 20

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from fedcore.block import MAX_CLIENTS
 from fedcore.data.user_datasets import MAX_ID_LENGTH, Clients, UserSamples
 from fedcore.errors import UploadError
-from fedcore.platform.uploads.arrays import CLIENT, FEATURES, LABEL, TEST, Arrays, UploadLimits
+from fedcore.platform.uploads.arrays import CLIENT, FEATURES, LABEL, TEST, Arrays
+from fedcore.platform.uploads.limits import UploadLimits
 
 _CHUNK_NUMBERS = 1 << 22
 _SHOWN = 3

@@ -24,8 +24,14 @@ class Sink(Protocol):
         """Write what came out of all of them together, and be done."""
 
 
-_MODULES: dict[Form, str] = {"fedq": "archive", "csv": "tables", "parquet": "columns", "tensorboard": "tensorboard", "mlflow": "tracking"}
-"""Each has a class `Runs`, and loads a library that the others do without."""
+_SINKS: dict[Form, tuple[str, str]] = {
+    "fedq": ("archive", "ArchiveRuns"),
+    "csv": ("tables", "CsvRuns"),
+    "parquet": ("columns", "ParquetRuns"),
+    "tensorboard": ("tensorboard", "TensorBoardRuns"),
+    "mlflow": ("tracking", "MlflowRuns"),
+}
+"""Module and class of each; each module loads a library that the others do without."""
 _EXTRAS: dict[Form, str] = {"parquet": "frames", "tensorboard": "export", "mlflow": "export"}
 
 
@@ -34,9 +40,10 @@ def open_sink(form: Form, experiment: schemas.Experiment, folder: Path, tracking
 
     Raises MissingPackageError where what writes it is not installed.
     """
+    module_name, class_name = _SINKS[form]
     try:
-        module = import_module(f"fedq.client.exports.{_MODULES[form]}")
+        module = import_module(f"fedq.client.exports.{module_name}")
     except ModuleNotFoundError as error:
         raise MissingPackageError(f"to export to {form} needs {error.name}: pip install 'fedq[{_EXTRAS[form]}]'") from error
-    sink: Sink = module.Runs(experiment, folder, tracking_uri)
+    sink: Sink = getattr(module, class_name)(experiment, folder, tracking_uri)
     return sink

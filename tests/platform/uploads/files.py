@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from fedcore.data.user_datasets import UserSamples
-from fedcore.platform.uploads.arrays import UploadLimits
+from fedcore.platform.uploads.limits import UploadLimits
 from fedcore.platform.uploads.reading import read
 
 LIMITS = UploadLimits(bytes=1 << 20, samples=1_000, features=100)

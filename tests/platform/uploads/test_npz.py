@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedcore.errors import UploadError
-from fedcore.platform.uploads.arrays import UploadLimits
+from fedcore.platform.uploads.limits import UploadLimits
 from tests.platform.uploads.files import LIMITS, arrays, npz, take
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from fedcore.errors import UploadError
-from fedcore.platform.uploads.arrays import UploadLimits
+from fedcore.platform.uploads.limits import UploadLimits
 from fedcore.platform.uploads.parquet import _feature_columns
 from tests.platform.uploads.files import LIMITS, arrays, npz, parquet, table, take
 

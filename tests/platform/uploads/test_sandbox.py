@@ -13,7 +13,7 @@ import pytest
 from fedcore.data.user_datasets import load
 from fedcore.errors import UploadError
 from fedcore.platform.uploads import sandbox
-from fedcore.platform.uploads.arrays import UploadLimits
+from fedcore.platform.uploads.limits import UploadLimits
 from fedcore.platform.uploads.sandbox import LOADED_BYTES, peak_bytes, read_in_subprocess
 from tests.platform.uploads.files import LIMITS, arrays, npz, parquet, take
 
