@@ -13,9 +13,9 @@ from fastapi.routing import APIRoute
 from api.http.security_headers import HEADERS
 from api.pages import ROUTERS
 from api.web.assets import FOLDER, FOREVER, digest_of
+from tests.api.conftest import BROWSER
 from tests.api.histories import TINY, submit
 from tests.support.asgi import calling
-from tests.web.conftest import BROWSER
 
 PAGES = [
     route.path
