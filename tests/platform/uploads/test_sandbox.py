@@ -66,8 +66,8 @@ def test_a_reader_takes_no_more_memory_than_an_upload_may(tmp_path: Path) -> Non
     tight.write_text(
         "import numpy as np\n"
         "from fedcore.platform.uploads.sandbox import bound_memory\n"
-        "from fedcore.platform.uploads.arrays import Limits\n"
-        "bound_memory(Limits(1 << 20, 1, 1))\n"
+        "from fedcore.platform.uploads.limits import UploadLimits\n"
+        "bound_memory(UploadLimits(1 << 20, 1, 1))\n"
         "try:\n"
         "    np.zeros(5 << 30, np.uint8)\n"
         "except MemoryError:\n"
