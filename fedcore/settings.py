@@ -16,107 +16,108 @@ def _split(value: object) -> object:
 
 Seconds = Annotated[float, Field(gt=0)]
 Timeout = Annotated[float, Field(gt=0, le=1_000_000)]
-"""Seconds that sockets and PostgreSQL count too, in milliseconds and 31 bits."""
+"""Seconds that sockets and PostgreSQL store in milliseconds and 31 bits."""
 RetentionDays = Annotated[float, Field(gt=0, le=10_000)]
 _Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 Words = Annotated[_Words, Field(min_length=1)]
 
 
 class Settings(BaseSettings):
-    """Settings by environment variable `FEDQ_<NAME>`."""
+    """Settings, read from environment variables `FEDQ_<NAME>`."""
 
     model_config = SettingsConfigDict(env_prefix="FEDQ_", env_file=".env", extra="ignore", frozen=True, use_attribute_docstrings=True)
 
     home: Path = Path(".fedq")
     """State of the embedded stack: database, broker socket, checkpoints, models, logs. Workers note here which runs they hold."""
     data_dir: Path = Path("~/.cache/fedq/data")
-    """Data sets, laid out as torchvision does (`MNIST/raw/...`)."""
+    """Folder of the data sets, in torchvision's layout (`MNIST/raw/...`)."""
     engine_cache: Path = Path("~/.cache/fedq/engines.json")
-    """Where it is remembered which engine was the fastest. Where it cannot be written, each process measures for itself."""
+    """Cache file of engine benchmarks. If it is not writable, each process runs its own benchmarks."""
     database_url: str | None = None
-    """SQLAlchemy URL; absent, SQLite in `home`."""
+    """SQLAlchemy URL of the database (default: SQLite in `home`)."""
     broker_url: str | None = None
-    """Celery broker URL; absent, the embedded stack's own Valkey in `home`."""
+    """Celery broker URL (default: the Valkey of the embedded stack in `home`)."""
     storage_url: str | None = None
-    """Where checkpoints, models and uploaded data sets go: a folder or an fsspec URL; absent, a folder in `home`."""
+    """Storage of checkpoints, models and uploaded data sets: a folder or an fsspec URL (default: a folder in `home`)."""
     slice_seconds: Seconds = 2.0
-    """Rounds are committed together about this often."""
+    """Approximate interval at which a worker commits its completed rounds."""
     lease_seconds: Timeout = 10.0
-    """A worker that has not renewed its lease for this long has lost its run."""
+    """Duration of a worker's lease on a run. A worker that does not renew it in time loses the run."""
     grace_seconds: Seconds = 30.0
-    """A worker that is asked to end has so long to finish its round and commit it; then it ends without, its run left to its lease."""
+    """Grace period after SIGTERM for finishing and committing the current round. Then the worker exits, and its run is reclaimed
+    when the lease expires."""
     turn_seconds: Seconds = 60.0
-    """A worker hands its run back after this long when others of the same priority wait."""
+    """Time after which a worker returns its run to the queue if other runs of the same priority are waiting."""
     gang_size: Annotated[int, Field(ge=1)] = 8
-    """So many runs of one experiment are trained together at most, where that is faster than one after another."""
+    """Maximum number of runs of one experiment trained together, where that is faster than training them in sequence."""
     client_memory_bytes: Annotated[int, Field(ge=0)] = 2 << 30
-    """What the clients of a run keep between rounds lies in memory up to so many bytes, and beyond in a file that goes with the process."""
+    """Maximum size in bytes of the state that a run's clients keep in memory between rounds. The rest is kept in a temporary file."""
     client_dir: Path | None = None
-    """Where that file lies; absent, the system's folder for temporary files."""
+    """Folder of that file (default: the system's folder for temporary files)."""
     attempts: Annotated[int, Field(ge=1)] = 3
-    """A run that is lost or fails this often without finishing a round in between is failed."""
+    """Maximum number of consecutive attempts without a completed round. Then the run fails."""
     backoff_seconds: Annotated[float, Field(ge=0)] = 2.0
-    """A run that failed is taken up again after about this long, each time twice as long until it finishes a round; after 300 s at most."""
+    """Approximate delay before a failed run is retried. It doubles with each attempt until a round is completed, up to 300 s."""
     retry_seconds: Annotated[float, Field(ge=0)] = 60.0
-    """So long a worker tries again while the database or the storage is away or full, before it lets go of a run."""
+    """Time for which a worker retries while the database or the storage is unavailable or full, before it releases the run."""
     queues: Words = ("default",)
-    """Queues a worker serves, separated by commas."""
+    """Queues that a worker serves, separated by commas."""
     device: str = "auto"
-    """Where a worker computes: `cpu`, `cuda`, `cuda:1`; `auto` takes a GPU when there is one."""
+    """Device of a worker: `cpu`, `cuda`, `cuda:1`; `auto` uses a GPU if one is available."""
     memory_bytes: Annotated[int, Field(ge=1)] | None = None
-    """A worker takes no run that is estimated to need more; absent, what its machine, container or GPU has, less 1 GiB for libraries."""
+    """Maximum estimated memory of the runs that a worker accepts (default: the memory of its machine, container or GPU, less 1 GiB)."""
     torch_threads: Annotated[int, Field(ge=1)] = 1
-    """Threads of one worker's tensor library; one worker per core is faster than one worker on all."""
+    """Threads of the tensor library in each worker. One worker per core is faster than one worker on all cores."""
     redis_bin: Path | None = None
-    """A redis-server or valkey-server for the embedded stack; absent, the wheel's or the one on PATH."""
+    """The redis-server or valkey-server of the embedded stack (default: that of the wheel, or the one on PATH)."""
     models_allowed: _Words = ()
-    """Import paths of models that workers may run, as patterns separated by commas: `mylab.models:*`. Absent: none."""
+    """Import paths of models that workers may run, as patterns separated by commas: `mylab.models:*` (default: none)."""
     upload_max_bytes: Annotated[int, Field(ge=1)] = 1 << 30
-    """An uploaded data set may have this many bytes, as a file and unpacked."""
+    """Maximum size in bytes of an uploaded data set, both as a file and unpacked."""
     upload_max_samples: Annotated[int, Field(ge=1)] = 10_000_000
-    """Samples that an uploaded data set may have."""
+    """Maximum number of samples of an uploaded data set."""
     upload_max_features: Annotated[int, Field(ge=1)] = 1_000_000
-    """Numbers that each of its samples may have."""
+    """Maximum number of values in each sample of an uploaded data set."""
     upload_dir: Path | None = None
-    """Where uploads wait on disk while they are checked; absent, the system's folder for temporary files."""
+    """Folder of uploads while they are validated (default: the system's folder for temporary files)."""
     audit_retention_days: RetentionDays | None = None
-    """Entries of the audit log older than this, 10,000 days at most, are removed; absent: none is."""
+    """Days after which entries of the audit log are deleted, at most 10,000 (default: never)."""
     log_format: Literal["auto", "json", "text"] = "auto"
-    """How processes log: `json`, an object a line; `text`, for people; `auto` takes `text` on a terminal and `json` elsewhere."""
+    """Log format: `json`, one object per line; `text`, human-readable; `auto`, `text` on a terminal and `json` elsewhere."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """What is not logged: anything below this level."""
+    """Minimum level of logged events."""
     json_max_bytes: Annotated[int, Field(ge=1)] = 16 << 20
-    """A request's body may have this many bytes as JSON."""
+    """Maximum size of a JSON request body in bytes."""
     yaml_max_bytes: Annotated[int, Field(ge=1)] = 1 << 20
-    """A request's body may have this many bytes as YAML, which is some fifty times slower to read."""
+    """Maximum size of a YAML request body in bytes. YAML is about fifty times slower to parse than JSON."""
     max_runs: Annotated[int, Field(ge=1)] = 10_000
-    """Runs, arms times seeds, that an experiment may have; more than 10,000 none may."""
+    """Maximum number of runs (arms times seeds) of an experiment; at most 10,000."""
     max_rounds: Annotated[int, Field(ge=1)] = 1_000_000
-    """Rounds that a run may be asked for; more than 1,000,000 none may."""
+    """Maximum number of rounds of a run; at most 1,000,000."""
     max_parameters: Annotated[int, Field(ge=1)] = 1_000_000_000
-    """Parameters that a model may have; more than 1,000,000,000 none may."""
+    """Maximum number of parameters of a model; at most 1,000,000,000."""
     rate_limit: Annotated[float, Field(ge=0)] = 200.0
-    """Requests a second that an API key may send in the long run; 0: as many as it likes."""
+    """Maximum sustained number of requests per second of an API key; 0: no limit."""
     rate_burst: Annotated[int, Field(ge=1)] = 1_000
-    """Requests that an API key may send at once."""
+    """Maximum burst of requests of an API key."""
     streams_max: Annotated[int, Field(ge=0)] = 500
-    """Event streams that an API key may hold open at each process of the API; 0: as many as it likes."""
+    """Maximum number of open event streams of an API key in each API process; 0: no limit."""
     webhooks_max: Annotated[int, Field(ge=0)] = 20
-    """Webhooks that an owner may have; 0: none."""
+    """Maximum number of webhooks of an owner; 0: none."""
     webhook_networks: Annotated[tuple[IPvAnyNetwork, ...], NoDecode, BeforeValidator(_split)] = ()
-    """Networks that webhooks may reach although they are not public, separated by commas: `127.0.0.0/8,10.1.2.0/24`. Absent: none."""
+    """Private networks that webhooks may reach, separated by commas: `127.0.0.0/8,10.1.2.0/24` (default: none)."""
     webhook_http: bool = False
-    """Whether webhooks may be sent by plain HTTP, which anybody on the way can read."""
+    """Allow webhooks over plain HTTP, which is not encrypted."""
     webhook_timeout_seconds: Timeout = 10.0
-    """A receiver that has not answered by then is tried again later."""
+    """Timeout of a webhook request. It is retried later."""
     webhook_retention_days: RetentionDays = 30.0
-    """What was delivered, or given up, is remembered for this long, 10,000 days at most."""
+    """Days after which finished webhook deliveries are deleted, at most 10,000."""
     url: str = "http://127.0.0.1:8642"
-    """The service that the client and the command line talk to."""
+    """URL of the service for the client and the command line."""
     api_key: str | None = None
-    """Sent as a bearer token by the client."""
+    """API key that the client sends as a bearer token."""
     commit: str | None = None
-    """The git commit that an installation was made from, for provenance; absent, that of the checkout it runs from, if any."""
+    """Git commit of the installation, recorded in provenance (default: the commit of the checkout, if any)."""
 
     @property
     def database(self) -> str:
@@ -125,7 +126,7 @@ class Settings(BaseSettings):
 
     @property
     def seen_seconds(self) -> float:
-        """A worker that was not seen for so long is not there."""
+        """Seconds since the last heartbeat after which a worker counts as absent."""
         return 3 * self.lease_seconds
 
     @property
