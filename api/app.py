@@ -75,7 +75,7 @@ Runs federated-learning experiments. An **experiment** is one submitted specific
 one arm with one seed; a **round** is one communication round of a run. Arms that share a seed see the same cohorts, stragglers and
 mini-batches, so they are compared pairwise.
 
-Times are UTC in ISO 8601. Errors are `application/problem+json` (RFC 9457); `errors` points at each culprit in the request.
+Times are UTC in ISO 8601. Errors are `application/problem+json` (RFC 9457); `errors` lists each invalid field of the request.
 """
 
 

@@ -27,7 +27,7 @@ def _describe_kind(schema: dict[str, Any]) -> None:
     """Say what `kind` is in the same words everywhere."""
     kind = schema.get("properties", {}).get("kind")
     if kind is not None:
-        kind.setdefault("description", "Which of the choices this block is.")
+        kind.setdefault("description", "Kind of the block.")
 
 
 class Block(BaseModel):

@@ -13,7 +13,7 @@ from fedq.schemas import AuditEntry, AuditPage
 
 router = Router(prefix="/v1/audit", tags=["access"])
 
-Limit = Annotated[int, Query(ge=1, le=200, description="Entries on a page, at most.")]
+Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of entries per page.")]
 
 
 @router.get("", responses=responses(422), summary="Read the audit log")
@@ -25,7 +25,7 @@ def read_audit(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> AuditPage:
-    """Every change that a key was used for, and every attempt that was refused, newest first, a page at a time."""
+    """Return all changes and refused attempts, newest first."""
     with database.reading() as session:
         page = audit.page(session, owner=owner, target=target, limit=limit, cursor=cursor)
     return AuditPage(items=[AuditEntry.model_validate(record) for record in page.items], next=page.next)

@@ -16,7 +16,7 @@ from fedq.schemas import Dataset, DatasetPage
 
 router = Router(prefix="/v1/datasets", tags=["data sets"])
 
-Limit = Annotated[int, Query(ge=1, le=200, description="Data sets on a page, at most.")]
+Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of data sets per page.")]
 
 
 async def _gate(request: Request) -> CapacityLimiter:
@@ -28,8 +28,8 @@ async def _gate(request: Request) -> CapacityLimiter:
     "",
     status_code=201,
     responses={
-        200: {"model": Dataset, "description": "The same content was there already, under this id and name."},
-        201: {"headers": {"Location": {"description": "Where the data set is.", "schema": {"type": "string"}}}},
+        200: {"model": Dataset, "description": "The content already exists under this id and name."},
+        201: {"headers": {"Location": {"description": "URL of the data set.", "schema": {"type": "string"}}}},
         **responses(413, 415, 422),
     },
     openapi_extra=BODY,
@@ -45,19 +45,19 @@ async def upload(
     gate: Annotated[CapacityLimiter, Depends(_gate)],
     response: Response,
 ) -> Dataset:
-    """Check a data set and keep it, to be trained on as `problem.dataset: {kind: uploaded, id: ...}`. The body is the file itself.
+    """Validate and store a data set, to be used as `problem.dataset: {kind: uploaded, id: ...}`. The body is the file itself.
 
-    **NPZ** (`numpy.savez`, `savez_compressed`) with the arrays `features` [n, ...], `label` [n], and where there are, `client` [n] and
-    `test` [n]. **Parquet** with a numeric column for each number of a sample, or a column `features` of fixed-size lists (nested for
-    images), and columns `label`, `client` and `test`. The format is told by the content.
+    **NPZ** (`numpy.savez`, `savez_compressed`) with the arrays `features` [n, ...], `label` [n] and, optionally, `client` [n] and
+    `test` [n]. **Parquet** with one numeric column per feature, or a column `features` of fixed-size lists (nested for images), and
+    columns `label`, `client` and `test`. The format is detected from the content.
 
-    - `features`: finite numbers, used as they are. Images for a CNN have the shape [n, channels, height, width].
-    - `label`: integers 0..C-1, each of which occurs, or floats for regression by the model `linear`.
-    - `client`: who holds the sample, by an integer or a text of at most 200 characters. Clients are numbered by the order of their
-      ids. Each needs a sample to train on; one is enough. Without `client` the data come in one piece, and `problem.partition` divides it.
-    - `test`: true for the samples to test the global model with. Without them test losses and accuracies are left out.
+    - `features`: finite numbers, used unchanged. Images for a CNN have the shape [n, channels, height, width].
+    - `label`: integers 0..C-1, each of which occurs, or floats for regression with the model `linear`.
+    - `client`: id of the client that holds the sample, an integer or a string of at most 200 characters. Clients are numbered in the
+      order of their ids. Each needs at least one training sample. Without `client`, the data need a `problem.partition`.
+    - `test`: true for samples of the test set of the global model. Without test samples, results have no test loss and accuracy.
 
-    The same content twice is the same data set: it is answered with 200, its id and its first name.
+    Uploading the same content again returns 200 with the existing id and name.
     """
 
     def work() -> tuple[Dataset, bool]:
@@ -73,7 +73,7 @@ async def upload(
 
 @router.get("", responses=responses(422), summary="List data sets")
 def read_datasets(principal: Reader, database: Store, limit: Limit = 50, cursor: Cursor = None) -> DatasetPage:
-    """Newest first, a page at a time; of all owners for administrators."""
+    """Return data sets, newest first; administrators see those of all owners."""
     with database.reading() as session:
         page = datasets.page(session, owner=principal.sees, limit=limit, cursor=cursor)
     return DatasetPage(items=[dataset_answer(record) for record in page.items], next=page.next)
@@ -81,7 +81,7 @@ def read_datasets(principal: Reader, database: Store, limit: Limit = 50, cursor:
 
 @router.get("/{dataset_id}", responses=responses(404, 422), summary="Read a data set")
 def read_dataset(principal: Reader, dataset_id: DatasetId, database: Store) -> Dataset:
-    """One data set with its shape, classes, clients and their sizes."""
+    """Return a data set with its shape, classes and client sizes."""
     with database.reading() as session:
         return dataset_answer(datasets.find(session, dataset_id, principal.sees))
 

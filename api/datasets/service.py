@@ -26,7 +26,7 @@ from fedcore.settings import Settings
 from fedcore.spec.dataset import UploadedContent
 from fedq.schemas import ClientSizes, Dataset
 
-Name = Annotated[str, Query(min_length=1, max_length=200, pattern=NO_NUL, description="For people.", examples=["our hospitals"])]
+Name = Annotated[str, Query(min_length=1, max_length=200, pattern=NO_NUL, description="Display name.", examples=["our hospitals"])]
 
 AT_ONCE = 2
 """Uploads of a key that a process receives or checks at a time; others wait, their bodies unread."""
@@ -69,7 +69,7 @@ class UploadSlots:
 async def receive(request: Request, principal: Submitter, settings: Configuration) -> AsyncIterator[BinaryIO]:
     """The body as a file on disk, which is gone after the answer; read once the key has a slot for it."""
     if request.headers.get("content-type", "").startswith("multipart/"):
-        raise HTTPException(415, "The body must be the file itself (curl --data-binary @FILE), not a form with the file in it.")
+        raise HTTPException(415, "The body must be the file itself (curl --data-binary @FILE), not a multipart form.")
     declared, limit = request.headers.get("content-length", "0"), settings.upload_max_bytes
     size = int(declared) if declared.isdecimal() else 0
     if size > limit:

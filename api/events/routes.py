@@ -86,19 +86,18 @@ router = Router(prefix="/v1/experiments", tags=["experiments"])
 
 LastEventId = Annotated[
     str | None,
-    Header(alias="Last-Event-ID", description="The `id:` of the last event received: what came after it is sent, nothing twice."),
+    Header(alias="Last-Event-ID", description="The `id:` of the last received event; the stream continues exactly after it."),
 ]
 NOW = "now"
 Since = Annotated[
     str | None,
     Query(
-        description="Where the first connection begins, which `Last-Event-ID` overrules: absent, at the first round; `now`, with how the "
-        "experiment and each run stand and the newest round of each; the `position` of results, or the `id:` of an event, with what "
-        "came after it, nothing left out and nothing twice.",
+        description="Start of the stream, overridden by `Last-Event-ID` (default: the first round). `now`: the current status of the "
+        "experiment and of each run with its newest round. The `position` of results, or the `id:` of an event: exactly after it.",
         examples=[NOW],
     ),
 ]
-Heartbeat = Annotated[float, Query(ge=0.1, le=300, description="A heartbeat is sent after so many seconds of silence.")]
+Heartbeat = Annotated[float, Query(ge=0.1, le=300, description="Seconds without events after which a heartbeat is sent.")]
 
 KINDS = ("Round", "Status", "Decision", "Heartbeat")
 EVENT = {
@@ -106,7 +105,7 @@ EVENT = {
     "required": ["event", "data"],
     "properties": {
         "event": {"enum": [kind.lower() for kind in KINDS]},
-        "id": {"type": "string", "description": "What to resume after it with; a heartbeat has none."},
+        "id": {"type": "string", "description": "Value of `Last-Event-ID` to resume after the event; heartbeats have none."},
         "data": {
             "type": "string",
             "contentMediaType": "application/json",
@@ -156,7 +155,7 @@ async def seat(request: Request, principal: Reader) -> AsyncGenerator[None, None
         200: {"description": "The events.", "content": {EventStream.media_type: {"itemSchema": EVENT}}},
         **responses(404, 422),
     },
-    summary="Listen to an experiment",
+    summary="Stream events of an experiment",
 )
 async def listen(
     principal: Reader,
@@ -166,11 +165,11 @@ async def listen(
     listener: Annotated[Listener, Depends(start)],
     heartbeat: Heartbeat = 15,
 ) -> EventStream:
-    """Server-sent events: `round` for a row of a run, `status` for a change of a run's or the experiment's, `decision`, `heartbeat`.
+    """Stream server-sent events: `round` (a round of a run), `status` (of a run or the experiment), `decision` (of a search), `heartbeat`.
 
-    Their data are a RoundEvent, a StatusEvent, a DecisionEvent (of a search, on one arm) and a HeartbeatEvent. The first call starts from
-    the first round, or from `since`; `Last-Event-ID` resumes without loss or repetition. The rounds of a run come in order. The stream
-    ends after the experiment's final status, and where the key is revoked, expires or changes its scope.
+    Their data are RoundEvent, StatusEvent, DecisionEvent and HeartbeatEvent. The stream starts with the first round, or at `since`;
+    `Last-Event-ID` resumes it without loss or repetition. Rounds of a run are in order. The stream ends after the final status of the
+    experiment, or when the key is revoked, expires or changes its scope.
     """
     return EventStream(_listen(experiment_id, feed, listener, heartbeat, KeyCheck(database, principal)))
 

@@ -30,8 +30,8 @@ router = Router(prefix="/v1/imports", tags=["experiments"])
     "",
     status_code=201,
     responses={
-        200: {"model": Experiment, "description": "The same file was imported before, as this experiment."},
-        201: {"headers": {"Location": {"description": "Where the experiment is.", "schema": {"type": "string"}}}},
+        200: {"model": Experiment, "description": "The file was already imported as this experiment."},
+        201: {"headers": {"Location": {"description": "URL of the experiment.", "schema": {"type": "string"}}}},
         **responses(400, 413, 415, 422),
     },
     openapi_extra=body_of("ResultsFile"),
@@ -40,10 +40,10 @@ router = Router(prefix="/v1/imports", tags=["experiments"])
 def import_results(
     principal: Submitter, document: Document, database: Store, settings: Configuration, note: Note, response: Response
 ) -> Experiment:
-    """Take what another FedQ wrote by `fedq export --to fedq` as an experiment that has ended, with all its rows.
+    """Import a file written by `fedq export --to fedq` as a finished experiment with all its results.
 
-    It is read, compared and drawn as any other; it has neither models nor checkpoints, and never goes on here: `retry` and `extend` are
-    refused with 409. The same file twice is the same experiment.
+    It can be read, compared and drawn like any other experiment. It has no models and checkpoints, so `retry` and `extend` return 409.
+    Importing the same file again returns the same experiment.
     """
     file = validate(ResultsFile, document.value)
     _check_digest(file, document.value)
@@ -87,13 +87,13 @@ def _flaws(file: ResultsFile, spec: ExperimentSpec) -> Iterator[Flaw]:
     missing = {(arm, seed) for arm in rounds for seed in spec.seeds}
     for place, run in enumerate(file.runs):
         if (run.arm, run.seed) not in missing:
-            detail = f"arm {run.arm} with seed {run.seed} is none of the specification's, or here twice"
+            detail = f"arm {run.arm} with seed {run.seed} is not in the specification, or is a duplicate"
             yield Flaw(pointer=f"/runs/{place}", detail=detail)
             continue
         missing.remove((run.arm, run.seed))
         yield from _flaws_of(run, rounds[run.arm], f"/runs/{place}")
     if missing:
-        yield Flaw(pointer="/runs", detail=f"must hold each arm with each seed; {len(missing)} are missing, as {min(missing)}")
+        yield Flaw(pointer="/runs", detail=f"must contain each arm with each seed; {len(missing)} are missing, e.g. {min(missing)}")
 
 
 def _flaws_of(run: ImportedRun, rounds: int, at: str) -> Iterator[Flaw]:
@@ -101,14 +101,14 @@ def _flaws_of(run: ImportedRun, rounds: int, at: str) -> Iterator[Flaw]:
     lengths = {len(values) for values in (*columns.values(), *run.rows.extra.values())}
     done = len(run.rows.seconds)
     if len(lengths) > 1 or done > rounds:
-        yield Flaw(pointer=f"{at}/rows", detail=f"all lists must be equally long, and at most {rounds}")
+        yield Flaw(pointer=f"{at}/rows", detail=f"all lists must have the same length, at most {rounds}")
     if run.diverged_round not in (None, done):
         yield Flaw(pointer=f"{at}/diverged_round", detail=f"must be the last round, {done}, not {run.diverged_round}")
     early = run.diverged_round is not None or run.stop_reason is not None
     if run.status is Status.SUCCEEDED and not early and done != rounds:
-        yield Flaw(pointer=f"{at}/rows", detail=f"a run that has succeeded has all {rounds} rounds, not {done}")
+        yield Flaw(pointer=f"{at}/rows", detail=f"a succeeded run must have all {rounds} rounds, not {done}")
     if not isinstance(run.provenance.get(MODEL_SHA256, ""), str):
-        yield Flaw(pointer=f"{at}/provenance/{MODEL_SHA256}", detail="must be text")
+        yield Flaw(pointer=f"{at}/provenance/{MODEL_SHA256}", detail="must be a string")
 
 
 def _outcome(run: ImportedRun) -> imports.Outcome:

@@ -28,10 +28,10 @@ Change = Callable[[Session, str], ExperimentRecord]
     "/{experiment_id}",
     responses=responses(400, 404, 413, 415, 422),
     openapi_extra=body_of("ExperimentEdit"),
-    summary="Change name, tags or priority",
+    summary="Edit name, tags or priority",
 )
 def edit(principal: Submitter, experiment_id: ExperimentId, document: Document, database: Store, note: Note) -> Experiment:
-    """Change what is given and leave the rest; a new priority holds for its runs, those retried later too."""
+    """Change the given fields of an experiment. A new priority applies to all of its runs, including later retries."""
     changes = validate(ExperimentEdit, document.value)
     return _change(
         database,
@@ -44,19 +44,19 @@ def edit(principal: Submitter, experiment_id: ExperimentId, document: Document, 
 
 @router.post("/{experiment_id}/cancel", responses=responses(404, 409, 422), summary="Cancel")
 def cancel(principal: Submitter, experiment_id: ExperimentId, database: Store, note: Note) -> Experiment:
-    """End what has not ended; a running run ends at its next round boundary. Safe to repeat; 409 when all runs have ended otherwise."""
+    """Cancel unfinished runs; runs in progress stop at their next round boundary. Idempotent; 409 if all runs have finished."""
     return _change(database, principal, note, experiment_id, experiments.cancel)
 
 
 @router.post("/{experiment_id}/pause", responses=responses(404, 409, 422), summary="Pause")
 def pause(principal: Submitter, experiment_id: ExperimentId, database: Store, note: Note) -> Experiment:
-    """Stop until `resume`; a running run stops at its next round boundary. Safe to repeat; 409 when all runs have ended or are about to."""
+    """Pause until `resume`; runs in progress stop at their next round boundary. Idempotent; 409 if all runs are finished or stopping."""
     return _change(database, principal, note, experiment_id, experiments.pause)
 
 
 @router.post("/{experiment_id}/resume", responses=responses(404, 409, 422), summary="Resume")
 def resume(principal: Submitter, experiment_id: ExperimentId, database: Store, note: Note, wake: Wake) -> Experiment:
-    """Queue the paused runs again; each goes on exactly where it stopped. Safe to repeat; 409 when all runs have ended or are about to."""
+    """Queue paused runs again; each continues exactly where it stopped. Idempotent; 409 if all runs are finished or stopping."""
     answer = _change(database, principal, note, experiment_id, experiments.resume)
     wake(answer.specification["execution"]["queue"])
     return answer
@@ -64,7 +64,7 @@ def resume(principal: Submitter, experiment_id: ExperimentId, database: Store, n
 
 @router.post("/{experiment_id}/retry", responses=responses(404, 409, 422), summary="Retry")
 def retry(principal: Submitter, experiment_id: ExperimentId, database: Store, note: Note, wake: Wake) -> Experiment:
-    """Queue the failed and cancelled runs again, from their last checkpoints. Safe to repeat; 409 when there is nothing to retry."""
+    """Queue failed and cancelled runs again, from their last checkpoints. Idempotent; 409 if there is nothing to retry."""
     answer = _change(database, principal, note, experiment_id, experiments.retry)
     wake(answer.specification["execution"]["queue"])
     return answer
@@ -85,10 +85,10 @@ def extend(
     note: Note,
     wake: Wake,
 ) -> Experiment:
-    """Let it have more rounds, or more seeds; what is done stays, and goes on from its checkpoints to the bits of a run of that length.
+    """Add rounds or seeds to an experiment. Runs continue from their checkpoints, bit-identical to runs of the full length.
 
-    Safe to repeat; 409 where what was played would have been otherwise in more rounds, under a search, and when all runs have failed or
-    were cancelled. Its provenance lists its `extensions`.
+    Idempotent; 409 if completed rounds depend on the total number of rounds, for a search, or if all runs have failed or were
+    cancelled. The provenance lists the `extensions`.
     """
     wanted = validate(ExperimentExtension, document.value)
 

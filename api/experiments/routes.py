@@ -30,23 +30,26 @@ router = Router(prefix="/v1/experiments", tags=["experiments"])
 log = structlog.stdlib.get_logger("fedq.api")
 
 DryRun = Annotated[bool, Query(description="Validate and estimate; store nothing.")]
-StatusFilter = Annotated[Status | None, Query(description="Only with this status.")]
-TagFilter = Annotated[str | None, Query(max_length=64, pattern=NO_NUL, description="Only with this tag.", examples=["digits"])]
+StatusFilter = Annotated[Status | None, Query(description="Return only experiments with this status.")]
+TagFilter = Annotated[
+    str | None, Query(max_length=64, pattern=NO_NUL, description="Return only experiments with this tag.", examples=["digits"])
+]
 NameFilter = Annotated[
-    str | None, Query(max_length=200, pattern=NO_NUL, description="Only with exactly this name.", examples=["momentum on digits"])
+    str | None,
+    Query(max_length=200, pattern=NO_NUL, description="Return only experiments with exactly this name.", examples=["momentum on digits"]),
 ]
 SearchFilter = Annotated[
     str | None,
     Query(
         max_length=200,
         pattern=NO_NUL,
-        description="Only with this in their name, in upper or lower case (on SQLite, of ASCII letters alone).",
+        description="Return only experiments whose name contains this text, ignoring case (on SQLite, of ASCII letters only).",
         examples=["digits"],
     ),
 ]
-After = Annotated[Moment | None, Query(description="Only those submitted at this time or later (ISO 8601 with time zone).")]
-Before = Annotated[Moment | None, Query(description="Only those submitted before this time (ISO 8601 with time zone).")]
-Limit = Annotated[int, Query(ge=1, le=200, description="Experiments on a page, at most.")]
+After = Annotated[Moment | None, Query(description="Return only experiments submitted at or after this time (ISO 8601 with time zone).")]
+Before = Annotated[Moment | None, Query(description="Return only experiments submitted before this time (ISO 8601 with time zone).")]
+Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of experiments per page.")]
 
 
 async def _wanted(
@@ -104,8 +107,8 @@ Submitted = Annotated[SubmissionRequest, Depends(_asked)]
     "",
     status_code=201,
     responses={
-        200: {"model": Plan, "description": "With `dry_run`: what would be set in motion."},
-        201: {"headers": {"Location": {"description": "Where the experiment is.", "schema": {"type": "string"}}}},
+        200: {"model": Plan, "description": "With `dry_run`: the plan."},
+        201: {"headers": {"Location": {"description": "URL of the experiment.", "schema": {"type": "string"}}}},
         **responses(400, 413, 415, 422),
     },
     openapi_extra=body_of("ExperimentSpec", "PresetSubmission"),
@@ -119,7 +122,7 @@ async def submit(
     wake: Wake,
     idempotency_key: IdempotencyKey = None,
 ) -> Experiment | Plan:
-    """Validate a specification, or a preset with overrides, store it, and queue its runs: every arm of its sweep with every seed."""
+    """Validate a specification, or a preset with overrides, and queue its runs: each arm of the sweep with each seed."""
     if submitted.dry_run:
         response.status_code = 200
         return await run_in_threadpool(submitted.foresee, principal)
@@ -137,7 +140,7 @@ async def submit(
 
 @router.get("", responses=responses(422), summary="List experiments")
 def read_experiments(wanted: Wanted, database: Store, limit: Limit = 50, cursor: Cursor = None) -> ExperimentPage:
-    """Newest first, a page at a time; of all owners for administrators."""
+    """Return experiments, newest first; administrators see those of all owners."""
     with database.reading() as session:
         page = experiments.page(session, wanted, limit=limit, cursor=cursor)
         progresses = progress.progress_of(session, [record.id for record in page.items])
@@ -146,6 +149,6 @@ def read_experiments(wanted: Wanted, database: Store, limit: Limit = 50, cursor:
 
 @router.get("/{experiment_id}", responses=responses(404, 422), summary="Read an experiment")
 def read_experiment(principal: Reader, experiment_id: ExperimentId, database: Store) -> Experiment:
-    """One experiment with status, progress, arms, specification and provenance."""
+    """Return an experiment with status, progress, arms, specification and provenance."""
     with database.reading() as session:
         return experiment_answer(session, experiments.find(session, experiment_id, principal.sees))

@@ -17,7 +17,7 @@ from fedcore.spec import ExperimentSpec, stored_spec, yaml_documents
 from fedcore.spec.dataset import Uploaded
 
 EXAMPLE = """\
-# What is trained on whose data, and by which algorithm. Fields that are left out take their defaults.
+# Omitted fields take their defaults.
 name: my first experiment
 problem:
   dataset: {kind: digits}
@@ -28,7 +28,7 @@ local: {lr: 0.1, epochs: 5, batch_size: 10}
 participation: {kind: uniform, clients_per_round: 10}
 rounds: 50
 seeds: [0, 1, 2]
-# One arm for each value, or for each combination of values.
+# One arm per value or combination of values.
 sweep:
   algorithm.kind: [fedavg, fedprox, scaffold]
 """

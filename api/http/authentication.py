@@ -67,8 +67,8 @@ MAX_REMEMBERED = 10_000
 _bearer = HTTPBearer(
     scheme_name="key",
     bearerFormat="fq_<id>_<secret>",
-    description="An API key. `fedq key create` makes one; an embedded stack keeps its own in `api-key` in its folder. "
-    "Pages carry it as a cookie, which is taken from them alone.",
+    description="API key, created with `fedq key create`. An embedded stack stores its key in the file `api-key` of its folder. "
+    "The web pages send it as a cookie, which is accepted from them only.",
     auto_error=False,
 )
 
@@ -150,7 +150,7 @@ async def require_scope(
     principal = await current_principal(request, given)
     for scope in needed.scopes:
         if not principal.scope.covers(Scope(scope)):
-            raise ForbiddenError(f"this needs a key of scope `{scope}`; the one given has `{principal.scope}`")
+            raise ForbiddenError(f"requires a key of scope `{scope}`; this key has `{principal.scope}`")
     return principal
 
 

@@ -36,13 +36,13 @@ async def _settings(request: Request) -> Settings:
 def printable(identifier: str) -> str:
     """An id that a query may be asked for; raises NotFoundError."""
     if not identifier.isprintable():
-        raise NotFoundError(f"there is nothing with the id {identifier!r}")
+        raise NotFoundError(f"not found: {identifier!r}")
     return identifier
 
 
 def _no_number(text: str) -> str:
     if _NUMBER.fullmatch(text):
-        raise ValueError("must be a time in ISO 8601, as 2026-01-31T12:00:00Z")
+        raise ValueError("must be an ISO 8601 time, e.g. 2026-01-31T12:00:00Z")
     return text
 
 
@@ -64,13 +64,13 @@ IdempotencyKey = Annotated[
         max_length=200,
         pattern=r"^[\x20-\x7e]+$",
         examples=["7f3c9a52-thesis-figure-4"],
-        description="A repeat with the same key and body returns what the first made; with another body it is refused.",
+        description="Repeating a request with the same key and body returns the original result; a different body is rejected.",
     ),
 ]
 Moment = Annotated[AwareDatetime, BeforeValidator(_no_number)]
-OwnerFilter = Annotated[str | None, Query(max_length=200, pattern=NO_NUL, description="Only what this owner did.", examples=["ada"])]
+OwnerFilter = Annotated[str | None, Query(max_length=200, pattern=NO_NUL, description="Only actions of this owner.", examples=["ada"])]
 TargetFilter = Annotated[
     str | None,
-    Query(max_length=200, pattern=NO_NUL, description="Only what was done to this id.", examples=["exp_01k9x3zq7rh2v8m4t6w0ybe5nc"]),
+    Query(max_length=200, pattern=NO_NUL, description="Only actions on this id.", examples=["exp_01k9x3zq7rh2v8m4t6w0ybe5nc"]),
 ]
-Cursor = Annotated[str | None, Query(max_length=64, pattern=NO_NUL, description="The `next` of the page before.")]
+Cursor = Annotated[str | None, Query(max_length=64, pattern=NO_NUL, description="The `next` value of the previous page.")]

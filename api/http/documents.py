@@ -73,7 +73,7 @@ async def read(request: Request, media_type: str) -> bytes:
             if size > limit:
                 break
     if size > limit:
-        raise HTTPException(413, f"The body is larger than the {limit} bytes that {media_type} may have (FEDQ_{setting}_MAX_BYTES).")
+        raise HTTPException(413, f"The body exceeds {limit} bytes, the limit for {media_type} (FEDQ_{setting}_MAX_BYTES).")
     return b"".join(chunks)
 
 
@@ -187,11 +187,11 @@ def _foreign(value: Any) -> str | None:
         case float() if not isfinite(value):
             return f"must be a finite number, not {value}"
         case str() if not _storable(value):
-            return "must not hold the character NUL or half of a surrogate pair"
+            return "must not contain NUL or unpaired surrogates"
         case dict() if len(value) > MAX_FIELDS:
-            return f"a block may have {MAX_FIELDS:,} fields, and this one has {len(value):,}"
+            return f"a mapping may have at most {MAX_FIELDS:,} fields, not {len(value):,}"
         case dict() if not all(isinstance(key, str) and _storable(key) for key in value):
-            return "every key must be text"
+            return "keys must be strings"
         case _:
             return None
 

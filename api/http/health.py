@@ -18,13 +18,13 @@ BROKER_TIMEOUT_S = 2.0
 
 @router.get("/healthz", summary="Liveness")
 async def read_health() -> Health:
-    """The process answers; nothing else is looked at."""
+    """Check that the process responds."""
     return Health(version=release())
 
 
-@router.get("/readyz", responses={503: {"model": Readiness, "description": "The database does not answer."}}, summary="Readiness")
+@router.get("/readyz", responses={503: {"model": Readiness, "description": "The database is unavailable."}}, summary="Readiness")
 def read_readiness(database: Store, settings: Configuration, response: Response) -> Readiness:
-    """Database and broker, each asked now. Without the broker requests are still served: workers then find their runs a little later."""
+    """Check database and broker. Without the broker, requests are still served, but runs start a little later."""
     checks = {"database": _check(lambda: _ask_database(database)), "broker": _check(lambda: _ask_broker(settings.broker))}
     if not checks["database"].ok:
         response.status_code = 503

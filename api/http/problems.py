@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 `application/problem+json`: one table from error class to status, one shape for all."""
+"""Errors as RFC 9457 `application/problem+json`, from one table of error classes and statuses."""
 
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -70,7 +70,7 @@ class InvalidDocumentError(Exception):
 
 
 class UnreadableBodyError(Exception):
-    """A body that is no document at all."""
+    """A body that cannot be parsed."""
 
     def __init__(self, detail: str, flaw: Flaw) -> None:
         super().__init__(detail)
@@ -78,7 +78,7 @@ class UnreadableBodyError(Exception):
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The OpenAPI texts of the errors an operation may answer with."""
+    """OpenAPI descriptions of the errors of an operation."""
     schema = {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}
     return {status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: schema}} for status in statuses}
 
@@ -159,7 +159,7 @@ def _http(request: Request, error: Exception) -> Response:
     answer, path = ProblemType(error.status_code, BLANK, HTTPStatus(error.status_code).phrase), request.url.path
     match error.status_code:
         case HTTPStatus.NOT_FOUND:
-            return _problem(request, answer, f"There is nothing at {path}.")
+            return _problem(request, answer, f"Not found: {path}")
         case HTTPStatus.METHOD_NOT_ALLOWED:
             allowed = ", ".join(_allowed(request))
             return _problem(request, answer, f"{path} allows {allowed}, not {request.method}.", headers={"Allow": allowed})
@@ -174,7 +174,7 @@ def _incomplete_body(request: Request, _error: Exception) -> Response:
 
 
 def _allowed(request: Request) -> list[str]:
-    """The methods of the path; the router itself names those of one of its routes only."""
+    """Methods allowed on the path; the router itself names those of a single route."""
     scopes = [{**request.scope, "method": method} for method in METHODS]
     return [scope["method"] for scope in scopes if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)]
 
@@ -191,7 +191,7 @@ def _fedcore(request: Request, error: Exception) -> Response:
 
 
 def _hints(error: Exception) -> dict[str, str] | None:
-    """Headers that say what to do about it."""
+    """Response headers for the error."""
     match error:
         case AuthenticationError():
             return {"WWW-Authenticate": 'Bearer realm="FedQ"'}

@@ -53,8 +53,8 @@ class RateLimiter:
             return
         wait_s = await self._shared(key_id)
         if wait_s > 0:
-            allowed = f"{self._rate:g} requests a second, after {self._burst} at once (FEDQ_RATE_LIMIT, FEDQ_RATE_BURST)"
-            raise RateError(f"this key may send {allowed}; try again in {wait_s:.1f} s", math.ceil(wait_s))
+            allowed = f"{self._rate:g} requests per second with bursts of {self._burst} (FEDQ_RATE_LIMIT, FEDQ_RATE_BURST)"
+            raise RateError(f"rate limit exceeded: {allowed}; try again in {wait_s:.1f} s", math.ceil(wait_s))
 
     async def close(self) -> None:
         """Close the connections."""

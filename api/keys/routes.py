@@ -18,13 +18,13 @@ from fedq.schemas import Key, KeyEdit, KeyPage, KeyRequest, KeyStanding, KeyUsag
 
 router = Router(prefix="/v1", tags=["access"])
 
-Limit = Annotated[int, Query(ge=1, le=200, description="Keys on a page, at most.")]
-KeyId = Annotated[str, Path(description="The key's id.", examples=["key_01k9x3zq7rh2v8m4t6w0ybe5k1"]), AfterValidator(printable)]
+Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of keys per page.")]
+KeyId = Annotated[str, Path(description="Key id.", examples=["key_01k9x3zq7rh2v8m4t6w0ybe5k1"]), AfterValidator(printable)]
 
 
-@router.post("/keys", status_code=201, responses=responses(400, 413, 415, 422), openapi_extra=body_of("KeyRequest"), summary="Make a key")
+@router.post("/keys", status_code=201, responses=responses(400, 413, 415, 422), openapi_extra=body_of("KeyRequest"), summary="Create a key")
 def create(_principal: Administrator, document: Document, database: Store, note: Note) -> NewKey:
-    """A key for an owner, new or known. The answer holds the key itself; it is not kept, and cannot be read again."""
+    """Create a key for a new or existing owner. The response contains the key itself, which is not stored or shown again."""
     wanted = validate(KeyRequest, document.value)
     quota = Quota(wanted.max_waiting_runs, wanted.max_running_runs, wanted.max_stored_bytes, wanted.max_compute_seconds)
     with database.transaction() as session:
@@ -37,7 +37,7 @@ def create(_principal: Administrator, document: Document, database: Store, note:
 
 @router.get("/keys", responses=responses(422), summary="List keys")
 def read_keys(_principal: Administrator, database: Store, limit: Limit = 50, cursor: Cursor = None) -> KeyPage:
-    """Newest first, a page at a time, revoked ones too."""
+    """Return keys, including revoked ones, newest first."""
     with database.reading() as session:
         page = keys.page(session, limit=limit, cursor=cursor)
     return KeyPage(items=[key_answer(record) for record in page.items], next=page.next)
@@ -45,15 +45,15 @@ def read_keys(_principal: Administrator, database: Store, limit: Limit = 50, cur
 
 @router.get("/keys/{key_id}", responses=responses(404, 422), summary="Read a key")
 def read_key(_principal: Administrator, key_id: KeyId, database: Store) -> KeyStanding:
-    """A key, and how much of its quotas is used; of their own key, `/v1/me` tells everybody."""
+    """Return a key and its use of quotas. `/v1/me` returns the caller's own key."""
     with database.reading() as session:
         record = keys.find(session, key_id)
         return KeyStanding(key=key_answer(record), usage=KeyUsage.model_validate(quotas.usage(session, record)))
 
 
-@router.patch("/keys/{key_id}", responses=responses(400, 404, 409, 413, 415, 422), openapi_extra=body_of("KeyEdit"), summary="Change a key")
+@router.patch("/keys/{key_id}", responses=responses(400, 404, 409, 413, 415, 422), openapi_extra=body_of("KeyEdit"), summary="Edit a key")
 def edit(_principal: Administrator, key_id: KeyId, document: Document, database: Store, note: Note, request: Request) -> Key:
-    """Change what is given and leave the rest, within two seconds in every process; a lower quota takes nothing away that is there."""
+    """Change the given fields of a key, effective within two seconds. Lower quotas do not affect existing resources."""
     changes = validate(KeyEdit, document.value)
     with database.transaction() as session:
         record = keys.edit(session, key_id, {name: getattr(changes, name) for name in changes.model_fields_set})
@@ -64,7 +64,7 @@ def edit(_principal: Administrator, key_id: KeyId, document: Document, database:
 
 @router.post("/keys/{key_id}/revoke", responses=responses(404, 422), summary="Revoke a key")
 def revoke(_principal: Administrator, key_id: KeyId, database: Store, note: Note, request: Request) -> Key:
-    """End a key, within two seconds in every process; what it made stays. Safe to repeat."""
+    """Revoke a key, effective within two seconds. Everything created with it is kept. Idempotent."""
     with database.transaction() as session:
         record = keys.revoke(session, key_id)
         note(session, key_id)
@@ -72,9 +72,9 @@ def revoke(_principal: Administrator, key_id: KeyId, database: Store, note: Note
     return key_answer(record)
 
 
-@router.get("/me", summary="Who asks")
+@router.get("/me", summary="Read the caller's key")
 def read_me(principal: Reader, database: Store) -> Me:
-    """The key that was sent, what it allows, and what was made with it."""
+    """Return the key of the request with its scope and its use of quotas."""
     with database.reading() as session:
         record = keys.find(session, principal.key_id)
         return Me(key=key_answer(record), usage=KeyUsage.model_validate(quotas.usage(session, record)))

@@ -19,9 +19,9 @@ from fedq.schemas import Catalog, CatalogBlock, Kind
 router = Router(prefix="/v1", tags=["catalogue"])
 
 
-@router.get("/catalog", summary="What can be asked for")
+@router.get("/catalog", summary="Read the catalogue")
 def read_catalog(_principal: Reader) -> Catalog:
-    """Every block that offers a choice, with each choice's JSON schema, source and defaults."""
+    """Return all blocks with several kinds, each with its JSON schema, source and defaults."""
     return catalog()
 
 

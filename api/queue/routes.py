@@ -11,16 +11,16 @@ from fedq.schemas import Queues, Worker, Workers
 router = Router(prefix="/v1", tags=["operations"])
 
 
-@router.get("/queue", summary="What waits and what runs")
+@router.get("/queue", summary="Read the queues")
 def read_queue(_principal: Reader, database: Store, settings: Configuration) -> Queues:
-    """Unfinished runs, by queue, of all owners."""
+    """Return the number of unfinished runs of all owners, by queue."""
     with database.reading() as session:
         return Queues(items=queue_answers(session, settings.seen_seconds))
 
 
-@router.get("/workers", summary="Who works")
+@router.get("/workers", summary="List workers")
 def read_workers(principal: Reader, database: Store, settings: Configuration) -> Workers:
-    """The workers that have reported within three leases; the run is named to its owner and to administrators."""
+    """Return workers with a recent heartbeat. A run is visible to its owner and to administrators."""
     with database.reading() as session:
         alive = workers.alive(session, settings.seen_seconds)
         shown = runs.visible(session, [record.run_id for record in alive if record.run_id], principal.sees)

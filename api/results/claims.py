@@ -36,13 +36,13 @@ def preset_of(experiment: ExperimentRecord) -> Preset:
     origin = imports.origin(experiment.provenance)
     name, version = origin.get("preset"), origin.get("preset_version")
     if not isinstance(name, str):
-        raise NotFoundError(f"{experiment.id} was not submitted as a preset, so no publication claims anything of it")
+        raise NotFoundError(f"{experiment.id} was not submitted as a preset, so it has no published claims")
     try:
         preset = presets.load(name)
     except PresetNotFoundError as error:
         raise NotFoundError(str(error)) from error
     if preset.version != version:
-        raise NotFoundError(f"{experiment.id} follows version {version} of {name}; the claims here are about version {preset.version}")
+        raise NotFoundError(f"{experiment.id} uses version {version} of {name}, but the claims apply to version {preset.version}")
     return preset
 
 

@@ -10,12 +10,10 @@ from fedq.schemas import Claims
 router = Router(prefix="/v1/experiments", tags=["results"])
 
 
-@router.get("/{experiment_id}/claims", responses=responses(404, 422), summary="Hold results against the publication")
+@router.get("/{experiment_id}/claims", responses=responses(404, 422), summary="Compare results with the publication")
 def read_claims(principal: Reader, experiment_id: ExperimentId, database: Store) -> Claims:
-    """For an experiment that was submitted as a preset, here or where it was imported from: what its publication claims and printed.
+    """Return the published claims and numbers for an experiment submitted as a preset, with the measured results.
 
-    Each claim comes with a verdict, each number with what came out.
-
-    They may be read at any time; they are final once the experiment's status is.
+    Each claim has a verdict. Results are final once the status of the experiment is final.
     """
     return claims.read_claims(database, principal, experiment_id)

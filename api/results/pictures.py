@@ -42,18 +42,16 @@ FIGURE: dict[int | str, Any] = {
             "application/pdf": {"schema": {"type": "string", "format": "binary"}},
             "text/csv": {"schema": {"type": "string"}},
         },
-        "headers": {"Link": {"description": "Where the numbers behind the picture are, as CSV.", "schema": {"type": "string"}}},
+        "headers": {"Link": {"description": "URL of the numbers as CSV.", "schema": {"type": "string"}}},
     },
     **responses(404, 422),
 }
 """What a request for a picture is answered."""
-Form = Annotated[
-    Literal[Format, "csv"], Path(description="The file format; `csv` is what is drawn as numbers: the points of the curves, one a line.")
-]
+Form = Annotated[Literal[Format, "csv"], Path(description="File format; `csv` returns the points of the curves, one per row.")]
 
-Drawn = Annotated[Metric | None, Query(description="What is drawn; absent, the first that there is of " + ", ".join(HEADLINES) + ".")]
+Drawn = Annotated[Metric | None, Query(description="Metric to draw; by default, the first available of " + ", ".join(HEADLINES) + ".")]
 X = Annotated[
-    Horizontal, Query(description="What it is drawn over: rounds, megabytes sent in both directions, or seconds on the simulated clock.")
+    Horizontal, Query(description="Horizontal axis: rounds, megabytes sent in both directions, or seconds on the simulated clock.")
 ]
 
 Read = Callable[[Sequence[Metric], Window], ArmResults]
@@ -61,12 +59,12 @@ Read = Callable[[Sequence[Metric], Window], ArmResults]
 
 
 async def _look(  # noqa: PLR0913, PLR0917 - what can be said of a picture
-    width: Annotated[str | None, Query(max_length=20, description="`single` (89 mm) or `double` (183 mm) column, or in mm.")] = None,
-    height: Annotated[float | None, Query(ge=20, le=500, description="In mm; absent, 9/16 of the width.")] = None,
-    font: Annotated[Font, Query(description="Letters without serifs or with, formulas alike.")] = "sans",
+    width: Annotated[str | None, Query(max_length=20, description="Width: `single` (89 mm), `double` (183 mm), or in mm.")] = None,
+    height: Annotated[float | None, Query(ge=20, le=500, description="Height in mm (default: 9/16 of the width).")] = None,
+    font: Annotated[Font, Query(description="Font of text and formulas.")] = "sans",
     size: Annotated[
         float | None,
-        Query(ge=4, le=32, description="Of letters in pt; absent, 10, or 8 where a width is given, or less where they do not fit."),
+        Query(ge=4, le=32, description="Font size in pt (default: 10, or 8 with a width; smaller if the text does not fit)."),
     ] = None,
     dpi: Annotated[int, Query(ge=50, le=600, description="Resolution of a PNG, which may have 25 million pixels.")] = 150,
     markers: Annotated[bool, Query(description="Mark each line by a shape of its own, for print without colours.")] = False,
@@ -75,7 +73,7 @@ async def _look(  # noqa: PLR0913, PLR0917 - what can be said of a picture
     ] = None,
     log: Annotated[Log | None, Query(description="Logarithmic axes; absent, as is customary for the metric.")] = None,
     xlim: Annotated[
-        str | None, Query(max_length=80, examples=["0:100"], description="Ends of the horizontal axis, as `0:100`, `10:`.")
+        str | None, Query(max_length=80, examples=["0:100"], description="Limits of the horizontal axis, e.g. `0:100`, `10:`.")
     ] = None,
     ylim: Annotated[str | None, Query(max_length=80, examples=["0.5:1"], description="Ends of the vertical axis, likewise.")] = None,
 ) -> FigureStyle:
@@ -95,11 +93,11 @@ def drawable(read: Read, metric: Metric | None, points: int, x: Horizontal) -> t
     found = read(METRICS if metric is None else [metric], Window(points))
     known = _known(found)
     if metric is not None and metric not in known and (others := _known(read(METRICS, Window(2)))):
-        raise NotFoundError(f"no row of {found.name!r} has {metric}; there are {', '.join(sorted(others))}")
+        raise NotFoundError(f"no results of {found.name!r} for {metric}; available: {', '.join(sorted(others))}")
     chosen = headline(known) if metric is None else metric
     curves = [arm.curves[chosen] for arm in found.arms if chosen in arm.curves]
     if curves and not any(measured(curve, x) for curve in curves):
-        raise NotFoundError(f"no run of {found.name!r} has a simulated clock; a specification with `systems.devices` has")
+        raise NotFoundError(f"no run of {found.name!r} has a simulated clock, which requires `systems.devices`")
     return found, chosen
 
 

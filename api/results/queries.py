@@ -46,13 +46,13 @@ Points = Annotated[
     ),
 ]
 MOST_ROUNDS = 999_999_999
-Chosen = Annotated[list[Metric] | None, Query(alias="metric", description="Only this metric; may be given several times. Absent, all.")]
+Chosen = Annotated[list[Metric] | None, Query(alias="metric", description="Only this metric; may be repeated (default: all).")]
 
 
 async def _window(
     points: Points = 2_000,
-    from_round: Annotated[int, Query(ge=1, le=MOST_ROUNDS, description="Curves begin at this round; figures are of all rounds.")] = 1,
-    to_round: Annotated[int | None, Query(ge=1, le=MOST_ROUNDS, description="Curves end at this round; absent, at the last one.")] = None,
+    from_round: Annotated[int, Query(ge=1, le=MOST_ROUNDS, description="First round of the curves; statistics cover all rounds.")] = 1,
+    to_round: Annotated[int | None, Query(ge=1, le=MOST_ROUNDS, description="Last round of the curves (default: the last one).")] = None,
 ) -> Window:
     if to_round is not None and to_round < from_round:
         raise InvalidDocumentError([Flaw(pointer="?to_round", detail=f"must be {from_round}, the `from_round`, or later, not {to_round}")])

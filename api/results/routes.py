@@ -22,25 +22,23 @@ router = Router(prefix="/v1/experiments", tags=["results"])
 
 JSON = "application/json"
 
-TableName = Annotated[Table, Query(description="For CSV and Parquet: figures over seeds, or curves.")]
-Baseline = Annotated[
-    str | None, Query(max_length=1_000, pattern=NO_NUL, description="The arm that differences are to, by its name or index; absent, arm 0.")
-]
+TableName = Annotated[Table, Query(description="For CSV and Parquet: summary over seeds, or curves.")]
+Baseline = Annotated[str | None, Query(max_length=1_000, pattern=NO_NUL, description="Baseline arm, by name or index (default: arm 0).")]
 Reach = Annotated[
     str | None,
     Query(
         max_length=200,
         pattern=NO_NUL,
         alias="target",
-        description="Tell what it took each arm to a value of a metric: rounds, bytes, time; as `test_accuracy:0.9`.",
+        description="Add the rounds, bytes and time that each arm needs to reach a value, e.g. `test_accuracy:0.9`.",
         examples=["test_accuracy:0.9"],
     ),
 ]
 Accept = Annotated[str | None, Header(include_in_schema=False)]
-Overlay = Annotated[bool, Query(description="Lay over what theory says of an arm, where it says something: thin and dotted.")]
+Overlay = Annotated[bool, Query(description="Also draw closed-form predictions, where available, as thin dotted lines.")]
 Shown = Annotated[
     list[Annotated[str, Query(max_length=1_000, pattern=NO_NUL)]] | None,
-    Query(alias="arm", max_length=100, description="Only this arm, by its name or index; may be given several times. Absent, all."),
+    Query(alias="arm", max_length=100, description="Only this arm, by name or index; may be repeated (default: all)."),
 ]
 
 
@@ -67,9 +65,9 @@ def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
     baseline: Baseline = None,
     target: Reach = None,
 ) -> Results | Response:
-    """Per arm, over its seeds: best and final of each metric with confidence interval and paired test against a baseline, traffic, curves.
+    """Return best and final value of each metric with confidence intervals and paired tests, traffic and curves for each arm.
 
-    They may be read at any time; they are final once the experiment's status is. CSV and Parquet hold one figure a line.
+    Results are final once the status of the experiment is final. CSV and Parquet contain one value per row.
     """
     media_type = _acceptable(accept or JSON)
     goal = None if target is None else target_of(target)
@@ -81,7 +79,7 @@ def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
     "/{experiment_id}/figure.{form}",
     response_class=Response,
     responses=FIGURE,
-    summary="Draw a curve",
+    summary="Draw curves",
 )
 async def read_figure(  # noqa: PLR0913, PLR0917 - what can be asked for
     request: Request,
@@ -96,9 +94,9 @@ async def read_figure(  # noqa: PLR0913, PLR0917 - what can be asked for
     theory: Overlay = False,
     arm: Shown = None,
 ) -> Response:
-    """Mean over the seeds, one line per arm, the standard deviation around it; nothing is smoothed. Equal results make equal bytes.
+    """Draw the mean over seeds with a band of one standard deviation, without smoothing. Equal results give equal bytes.
 
-    An arm has the same colour in every picture. The numbers are a link away: in the header `Link`, and in the picture's own metadata.
+    An arm has the same colour in every figure. The `Link` header and the metadata of the figure refer to the numbers.
     """
 
     def work() -> Response:

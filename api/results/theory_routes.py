@@ -13,13 +13,14 @@ from fedq.schemas import Theory
 
 router = Router(prefix="/v1/experiments", tags=["results"])
 
-Points = Annotated[int, Query(ge=2, le=2_000, description="Rounds of a curve, at most; closer together at the beginning.")]
+Points = Annotated[int, Query(ge=2, le=2_000, description="Maximum number of points of a curve; denser at the beginning.")]
 
 
-@router.get("/{experiment_id}/theory", responses=responses(404, 422), summary="Read what theory says")
+@router.get("/{experiment_id}/theory", responses=responses(404, 422), summary="Read closed-form predictions")
 def read_theory(principal: Reader, experiment_id: ExperimentId, database: Store, points: Points = theory.ROUNDS) -> Theory:
-    """Per arm the closed form that applies, with its formula and source, and its curves; or what stands in the way of one.
+    """Return the closed form of each arm with formula, source and curves, or the reason why there is none.
 
-    Known are quadratic and least-squares problems with exact gradients and full participation, under FedAvg, FedProx, FedNova and FedLin.
+    Closed forms cover quadratic and least-squares problems with exact gradients and full participation under FedAvg, FedProx, FedNova
+    and FedLin.
     """
     return theory.read_theory(database, principal, experiment_id, points)

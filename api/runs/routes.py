@@ -25,16 +25,16 @@ FILE: dict[int | str, dict[str, Any]] = {
     200: {"description": "A safetensors file.", "content": {SAFETENSORS: {"schema": {"type": "string", "format": "binary"}}}}
 }
 
-Limit = Annotated[int, Query(ge=1, le=1_000, description="Runs on a page, at most.")]
-After = Annotated[int, Query(ge=0, le=2**31 - 1, description="Only rows after this round.")]
-RowLimit = Annotated[int, Query(ge=1, le=10_000, description="Rows on a page, at most.")]
+Limit = Annotated[int, Query(ge=1, le=1_000, description="Maximum number of runs per page.")]
+After = Annotated[int, Query(ge=0, le=2**31 - 1, description="Return only rounds after this one.")]
+RowLimit = Annotated[int, Query(ge=1, le=10_000, description="Maximum number of rounds per page.")]
 
 
-@router.get("/experiments/{experiment_id}/runs", responses=responses(404, 422), summary="List an experiment's runs")
+@router.get("/experiments/{experiment_id}/runs", responses=responses(404, 422), summary="List the runs of an experiment")
 def read_runs(
     principal: Reader, experiment_id: ExperimentId, database: Store, settings: Configuration, limit: Limit = 1_000, cursor: Cursor = None
 ) -> RunPage:
-    """In order of arm, then of seed as the specification lists them."""
+    """Return the runs in the order of arms and seeds."""
     with database.reading() as session:
         experiments.find(session, experiment_id, principal.sees)
         records = runs.of_experiment(session, experiment_id, after=cursor, limit=limit + 1)
@@ -45,15 +45,15 @@ def read_runs(
 
 @router.get("/runs/{run_id}", responses=responses(404, 422), summary="Read a run")
 def read_run(principal: Reader, run_id: RunId, database: Store, settings: Configuration) -> Run:
-    """One run with status, progress and provenance."""
+    """Return a run with status, progress and provenance."""
     with database.reading() as session:
         record = runs.find(session, run_id, principal.sees)
         return run_answer(record, wait_reasons.reasons(session, [record], settings.seen_seconds).get(run_id))
 
 
-@router.get("/runs/{run_id}/metrics", responses=responses(404, 422), summary="Read a run's rows")
+@router.get("/runs/{run_id}/metrics", responses=responses(404, 422), summary="Read the rounds of a run")
 def read_metrics(principal: Reader, run_id: RunId, database: Store, after: After = 0, limit: RowLimit = 1_000) -> MetricsPage:
-    """The rows after a round, in order: poll with `after` set to the last `next`."""
+    """Return the rounds after a given one, in order. Poll with `after` set to the last `next`."""
     with database.reading() as session:
         run = runs.find(session, run_id, principal.sees)
         found = curves.after(session, run_id, after, limit) if run.done > after else ()
@@ -62,10 +62,10 @@ def read_metrics(principal: Reader, run_id: RunId, database: Store, after: After
 
 
 @router.get(
-    "/runs/{run_id}/model", response_class=StreamingResponse, responses={**FILE, **responses(404, 422)}, summary="Fetch the final model"
+    "/runs/{run_id}/model", response_class=StreamingResponse, responses={**FILE, **responses(404, 422)}, summary="Download the final model"
 )
 def read_model(principal: Reader, run_id: RunId, database: Store, storage: Files) -> StreamingResponse:
-    """The global model's parameters by the names of its module, as safetensors; 404 until the run has succeeded."""
+    """Return the parameters of the global model as safetensors, named as in its module; 404 until the run has succeeded."""
     with database.reading() as session:
         key = runs.find(session, run_id, principal.sees).model
     return _file(storage, key, f"{run_id}.safetensors", f"run {run_id} has no final model yet")
@@ -75,10 +75,10 @@ def read_model(principal: Reader, run_id: RunId, database: Store, storage: Files
     "/runs/{run_id}/checkpoint",
     response_class=StreamingResponse,
     responses={**FILE, **responses(404, 422)},
-    summary="Fetch the newest checkpoint",
+    summary="Download the latest checkpoint",
 )
 def read_checkpoint(principal: Reader, run_id: RunId, database: Store, storage: Files) -> StreamingResponse:
-    """The whole state of the run after its last committed round, as safetensors; `fedcore.run` resumes from it."""
+    """Return the complete state of the run after its last committed round as safetensors; `fedcore.run` can resume from it."""
     try:
         return _checkpoint(principal, run_id, database, storage)
     except NotFoundError:

@@ -14,13 +14,13 @@ from fedq.schemas import SearchPage
 
 router = Router(prefix="/v1/experiments", tags=["experiments"])
 
-After = Annotated[int, Query(ge=0, le=2**31 - 1, description="Only arrivals after this sequence.")]
-Limit = Annotated[int, Query(ge=1, le=ARRIVALS, description="Arrivals on a page, at most.")]
+After = Annotated[int, Query(ge=0, le=2**31 - 1, description="Return only arrivals after this sequence.")]
+Limit = Annotated[int, Query(ge=1, le=ARRIVALS, description="Maximum number of arrivals per page.")]
 
 
-@router.get("/{experiment_id}/search", responses=responses(404, 422), summary="Read what a search has decided")
+@router.get("/{experiment_id}/search", responses=responses(404, 422), summary="Read the decisions of a search")
 def read_search(principal: Reader, experiment_id: ExperimentId, database: Store, after: After = 0, limit: Limit = ARRIVALS) -> SearchPage:
-    """Arms in the order in which they came to rungs, each with its value, its rank and what became of it; 404 without a search.
+    """Return arms in the order in which they reached rungs, with value, rank and decision; 404 without a search.
 
     From the order and the values every decision follows again (`fedcore.simulation.halving.replay`).
     """

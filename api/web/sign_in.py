@@ -62,6 +62,6 @@ async def _form(request: Request) -> dict[str, str]:
     async for piece in request.stream():
         body += piece
         if len(body) > MAX_BYTES:
-            raise HTTPException(413, f"The form is larger than {MAX_BYTES} bytes.")
+            raise HTTPException(413, f"The form exceeds {MAX_BYTES} bytes.")
     fields = parse_qs(body.decode(errors="replace"))
     return {name: values[-1] for name, values in fields.items()}

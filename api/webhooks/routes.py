@@ -24,9 +24,9 @@ BY_ITS_OWNER = "its owner disabled it"
 CLEARABLE = frozenset({"experiment_id", "tag"})
 """What null removes; elsewhere it changes nothing."""
 
-Limit = Annotated[int, Query(ge=1, le=200, description="Webhooks on a page, at most.")]
+Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of webhooks per page.")]
 MADE: dict[int | str, dict[str, Any]] = {
-    201: {"headers": {"Location": {"description": "Where the webhook is.", "schema": {"type": "string"}}}},
+    201: {"headers": {"Location": {"description": "URL of the webhook.", "schema": {"type": "string"}}}},
 }
 
 
@@ -35,17 +35,16 @@ MADE: dict[int | str, dict[str, Any]] = {
     status_code=201,
     responses={**MADE, **responses(400, 413, 415, 422)},
     openapi_extra=body_of("WebhookRequest"),
-    summary="Make a webhook",
+    summary="Create a webhook",
 )
 async def create(
     principal: Submitter, document: Document, database: Store, settings: Configuration, note: Note, probe: Probe, response: Response
 ) -> NewWebhook:
-    """Have changes of status sent to a URL, by POST, signed as [Standard Webhooks](https://www.standardwebhooks.com) has it.
+    """Create a webhook: status changes are sent to a URL by POST, signed according to [Standard Webhooks](https://www.standardwebhooks.com).
 
-    The answer holds the secret by which they are signed; it cannot be read again. The URL must be `https://` and lead to a public
-    address, unless the operator allows others; it is looked at now, and again before everything that is sent. Each change is sent at
-    least once, under an id (`webhook-id`) that stays the same; any 2xx in time says that it has arrived. What does not arrive is tried
-    again for about a day.
+    The response contains the signing secret, which is not shown again. The URL must be `https://` with a public address, unless the
+    operator allows others; it is validated now and before each attempt. Events are sent at least once, with a constant id
+    (`webhook-id`). Any 2xx status acknowledges them; otherwise, delivery is retried for about a day.
     """
     wanted = validate(WebhookRequest, document.value)
     await probe(wanted.url)
@@ -65,7 +64,7 @@ async def create(
 
 @router.get("", responses=responses(422), summary="List webhooks")
 def read_webhooks(principal: Reader, database: Store, limit: Limit = 50, cursor: Cursor = None) -> WebhookPage:
-    """Newest first, a page at a time; of all owners for administrators."""
+    """Return webhooks, newest first; administrators see those of all owners."""
     with database.reading() as session:
         page = webhooks.page(session, owner=principal.sees, limit=limit, cursor=cursor)
     return WebhookPage(items=[webhook_answer(record) for record in page.items], next=page.next)
@@ -73,16 +72,14 @@ def read_webhooks(principal: Reader, database: Store, limit: Limit = 50, cursor:
 
 @router.get("/{webhook_id}", responses=responses(404, 422), summary="Read a webhook")
 def read_webhook(principal: Reader, webhook_id: WebhookId, database: Store) -> Webhook:
-    """One webhook, with whether it works, but without its secret."""
+    """Return a webhook and its state, without the secret."""
     with database.reading() as session:
         return webhook_answer(webhooks.find(session, webhook_id, principal.sees))
 
 
-@router.patch(
-    "/{webhook_id}", responses=responses(400, 404, 413, 415, 422), openapi_extra=body_of("WebhookEdit"), summary="Change a webhook"
-)
+@router.patch("/{webhook_id}", responses=responses(400, 404, 413, 415, 422), openapi_extra=body_of("WebhookEdit"), summary="Edit a webhook")
 async def edit(principal: Submitter, webhook_id: WebhookId, document: Document, database: Store, note: Note, probe: Probe) -> Webhook:
-    """Change what is given and leave the rest. What waits is sent to the new URL; what is missed while it is disabled stays unsent."""
+    """Change the given fields. Pending deliveries go to the new URL; events that occur while it is disabled are never sent."""
     wanted = validate(WebhookEdit, document.value)
     if wanted.url is not None:
         await probe(wanted.url)
@@ -100,9 +97,9 @@ async def edit(principal: Submitter, webhook_id: WebhookId, document: Document, 
     return webhook_answer(await run_in_threadpool(work))
 
 
-@router.post("/{webhook_id}/rotate", responses=responses(404, 422), summary="Change the secret")
+@router.post("/{webhook_id}/rotate", responses=responses(404, 422), summary="Rotate the secret")
 def rotate(principal: Submitter, webhook_id: WebhookId, database: Store, note: Note) -> NewWebhook:
-    """Give a webhook a new secret, which is in the answer and cannot be read again. For a day all is signed by the old one too."""
+    """Return a new secret, which is not shown again. Deliveries are also signed with the previous one for a day."""
     with database.transaction() as session:
         webhooks.find(session, webhook_id, principal.sees)
         record, secret = webhooks.rotate(session, webhook_id)
@@ -112,7 +109,7 @@ def rotate(principal: Submitter, webhook_id: WebhookId, database: Store, note: N
 
 @router.delete("/{webhook_id}", status_code=204, responses=responses(404, 422), summary="Delete a webhook")
 def delete(principal: Submitter, webhook_id: WebhookId, database: Store, note: Note) -> None:
-    """Remove a webhook with its log; what waits to be sent is not sent."""
+    """Delete a webhook with its deliveries. Pending deliveries are not sent."""
     with database.transaction() as session:
         webhooks.find(session, webhook_id, principal.sees)
         webhooks.delete(session, webhook_id)

@@ -7,12 +7,12 @@ from fedcore.core import Aggregator, ClientRule, ServerOptimiser
 
 
 class AlgorithmSpec(Block):
-    """An algorithm and its parameters; each part it does not override is FedAvg's."""
+    """An algorithm and its parameters; parts that are not overridden are those of FedAvg."""
 
     source: ClassVar[str]
     """The publication, with the algorithm or equation number."""
     weighting: ClassVar[Literal["uniform"] | None] = None
-    """How the algorithm weighs its cohort when the specification does not say; None leaves it to the scheme."""
+    """Default weighting of the cohort; None: that of the participation scheme."""
     averages_exactly: ClassVar[bool] = False
     """The server's model must be the average of what its distinct clients hold, or the fixed point is no optimum.
 
@@ -20,7 +20,7 @@ class AlgorithmSpec(Block):
     downlink that loses part of a message are rejected.
     """
     own_weights: ClassVar[bool] = False
-    """Whether the algorithm finds its weights itself and leaves those of the scheme unused."""
+    """True if the algorithm computes its own weights and ignores those of the scheme."""
 
     kind: str
     server_lr: PositiveRate = 1.0

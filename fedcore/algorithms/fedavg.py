@@ -20,7 +20,7 @@ class FedAvg(AlgorithmSpec):
 
     kind: Literal["fedavg"] = "fedavg"
     variance_reduction: bool = False
-    """Correct each local gradient by what the clients' last rounds say of the difference between theirs and the mean."""
+    """Correct each local gradient by the difference between the client's last gradient and the mean."""
 
     def rule(self) -> ClientRule:
         return ControlVariates(mean="share") if self.variance_reduction else ClientRule()

@@ -95,11 +95,11 @@ class FedAware(AlgorithmSpec):
 
     kind: Literal["fedaware"] = "fedaware"
     alpha: Decay = 0.5
-    """How much of the old momentum is kept (the official code calls this 1 - alpha)."""
+    """Weight of the old momentum (1 - alpha in the official code)."""
     normalise: bool = False
     """Scale every m_i to length 1 first, as the official code does; a zero stays zero."""
     first: First = "gradient"
-    """What m_i is after a client's first round: `gradient` g_i; `zero` (1 - alpha) g_i, as if it had been zero before."""
+    """m_i after a client's first round: `gradient`: g_i; `zero`: (1 - alpha) g_i, as if m_i had started at zero."""
 
     def aggregator(self) -> Aggregator:
         return MinNormMomentum(self.alpha, self.normalise, self.first)

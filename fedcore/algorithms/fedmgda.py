@@ -54,7 +54,7 @@ class FedMgda(AlgorithmSpec):
 
     kind: Literal["fedmgda"] = "fedmgda"
     epsilon: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """How far lambda may be from w: 1 anywhere in the simplex (MGDA), 0 nowhere (normalised FedAvg)."""
+    """Maximum distance of lambda from w: 1 allows the whole simplex (MGDA), 0 only w (normalised FedAvg)."""
 
     def aggregator(self) -> Aggregator:
         return CommonDescent(self.epsilon)

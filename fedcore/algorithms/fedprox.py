@@ -57,9 +57,9 @@ class FedProx(AlgorithmSpec):
 
     kind: Literal["fedprox"] = "fedprox"
     mu: NonNegative = 0.01
-    """Strength of the proximal term; with `adaptive`, where it starts (the paper: 1 on IID data, 0 else)."""
+    """Strength of the proximal term; with `adaptive`, its initial value (in the paper: 1 on IID data, else 0)."""
     adaptive: bool = False
-    """Add 0.1 to mu after a round in which f rose, take 0.1 after five falls in a row, never below 0 (Section 5.3.2)."""
+    """Increase mu by 0.1 after each round in which f rose; decrease it by 0.1 after five consecutive falls, not below 0 (Section 5.3.2)."""
 
     def rule(self) -> ClientRule:
         return Proximal(self.mu, self.adaptive)

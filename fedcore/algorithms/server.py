@@ -89,7 +89,7 @@ class AdaptiveParameters(Block):
     tau: Annotated[float, Field(gt=0, le=1e6)] = 1e-3
     """Added to sqrt(v): the degree of adaptivity."""
     v0: NonNegative | None = None
-    """Where v starts; absent, tau^2."""
+    """Initial value of v (default: tau^2)."""
 
     def moments(self) -> dict[str, float]:
         """The parameters as `Adaptive` takes them."""
@@ -101,7 +101,7 @@ class OwnServer(Block):
     """The algorithm's own optimiser with another step size."""
 
     lr: PositiveRate
-    """The step size that takes the place of the algorithm's own."""
+    """Step size that replaces the algorithm's own."""
 
     def build(self) -> ServerOptimiser | None:
         """None: the algorithm says."""

@@ -63,7 +63,7 @@ class Token(NamedTuple):
     def parse(cls, text: str) -> Self:
         """Raises AuthenticationError for what cannot be a key."""
         if not _SHAPE.fullmatch(text):
-            raise AuthenticationError("this is not an API key of FedQ, which looks like fq_<id>_<secret>")
+            raise AuthenticationError("not an API key: FedQ keys have the form fq_<id>_<secret>")
         return cls(text)
 
     @property

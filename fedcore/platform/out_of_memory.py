@@ -34,7 +34,7 @@ def user_message(error: BaseException) -> str:
     return f"memory ran out ({type(error).__name__}: {error}); {ADVICE}"
 
 
-ADVICE = "what takes less: fewer clients in a round, smaller batches or a smaller model; or a worker with more memory"
+ADVICE = "use fewer clients per round, smaller batches or a smaller model, or a worker with more memory"
 
 
 def oom_kill_count(counter: Path = _COUNTER) -> int:

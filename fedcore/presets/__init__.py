@@ -53,7 +53,7 @@ def names() -> list[str]:
 def load(name: str) -> Preset:
     """The preset `name`; raises PresetNotFoundError."""
     if name not in _all():
-        raise PresetNotFoundError(f"there is no preset {name!r}; {_nearest(name, names())}; GET /v1/presets lists all {len(names())}")
+        raise PresetNotFoundError(f"there is no preset {name!r}; {_nearest(name, names())}; see GET /v1/presets for all {len(names())}")
     return _all()[name]
 
 
@@ -71,7 +71,7 @@ def sheets() -> dict[str, Sheet]:
 def sheet(name: str) -> Sheet:
     """The sheet `name`; raises PresetNotFoundError."""
     if name not in sheets():
-        raise PresetNotFoundError(f"there is no figure or table {name!r}; {_nearest(name, sheets())}; `fedq reproduce-paper` lists all")
+        raise PresetNotFoundError(f"there is no figure or table {name!r}; {_nearest(name, sheets())}; see `fedq reproduce-paper` for all")
     return sheets()[name]
 
 
@@ -92,7 +92,7 @@ def meant_by(name: str, *, small: bool) -> list[Preset]:
         return presets_of(shown.get(name, name), small=small)
     if name not in _all():
         raise PresetNotFoundError(
-            f"there is no figure or table {name!r}; {_nearest(name, [*sheets(), *shown])}; `fedq reproduce-paper` lists all"
+            f"there is no figure or table {name!r}; {_nearest(name, [*sheets(), *shown])}; see `fedq reproduce-paper` for all"
         )
     preset = load(name)
     return [one for one in presets_of(preset.sheet, small=small or preset.small) if one.panel == preset.panel]

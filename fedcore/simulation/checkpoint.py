@@ -40,7 +40,7 @@ def loads(data: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and manifest of `dumps`; raises CheckpointError when the bytes are damaged or of another format."""
     tensors, manifest = _read(data)
     if manifest.get("format") != FORMAT:
-        raise CheckpointError(f"checkpoint of format {manifest.get('format')}; this version reads format {FORMAT}")
+        raise CheckpointError(f"unsupported checkpoint format {manifest.get('format')}; this version reads format {FORMAT}")
     if manifest.pop("digest", None) != _digest(tensors, manifest):
         raise CheckpointError("the checkpoint is damaged: its content does not match its digest")
     return tensors, manifest

@@ -132,7 +132,7 @@ def check(spec: ExperimentSpec) -> None:
     _check_engine(spec)
     clients, dim = population(spec.problem), dimension(spec.problem)
     if dim > MAX_PARAMETERS:
-        raise SpecificationError("/problem/model", f"a model may have at most {MAX_PARAMETERS} parameters, this one has {dim}")
+        raise SpecificationError("/problem/model", f"a model may have at most {MAX_PARAMETERS} parameters, not {dim}")
     _check_length(spec)
     _check_participation(spec, clients)
     _check_weighting(spec)
@@ -149,42 +149,40 @@ def check(spec: ExperimentSpec) -> None:
 
 def _check_evaluation(spec: ExperimentSpec, clients: int, dim: int) -> None:
     if "min_norm_weights" in spec.evaluation.measures and clients > MAX_LISTED_CLIENTS:
-        raise SpecificationError(
-            "/evaluation/measures", f"min_norm_weights lists at most {MAX_LISTED_CLIENTS} clients in each row, there are {clients}"
-        )
+        raise SpecificationError("/evaluation/measures", f"min_norm_weights supports at most {MAX_LISTED_CLIENTS} clients, not {clients}")
     if spec.evaluation.record_parameters and dim > MAX_RECORDED_PARAMETERS:
         raise SpecificationError(
-            "/evaluation/record_parameters", f"at most {MAX_RECORDED_PARAMETERS} parameters can be recorded, the model has {dim}"
+            "/evaluation/record_parameters", f"at most {MAX_RECORDED_PARAMETERS} parameters can be recorded, but the model has {dim}"
         )
 
 
 def _check_engine(spec: ExperimentSpec) -> None:
     if spec.execution.engine == "compiled" and not isinstance(spec.problem.model, Linear | Logistic | Mlp | Imported):
-        raise SpecificationError("/execution/engine", "`compiled` is made for dense networks (`linear`, `logistic`, `mlp`); use `auto`")
+        raise SpecificationError("/execution/engine", "`compiled` supports dense networks only (`linear`, `logistic`, `mlp`); use `auto`")
 
 
 def _check_server(spec: ExperimentSpec) -> None:
     algorithm, server = spec.algorithm, spec.server
     if server is not None and algorithm.server_lr != type(algorithm).model_fields["server_lr"].default:
-        raise SpecificationError("/server", "give the server's step size once: `server` or `algorithm.server_lr`")
+        raise SpecificationError("/server", "give the server's step size once: in `server` or as `algorithm.server_lr`")
     given = algorithm.server_lr if server is None else server.lr
     plain = server is None or isinstance(server, OwnServer | SgdServer)
     if algorithm.averages_exactly and not (plain and given == 1.0):
         pointer = "/algorithm/server_lr" if server is None else "/server"
         raise SpecificationError(
-            pointer, f"{algorithm.kind} needs x to be the clients' average, or its fixed point is no optimum: leave this out"
+            pointer, f"{algorithm.kind} requires x to be the average of the clients; otherwise its fixed point is not an optimum: omit this"
         )
 
 
 def _check_length(spec: ExperimentSpec) -> None:
     given = [spec.local.epochs, spec.local.steps, spec.systems.epochs, spec.systems.steps]
     if all(length is None for length in given):
-        raise SpecificationError("/local", "say how long a client trains: `epochs` or `steps`, here or in `systems`")
+        raise SpecificationError("/local", "give the local work as `epochs` or `steps`, here or in `systems`")
     if (spec.local.epochs and spec.systems.steps) or (spec.local.steps and spec.systems.epochs):
-        raise SpecificationError("/systems", "`local` and `systems` must both speak of epochs or both of steps")
+        raise SpecificationError("/systems", "`local` and `systems` must both use epochs or both use steps")
     stragglers = spec.systems.stragglers
     if stragglers and stragglers.unit == "epochs" and (spec.local.steps or spec.systems.steps):
-        raise SpecificationError("/systems/stragglers/unit", "the work is given in steps, so there are no epochs to draw; use `steps`")
+        raise SpecificationError("/systems/stragglers/unit", "the local work is given in steps, so the unit must be `steps`")
 
 
 def _check_participation(spec: ExperimentSpec, clients: int) -> None:
@@ -192,7 +190,7 @@ def _check_participation(spec: ExperimentSpec, clients: int) -> None:
     if isinstance(scheme, Trace):
         if len(scheme.rounds) < spec.rounds:
             raise SpecificationError(
-                "/participation/rounds", f"a row for each of the {spec.rounds} rounds is needed, there are {len(scheme.rounds)}"
+                "/participation/rounds", f"must have a row for each of the {spec.rounds} rounds, not {len(scheme.rounds)}"
             )
         strangers = [client for row in scheme.rounds for client in row if client >= clients]
         if strangers:
@@ -218,7 +216,7 @@ def _check_weighting(spec: ExperimentSpec) -> None:
     if averages_models and kind not in ("fedavg", "fedprox"):
         raise SpecificationError(
             "/participation",
-            f"S2 averages models; {kind} averages changes: add `weighting: unbiased`, or `transformed: true`, or use `uniform`",
+            f"S2 averages models; {kind} averages updates: add `weighting: unbiased` or `transformed: true`, or use `uniform`",
         )
 
 
@@ -228,17 +226,17 @@ def _misweighted(scheme: AnyParticipation, algorithm: AlgorithmSpec) -> str | No
     match scheme.weighting:
         case "original" | "unbiased" if algorithm.averages_exactly:
             return (
-                f"{kind} needs x to be the average of what its clients hold, and `{scheme.weighting}` weights do not sum to 1: "
-                "its fixed point would be no optimum; use `uniform` or `samples`"
+                f"{kind} requires x to be the average of the clients' models, but `{scheme.weighting}` weights do not sum to 1: "
+                "its fixed point would not be an optimum; use `uniform` or `samples`"
             )
         case "unbiased" if isinstance(scheme, Trace):
-            return "a given trace has no sampling probabilities; use `samples` or `uniform`"
+            return "a trace has no sampling probabilities; use `samples` or `uniform`"
         case "unbiased" if isinstance(scheme, ByShare):
-            return "how often by_share draws a client has no closed form; use `uniform`, or `with_replacement`, which is unbiased"
+            return "the inclusion probabilities of by_share have no closed form; use `uniform`, or `with_replacement`, which is unbiased"
         case "original" if isinstance(scheme, WithReplacement | ByShare):
-            return f"{scheme.kind} draws by p_i already, and weights p_i would count that twice; use `uniform`, or another scheme"
+            return f"{scheme.kind} already draws with probability p_i, so weights p_i would count it twice; use `uniform` or another scheme"
         case str() if algorithm.own_weights:
-            return f"{kind} finds its own weights and would leave these unused: leave `weighting` out"
+            return f"{kind} computes its own weights: omit `weighting`"
         case _:
             return None
 
@@ -249,22 +247,22 @@ def _lossy(scheme: AnyParticipation, stragglers: Stragglers | None) -> str | Non
         return None
     if isinstance(scheme, WithReplacement) or (isinstance(scheme, Bernoulli) and isinstance(scheme.probability, tuple)):
         return (
-            f"where a share of {stragglers.fraction:g} is dropped, the chance that a whole cohort is lost has no closed form; "
-            "use `uniform` or `samples`, `policy: accept_partial`, or a scheme whose clients are drawn alike"
+            f"if a fraction of {stragglers.fraction:g} is dropped, the probability of losing a whole cohort has no closed form; "
+            "use `uniform` or `samples`, `policy: accept_partial`, or a scheme with equal probabilities"
         )
     return None
 
 
 def _check_work(work: AnyWork | AnyBatch | None, pointer: str, clients: int, rounds: int) -> None:
     if isinstance(work, PerClient) and len(work.values) != clients:
-        raise SpecificationError(f"{pointer}/values", f"one value for each of the {clients} clients, not {len(work.values)}")
+        raise SpecificationError(f"{pointer}/values", f"must have one value for each of the {clients} clients, not {len(work.values)}")
     if isinstance(work, WorkTrace):
         if len(work.rounds) < rounds:
-            raise SpecificationError(f"{pointer}/rounds", f"a row for each of the {rounds} rounds is needed, there are {len(work.rounds)}")
+            raise SpecificationError(f"{pointer}/rounds", f"must have a row for each of the {rounds} rounds, not {len(work.rounds)}")
         wrong = next((row for row in work.rounds if len(row) != clients), None)
         if wrong is not None:
             raise SpecificationError(
-                f"{pointer}/rounds", f"each row needs an entry for each of the {clients} clients, one has {len(wrong)}"
+                f"{pointer}/rounds", f"each row must have an entry for each of the {clients} clients, not {len(wrong)}"
             )
 
 
@@ -283,8 +281,8 @@ def _check_lost_messages(spec: ExperimentSpec) -> None:
     if spec.algorithm.averages_exactly and not isinstance(downlink, NoCompression) and not downlink.error_feedback:
         raise SpecificationError(
             "/compression/downlink",
-            f"{spec.algorithm.kind} needs x to be the average of what its clients hold; what {downlink.kind} leaves out would be lost, and "
-            "its fixed point be no optimum: add `error_feedback: true`",
+            f"{spec.algorithm.kind} requires x to be the average of the clients' models; with {downlink.kind} and no error feedback, "
+            "its fixed point would not be an optimum: add `error_feedback: true`",
         )
 
 
@@ -292,5 +290,5 @@ def _check_exact(spec: ExperimentSpec) -> None:
     dataset = spec.problem.dataset
     if isinstance(dataset, Quadratic) and (spec.local.batch_size != "full" or spec.systems.batch_size):
         raise SpecificationError(
-            "/local/batch_size", "a quadratic has no samples to draw from: use `full`, and `gradient_noise` for stochastic gradients"
+            "/local/batch_size", "a quadratic has no samples: use `full`, and `gradient_noise` for stochastic gradients"
         )

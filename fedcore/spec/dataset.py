@@ -64,11 +64,11 @@ class Synthetic(Block):
     beta: NonNegative = 1.0
     """Deviation of the clients' feature means B_k: how much the clients' inputs differ."""
     iid: bool = False
-    """One model and one input distribution for every client; alpha and beta then play no part."""
+    """Use one model and one input distribution for all clients; alpha and beta are then ignored."""
     clients: ClientCount = 30
     """Number of clients N."""
     seed: Seed | None = None
-    """Fixes the data over all runs; absent, each run draws its own from its seed."""
+    """Seed of the data of all runs (default: each run draws its own data from its seed)."""
 
 
 class Digits(Block):
@@ -82,7 +82,7 @@ class Mnist(Block):
 
     kind: Literal["mnist"]
     standardise: Literal["whole", "pixel"] = "whole"
-    """By mean and deviation of all pixels together, or (as FedProx's code) each pixel by its own, over training and test images."""
+    """Standardise by mean and deviation of all pixels together, or per pixel over training and test images, as in FedProx's code."""
 
 
 class FashionMnist(Block):
@@ -96,7 +96,7 @@ class Emnist(Block):
 
     kind: Literal["emnist"]
     split: Literal["balanced", "byclass", "bymerge", "digits", "letters", "mnist"] = "balanced"
-    """Which of the published splits: `balanced`, `bymerge` and `byclass` of all characters, or one of its parts."""
+    """Published split: `balanced`, `bymerge` and `byclass` contain all characters, the others a part."""
 
 
 class Cifar10(Block):
@@ -104,7 +104,7 @@ class Cifar10(Block):
 
     kind: Literal["cifar10"]
     augmentation: Literal["none", "crop_flip"] = "none"
-    """`crop_flip`: in each local step images are padded by 4, cropped to their size at random, and mirrored or not (FedNova, FedAWARE)."""
+    """`crop_flip`: in each local step images are padded by 4, cropped at random and flipped at random (FedNova, FedAWARE)."""
 
 
 class Femnist(Block):
@@ -116,11 +116,11 @@ class Femnist(Block):
 
 
 class Shakespeare(Block):
-    """The plays by speaking role: 80 characters, of 80 different ones, and the one that follows (McMahan et al., 2017)."""
+    """Shakespeare's plays by speaking role: predict the next character from 80, of an alphabet of 80 (McMahan et al., 2017)."""
 
     kind: Literal["shakespeare"]
     form: Literal["leaf", "text"] = "leaf"
-    """LEAF's JSON files, or a plain text of the plays in which the name of the speaker stands before each speech."""
+    """LEAF's JSON files, or a plain text of the plays with the name of the speaker before each speech."""
 
 
 class Sent140(Block):

@@ -30,10 +30,10 @@ Measure = Literal[ScalarMeasure, ListMeasure]
 
 
 class Evaluation(Block):
-    """What is measured and when; an exact problem also reports objective, suboptimality and distance."""
+    """Measures and their frequency. Exact problems also report objective, suboptimality and distance."""
 
     every: Annotated[int, Field(ge=1, le=1_000_000)] = 1
-    """Evaluate after every so many rounds; the last round is always evaluated."""
+    """Interval of evaluations in rounds; the last round is always evaluated."""
     population_every: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """The same for the measures that go over all clients one by one (gradient_diversity, surrogate_diversity,
     b_dissimilarity, gradient_variance, gradient_norm, client_accuracy_std, client_accuracy_worst_decile); absent, as `every`."""
@@ -43,7 +43,7 @@ class Evaluation(Block):
     client's work reached are left out of its rows; those that are undefined there are null. min_norm_weights is a list
     over at most 1,000 clients, for rows and not for figures."""
     record_parameters: bool = False
-    """Put the global iterate x itself into every row (at most 1,000 parameters)."""
+    """Record the global iterate x in every round (at most 1,000 parameters)."""
 
     def due(self, round: int, last: int) -> bool:
         """Whether the model is evaluated after `round` of `last`."""
@@ -55,16 +55,16 @@ class Evaluation(Block):
 
 
 class Execution(Block):
-    """How the runs are carried out; it never changes what they compute beyond rounding."""
+    """Execution of the runs. It changes their results only by rounding."""
 
     queue: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")] = "default"
-    """Only workers that serve this queue take the runs."""
+    """Queue of the runs, served by certain workers."""
     priority: Annotated[int, Field(ge=0, le=9)] = 5
-    """Higher goes first."""
+    """0 to 9; higher priorities run first."""
     engine: Literal["auto", "reference", "parallel", "vectorised", "compiled"] = "auto"
-    """`reference` loops over clients; `parallel` trains each on a core of its own; `vectorised` computes them together; `compiled` trains
-    dense networks (`linear`, `logistic`, `mlp`) in machine code, on GPUs `logistic` models of some thousand parameters only; `auto` is the
-    fastest, as a short measurement finds for the model, the cohort and the machine; it is recorded with the run's first rounds and never
-    changes within the run. Name an engine to have the same bits wherever a run is repeated."""
+    """`reference` loops over clients; `parallel` trains clients on separate cores; `vectorised` trains them together; `compiled` trains
+    dense networks (`linear`, `logistic`, `mlp`) in machine code, on GPUs only `logistic` models of some thousand parameters; `auto`
+    selects the fastest by a short benchmark for the model, the cohort and the machine. The choice is recorded with the first rounds and
+    never changes within a run. Name an engine for bit-identical results on any machine."""
     precision: Literal["float32", "float64"] | None = None
-    """Absent: float32, and float64 for exact problems."""
+    """Floating-point precision (default: float32, and float64 for exact problems)."""

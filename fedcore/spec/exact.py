@@ -20,7 +20,7 @@ class QuadraticClient(Block):
     c: Finite = 0.0
     """The constant."""
     weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
-    """Its share p_i is weight over the sum of weights."""
+    """Weight of the client: p_i is weight over the sum of weights."""
 
     @model_validator(mode="after")
     def _shapes_agree(self) -> Self:
@@ -40,24 +40,24 @@ class LeastSquaresClient(Block):
     b: Vector
     """The target of each row."""
     weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """Its share p_i is weight over the sum of weights; absent, the number of its rows."""
+    """Weight of the client: p_i is weight over the sum of weights (default: the number of its rows)."""
 
     @model_validator(mode="after")
     def _shapes_agree(self) -> Self:
         if len(self.A) != len(self.b):
             raise ValueError(f"A has {len(self.A)} rows but b has {len(self.b)} entries")
         if any(len(row) != len(self.A[0]) for row in self.A):
-            raise ValueError("the rows of A must have one length")
+            raise ValueError("the rows of A must have equal length")
         return self
 
 
 class GeneratedProblem(Block):
-    """How to draw an exact problem: client optima spread by `heterogeneity`, curvatures by `condition_number`.
+    """Randomly drawn problem: client optima spread by `heterogeneity`, curvatures by `condition_number`.
 
     Client i's optimum is c_i = centre c + heterogeneity z_i + shift u_i 1, with c and z_i standard normal vectors and u_i a standard normal
-    number; F_i(c_i) = 0 for quadratics and, without noise, for least squares. FedNova, Fig. 2: `dim` at will, `clients: 30, centre: 0,
+    number; F_i(c_i) = 0 for quadratics and, without noise, for least squares. FedNova, Fig. 2: any `dim`, `clients: 30, centre: 0,
     heterogeneity: 0.1, condition_number: 1`. FedLin's linear regression: `dim: 100, clients: 20, samples: 500, centre: 0,
-    heterogeneity: 1, shift: 3.1623, condition_number: 1`, and `noise` at will.
+    heterogeneity: 1, shift: 3.1623, condition_number: 1`, and any `noise`.
     """
 
     dim: Annotated[int, Field(ge=1, le=10_000)] = 10
@@ -69,7 +69,7 @@ class GeneratedProblem(Block):
     centre: NonNegative = 1.0
     """Deviation of each coordinate of the common centre from zero."""
     shift: NonNegative = 0.0
-    """Deviation of the number of each client's own that is added to every coordinate of its optimum."""
+    """Standard deviation of a client-specific number added to every coordinate of its optimum."""
     condition_number: Annotated[float, Field(ge=1, le=1e12)] = 10.0
     """Largest over smallest eigenvalue, and 1 the largest, of each H_i (quadratic), or of the covariance from which the rows of each
     A_i are drawn (least squares). The curvatures of least squares, the eigenvalues of A_i' A_i / n_i, lie further apart, the more so
@@ -78,18 +78,18 @@ class GeneratedProblem(Block):
     samples: Annotated[int, Field(ge=1, le=100_000)] = 100
     """Rows of each A_i (least squares only)."""
     noise: NonNegative = 0.0
-    """Deviation of what is added to each entry of b_i = A_i c_i (least squares only)."""
+    """Standard deviation of the noise added to each entry of b_i = A_i c_i (least squares only)."""
     seed: Seed = 0
-    """Fixes the problem over all runs."""
+    """Seed of the problem, the same for all runs."""
 
 
 class _ExactProblem(Block):
     x0: Vector | None = None
-    """Where the global iterate starts; absent, at zero."""
+    """Initial global iterate (default: zero)."""
     gradient_noise: NonNegative = 0.0
     """Deviation of the Gaussian noise on each coordinate of each local gradient; 0 leaves it exact."""
     generate: GeneratedProblem | None = None
-    """Draw the clients like this, instead of giving them inline."""
+    """Draw the clients at random instead of giving them inline."""
 
 
 class Quadratic(_ExactProblem):
@@ -141,9 +141,9 @@ def _generated(problem: _ExactProblem) -> GeneratedProblem:
 
 def _check_exact(problem: "Quadratic | LeastSquares", dims: list[int] | None) -> None:
     if (dims is None) == (problem.generate is None):
-        raise ValueError("give the clients inline (`clients`) or say how to draw them (`generate`), one of the two")
+        raise ValueError("give either `clients` or `generate`")
     if dims and len(set(dims)) > 1:
-        raise ValueError(f"all clients must have one dimension, not {sorted(set(dims))}")
+        raise ValueError(f"all clients must have the same dimension, not {sorted(set(dims))}")
     dim = dims[0] if dims else _generated(problem).dim
     if problem.x0 is not None and len(problem.x0) != dim:
         raise ValueError(f"x0 must have {dim} entries, not {len(problem.x0)}")

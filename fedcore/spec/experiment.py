@@ -31,25 +31,25 @@ class ExperimentSpec(Block):
     """A federated-learning experiment: problem, algorithm, heterogeneity, compression, seeds and sweep."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
-    """For people."""
+    """Display name."""
     description: Annotated[str, Field(max_length=10_000)] = ""
     """For people."""
     tags: Annotated[tuple[Tag, ...], Field(fail_fast=True, max_length=32)] = ()
     """For finding it again."""
     problem: Problem
-    """Data, who holds what, and model."""
+    """Data set, its partition over clients, and model."""
     algorithm: AnyAlgorithm
     """The algorithm, with its parameters."""
     server: AnyServer | None = None
-    """The server optimiser; absent, the algorithm's own."""
+    """Server optimiser (default: that of the algorithm)."""
     local: LocalSolver
-    """What a client does in one round."""
+    """Local training of a client in one round."""
     participation: AnyParticipation = Full(kind="full")
-    """Which clients take part in a round, and how they are weighed."""
+    """Client selection and weighting in each round."""
     systems: Systems = Systems()
-    """Systems heterogeneity: stragglers, and unequal work."""
+    """Systems heterogeneity: stragglers, unequal work, device speeds and availability."""
     compression: Compression = Compression()
-    """Compression of what is sent, by direction."""
+    """Compression of messages, by direction."""
     rounds: Annotated[int, Field(ge=1, le=MAX_ROUNDS)]
     """Communication rounds T of each run."""
     evaluation: Evaluation = Evaluation()
@@ -57,25 +57,25 @@ class ExperimentSpec(Block):
     seeds: Annotated[tuple[Seed, ...], Field(fail_fast=True, min_length=1, max_length=1_000)] = (0,)
     """One run per seed and arm; arms that share a seed see the same cohorts, stragglers and mini-batches."""
     sweep: Annotated[dict[str, Annotated[list[Any], Field(min_length=1)]], Field(max_length=16, default_factory=dict)]
-    """A dotted path (`local.optimizer.momentum`) or a block (`algorithm`) to the values it takes; the arms are the product. What
-    changes in several places at once stands under `arms`, a map of such paths for each: `arms: [{name: FedAvg, algorithm: {kind:
-    fedavg}, systems.stragglers.policy: drop}, ...]`; the name may be left out."""
+    """Maps dotted paths (`local.optimizer.momentum`) or blocks (`algorithm`) to lists of values; the arms are their product.
+    Combinations that change several fields together are listed under `arms`: `arms: [{name: FedAvg, algorithm: {kind: fedavg},
+    systems.stragglers.policy: drop}, ...]`, where the name is optional."""
     search: AnySearch | None = None
-    """Which arms of the sweep play all rounds, decided on the way; absent, all do."""
+    """Search that stops weak arms early (default: all arms run all rounds)."""
     early_stopping: EarlyStopping | None = None
-    """When a run ends before its last round; absent, only when it diverges."""
+    """Condition for ending a run before its last round (default: only divergence)."""
     execution: Execution = Execution()
-    """How the runs are carried out."""
+    """Execution of the runs."""
 
     @model_validator(mode="after")
     def _holds_together(self, info: ValidationInfo) -> Self:
         if info.context is STORED:
             return self
         if len(set(self.seeds)) != len(self.seeds):
-            raise SpecificationError("/seeds", f"each seed once, not {list(self.seeds)}")
+            raise SpecificationError("/seeds", f"seeds must be unique, not {list(self.seeds)}")
         count = self.arm_count * len(self.seeds)
         if count > MAX_RUNS:
-            raise SpecificationError("/sweep", f"{count} runs (arms times seeds) exceed the {MAX_RUNS} one experiment may have")
+            raise SpecificationError("/sweep", f"{count} runs (arms times seeds) exceed the limit of {MAX_RUNS}")
         if self.sweep:
             sweep.check_extent(self.model_dump_json(include=self._swept()), self.sweep)
             check_search(self, [arm.spec for arm in self.arms()])

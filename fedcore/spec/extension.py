@@ -8,7 +8,7 @@ from fedcore.errors import ConflictError, SpecificationError
 from fedcore.spec.experiment import Arm, ExperimentSpec
 from fedcore.spec.local import StepLr
 
-ANEW = "submit it anew instead"
+ANEW = "submit a new experiment instead"
 
 
 def extended(spec: ExperimentSpec, rounds: int | None, seeds: Sequence[int]) -> ExperimentSpec:
@@ -19,15 +19,15 @@ def extended(spec: ExperimentSpec, rounds: int | None, seeds: Sequence[int]) -> 
     """
     more = [seed for seed in seeds if seed not in spec.seeds]
     if rounds is not None and rounds < spec.rounds:
-        raise ConflictError(f"the experiment has {spec.rounds} rounds, which can become more, not {rounds}")
+        raise ConflictError(f"the experiment has {spec.rounds} rounds, which cannot be reduced to {rounds}")
     if (rounds is None or rounds == spec.rounds) and not more:
         return spec
     if spec.search is not None:
-        raise ConflictError(f"the search of the experiment decided by its rounds and seeds, and might have decided otherwise; {ANEW}")
+        raise ConflictError(f"the decisions of the search depend on rounds and seeds; {ANEW}")
     document = spec.model_dump(mode="json")
     longer = _checked({**document, "rounds": rounds or spec.rounds}, "/rounds")
     if any(arm.spec.rounds != longer.rounds for arm in longer.arms()):
-        raise ConflictError(f"the arms of the experiment differ in their rounds; {ANEW}")
+        raise ConflictError(f"the arms of the experiment have different numbers of rounds; {ANEW}")
     return _checked({**document, "rounds": longer.rounds, "seeds": [*spec.seeds, *more]}, "/seeds") if more else longer
 
 
@@ -36,7 +36,7 @@ def check_history_unchanged(before: ExperimentSpec, after: ExperimentSpec, done:
     for short, long in zip(before.arms(), after.arms(), strict=True):
         reason = next(_differences(short, long, done.get(short.index, 0)), None)
         if reason:
-            raise ConflictError(f"arm {short.name!r} would have been another one in {long.spec.rounds} rounds: {reason}; {ANEW}")
+            raise ConflictError(f"completed rounds of arm {short.name!r} would differ with {long.spec.rounds} rounds: {reason}; {ANEW}")
 
 
 def _differences(short: Arm, long: Arm, done: int) -> Iterator[str]:
@@ -48,9 +48,9 @@ def _differences(short: Arm, long: Arm, done: int) -> Iterator[str]:
                 yield f"its step size fell after round {before}, not {after} (local.lr_schedule.at)"
     if last == done < rounds:
         if not evaluation.due(last, rounds):
-            yield f"round {last} was evaluated for being the last, and is no multiple of evaluation.every, {evaluation.every}"
+            yield f"round {last} was evaluated as the last one, and is not a multiple of evaluation.every, {evaluation.every}"
         if not evaluation.population_due(last, rounds):
-            yield f"the population was measured after round {last} for being the last, no multiple of evaluation.population_every"
+            yield f"population measures were evaluated in the last round, {last}, which is not a multiple of evaluation.population_every"
 
 
 def _checked(document: dict[str, object], pointer: str) -> ExperimentSpec:

@@ -32,4 +32,4 @@ def refuse_excess(spec: ExperimentSpec, limits: ExperimentLimits) -> None:
 
 def _hold(pointer: str, what: str, setting: str, asked: int, limit: int) -> None:
     if asked > limit:
-        raise SpecificationError(pointer, f"{asked:,} {what} are more than the {limit:,} that this service takes (FEDQ_MAX_{setting})")
+        raise SpecificationError(pointer, f"{asked:,} {what} exceed the limit of {limit:,} of this service (FEDQ_MAX_{setting})")

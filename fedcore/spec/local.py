@@ -26,7 +26,7 @@ class Sgd(Block):
 
 
 class ConstantLr(Block):
-    """One step size throughout."""
+    """Constant step size."""
 
     kind: Literal["constant"]
 
@@ -38,7 +38,7 @@ class StepLr(Block):
     at: Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(fail_fast=True, min_length=1, max_length=100)]
     """Fractions of the number of rounds T; from round ceil(fraction T) + 1 on, the factor holds."""
     factor: Fraction
-    """What the step size is multiplied by each time."""
+    """Factor of each decrease."""
 
     def last_rounds(self, rounds: int) -> list[int]:
         """ceil(fraction T) for each of the fractions: the rounds after which the step size falls."""
@@ -50,7 +50,7 @@ class ExponentialLr(Block):
 
     kind: Literal["exponential"]
     gamma: Fraction
-    """What the step size is multiplied by after each local step."""
+    """Factor per local step."""
 
 
 class InverseTimeLr(Block):
@@ -58,31 +58,31 @@ class InverseTimeLr(Block):
 
     kind: Literal["inverse_time"]
     mu: Annotated[float, Field(gt=0, le=1e12)]
-    """Strong convexity of the objective."""
+    """Strong convexity constant of the objective."""
     gamma: Annotated[float, Field(gt=0, le=1e12)]
     """max(9 kappa, E) in the theorem."""
     counts: Literal["steps", "rounds"] = "steps"
-    """What t counts; in rounds, gamma = 1 and mu = 2 / eta_0 give eta_0 / (1 + t), the decay of their experiments."""
+    """Unit of t. In rounds, gamma = 1 and mu = 2 / eta_0 give eta_0 / (1 + t), the decay of their experiments."""
 
 
 AnyLrSchedule = Annotated[ConstantLr | StepLr | ExponentialLr | InverseTimeLr, Field(discriminator="kind")]
 
 
 class LocalSolver(Block):
-    """What a client does in one round: solver, step size, and how long."""
+    """Local training of a client in one round: optimiser, step size and amount of work."""
 
     optimizer: Sgd = Sgd()
-    """The optimiser, with its own terms."""
+    """The local optimiser."""
     lr: PositiveRate | None = None
     """The step size eta; short for `optimizer.lr`."""
     lr_schedule: AnyLrSchedule = ConstantLr(kind="constant")
-    """How the step size changes."""
+    """Schedule of the step size."""
     epochs: Count | None = None
     """Passes over the client's data; the short last batch counts as a step: tau_i = epochs * ceil(n_i / batch_size)."""
     steps: Count | None = None
     """Local steps tau, instead of epochs."""
     batch_size: BatchSize = "full"
-    """Samples per step, at most all the client has; `full` takes all."""
+    """Samples per step, at most all samples of the client; `full` uses all."""
 
     @model_validator(mode="after")
     def _one_length_and_rate(self) -> Self:
@@ -92,7 +92,7 @@ class LocalSolver(Block):
             raise ValueError("give `lr` or `optimizer.lr`, not both")
         scheduled = isinstance(self.lr_schedule, InverseTimeLr)
         if scheduled and self.rate is not None:
-            raise ValueError("inverse_time sets the step size 2 / (mu (gamma + t)); leave `lr` out")
+            raise ValueError("inverse_time sets the step size 2 / (mu (gamma + t)); omit `lr`")
         if not scheduled and self.rate is None:
             raise ValueError("give the step size `lr`")
         return self

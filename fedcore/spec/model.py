@@ -1,4 +1,4 @@
-"""`problem.model`: what can be trained."""
+"""`problem.model`: the available models."""
 
 from typing import Annotated, Literal
 
@@ -38,8 +38,8 @@ class Mlp(_Regularised):
 class Cnn(_Regularised):
     """The CNNs of McMahan et al. (2017): two 5 x 5 convolutions, each with 2 x 2 max-pooling, hidden dense layers, cross-entropy.
 
-    As it stands, the one for MNIST. `channels: [64, 64], hidden: [384, 192]` is the one for CIFAR-10 (TensorFlow's tutorial),
-    without its response normalisation and on whole images.
+    The defaults are those for MNIST. `channels: [64, 64], hidden: [384, 192]` is the model for CIFAR-10 (TensorFlow's tutorial),
+    without local response normalisation and on full images.
     """
 
     kind: Literal["cnn"]
@@ -54,7 +54,7 @@ class Cnn(_Regularised):
     @classmethod
     def _no_batch_norm(cls, value: object) -> object:
         if value in ("batch", "batch_norm"):
-            raise ValueError("batch norm is refused: averaging running statistics is wrong under heterogeneity; use 'group'")
+            raise ValueError("batch norm is not supported: averaging running statistics is wrong under heterogeneity; use 'group'")
         return value
 
 
@@ -107,17 +107,17 @@ class SentLstm(_Regularised):
 
 
 class Imported(_Regularised):
-    """A model of one's own: `factory(shape, outputs)` at an import path that the operator allows (FEDQ_MODELS_ALLOWED).
+    """A custom model: `factory(shape, outputs)` at an import path that the operator allows (FEDQ_MODELS_ALLOWED).
 
-    It returns an `nn.Module` without running statistics that maps samples [B, *shape] to scores [B, outputs], one for each class,
-    the same whenever it is called. Its initial parameters are those it has then; PyTorch's random generator is seeded by the run.
+    It must return an `nn.Module` without running statistics that maps samples [B, *shape] to scores [B, outputs], one per class,
+    deterministically. The module's parameters are the initial ones; PyTorch's random generator is seeded by the run.
     """
 
     kind: Literal["import"]
     path: Annotated[str, Field(max_length=200, pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")]
-    """`package.module:factory`; the module itself must define the factory."""
+    """`package.module:factory`; the factory must be defined in the module."""
     parameters: Annotated[int, Field(ge=1, le=2**53)]
-    """D, the number of its parameters; the worker holds the model to it."""
+    """Number of parameters, D; checked by the worker."""
     loss: Literal["cross_entropy", "squared_error"] = "cross_entropy"
     """Cross-entropy of the scores, or 1/2 |scores - t|^2, t the one-hot label, or the label itself where it is a real number."""
 

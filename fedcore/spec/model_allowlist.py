@@ -24,6 +24,6 @@ def check_allowed_models(spec: ExperimentSpec, allowed: Sequence[str]) -> None:
 def check_allowed_model(model: Imported, allowed: Sequence[str]) -> None:
     """Raise SpecificationError if none of the patterns `allowed` covers the import path of `model`."""
     if not allowed:
-        raise SpecificationError(POINTER, "models by import path are not allowed here; the operator allows some by FEDQ_MODELS_ALLOWED")
+        raise SpecificationError(POINTER, "models by import path are disabled; the operator can enable them with FEDQ_MODELS_ALLOWED")
     if not any(fnmatchcase(model.path, pattern) for pattern in allowed):
-        raise SpecificationError(POINTER, f"{model.path} is not among the models that FEDQ_MODELS_ALLOWED allows: {', '.join(allowed)}")
+        raise SpecificationError(POINTER, f"{model.path} does not match FEDQ_MODELS_ALLOWED: {', '.join(allowed)}")

@@ -13,9 +13,9 @@ Weighting = Literal["samples", "uniform", "unbiased", "original"]
 class _Participation(Block):
     weighting: Weighting | None = None
     """`samples`: n_i renormalised over the cohort; `uniform`: equal; `unbiased`: divided by the expected number of
-    times client i is drawn, so that the weighted change is unbiased for sum_i p_i Delta_i; `original`: p_i as they are,
-    as if those who stay away had stayed at x, x <- sum_S p_i y_i + sum_not_S p_i x (the scheme that Li et al. compare
-    theirs with). Absent: what the algorithm says, else what the scheme says."""
+    times client i is drawn, so that the weighted update is unbiased for sum_i p_i Delta_i; `original`: p_i without
+    renormalisation, as if all other clients had stayed at x, x <- sum_S p_i y_i + sum_not_S p_i x (the baseline scheme of
+    Li et al.). Default: that of the algorithm, else that of the scheme."""
 
 
 class Full(_Participation):
@@ -28,12 +28,12 @@ class _Sampled(_Participation):
     clients_per_round: Annotated[int, Field(ge=1, le=MAX_CLIENTS)] | None = None
     """K, the clients drawn each round."""
     fraction: Fraction | None = None
-    """K as a share of all clients, rounded, at least one; instead of `clients_per_round`."""
+    """K as a fraction of all clients, rounded, at least one; alternative to `clients_per_round`."""
 
     @model_validator(mode="after")
     def _one_count(self) -> Self:
         if (self.clients_per_round is None) == (self.fraction is None):
-            raise ValueError("give `clients_per_round` or `fraction`, one of the two")
+            raise ValueError("give either `clients_per_round` or `fraction`")
         return self
 
     def cohort_size(self, population: int) -> int:
@@ -71,20 +71,20 @@ class WithoutReplacement(_Sampled):
 
     kind: Literal["without_replacement"]
     transformed: bool = False
-    """Scheme II for unbalanced p_i (Li et al., Section 3.3): client i trains on F~_i = p_i N F_i, and all count the same.
+    """Scheme II for unbalanced p_i (Li et al., Section 3.3): client i trains on F~_i = p_i N F_i, and all have equal weight.
     The objective stays sum_i p_i F_i; a client's smoothness grows with p_i N, so step sizes must fall."""
 
 
 class Bernoulli(_Participation):
-    """Each client with its probability, independently, as FedDyn's code selects; a cohort may have any size, none included."""
+    """Each client is selected independently with its probability, as in FedDyn's code; a cohort can have any size, including zero."""
 
     kind: Literal["bernoulli"]
     probability: Probability
-    """One for all clients, or one for each by client id."""
+    """One probability for all clients, or one per client by client id."""
 
 
 class Trace(_Participation):
-    """The cohort of every round, given; a client named twice was drawn twice."""
+    """Given cohorts for every round; a client listed twice counts as drawn twice."""
 
     kind: Literal["trace"]
     rounds: Annotated[

@@ -1,4 +1,4 @@
-"""`problem.partition`: who holds which samples of a data set that comes in one piece."""
+"""`problem.partition`: assignment of the samples of an undivided data set to clients."""
 
 from typing import Annotated, Literal
 
@@ -11,17 +11,17 @@ class _Partition(Block):
     clients: ClientCount
     """Number of clients N."""
     seed: Seed | None = None
-    """Fixes the partition over all runs; absent, each run draws its own from its seed."""
+    """Seed of the partition of all runs (default: each run draws its own partition from its seed)."""
 
 
 class _Divided(_Partition):
     hold_out: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """The share of each client's samples to test on, drawn at random: published training and test samples are then divided together, as
-    in FedProx's code (0.1). Absent, the published test samples are tested on."""
+    """Fraction of each client's samples used for testing, drawn at random: published training and test samples are then divided
+    together, as in FedProx's code (0.1). Default: test on the published test samples."""
 
 
 class IidPartition(_Divided):
-    """Samples shuffled and dealt out evenly."""
+    """Samples are shuffled and divided evenly."""
 
     kind: Literal["iid"]
 
@@ -43,23 +43,23 @@ class DirichletPartition(_Divided):
     alpha: Annotated[float, Field(gt=0, le=1e6)]
     """Concentration: small is heterogeneous (0.1), large is nearly iid (100)."""
     variant: Literal["per_class", "fednova", "per_client", "feddyn"] = "per_class"
-    """What is drawn for what."""
+    """Variant of the draws."""
     min_samples: Annotated[int, Field(ge=1, le=1_000_000)] = 10
-    """The fewest samples any client may hold."""
+    """Minimum number of samples of a client."""
 
 
 class ShardsPartition(_Divided):
-    """Samples sorted by label and cut into equal shards, each client dealt some (McMahan et al., 2017)."""
+    """Samples sorted by label and cut into equal shards, several per client (McMahan et al., 2017)."""
 
     kind: Literal["shards"]
     shards_per_client: Annotated[int, Field(ge=1, le=10_000)] = 2
-    """Shards that each client is dealt."""
+    """Number of shards per client."""
 
 
 class ClassesPerClientPartition(_Divided):
     """Each client holds a fixed number of classes, with power-law (lognormal) sizes, as FedProx, Section 5.1.
 
-    Client u holds the classes u, u + 1, ... modulo their number. As it stands all data are shared out: a client's part of each of its
+    Client u holds the classes u, u + 1, ... modulo their number. By default, all data are distributed: a client's part of each of its
     classes is proportional to lognormal(0, sigma), as in FedProx's code for MNIST on 1,000 devices. With `mean`, a client holds
     min_samples + lognormal(mean, sigma) samples, the same of each of its classes, as in its code for FEMNIST on 200 devices
     (`min_samples: 5, mean: 4, sigma: 1`).
@@ -67,25 +67,25 @@ class ClassesPerClientPartition(_Divided):
 
     kind: Literal["classes_per_client"]
     classes: Annotated[int, Field(ge=1, le=1_000)] = 2
-    """Classes that each client holds."""
+    """Number of classes per client."""
     min_samples: Annotated[int, Field(ge=1, le=1_000_000)] = 10
-    """The fewest samples any client may hold."""
+    """Minimum number of samples of a client."""
     sigma: NonNegative = 2.0
-    """Deviation of the logarithm of the sizes; 0 makes them equal."""
+    """Standard deviation of the logarithm of the sizes; 0 makes them equal."""
     mean: Annotated[float, Field(ge=0, le=20)] | None = None
-    """Mean of the logarithm of the sizes; what the clients then do not hold is left out. Absent, all data are shared out."""
+    """Mean of the logarithm of the sizes; samples not held by any client are discarded (default: distribute all data)."""
 
 
 class ByKeyPartition(_Partition):
-    """Each client holds what one writer, speaking role or account made; for data that say whose each sample is.
+    """Each client holds the samples of one writer, speaking role or account; for data sets with such keys.
 
-    Clients are drawn at random among those with enough samples, or are all of them where there are exactly N. The test samples are
-    theirs, and those of users who have no training samples at all.
+    Clients are drawn at random from those with enough samples. The test samples are those of the clients, and of users without
+    training samples.
     """
 
     kind: Literal["by_key"]
     min_samples: Annotated[int, Field(ge=1, le=1_000_000)] = 1
-    """The fewest training samples any client may hold."""
+    """Minimum number of training samples of a client."""
 
 
 AnyPartition = Annotated[

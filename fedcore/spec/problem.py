@@ -1,4 +1,4 @@
-"""`problem`: which data, who holds what, and which model is trained."""
+"""`problem`: data set, partition and model."""
 
 from typing import Self
 
@@ -15,24 +15,24 @@ class Problem(Block):
     """The data set, its partition over clients and the model; an exact problem is all three at once."""
 
     dataset: AnyDataset
-    """The data."""
+    """The data set."""
     partition: AnyPartition | None = None
-    """Who holds what; for data that come in one piece, and only for those."""
+    """Partition over clients; required for data sets that are not divided into clients, and only for these."""
     model: AnyModel | None = None
-    """What is trained; an exact problem has none."""
+    """The model; exact problems have none."""
 
     @model_validator(mode="after")
     def _blocks_fit(self) -> Self:
         divided = comes_divided(self.dataset)
         if divided and self.partition is not None:
-            raise ValueError(f"{self.dataset.kind} comes divided into clients; leave `partition` out")
+            raise ValueError(f"{self.dataset.kind} is already divided into clients; omit `partition`")
         if not divided and self.partition is None:
-            raise ValueError(f"{self.dataset.kind} comes in one piece; give a `partition` to divide it over clients")
+            raise ValueError(f"{self.dataset.kind} is not divided into clients; give a `partition`")
         exact = isinstance(self.dataset, ExactProblem)
         if exact and self.model is not None:
-            raise ValueError(f"{self.dataset.kind} is its own model; leave `model` out")
+            raise ValueError(f"{self.dataset.kind} has no separate model; omit `model`")
         if not exact and self.model is None:
-            raise ValueError(f"give a `model` to train on {self.dataset.kind}")
+            raise ValueError(f"{self.dataset.kind} requires a `model`")
         if isinstance(self.dataset, Uploaded):
             _check_uploaded(self.dataset.known, self.model, self.partition)
         return self
@@ -46,4 +46,4 @@ def _check_uploaded(content: UploadedContent, model: AnyModel | None, partition:
     if not regresses:
         raise ValueError("the uploaded labels are real numbers: use the model `linear`, or upload integers 0..C-1 to classify")
     if partition is not None and partition.kind not in ("iid", "shards"):
-        raise ValueError(f"{partition.kind} divides classes, and the uploaded labels are real numbers: use `iid` or `shards`")
+        raise ValueError(f"{partition.kind} divides classes, but the uploaded labels are real numbers: use `iid` or `shards`")

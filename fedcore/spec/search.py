@@ -1,4 +1,4 @@
-"""`search` and `early_stopping`: which arms and runs are not carried to their last round."""
+"""`search` and `early_stopping`: arms and runs that stop before their last round."""
 
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -31,12 +31,12 @@ class Judged(Block):
     """A measure of `evaluation.measures`, a figure of exact problems (objective, suboptimality, distance), or local_steps, bytes_up,
     bytes_down, simulated_seconds."""
     mode: Mode | None = None
-    """Whether less (`min`) or more (`max`) is better; absent, what the metric is known for: `min` for losses, `max` for accuracies."""
+    """Direction: lower (`min`) or higher (`max`) is better (default: that of the metric, e.g. `min` for losses, `max` for accuracies)."""
 
     @model_validator(mode="after")
     def _knows_what_is_better(self) -> Self:
         if self.mode is None and self.metric not in BETTER:
-            raise ValueError(f"give `mode`: it is not known whether less (`min`) or more (`max`) {self.metric} is better")
+            raise ValueError(f"give `mode`: {self.metric} has no default direction (`min` or `max`)")
         return self
 
     @property
@@ -46,23 +46,23 @@ class Judged(Block):
 
 
 class Halving(Judged):
-    """What both kinds of successive halving have in common.
+    """Successive halving.
 
-    Rungs are the rounds r eta^k, k = 0, 1, ..., K - 1, with r = `min_rounds`, R = `rounds` and K = floor(log_eta(R / r)). An arm plays
-    up to a rung, is judged there by the mean of the metric over its seeds, and is promoted to the next one (from the last to round R) or
-    stopped.
+    Rungs are the rounds r eta^k, k = 0, 1, ..., K - 1, with r = `min_rounds`, R = `rounds` and K = floor(log_eta(R / r)). An arm runs
+    up to a rung, where it is ranked by the mean of the metric over its seeds and either promoted to the next one (from the last to
+    round R) or stopped.
     """
 
     eta: Annotated[int, Field(ge=2, le=1_000)] = 3
-    """One of so many arms goes on from each rung."""
+    """One in `eta` arms is promoted from each rung."""
     min_rounds: RoundCount
-    """r, the first rung: every arm plays so many rounds. The most that an arm plays, R, is `rounds`."""
+    """r, the first rung, which every arm reaches. The maximum R is `rounds`."""
 
 
 class Asha(Halving):
     """Asynchronous successive halving: an arm is promoted as soon as it is among the best 1 / eta of those that have reached its rung.
 
-    No worker waits for a slow arm. What is decided depends on the order in which arms reach a rung; it is recorded, and can be replayed.
+    No worker waits for a slow arm. The decisions depend on the order in which arms reach a rung, which is recorded and can be replayed.
     """
 
     source: ClassVar[str] = "Li et al. 2020, A System for Massively Parallel Hyperparameter Tuning (MLSys), Algorithm 2"
@@ -71,9 +71,9 @@ class Asha(Halving):
 
 
 class SuccessiveHalving(Halving):
-    """Synchronous successive halving: a rung is decided once all its arms are there, and the best floor(n / eta^(k + 1)) of n arms go on.
+    """Synchronous successive halving: once all arms have reached a rung, the best floor(n / eta^(k + 1)) of n arms are promoted.
 
-    The outcome is the same however many workers there are, and whatever their pace.
+    The outcome does not depend on the number and speed of workers.
     """
 
     source: ClassVar[str] = (
@@ -87,19 +87,19 @@ AnySearch = Annotated[Asha | SuccessiveHalving, Field(discriminator="kind")]
 
 
 class EarlyStopping(Judged):
-    """A run ends before its last round once the metric no longer improves, or is as good as wanted; each run by itself.
+    """Ends each run once its metric no longer improves or reaches a target.
 
-    It is checked in the rounds in which the metric is evaluated, and only there.
+    The condition is checked in rounds in which the metric is evaluated.
     """
 
     patience: Annotated[int, Field(ge=1, le=MAX_ROUNDS)] | None = None
-    """Evaluations in a row without improvement after which the run ends; absent, there is no such end."""
+    """Number of consecutive evaluations without improvement after which the run ends (default: no limit)."""
     min_delta: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    """An improvement is more than this, counted from the best value so far."""
+    """Minimum improvement over the best value so far."""
     min_rounds: Annotated[int, Field(ge=0, le=MAX_ROUNDS)] = 0
     """The run does not end before this round."""
     target: Finite | None = None
-    """The run ends once the metric is at least as good as this."""
+    """Value of the metric at which the run ends."""
 
     @model_validator(mode="after")
     def _ends_some_time(self) -> Self:

@@ -28,13 +28,13 @@ def check_early_stopping(spec: ExperimentSpec) -> None:
         return
     _check_metric(rule, "/early_stopping/metric", spec)
     if rule.min_rounds >= spec.rounds:
-        detail = f"a run of {spec.rounds} rounds never ends before its round {rule.min_rounds}; use less than `rounds`"
+        detail = f"must be less than `rounds`, {spec.rounds}, not {rule.min_rounds}"
         raise SpecificationError("/early_stopping/min_rounds", detail)
     cadence = evaluated_every(rule, spec.evaluation)
     if rule.patience is not None and rule.patience * cadence >= spec.rounds:
         most = (spec.rounds - 1) // cadence
-        detail = f"{rule.patience} evaluations, one every {cadence} rounds, are not over before round {spec.rounds}; use at most {most}"
-        raise SpecificationError("/early_stopping/patience", detail if most else f"{rule.metric} is evaluated in the last round alone")
+        detail = f"{rule.patience} evaluations, one every {cadence} rounds, take until round {spec.rounds} or longer; use at most {most}"
+        raise SpecificationError("/early_stopping/patience", detail if most else f"{rule.metric} is evaluated only in the last round")
 
 
 def check_search(spec: ExperimentSpec, arms: Sequence[ExperimentSpec]) -> None:
@@ -44,9 +44,7 @@ def check_search(spec: ExperimentSpec, arms: Sequence[ExperimentSpec]) -> None:
         return
     for path in sorted(paths(spec.sweep)):
         if path == "rounds" or path.split(".")[0] == "evaluation":
-            raise SpecificationError(
-                f"/sweep/{path}", "with `search` all arms have the same rounds and evaluations, or they could not be compared"
-            )
+            raise SpecificationError(f"/sweep/{path}", "with `search`, all arms must have the same rounds and evaluations")
     for arm in arms:
         _check_metric(search, "/search/metric", arm)
     _check_rungs(search, spec)
@@ -63,19 +61,21 @@ def _check_rungs(search: Halving, spec: ExperimentSpec) -> None:
     arms, steps = spec.arm_count, rungs(search.min_rounds, search.eta, spec.rounds)
     if arms < search.eta:
         smaller = f", or use at most {arms}" if arms >= 2 else ""
-        raise SpecificationError("/search/eta", f"one in {search.eta} of {arms} is none; sweep over at least {search.eta} arms{smaller}")
+        raise SpecificationError(
+            "/search/eta", f"one in {search.eta} of {arms} arms leaves none; sweep over at least {search.eta} arms{smaller}"
+        )
     if not steps:
-        detail = f"from a rung at round {search.min_rounds}, {search.eta} times as many rounds are more than the {spec.rounds} there are"
+        detail = f"{search.eta} times as many rounds as the first rung, {search.min_rounds}, exceed `rounds`, {spec.rounds}"
         raise SpecificationError(
             "/search/min_rounds", f"{detail}; use at most {spec.rounds // search.eta}" if spec.rounds >= search.eta else detail
         )
     if arms < search.eta ** len(steps):
-        detail = f"of {arms} arms none is left after rungs at rounds {', '.join(map(str, steps))}, where one in {search.eta} goes on"
+        detail = f"with {arms} arms, none is left after rungs at rounds {', '.join(map(str, steps))}, where one in {search.eta} is promoted"
         raise SpecificationError("/search/min_rounds", f"{detail}; use at least {_least(search, arms, spec.rounds)}")
     cadence = evaluated_every(search, spec.evaluation)
     if search.min_rounds % cadence:
         nearest = search.min_rounds + cadence - search.min_rounds % cadence
-        detail = f"{search.metric} is evaluated every {cadence} rounds, and {search.min_rounds} is none of them; use {nearest}"
+        detail = f"must be a multiple of {cadence}, the interval of evaluations of {search.metric}, not {search.min_rounds}; use {nearest}"
         raise SpecificationError("/search/min_rounds", detail)
 
 
@@ -100,7 +100,7 @@ def _unmeasured(metric: str, spec: ExperimentSpec) -> str | None:
     if metric in get_args(ExactFigure) and not isinstance(spec.problem.dataset, ExactProblem):
         return f"only quadratic and least-squares problems have {metric}; use a measure of `evaluation.measures`"
     if metric == "simulated_seconds" and not spec.systems.devices:
-        return "without `systems.devices` there is no simulated clock"
+        return "simulated_seconds requires `systems.devices`"
     return None
 
 

@@ -83,12 +83,10 @@ def _choices(key: str, values: list[Any]) -> Iterator[SweepValue]:
 def _joint(value: Any, pointer: str) -> Document:
     settings = {path: item for path, item in value.items() if path != "name"} if isinstance(value, dict) else {}
     if not (settings or (isinstance(value, dict) and "name" in value)):
-        raise SpecificationError(
-            pointer, "each of `arms` maps dotted paths to the values they take together, as in {algorithm: ..., local.lr: 0.1}"
-        )
+        raise SpecificationError(pointer, "each entry of `arms` must map dotted paths to values, e.g. {algorithm: ..., local.lr: 0.1}")
     name = value.get("name", "one")
     if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME:
-        raise SpecificationError(f"{pointer}/name", f"a name of 1 to {LONGEST_NAME} characters")
+        raise SpecificationError(f"{pointer}/name", f"must have 1 to {LONGEST_NAME} characters")
     return settings
 
 
@@ -99,9 +97,11 @@ def _joint_paths(values: list[Any]) -> set[str]:
 def _check_paths(sweep: Mapping[str, list[Any]]) -> None:
     for path in sorted(paths(sweep)):
         if path.split(".")[0] in NOT_SWEPT:
-            raise SpecificationError(f"/sweep/{path}", "only what a run computes can be swept, not its name, seeds, search or execution")
+            raise SpecificationError(
+                f"/sweep/{path}", "cannot be swept: name, description, tags, seeds, search and execution are common to all arms"
+            )
     for path in sorted(_joint_paths(sweep.get(JOINT, [])) & sweep.keys()):
-        raise SpecificationError(f"/sweep/{path}", f"is set by the sweep's `{JOINT}` too; give it in one place")
+        raise SpecificationError(f"/sweep/{path}", f"is also set in the sweep's `{JOINT}`; set it once")
 
 
 def check_extent(swept: str, sweep: Mapping[str, list[Any]]) -> None:

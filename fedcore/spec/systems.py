@@ -142,11 +142,11 @@ class Constant(Block):
 
     kind: Literal["constant"]
     value: Count
-    """The number."""
+    """The value."""
 
 
 class PerClient(Block):
-    """One number for each client, the same in every round."""
+    """One number per client, the same in every round."""
 
     kind: Literal["per_client"]
     values: Annotated[tuple[Count, ...], Field(fail_fast=True, min_length=1, max_length=1_000_000)]
@@ -154,13 +154,13 @@ class PerClient(Block):
 
 
 class UniformDraw(Block):
-    """Drawn anew for each client in each round, uniform on the integers low..high, both included."""
+    """Drawn for each client in each round, uniformly from the integers low..high, inclusive."""
 
     kind: Literal["uniform"]
     low: Count
-    """The least that is drawn."""
+    """Lower bound."""
     high: Count
-    """The most that is drawn."""
+    """Upper bound."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -170,13 +170,13 @@ class UniformDraw(Block):
 
 
 class UniformBatch(Block):
-    """Drawn anew for each client in each round, uniform on the integers low..high, both included."""
+    """Drawn for each client in each round, uniformly from the integers low..high, inclusive."""
 
     kind: Literal["uniform"]
     low: Count
-    """The least that is drawn."""
+    """Lower bound."""
     high: Count | Literal["samples"]
-    """The most that is drawn, of which a client takes at most all it has; `samples` is n_i itself (FedAWARE, Hybrid+)."""
+    """Upper bound, limited to the client's samples; `samples` is n_i itself (FedAWARE, Hybrid+)."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -186,17 +186,17 @@ class UniformBatch(Block):
 
 
 class NormalDraw(Block):
-    """Drawn anew for each client in each round, Gaussian, rounded and clipped to low..high."""
+    """Drawn for each client in each round from a normal distribution, rounded and clipped to low..high."""
 
     kind: Literal["normal"]
     mean: Annotated[float, Field(gt=0, le=1e6)]
     """Mean before rounding and clipping."""
     std: NonNegative
-    """Deviation before rounding and clipping."""
+    """Standard deviation before rounding and clipping."""
     low: Count = 1
-    """What is drawn below becomes this."""
+    """Lower bound of clipping."""
     high: Count = 1_000_000
-    """What is drawn above becomes this."""
+    """Upper bound of clipping."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -206,7 +206,7 @@ class NormalDraw(Block):
 
 
 class WorkTrace(Block):
-    """The number for each client in each round, given: a row per round, an entry per client."""
+    """Given values, one row per round with one entry per client."""
 
     kind: Literal["trace"]
     rounds: Annotated[
@@ -220,22 +220,22 @@ AnyBatch = Annotated[Constant | PerClient | UniformBatch | NormalDraw | WorkTrac
 
 
 class Stragglers(Block):
-    """A fraction of each cohort that cannot finish: each does epochs, or steps, drawn from U{1..E} (FedProx, Section 5.2)."""
+    """Clients that do not finish: each does a number of epochs or steps drawn from U{1..E} (FedProx, Section 5.2)."""
 
     fraction: Annotated[float, Field(ge=0, le=1)]
-    """Share of the cohort; the number that finish is round(K (1 - fraction))."""
+    """Fraction of the cohort; round(K (1 - fraction)) clients finish."""
     policy: Literal["drop", "accept_partial"]
-    """`drop` leaves them out of the aggregate (FedAvg); `accept_partial` counts what they did (FedProx)."""
+    """`drop` excludes stragglers from aggregation (FedAvg); `accept_partial` includes their partial work (FedProx)."""
     unit: Literal["epochs", "steps"] | None = None
-    """What is drawn: `epochs` of the E given, or `steps` of all that those make, as FedProx does where E is 1; absent, the
-    unit in which `local` or `systems` say how long a client trains."""
+    """Unit of the draw: `epochs` out of E, or `steps` out of all steps of E epochs, as in FedProx for E = 1 (default: the
+    unit of the local work in `local` or `systems`)."""
 
 
 class Systems(Block):
     """Systems heterogeneity; each of `epochs`, `steps` and `batch_size` overrides the same field of `local`."""
 
     stragglers: Stragglers | None = None
-    """Clients that cannot finish; absent, there are none."""
+    """Clients that do not finish (default: none)."""
     epochs: AnyWork | None = None
     """Passes over a client's data."""
     steps: AnyWork | None = None
@@ -243,12 +243,12 @@ class Systems(Block):
     batch_size: AnyBatch | None = None
     """Samples per step of a client."""
     availability: AnyAvailability | None = None
-    """The clients among whom `participation` draws in each round, fewer where there are not enough; absent, all. A round
-    that reaches nobody leaves the model as it is."""
+    """Clients available to `participation` in each round; cohorts are smaller if there are not enough (default: all). A round
+    without available clients does not change the model."""
     devices: Devices | None = None
-    """How fast the clients' devices are, for the simulated clock; absent, there is none."""
+    """Speed of the clients' devices, for a simulated clock (default: no clock)."""
     deadline: Deadline | None = None
-    """How long the server waits for them; absent, for all it drew."""
+    """Time limit of a round (default: wait for all selected clients)."""
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:

@@ -144,7 +144,7 @@ def _checked(model: type[Checked], **fields: Any) -> Checked:
         return model(**fields)
     except ValidationError as error:
         for flaw in error.errors():
-            complain(f"{flaw['loc'][0]}: {flaw['msg']}, got {flaw['input']!r}")
+            complain(f"{flaw['loc'][0]}: {flaw['msg']}, not {flaw['input']!r}")
         raise typer.Exit(ExitCode.REFUSED) from error
 
 

@@ -45,5 +45,5 @@ def catalogue(block: BlockPath = None, as_json: AsJson = False) -> None:
 def _block(catalog: Catalog, path: str) -> CatalogBlock:
     blocks = {block.path: block for block in catalog.blocks}
     if path not in blocks:
-        raise typer.BadParameter(f"must be one of {', '.join(blocks)}, got {path!r}", param_hint="BLOCK")
+        raise typer.BadParameter(f"must be one of {', '.join(blocks)}, not {path!r}", param_hint="BLOCK")
     return blocks[path]

@@ -146,5 +146,5 @@ def model(run: RunId, output: ModelFile = None, as_json: AsJson = False) -> None
 def _known(results: Results | ComparisonFrame, metric: str | None) -> str | None:
     known = sorted({name for arm in results.arms for name in arm.metrics})
     if metric is not None and known and metric not in known:
-        raise typer.BadParameter(f"must be one of {', '.join(known)}, got {metric!r}", param_hint="--metric")
+        raise typer.BadParameter(f"must be one of {', '.join(known)}, not {metric!r}", param_hint="--metric")
     return metric

@@ -49,13 +49,13 @@ def _transport(wire: Callable[..., Wire], url: str | None, api_key: str | None, 
 
 
 class AsyncClient(AllCalls):
-    """Talks to one FedQ service, under asyncio; otherwise as Client."""
+    """Client of a FedQ service for asyncio, with the methods of Client."""
 
     def __init__(self, url: str | None = None, api_key: str | None = None, *, retries: int = RETRIES, timeout_s: float = TIMEOUT_S) -> None:
         """As Client's."""
         super().__init__(_transport(AsyncWire, url, api_key, retries, timeout_s))
         self.webhooks = WebhookCalls(self._transport)
-        """Whom the service tells of changes of its own accord."""
+        """Calls for webhooks."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -69,7 +69,7 @@ class AsyncClient(AllCalls):
 
     @property
     def url(self) -> str:
-        """The address of the service."""
+        """URL of the service."""
         return self._transport.url
 
 
@@ -92,24 +92,22 @@ class Webhooks:
 
 
 class Client:
-    """Talks to one FedQ service. Use it as a context manager, or `close` it. Each call is that of AsyncClient, waited for.
+    """Client of a FedQ service. Use it as a context manager, or `close` it.
 
-    Every method raises ServiceUnreachableError when no answer comes, and a ServiceError when the service refuses:
+    Every method raises ServiceUnreachableError if the service does not respond, and a ServiceError if it returns an error:
     InvalidRequestError, NotFoundError, ConflictError, NotAllowedError.
     """
 
     def __init__(self, url: str | None = None, api_key: str | None = None, *, retries: int = RETRIES, timeout_s: float = TIMEOUT_S) -> None:
-        """Absent, `url` and `api_key` are FEDQ_URL and FEDQ_API_KEY; a request without an answer is repeated `retries` times.
+        """Connect to `url` with `api_key` (default: FEDQ_URL and FEDQ_API_KEY, or the key of an embedded stack on this machine).
 
-        An answer is waited for while something comes at least every `timeout_s`.
-
-        Not one is repeated that might have been carried out, though, and would do a second thing if it came again: making a key or a
-        webhook. The key of an embedded stack on this machine is found without being given.
+        A request without response is retried `retries` times, except one that may have been executed and is not idempotent, e.g. the
+        creation of a key or webhook. `timeout_s` limits the time between parts of a response.
         """
         self._transport = _transport(BlockingWire, url, api_key, retries, timeout_s)
         self._calls = AllCalls(self._transport)
         self.webhooks = Webhooks(WebhookCalls(self._transport))
-        """Whom the service tells of changes of its own accord."""
+        """Calls for webhooks."""
 
     def __enter__(self) -> Self:
         return self
@@ -123,7 +121,7 @@ class Client:
 
     @property
     def url(self) -> str:
-        """The address of the service."""
+        """URL of the service."""
         return self._transport.url
 
     submit = _now(AllCalls.submit)

@@ -49,12 +49,12 @@ class Position:
         """What `str` wrote, for an experiment that has `runs` runs by now, the last ones of which may be new; raises ValueError."""
         text, told_of, decisions = text.partition(_DECISIONS)
         if told_of and not _NUMBER.fullmatch(decisions):
-            raise ValueError(f"{decisions!r} is not part of the id of an event")
+            raise ValueError(f"{decisions!r} is not part of an event id")
         first, *groups = text.split(".")
         # No more than it takes to see that there are too many: a few characters may claim millions.
         told = list(islice((entry for group in groups for entry in _parse_group(group)), runs + 1))
         if first not in {*_STATUSES, _UNTOLD} or len(told) > runs or bool(runs) > bool(told):
-            raise ValueError(f"{text!r} is not the id of an event of this experiment")
+            raise ValueError(f"{text!r} is not an event id of this experiment")
         told += [(None, 0)] * (runs - len(told))
         return cls(_STATUSES.get(first), [status for status, _ in told], [round for _, round in told], int(decisions or 0))
 
@@ -71,7 +71,7 @@ class Position:
 def _parse_group(group: str) -> Iterator[tuple[Status | None, int]]:
     match = _GROUP.fullmatch(group)
     if match is None:
-        raise ValueError(f"{group!r} is not part of the id of an event")
+        raise ValueError(f"{group!r} is not part of an event id")
     initial, round, count = match.groups(default="1")
     return repeat((_STATUSES.get(initial), int(round)), int(count))
 

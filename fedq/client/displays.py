@@ -13,7 +13,7 @@ MOST_BARS = 40
 def experiment(item: schemas.Experiment) -> str:
     """An experiment: what it is, how far, and where its runs are."""
     runs = ", ".join(f"{count} {status}" for status, count in sorted(item.progress.runs.items()))
-    eta = "" if item.progress.eta_s is None else f", about {item.progress.eta_s:.0f} s to go"
+    eta = "" if item.progress.eta_s is None else f", about {item.progress.eta_s:.0f} s remaining"
     rounds = f"{item.progress.rounds_done:,} of {item.progress.rounds_total:,} rounds"
     head = f"<b>{escape(item.name)}</b> <code>{escape(item.id)}</code>: {item.status}"
     parts = [head, f"{bar(item.progress.fraction)} {rounds}{eta}", f"runs: {runs}"]
@@ -30,7 +30,7 @@ def results(item: schemas.ArmResults) -> str:
 def lines(columns: Sequence[str], rows: Sequence[dict[str, object]], most: int = 20) -> str:
     """The first lines of a longer table, and how many there are."""
     shown = [["" if row.get(column) is None else str(row[column]) for column in columns] for row in rows[:most]]
-    return table(columns, shown, f"{len(rows):,} lines" + (f", the first {most} of them" if len(rows) > most else ""))
+    return table(columns, shown, f"{len(rows):,} rows" + (f", showing the first {most}" if len(rows) > most else ""))
 
 
 def bars(runs: Sequence[tuple[str, str, int, int, str]]) -> str:

@@ -1,4 +1,4 @@
-"""What can go wrong between a client and the service."""
+"""Exceptions of the client."""
 
 from http import HTTPStatus
 
@@ -9,61 +9,61 @@ from fedq.schemas import Flaw, ProblemDetails
 
 
 class ClientError(Exception):
-    """Anything that the client cannot do."""
+    """Base of all exceptions of the client."""
 
 
 class UnreadableSpecificationError(ClientError):
-    """A specification that is no document: no such file, neither JSON nor YAML, or with values that JSON cannot carry."""
+    """The specification cannot be read: missing file, invalid JSON or YAML, or values that are not serialisable as JSON."""
 
 
 class UnreadableDataError(ClientError):
-    """A data set that cannot be sent: no such file, or arrays that no file can hold."""
+    """The data set cannot be read: missing file, or unsupported arrays."""
 
 
 class MissingPackageError(ClientError):
-    """A package that this needs is not installed; the message names the extra of FedQ that brings it."""
+    """A required package is not installed; the message names the extra of FedQ that installs it."""
 
 
 class ExportError(ClientError):
-    """Where an experiment was to be exported to does not take it."""
+    """The export failed."""
 
 
 class ServiceUnreachableError(ClientError):
-    """No answer came, even after trying again."""
+    """The service did not respond, even after retries."""
 
 
 class ServiceError(ClientError):
-    """The service answered with a problem (RFC 9457)."""
+    """The service returned an error (RFC 9457)."""
 
     def __init__(self, problem: ProblemDetails) -> None:
         super().__init__(problem.detail)
         self.problem = problem
-        """What the service said."""
+        """The error of the service."""
 
     @property
     def flaws(self) -> list[Flaw]:
-        """Each thing that is wrong with the request, with its JSON pointer."""
+        """Errors of individual fields, with JSON pointers."""
         return self.problem.errors
 
 
 class InvalidRequestError(ServiceError):
-    """The specification, or another part of the request, is not valid; `flaws` says where."""
+    """The specification or another part of the request is not valid; `flaws` lists the fields."""
 
 
 class NotAllowedError(ServiceError):
-    """The API key is missing, unknown, or does not allow this."""
+    """The API key is missing, unknown or not permitted to do this."""
 
 
 class TooManyRequestsError(ServiceError):
-    """The API key was used too often, even after waiting as long as the service asked."""
+    """The rate limit of the API key was exceeded, even after waiting as requested."""
 
 
 class NotFoundError(ServiceError):
-    """There is no such experiment, run, preset, data set or file."""
+    """Experiment, run, preset, data set or file not found."""
 
 
 class ConflictError(ServiceError):
-    """Not possible in the present state of the experiment, or of those that use the data set."""
+    """Conflict with the current state of the experiment, or of experiments that use the data set."""
 
 
 KINDS: dict[int, type[ServiceError]] = {
@@ -92,7 +92,7 @@ def _problem(response: httpx.Response) -> ProblemDetails:
             type="about:blank",
             title=response.reason_phrase,
             status=response.status_code,
-            detail=f"{response.url} answered {response.status_code} {response.reason_phrase}, and not as FedQ does",
+            detail=f"{response.url} returned {response.status_code} {response.reason_phrase}, which is not a response of FedQ",
             instance=response.url.path,
             errors=[],
         )

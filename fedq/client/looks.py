@@ -1,4 +1,4 @@
-"""What a picture shall look like."""
+"""Style of figures."""
 
 from typing import Literal, TypedDict
 
@@ -7,22 +7,22 @@ class FigureOptions(TypedDict, total=False):
     """How a picture is drawn; whatever is left out, as is customary."""
 
     width: str | float
-    """`single` (89 mm) or `double` (183 mm) column, or in mm."""
+    """Width: `single` (89 mm), `double` (183 mm), or in mm."""
     height: float
-    """In mm; absent, 9/16 of the width."""
+    """Height in mm (default: 9/16 of the width)."""
     font: Literal["sans", "serif"]
-    """Letters without serifs or with, formulas alike."""
+    """Font of text and formulas."""
     size: float
-    """Of letters in pt; absent, 10, and 8 where a width is given."""
+    """Font size in pt (default: 10, or 8 with a width)."""
     dpi: int
-    """Resolution of a PNG."""
+    """Resolution of PNG files."""
     markers: bool
-    """Mark each line by a shape of its own, for print without colours."""
+    """Give each line its own marker, for printing in black and white."""
     title: str
-    """Above the picture; absent, the name of what is drawn; empty, none."""
+    """Title (default: the name of the experiment; empty: none)."""
     log: Literal["none", "x", "y", "xy"]
-    """Logarithmic axes; absent, as is customary for the metric."""
+    """Logarithmic axes (default: depends on the metric)."""
     xlim: str
-    """Ends of the horizontal axis, as `0:100` or `10:`."""
+    """Limits of the horizontal axis, e.g. `0:100` or `10:`."""
     ylim: str
-    """Ends of the vertical axis, likewise."""
+    """Limits of the vertical axis, e.g. `0.5:1`."""

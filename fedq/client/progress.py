@@ -73,7 +73,7 @@ class _Bar:
             self._rounds[event.run_id] = event.round
         elif isinstance(event, StatusEvent) and event.run_id is not None and event.status in ENDED:
             self._ended += 1
-            self._progress.update(self._task, note=f"{self._ended} of {self._runs} runs ended")
+            self._progress.update(self._task, note=f"{self._ended} of {self._runs} runs finished")
 
 
 class _Lines:

@@ -100,4 +100,4 @@ def _needed(package: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise MissingPackageError(f"this needs {package}: pip install 'fedq[frames]'") from error
+        raise MissingPackageError(f"requires {package}: pip install 'fedq[frames]'") from error

@@ -33,9 +33,9 @@ def parse(text: str, origin: str) -> dict[str, Any]:
         # JSON is YAML, so one reader does.
         document = yaml_documents.load(text)
     except ValueError as error:
-        raise UnreadableSpecificationError(f"{origin} is neither JSON nor YAML: {error}") from error
+        raise UnreadableSpecificationError(f"{origin} is not valid JSON or YAML: {error}") from error
     if not isinstance(document, dict):
-        raise UnreadableSpecificationError(f"{origin} holds {type(document).__name__}, not a document of fields")
+        raise UnreadableSpecificationError(f"{origin} must contain a mapping, not {type(document).__name__}")
     return document
 
 
@@ -61,7 +61,7 @@ def _encode(body: Mapping[str, Any]) -> bytes:
         # Infinities are passed on, for the service says where they stand.
         return to_json(body, inf_nan_mode="constants", fallback=_plain)
     except PydanticSerializationError as error:
-        raise UnreadableSpecificationError(f"the specification holds what JSON cannot carry: {error}") from error
+        raise UnreadableSpecificationError(f"the specification is not serialisable as JSON: {error}") from error
 
 
 def _plain(value: Any) -> Any:

@@ -61,7 +61,7 @@ class Transport:
         try:
             self.wire = wire(base_url=self.url, headers=headers, timeout=timeout_s, trust_env=not _is_loopback(self.url))
         except httpx.InvalidURL as error:
-            raise ServiceUnreachableError(f"{url!r} is not the address of a service: {error}") from error
+            raise ServiceUnreachableError(f"{url!r} is not a valid URL: {error}") from error
 
     async def request(self, method: str, path: str, **options: Any) -> httpx.Response:
         """The service's answer, read; raises ServiceError or ServiceUnreachableError."""
@@ -153,7 +153,7 @@ class Transport:
         return response
 
     def _away(self, error: Exception) -> ServiceUnreachableError:
-        return ServiceUnreachableError(f"no answer from {self.url}: {error}; `fedq up` starts a service here, FEDQ_URL names another")
+        return ServiceUnreachableError(f"no answer from {self.url}: {error}; start a service with `fedq up`, or set FEDQ_URL")
 
 
 async def walk(page_at: Callable[[str | None], Awaitable[PagedResponse[Item]]]) -> AsyncGenerator[Item, None]:

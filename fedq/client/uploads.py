@@ -47,7 +47,7 @@ def file_of(data: Upload) -> Iterator[Path]:
     elif Path(data).is_file():
         yield Path(data)
     else:
-        raise UnreadableDataError(f"there is no file {data}")
+        raise UnreadableDataError(f"file not found: {data}")
 
 
 def _write(arrays: Mapping[str, Any], file: Path) -> None:
@@ -56,11 +56,11 @@ def _write(arrays: Mapping[str, Any], file: Path) -> None:
     try:
         np.savez(file, allow_pickle=False, **arrays)
     except ValueError as error:
-        raise UnreadableDataError(f"the arrays cannot be written: {error}; each must hold numbers, booleans or text") from error
+        raise UnreadableDataError(f"cannot write the arrays: {error}; they must contain numbers, booleans or strings") from error
 
 
 def name_of(data: Upload) -> str:
     """A file's own name; raises UnreadableDataError for arrays, which have none."""
     if isinstance(data, Mapping):
-        raise UnreadableDataError("arrays have no name of their own: give one by `name`")
+        raise UnreadableDataError("give the arrays a `name`")
     return Path(data).name

@@ -1,4 +1,4 @@
-"""What the service answers with: one model per resource."""
+"""Response and request models of the API."""
 
 from fedq.schemas.audits import AuditEntry, AuditPage
 from fedq.schemas.base import Schema

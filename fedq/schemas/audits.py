@@ -11,21 +11,21 @@ class AuditEntry(Schema):
     id: str
     """Opaque; sorts by time."""
     at: datetime
-    """When (UTC)."""
+    """Time of the action (UTC)."""
     owner: str
-    """Who: the owner of the key."""
+    """Owner of the key."""
     key_id: str
-    """With which key; empty for whoever wrote to the database directly."""
+    """Key id; empty for direct writes to the database."""
     address: str
-    """From where: the address of the client, or of the proxy before it."""
+    """Network address of the client, or of its proxy."""
     action: str
-    """What: method and path, as this document has them, or a command."""
+    """Method and path of the operation, or a command."""
     target: str
-    """The id of what was made, changed or deleted; empty where nothing came of it."""
+    """Id of the created, changed or deleted resource; empty if there is none."""
     status: int
-    """How it was answered: an HTTP status."""
+    """HTTP status of the response."""
     request_id: str
-    """Under which id the log has the request: its `X-Request-Id`."""
+    """The request's `X-Request-Id`, which also identifies it in the log."""
 
 
 class AuditPage(Schema):

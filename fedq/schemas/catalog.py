@@ -1,4 +1,4 @@
-"""What can be asked for: presets, and the kinds of every block."""
+"""Presets, and the kinds of every block."""
 
 from typing import Any
 
@@ -9,28 +9,28 @@ class PresetSummary(Schema):
     """A preset, as listed."""
 
     name: str
-    """What to submit it by."""
+    """Name of the preset."""
     version: int
-    """Goes up when the specification changes."""
+    """Version number, increased when the specification changes."""
     title: str
-    """What it shows."""
+    """Short description."""
     source: str
-    """The publication, table or figure it follows; for a demonstration, what it is."""
+    """Publication, table or figure that the preset follows, or a description of the demonstration."""
     departures: list[str]
-    """Where it differs from its source."""
+    """Differences from the source."""
     sheet: str
-    """The figure, table or demonstration that it is of; `fedq reproduce-paper` takes it whole."""
+    """Figure, table or demonstration that the preset belongs to; `fedq reproduce-paper` runs all of it."""
     panel: str
-    """The part of it; empty where it has one only."""
+    """Panel of the figure or table; empty if there is only one."""
     small: bool
-    """Whether it is the form that takes a minute or two on two cores."""
+    """True for the small version, which takes a minute or two on two cores."""
 
 
 class Preset(PresetSummary):
     """A preset with its specification."""
 
     specification: dict[str, Any]
-    """What is submitted, before any overrides."""
+    """The specification, without overrides."""
 
 
 class PresetList(Schema):
@@ -46,11 +46,11 @@ class Kind(Schema):
     kind: str
     """The value of the block's `kind`."""
     description: str
-    """What it does."""
+    """Description of the kind."""
     source: str | None
-    """The publication it follows."""
+    """Publication that describes it."""
     defaults: dict[str, Any]
-    """Its fields' values when they are left out; a field that is not listed is required."""
+    """Default values of its fields; fields without a default are required."""
     json_schema: dict[str, Any]
     """JSON Schema of the block."""
 
@@ -59,17 +59,17 @@ class CatalogBlock(Schema):
     """A block of the specification that offers a choice."""
 
     path: str
-    """Where it stands, dotted, as a sweep would name it."""
+    """Dotted path of the block, as used in a sweep."""
     kinds: list[Kind]
-    """What it may be."""
+    """Available kinds."""
 
 
 class Catalog(Schema):
     """Everything that can be asked for."""
 
     blocks: list[CatalogBlock]
-    """The blocks with a choice."""
+    """Blocks with several kinds."""
     measures: list[str]
-    """What `evaluation.measures` may list."""
+    """Valid values of `evaluation.measures`."""
     json_schema: dict[str, Any]
-    """JSON Schema of a whole specification."""
+    """JSON Schema of the complete specification."""

@@ -1,4 +1,4 @@
-"""What a publication printed and claimed of a preset, beside what came out."""
+"""Published numbers and claims, compared with the results of an experiment."""
 
 from fedq.schemas.base import Schema
 from fedq.schemas.results import Estimate
@@ -8,17 +8,17 @@ class ComparisonResult(Schema):
     """One inequality behind a claim."""
 
     says: str
-    """It in words."""
+    """The comparison in words."""
     left: float | None
-    """What came out for its arm, mean over the seeds; null where some run has none, or diverged."""
+    """Left-hand side, mean over the seeds; null if a run has no value or diverged."""
     right: float | None
-    """What it is compared with, likewise."""
+    """Right-hand side, mean over the seeds; null if a run has no value or diverged."""
     holds: bool
-    """Whether it holds in the mean over the seeds."""
+    """True if the comparison holds for the means over the seeds."""
     seeds: int
-    """Seeds that both sides have."""
+    """Number of seeds available on both sides."""
     seeds_holding: int
-    """Those of them in which it holds by itself."""
+    """Number of these seeds for which the comparison holds individually."""
 
 
 class ClaimResult(Schema):
@@ -27,39 +27,39 @@ class ClaimResult(Schema):
     says: str
     """The claim."""
     source: str
-    """Where it is made."""
+    """Place in the publication."""
     holds: bool | None
-    """Whether all of its comparisons hold; null while an arm of it has no results."""
+    """True if all comparisons hold; null while an arm has no results."""
     comparisons: list[ComparisonResult]
-    """What it rests on."""
+    """Comparisons that the claim is based on."""
     known_to_fail: str | None
-    """Where it did not come out when the preset was made, why, as far as that was found out; else null."""
+    """Known reason if the claim did not hold when the preset was created; else null."""
 
 
 class PublishedRow(Schema):
     """One arm of a published table."""
 
     arm: str
-    """Its name."""
+    """Name of the arm."""
     published_mean: float
-    """As printed, in the unit in which results are given."""
+    """Published mean, in the unit of the results."""
     published_std: float | None
-    """The deviation printed with it; null where there is none."""
+    """Published standard deviation; null if there is none."""
     measured: Estimate | None
-    """What came out; null where there is nothing yet, or a run diverged."""
+    """Measured value; null if there is none yet, or a run diverged."""
 
 
 class PublishedTable(Schema):
     """Published numbers beside what came out."""
 
     source: str
-    """Where they are printed."""
+    """Place in the publication."""
     metric: str
-    """Of what."""
+    """Metric of the numbers."""
     statistic: str
-    """What was read off each run's curve."""
+    """Statistic of each run's curve."""
     rows: list[PublishedRow]
-    """By arm, as published."""
+    """Rows in published order."""
 
 
 class Claims(Schema):
@@ -68,13 +68,13 @@ class Claims(Schema):
     experiment_id: str
     """The experiment."""
     preset: str
-    """What it was submitted as."""
+    """Preset of the experiment."""
     preset_version: int
-    """The version of it."""
+    """Version of the preset."""
     departures: list[str]
-    """Where the preset differs from its source."""
+    """Differences between the preset and its source."""
     changed: bool
-    """Whether it was submitted with changes of its own, so that the claims may not be about it."""
+    """True if the preset was submitted with overrides, so the claims may not apply."""
     claims: list[ClaimResult]
     """The claims."""
     published: list[PublishedTable]

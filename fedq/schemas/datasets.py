@@ -1,4 +1,4 @@
-"""Users' own data sets."""
+"""Uploaded data sets."""
 
 from datetime import datetime
 
@@ -9,13 +9,13 @@ class ClientSizes(Schema):
     """How unequal the clients are, in training samples."""
 
     smallest: int
-    """Of the client with the fewest."""
+    """Smallest number of training samples of a client."""
     median: float
-    """Half of the clients have no more."""
+    """Median number."""
     mean: float
-    """Over all clients."""
+    """Mean number."""
     largest: int
-    """Of the client with the most."""
+    """Largest number."""
 
 
 class Dataset(Schema):
@@ -24,27 +24,27 @@ class Dataset(Schema):
     id: str
     """Opaque; sorts by time of creation."""
     name: str
-    """As given with the upload."""
+    """Name given at upload."""
     owner: str
-    """Who uploaded it."""
+    """Owner of the data set."""
     digest: str
-    """SHA-256 over the arrays as they are kept; the same for the same content, whatever file it came in."""
+    """SHA-256 over the stored arrays. Equal content has an equal digest, independent of the file format."""
     features: list[int]
     """Shape of one sample."""
     classes: int
-    """Number of classes; 0 where labels are real numbers, for regression by the model `linear`."""
+    """Number of classes; 0 if labels are real numbers, for regression with the model `linear`."""
     clients: int | None
-    """Number of clients; null for data in one piece, which a specification divides by a `partition`."""
+    """Number of clients; null if the data are not divided into clients and need a `partition`."""
     train_samples: int
-    """Samples to train on."""
+    """Number of training samples."""
     test_samples: int
-    """Samples held out for testing; without any, test losses and accuracies are left out of the results."""
+    """Number of test samples. Without test samples, results have no test loss and accuracy."""
     client_sizes: ClientSizes | None
-    """How unequal the clients are; null for data in one piece."""
+    """Distribution of samples over clients; null if the data are not divided into clients."""
     size_bytes: int
-    """Of the file it is kept in."""
+    """Size of the stored file."""
     created_at: datetime
-    """When it was uploaded (UTC)."""
+    """Time of the upload (UTC)."""
 
 
 class DatasetPage(Schema):

@@ -1,4 +1,4 @@
-"""The data of server-sent events."""
+"""Data of server-sent events."""
 
 from datetime import datetime
 
@@ -21,11 +21,11 @@ class StatusEvent(Schema):
     experiment_id: str
     """The experiment."""
     run_id: str | None
-    """The run; null when it is the experiment's own status. The stream ends after the experiment's final one."""
+    """The run; null for the status of the experiment. The stream ends after the final status of the experiment."""
     status: Status
-    """What it is now; one that lasted a moment only may never be told."""
+    """The new status. A status that lasted only briefly may be skipped."""
     rounds_done: int | None
-    """Rounds the run has committed; null for the experiment."""
+    """Committed rounds of the run; null for the experiment."""
 
 
 class DecisionEvent(ArmArrival):
@@ -39,4 +39,4 @@ class HeartbeatEvent(Schema):
     """`event: heartbeat`: nothing happened, the connection stands."""
 
     time: datetime
-    """By the service's clock."""
+    """Time of the service's clock."""

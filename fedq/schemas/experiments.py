@@ -1,4 +1,4 @@
-"""Experiments: as listed, as read, as planned, and what can be changed of them."""
+"""Experiments, their plans, and requests to edit and extend them."""
 
 from datetime import datetime
 from typing import Any
@@ -16,32 +16,32 @@ class Progress(Schema):
     """How far an experiment is."""
 
     rounds_done: int
-    """Rounds committed, over all runs."""
+    """Committed rounds of all runs."""
     rounds_total: int
-    """Rounds asked for, over all runs; of a run that diverged, those it has."""
+    """Total rounds of all runs; a diverged run counts with the rounds it completed."""
     fraction: float
-    """Share of the rounds done, 0 to 1."""
+    """Fraction of completed rounds, 0 to 1."""
     runs: dict[Status, int]
-    """Number of runs by status; a status that no run has is left out."""
+    """Number of runs by status, without zeros."""
     eta_s: float | None
-    """Seconds to go at the present pace; null while nothing runs."""
+    """Estimated remaining seconds; null while no run is running."""
 
 
 class ArmSummary(Schema):
     """One point of the sweep."""
 
     index: int
-    """Position in the sweep's product, from 0; differences are to arm 0 unless another is asked for."""
+    """Position in the sweep, from 0. Arm 0 is the default baseline."""
     name: str
-    """What sets it apart, as `momentum=0.9`; the algorithm's kind where there is no sweep."""
+    """Name by the swept values, e.g. `momentum=0.9`; the algorithm's kind if there is no sweep."""
     settings: dict[str, Any]
-    """The swept paths and their values here."""
+    """Swept paths and their values."""
     rung: int | None = None
-    """Under a search, the round of the last rung that all its runs have come to; null before the first."""
+    """In a search, the round of the last rung that all runs of the arm have reached; null before the first."""
     value: float | None = None
-    """The mean of the search's metric over its seeds there; null where one of them failed, diverged or has none."""
+    """Mean of the search metric over the seeds at that rung; null if a run failed, diverged or has no value."""
     verdict: Verdict | None = None
-    """What became of it there; null while that is not decided."""
+    """Decision at that rung; null while undecided."""
 
 
 class ExperimentSummary(Schema):
@@ -50,41 +50,41 @@ class ExperimentSummary(Schema):
     id: str
     """Opaque; sorts by time of creation."""
     name: str
-    """As submitted, or as changed since."""
+    """As submitted or last edited."""
     description: str
     """As submitted."""
     tags: list[str]
-    """As submitted, or as changed since."""
+    """As submitted or last edited."""
     status: Status
-    """Of the runs taken together."""
+    """Combined status of the runs."""
     priority: int
-    """0 to 9; higher goes first."""
+    """0 to 9; higher priorities run first."""
     owner: str
-    """Who submitted it."""
+    """Owner of the experiment."""
     created_at: datetime
-    """When it was submitted (UTC, as all times)."""
+    """Time of submission (UTC, as all times)."""
     updated_at: datetime
-    """When its status, name, tags or priority last changed."""
+    """Time of the last change of status, name, tags or priority."""
     started_at: datetime | None
-    """When the first of its runs was first taken up by a worker."""
+    """Time at which a worker first started one of its runs."""
     finished_at: datetime | None
-    """When the last of its runs ended."""
+    """Time at which the last run finished."""
     error: str | None
-    """Why it failed: the error of a failed run."""
+    """Error of a failed run."""
     progress: Progress
-    """How far it is."""
+    """Progress over all runs."""
 
 
 class Experiment(ExperimentSummary):
     """An experiment with its specification, arms and provenance."""
 
     arms: list[ArmSummary]
-    """The points of the sweep; one when there is no sweep."""
+    """Points of the sweep; a single arm if there is no sweep."""
     specification: dict[str, Any]
-    """The specification as validated, every default written out; it can be submitted again."""
+    """The validated specification with all defaults; it can be submitted again."""
     provenance: dict[str, Any]
-    """What it was made from: the version of FedQ that took it (`fedq`, and its git `commit` where that is known), the preset with its
-    overrides, the experiment that it `reproduces`, and `specification_sha256`. Its runs say what carried them out."""
+    """Origin of the experiment: the version of FedQ that accepted it (`fedq`, and its git `commit` if known), the preset with its
+    overrides, the experiment that it `reproduces`, and `specification_sha256`. Runs record the software and hardware."""
 
 
 class ExperimentPage(Schema):
@@ -97,12 +97,12 @@ class ExperimentPage(Schema):
 
 
 class ArmPlan(ArmSummary):
-    """One arm of a dry run, with the work that each of its runs would be."""
+    """One arm of a plan, with estimates for each of its runs."""
 
     runs: int
-    """One per seed."""
+    """Number of runs, one per seed."""
     parameters: int
-    """D, the number of the model's parameters."""
+    """Number of model parameters, D."""
     local_steps: int
     """Estimated mini-batch steps of one run, over all rounds."""
     bytes_up: int
@@ -110,81 +110,81 @@ class ArmPlan(ArmSummary):
     bytes_down: int
     """Estimated bytes that the clients of one run receive, over all rounds."""
     memory_bytes: int
-    """Estimated working memory of one run: data, server state, client memory and a cohort in training."""
+    """Estimated memory of one run: data, server state, client state and a cohort in training."""
 
 
 class Stretch(Schema):
     """The rounds from one rung of a search to the next."""
 
     until: int
-    """The round at which it ends: that of a rung, or the last."""
+    """Last round of the stage: a rung or the final round."""
     arms: int
-    """Arms that play it."""
+    """Number of arms in the stage."""
 
 
 class SearchPlan(Schema):
     """What a search comes to where every rung keeps as many arms as the synchronous kind does; `asha` may promote a few more."""
 
     stretches: list[Stretch]
-    """From the first round to the last."""
+    """Stages in order."""
     rounds: int
-    """Rounds, over all runs."""
+    """Total rounds of all runs."""
     saving: float
-    """Share of the rounds that are not played, 0 to 1."""
+    """Fraction of rounds saved, 0 to 1."""
 
 
 class Plan(Schema):
     """What a specification would set in motion; nothing was stored."""
 
     name: str
-    """The experiment's name."""
+    """Name of the experiment."""
     arms: list[ArmPlan]
-    """The points of the sweep."""
+    """Points of the sweep."""
     seeds: list[int]
-    """Each arm runs once with each."""
+    """Seeds of each arm."""
     runs: int
-    """Arms times seeds."""
+    """Number of runs: arms times seeds."""
     rounds: int
-    """Rounds, over all runs; with a search or early stopping at most so many, as all that follows."""
+    """Total rounds of all runs. With a search or early stopping, this and all estimates are upper bounds."""
     search: "SearchPlan | None" = None
-    """What the search saves."""
+    """Savings of the search."""
     local_steps: int
-    """Estimated mini-batch steps, over all runs."""
+    """Estimated mini-batch steps of all runs."""
     bytes_up: int
-    """Estimated bytes that clients send, over all runs."""
+    """Estimated bytes that clients send in all runs."""
     bytes_down: int
-    """Estimated bytes that clients receive, over all runs."""
+    """Estimated bytes that clients receive in all runs."""
     memory_bytes: int
-    """Estimated working memory of the largest run."""
+    """Estimated memory of the largest run."""
     seconds: float | None = None
-    """Estimated time on one worker, by what the latest runs with its data, model and batch size took here; null where there are none."""
+    """Estimated seconds on one worker, from recent runs with the same data, model and batch size; null if there are none."""
     workers: int = 0
-    """Workers of its queue that are there."""
+    """Number of active workers that serve its queue."""
     warnings: list[str]
-    """What would keep its runs waiting at present, or have them refused."""
+    """Reasons for which its runs would currently wait or be refused."""
     specification: dict[str, Any]
     """The specification as validated, every default written out."""
 
 
 class ExperimentExtension(BaseModel):
-    """What an experiment is to have more of; asked for neither, it stays as it is."""
+    """Additional rounds or seeds of an experiment."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     rounds: int | None = Field(default=None, ge=1, le=MAX_ROUNDS)
-    """Communication rounds of each run in all, those it has among them; absent, as many as before."""
+    """New total of communication rounds of each run (default: unchanged)."""
     seeds: list[Seed] | None = Field(default=None, max_length=1_000)
-    """Seeds that it is to have beside its own; those it has already stay as they are."""
+    """Additional seeds. Existing seeds are unaffected."""
 
 
 class ExperimentEdit(BaseModel):
-    """What can be changed of an experiment after it was submitted; a field that is left out stays."""
+    """Changes to an experiment. Omitted fields keep their values."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     name: str | None = Field(default=None, min_length=1, max_length=200)
-    """For people."""
+    """Display name."""
     tags: list[Tag] | None = Field(default=None, max_length=32)
-    """For finding it again."""
+    """Tags for filtering."""
     priority: int | None = Field(default=None, ge=0, le=9)
-    """Higher goes first; running runs take note after their round, looked for ten times a second at most."""
+    """Higher priorities run first. Runs in progress yield after their current round; changes are polled at most ten times a second."""

@@ -1,4 +1,4 @@
-"""A file of results, as one FedQ writes it and another takes it."""
+"""File of results, exported by one FedQ service and imported by another."""
 
 from typing import Annotated, Any, Literal
 
@@ -21,7 +21,7 @@ class _Part(BaseModel):
 
 
 class ImportedRows(_Part):
-    """The rounds of a run, a list for each measure; entry i is of round i + 1, null where there is no value."""
+    """Rounds of a run, one list per measure. Entry i belongs to round i + 1; null means no value."""
 
     train_loss: Annotated[list[Number | None], Column]
     """f(w) over the training data of all clients."""
@@ -44,20 +44,20 @@ class ImportedRows(_Part):
 
 
 class ImportedRun(_Part):
-    """One arm with one seed, which has ended."""
+    """A finished run: one arm with one seed."""
 
     id: str = Field(pattern=r"^run_[0-9a-z]{26}$")
-    """What it is called where it was carried out."""
+    """Id in the original service."""
     arm: Annotated[int, Field(strict=True, ge=0, lt=10_000)]
     """Index of its arm."""
     seed: Annotated[int, Field(strict=True)]
     """Its seed."""
     status: Literal[Status.SUCCEEDED, Status.FAILED, Status.CANCELLED]
-    """How it ended."""
+    """Final status."""
     diverged_round: Round | None = None
-    """The round in which it diverged, its last."""
+    """Round in which the run diverged, its last."""
     stop_reason: StopReason | None = None
-    """Why it succeeded before its last round."""
+    """Reason for stopping early."""
     error: Annotated[str, Field(max_length=100_000)] | None = None
     """Why it failed."""
     started_at: StoredMoment | None = None
@@ -65,33 +65,33 @@ class ImportedRun(_Part):
     finished_at: StoredMoment | None = None
     """When it ended."""
     provenance: dict[str, Any]
-    """What made it."""
+    """Software and hardware that executed the run."""
     rows: ImportedRows
     """Its rounds."""
 
 
 class ImportedExperiment(_Part):
-    """What the runs are of."""
+    """Experiment of the runs."""
 
     id: str = Field(pattern=r"^exp_[0-9a-z]{26}$")
-    """What it is called where it was carried out."""
+    """Id in the original service."""
     name: str = Field(min_length=1, max_length=200)
-    """For people."""
+    """Display name."""
     tags: list[Annotated[str, Field(min_length=1, max_length=64)]] = Field(max_length=32)
     """For finding it again."""
     created_at: StoredMoment
     """When it was submitted there."""
     specification: dict[str, Any]
-    """The specification as validated there."""
+    """Specification as validated by the original service."""
     provenance: dict[str, Any]
-    """What it was made from."""
+    """Origin of the experiment."""
 
 
 class ResultsFile(_Part):
-    """An experiment that has ended, with all that came out of it but models and checkpoints."""
+    """A finished experiment with all results, without models and checkpoints."""
 
     format: Literal["fedq-results"]
-    """What this is."""
+    """Type of the file."""
     version: Literal[1]
     """Of the format."""
     exported_at: StoredMoment
@@ -101,4 +101,4 @@ class ResultsFile(_Part):
     runs: list[ImportedRun] = Field(fail_fast=True, min_length=1, max_length=10_000)
     """Each arm with each seed, in order."""
     digest: str = Field(pattern=r"^[0-9a-f]{64}$")
-    """SHA-256 over all else here: as JSON in the order of the file, no white space, UTF-8, numbers as Python's `json` writes them."""
+    """SHA-256 over all other fields: JSON in the order of the file, without white space, in UTF-8, numbers as in Python's `json`."""

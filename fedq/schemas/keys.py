@@ -10,14 +10,14 @@ from fedq.schemas.base import Schema, StoredMoment
 
 
 def _no_number(value: object) -> object:
-    """Pydantic would take one for the seconds since 1970."""
+    """Reject numbers, which pydantic would interpret as seconds since 1970."""
     if isinstance(value, datetime) or (isinstance(value, str) and "-" in value[1:]):
         return value
-    raise ValueError("must be a time in ISO 8601, as 2026-01-31T12:00:00Z")
+    raise ValueError("must be an ISO 8601 time, e.g. 2026-01-31T12:00:00Z")
 
 
 def _number(value: object) -> object:
-    """Pydantic would take these for numbers."""
+    """Reject booleans and strings, which pydantic would convert to numbers."""
     if isinstance(value, bool | str):
         raise ValueError("must be a number")  # noqa: TRY004 - pydantic reports no others
     return value
@@ -33,35 +33,35 @@ MaxSeconds = Annotated[float, Field(ge=0, le=1e12), BeforeValidator(_number)] | 
 
 
 class _Terms(BaseModel):
-    """What a key is good for."""
+    """Editable fields of a key."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     scope: Scope = Scope.SUBMIT
-    """What it allows; each scope includes those before it: `read`, `submit`, `admin`."""
+    """Permissions: `read`, `submit` or `admin`; each scope includes those before it."""
     name: Annotated[str, Field(max_length=200)] = ""
-    """For people: what it is for."""
+    """Purpose of the key."""
     expires_at: Expiry = None
-    """When it ends (ISO 8601 with time zone); null: when it is revoked."""
+    """Expiry time (ISO 8601 with time zone); null: never."""
     max_waiting_runs: MaxRuns = None
-    """Runs made with it that may be queued or paused at a time; null: as many as it likes."""
+    """Maximum number of queued or paused runs; null: no limit."""
     max_running_runs: MaxRuns = None
-    """Runs made with it that may be running at a time, others wait; null: as many as it likes."""
+    """Maximum number of concurrent runs, further runs stay queued; null: no limit."""
     max_stored_bytes: MaxBytes = None
-    """Bytes that data sets uploaded with it may take; null: as many as it likes."""
+    """Maximum size of uploaded data sets in bytes; null: no limit."""
     max_compute_seconds: MaxSeconds = None
-    """Seconds that the rounds of runs made with it may take in all, before it may start no more; null: as many as it likes."""
+    """Maximum total compute time of its runs in seconds, after which no further round starts; null: no limit."""
 
 
 class KeyEdit(_Terms):
-    """What can be changed of a key; a field that is left out stays."""
+    """Changes to a key. Omitted fields keep their values."""
 
 
 class KeyRequest(_Terms):
-    """A key that is to be made."""
+    """Request to create a key."""
 
     owner: Owner
-    """Whose things it makes and sees: letters, digits and `_.@+-`. An owner may have several keys."""
+    """Owner of everything created with the key: letters, digits and `_.@+-`. An owner can have several keys."""
 
 
 class Key(Schema):
@@ -70,36 +70,36 @@ class Key(Schema):
     id: str
     """Opaque; sorts by time of creation."""
     prefix: str
-    """How the key begins."""
+    """First characters of the key."""
     name: str
-    """What it is for."""
+    """Purpose of the key."""
     owner: str
-    """Whose things it makes and sees."""
+    """Owner of everything created with the key."""
     scope: Scope
-    """What it allows."""
+    """Permissions of the key."""
     created_at: datetime
-    """When it was made (UTC)."""
+    """Time of creation (UTC)."""
     expires_at: datetime | None
-    """When it ends (UTC); null: when it is revoked."""
+    """Expiry time (UTC); null: never."""
     revoked_at: datetime | None
-    """When it was revoked (UTC)."""
+    """Time of revocation (UTC)."""
     last_used_at: datetime | None
-    """When it was used last (UTC), to the minute."""
+    """Time of last use (UTC), to the minute."""
     max_waiting_runs: int | None
-    """Runs made with it that may be queued or paused at a time; null: as many as it likes."""
+    """Maximum number of queued or paused runs; null: no limit."""
     max_running_runs: int | None
-    """Runs made with it that may be running at a time, others wait; null: as many as it likes."""
+    """Maximum number of concurrent runs, further runs stay queued; null: no limit."""
     max_stored_bytes: int | None
-    """Bytes that data sets uploaded with it may take; null: as many as it likes."""
+    """Maximum size of uploaded data sets in bytes; null: no limit."""
     max_compute_seconds: float | None
-    """Seconds that the rounds of runs made with it may take in all; null: as many as it likes."""
+    """Maximum total compute time of its runs in seconds; null: no limit."""
 
 
 class NewKey(Key):
-    """An API key that has just been made."""
+    """A newly created API key, with its secret."""
 
     key: str
-    """The key itself. It cannot be read again."""
+    """The key itself. It is not shown again."""
 
 
 class KeyPage(Schema):
@@ -115,13 +115,13 @@ class KeyUsage(Schema):
     """What was made with a key, as its quotas count it."""
 
     waiting_runs: int
-    """Runs that are queued or paused."""
+    """Number of queued or paused runs."""
     running_runs: int
-    """Runs that workers have."""
+    """Number of running runs."""
     stored_bytes: int
-    """Bytes of uploaded data sets."""
+    """Size of uploaded data sets in bytes."""
     compute_seconds: float
-    """Seconds that rounds took, those of deleted runs too."""
+    """Compute time of all rounds in seconds, including deleted runs."""
 
 
 class KeyStanding(Schema):
@@ -130,8 +130,8 @@ class KeyStanding(Schema):
     key: Key
     """The key."""
     usage: KeyUsage
-    """What was made with it."""
+    """Use of its quotas."""
 
 
 class Me(KeyStanding):
-    """Whoever asks: the key that was sent."""
+    """The key that authenticated the request."""

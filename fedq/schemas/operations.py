@@ -1,4 +1,4 @@
-"""The service itself: queues, workers, health."""
+"""Queues, workers and health of the service."""
 
 from datetime import datetime
 from typing import Literal
@@ -10,49 +10,49 @@ class QueueDepth(Schema):
     """What one queue holds."""
 
     queue: str
-    """Its name."""
+    """Name of the queue."""
     queued: int
-    """Runs that wait for a worker."""
+    """Runs waiting for a worker."""
     running: int
-    """Runs that a worker has."""
+    """Runs in progress."""
     waiting: int
-    """Runs that wait at a rung of their search for what becomes of their arm."""
+    """Runs waiting at a rung for the decision of a search."""
     paused: int
-    """Runs that wait for `resume`."""
+    """Paused runs."""
     too_large: int
-    """Of those that wait, how many need more memory than any worker of the queue that is there; 0 while none is."""
+    """Queued runs that need more memory than any active worker of the queue has; 0 if there are no workers."""
     rounds_left: int
-    """Rounds to do in the runs that wait for a worker or run."""
+    """Remaining rounds of queued and running runs."""
 
 
 class Queues(Schema):
     """What waits and what runs."""
 
     items: list[QueueDepth]
-    """By queue; a queue without unfinished runs is left out."""
+    """The queues; queues without unfinished runs are omitted."""
 
 
 class Worker(Schema):
     """A worker process, as it last reported."""
 
     id: str
-    """Its name."""
+    """Name of the worker."""
     host: str
-    """The machine."""
+    """Host name."""
     pid: int
-    """The process."""
+    """Process id."""
     queues: list[str]
     """The queues it serves."""
     device: str
-    """Where it computes."""
+    """Compute device."""
     memory_bytes: int | None
-    """It takes no run that needs more; null where it has not said."""
+    """Memory limit for runs; null if unknown."""
     started_at: datetime
-    """When it started."""
+    """Start time."""
     seen_at: datetime
-    """When it last reported."""
+    """Time of the last heartbeat."""
     run_id: str | None
-    """The run it has now."""
+    """The run in progress."""
 
 
 class Workers(Schema):
@@ -75,15 +75,15 @@ class Check(Schema):
     """One thing the service leans on."""
 
     ok: bool
-    """It answers."""
+    """True if the dependency responds."""
     detail: str
-    """What it is, or what went wrong."""
+    """Version or error."""
 
 
 class Readiness(Schema):
     """Whether requests can be served."""
 
     status: Literal["ready", "degraded", "unready"]
-    """`degraded`: the broker is away; requests are served and runs go on, but start up to a few seconds later."""
+    """`degraded`: the broker is unavailable. Requests are served and runs continue, but start up to a few seconds later."""
     checks: dict[Literal["database", "broker"], Check]
-    """By what was checked."""
+    """Checks by dependency."""

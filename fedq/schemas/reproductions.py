@@ -1,4 +1,4 @@
-"""Whether an experiment that repeats another came out identical."""
+"""Comparison of a reproduction with its original."""
 
 from enum import StrEnum
 
@@ -6,12 +6,12 @@ from fedq.schemas.base import Schema
 
 
 class ReproductionOutcome(StrEnum):
-    """What has come of a reproduction."""
+    """Outcome of a reproduction."""
 
     PENDING = "pending"
-    """No difference so far, and not all of its runs have ended."""
+    """No difference so far, and some runs are unfinished."""
     IDENTICAL = "identical"
-    """Every number of every round, but for wall-clock times, is the same to the bit, and so are the final models."""
+    """All numbers of all rounds, except wall-clock times, and the final models are bit-identical."""
     DIFFERENT = "different"
 
 
@@ -23,55 +23,55 @@ class RunDifference(Schema):
     arm_name: str
     """Name of its arm."""
     seed: int
-    """Its seed."""
+    """Seed of the run."""
     run_id: str
     """The run of the reproduction."""
     original_run_id: str
-    """The run that it repeats."""
+    """The original run."""
     round: int
-    """The first round that differs."""
+    """First round that differs."""
     measure: str
-    """The first measure in it that differs, of a list with the place as `x[3]`; or `rounds`, `status` or `model_sha256`, where all rounds
+    """First measure that differs in that round, with the index for a list (`x[3]`); or `rounds`, `status` or `model_sha256` if all rounds
     that both have are the same."""
     original: float | str | None
-    """What it is in the original; null where that has none."""
+    """Value in the original; null if there is none."""
     here: float | str | None
-    """What it is in the reproduction."""
+    """Value in the reproduction."""
     relative: float | None
-    """The size of the difference over that of the larger of both; null where they are not two numbers."""
+    """Relative difference, over the larger magnitude; null if the values are not both numbers."""
 
 
 class MadeOtherwise(Schema):
     """What was not as it was when the original was carried out: the likely cause of a difference."""
 
     what: str
-    """Where the provenance of runs says it, as `versions.torch`; or `specification_sha256`."""
+    """Path in the provenance of runs, e.g. `versions.torch`, or `specification_sha256`."""
     original: str
-    """What it was, as JSON."""
+    """Original value, as JSON."""
     here: str
-    """What it is, as JSON."""
+    """Value in the reproduction, as JSON."""
     runs: int
-    """Runs that differ so."""
+    """Number of runs with this difference."""
 
 
 class Reproduction(Schema):
     """An experiment beside the one that it repeats; final once `outcome` is not `pending`."""
 
     experiment_id: str
-    """The repetition."""
+    """The reproduction."""
     reproduces: str
-    """The original."""
+    """The original experiment."""
     outcome: ReproductionOutcome
-    """`identical`, `different`, or `pending` while no difference has shown and runs go on."""
+    """`identical`, `different`, or `pending` while there is no difference and runs are unfinished."""
     runs: int
-    """Runs compared: of the same arm and seed."""
+    """Number of compared runs, matched by arm and seed."""
     unmatched: int
-    """Runs of either that the other has not, since it was extended."""
+    """Number of runs without a counterpart, because one of the experiments was extended."""
     rounds: int
-    """Rounds compared, over all runs."""
+    """Number of compared rounds of all runs."""
     models: int
-    """Runs whose final models were compared, by their digests."""
+    """Number of runs whose final models were compared by digest."""
     differing: list[RunDifference]
-    """Of each run that differs, where it does first; in order of arms and seeds."""
+    """First difference of each differing run, in order of arms and seeds."""
     made_otherwise: list[MadeOtherwise]
-    """What was not the same when they were carried out; often it makes no difference."""
+    """Differences in provenance, which often have no effect."""

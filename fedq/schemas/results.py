@@ -1,4 +1,4 @@
-"""The results of an experiment: figures over seeds, differences between arms, curves."""
+"""Results of an experiment: statistics over seeds, differences between arms, curves."""
 
 from typing import Any
 
@@ -11,169 +11,169 @@ class Estimate(Schema):
     """A figure over the seeds of an arm."""
 
     n: int
-    """Seeds it is taken over."""
+    """Number of seeds."""
     mean: float
-    """Their mean."""
+    """Mean over the seeds."""
     std: float | None
-    """Their sample standard deviation (n - 1); null for a single seed."""
+    """Sample standard deviation (n - 1); null for a single seed."""
     low: float | None
     """Lower end of the 95 % confidence interval of the mean (Student's t); null for a single seed."""
     high: float | None
-    """Upper end of it."""
+    """Upper end of the interval."""
 
 
 class Difference(Estimate):
-    """An arm's figure minus that of the baseline with the same seed, over the seeds that have both, and whether it is more than chance."""
+    """Difference between an arm and the baseline, paired by seed, with tests of significance."""
 
     p: float | None
-    """Two-sided p-value of the paired t-test; null of fewer than 3 pairs, and where the difference is the same for every seed."""
+    """Two-sided p-value of the paired t-test; null for fewer than 3 pairs, or if the difference is the same for every seed."""
     p_adjusted: float | None
-    """The same, corrected by Holm for the number of arms that are compared with the baseline in this figure."""
+    """The p-value with Holm's correction for the number of arms compared with the baseline."""
     p_signed_rank: float | None
-    """Two-sided p-value of Wilcoxon's signed-rank test, exact up to 50 pairs, not corrected; it asks for no normal distribution, and cannot
-    fall below 0.05 with fewer than 6 pairs."""
+    """Two-sided p-value of Wilcoxon's signed-rank test, exact up to 50 pairs, not corrected. It does not assume a normal
+    distribution, and cannot fall below 0.05 with fewer than 6 pairs."""
     verdict: Conclusion
-    """`better`, `worse`, or `different` where the metric has no better and worse: `p_adjusted` is below the `level`; `unclear`: it is not.
-    Nothing is concluded of fewer than 3 pairs (`too_few_seeds`), where seeds make no difference (`same_for_all`), and while a run of either
-    arm is not done, failed, diverged, or was stopped at a rung (`incomplete`)."""
+    """`better`, `worse`, or `different` for a metric without a direction, if `p_adjusted` is below the `level`; else `unclear`. No
+    conclusion is drawn from fewer than 3 pairs (`too_few_seeds`), if the difference is the same for all seeds (`same_for_all`), or
+    while a run of either arm is unfinished, failed, diverged or was stopped at a rung (`incomplete`)."""
 
 
 class MetricResult(Schema):
     """One metric of one arm; a figure is null where no run has it."""
 
     best: Estimate | None
-    """Of each run's best round: the highest accuracy, the lowest loss; null for a metric that has no better and worse."""
+    """Value of each run's best round, e.g. the highest accuracy or lowest loss; null for a metric without a direction."""
     final: Estimate | None
-    """Of each run's last evaluated round; a run that diverged counts only where its last value was finite."""
+    """Value of each run's last evaluated round. A diverged run counts only if its last value is finite."""
     area: Estimate | None = None
-    """Of the area under each run's curve over the rounds, normalised by their number: its mean height from the first evaluated round to the
-    last, straight between them; a run that diverged has none."""
+    """Area under each run's curve divided by the number of rounds, i.e. its mean from the first to the last evaluated round with
+    linear interpolation. Diverged runs have none."""
     best_difference: Difference | None
-    """Of `best` to the baseline's; null for the baseline itself, and where no seed has both."""
+    """Difference of `best` from the baseline; null for the baseline itself, or if no seed has both values."""
     final_difference: Difference | None
-    """Of `final` to the baseline's; null for the baseline itself, and where no seed has both."""
+    """Difference of `final` from the baseline; null for the baseline itself, or if no seed has both values."""
     area_difference: Difference | None = None
-    """Of `area` to the baseline's; null for the baseline itself, and where no seed has both."""
+    """Difference of `area` from the baseline; null for the baseline itself, or if no seed has both values."""
 
 
 class Curve(Schema):
     """A metric over the rounds; entry i of every list belongs to the same round."""
 
     rounds: list[int]
-    """Rounds that at least one run evaluated; where these are more than the points asked for, the ends and the extremes."""
+    """Rounds evaluated by at least one run. If there are more than the requested points, only ends and extremes are kept."""
     megabytes: list[float]
-    """Megabytes (10^6 bytes) sent in both directions until then, mean over the runs in `n`."""
+    """Megabytes (10^6 bytes) sent in both directions up to the round, mean over the runs in `n`."""
     simulated_seconds: list[float | None]
-    """Seconds passed on the simulated clock until then, mean over the runs in `n`; null without `systems.devices`."""
+    """Seconds on the simulated clock up to the round, mean over the runs in `n`; null without `systems.devices`."""
     mean: list[float]
     """Mean over the runs."""
     std: list[float | None]
-    """Sample standard deviation over the runs; null for a single one."""
+    """Sample standard deviation over the runs; null for a single run."""
     n: list[int]
-    """Runs that have a value there."""
+    """Number of runs with a value."""
 
 
 class Target(Schema):
     """What runs were to reach."""
 
     metric: str
-    """A metric that has better and worse."""
+    """A metric with a direction (higher or lower is better)."""
     value: float
-    """The lowest value that will do, or the highest of a metric that is better the lower."""
+    """Value to reach: the minimum, or the maximum for a metric where lower is better."""
 
 
 class TargetResult(Schema):
     """What it took an arm to the target: up to the first evaluated round that was as good, over the runs that had one."""
 
     runs: int
-    """Runs of the arm."""
+    """Number of runs of the arm."""
     reached: int
-    """Those that reached the target; the figures below are over them alone, so compare them only where this is `runs`."""
+    """Number of runs that reached the target. The statistics below cover only these, so compare them only if this equals `runs`."""
     missed: int
-    """Those that ended without; the others are not done."""
+    """Number of finished runs that did not reach the target; the others are unfinished."""
     rounds: Estimate | None
-    """Rounds it took."""
+    """Rounds to the target."""
     megabytes: Estimate | None
-    """Megabytes (10^6 bytes) sent in both directions until then."""
+    """Megabytes (10^6 bytes) sent in both directions to the target."""
     simulated_seconds: Estimate | None
-    """Seconds on the simulated clock until then; null without `systems.devices`."""
+    """Seconds on the simulated clock to the target; null without `systems.devices`."""
     seconds: Estimate | None
-    """Wall-clock seconds its rounds took until then."""
+    """Wall-clock seconds of the rounds to the target."""
     rounds_difference: Difference | None
-    """Of `rounds` to the baseline's, `incomplete` unless every run of both arms reached the target."""
+    """Difference of `rounds` from the baseline; `incomplete` unless every run of both arms reached the target."""
     megabytes_difference: Difference | None
-    """Of `megabytes`, likewise."""
+    """Difference of `megabytes` from the baseline, as for `rounds`."""
     simulated_seconds_difference: Difference | None
-    """Of `simulated_seconds`, likewise."""
+    """Difference of `simulated_seconds` from the baseline, as for `rounds`."""
 
 
 class ArmResult(Schema):
     """One arm over its seeds."""
 
     index: int
-    """Position in the sweep's product, from 0."""
+    """Position in the sweep, from 0."""
     name: str
-    """What sets it apart."""
+    """Name of the arm."""
     settings: dict[str, Any]
-    """The swept paths and their values here."""
+    """Swept paths and their values."""
     seeds: list[int]
-    """The seeds whose runs have rows."""
+    """Seeds whose runs have completed rounds."""
     runs: dict[Status, int]
-    """Number of runs by status; all are `succeeded` once the figures are final."""
+    """Number of runs by status. The results are final once all have `succeeded`."""
     diverged: int
-    """Runs that diverged."""
+    """Number of diverged runs."""
     stopped: int
-    """Runs that were stopped early, at a rung of the search or by early stopping; their figures are of the rounds up to there."""
+    """Number of runs stopped early, at a rung or by early stopping. Their results cover the completed rounds."""
     rounds_done: int
-    """Rounds committed, over all runs."""
+    """Committed rounds of all runs."""
     local_steps: Estimate | None
-    """Mini-batch steps of a run so far."""
+    """Mini-batch steps per run so far."""
     megabytes_up: Estimate | None
-    """Megabytes (10^6 bytes) a run's clients have sent."""
+    """Megabytes (10^6 bytes) sent by the clients per run."""
     megabytes_down: Estimate | None
-    """Megabytes a run's clients have received."""
+    """Megabytes received by the clients per run."""
     megabytes_sent: Estimate | None
-    """Both together."""
+    """Megabytes sent in both directions per run."""
     seconds: Estimate | None
-    """Wall-clock seconds a run's rounds have taken."""
+    """Wall-clock seconds of the rounds per run."""
     simulated_seconds: Estimate | None
-    """Seconds they have taken on the simulated clock; null without `systems.devices`."""
+    """Seconds on the simulated clock per run; null without `systems.devices`."""
     metrics: dict[str, MetricResult]
-    """By metric."""
+    """Results by metric."""
     to_target: TargetResult | None = None
-    """What it took to the target; null where none was given."""
+    """Cost of reaching the target; null without a target."""
     curves: dict[str, Curve]
-    """By metric."""
+    """Curves by metric."""
 
 
 class ArmResults(Schema):
     """What came out of arms, as far as their runs are."""
 
     name: str
-    """For people."""
+    """Display name."""
     confidence: float
-    """Of the confidence intervals."""
+    """Confidence level of the intervals."""
     level: float
-    """Below it, a corrected p-value is taken to rule chance out."""
+    """Significance level for corrected p-values."""
     baseline: int
-    """Index of the arm that differences are to."""
+    """Index of the baseline arm."""
     target: Target | None = None
-    """What `to_target` is about; null where none was given."""
+    """Target of `to_target`; null without a target."""
     arms: list[ArmResult]
-    """In order."""
+    """Arms in order."""
 
 
 class Results(ArmResults):
-    """What came out, as far as the runs are; final once `status` is."""
+    """Results of an experiment, partial while `status` is not final."""
 
     experiment_id: str
     """The experiment."""
     status: Status
-    """Its status when the rows were read."""
+    """Status of the experiment when the results were read."""
     position: str
-    """Up to where it was read: `GET .../events?since=` this tells what comes after, nothing left out and nothing twice."""
+    """Position of the results: `GET .../events?since=` this value continues exactly after them."""
     provenance: dict[str, Any]
-    """What it was made from, as the experiment says it."""
+    """Provenance of the experiment."""
 
 
 class Member(Schema):
@@ -182,53 +182,53 @@ class Member(Schema):
     experiment_id: str
     """The experiment."""
     experiment_name: str
-    """Its name."""
+    """Name of the experiment."""
     status: Status
-    """Its status when the rows were read."""
+    """Status of the experiment when the results were read."""
     arm: int
-    """Index of the arm there."""
+    """Index of the arm in its experiment."""
     paired: bool
-    """Whether the same seed means the same data, clients and draws for it and the baseline, and they share seeds: its differences are then
-    paired by seed. Else they are those of independent samples, by Welch's t-test."""
+    """True if differences from the baseline are paired by seed: both arms share seeds, and equal seeds mean equal data, clients and
+    draws. Otherwise, the arms are compared as independent samples by Welch's t-test."""
 
 
 class Comparison(ArmResults):
-    """Arms of any experiments side by side; their names and indexes are those here."""
+    """Comparison of arms of any experiments. Names and indexes are those of the comparison."""
 
     members: list[Member]
-    """Of each arm, where it is from."""
+    """Origin of each arm."""
     pairing: str
-    """In words, how differences are taken."""
+    """Description of how differences are computed."""
 
 
 class Law(Schema):
     """A closed form and what it says of one arm."""
 
     formula: str
-    """The form: x is the model, x~ where rounds come to rest, eta the step size, tau_i the local steps, s the server's step size."""
+    """The closed form: x is the model, x~ its fixed point, eta the step size, tau_i the local steps, s the server's step size."""
     source: str
-    """Where it is from."""
+    """Source of the closed form."""
     rate: float
-    """Of how the distance to where rounds come to rest shrinks, by this factor a round in the long run; from 1 on they do not."""
+    """Asymptotic factor per round by which the distance to the fixed point shrinks; no convergence from 1 on."""
     levels: dict[str, float | None]
-    """Where each metric comes to rest; null where that is not finite."""
+    """Value of each metric at the fixed point; null if not finite."""
     rounds: list[int]
-    """Some of the rounds of a run."""
+    """Rounds of the curves."""
     curves: dict[str, list[float | None]]
-    """Each metric after these rounds; null once it is not finite."""
+    """Metrics after these rounds; null if not finite."""
 
 
 class ArmTheory(Schema):
     """What theory says of one arm."""
 
     index: int
-    """Position in the sweep's product, from 0."""
+    """Position in the sweep, from 0."""
     name: str
-    """What sets it apart."""
+    """Name of the arm."""
     law: Law | None
-    """What is known; null where no closed form is."""
+    """The prediction; null if there is no closed form."""
     reason: str | None
-    """What stands in the way of one; null where there is one."""
+    """Reason why there is no closed form; null if there is one."""
 
 
 class Theory(Schema):
@@ -237,4 +237,4 @@ class Theory(Schema):
     experiment_id: str
     """The experiment."""
     arms: list[ArmTheory]
-    """In the order of the sweep."""
+    """Arms in the order of the sweep."""

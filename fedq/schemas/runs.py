@@ -1,4 +1,4 @@
-"""Runs and their rows."""
+"""Runs and their rounds."""
 
 from datetime import datetime
 from typing import Any
@@ -20,54 +20,54 @@ class Run(Schema):
     arm_name: str
     """Name of its arm."""
     settings: dict[str, Any]
-    """The swept paths and their values in its arm."""
+    """Swept paths and their values in the arm."""
     seed: int
-    """All its randomness is keyed by this."""
+    """Seed of all randomness of the run."""
     status: Status
-    """A run that diverged has `succeeded`: it is a finding, not a fault."""
+    """Status of the run. A diverged run has `succeeded`: divergence is a result, not an error."""
     diverged: bool
-    """The model or its loss was no longer finite; the run ended there."""
+    """True if the run ended because the model or its loss was not finite."""
     diverged_round: int | None
-    """The round in which it diverged."""
+    """Round in which the run diverged."""
     stop_reason: StopReason | None
-    """Why it has succeeded before its last round: its search did not promote its arm from a `rung`, or early stopping found no improvement
-    (`patience`) or its `target` reached; null where it did not, or diverged."""
+    """Reason for stopping early: the search did not promote the arm at a `rung`, or early stopping found no improvement
+    (`patience`) or the `target` reached; null if the run did not stop early, or diverged."""
     rounds_done: int
-    """Rounds committed."""
+    """Committed rounds."""
     rounds_total: int
-    """Rounds asked for."""
+    """Total rounds."""
     next_rung: int | None
-    """Under a search, the round up to which it may play: its next rung, or its last round; null without a search."""
+    """In a search, the next rung or last round, up to which the run may proceed; null without a search."""
     waiting_since: datetime | None
-    """Since when it has waited at its rung for what becomes of its arm."""
+    """Time since which the run has waited at a rung for the decision about its arm."""
     queue: str
-    """Only workers that serve this queue take it."""
+    """Queue of the run, served by certain workers."""
     priority: int
-    """0 to 9; higher goes first."""
+    """0 to 9; higher priorities run first."""
     worker: str | None
-    """The worker that has it now."""
+    """The worker that executes the run."""
     attempts: int
-    """How often it was taken up, lost or failed since it last finished a round; at `FEDQ_ATTEMPTS` it is failed."""
+    """Number of attempts since the last completed round; the run fails after `FEDQ_ATTEMPTS`."""
     waits_for: str | None
-    """Of a queued run: what it waits for beside its turn, as a worker of its queue or a quota of its key; null: nothing."""
+    """Reason why a queued run cannot start, e.g. no worker serves its queue or a quota is reached; null if there is none."""
     next_try_at: datetime | None
-    """Of a queued run with which something went wrong: no worker takes it before; null when any may take it at once."""
+    """Earliest time of the next attempt of a queued run after an error; null if it can start immediately."""
     memory_bytes: int
-    """What it is estimated to need of a worker's memory, rather too much than too little; 0 where that is not known."""
+    """Conservative estimate of the memory of the run; 0 if unknown."""
     error: str | None
-    """Why it failed, or what went wrong last."""
+    """Error of a failed run, or of the last attempt."""
     created_at: datetime
-    """When it was queued first."""
+    """Time at which the run was first queued."""
     started_at: datetime | None
-    """When a worker first took it up."""
+    """Time at which a worker first started the run."""
     finished_at: datetime | None
-    """When it ended."""
+    """Time at which the run finished."""
     has_model: bool
-    """The final model can be fetched."""
+    """True if the final model can be downloaded."""
     has_checkpoint: bool
-    """A checkpoint can be fetched."""
+    """True if a checkpoint can be downloaded."""
     provenance: dict[str, Any]
-    """What made it: code, versions, device, hardware, engine, precision, what the data really are, and SHA-256 digests of data and final
+    """Provenance: code, versions, device, hardware, engine, precision, description of the data, and SHA-256 digests of data and final
     model (`data_sha256`, `model_sha256`)."""
 
 
@@ -84,13 +84,13 @@ class RoundRow(Schema):
     """One round of one run, measured after it; null where it was not evaluated, has no meaning, or was not finite."""
 
     round: int
-    """Counted from 1."""
+    """Number of the round, from 1."""
     train_loss: float | None
     """f(w) over the training data of all clients."""
     test_loss: float | None
     """Mean loss over the test data."""
     test_accuracy: float | None
-    """Share of the test samples classified right, 0 to 1."""
+    """Fraction of correctly classified test samples, 0 to 1."""
     local_steps: int
     """Mini-batch steps of the clients whose work reached the server."""
     bytes_up: int
@@ -102,7 +102,7 @@ class RoundRow(Schema):
     extra: dict[str, Any]
     """Other measures by name: objective, suboptimality, distance, x, gradient_diversity, simulated_seconds and so on."""
     committed_at: datetime
-    """When the row was stored."""
+    """Time at which the round was stored."""
 
 
 class MetricsPage(Schema):
@@ -111,8 +111,8 @@ class MetricsPage(Schema):
     run_id: str
     """The run."""
     status: Status
-    """The run's status, read before its rows: once it is final, an empty page means that all rows were seen."""
+    """Status of the run, read before the rounds. If it is final, an empty page means that there are no further rounds."""
     items: list[RoundRow]
-    """The rows."""
+    """The rounds."""
     next: int
-    """Pass this as `after` to go on: the last round of this page, or `after` where the page is empty."""
+    """Value of `after` for the next page: the last round of this page, or `after` if the page is empty."""

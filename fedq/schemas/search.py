@@ -1,4 +1,4 @@
-"""What is decided about the arms of a sweep, and what it was decided on."""
+"""Decisions of a search about the arms of a sweep."""
 
 from datetime import datetime
 from typing import Literal
@@ -15,32 +15,31 @@ class ArmArrival(Schema):
     """
 
     sequence: int
-    """Its place in the order in which arms came to rungs, from 1."""
+    """Position in the order in which arms reached rungs, from 1."""
     arm: int
     """Index of the arm."""
     name: str
-    """What sets the arm apart."""
+    """Name of the arm."""
     rung: int
-    """Which rung, from 0."""
+    """Index of the rung, from 0."""
     round: int
-    """The rung's round."""
+    """Round of the rung."""
     value: float | None
-    """Mean of the metric over the arm's seeds; null, which is worst, where one of them failed, diverged or has none."""
+    """Mean of the metric over the seeds; null, which ranks last, if a run failed, diverged or has no value."""
     arrived_at: datetime
-    """When the last of its runs came."""
+    """Time at which the last run of the arm reached the rung."""
     verdict: Verdict | None
-    """What became of it: `promoted` to the next rung (from the last one to the last round), or `stopped`; null while that is not
-    decided."""
+    """Decision: `promoted` to the next rung (from the last rung to the last round) or `stopped`; null while undecided."""
     rank: int | None
-    """Its rank among those it was compared with, from 1."""
+    """Rank among the compared arms, from 1."""
     field: int | None
-    """How many those were, itself included."""
+    """Number of compared arms, including this one."""
     places: int | None
-    """How many of them, the best, could go on."""
+    """Number of arms that could be promoted."""
     decided_by: int | None
-    """The arrival, by its `sequence`, that brought the decision."""
+    """`sequence` of the arrival that led to the decision."""
     decided_at: datetime | None
-    """When it was decided."""
+    """Time of the decision."""
 
 
 class SearchPage(Schema):
@@ -49,21 +48,21 @@ class SearchPage(Schema):
     experiment_id: str
     """The experiment."""
     kind: Literal["asha", "successive_halving"]
-    """How arms are promoted."""
+    """Kind of the search."""
     metric: str
-    """What they are judged by."""
+    """Metric that ranks the arms."""
     mode: Mode
-    """Whether less or more of it is better."""
+    """Direction of the metric: `min` or `max`."""
     eta: int
-    """One of so many arms goes on from each rung."""
+    """One in `eta` arms is promoted from each rung."""
     arms: int
-    """Arms of the sweep."""
+    """Number of arms of the sweep."""
     rungs: list[int]
-    """The rounds of the rungs."""
+    """Rounds of the rungs."""
     rounds: int
-    """The most rounds of an arm."""
+    """Maximum rounds of an arm."""
     items: list[ArmArrival]
-    """In order of `sequence`."""
+    """Arrivals in order of `sequence`."""
     next: int
-    """Pass this as `after` to go on: the last sequence of this page, or `after` where the page is empty. An arrival that was not
-    decided may be later: ask for it again."""
+    """Value of `after` for the next page: the last sequence of this page, or `after` if the page is empty. Undecided arrivals may
+    be decided later: request them again."""

@@ -1,4 +1,4 @@
-"""Webhooks and what they deliver."""
+"""Webhooks and deliveries."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -18,39 +18,39 @@ Tag = Annotated[str, Field(min_length=1, max_length=64)]
 
 
 class WebhookRequest(BaseModel):
-    """A webhook that is to be made."""
+    """Request to create a webhook."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     url: Url
-    """Where to send: `https://`, to a public address, without user, password and fragment."""
+    """Destination URL: `https://` with a public address, without user, password and fragment."""
     events: Events = list(ENDINGS)
-    """What to tell of; absent, the ends of experiments."""
+    """Events to send (default: the final status of experiments)."""
     name: Name = ""
-    """For people: what it is for."""
+    """Purpose of the webhook."""
     experiment_id: ExperimentId | None = None
-    """Tell of this experiment and its runs alone; absent, of all."""
+    """Send events of this experiment and its runs only (default: all experiments)."""
     tag: Tag | None = None
-    """Tell of experiments with this tag, and their runs, alone; absent, of all."""
+    """Send events of experiments with this tag and their runs only (default: all experiments)."""
 
 
 class WebhookEdit(BaseModel):
-    """What is to be changed of a webhook; what is left out stays."""
+    """Changes to a webhook. Omitted fields keep their values."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     url: Url | None = None
-    """Where to send."""
+    """Destination URL."""
     events: Events | None = None
-    """What to tell of."""
+    """Events to send."""
     name: Name | None = None
-    """What it is for."""
+    """Purpose of the webhook."""
     experiment_id: ExperimentId | None = None
-    """Tell of this experiment alone; null: of all."""
+    """Send events of this experiment only; null: of all experiments."""
     tag: Tag | None = None
-    """Tell of experiments with this tag alone; null: of all."""
+    """Send events of experiments with this tag only; null: of all experiments."""
     enabled: StrictBool | None = None
-    """False: tell nothing more, and drop what waits to be sent; true: tell again from now on."""
+    """False disables the webhook and drops pending deliveries; true enables it again."""
 
 
 class Webhook(Schema):
@@ -59,36 +59,36 @@ class Webhook(Schema):
     id: str
     """Opaque; sorts by time of creation."""
     name: str
-    """What it is for."""
+    """Purpose of the webhook."""
     owner: str
-    """Whose experiments it tells of."""
+    """Owner of the webhook and its experiments."""
     url: str
-    """Where it sends."""
+    """Destination URL."""
     events: list[str]
-    """What it tells of."""
+    """Events that are sent."""
     experiment_id: str | None
-    """The experiment of which alone it tells; null: of all."""
+    """The only experiment whose events are sent; null: all experiments."""
     tag: str | None
-    """The tag of the experiments of which alone it tells; null: of all."""
+    """Tag of the experiments whose events are sent; null: all experiments."""
     enabled: bool
-    """Whether it tells anything."""
+    """True if events are sent."""
     disabled_at: datetime | None
-    """Since when it does not (UTC)."""
+    """Time at which the webhook was disabled (UTC)."""
     disabled_reason: str | None
-    """Why it does not."""
+    """Reason why the webhook was disabled."""
     failing_since: datetime | None
-    """The first attempt that failed since something was last delivered (UTC); null: all is well."""
+    """Time of the first failed attempt since the last successful delivery (UTC); null if there is none."""
     previous_secret_until: datetime | None
-    """Until when the secret before the last change of secrets signs as well (UTC)."""
+    """Time until which deliveries are also signed with the previous secret (UTC)."""
     created_at: datetime
-    """When it was made (UTC)."""
+    """Time of creation (UTC)."""
 
 
 class NewWebhook(Webhook):
-    """A webhook with the secret that was just made for it."""
+    """A webhook with its new secret."""
 
     secret: str
-    """What it signs by, `whsec_...`. It cannot be read again."""
+    """Signing secret, `whsec_...`. It is not shown again."""
 
 
 class WebhookPage(Schema):
@@ -104,38 +104,38 @@ class Attempt(Schema):
     """One time that something was sent."""
 
     at: datetime
-    """When (UTC)."""
+    """Time of the attempt (UTC)."""
     seconds: float
-    """How long it took."""
+    """Duration in seconds."""
     code: int | None
-    """The status of the answer; null: there was none."""
+    """HTTP status of the response; null if there was none."""
     answer: str
-    """The beginning of the answer's body."""
+    """Beginning of the response body."""
     error: str | None
-    """Why it failed; null: it was delivered."""
+    """Error of the attempt; null if it succeeded."""
 
 
 class Delivery(Schema):
     """Something that a webhook is told."""
 
     id: str
-    """Opaque; sorts by time. The receiver gets it as `webhook-id`, the same with every attempt."""
+    """Opaque; sorts by time. Sent as `webhook-id`, the same in every attempt."""
     webhook_id: str
-    """Whom it is for."""
+    """The webhook."""
     event: str
-    """What it tells of."""
+    """Event of the delivery."""
     status: DeliveryStatus
-    """`pending`, `delivered`, or `failed`: given up."""
+    """`pending`, `delivered`, or `failed` after the last attempt."""
     attempts: list[Attempt]
-    """The latest attempts, the oldest first."""
+    """Latest attempts, oldest first."""
     next_attempt_at: datetime | None
-    """When it is sent next, at the earliest (UTC); null: it is not."""
+    """Earliest time of the next attempt (UTC); null if there is none."""
     created_at: datetime
-    """When what it tells of happened (UTC)."""
+    """Time of the event (UTC)."""
     finished_at: datetime | None
-    """When it was delivered or given up (UTC)."""
+    """Time of success or final failure (UTC)."""
     payload: dict[str, Any]
-    """What is sent."""
+    """Request body."""
 
 
 class DeliveryPage(Schema):

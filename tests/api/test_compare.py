@@ -100,7 +100,7 @@ def test_a_comparison_is_drawn(http: httpx.Client, rows: Database) -> None:
         ({"arm": "exp_0"}, 404, None, "no experiment 'exp_0'"),
         ({"arm": "ID:7"}, 422, "?arm", "by name or index: lr=0.1, lr=0.05; not '7'"),
         ({"arm": "ID:lr=3"}, 422, "?arm", "not 'lr=3'"),
-        ({"arm": "ID", "baseline": 2}, 422, "?baseline", "must be below 2"),
+        ({"arm": "ID", "baseline": 2}, 422, "?baseline", "must be less than 2"),
     ],
 )
 def test_what_cannot_be_compared_is_pointed_at(http: httpx.Client, asked: Document, status: int, pointer: str | None, words: str) -> None:

@@ -118,7 +118,7 @@ def test_an_idempotency_key_stands_for_one_upload(http: httpx.Client, settings: 
         (b"", "", "the file is empty; it must be NPZ (np.savez) or Parquet"),
         (b"a,b\n1,2\n", "", "must be NPZ"),
         (npz(arrays())[:-30], "", "not a readable NPZ file"),
-        (npz(arrays(label=np.arange(60) % 3 + 1)), "/label", "must be numbered 0..2"),
+        (npz(arrays(label=np.arange(60) % 3 + 1)), "/label", "must be 0..2"),
         (npz(arrays(features=np.full((60, 4), np.nan))), "/features", "is nan at [0, 0]; every number must be finite"),
         (npz(arrays(**{"a/b": [1]})), "/a~1b", "unknown array"),
         (parquet(arrays(client=np.full(60, 0.5))), "/client", "integers or text"),
@@ -158,19 +158,19 @@ def test_what_is_too_large_is_refused_before_it_is_read_whole(narrow: httpx.Clie
             yield bytes(1_000)
 
     answer = upload(narrow, bytes(100_000)) if declared else narrow.post("/v1/datasets", params={"name": "mine"}, content=pieces())
-    assert (answer.status_code, "10000 bytes that an upload may have" in answer.json()["detail"]) == (413, True)
+    assert (answer.status_code, "10000 bytes, the limit for uploads" in answer.json()["detail"]) == (413, True)
     assert taken < 20
     assert not list((settings.home / "uploads").glob("*"))
 
 
 @pytest.mark.slow
 def test_the_operators_limits_are_told(narrow: httpx.Client) -> None:
-    assert "60 samples; there may be 1 to 50" in upload(narrow, npz(arrays())).text
+    assert "60 samples; it must have 1 to 50" in upload(narrow, npz(arrays())).text
     few = {name: array[:20] for name, array in arrays().items()}
-    assert "4 numbers per sample, shape [4]; there may be 1 to 3" in upload(narrow, npz(few)).text
+    assert "4 numbers per sample, shape [4]; it must have 1 to 3" in upload(narrow, npz(few)).text
     bomb = npz(few | {"features": np.zeros((20, 4_000))}, packed=True)
     assert len(bomb) < 10_000
-    assert "an upload may take 10000" in upload(narrow, bomb).text
+    assert "the limit is 10000" in upload(narrow, bomb).text
 
 
 @pytest.mark.slow
@@ -207,8 +207,8 @@ def test_checks_and_estimates_know_its_sizes(http: httpx.Client) -> None:
         ("/participation/clients_per_round", "8 clients cannot be drawn from 7 without replacement; use at most 7")
     ]
     partition = {"problem": {"partition": {"kind": "iid", "clients": 3}}}
-    assert "comes divided into clients" in flaws(http.post("/v1/experiments", json=merged(on(id), partition)))[0][1]
-    assert "cnn needs images" in flaws(http.post("/v1/experiments", json=merged(on(id), {"problem": {"model": {"kind": "cnn"}}})))[0][1]
+    assert "is already divided into clients" in flaws(http.post("/v1/experiments", json=merged(on(id), partition)))[0][1]
+    assert "cnn requires images" in flaws(http.post("/v1/experiments", json=merged(on(id), {"problem": {"model": {"kind": "cnn"}}})))[0][1]
 
 
 def test_data_in_one_piece_are_divided_by_a_partition(http: httpx.Client) -> None:

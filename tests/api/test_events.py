@@ -277,7 +277,7 @@ def test_a_key_holds_so_many_streams_open_and_no_more(http: httpx.Client, app: F
         refused = http.get(path.format(**made))
         assert refused.status_code == 429
         assert refused.json()["type"] == "urn:fedq:problem:rate"
-        assert "2 event streams open at once (FEDQ_STREAMS_MAX)" in refused.json()["detail"]
+        assert "2 open event streams per key (FEDQ_STREAMS_MAX)" in refused.json()["detail"]
         assert int(refused.headers["Retry-After"]) > 0
         another = bearer(key_for(settings.database))
         with httpx.Client(base_url=http.base_url, timeout=TIMEOUT_S, headers=another) as other, _listening(other, made) as third:

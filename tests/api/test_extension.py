@@ -46,10 +46,10 @@ def test_an_ended_experiment_goes_on_and_its_results_are_of_all_rounds_and_seeds
 @pytest.mark.parametrize(
     ("changes", "wanted", "status", "told"),
     [
-        ({}, {"rounds": 2}, 409, "has 3 rounds, which can become more, not 2"),
+        ({}, {"rounds": 2}, 409, "has 3 rounds, which cannot be reduced to 2"),
         ({}, {"rounds": 10_000_000}, 422, "/rounds"),
         ({}, {"seeds": [-1]}, 422, "/seeds/0"),
-        ({"participation": {"kind": "trace", "rounds": [[0], [1], [0]]}}, {"rounds": 4}, 422, "a row for each of the 4 rounds is needed"),
+        ({"participation": {"kind": "trace", "rounds": [[0], [1], [0]]}}, {"rounds": 4}, 422, "a row for each of the 4 rounds"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_reason(http: httpx.Client, changes: Document, wanted: Document, status: int, told: str) -> None:

@@ -60,10 +60,10 @@ def test_a_run_says_what_it_waits_for_until_there_is_a_worker_with_the_memory_it
         told: str | None = run["waits_for"]
         return told
 
-    assert waits_for() == "no worker serves the queue 'default' at present"
+    assert waits_for() == "no worker currently serves the queue 'default'"
     told, too_large = seen("small", 100_000_000)
     assert told is not None
-    assert told.startswith("needs about 0.3 GB of memory, and no worker of the queue 'default' has more than 0.1 GB: start one that has")
+    assert told.startswith("needs about 0.3 GB of memory, but workers of the queue 'default' have at most 0.1 GB: start a larger worker")
     assert too_large == 1
     assert seen("large", 2_000_000_000) == (None, 0)
     assert seen("large", None) == (None, 0)

@@ -76,7 +76,7 @@ def test_what_repeats_nothing_or_something_that_is_gone_is_not_found(http: httpx
     original = _done(http, rows)
     again = _again(http, original)
     answer = http.get(f"/v1/experiments/{original}/reproduction")
-    assert (answer.status_code, "was not made to repeat another" in answer.json()["detail"]) == (404, True)
+    assert (answer.status_code, "is not a reproduction" in answer.json()["detail"]) == (404, True)
     acts.write(rows, experiments.delete, original)
     answer = http.get(f"/v1/experiments/{again}/reproduction")
     assert (answer.status_code, original in answer.json()["detail"]) == (404, True)

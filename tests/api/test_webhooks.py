@@ -75,7 +75,7 @@ def test_a_new_secret_is_another_and_the_old_one_has_an_end(http: httpx.Client) 
         ({"url": "https://ann:hunter2@hooks.example.org/"}, "/url", "user or a password"),
         ({"url": "https://inside.example.org/hunter2"}, "/url", "(private); the operator allows networks by FEDQ_WEBHOOK_NETWORKS"),
         ({"url": "https://metadata.example.org/hunter2"}, "/url", "(link-local)"),
-        ({"url": "https://nowhere.example.org/hunter2"}, "/url", "not known"),
+        ({"url": "https://nowhere.example.org/hunter2"}, "/url", "cannot resolve"),
         ({"url": "hunter2"}, "/url", "https://host/path"),
         ({"url": ""}, "/url", "at least 1"),
         ({"url": None}, "/url", "string"),

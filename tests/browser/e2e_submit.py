@@ -44,7 +44,7 @@ def test_the_form_writes_the_yaml_and_what_it_makes_is_submitted_once(opened: Op
     _field(page, "/rounds").fill("2")
     _field(page, "/seeds").fill("4, 5")
     _field(page, "/problem/dataset/kind").select_option("synthetic")
-    expect(_verdict(page)).to_contain_text("to mend")
+    expect(_verdict(page)).to_contain_text("error")
     _field(page, "/problem/partition/kind").select_option(label="none")
     _field(page, "/problem/model/kind").select_option("logistic")
     _field(page, "/problem/dataset/clients").fill("8")
@@ -89,9 +89,9 @@ def test_text_that_is_no_document_is_kept_and_said_to_be_none(opened: Opened) ->
     page = opened("/submit")
     expect(_verdict(page)).to_have_text(VALID)
     _write(page, "name: [broken")
-    expect(_verdict(page)).to_have_text("1 thing to mend")
+    expect(_verdict(page)).to_have_text("1 error")
     page.get_by_role("tab", name="Form").click()
-    expect(page.get_by_text("is no document of fields at present")).to_be_visible()
+    expect(page.get_by_text("is not a valid mapping")).to_be_visible()
     page.get_by_role("tab", name="YAML").click()
     assert _text(page).startswith("name: [broken")
 
@@ -148,7 +148,7 @@ def test_a_draft_survives_a_reload_and_is_found_again(opened: Opened) -> None:
     page.locator("summary", has_text="Start from").click()
     page.get_by_role("link", name="half a thought").click()
     expect(_field(page, "/name")).to_have_value("half a thought")
-    page.get_by_role("button", name="Start again").click()
+    page.get_by_role("button", name="Discard changes").click()
     expect(_field(page, "/name")).to_have_value("my first experiment")
 
 

@@ -11,7 +11,7 @@ from fedq.validation_errors import suggestion
     [
         (("raunds",), "did you mean rounds?"),
         (("algorithm", "fedprox", "muu"), "did you mean mu?"),
-        (("algorithm", "fedavg", "mu"), "there are kind, server_lr, variance_reduction"),
+        (("algorithm", "fedavg", "mu"), "known fields: kind, server_lr, variance_reduction"),
         (("problem", "dataset", "quadratic", "clients", 0, "wait"), "did you mean weight?"),
         (("systems", "stragglers", "fractions"), "did you mean fraction?"),
     ],

@@ -125,8 +125,8 @@ def test_a_module_that_is_not_there_is_named(allow: Allow) -> None:
 
 def test_what_the_process_does_not_allow_is_not_imported(allow: Allow) -> None:
     for patterns, told in (
-        ("", "the operator allows some by FEDQ_MODELS_ALLOWED"),
-        ("lab.*, tests.models.other:*", "allows: lab.*, tests"),
+        ("", "the operator can enable them with FEDQ_MODELS_ALLOWED"),
+        ("lab.*, tests.models.other:*", "FEDQ_MODELS_ALLOWED: lab.*, tests"),
     ):
         allow(patterns)
         with pytest.raises(SpecificationError, match=r"FEDQ_MODELS_ALLOWED") as refused:

@@ -66,7 +66,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "/problem/model",
         "at most 1000000000 parameters",
     ),
-    "vectors for a cnn": ({"problem": {"model": {"kind": "cnn"}}}, "/problem/model", "needs images"),
+    "vectors for a cnn": ({"problem": {"model": {"kind": "cnn"}}}, "/problem/model", "requires images"),
     "images too small for vgg11": (
         {
             "problem": {
@@ -76,17 +76,17 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
             }
         },
         "/problem/model",
-        "at least 32 x 32, these are 8 x 8",
+        "at least 32 x 32, not 8 x 8",
     ),
     "numbers for a character model": ({"problem": {"model": {"kind": "char_lstm"}}}, "/problem/model", "sequences of characters"),
     "numbers for a model of words": ({"problem": {"model": {"kind": "sent_lstm"}}}, "/problem/model", "sequences of words"),
-    "a seed twice": ({"seeds": [1, 1]}, "/seeds", "once"),
+    "a seed twice": ({"seeds": [1, 1]}, "/seeds", "must be unique"),
     "too many runs": ({"sweep": {"local.lr": [0.1] * 10_001}}, "/sweep", "10000"),
-    "a sweep over what is not computed": ({"sweep": {"seeds": [[1], [2]]}}, "/sweep/seeds", "only what a run computes"),
-    "arms that set nothing": ({"sweep": {"arms": [{}]}}, "/sweep/arms/0", "maps dotted paths"),
+    "a sweep over what is not computed": ({"sweep": {"seeds": [[1], [2]]}}, "/sweep/seeds", "cannot be swept"),
+    "arms that set nothing": ({"sweep": {"arms": [{}]}}, "/sweep/arms/0", "must map dotted paths"),
     "an arm with a number for a name": ({"sweep": {"arms": [{"name": 1, "local.lr": 0.1}]}}, "/sweep/arms/0/name", "1 to 200"),
-    "a path in two places": ({"sweep": {"local.lr": [0.1], "arms": [{"local.lr": 0.2}]}}, "/sweep/local.lr", "one place"),
-    "seeds in an arm": ({"sweep": {"arms": [{"seeds": [1]}]}}, "/sweep/seeds", "only what a run computes"),
+    "a path in two places": ({"sweep": {"local.lr": [0.1], "arms": [{"local.lr": 0.2}]}}, "/sweep/local.lr", "set it once"),
+    "seeds in an arm": ({"sweep": {"arms": [{"seeds": [1]}]}}, "/sweep/seeds", "cannot be swept"),
     "a sweep through a number": ({"sweep": {"rounds.deep": [1]}}, "/sweep/rounds.deep", "not a block"),
     "no length": ({"local": {"epochs": None}}, "/local", "epochs"),
     "epochs against steps": ({"systems": {"steps": {"kind": "constant", "value": 3}}}, "/systems", "both"),
@@ -122,7 +122,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "weights for an algorithm that finds its own": (
         {"algorithm": {"kind": "fedaware"}, "participation": {"weighting": "uniform"}},
         "/participation/weighting",
-        "finds its own",
+        "computes its own weights",
     ),
     "S2 of an algorithm that averages changes": (
         {"algorithm": {"kind": "fednova"}, "participation": {"kind": "without_replacement", "clients_per_round": 3}},
@@ -143,11 +143,11 @@ def test_an_impossible_combination_is_refused_at_its_place(case: str) -> None:
 INVALID: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown field": ({"algorithm": {"kind": "fedavg", "mu": 0.1}}, "Extra inputs are not permitted"),
     "an unknown kind": ({"algorithm": {"kind": "fedsgd"}}, "fedprox"),
-    "a partition for federated data": ({"problem": {"partition": {"kind": "iid", "clients": 5}}}, "comes divided"),
+    "a partition for federated data": ({"problem": {"partition": {"kind": "iid", "clients": 5}}}, "already divided"),
     "batch norm": ({"problem": {"model": {"kind": "cnn", "norm": "batch"}}}, "use 'group'"),
     "epochs and steps": ({"local": {"steps": 3}}, "not both"),
     "two step sizes": ({"local": {"optimizer": {"lr": 0.1}}}, "not both"),
-    "a step size under 1/t": ({"local": {"lr_schedule": {"kind": "inverse_time", "mu": 1, "gamma": 8}}}, "leave `lr` out"),
+    "a step size under 1/t": ({"local": {"lr_schedule": {"kind": "inverse_time", "mu": 1, "gamma": 8}}}, "omit `lr`"),
     "an infinite step size": ({"local": {"lr": float("inf")}}, "finite"),
     "not a number": ({"local": {"lr": float("nan")}}, "finite"),
     "a rand-k without a level": ({"compression": {"uplink": {"kind": "rand_k"}}}, "one of `k`, `ratio` or `delta`"),
@@ -174,7 +174,7 @@ def test_an_invalid_block_is_refused_with_what_would_be_right(case: str) -> None
 def test_a_quadratic_refuses_batches_and_models() -> None:
     with pytest.raises(SpecificationError, match="gradient_noise"):
         specification(QUADRATIC, local={"batch_size": 4})
-    with pytest.raises(ValidationError, match="leave `model` out"):
+    with pytest.raises(ValidationError, match="omit `model`"):
         specification(QUADRATIC, problem={"model": {"kind": "linear"}})
 
 

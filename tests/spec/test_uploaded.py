@@ -44,11 +44,11 @@ def test_sizes_follow_from_the_content() -> None:
 @pytest.mark.parametrize(
     ("document", "told"),
     [
-        (_own(partition=IID), "uploaded comes divided into clients; leave `partition` out"),
-        (_own(clients=None), "uploaded comes in one piece; give a `partition`"),
+        (_own(partition=IID), "uploaded is already divided into clients; omit `partition`"),
+        (_own(clients=None), "uploaded is not divided into clients; give a `partition`"),
         (_own(classes=0), "real numbers: use the model `linear`, or upload integers 0..C-1"),
         (_own("linear", {**IID, "kind": "dirichlet", "alpha": 1.0}, classes=0, clients=None), "dirichlet divides classes"),
-        (BASE | {"problem": {**BASE["problem"], "dataset": {"kind": "uploaded", "id": "set_1"}}}, "must be known"),
+        (BASE | {"problem": {**BASE["problem"], "dataset": {"kind": "uploaded", "id": "set_1"}}}, "is unknown"),
         (BASE | {"problem": {**BASE["problem"], "dataset": {"kind": "uploaded", "id": "../x", "content": CONTENT}}}, "pattern"),
     ],
 )
@@ -58,7 +58,7 @@ def test_what_does_not_fit_is_refused(document: Document, told: str) -> None:
     assert told in str(refused.value)
 
 
-@pytest.mark.parametrize(("features", "told"), [([8, 8], r"\[8, 8\]: use logistic or mlp"), ([1, 3, 8], "at least 4 x 4, these are 3 x 8")])
+@pytest.mark.parametrize(("features", "told"), [([8, 8], r"\[8, 8\]: use logistic or mlp"), ([1, 3, 8], "at least 4 x 4, not 3 x 8")])
 def test_models_of_images_need_images(features: list[int], told: str) -> None:
     with pytest.raises(SpecificationError, match=told) as refused:
         specification(_own("cnn", features=features))
@@ -68,7 +68,7 @@ def test_models_of_images_need_images(features: list[int], told: str) -> None:
 def test_cross_checks_count_its_clients_and_samples() -> None:
     with pytest.raises(SpecificationError, match="6 clients cannot be drawn from 5"):
         specification(BASE, participation={"kind": "uniform", "clients_per_round": 6})
-    with pytest.raises(SpecificationError, match="need more than the 50 there are"):
+    with pytest.raises(SpecificationError, match="exceed the 50 available samples"):
         specification(_own(clients=None, partition={"kind": "iid", "clients": 51}))
 
 

@@ -104,7 +104,11 @@ def test_a_run_with_empty_rounds_resumes_bit_identical(systems: Document) -> Non
             "/participation/weighting",
             "use `samples` or `uniform`",
         ),
-        ({"systems": NOBODY_IN_ROUND_2, "participation": {"kind": "full", "weighting": "unbiased"}}, "/participation/weighting", "chance"),
+        (
+            {"systems": NOBODY_IN_ROUND_2, "participation": {"kind": "full", "weighting": "unbiased"}},
+            "/participation/weighting",
+            "probability",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(changes: dict[str, Any], pointer: str, words: str) -> None:

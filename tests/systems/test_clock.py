@@ -265,7 +265,7 @@ def test_the_clock_goes_on_where_a_checkpoint_stopped_it(engine: str) -> None:
 @pytest.mark.parametrize(
     ("systems", "pointer", "words"),
     [
-        ({"deadline": {"seconds": 3, "policy": "drop"}}, "/systems/deadline", "say how fast they are"),
+        ({"deadline": {"seconds": 3, "policy": "drop"}}, "/systems/deadline", "give their speed"),
         (
             {"devices": {"latency_seconds": {"kind": "per_client", "values": [1, 2]}}},
             "/systems/devices/latency_seconds/values",

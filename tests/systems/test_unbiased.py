@@ -91,11 +91,11 @@ def test_stragglers_whose_partial_work_is_accepted_change_no_weight(name: str) -
 @pytest.mark.parametrize(
     ("participation", "systems", "words"),
     [
-        ({**SCHEMES["S1"], "weighting": "unbiased"}, {"stragglers": {"fraction": 0.75, "policy": "drop"}}, "whole cohort is lost"),
+        ({**SCHEMES["S1"], "weighting": "unbiased"}, {"stragglers": {"fraction": 0.75, "policy": "drop"}}, "losing a whole cohort"),
         (
             {**SCHEMES["bernoulli per client"], "weighting": "unbiased"},
             {"stragglers": {"fraction": 0.9, "policy": "drop"}},
-            "whole cohort is lost",
+            "losing a whole cohort",
         ),
         *(
             (participation, {"devices": {"steps_per_second": {"kind": "constant", "value": 1}}, "deadline": deadline}, "be on time")
@@ -108,7 +108,7 @@ def test_stragglers_whose_partial_work_is_accepted_change_no_weight(name: str) -
         (
             {"kind": "without_replacement", "clients_per_round": 2},
             {"availability": {"kind": "bernoulli", "probability": 0.5}},
-            "be drawn is known",
+            "be drawn is unknown",
         ),
     ],
 )

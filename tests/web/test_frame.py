@@ -82,7 +82,7 @@ def test_what_users_write_is_text(browser: httpx.Client, http: httpx.Client) -> 
 def test_errors_are_pages_for_people_and_problems_for_programs(browser: httpx.Client) -> None:
     page = browser.get("/nowhere")
     assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
-    assert "There is nothing at /nowhere." in page.text
+    assert "Not found: /nowhere" in page.text
     for path, accept in (("/nowhere", "*/*"), ("/v1/nowhere", BROWSER["Accept"]), ("/v1/experiments/x", BROWSER["Accept"])):
         problem = browser.get(path, headers={"Accept": accept})
         assert (problem.status_code, problem.headers["content-type"]) == (404, "application/problem+json")
@@ -94,6 +94,6 @@ def test_a_page_that_fails_says_so(app: FastAPI) -> None:
     with calling(app) as client:
         page = client.get("/broken", headers=BROWSER)
     assert (page.status_code, page.headers["content-type"]) == (500, "text/html; charset=utf-8")
-    assert "its log says why" in page.text
+    assert "See the log of the service" in page.text
     assert "script-src 'self';" in page.headers["content-security-policy"]
     assert "ZeroDivisionError" not in page.text

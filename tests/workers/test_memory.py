@@ -97,7 +97,7 @@ def test_a_run_for_which_memory_is_never_enough_fails_and_says_so_and_others_are
     failed, other = embedded.run(experiment), embedded.run(quiet)
     assert (failed.status, failed.attempts, failed.shortages) == (Status.FAILED, 3, 3)
     assert (failed.error or "").startswith(
-        "memory ran out (OutOfMemoryError: CUDA out of memory. Tried to allocate 20 GiB); what takes less:"
+        "memory ran out (OutOfMemoryError: CUDA out of memory. Tried to allocate 20 GiB); use fewer clients"
     )
     assert asked == [4, 1, 1]
     assert (other.status, other.fence, other.shortages, other.provenance["thrift"]) == (Status.SUCCEEDED, 1, 0, 1)

@@ -21,8 +21,8 @@ API = (
 """What starts a process of the API; the descriptor of the socket that it listens on is to follow, as `--fd=7`."""
 KEY_NAME = "the embedded stack's own"
 REFUSAL = (
-    "listening on {host} would let other machines in, and there is no key for anybody yet: make one first, by "
-    "`fedq key create OWNER --direct` with the same FEDQ_HOME; or leave --host out, and the service is for this machine alone"
+    "listening on {host} would expose the service to other machines, but no API key exists: first create one with "
+    "`fedq key create OWNER --direct` and the same FEDQ_HOME, or omit --host to serve this machine only"
 )
 
 

@@ -46,11 +46,11 @@ def _parser(configured: Settings) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m workers.embedded.supervisor", description="Run the embedded stack of FedQ.")
     parser.add_argument("--home", type=Path, default=configured.home, help="folder of all state (default: %(default)s)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=8642, help="port to listen on, 0 for any that is free (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=8642, help="port to listen on, or 0 for any free port (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="worker processes (default: one per core)")
-    parser.add_argument("--open", action="store_true", help="open the pages in a browser, signed in")
-    parser.add_argument("--json", action="store_true", help="tell its address as JSON on a line")
-    parser.add_argument("--ready-file", type=Path, help="write the URL to this file once the stack answers")
+    parser.add_argument("--open", action="store_true", help="open the web pages in a browser, signed in")
+    parser.add_argument("--json", action="store_true", help="print the address as a line of JSON")
+    parser.add_argument("--ready-file", type=Path, help="write the URL to this file once the stack is ready")
     return parser
 
 

@@ -267,7 +267,7 @@ class Curves {
     const words = metric.value.replaceAll("_", " ");
     this.chart.show(lines, { log: log.checked, xLabel: AXES[x.value][1], yLabel: words + (isShare(metric.value) ? ", %" : ""), integers: x.value === "round" });
     const count = `${lines.length} of ${this.results.arms.length} arms`;
-    this.plot.setAttribute("aria-label", `${words} over ${AXES[x.value][1].toLowerCase()}, ${count}. Arrow keys read values, plus and minus zoom, 0 shows all.`);
+    this.plot.setAttribute("aria-label", `${words} over ${AXES[x.value][1].toLowerCase()}, ${count}. Arrow keys read values, plus and minus zoom, 0 resets the zoom.`);
     this.root.querySelector(".nothing").hidden = lines.length > 0;
     this.paint();
     this.zoomed();

@@ -66,6 +66,6 @@ async function copy() {
     told.textContent = "Copied.";
   } catch {
     field.select();
-    told.textContent = "Selected: copy it with the keyboard.";
+    told.textContent = "Selected: press Ctrl+C to copy.";
   }
 }

@@ -8,10 +8,10 @@ const path = `/v1/experiments/${root.dataset.id}`;
 const asking = document.getElementById("poll");
 const name = () => root.querySelector("h1").firstChild.textContent.trim();
 const DONE = {
-  pause: "Pausing: running runs stop after their round.",
-  resume: "Resumed: the runs wait for their turn.",
-  cancel: "Cancelling: running runs end after their round.",
-  retry: "Retrying: what failed or was cancelled waits for its turn.",
+  pause: "Pausing: runs stop after their current round.",
+  resume: "Resumed: the runs are queued.",
+  cancel: "Cancelling: runs stop after their current round.",
+  retry: "Retrying: failed and cancelled runs are queued.",
 };
 
 function refresh() {
@@ -66,7 +66,7 @@ async function extend() {
   const { form, fields } = opened("extend", async () => {
     const more = fields.seeds.value.split(/[,\s]+/).filter(Boolean).map(Number);
     await call("POST", `${path}/extend`, { rounds: fields.rounds.valueAsNumber, seeds: more });
-    return "Extended: its runs wait for their turn.";
+    return "Extended: the runs are queued.";
   });
   fields.rounds.min = fields.rounds.value = rounds;
   fields.seeds.value = "";
@@ -146,7 +146,7 @@ document.getElementById("copy").addEventListener("click", async () => {
     tell("Copied.");
   } catch {
     getSelection().selectAllChildren(yaml);
-    tell("Selected; copy it by the keyboard.", "warning");
+    tell("Selected: press Ctrl+C to copy.", "warning");
   }
 });
 

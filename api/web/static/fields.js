@@ -20,7 +20,7 @@ export function choice(form, path, read, required, value) {
   const written = read.values.map((item) => inline(item));
   const chosen = value === undefined || value === null ? "" : inline(value);
   if (chosen && !written.includes(chosen)) written.push(chosen);
-  const none = required && chosen ? [] : [h("option", { value: "" }, required ? "choose one" : defaultOf(read) || "none")];
+  const none = required && chosen ? [] : [h("option", { value: "" }, required ? "select" : defaultOf(read) || "none")];
   const control = h("select", {}, ...none, ...written.map((item) => h("option", { value: item, selected: item === chosen }, item)));
   return field(form, path, read, required, control, () => meaning(control.value));
 }
@@ -81,14 +81,14 @@ export function rows(form, path, value) {
   }
   function add(name = "", values = "") {
     const remove = h("button", { type: "button", class: "quiet", onclick: () => (row.remove(), write()) }, "Remove");
-    const first = h("input", { "aria-label": "What is swept, as a dotted path", list, placeholder: "local.lr", value: name, spellcheck: "false", oninput: write, onfocus: suggest });
-    const second = h("input", { "aria-label": `Values of ${name || "it"}`, placeholder: "0.01, 0.1, 1", value: values, spellcheck: "false", oninput: write });
+    const first = h("input", { "aria-label": "Field to sweep, as a dotted path", list, placeholder: "local.lr", value: name, spellcheck: "false", oninput: write, onfocus: suggest });
+    const second = h("input", { "aria-label": `Values of ${name || "the field"}`, placeholder: "0.01, 0.1, 1", value: values, spellcheck: "false", oninput: write });
     const row = h("div", { class: "row" }, first, second, remove);
     table.append(row);
     return first;
   }
   for (const [name, values] of Object.entries(value ?? {})) add(name, Array.isArray(values) ? unbracketed(values) : inline(values));
-  const more = h("button", { type: "button", onclick: () => add().focus() }, "Sweep another field");
+  const more = h("button", { type: "button", onclick: () => add().focus() }, "Add a field to sweep");
   return [paths, table, more];
 }
 
@@ -103,7 +103,7 @@ function field(form, path, read, required, control, meant, style = "field") {
     try {
       form.set(path, meant());
     } catch (error) {
-      flaw.textContent = `not understood: ${error.message.split("\n")[0]}`;
+      flaw.textContent = `invalid value: ${error.message.split("\n")[0]}`;
       flaw.hidden = false;
     }
   });

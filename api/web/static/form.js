@@ -82,7 +82,7 @@ export class Form {
     const foreign = Object.keys(value ?? {}).filter((name) => !names.has(name) && name !== "kind");
     return [
       ...known.filter(([name]) => name !== "kind").map(([name, node, required]) => this.#field([...path, name], node, required, value?.[name], kind)),
-      ...foreign.map((name) => fields.free(this, [...path, name], { description: "There is no such field here." }, false, value[name])),
+      ...foreign.map((name) => fields.free(this, [...path, name], { description: "Unknown field." }, false, value[name])),
     ];
   }
 
@@ -124,12 +124,12 @@ export class Form {
     const described = read.kinds.get(kind ?? read.default?.kind);
     const id = `f${pointerOf(path)}/kind`;
     const flaw = h("p", { class: "flaw", hidden: true, id: `${id}-flaw` });
-    const options = [...read.kinds.keys()].map((name) => [name, name || "its own, with another step size"]);
+    const options = [...read.kinds.keys()].map((name) => [name, name || "same kind, with another step size"]);
     if (kind !== undefined && !read.kinds.has(kind)) options.push([kind, `${kind} (unknown)`]);
     const select = h(
       "select",
       { id, "aria-describedby": `${id}-help ${id}-flaw`, onchange: () => this.#choose(path, read, kind, select.value) },
-      ...(required && kind !== undefined ? [] : [h("option", { value: "\0", selected: kind === undefined }, required ? "choose one" : absent(read))]),
+      ...(required && kind !== undefined ? [] : [h("option", { value: "\0", selected: kind === undefined }, required ? "select" : absent(read))]),
       ...options.map(([name, words]) => h("option", { value: name, selected: name === kind }, words)),
     );
     const source = this.sources.get(`${path.join(".")}:${kind}`);
@@ -193,5 +193,5 @@ function short(text) {
 }
 
 function unreadable() {
-  return h("p", { class: "notice warning" }, "The text is no document of fields at present: mend it as YAML, then the form is back.");
+  return h("p", { class: "notice warning" }, "The YAML is not a valid mapping. Correct it in the YAML tab to use the form.");
 }

@@ -24,8 +24,8 @@ form.addEventListener("submit", (event) => {
 function ask(row) {
   changed = row;
   const kept = row ? JSON.parse(row.dataset.terms) : { scope: "submit", name: "", expires_at: null };
-  document.getElementById("terms-title").textContent = row ? `Change the key of ${row.dataset.owner}` : "Make a key";
-  document.getElementById("terms-send").textContent = row ? "Change it" : "Make it";
+  document.getElementById("terms-title").textContent = row ? `Edit key of ${row.dataset.owner}` : "Create key";
+  document.getElementById("terms-send").textContent = row ? "Save" : "Create";
   form.reset();
   form.querySelector("[data-field=owner]").hidden = row !== null;
   for (const [name, value] of Object.entries(kept)) form.elements[name].value = name === "expires_at" ? localTime(value) : (value ?? "");
@@ -65,8 +65,8 @@ function localTime(moment) {
 
 function confirmRevoking(row) {
   const { name } = JSON.parse(row.dataset.terms);
-  const words = `The key ${name ? `“${name}” ` : ""}of ${row.dataset.owner} stops working within two seconds, for good. What it made stays.`;
-  confirmed("Revoke this key?", words, "Revoke it", async () => {
+  const words = `Key ${name ? `“${name}” ` : ""}of ${row.dataset.owner} stops working within two seconds, permanently. Everything created with it is kept.`;
+  confirmed("Revoke this key?", words, "Revoke", async () => {
     await call("POST", `/v1/keys/${row.dataset.key}/revoke`);
     location.reload();
   });

@@ -5,7 +5,7 @@ import { bytes, duration, number } from "./units.js";
 /** A list of flaws, each of which leads to its place by `go`. */
 export function flawList(flaws, go) {
   const items = flaws.map((flaw) => {
-    const place = flaw.line ? `line ${flaw.line}` : flaw.pointer || "the whole";
+    const place = flaw.line ? `line ${flaw.line}` : flaw.pointer || "specification";
     const link = h("a", { href: `#${flaw.pointer}`, onclick: (event) => (event.preventDefault(), go(flaw)) }, place, flaw.pointer && flaw.line ? ` ${flaw.pointer}` : "");
     return h("li", {}, link, h("div", {}, flaw.detail));
   });
@@ -16,11 +16,11 @@ export function flawList(flaws, go) {
 export function planTable(plan) {
   const facts = [
     ["Runs", `${number(plan.runs)} = ${number(plan.arms.length)} ${plan.arms.length === 1 ? "arm" : "arms"} × ${number(plan.seeds.length)} ${plan.seeds.length === 1 ? "seed" : "seeds"}`],
-    ["Rounds", number(plan.search ? plan.search.rounds : plan.rounds) + (plan.search ? ` (${Math.round(100 * plan.search.saving)} % less by the search)` : "")],
+    ["Rounds", number(plan.search ? plan.search.rounds : plan.rounds) + (plan.search ? ` (${Math.round(100 * plan.search.saving)} % fewer with the search)` : "")],
     ["Parameters", [...new Set(plan.arms.map((arm) => number(arm.parameters)))].slice(0, 4).join(", ")],
     ["Local steps", number(plan.local_steps)],
-    ["Bytes up, down", `${bytes(plan.bytes_up)}, ${bytes(plan.bytes_down)}`],
-    ["Memory of a run", bytes(plan.memory_bytes)],
+    ["Bytes sent up, down", `${bytes(plan.bytes_up)}, ${bytes(plan.bytes_down)}`],
+    ["Memory per run", bytes(plan.memory_bytes)],
     ["Time", timeOf(plan)],
   ];
   const list = h("dl", { class: "facts" }, ...facts.filter(([, words]) => words).flatMap(([name, words]) => [h("dt", {}, name), h("dd", { class: "number" }, words)]));
@@ -31,9 +31,9 @@ export function planTable(plan) {
 function timeOf(plan) {
   const estimate = plan.seconds;
   if (estimate === undefined) return "";
-  if (estimate === null) return "not known: nothing like it was run here";
+  if (estimate === null) return "unknown: no similar runs yet";
   const elapsed = plan.workers > 1 ? `, ${duration(estimate / Math.min(plan.workers, plan.runs))} on ${plan.workers} workers` : "";
-  return `about ${duration(estimate)} of one worker${elapsed}`;
+  return `about ${duration(estimate)} on one worker${elapsed}`;
 }
 
 const SHOWN = 50;
@@ -44,7 +44,7 @@ function arms(plan) {
     const cells = [number(arm.local_steps), bytes(arm.bytes_up), bytes(arm.bytes_down)];
     return h("tr", {}, h("th", { scope: "row" }, arm.name), ...cells.map((cell) => h("td", { class: "number" }, cell)));
   });
-  const table = h("table", { class: "grid" }, h("caption", { class: "visually-hidden" }, "Arms, with figures of one run of each"), h("thead", {}, h("tr", {}, ...head)), h("tbody", {}, ...rows));
+  const table = h("table", { class: "grid" }, h("caption", { class: "visually-hidden" }, "Arms, with estimates for one run of each"), h("thead", {}, h("tr", {}, ...head)), h("tbody", {}, ...rows));
   const rest = plan.arms.length > SHOWN ? h("p", { class: "muted" }, `and ${number(plan.arms.length - SHOWN)} more`) : "";
   const title = `${plan.arms.length} ${plan.arms.length === 1 ? "arm" : "arms"}, per run`;
   return h("details", { open: plan.arms.length <= 12 }, h("summary", {}, title), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Arms" }, table), rest);

@@ -5,10 +5,10 @@ const VERDICTS = {
   different: ["◆", "different"],
   unclear: ["", "unclear"],
   too_few_seeds: ["", "too few seeds"],
-  same_for_all: ["", "the same for every seed"],
-  incomplete: ["", "not complete yet"],
+  same_for_all: ["", "same for every seed"],
+  incomplete: ["", "incomplete"],
 };
-const FIGURES = { best: "Best", final: "Final", area: "Mean over the rounds" };
+const FIGURES = { best: "Best", final: "Final", area: "Mean over rounds" };
 export const ABSENT = "–";
 
 export function element(name, attributes = {}, ...children) {
@@ -64,7 +64,7 @@ function figureCell(arm, figure, metric, least) {
   const estimate = arm.metrics[metric]?.[figure];
   const text = spread(estimate, metric);
   const leads = estimate && estimate.mean === least;
-  return element("td", { class: "number" }, leads ? element("strong", { title: "the best" }, text) : text);
+  return element("td", { class: "number" }, leads ? element("strong", { title: "best" }, text) : text);
 }
 
 function differenceCell(arm, figure, metric) {
@@ -116,7 +116,7 @@ export function fillTable(table, results, metric, figure, direction) {
   const numeric = (at) => at > 0 && heads[at] !== "Verdict" && heads[at] !== "";
   table.replaceChildren(
     element("caption", { class: "visually-hidden" }, `${metric.replaceAll("_", " ")}: mean and standard deviation over the seeds of each arm`),
-    element("thead", {}, element("tr", {}, ...heads.map((head, at) => element("th", { scope: "col", class: numeric(at) ? "number" : null }, head || element("span", { class: "visually-hidden" }, "Remarks"))))),
+    element("thead", {}, element("tr", {}, ...heads.map((head, at) => element("th", { scope: "col", class: numeric(at) ? "number" : null }, head || element("span", { class: "visually-hidden" }, "Notes"))))),
     element("tbody", {}, ...results.arms.map((arm) => row(results, arm, metric, figure, leads))),
   );
 }

@@ -17,7 +17,7 @@ export async function call(method, path, body = undefined, options = {}) {
     answer = await fetch(path, sent);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem({ title: "No answer", status: 0, detail: "The service cannot be reached; is it running?" });
+    throw new Problem({ title: "No response", status: 0, detail: "The service is unreachable. Is it running?" });
   }
   if (answer.status === 401) {
     location.assign(`/sign-in?next=${encodeURIComponent(location.pathname + location.search)}`);

@@ -70,7 +70,7 @@ async function check() {
     if (!(error instanceof Problem)) throw error;
     found = { text, plan: null };
     const flaws = error.errors ?? [];
-    const words = flaws.length ? `${flaws.length} ${flaws.length === 1 ? "thing" : "things"} to mend` : error.detail;
+    const words = flaws.length ? `${flaws.length} ${flaws.length === 1 ? "error" : "errors"}` : error.detail;
     show("error", words, flaws, flaws.length ? [flawList(flaws, go)] : []);
   }
 }
@@ -104,7 +104,7 @@ async function submit() {
   try {
     if (found.text !== draft.text) await check();
     if (found.plan === null) {
-      tell("There are still things to mend.", "warning");
+      tell("Correct the errors first.", "warning");
       return;
     }
     const body = (await asPreset()) ?? { body: draft.text, type: "application/yaml" };
@@ -144,8 +144,8 @@ function showDrafts() {
   list.hidden = !kept.length;
   list.querySelector("ul").replaceChildren(
     ...kept.map((other) => {
-      const name = /^name:\s*(.+)$/m.exec(other.text)?.[1] ?? "without a name";
-      const remove = h("button", { type: "button", class: "quiet", "aria-label": `Forget the draft ${name}`, onclick: () => (drafts.drop(other.address), showDrafts()) }, "Forget");
+      const name = /^name:\s*(.+)$/m.exec(other.text)?.[1] ?? "unnamed";
+      const remove = h("button", { type: "button", class: "quiet", "aria-label": `Delete the draft ${name}`, onclick: () => (drafts.drop(other.address), showDrafts()) }, "Delete");
       return h("li", {}, h("a", { href: other.address }, name), h("span", { class: "muted" }, ` ${new Date(other.at).toLocaleString()} `), remove);
     }),
   );

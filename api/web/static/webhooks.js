@@ -11,11 +11,11 @@ const path = hook && `${HOOKS}/${hook.dataset.id}`;
 
 const DEEDS = {
   edit: () => ask(JSON.parse(hook.dataset.terms)),
-  ping: () => attempt(async () => told(await call("POST", `${path}/ping`), "It is being told `webhook.ping`.")),
+  ping: () => attempt(async () => told(await call("POST", `${path}/ping`), "Sending `webhook.ping`.")),
   toggle: () => attempt(async () => told(await call("PATCH", path, { enabled: hook.dataset.enabled === "no" }))),
   rotate: () => attempt(async () => reveal((await call("POST", `${path}/rotate`)).secret, () => location.reload())),
-  delete: () => confirmed("Delete this webhook?", "It tells nothing more, and its log goes with it.", "Delete it", remove),
-  redeliver: (button) => attempt(async () => told(await call("POST", `${path}/deliveries/${button.dataset.delivery}/redeliver`), "It is being sent again."), button),
+  delete: () => confirmed("Delete this webhook?", "It stops sending events, and its deliveries are deleted.", "Delete", remove),
+  redeliver: (button) => attempt(async () => told(await call("POST", `${path}/deliveries/${button.dataset.delivery}/redeliver`), "Sending the delivery again."), button),
 };
 
 document.getElementById("make")?.addEventListener("click", () => ask(null));
@@ -30,8 +30,8 @@ form.addEventListener("submit", (event) => {
 
 /** Ask for the terms of a new webhook, or of the one that has `kept`. */
 function ask(kept) {
-  document.getElementById("terms-title").textContent = kept ? "Change the webhook" : "Make a webhook";
-  document.getElementById("terms-send").textContent = kept ? "Change it" : "Make it";
+  document.getElementById("terms-title").textContent = kept ? "Edit webhook" : "Create webhook";
+  document.getElementById("terms-send").textContent = kept ? "Save" : "Create";
   form.reset();
   if (kept) {
     for (const name of ["url", "name", "tag", "experiment_id"]) form.elements[name].value = kept[name] ?? "";

@@ -85,7 +85,7 @@ def canonical(url: str) -> URL:
         case "postgresql" | "postgres":
             return parsed.set(drivername="postgresql+psycopg")
         case other:
-            raise ValueError(f"FedQ keeps its state in sqlite or postgresql, not {other}: {parsed.render_as_string()}")
+            raise ValueError(f"the database must be sqlite or postgresql, not {other}: {parsed.render_as_string()}")
 
 
 def engine(url: URL, idle_s: float = IDLE_S) -> Engine:

@@ -98,7 +98,7 @@ def delete(session: Session, dataset_id: str) -> None:
     )
     user = session.scalars(unfinished.limit(1)).first()
     if user is not None:
-        raise ConflictError(f"data set {dataset_id} is used by {user}, which has not ended; cancel that or wait for it")
+        raise ConflictError(f"data set {dataset_id} is in use by {user}, which is unfinished; cancel it or wait for it")
     session.execute(delete_from(DatasetRecord).where(DatasetRecord.id == dataset_id))
     removals.note(session, dataset_storage.storage_key(dataset_id, digest))
 

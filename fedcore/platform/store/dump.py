@@ -79,7 +79,7 @@ def _file_of(url: URL) -> Path:
 
 def _existing(path: Path) -> Path:
     if not path.is_file():
-        raise BackupError(f"there is no {path}: `fedq backup` writes {SQLITE} of a SQLite and {POSTGRESQL} of a PostgreSQL database")
+        raise BackupError(f"{path} does not exist: `fedq backup` writes {SQLITE} for SQLite and {POSTGRESQL} for PostgreSQL")
     return path
 
 
@@ -89,7 +89,7 @@ def _refuse_if_filled(url: URL) -> None:
     made = engine(url)
     try:
         if inspect(made).get_table_names():
-            raise BackupError(f"{url.render_as_string()} is not empty; a backup is put into an empty database")
+            raise BackupError(f"{url.render_as_string()} is not empty; a backup can be restored to an empty database only")
     except DatabaseError as error:
         if isinstance(error.orig, sqlite3.Error):
             raise BackupError(f"{url.render_as_string()} cannot be opened: {error.orig}") from error

@@ -66,7 +66,7 @@ def _played(session: Session, experiment_id: str) -> dict[int, int]:
     query = select(RunRecord.arm, func.max(RunRecord.done)).where(_of(experiment_id)).group_by(RunRecord.arm)
     hopeful = select(func.count()).select_from(RunRecord).where(_of(experiment_id), RunRecord.status.not_in(ENDED_BADLY))
     if not session.scalars(hopeful).one():
-        raise ConflictError(f"all runs of experiment {experiment_id} have failed or were cancelled: `retry` lets them go on")
+        raise ConflictError(f"all runs of experiment {experiment_id} have failed or were cancelled; use `retry` to continue them")
     return dict(session.execute(query).all())
 
 

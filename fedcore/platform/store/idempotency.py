@@ -27,7 +27,9 @@ def claim_key(
     values = {"principal": principal, "key": key, "request_hash": request_hash, made.key: id, "created_at": transaction_time(session)}
     known_hash, known_id = session.execute(_claim(made, dialect_of(session)), values).one()
     if known_hash != request_hash:
-        raise IdempotencyError(f"the idempotency key {key!r} was used for another {request}, which made {known_id}; use a new key")
+        raise IdempotencyError(
+            f"the idempotency key {key!r} was already used for another {request}, which created {known_id}; use a new key"
+        )
     return str(known_id)
 
 

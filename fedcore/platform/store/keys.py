@@ -48,7 +48,7 @@ def verify(session: Session, token: Token) -> tuple[KeyRecord, bool]:
     long_ago = or_(KeyRecord.last_used_at.is_(None), KeyRecord.last_used_at < sql_now(-USE_NOTED_S))
     row = session.execute(select(KeyRecord, _expired(), long_ago).where(KeyRecord.id == token.key_id)).first()
     if row is None or not token.matches(row[0].digest):
-        raise AuthenticationError(f"the API key {prefix_of(token.key_id)}... is not known here")
+        raise AuthenticationError(f"the API key {prefix_of(token.key_id)}... is unknown")
     record, expired, to_note = row
     if record.revoked_at is not None:
         raise AuthenticationError(f"the API key {prefix_of(record.id)}... was revoked at {record.revoked_at.isoformat()}")
@@ -73,7 +73,7 @@ def edit(session: Session, key_id: str, changes: Mapping[str, Any]) -> KeyRecord
         session.execute(update(KeyRecord).where(KeyRecord.id == key_id, KeyRecord.revoked_at.is_(None)).values(**changes))
     record = find(session, key_id)
     if record.revoked_at is not None:
-        raise ConflictError(f"the key {key_id} was revoked at {record.revoked_at.isoformat()}, and cannot be changed; make another")
+        raise ConflictError(f"the key {key_id} was revoked at {record.revoked_at.isoformat()}and cannot be changed; create another")
     return record
 
 

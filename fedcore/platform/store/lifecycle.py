@@ -75,7 +75,7 @@ def resume(session: Session, experiment_id: str) -> ExperimentRecord:
     standing = _standing(session, experiment_id)
     if standing.over:
         again = standing.ahead - {Status.SUCCEEDED}
-        hint = "`retry` starts failed and cancelled runs again" if again else "there is nothing left to resume"
+        hint = "use `retry` for failed and cancelled runs" if again else "nothing to resume"
         raise ConflictError(f"{standing}: {hint}")
     _requeue(session, experiment_id, (Status.PAUSED,))
     _request(session, experiment_id, (RunRequest.PAUSE,), RunRequest.NONE)
@@ -92,9 +92,9 @@ def retry(session: Session, experiment_id: str) -> ExperimentRecord:
     again = (Status.FAILED, Status.CANCELLED)
     if standing.ahead.isdisjoint(again):
         if standing.over:
-            raise ConflictError(f"{standing}: there is nothing left to retry")
+            raise ConflictError(f"{standing}: nothing to retry")
         if Status.PAUSED in standing.ahead:
-            raise ConflictError(f"nothing of experiment {experiment_id} has failed: `resume` lets its paused runs go on")
+            raise ConflictError(f"no run of experiment {experiment_id} has failed; use `resume` to continue its paused runs")
     _requeue(session, experiment_id, again, finished_at=None, attempts=0, error=None)
     _request(session, experiment_id, (RunRequest.CANCEL,), RunRequest.NONE)
     return refresh_status(session, [experiment_id])[0]
@@ -104,9 +104,7 @@ def refuse_imported(session: Session, experiment_id: str) -> None:
     """Raise ConflictError where an experiment was imported: what its runs would go on from is not here."""
     provenance = session.scalars(select(ExperimentRecord.provenance).where(ExperimentRecord.id == experiment_id)).first()
     if provenance is not None and IMPORTED in provenance:
-        raise ConflictError(
-            f"experiment {experiment_id} was imported, without checkpoints to go on from; submit its specification to carry it out here"
-        )
+        raise ConflictError(f"experiment {experiment_id} was imported without checkpoints; submit its specification to run it here")
 
 
 def refresh_status(session: Session, experiment_ids: Iterable[str]) -> list[ExperimentRecord]:

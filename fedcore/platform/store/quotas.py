@@ -61,7 +61,9 @@ def check_runs(session: Session, key_id: str, joining: int = 0) -> None:
     _hold_seconds(quota, used)
     waiting = used.waiting_runs + joining
     if quota.waiting_runs is not None and waiting > quota.waiting_runs:
-        raise QuotaError(f"{waiting:,} runs of this key would wait, and {quota.waiting_runs:,} may; wait, or cancel some")
+        raise QuotaError(
+            f"quota max_waiting_runs exceeded: {waiting:,} queued or paused runs, limit {quota.waiting_runs:,}; cancel some or wait"
+        )
 
 
 def violations(session: Session, key_id: str, runs: int) -> list[str]:
@@ -72,9 +74,10 @@ def violations(session: Session, key_id: str, runs: int) -> list[str]:
     quota, used = quota_of(key), usage(session, key)
     told = []
     if quota.waiting_runs is not None and used.waiting_runs + runs > quota.waiting_runs:
-        told.append(f"it would be refused: {used.waiting_runs + runs:,} runs of this key would wait, and {quota.waiting_runs:,} may")
+        limit = f"{used.waiting_runs + runs:,} queued or paused runs, limit {quota.waiting_runs:,}"
+        told.append(f"it would be refused: quota max_waiting_runs exceeded: {limit}")
     if quota.compute_seconds is not None and used.compute_seconds >= quota.compute_seconds:
-        told.append(f"it would be refused: this key has used the {quota.compute_seconds:,.1f} seconds it may compute")
+        told.append(f"it would be refused: quota max_compute_seconds exhausted, {quota.compute_seconds:,.1f} seconds")
     return told
 
 
@@ -129,7 +132,9 @@ def charge(session: Session, dataset_id: str, key_id: str) -> None:
     session.execute(update(DatasetRecord).where(DatasetRecord.id == dataset_id).values(key_id=key_id))
     quota, used = _held(session, key_id)
     if quota.stored_bytes is not None and used.stored_bytes > quota.stored_bytes:
-        raise QuotaError(f"data sets of this key would take {used.stored_bytes:,} bytes, and {quota.stored_bytes:,} they may; delete some")
+        raise QuotaError(
+            f"quota max_stored_bytes exceeded: {used.stored_bytes:,} bytes of data sets, limit {quota.stored_bytes:,}; delete some"
+        )
 
 
 def archive_usage(session: Session, experiment_id: str) -> None:
@@ -143,7 +148,9 @@ def archive_usage(session: Session, experiment_id: str) -> None:
 
 def _hold_seconds(quota: Quota, used: Usage) -> None:
     if quota.compute_seconds is not None and used.compute_seconds >= quota.compute_seconds:
-        raise QuotaError(f"this key has used {used.compute_seconds:,.1f} of the {quota.compute_seconds:,.1f} seconds it may compute")
+        raise QuotaError(
+            f"quota max_compute_seconds exceeded: this key has used {used.compute_seconds:,.1f} of {quota.compute_seconds:,.1f} seconds"
+        )
 
 
 def _spent() -> ColumnElement[bool]:

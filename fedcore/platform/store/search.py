@@ -56,7 +56,7 @@ def find(session: Session, experiment_id: str) -> SearchRecord:
     """The search of an experiment; raises NotFoundError where it has none."""
     record = session.get(SearchRecord, experiment_id)
     if record is None:
-        raise NotFoundError(f"experiment {experiment_id!r} has no search: all of its arms play all rounds")
+        raise NotFoundError(f"experiment {experiment_id!r} has no search: all arms run all rounds")
     return record
 
 

@@ -38,13 +38,13 @@ def no_suitable_worker(queue: str, memory_bytes: int, rooms: Mapping[str, int]) 
     """Why no worker can take a run of this queue that needs so much, given what one of each queue may need."""
     room = rooms.get(queue)
     if room is None:
-        return f"no worker serves the queue {queue!r} at present"
+        return f"no worker currently serves the queue {queue!r}"
     if memory_bytes <= room:
         return None
     needed, most = memory_bytes / GIGABYTE, room / GIGABYTE
     return (
-        f"needs about {needed:.1f} GB of memory, and no worker of the queue {queue!r} has more than {most:.1f} GB: start one "
-        "that has, or submit it with fewer clients in a round or a smaller model"
+        f"needs about {needed:.1f} GB of memory, but workers of the queue {queue!r} have at most {most:.1f} GB: start a larger "
+        "worker, or use fewer clients per round or a smaller model"
     )
 
 
@@ -53,6 +53,6 @@ def quota_exhausted(session: Session, key_ids: Collection[str]) -> dict[str, str
     limits, spent = quotas.running_limits(session, key_ids), quotas.exhausted(session, key_ids)
     running = RunRecord.key_id.in_(limits), RunRecord.status == Status.RUNNING
     counts = dict(session.execute(select(RunRecord.key_id, func.count()).where(*running).group_by(RunRecord.key_id)).all())
-    told = "{} runs of its key are running, and {} may be (max_running_runs)"
+    told = "quota of its key reached: {} running runs, limit {} (max_running_runs)"
     held = {key_id: told.format(counts.get(key_id, 0), most) for key_id, most in limits.items() if counts.get(key_id, 0) >= most}
-    return held | {id: f"its key has used the {most:,.1f} seconds it may compute (max_compute_seconds)" for id, most in spent.items()}
+    return held | {id: f"quota of its key exhausted: {most:,.1f} compute seconds (max_compute_seconds)" for id, most in spent.items()}

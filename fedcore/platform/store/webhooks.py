@@ -104,4 +104,4 @@ def _hold(session: Session, owner: str, most: int) -> None:
     session.scalars(select(KeyRecord.id).where(KeyRecord.owner == owner).order_by(KeyRecord.id).with_for_update()).all()
     count = session.scalars(select(func.count()).select_from(WebhookRecord).where(WebhookRecord.owner == owner)).one()
     if count > most:
-        raise QuotaError(f"{owner} would have {count} webhooks, and {most} an owner may (FEDQ_WEBHOOKS_MAX); delete some")
+        raise QuotaError(f"{owner} would have {count} webhooks, the limit is {most} (FEDQ_WEBHOOKS_MAX); delete some")

@@ -56,20 +56,20 @@ def check_declared(declared: Mapping[str, ArrayHeader], limits: UploadLimits) ->
     """Refuse names, shapes, types and sizes that no upload may have; raises UploadError."""
     for name in (FEATURES, LABEL):
         if name not in declared:
-            raise UploadError(name, f"missing; there must be {FEATURES} and {LABEL}, and there may be {CLIENT} and {TEST}")
+            raise UploadError(name, f"missing; {FEATURES} and {LABEL} are required, {CLIENT} and {TEST} are optional")
     for name, array in declared.items():
         _check_type(name, array.dtype)
     _check_shapes(declared, limits)
     size = sum(array.size for array in declared.values())
     if size > limits.bytes:
-        raise UploadError("", f"its arrays take {size} bytes unpacked; an upload may take {limits.bytes}")
+        raise UploadError("", f"the arrays have {size} bytes; the limit is {limits.bytes}")
 
 
 def _check_type(name: str, dtype: np.dtype[Any]) -> None:
     kinds, right = _WHAT_IS_RIGHT[name]
     if dtype.kind not in kinds or (dtype.itemsize > 8 and dtype.kind != "U"):
         given = "Python objects" if dtype.hasobject else str(dtype)
-        raise UploadError(name, f"holds {given}; it must hold {right}")
+        raise UploadError(name, f"contains {given}; it must contain {right}")
 
 
 def _check_shapes(declared: Mapping[str, ArrayHeader], limits: UploadLimits) -> None:
@@ -80,11 +80,9 @@ def _check_shapes(declared: Mapping[str, ArrayHeader], limits: UploadLimits) -> 
         )
     samples, numbers = shape[0], prod(shape[1:])
     if not 1 <= samples <= limits.samples:
-        raise UploadError(FEATURES, f"has {samples} samples; there may be 1 to {limits.samples}")
+        raise UploadError(FEATURES, f"has {samples} samples; it must have 1 to {limits.samples}")
     if not 1 <= numbers <= limits.features:
-        raise UploadError(FEATURES, f"has {numbers} numbers per sample, shape {list(shape[1:])}; there may be 1 to {limits.features}")
+        raise UploadError(FEATURES, f"has {numbers} numbers per sample, shape {list(shape[1:])}; it must have 1 to {limits.features}")
     for name in NAMES[1:]:
         if name in declared and declared[name].shape != (samples,):
-            raise UploadError(
-                name, f"has shape {list(declared[name].shape)}; it must be [{samples}], an entry for each sample of {FEATURES}"
-            )
+            raise UploadError(name, f"has shape {list(declared[name].shape)}; it must be [{samples}], one entry per sample of {FEATURES}")

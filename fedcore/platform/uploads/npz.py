@@ -44,7 +44,7 @@ def read_npz(file: BinaryIO, limits: UploadLimits) -> Arrays:
         entries = _entries(archive)
         size = sum(entry.file_size for entry in entries.values())
         if size > limits.bytes:
-            raise UploadError("", f"it unpacks to {size} bytes; an upload may take {limits.bytes}")
+            raise UploadError("", f"it unpacks to {size} bytes; the limit is {limits.bytes}")
         check_declared({name: _declared(archive, name, entry) for name, entry in entries.items()}, limits)
         test = entries.get(TEST)
         return Arrays(
@@ -69,11 +69,11 @@ def _entries(archive: ZipFile) -> dict[str, ZipInfo]:
     for entry in archive.infolist():
         name = entry.filename.removesuffix(".npy")
         if name not in NAMES:
-            raise UploadError(name, f"unknown array; there may be {', '.join(NAMES)}")
+            raise UploadError(name, f"unknown array; allowed arrays: {', '.join(NAMES)}")
         if name in entries:
-            raise UploadError(name, "is in the file twice; each array may be there once")
+            raise UploadError(name, "appears twice; each array may appear once")
         if entry.flag_bits & _ENCRYPTED or entry.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
-            raise UploadError(name, "is encrypted or packed in a way NumPy does not; write it by np.savez or np.savez_compressed")
+            raise UploadError(name, "is encrypted or uses an unsupported compression; write it with np.savez or np.savez_compressed")
         entries[name] = entry
     return entries
 
@@ -83,12 +83,12 @@ def _declared(archive: ZipFile, name: str, entry: ZipInfo) -> ArrayHeader:
     with archive.open(entry) as member:
         version = npy.read_magic(member)
         if version not in _HEADERS:
-            raise UploadError(name, f"is a .npy of version {version[0]}.{version[1]}; a plain array has 1.0 or 2.0")
+            raise UploadError(name, f"is a .npy of version {version[0]}.{version[1]}; versions 1.0 and 2.0 are supported")
         shape, _, dtype = _HEADERS[version](member)
         header = member.tell()
     declared = ArrayHeader(shape, dtype)
     if not dtype.hasobject and (min(shape, default=0) < 0 or header + declared.size != entry.file_size):
-        raise UploadError(name, f"holds {entry.file_size - header} bytes, but shape {list(shape)} of {dtype} needs {declared.size}")
+        raise UploadError(name, f"contains {entry.file_size - header} bytes, but shape {list(shape)} of {dtype} needs {declared.size}")
     return declared
 
 

@@ -63,21 +63,21 @@ def _check_footer(file: BinaryIO) -> None:
     file.seek(max(0, size - 8))
     length, magic = int.from_bytes(file.read(4), "little"), file.read(4)
     if magic != MAGIC or length + 12 > size:
-        raise UploadError("", "it begins like a Parquet file but does not end like one; was it sent whole?")
+        raise UploadError("", "has the header of a Parquet file but not its footer; it may be truncated")
     if length > MAX_FOOTER_BYTES:
-        raise UploadError("", f"its description takes {length} bytes; it may take {MAX_FOOTER_BYTES}: use one list column `{FEATURES}`")
+        raise UploadError("", f"its footer has {length} bytes, the limit is {MAX_FOOTER_BYTES}: use one list column `{FEATURES}`")
 
 
 def _feature_columns(schema: Any) -> list[str]:
     # Not by looking for each name among all: a small file may name some hundred thousand.
     repeated = [name for name, count in Counter(schema.names).items() if count > 1]
     if repeated:
-        raise UploadError(repeated[0], "is in the file twice; each column may be there once")
+        raise UploadError(repeated[0], "appears twice; each column may appear once")
     others = [name for name in schema.names if name not in NAMES]
     if FEATURES not in schema.names:
         return others
     if others:
-        raise UploadError(others[0], f"unknown column; beside a column `{FEATURES}` there may be {', '.join(NAMES[1:])}")
+        raise UploadError(others[0], f"unknown column; besides `{FEATURES}`, only {', '.join(NAMES[1:])} are allowed")
     return [FEATURES]
 
 
@@ -111,7 +111,7 @@ def _dtype(name: str, kind: Any) -> np.dtype[Any]:
             return np.dtype(np.int64)  # what is held for each sample: the number of its client
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         right = "integers or text" if name == CLIENT else "booleans" if name == TEST else "numbers"
-        raise UploadError(name, f"holds {kind}; it must hold {right}")
+        raise UploadError(name, f"contains {kind}; it must contain {right}")
     return np.dtype(_WIDTHS.get(str(kind), str(kind)))
 
 
@@ -119,7 +119,7 @@ def _check_unpacked(metadata: Any, limits: UploadLimits) -> None:
     groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
     size = sum(group.column(index).total_uncompressed_size for group in groups for index in range(metadata.num_columns))
     if size > limits.bytes:
-        raise UploadError("", f"it unpacks to {size} bytes; an upload may take {limits.bytes}")
+        raise UploadError("", f"it unpacks to {size} bytes; the limit is {limits.bytes}")
 
 
 def _features(parquet: Any, columns: Sequence[str]) -> NDArray[Any]:
@@ -128,7 +128,7 @@ def _features(parquet: Any, columns: Sequence[str]) -> NDArray[Any]:
     features = np.empty(declared.shape, declared.dtype)
     rows = _fill_from_lists(parquet, features) if columns == [FEATURES] else _fill_from_columns(parquet, columns, features)
     if rows != len(features):
-        raise UploadError("", f"it holds {rows} rows, but its description says {len(features)}")
+        raise UploadError("", f"it contains {rows} rows, but its footer says {len(features)}")
     return features
 
 
@@ -139,7 +139,7 @@ def _fill_from_lists(parquet: Any, features: NDArray[Any]) -> int:
         numbers = batch.column(0)
         while pa.types.is_nested(numbers.type):
             if numbers.null_count:
-                raise UploadError(FEATURES, f"has {numbers.null_count} nulls; every sample needs all its numbers")
+                raise UploadError(FEATURES, f"has {numbers.null_count} nulls; all numbers of a sample are required")
             numbers = numbers.flatten()
         features[row : row + len(batch)] = _numbers(FEATURES, numbers).reshape(-1, *features.shape[1:])
         row += len(batch)
@@ -166,13 +166,13 @@ def _column(parquet: Any, name: str) -> Any:
     # Else an entry of a dictionary that is not there would be looked up in whatever memory follows.
     column.validate(full=True)
     if len(column) != parquet.metadata.num_rows:
-        raise UploadError(name, f"holds {len(column)} rows, but the file's description says {parquet.metadata.num_rows}")
+        raise UploadError(name, f"contains {len(column)} rows, but the footer of the file says {parquet.metadata.num_rows}")
     return column
 
 
 def _numbers(name: str, column: Any) -> NDArray[Any]:
     if column.null_count:
-        raise UploadError(name, f"has {column.null_count} nulls; leave those samples out or fill them in")
+        raise UploadError(name, f"has {column.null_count} nulls; remove those samples or fill in the values")
     return _values(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
 
 
@@ -188,11 +188,11 @@ def _clients(column: Any) -> Clients:
     if not pa.types.is_dictionary(column.type) and not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
         return Clients.of(_numbers(CLIENT, column))
     if column.null_count:
-        raise UploadError(CLIENT, f"has {column.null_count} nulls; every sample needs its client")
+        raise UploadError(CLIENT, f"has {column.null_count} nulls; every sample needs a client")
     coded = pc.dictionary_encode(column).unify_dictionaries().combine_chunks()
     longest = pc.max(pc.utf8_length(coded.dictionary)).as_py() or 0
     if longest > MAX_ID_LENGTH:
-        raise UploadError(CLIENT, f"has an id of {longest} characters; it may have {MAX_ID_LENGTH}")
+        raise UploadError(CLIENT, f"has an id of {longest} characters; the limit is {MAX_ID_LENGTH}")
     # Numbered again: the dictionary may hold an id twice, or one that no sample uses.
     used, inverse = np.unique(_values(coded.indices), return_inverse=True)
     ids = coded.dictionary.to_pylist()

@@ -49,7 +49,7 @@ def _check_finite(name: str, values: NDArray[Any], start: int = 0) -> None:
     if not finite.all():
         index = tuple(int(place) for place in np.argwhere(~finite)[0])
         place = [start + index[0], *index[1:]]
-        raise UploadError(name, f"is {values[index]} at {place}; every number must be finite: leave those samples out or fill them in")
+        raise UploadError(name, f"is {values[index]} at {place}; every number must be finite: remove those samples or fill in the values")
 
 
 def _label(label: NDArray[Any]) -> NDArray[Any]:
@@ -61,25 +61,25 @@ def _label(label: NDArray[Any]) -> NDArray[Any]:
         shown = ", ".join(str(value) for value in classes[:_SHOWN]) + (", ..." if len(classes) > _SHOWN else "")
         raise UploadError(
             LABEL,
-            f"holds {len(classes)} classes numbered {shown} up to {classes[-1]}; they must be numbered 0..{len(classes) - 1} without a gap "
+            f"contains {len(classes)} classes numbered {shown} up to {classes[-1]}; they must be 0..{len(classes) - 1} without gaps "
             "(np.unique(label, return_inverse=True)[1]), or be floats for regression",
         )
     if len(classes) == 1:
-        raise UploadError(LABEL, "holds one class only; there must be two or more, or floats for regression")
+        raise UploadError(LABEL, "contains a single class; two or more classes are required, or floats for regression")
     return np.ascontiguousarray(label, dtype="<i8")
 
 
 def _clients(clients: Clients) -> Clients:
     names = clients.names
     if len(names) > MAX_CLIENTS:
-        raise UploadError(CLIENT, f"names {len(names)} clients; there may be {MAX_CLIENTS}")
+        raise UploadError(CLIENT, f"has {len(names)} clients; the limit is {MAX_CLIENTS}")
     if names.dtype.kind == "U":
         longest = int(np.char.str_len(names).max())
         if not 1 <= np.char.str_len(names).min() <= longest <= MAX_ID_LENGTH:
             raise UploadError(CLIENT, f"has an empty id or one of {longest} characters; an id has 1 to {MAX_ID_LENGTH}")
         return Clients(np.ascontiguousarray(names, dtype=f"<U{longest}"), clients.codes.astype("<i8"))
     if names[-1] > np.iinfo(np.int64).max:
-        raise UploadError(CLIENT, f"has the id {names[-1]}; an integer id is below 2^63: use text")
+        raise UploadError(CLIENT, f"has the id {names[-1]}; integer ids must be below 2^63: use text")
     return Clients(np.ascontiguousarray(names, dtype="<i8"), clients.codes.astype("<i8"))
 
 

@@ -55,7 +55,7 @@ def read_in_subprocess(source: BinaryIO, target: Path, limits: UploadLimits) -> 
         raise UploadError(flaw["name"], flaw["detail"])
     if ended.returncode != 0:
         log.warning("reading an upload ended with code %d: %s", ended.returncode, ended.stderr[-2_000:].decode(errors="replace"))
-        raise UploadError("", "its reader failed on it; it is damaged, or takes more memory than an upload may")
+        raise UploadError("", "cannot be read: it is damaged, or needs more memory than uploads may use")
     answer = json.loads(ended.stdout)
     return UploadInfo(UploadedContent.model_validate(answer["content"]), answer["client_sizes"])
 

@@ -1,4 +1,4 @@
-"""Data sets of one's own."""
+"""Calls for uploaded data sets."""
 
 from collections.abc import AsyncGenerator
 
@@ -11,13 +11,13 @@ DATASETS = "/v1/datasets"
 
 
 class DatasetCalls(Calls):
-    """Uploads, reads and removes data sets."""
+    """Upload, read and delete data sets."""
 
     async def upload(self, data: Upload, name: str | None = None, *, idempotency_key: str | None = None) -> Dataset:
-        """Upload an NPZ or Parquet file, or arrays by name; its id is what `problem.dataset: {kind: uploaded, id: ...}` names.
+        """Upload an NPZ or Parquet file, or arrays by name, for use as `problem.dataset: {kind: uploaded, id: ...}`.
 
-        Absent, `name` is that of the file. The same content twice is the same data set, under its first name. Raises
-        UnreadableDataError for what cannot be sent.
+        The default `name` is that of the file. Uploading the same content again returns the existing data set. Raises
+        UnreadableDataError if the data cannot be read.
         """
         params = {"name": name or name_of(data)}
         with file_of(data) as file:
@@ -26,13 +26,13 @@ class DatasetCalls(Calls):
             return await self._transport.send(Dataset, "POST", DATASETS, **options)
 
     async def dataset(self, id: str) -> Dataset:
-        """A data set with its shape, classes, clients and their sizes."""
+        """Return a data set with its shape, classes and client sizes."""
         return await self._transport.read(Dataset, f"{DATASETS}/{id}")
 
     def datasets(self) -> AsyncGenerator[Dataset, None]:
-        """The data sets, newest first, fetched page by page."""
+        """Iterate over the data sets, newest first."""
         return walk(lambda cursor: self._transport.read(DatasetPage, DATASETS, cursor=cursor))
 
     async def delete_dataset(self, id: str) -> None:
-        """Remove a data set; ConflictError while an unfinished experiment trains on it."""
+        """Delete a data set; ConflictError while an unfinished experiment uses it."""
         await self._transport.remove(f"{DATASETS}/{id}")

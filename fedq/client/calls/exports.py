@@ -18,18 +18,17 @@ class ExportCalls(OutcomeCalls):
     async def export(
         self, id: str, to: Form, output: str | Path | None = None, *, tracking_uri: str | None = None, models: bool = False
     ) -> str:
-        """Write every round of every run for another tool, into the folder `output`, absent `ID-FORM` here; returns where it is.
+        """Export every round of every run to the folder `output` (default: `./ID-FORM`) and return its path.
 
-        `fedq`: one file, absent `ID.fedq.json.gz`, which `import_` takes into another FedQ; of an experiment that has ended, without its
-        models. `csv` and `parquet`: the files `rounds` and `summary`. `tensorboard`: event files, a folder for each run. `mlflow`: a
-        tracking store, `mlflow.db` in the folder unless `tracking_uri` names another; with `models`, final models are its artifacts.
+        `fedq`: a single file (default: `ID.fedq.json.gz`) for `import_`, of a finished experiment, without models. `csv` and `parquet`:
+        the files `rounds` and `summary`. `tensorboard`: event files, one folder per run. `mlflow`: a tracking store, by default
+        `mlflow.db` in the folder, or that of `tracking_uri`; with `models`, final models are stored as artifacts.
 
-        It may be done at any time; done again, it brings up to date what is there. The last two need `pip install 'fedq[export]'`, parquet
-        `fedq[frames]`: MissingPackageError without. Raises ExportError where a tracking store does not take it. AsyncClient writes while
-        others wait.
+        Exporting again updates an existing export. The last two require `pip install 'fedq[export]'`, parquet `fedq[frames]`; otherwise
+        MissingPackageError. Raises ExportError if a tracking store fails. AsyncClient blocks the event loop while it writes.
         """
         if (tracking_uri is not None or models) and to != "mlflow":
-            raise ValueError(f"tracking_uri and models belong to mlflow, not to {to}")
+            raise ValueError(f"tracking_uri and models are options of mlflow, not of {to}")
         experiment = await self.experiment(id)
         sink = open_sink(to, experiment, Path(output or (f"{id}.fedq.json.gz" if to == "fedq" else f"{id}-{to}")), tracking_uri)
         with tempfile.TemporaryDirectory() as folder:
@@ -39,9 +38,9 @@ class ExportCalls(OutcomeCalls):
         return sink.where
 
     async def import_(self, file: str | Path) -> Experiment:
-        """Take what `export` to `fedq` wrote, of this or another service; the same file twice is the same experiment.
+        """Import a file that `export` to `fedq` wrote; importing it again returns the same experiment.
 
-        It has ended, is read and compared as any other, and never goes on here. Raises UnreadableDataError for a file that cannot be read.
+        It can be read and compared like any other experiment, but not continued. Raises UnreadableDataError for an unreadable file.
         """
         content = archive.content_of(Path(file))
         options: dict[str, Any] = {"content": content, "headers": JSON, "timeout": TIMEOUT_S, "repeatable": True}

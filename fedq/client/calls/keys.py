@@ -1,4 +1,4 @@
-"""API keys, and who did what with them."""
+"""Calls for API keys and the audit log."""
 
 from collections.abc import AsyncGenerator
 
@@ -10,33 +10,33 @@ KEYS = "/v1/keys"
 
 
 class KeyCalls(Calls):
-    """Makes, reads, changes and ends API keys."""
+    """Create, read, edit and revoke API keys."""
 
     async def me(self) -> Me:
-        """The key that this client sends, and what it allows."""
+        """Return the key of this client with its scope and use of quotas."""
         return await self._transport.read(Me, "/v1/me")
 
     async def create_key(self, wanted: KeyRequest) -> NewKey:
-        """Make an API key; its `key` cannot be read again. For administrators."""
+        """Create an API key; its `key` is not shown again. For administrators."""
         return await self._transport.send(NewKey, "POST", KEYS, content=wanted.model_dump_json(), headers=JSON)
 
     def keys(self) -> AsyncGenerator[Key, None]:
-        """All keys, newest first, fetched page by page. For administrators."""
+        """Iterate over all keys, newest first. For administrators."""
         return walk(lambda cursor: self._transport.read(KeyPage, KEYS, cursor=cursor))
 
     async def key(self, id: str) -> KeyStanding:
-        """A key, and how much of its quotas is used. For administrators; `me` tells everybody of their own."""
+        """Return a key and its use of quotas. For administrators; `me` returns one's own key."""
         return await self._transport.read(KeyStanding, f"{KEYS}/{id}")
 
     async def edit_key(self, id: str, changes: KeyEdit) -> Key:
-        """Change what is given and leave the rest; None takes an end or a limit away. For administrators."""
+        """Change the given fields; None removes an expiry date or a limit. For administrators."""
         content = changes.model_dump_json(exclude_unset=True)
         return await self._transport.send(Key, "PATCH", f"{KEYS}/{id}", content=content, headers=JSON)
 
     async def revoke_key(self, id: str) -> Key:
-        """End a key. For administrators."""
+        """Revoke a key. For administrators."""
         return await self._transport.send(Key, "POST", f"{KEYS}/{id}/revoke", repeatable=True)
 
     def audit(self, *, owner: str | None = None, target: str | None = None) -> AsyncGenerator[AuditEntry, None]:
-        """Who changed what, or tried to, newest first, fetched page by page. For administrators."""
+        """Iterate over changes and refused attempts, newest first. For administrators."""
         return walk(lambda cursor: self._transport.read(AuditPage, "/v1/audit", cursor=cursor, owner=owner, target=target))

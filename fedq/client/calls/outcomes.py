@@ -1,4 +1,4 @@
-"""What came out of experiments: results, rows, figures, models."""
+"""Calls for results, figures, reports and models."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ Horizontal = Literal["round", "bytes", "time"]
 
 
 class OutcomeCalls(ExperimentCalls):
-    """Fetches what came out."""
+    """Read results and download figures, reports and models."""
 
     async def results(
         self,
@@ -27,11 +27,11 @@ class OutcomeCalls(ExperimentCalls):
         rounds: tuple[int, int] | None = None,
         target: str | None = None,
     ) -> Results:
-        """What came out, as far as the runs are; `.to_pandas()` and `.to_polars()` make frames of it.
+        """Return the results, partial for unfinished runs; `.to_pandas()` and `.to_polars()` convert them to data frames.
 
-        Differences are to the arm `baseline`, by its name or index; absent, to the first. Only of these `metrics`, absent of all; curves
-        of at most so many `points`, their extremes among them, absent 2,000, over all rounds or from the first to the second of `rounds`.
-        With a `target`, as `test_accuracy:0.9`, also what it took each arm to get there.
+        `baseline` is an arm by name or index (default: the first), `metrics` selects metrics (default: all). Curves have at most
+        `points` points including extremes (default: 2,000), over all rounds or between the two of `rounds`. A `target`, e.g.
+        `test_accuracy:0.9`, adds the cost of reaching it.
         """
         params = given(baseline=baseline, metric=metrics, points=points, target=target, **_window(rounds))
         return await self._transport.read(Results, f"{EXPERIMENTS}/{id}/results", **params)
@@ -47,7 +47,7 @@ class OutcomeCalls(ExperimentCalls):
     ) -> ComparisonFrame:
         """Arms of any experiments side by side: experiments by their ids, with all of their arms, or arms as `ID:INDEX` or `ID:NAME`.
 
-        Differences are to the arm at place `baseline` of the comparison; `metrics`, `points` and `rounds` as for `results`.
+        `baseline` is the position of the baseline arm in the comparison; `metrics`, `points` and `rounds` as for `results`.
         """
         asked = given(arm=arms, baseline=baseline, metric=metrics, points=points, **_window(rounds))
         return await self._transport.read(ComparisonFrame, "/v1/compare", **asked)
@@ -55,16 +55,16 @@ class OutcomeCalls(ExperimentCalls):
     async def save_comparison_figure(
         self, arms: Sequence[str], path: str | Path, *, metric: str | None = None, x: Horizontal = "round", **look: Unpack[FigureOptions]
     ) -> Path:
-        """Write a picture of their curves to `path`, as SVG, PNG, PDF or CSV by its suffix; returns the path. Its looks as in `figure`."""
+        """Draw the compared curves to `path`, as SVG, PNG, PDF or CSV by its suffix, and return the path. Style as in `figure`."""
         params = given(arm=arms, metric=metric, x=x, **look)
         return await self._transport.download(f"/v1/compare/figure.{_form(path)}", Path(path), **params)
 
     async def theory(self, id: str) -> Theory:
-        """What closed forms say of each arm: the law that applies with its curves, or why none does."""
+        """Return the closed-form prediction of each arm, or the reason why there is none."""
         return await self._transport.read(Theory, f"{EXPERIMENTS}/{id}/theory")
 
     async def metrics(self, id: str) -> Frame:
-        """Every round of every run of an experiment, one a line."""
+        """Return every round of every run of an experiment, one per row."""
         return rows_of([(run, [row async for row in self.rounds(run.id)]) for run in await self.runs(id)])
 
     async def figure(
@@ -78,10 +78,10 @@ class OutcomeCalls(ExperimentCalls):
         arms: Sequence[str | int] | None = None,
         **look: Unpack[FigureOptions],
     ) -> Figure:
-        """A picture of the curves of a metric, with their spread over the seeds; its bytes, which a notebook shows.
+        """Return a figure of the curves of a metric with their spread over seeds, as bytes that notebooks display.
 
-        As `csv`, the numbers that are drawn. With `theory`, what closed forms say of an arm is laid over. Only these `arms`, by name or
-        index, absent all; each keeps its colour. What it looks like is said as in
+        `csv` returns the plotted numbers. `theory` adds closed-form predictions. `arms` selects arms by name or index (default: all);
+        each keeps its colour. The style is given as in
         `figure(id, "pdf", width="single", font="serif", markers=True, arms=[0, 2], ylim="0.5:1")`.
         """
         params = given(arm=arms, metric=metric, x=x, theory=theory or None, **look)
@@ -99,27 +99,27 @@ class OutcomeCalls(ExperimentCalls):
         arms: Sequence[str | int] | None = None,
         **look: Unpack[FigureOptions],
     ) -> Path:
-        """Write that picture to `path`, as SVG, PNG, PDF or CSV by its suffix; returns the path."""
+        """Write the figure to `path`, as SVG, PNG, PDF or CSV by its suffix, and return the path."""
         params = given(arm=arms, metric=metric, x=x, theory=theory or None, **look)
         return await self._transport.download(f"{EXPERIMENTS}/{id}/figure.{_form(path)}", Path(path), **params)
 
     async def save_report(self, id: str, path: str | Path) -> Path:
-        """Write an experiment on one page that stands by itself to `path`, as HTML or Markdown by its suffix; returns the path."""
+        """Write a self-contained report to `path`, as HTML or Markdown by its suffix, and return the path."""
         form = Path(path).suffix.lower().removeprefix(".")
         if form not in ("html", "md"):
-            raise ValueError(f"a report is .html or .md, not {path}")
+            raise ValueError(f"the file name of a report must end in .html or .md, not {path}")
         return await self._transport.download(f"{EXPERIMENTS}/{id}/report.{form}", Path(path))
 
     async def model(self, run_id: str) -> bytes:
-        """The final model of a run, as safetensors."""
+        """Return the final model of a run as safetensors."""
         return (await self._transport.request("GET", f"/v1/runs/{run_id}/model")).content
 
     async def save_model(self, run_id: str, path: str | Path) -> Path:
-        """Write that model to `path`; returns the path."""
+        """Write the final model to `path` and return the path."""
         return await self._transport.download(f"/v1/runs/{run_id}/model", Path(path))
 
     async def save_checkpoint(self, run_id: str, path: str | Path) -> Path:
-        """Write the newest checkpoint of a run to `path`; returns the path."""
+        """Write the latest checkpoint of a run to `path` and return the path."""
         return await self._transport.download(f"/v1/runs/{run_id}/checkpoint", Path(path))
 
 
@@ -130,5 +130,5 @@ def _window(rounds: tuple[int, int] | None) -> dict[str, int]:
 def _form(path: str | Path) -> str:
     form = Path(path).suffix.lower().removeprefix(".")
     if form not in get_args(Form):
-        raise ValueError(f"a figure is .svg, .png, .pdf or .csv, not {path}")
+        raise ValueError(f"the file name of a figure must end in .svg, .png, .pdf or .csv, not {path}")
     return form

@@ -23,45 +23,45 @@ class WebhookCalls(Calls):
         experiment_id: str | None = None,
         tag: str | None = None,
     ) -> NewWebhook:
-        """Have changes of status sent to `url`: the ends of experiments, unless `events` says what; of all, or of one, or of a tag's.
+        """Create a webhook that sends `events` (default: the final status of experiments) of all experiments, of one, or of a tag.
 
-        The answer holds the `secret` that signs them, which cannot be read again.
+        The result contains the signing `secret`, which is not shown again.
         """
         wanted = given(url=url, events=events, name=name, experiment_id=experiment_id, tag=tag)
         return await self._transport.send(NewWebhook, "POST", WEBHOOKS, json=wanted)
 
     def list(self) -> AsyncGenerator[Webhook, None]:
-        """The webhooks, newest first, fetched page by page."""
+        """Iterate over the webhooks, newest first."""
         return walk(lambda cursor: self._transport.read(WebhookPage, WEBHOOKS, cursor=cursor))
 
     async def get(self, id: str) -> Webhook:
-        """A webhook, with whether it works."""
+        """Return a webhook and its state."""
         return await self._transport.read(Webhook, f"{WEBHOOKS}/{id}")
 
     async def edit(self, id: str, /, **changes: Any) -> Webhook:
-        """Change `url`, `events`, `name`, `experiment_id`, `tag` or `enabled`, and leave the rest."""
+        """Change the given fields of `url`, `events`, `name`, `experiment_id`, `tag` and `enabled`."""
         return await self._transport.send(Webhook, "PATCH", f"{WEBHOOKS}/{id}", json=changes)
 
     async def rotate(self, id: str) -> NewWebhook:
-        """Give a webhook a new `secret`; the old one signs as well for a day."""
+        """Return a new `secret`; the previous one remains valid for a day."""
         return await self._transport.send(NewWebhook, "POST", f"{WEBHOOKS}/{id}/rotate")
 
     async def delete(self, id: str) -> None:
-        """Remove a webhook with its log."""
+        """Delete a webhook with its deliveries."""
         await self._transport.remove(f"{WEBHOOKS}/{id}")
 
     async def ping(self, id: str) -> Delivery:
-        """Send something of no consequence; `delivery` tells what becomes of it."""
+        """Send a test event; `delivery` returns its result."""
         return await self._transport.send(Delivery, "POST", f"{WEBHOOKS}/{id}/ping")
 
     def deliveries(self, id: str, *, status: DeliveryStatus | None = None) -> AsyncGenerator[Delivery, None]:
-        """What a webhook was told or is to be told, newest first, fetched page by page."""
+        """Iterate over the deliveries of a webhook, newest first."""
         return walk(lambda cursor: self._transport.read(DeliveryPage, f"{WEBHOOKS}/{id}/deliveries", cursor=cursor, status=status))
 
     async def delivery(self, id: str, delivery_id: str) -> Delivery:
-        """One of them, as it stands now."""
+        """Return a delivery."""
         return await self._transport.read(Delivery, f"{WEBHOOKS}/{id}/deliveries/{delivery_id}")
 
     async def redeliver(self, id: str, delivery_id: str) -> Delivery:
-        """Send one of them again, now, under the id it has."""
+        """Send a delivery again immediately, with the same id."""
         return await self._transport.send(Delivery, "POST", f"{WEBHOOKS}/{id}/deliveries/{delivery_id}/redeliver")

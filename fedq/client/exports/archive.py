@@ -24,7 +24,7 @@ class ArchiveRuns:
     def __init__(self, experiment: schemas.Experiment, file: Path, _tracking_uri: str | None) -> None:
         """Raises ExportError for an experiment that has not ended."""
         if experiment.status not in ENDED:
-            raise ExportError(f"experiment {experiment.id} is {experiment.status}: it can be written to a file once it has ended")
+            raise ExportError(f"experiment {experiment.id} is {experiment.status}: only finished experiments can be exported to a file")
         self._experiment, self._file, self.where = experiment, file, str(file)
         self._runs: list[dict[str, Any]] = []
 

@@ -106,7 +106,7 @@ class _Refusals:
     def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
         self._quiet.__exit__(None, None, None)
         if isinstance(error, MlflowException):
-            raise ExportError(f"the tracking store refuses: {error}") from error
+            raise ExportError(f"error of the tracking store: {error}") from error
 
 
 def _tags(run: schemas.Run) -> list[RunTag]:

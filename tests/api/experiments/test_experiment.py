@@ -170,10 +170,7 @@ def test_a_run_tells_what_happened_to_it(browser: httpx.Client, http: httpx.Clie
         told = text_of(page)
         assert "ValueError:" in told
         assert "<script>alert" not in page
-        order = [
-            told.index(one)
-            for one in ("queued", "the experiment was paused by local", "the experiment was resumed by local", "taken up by a worker")
-        ]
+        order = [told.index(one) for one in ("queued", "experiment paused by local", "experiment resumed by local", "started by a worker")]
         assert order == sorted(order)
 
 

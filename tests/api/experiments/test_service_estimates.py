@@ -54,7 +54,7 @@ def test_workers_of_its_queue_are_counted_and_their_memory_is_looked_at(http: ht
     _seen(rows, "elsewhere", queues=["gpu"])
     (warning,) = _plan(http)["warnings"]
     assert warning.startswith(
-        "some of the runs would wait: a run needs about 0.3 GB of memory, and no worker of the queue 'default' has more"
+        "some of the runs would wait: a run needs about 0.3 GB of memory, but workers of the queue 'default' have at most"
     )
     _seen(rows, "large", memory_bytes=10**10)
     assert (_plan(http)["workers"], _plan(http)["warnings"]) == (2, [])
@@ -66,5 +66,7 @@ def test_what_would_be_refused_for_a_quota_is_told_before(app: FastAPI, settings
     with calling(app, key) as bob:
         assert _plan(bob, TWO_ARMS)["warnings"] == []
         submit(bob)
-        assert _plan(bob, TWO_ARMS)["warnings"] == ["it would be refused: 7 runs of this key would wait, and 6 may"]
+        assert _plan(bob, TWO_ARMS)["warnings"] == [
+            "it would be refused: quota max_waiting_runs exceeded: 7 queued or paused runs, limit 6"
+        ]
         assert bob.post("/v1/experiments", json=TWO_ARMS).status_code == 403

@@ -71,7 +71,7 @@ def test_a_preset_is_submitted_by_name_with_overrides(http: httpx.Client) -> Non
 def test_a_preset_that_is_not_there_is_pointed_at_with_those_that_are(http: httpx.Client) -> None:
     refusal = _refusal(http, {"preset": "domo"})["/preset"]
     assert refusal.startswith("there is no preset 'domo'; the nearest are demo, ")
-    assert refusal.endswith(f"GET /v1/presets lists all {len(presets.names())}")
+    assert refusal.endswith(f"see GET /v1/presets for all {len(presets.names())}")
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_flaw_in_the_overrides_is_pointed_at_there(http: httpx.Client, overrid
 def test_an_unknown_field_is_named_wherever_it_stands(http: httpx.Client) -> None:
     document = merged(TINY, {"colour": "red", "local": {"batchsize": 3}, "algorithm": {"kind": "fedprox", "muu": 0.1}})
     refusal = _refusal(http, document)
-    assert refusal.pop("/colour").startswith("unknown field; there are algorithm, compression, description, ")
+    assert refusal.pop("/colour").startswith("unknown field; known fields: algorithm, compression, description, ")
     assert refusal == {
         "/local/batchsize": "unknown field; did you mean batch_size?",
         "/algorithm/muu": "unknown field; did you mean mu?",
@@ -107,12 +107,12 @@ def test_an_unknown_kind_is_answered_with_those_that_are_known(http: httpx.Clien
     [
         (TINY, {"rounds": 10**9}, "/rounds", "less than or equal to 1000000, not 1000000000"),
         (TINY, {"seeds": list(range(20_000))}, "/seeds", "at most"),
-        (TINY, {"sweep": {"local.lr": [0.1] * 300, "rounds": list(range(1, 300))}}, "/sweep", "exceed the 10000 one experiment may have"),
+        (TINY, {"sweep": {"local.lr": [0.1] * 300, "rounds": list(range(1, 300))}}, "/sweep", "exceed the limit of 10000"),
         (TINY, {"problem": {"dataset": {"generate": {"dim": 10**7}}}}, "/problem/dataset/generate/dim", "less than or equal to 10000"),
         (IMAGES, {"problem": {"partition": {"clients": 10**9}}}, "/problem/partition/clients", "less than or equal to 1000000"),
-        (IMAGES, {"problem": {"partition": {"clients": 10_000}}}, "/problem/partition", "need more than the 60000 there are"),
+        (IMAGES, {"problem": {"partition": {"clients": 10_000}}}, "/problem/partition", "exceed the 60000 available samples"),
         (IMAGES, {"participation": {"clients_per_round": 101}}, "/participation/clients_per_round", "use at most 100"),
-        (IMAGES, {"problem": {"dataset": SYNTHETIC}}, "/problem", "leave `partition` out"),
+        (IMAGES, {"problem": {"dataset": SYNTHETIC}}, "/problem", "omit `partition`"),
         (IMAGES, {"compression": {"uplink": {"kind": "top_k", "k": 7_851}}}, "/compression/uplink", "use at most 7850"),
         (
             IMAGES,
@@ -121,7 +121,7 @@ def test_an_unknown_kind_is_answered_with_those_that_are_known(http: httpx.Clien
             "give the level as one of",
         ),
         (IMAGES, {"compression": {"uplink": {"kind": "qsgd", "levels": 2.5}}}, "/compression/uplink/levels", "2.5"),
-        (IMAGES, {"problem": {"model": {"kind": "cnn", "norm": "batch"}}}, "/problem/model/norm", "batch norm is refused"),
+        (IMAGES, {"problem": {"model": {"kind": "cnn", "norm": "batch"}}}, "/problem/model/norm", "batch norm is not supported"),
         (
             IMAGES,
             {"problem": {"partition": {"kind": "classes_per_client", "clients": 10, "classes": 11}}},
@@ -156,10 +156,10 @@ def test_a_dry_run_says_what_would_be_done_and_stores_nothing(http: httpx.Client
 def test_a_queue_that_nobody_serves_is_told_before_and_after_submission(http: httpx.Client, rows: Database) -> None:
     document = {**TINY, "execution": {"queue": "gpu"}}
     (warning,) = http.post("/v1/experiments?dry_run=true", json=document).json()["warnings"]
-    assert "no worker serves the queue 'gpu'" in warning
+    assert "no worker currently serves the queue 'gpu'" in warning
     made = http.post("/v1/experiments", json=document).json()["id"]
     (run,) = http.get(f"/v1/experiments/{made}/runs").json()["items"]
-    assert run["waits_for"] == http.get(f"/v1/runs/{run['id']}").json()["waits_for"] == "no worker serves the queue 'gpu' at present"
+    assert run["waits_for"] == http.get(f"/v1/runs/{run['id']}").json()["waits_for"] == "no worker currently serves the queue 'gpu'"
     write(rows, workers.seen, "worker-1", host="here", pid=7, queues=["cpu", "gpu"], device="cpu", run_id=None)
     assert http.post("/v1/experiments?dry_run=true", json=document).json()["warnings"] == []
     assert http.get(f"/v1/runs/{run['id']}").json()["waits_for"] is None

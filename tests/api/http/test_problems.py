@@ -25,7 +25,7 @@ def _problem(answer: httpx.Response, status: int) -> Document:
 
 def test_a_path_that_there_is_not_is_named(http: httpx.Client) -> None:
     problem = _problem(http.get("/v2/experiments"), 404)
-    assert (problem["type"], problem["title"], problem["detail"]) == ("about:blank", "Not Found", "There is nothing at /v2/experiments.")
+    assert (problem["type"], problem["title"], problem["detail"]) == ("about:blank", "Not Found", "Not found: /v2/experiments")
 
 
 @pytest.mark.parametrize(
@@ -42,14 +42,14 @@ def test_a_database_that_is_away_is_unavailable_for_now(tmp_path: Path) -> None:
     settings = Settings(_env_file=None, home=tmp_path, database_url="postgresql://nobody@127.0.0.1:1/fedq")
     with calling(create_app(settings), Token.of(f"key_{0:026}").text) as http:
         answer = http.get("/v1/queue")
-        assert _problem(answer, 503)["detail"] == "The database does not answer; try again."
+        assert _problem(answer, 503)["detail"] == "The database is unavailable. Try again."
         assert answer.headers["retry-after"] == "1"
 
 
 def test_an_error_that_nobody_expected_says_nothing_of_its_cause(app: FastAPI, http: httpx.Client) -> None:
     app.add_api_route("/broken", lambda: 1 / 0)
     problem = _problem(http.get("/broken"), 500)
-    assert problem["detail"] == "The service failed to answer; its log says why."
+    assert problem["detail"] == "Internal error. See the log of the service for details."
     assert "ZeroDivision" not in str(problem)
 
 
@@ -72,9 +72,9 @@ def test_an_error_that_nobody_expected_has_the_headers_of_every_answer_and_its_r
 @pytest.mark.parametrize(
     ("changes", "pointer", "told"),
     [
-        ({"algorithm": "fedprox"}, "/algorithm", "must be a block that says its kind, as {kind: ...}, not 'fedprox'"),
-        ({"local": 0.1}, "/local", "must be a block of fields, not 0.1"),
-        ({"sweep": 3}, "/sweep", "must be a block of fields, not 3"),
+        ({"algorithm": "fedprox"}, "/algorithm", "must be a mapping with a kind, e.g. {kind: ...}, not 'fedprox'"),
+        ({"local": 0.1}, "/local", "must be a mapping, not 0.1"),
+        ({"sweep": 3}, "/sweep", "must be a mapping, not 3"),
     ],
 )
 def test_a_value_where_a_block_belongs_is_told_so(http: httpx.Client, changes: Document, pointer: str, told: str) -> None:

@@ -25,7 +25,7 @@ def test_everybody_sees_their_own_key_and_nobody_elses(ann: httpx.Client, http: 
     assert "Your key" in page
     assert "no limit" in page
     assert "bob" not in page
-    assert "Make a key" not in page
+    assert "Create key" not in page
     assert "keys.js" not in page
     assert ann.get("/audit").status_code == 403
 
@@ -36,7 +36,7 @@ def test_administrators_see_all_keys_with_state_and_quotas(browser: httpx.Client
     http.post(f"/v1/keys/{ended['id']}/revoke")
     page = browser.get("/keys").text
     rows = dict(re.findall(r'<tr data-key="(\w+)"(.*?)</tr>', page, re.DOTALL))
-    assert "runs that are running: 2" in rows[limited["id"]]
+    assert "running runs: 2" in rows[limited["id"]]
     assert "data sets: 5 MB" in rows[limited["id"]]
     assert ">valid<" in rows[limited["id"]]
     assert ">revoked<" in rows[ended["id"]]
@@ -52,7 +52,7 @@ def test_administrators_see_all_keys_with_state_and_quotas(browser: httpx.Client
 def test_the_key_in_use_cannot_be_revoked_by_mistake(browser: httpx.Client, http: httpx.Client) -> None:
     own = http.get("/v1/me").json()["key"]["id"]
     (row,) = re.findall(rf'<tr data-key="{own}".*?</tr>', browser.get("/keys").text, re.DOTALL)
-    assert "in use here" in row
+    assert "current key" in row
     assert 'data-deed="revoke"' not in row
 
 
@@ -77,4 +77,4 @@ def test_the_audit_log_is_read_and_filtered(browser: httpx.Client, http: httpx.C
     assert hers["id"] in of_ann
     assert mine["id"] not in of_ann
     assert mine["id"] in browser.get("/audit", params={"target": mine["id"]}).text
-    assert "There are no such entries" in browser.get("/audit", params={"owner": "nobody"}).text
+    assert "No entries match the filter" in browser.get("/audit", params={"owner": "nobody"}).text

@@ -56,7 +56,7 @@ def test_what_is_wrong_is_told_by_exit_code_and_place(fedq: Fedq, client: Client
     assert fedq("dataset", "add", str(tmp_path / "nowhere.npz")).code == 2
     file.write_bytes(npz(arrays(label=np.ones(60, int))))
     refused = fedq("dataset", "add", str(file))
-    assert (refused.code, "/label: holds 1 classes numbered 1 up to 1" in refused.err) == (2, True)
+    assert (refused.code, "/label: contains 1 classes numbered 1 up to 1" in refused.err) == (2, True)
     id = client.upload(arrays(), "mine").id
     client.submit(on(id))
     assert fedq("dataset", "delete", id).code == 4

@@ -42,7 +42,7 @@ def test_an_option_holds_for_its_command_alone(fedq: Fedq, service: Service) -> 
 def test_what_a_key_does_not_allow_is_explained(fedq: Fedq) -> None:
     reading = fedq("key", "create", "ann", "--scope", "read").out.strip()
     refused = fedq("--key", reading, "submit", "--preset", "demo")
-    assert (refused.code, "needs a key of scope `submit`" in refused.err) == (4, True)
+    assert (refused.code, "requires a key of scope `submit`" in refused.err) == (4, True)
 
 
 def test_the_first_key_is_written_to_the_database_without_a_service(fedq: Fedq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,7 +83,7 @@ def test_waiting_returns_the_experiment_as_it_ended(service: Service, client: Cl
 
 def test_waiting_ends_in_time(client: Client) -> None:
     id = client.submit(TINY).id
-    with pytest.raises(TimeoutError, match=r"has not ended after 0\.3 seconds"):
+    with pytest.raises(TimeoutError, match=r"did not finish within 0\.3 seconds"):
         client.wait(id, timeout_s=0.3)
 
 

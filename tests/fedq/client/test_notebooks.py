@@ -65,7 +65,7 @@ def test_experiments_results_and_figures_show_themselves(service: Service, clien
     assert {"<b>bold</b> & free", experiment.id, "runs: 6 succeeded"} < set(ended.texts)
     results = client.results(experiment.id)
     assert {"arm", "lr=0.1", "lr=0.05"} < set(Cells(results._repr_html_()).texts)
-    assert f"{len(results.curves)} lines, the first 20 of them" in Cells(results.curves._repr_html_()).texts
+    assert f"{len(results.curves)} rows, showing the first 20" in Cells(results.curves._repr_html_()).texts
     svg, png = client.figure(experiment.id), client.figure(experiment.id, "png")
     assert ((svg._repr_svg_() or "").encode(), svg._repr_png_()) == (svg, None)
     assert (png._repr_svg_(), png._repr_png_()) == (None, png)

@@ -40,7 +40,7 @@ def test_more_runs_than_a_screen_holds_share_one_bar() -> None:
         tell(_ended(runs[0], Status.FAILED, 4))
     (line,) = [line for line in _last_frame(console) if "41 runs" in line]
     assert "4/410" in line
-    assert "1 of 41 runs ended" in line
+    assert "1 of 41 runs finished" in line
 
 
 @pytest.mark.parametrize(("status", "told"), [(Status.SUCCEEDED, "succeeded after 3 rounds"), (Status.FAILED, "failed after 3 rounds")])

@@ -45,11 +45,11 @@ def test_what_is_wrong_is_told_with_its_array(client: Client, tmp_path: Path) ->
     with pytest.raises(InvalidRequestError) as refused:
         client.upload(arrays(label=np.ones(60, int)), "mine")
     assert [flaw.pointer for flaw in refused.value.flaws] == ["/label"]
-    with pytest.raises(UnreadableDataError, match="give one by `name`"):
+    with pytest.raises(UnreadableDataError, match="give the arrays a `name`"):
         client.upload(arrays())
-    with pytest.raises(UnreadableDataError, match="there is no file"):
+    with pytest.raises(UnreadableDataError, match="file not found"):
         client.upload(tmp_path / "nowhere.npz")
-    with pytest.raises(UnreadableDataError, match="must hold numbers, booleans or text"):
+    with pytest.raises(UnreadableDataError, match="must contain numbers, booleans or strings"):
         client.upload({"features": [[object()]], "label": [0]}, "mine")
 
 

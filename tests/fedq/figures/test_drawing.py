@@ -83,7 +83,7 @@ def test_the_horizontal_axis_may_be_the_simulated_time(http: httpx.Client, rows:
 def test_without_a_clock_there_is_no_time_to_draw_over(http: httpx.Client, place: str) -> None:
     answer = http.get(f"{place}.svg", params={"x": "time"})
     assert answer.status_code == 404
-    assert "has a simulated clock" in answer.json()["detail"]
+    assert "has a simulated clock, which requires `systems.devices`" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -129,7 +129,7 @@ def test_a_name_with_dollar_signs_is_no_formula(http: httpx.Client) -> None:
 def test_a_metric_that_no_row_has_is_answered_with_those_that_there_are(http: httpx.Client, place: str) -> None:
     answer = http.get(f"{place}.svg", params={"metric": "suboptimality"})
     assert answer.status_code == 404
-    assert answer.json()["detail"].endswith("has suboptimality; there are test_accuracy, train_loss")
+    assert answer.json()["detail"].endswith("for suboptimality; available: test_accuracy, train_loss")
 
 
 def test_a_metric_that_is_none_is_refused(http: httpx.Client, place: str) -> None:

@@ -73,7 +73,7 @@ def test_a_key_stands_for_one_content_and_name(database: Database) -> None:
     assert keep(database, key="once").id == keep(database, key="twice").id == first.id
     assert keep(database, digest="1", owner="bob", key="once").id != first.id
     for changes in ({"digest": "1"}, {"name": "other"}):
-        with pytest.raises(IdempotencyError, match=f"made {first.id}"):
+        with pytest.raises(IdempotencyError, match=f"created {first.id}"):
             keep(database, key="once", **changes)
     write(database, datasets.delete, first.id)
     assert keep(database, digest="1", key="once").digest == "1" * 64
@@ -95,7 +95,7 @@ def test_one_that_an_unfinished_experiment_uses_in_any_arm_cannot_be_deleted(dat
     first, second = keep(database), keep(database, digest="1")
     experiment = submit(database, first, second)
     for kept in (first, second):
-        with pytest.raises(ConflictError, match=f"{kept.id} is used by {experiment}, which has not ended"):
+        with pytest.raises(ConflictError, match=f"{kept.id} is in use by {experiment}, which is unfinished"):
             write(database, datasets.delete, kept.id)
     for _ in range(2):
         finish(database, claim(database))
@@ -114,7 +114,7 @@ def test_an_experiment_on_data_that_are_not_there_or_are_others_is_refused(datab
     for refused, pointer, told in (
         (document(gone), "/problem/dataset/id", f"there is no data set '{gone.id}'"),
         (document(kept, gone), "/problem/dataset/id", f"there is no data set '{gone.id}'"),
-        (document(kept, clients=6), "/problem/dataset/content", f"is not that of {kept.id}"),
+        (document(kept, clients=6), "/problem/dataset/content", f"does not match {kept.id}"),
         (document(kept) | {"sweep": {"problem.dataset.content.clients": [7, 6]}}, "/problem/dataset/content", "sweep `problem.dataset`"),
         (document(kept) | {"sweep": {"problem.dataset.id": [None]}}, "/problem/dataset/id", "required"),
     ):

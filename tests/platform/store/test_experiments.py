@@ -86,7 +86,7 @@ def test_the_same_key_and_body_give_the_same_experiment(database: Database) -> N
 def test_a_key_used_for_another_body_is_refused_and_nothing_is_made(database: Database) -> None:
     first = post(database, "key")
     before = read(database, counts)
-    with pytest.raises(IdempotencyError, match=f"'key' was used for another request, which made {first}; use a new key"):
+    with pytest.raises(IdempotencyError, match=f"'key' was already used for another request, which created {first}; use a new key"):
         post(database, "key", name="another")
     assert read(database, counts) == before
 

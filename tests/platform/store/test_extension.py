@@ -104,11 +104,11 @@ STEPS = {"local": {"lr": 0.1, "steps": 2, "lr_schedule": {"kind": "step", "at": 
 @pytest.mark.parametrize(
     ("changes", "rounds", "told"),
     [
-        ({}, 9, "has 10 rounds, which can become more, not 9"),
-        (SEARCH, 20, "search of the experiment decided by its rounds and seeds"),
-        ({"sweep": {"rounds": [10, 20]}}, 20, "differ in their rounds"),
+        ({}, 9, "has 10 rounds, which cannot be reduced to 9"),
+        (SEARCH, 20, "decisions of the search depend on rounds and seeds"),
+        ({"sweep": {"rounds": [10, 20]}}, 20, "have different numbers of rounds"),
         (STEPS, 20, "its step size fell after round 5, not 10"),
-        ({"evaluation": {"every": 3}}, 20, "round 10 was evaluated for being the last, and is no multiple of evaluation.every, 3"),
+        ({"evaluation": {"every": 3}}, 20, "round 10 was evaluated as the last one, and is not a multiple of evaluation.every, 3"),
     ],
 )
 def test_what_would_have_had_another_past_is_refused(database: Database, changes: dict[str, Any], rounds: int, told: str) -> None:
@@ -129,7 +129,7 @@ def test_what_has_not_been_played_yet_has_no_past(database: Database, changes: d
 
 def test_a_trace_that_is_too_short_points_at_the_rounds(database: Database) -> None:
     made = submit(database, **TEN | {"participation": {"kind": "trace", "rounds": [[0]] * 10}})
-    with pytest.raises(SpecificationError, match="a row for each of the 20 rounds is needed, there are 10") as refused:
+    with pytest.raises(SpecificationError, match="a row for each of the 20 rounds, not 10") as refused:
         extend(database, made, 20)
     assert refused.value.pointer == "/rounds"
 
@@ -137,7 +137,7 @@ def test_a_trace_that_is_too_short_points_at_the_rounds(database: Database) -> N
 def test_nothing_goes_on_where_all_runs_ended_badly_or_there_is_none(database: Database) -> None:
     made = submit(database, **TEN)
     write(database, experiments.cancel, made.id)
-    with pytest.raises(ConflictError, match="`retry` lets them go on"):
+    with pytest.raises(ConflictError, match="use `retry` to continue them"):
         extend(database, made, 20)
     with pytest.raises(NotFoundError):
         write(database, extension.extend, "exp_none", rounds=20, seeds=[], measure=lambda _: [])

@@ -31,7 +31,7 @@ def test_a_key_is_found_by_its_text_of_which_only_a_digest_is_kept(database: Dat
 def test_a_key_with_another_secret_or_of_no_row_is_unknown(database: Database) -> None:
     key_id, _ = made(database)
     for token in (Token.of(key_id), Token.of("key_" + "0" * 26)):
-        with pytest.raises(AuthenticationError, match="is not known here") as refused:
+        with pytest.raises(AuthenticationError, match="is unknown") as refused:
             read(database, keys.verify, token)
         assert token.text not in str(refused.value)
 
@@ -88,6 +88,6 @@ def test_each_scope_covers_those_before_it_and_only_administrators_see_all() -> 
 
 @pytest.mark.parametrize("text", ["", "fq", "fq__", "Bearer x", "fq_" + "0" * 26 + "_" + "G" * 64, "fq_" + "0" * 26 + "_" + "0" * 63])
 def test_what_cannot_be_a_key_is_told_what_one_looks_like_and_not_repeated(text: str) -> None:
-    with pytest.raises(AuthenticationError, match="looks like fq_") as refused:
+    with pytest.raises(AuthenticationError, match="have the form fq_") as refused:
         Token.parse(text)
     assert not text or text not in str(refused.value).replace("fq_<id>_<secret>", "")

@@ -17,9 +17,9 @@ ACTIONS: dict[str, Callable[..., ExperimentRecord]] = {
     "resume": experiments.resume,
     "retry": experiments.retry,
 }
-NOTHING_TO = "there is nothing left to"
-PAUSED = "has failed: `resume` lets its paused runs go on"
-RETRY = "`retry` starts failed and cancelled runs again"
+NOTHING_TO = "nothing to"
+PAUSED = "has failed; use `resume` to continue its paused runs"
+RETRY = "use `retry` for failed and cancelled runs"
 OUTCOMES = {
     "queued": {"cancel": "cancelled", "pause": "paused", "resume": "queued", "retry": "queued"},
     "running": {"cancel": "cancelling", "pause": "pausing", "resume": "running", "retry": "running"},
@@ -73,7 +73,7 @@ def attempt(database: Database, action: str, experiment: ExperimentRecord) -> st
     try:
         act(database, action, experiment)
     except ConflictError as conflict:
-        return str(conflict).removeprefix("nothing of ").removeprefix(f"experiment {experiment.id} ")
+        return str(conflict).removeprefix("no run of ").removeprefix(f"experiment {experiment.id} ")
     return state_of(the_run(database, experiment))
 
 

@@ -74,7 +74,7 @@ def test_what_is_more_than_a_key_may_have_fails_alone_and_leaves_its_idempotency
     ]
     made = write(database, create_all, together)
     assert [str(one) for one in made if isinstance(one, QuotaError)] == [
-        "3 runs of this key would wait, and 2 may; wait, or cancel some"
+        "quota max_waiting_runs exceeded: 3 queued or paused runs, limit 2; cancel some or wait"
     ] * 2
     assert names(database) == ["ann 0", "ann 1", *(f"bob {place}" for place in range(4)), "nobody's"]
     changed = order("ann again", owner="ann", idempotency_key="3")

@@ -56,7 +56,7 @@ def test_an_entry_is_what_waits_of_an_experiment(database: Database) -> None:
 
 def test_what_cannot_be_taken_stands_behind_with_the_reason(database: Database) -> None:
     submit(database, name="elsewhere", execution={"queue": "gpu"})
-    assert [(item.position, item.reason) for item in _lines(database)] == [(None, "no worker serves the queue 'gpu' at present")]
+    assert [(item.position, item.reason) for item in _lines(database)] == [(None, "no worker currently serves the queue 'gpu'")]
     _worker(database)
     submit(database, name="broken", execution={"priority": 9})
     submit(database, name="next")

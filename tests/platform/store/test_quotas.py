@@ -48,7 +48,7 @@ def used(database: Database, key_id: str) -> Usage:
 def test_more_runs_than_may_wait_are_refused_whole_until_some_wait_no_more(database: Database) -> None:
     key_id = made(database, waiting_runs=3)
     experiment = submit(database, key_id, runs=2)
-    with pytest.raises(QuotaError, match="4 runs of this key would wait, and 3 may"):
+    with pytest.raises(QuotaError, match="4 queued or paused runs, limit 3"):
         submit(database, key_id, runs=2)
     assert used(database, key_id).waiting_runs == 2
     claim(database)
@@ -81,7 +81,7 @@ def test_a_retry_queues_no_more_than_may_wait(database: Database) -> None:
     experiment = submit(database, key_id)
     fail(database, claim(database))
     submit(database, key_id)
-    with pytest.raises(QuotaError, match="2 runs of this key would wait"):
+    with pytest.raises(QuotaError, match="2 queued or paused runs"):
         write(database, experiments.retry, experiment)
     assert read(database, experiments.find, experiment).status == "failed"
 
@@ -94,7 +94,7 @@ def test_seconds_are_spent_for_good_and_then_nothing_more_is_started(database: D
     assert used(database, key_id).compute_seconds == 2.0
     write(database, experiments.pause, paused)
     for act in (lambda: submit(database, key_id), lambda: write(database, experiments.resume, paused)):
-        with pytest.raises(QuotaError, match=r"has used 2\.0 of the 1\.0 seconds"):
+        with pytest.raises(QuotaError, match=r"has used 2\.0 of 1\.0 seconds"):
             act()
     write(database, experiments.delete, experiment)
     assert used(database, key_id).compute_seconds == 2.0
@@ -139,7 +139,7 @@ def test_a_run_whose_key_has_used_its_seconds_is_handed_back_and_waits_until_the
             return set(wait_reasons.reasons(session, runs.of_experiment(session, experiment), 60.0).values())
 
     write(database, workers.seen, WORKER, host="here", pid=1, queues=[QUEUE], device="cpu", run_id=None)
-    assert told(first) == told(second) == {"its key has used the 1.0 seconds it may compute (max_compute_seconds)"}
+    assert told(first) == told(second) == {"quota of its key exhausted: 1.0 compute seconds (max_compute_seconds)"}
     write(database, keys.edit, key_id, {"max_compute_seconds": 60.0})
     assert told(first) == set()
     assert {claim(database, f"worker-{number}").experiment_id for number in (2, 3)} == {first, second}
@@ -165,7 +165,7 @@ def test_data_sets_larger_than_they_may_be_are_refused_until_one_is_deleted(data
     key_id = made(database, stored_bytes=2 * BYTES)
     first = upload(database, key_id, "0")
     upload(database, key_id, "1")
-    with pytest.raises(QuotaError, match="would take 9,000 bytes, and 6,000 they may"):
+    with pytest.raises(QuotaError, match="9,000 bytes of data sets, limit 6,000"):
         upload(database, key_id, "2")
     write(database, datasets.delete, first)
     upload(database, key_id, "2")
@@ -238,11 +238,11 @@ def test_why_runs_wait_is_told_while_they_do(database: Database) -> None:
         with database.reading() as session:
             return set(wait_reasons.reasons(session, runs.of_experiment(session, experiment), 60.0).values())
 
-    assert told() == {"no worker serves the queue 'default' at present"}
+    assert told() == {"no worker currently serves the queue 'default'"}
     write(database, workers.seen, WORKER, host="here", pid=1, queues=[QUEUE, "gpu"], device="cpu", run_id=None)
     assert told() == set()
     held = claim(database)
-    assert told() == {"1 runs of its key are running, and 1 may be (max_running_runs)"}
+    assert told() == {"quota of its key reached: 1 running runs, limit 1 (max_running_runs)"}
     write(database, keys.edit, key_id, {"max_running_runs": None})
     assert told() == set()
     finish(database, held)

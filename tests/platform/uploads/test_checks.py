@@ -30,11 +30,11 @@ def test_a_number_that_is_not_finite_is_refused_with_its_place(value: float, kin
 @pytest.mark.parametrize(
     ("label", "right"),
     [
-        (np.arange(60) % 3 + 1, "3 classes numbered 1, 2, 3 up to 3; they must be numbered 0..2 without a gap"),
+        (np.arange(60) % 3 + 1, "3 classes numbered 1, 2, 3 up to 3; they must be 0..2 without gaps"),
         (np.arange(60) % 3 * 2, "0, 2, 4 up to 4"),
         (np.arange(60) % 2 * -1, "-1, 0 up to 0"),
         (np.arange(60) % 10 + 5, "5, 6, 7, ... up to 14"),
-        (np.zeros(60, int), "one class only; there must be two or more"),
+        (np.zeros(60, int), "a single class; two or more classes are required"),
         (np.full(60, 2**63, np.uint64), "1 classes numbered 9223372036854775808"),
     ],
 )
@@ -62,7 +62,7 @@ def test_a_client_of_one_sample_is_one_and_a_client_of_none_is_refused() -> None
     refused = _refusal(client=np.where(np.arange(60) == 4, "idle", "busy"))
     assert (refused.name, refused.detail) == (
         "test",
-        "leaves 1 clients nothing to train on ('idle'); each needs one sample that is no test sample",
+        "leaves 1 clients without training samples ('idle'); each needs at least one",
     )
 
 

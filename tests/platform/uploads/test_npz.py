@@ -57,25 +57,25 @@ def test_columns_first_and_big_endian_arrays_hold_the_same() -> None:
 @pytest.mark.parametrize(
     ("changes", "name", "right"),
     [
-        ({"features": None}, "features", "missing; there must be features and label"),
+        ({"features": None}, "features", "missing; features and label are required"),
         ({"label": None}, "label", "missing"),
-        ({"labels": [1, 2]}, "labels", "unknown array; there may be features, label, client, test"),
+        ({"labels": [1, 2]}, "labels", "unknown array; allowed arrays: features, label, client, test"),
         ({"features": np.zeros(60)}, "features", "must be [samples, ...]"),
         ({"features": np.zeros((60, 0))}, "features", "0 numbers per sample"),
-        ({"features": np.zeros((0, 4))}, "features", "0 samples; there may be 1 to 1000"),
-        ({"features": np.zeros((1_001, 2))}, "features", "1001 samples; there may be 1 to 1000"),
-        ({"features": np.zeros((60, 101))}, "features", "101 numbers per sample, shape [101]; there may be 1 to 100"),
+        ({"features": np.zeros((0, 4))}, "features", "0 samples; it must have 1 to 1000"),
+        ({"features": np.zeros((1_001, 2))}, "features", "1001 samples; it must have 1 to 1000"),
+        ({"features": np.zeros((60, 101))}, "features", "101 numbers per sample, shape [101]; it must have 1 to 100"),
         ({"features": np.zeros((60, *[1] * 9))}, "features", "1 to 8 dimensions"),
-        ({"features": np.zeros((60, 4), complex)}, "features", "holds complex128; it must hold numbers"),
-        ({"features": np.full((60, 4), "a")}, "features", "holds <U1; it must hold numbers"),
+        ({"features": np.zeros((60, 4), complex)}, "features", "contains complex128; it must contain numbers"),
+        ({"features": np.full((60, 4), "a")}, "features", "contains <U1; it must contain numbers"),
         ({"label": np.zeros(59, int)}, "label", "has shape [59]; it must be [60]"),
         ({"label": np.zeros((60, 3), int)}, "label", "has shape [60, 3]; it must be [60]"),
         ({"label": np.full(60, "cat")}, "label", "integers 0..C-1 for classification or floats"),
-        ({"client": np.zeros(60)}, "client", "holds float64; it must hold integers or text"),
+        ({"client": np.zeros(60)}, "client", "contains float64; it must contain integers or text"),
         ({"client": np.full(60, b"a")}, "client", "np.asarray(ids, dtype=str)"),
-        ({"client": np.array(["a", 1, None] * 20, dtype=object)}, "client", "holds Python objects"),
-        ({"test": np.zeros(60, int)}, "test", "holds int64; it must hold booleans"),
-        ({"features": np.zeros(60, dtype=[("a", "f4")])}, "features", "it must hold numbers"),
+        ({"client": np.array(["a", 1, None] * 20, dtype=object)}, "client", "contains Python objects"),
+        ({"test": np.zeros(60, int)}, "test", "contains int64; it must contain booleans"),
+        ({"features": np.zeros(60, dtype=[("a", "f4")])}, "features", "it must contain numbers"),
     ],
 )
 def test_an_array_at_fault_is_named_with_what_would_be_right(changes: dict[str, Any], name: str, right: str) -> None:
@@ -99,7 +99,7 @@ def test_an_archive_that_unpacks_to_more_than_the_limit_is_refused_before_it_is_
     packed = npz(arrays(features=np.zeros((1_000, 2_000))), packed=True)
     assert len(packed) < 40_000
     assert "unpacks to" in _refusal(packed).detail
-    assert "an upload may take 1048576" in _refusal(packed).detail
+    assert "the limit is 1048576" in _refusal(packed).detail
 
 
 def test_a_directory_that_understates_its_sizes_is_refused() -> None:

@@ -56,7 +56,7 @@ def test_images_are_lists_of_lists() -> None:
     holey = pa.array([[[1.0], None]] * 2, pa.list_(pa.list_(pa.float32(), 1), 2))
     assert "2 nulls" in _refusal(table({"features": holey, "label": [0, 1]})).detail
     ragged = pa.array([[[1.0], [1.0, 2.0]]] * 2, pa.list_(pa.list_(pa.float32()), 2))
-    assert "lists of one length" in _refusal(table({"features": ragged, "label": [0, 1]})).detail
+    assert "lists of equal length" in _refusal(table({"features": ragged, "label": [0, 1]})).detail
 
 
 @pytest.mark.parametrize(
@@ -64,14 +64,14 @@ def test_images_are_lists_of_lists() -> None:
     [
         ({"a": [1.0, 2.0]}, "label", "missing"),
         ({"label": [0, 1]}, "features", "missing"),
-        ({"a": [1.0, None], "label": [0, 1]}, "a", "1 nulls; leave those samples out or fill them in"),
-        ({"a": ["x", "y"], "label": [0, 1]}, "a", "holds string; it must hold numbers"),
-        ({"a": [1.0, 2.0], "label": ["x", "y"]}, "label", "holds string; it must hold numbers"),
+        ({"a": [1.0, None], "label": [0, 1]}, "a", "1 nulls; remove those samples or fill in the values"),
+        ({"a": ["x", "y"], "label": [0, 1]}, "a", "contains string; it must contain numbers"),
+        ({"a": [1.0, 2.0], "label": ["x", "y"]}, "label", "contains string; it must contain numbers"),
         ({"a": [1.0, 2.0], "label": [0, 1], "client": [1.5, 2.5]}, "client", "integers or text"),
-        ({"a": [1.0, 2.0], "label": [0, 1], "client": ["a", None]}, "client", "1 nulls; every sample needs its client"),
-        ({"a": [1.0, 2.0], "label": [0, 1], "client": ["a", "b" * 201]}, "client", "an id of 201 characters; it may have 200"),
+        ({"a": [1.0, 2.0], "label": [0, 1], "client": ["a", None]}, "client", "1 nulls; every sample needs a client"),
+        ({"a": [1.0, 2.0], "label": [0, 1], "client": ["a", "b" * 201]}, "client", "an id of 201 characters; the limit is 200"),
         ({"a": [1.0, 2.0], "label": [0, 1], "test": [0, 1]}, "test", "booleans"),
-        ({"features": [[1.0], [2.0]], "label": [0, 1]}, "features", "lists of one length (pyarrow.list_("),
+        ({"features": [[1.0], [2.0]], "label": [0, 1]}, "features", "lists of equal length (pyarrow.list_("),
         ({"features": pa.array([[1.0], None], pa.list_(pa.float32(), 1)), "label": [0, 1]}, "features", "1 nulls"),
         ({"features": pa.array([[1.0], [2.0]], pa.list_(pa.float32(), 1)), "label": [0, 1], "b": [1, 2]}, "b", "unknown column"),
         ({f"x{index}": [1.0] for index in range(101)} | {"label": [0]}, "features", "101 numbers per sample"),
@@ -104,15 +104,15 @@ def test_two_columns_of_one_name_are_refused() -> None:
 
 
 def test_a_name_that_stands_a_hundred_thousand_times_is_found_at_once() -> None:
-    with pytest.raises(UploadError, match="x: is in the file twice"):
+    with pytest.raises(UploadError, match="x: appears twice"):
         _feature_columns(pa.schema([pa.field("x", pa.float32())] * 100_000))
 
 
 def test_a_file_cut_short_or_damaged_is_refused() -> None:
     whole = parquet(arrays())
-    assert "was it sent whole" in _refusal(whole[:-1]).detail
-    assert "was it sent whole" in _refusal(whole[:4]).detail
-    assert "its description takes" in _refusal(whole[:4] + bytes(17 << 20) + (17 << 20).to_bytes(4, "little") + b"PAR1").detail
+    assert "it may be truncated" in _refusal(whole[:-1]).detail
+    assert "it may be truncated" in _refusal(whole[:4]).detail
+    assert "its footer has" in _refusal(whole[:4] + bytes(17 << 20) + (17 << 20).to_bytes(4, "little") + b"PAR1").detail
     garbled = bytearray(whole)
     garbled[-200:-8] = bytes(192)
     assert "not a readable Parquet file" in _refusal(bytes(garbled)).detail
