@@ -158,7 +158,7 @@ def _check_evaluation(spec: ExperimentSpec, clients: int, dim: int) -> None:
 
 def _check_engine(spec: ExperimentSpec) -> None:
     if spec.execution.engine == "compiled" and not isinstance(spec.problem.model, Linear | Logistic | Mlp | Imported):
-        raise SpecificationError("/execution/engine", "`compiled` supports dense networks only (`linear`, `logistic`, `mlp`); use `auto`")
+        raise SpecificationError("/execution/engine", "`compiled` supports only dense networks (`linear`, `logistic`, `mlp`); use `auto`")
 
 
 def _check_server(spec: ExperimentSpec) -> None:

@@ -230,5 +230,5 @@ def test_a_run_taken_over_elsewhere_goes_on_with_its_engine_in_the_same_bits(mon
 
 
 def test_an_engine_that_is_not_made_for_the_problem_is_refused_by_what_it_is_made_for() -> None:
-    with pytest.raises(SpecificationError, match="`compiled` is made for"):
+    with pytest.raises(SpecificationError, match="`compiled` supports only"):
         Simulation(specification(QUADRATIC, execution={"engine": "compiled"}), seed=0)
