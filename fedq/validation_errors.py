@@ -72,12 +72,12 @@ def _is_kind(block: type[BaseModel], tag: str | int) -> bool:
 
 TOLD = {
     "missing": "required",
-    "union_tag_not_found": "required: it says which of the choices is meant",
-    "model_attributes_type": "must be a block that says its kind, as {kind: ...}",
-    "model_type": "must be a block of fields",
-    "dict_type": "must be a block of fields",
+    "union_tag_not_found": "required: selects one of the kinds",
+    "model_attributes_type": "must be a mapping with a kind, e.g. {kind: ...}",
+    "model_type": "must be a mapping",
+    "dict_type": "must be a mapping",
 }
-"""Pydantic's errors by type, in words of the specification."""
+"""Messages by pydantic's error type."""
 
 
 def errors_of(errors: Sequence[Any], model: type[BaseModel], document: Any, at: str = "") -> list[Flaw]:
@@ -100,7 +100,7 @@ def _advice(error: Any, model: type[BaseModel]) -> str:
 
 
 def detail_of(error: Any) -> str:
-    """One of pydantic's errors, in words of the specification."""
+    """Message for one of pydantic's errors."""
     match error["type"]:
         case "union_tag_invalid":
             return f"must be one of {error['ctx']['expected_tags']}, not {error['ctx']['tag']!r}"
@@ -113,5 +113,5 @@ def detail_of(error: Any) -> str:
 
 
 def _given(value: Any) -> str:
-    """The value, where it is short enough to help."""
+    """The invalid value, if it is short."""
     return f", not {value!r}" if isinstance(value, str | int | float) and len(repr(value)) <= 60 else ""

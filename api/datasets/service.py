@@ -87,7 +87,7 @@ async def receive(request: Request, principal: Submitter, settings: Configuratio
 
 
 def _too_large(limit: int) -> HTTPException:
-    told = f"The file is larger than the {limit} bytes that an upload may have (FEDQ_UPLOAD_MAX_BYTES)."
+    told = f"The file exceeds {limit} bytes, the limit for uploads (FEDQ_UPLOAD_MAX_BYTES)."
     return HTTPException(413, told)
 
 

@@ -69,8 +69,8 @@ class StreamLimit:
     def one_of(self, key_id: str) -> Iterator[None]:
         """A seat of this key; raises RateError when it has no more."""
         if self._most and self._taken[key_id] >= self._most:
-            allowed = f"{self._most} event streams open at once (FEDQ_STREAMS_MAX)"
-            raise RateError(f"this key may hold {allowed}; close one, or try again in {WAIT_S} s", WAIT_S)
+            allowed = f"{self._most} open event streams per key (FEDQ_STREAMS_MAX)"
+            raise RateError(f"limit exceeded: {allowed}; close one, or try again in {WAIT_S} s", WAIT_S)
         self._taken[key_id] += 1
         try:
             yield

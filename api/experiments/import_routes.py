@@ -67,7 +67,7 @@ def _check_digest(file: ResultsFile, document: Any) -> None:
     found = results_sha256(document)
     if found != file.digest:
         raise InvalidDocumentError(
-            [Flaw(pointer="/digest", detail=f"must be that of the rest, {found}: the file is damaged or was changed, so export it again")]
+            [Flaw(pointer="/digest", detail=f"must match the content, {found}: the file is damaged or was modified; export it again")]
         )
 
 

@@ -156,7 +156,7 @@ def describe(document: Any, database: Database, owner: str | None = None, at: st
         if not isinstance(block, dict) or block.get("kind") != "uploaded":
             return block
         if block.get("id") is None:
-            raise SpecificationError(f"{pointer}/id", "required: the id of a data set, as POST /v1/datasets answers it")
+            raise SpecificationError(f"{pointer}/id", "required: the id of an uploaded data set, returned by POST /v1/datasets")
         return {**block, "content": _content(block["id"], f"{pointer}/id", database, owner)}
 
     def problem(block: Any, pointer: str) -> Any:
@@ -176,7 +176,7 @@ def describe(document: Any, database: Database, owner: str | None = None, at: st
 def _refuse_parts(block: Any, pointer: str) -> None:
     for path in block if isinstance(block, dict) else ():
         if _PART.match(path):
-            raise SpecificationError(f"{pointer}/{path}", "an id and its content go together: sweep `problem.dataset`, whole blocks of it")
+            raise SpecificationError(f"{pointer}/{path}", "id and content must change together: sweep `problem.dataset` as a whole")
 
 
 def _changed(block: Any, changes: dict[str, _Change], pointer: str) -> Any:

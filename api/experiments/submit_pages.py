@@ -98,11 +98,11 @@ def _start(database: Database, owner: str | None, preset: str | None, experiment
     """Raises PresetNotFoundError and NotFoundError."""
     if preset is not None:
         found = presets.load(preset)
-        return Start(yaml_documents.dump(found.spec), f"the preset {found.name}, version {found.version}", found)
+        return Start(yaml_documents.dump(found.spec), f"preset {found.name}, version {found.version}", found)
     if experiment is not None:
         with database.reading() as session:
             record = experiments.find(session, experiment, owner)
-            return Start(yaml_documents.dump(_brief(stored_spec(record.spec))), f"the experiment {record.name}")
+            return Start(yaml_documents.dump(_brief(stored_spec(record.spec))), f"experiment {record.name}")
     return Start(EXAMPLE)
 
 

@@ -29,7 +29,9 @@ def key_of(request: Request) -> str | None:
 def hold_same_origin(request: Request) -> None:
     """Raises ForbiddenError unless the browser says that a page of this service sends this."""
     if not _same_origin(request):
-        raise ForbiddenError("this was not sent by a page of this service; programs send their key as `Authorization: Bearer fq_...`")
+        raise ForbiddenError(
+            "cookies are accepted from pages of this service only; programs send their key as `Authorization: Bearer fq_...`"
+        )
 
 
 def keep(request: Request, response: Response, token: Token) -> None:
@@ -131,7 +133,7 @@ async def current_principal(request: Request, given: HTTPAuthorizationCredential
     """Whoever sent the request; raises AuthenticationError, RateError, and ForbiddenError for what a foreign page makes a browser send."""
     key = key_of(request) if given is None else given.credentials
     if key is None:
-        raise AuthenticationError("this needs an API key, as the header `Authorization: Bearer fq_...`")
+        raise AuthenticationError("requires an API key in the header `Authorization: Bearer fq_...`")
     request.state.principal = principal = await authenticate(request, Token.parse(key))
     rates: RateLimiter = request.app.state.rates
     await rates.take(principal.key_id)

@@ -14,7 +14,7 @@ from fedcore.settings import Settings
 NO_NUL = r"^[^\x00]*$"
 """PostgreSQL stores no NUL, and so finds none."""
 _NUMBER = re.compile(r"[-+]?[0-9.]+")
-"""Pydantic would take one for the seconds since 1970."""
+"""Reject numbers, which pydantic would interpret as seconds since 1970."""
 
 
 # Declared async so that FastAPI calls them at once instead of in a thread.

@@ -132,7 +132,7 @@ def _load(request: Request, body: bytes, media_type: str) -> Any:
             return json.loads(text)
         value = yaml_documents.load(text, MAX_YAML_PARTS)
     except (ValueError, RecursionError) as error:
-        raise UnreadableBodyError(f"The body is not {media_type}: {error}", _unreadable(error)) from error
+        raise UnreadableBodyError(f"The body is not valid {media_type}: {error}", _unreadable(error)) from error
     if len(body) <= LARGE_BYTES:
         source_positions.remember(request, text)
     return value

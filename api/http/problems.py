@@ -39,7 +39,7 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 
 class ProblemType(NamedTuple):
-    """How a class of errors is answered."""
+    """Status, problem type and title for a class of errors."""
 
     status: int
     kind: str
@@ -48,21 +48,21 @@ class ProblemType(NamedTuple):
 
 ANSWERS: dict[type[FedcoreError], ProblemType] = {
     SpecificationError: ProblemType(422, "specification", "The specification cannot be run"),
-    UploadError: ProblemType(422, "upload", "The data set cannot be trained on"),
-    DataUnavailableError: ProblemType(422, "data-unavailable", "The data set is not on this machine"),
-    IdempotencyError: ProblemType(422, "idempotency", "The idempotency key was used for another request"),
-    PresetNotFoundError: ProblemType(404, "not-found", "There is no such preset"),
-    NotFoundError: ProblemType(404, "not-found", "There is no such thing"),
-    AuthenticationError: ProblemType(401, "unauthenticated", "An API key is needed"),
-    ForbiddenError: ProblemType(403, "forbidden", "The API key does not allow this"),
-    QuotaError: ProblemType(403, "quota", "More than the API key may have"),
+    UploadError: ProblemType(422, "upload", "Invalid data set"),
+    DataUnavailableError: ProblemType(422, "data-unavailable", "Data set not available"),
+    IdempotencyError: ProblemType(422, "idempotency", "Idempotency key reused"),
+    PresetNotFoundError: ProblemType(404, "not-found", "Preset not found"),
+    NotFoundError: ProblemType(404, "not-found", "Not found"),
+    AuthenticationError: ProblemType(401, "unauthenticated", "API key required"),
+    ForbiddenError: ProblemType(403, "forbidden", "Not permitted"),
+    QuotaError: ProblemType(403, "quota", "Quota exceeded"),
     RateError: ProblemType(429, "rate", "Too many requests"),
-    ConflictError: ProblemType(409, "conflict", "Not possible in the present state"),
+    ConflictError: ProblemType(409, "conflict", "Conflict with the current state"),
 }
 
 
 class InvalidDocumentError(Exception):
-    """A body that is readable but not what is asked for."""
+    """A body that is readable but not valid."""
 
     def __init__(self, flaws: Sequence[Flaw]) -> None:
         super().__init__("; ".join(f"{flaw.pointer}: {flaw.detail}" for flaw in flaws))
@@ -84,7 +84,7 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def install(app: FastAPI) -> None:
-    """Make `app` answer every error as a problem."""
+    """Install handlers that answer every error of `app` as a problem."""
     app.add_exception_handler(InvalidDocumentError, _invalid_request)
     app.add_exception_handler(UnreadableBodyError, _unreadable_body)
     app.add_exception_handler(RequestValidationError, _invalid_parameters)
@@ -136,7 +136,7 @@ def _problem(request: Request, answer: ProblemType, detail: str, errors: Sequenc
 
 def _invalid_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, InvalidDocumentError)
-    return _problem(request, ProblemType(422, "invalid", "The request is not valid"), str(error), error.flaws)
+    return _problem(request, ProblemType(422, "invalid", "Invalid request"), str(error), error.flaws)
 
 
 def _unreadable_body(request: Request, error: Exception) -> Response:
@@ -205,16 +205,16 @@ def _unavailable(request: Request, error: Exception) -> Response:
     log.warning("database unavailable", path=request.url.path, error=str(error))
     request.app.state.metrics.unavailable.inc()
     answer = ProblemType(503, BLANK, HTTPStatus.SERVICE_UNAVAILABLE.phrase)
-    return _problem(request, answer, "The database does not answer; try again.", headers={"Retry-After": "1"})
+    return _problem(request, answer, "The database is unavailable. Try again.", headers={"Retry-After": "1"})
 
 
 def _no_storage(request: Request, error: Exception) -> Response:
     log.warning("storage unavailable", path=request.url.path, error=str(error))
     answer = ProblemType(503, BLANK, HTTPStatus.SERVICE_UNAVAILABLE.phrase)
-    return _problem(request, answer, "The storage does not answer, or is full; try again later.", headers={"Retry-After": "10"})
+    return _problem(request, answer, "The storage is unavailable or full. Try again later.", headers={"Retry-After": "10"})
 
 
 def _unexpected(request: Request, error: Exception) -> Response:
     log.error("unexpected error", path=request.url.path, exc_info=error)
     answer = ProblemType(500, BLANK, HTTPStatus.INTERNAL_SERVER_ERROR.phrase)
-    return _problem(request, answer, "The service failed to answer; its log says why.")
+    return _problem(request, answer, "Internal error. See the log of the service for details.")

@@ -54,7 +54,7 @@ async def read_comparison_figure(  # noqa: PLR0913, PLR0917 - what can be asked 
     x: X = "round",
     points: Points = 1_000,
 ) -> Response:
-    """As an experiment's figure, of arms of any experiments."""
+    """Draw the curves of arms of any experiments."""
 
     def work() -> Response:
         found, chosen = drawable(partial(compare, database, principal, arm), metric, points, x)

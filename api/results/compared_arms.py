@@ -66,7 +66,7 @@ def compare(
         chosen = gather(session, principal, wanted)
         if baseline >= len(chosen):
             raise InvalidDocumentError(
-                [Flaw(pointer="?baseline", detail=f"must be below {len(chosen)}, the number of arms, not {baseline}")]
+                [Flaw(pointer="?baseline", detail=f"must be less than {len(chosen)}, the number of arms, not {baseline}")]
             )
         found = curves.of_runs(session, [run.id for one in chosen for run in one.runs], *metrics, *TOTALS)
     paired = [one.pairs_with(chosen[baseline], found) for one in chosen]
@@ -96,7 +96,7 @@ def gather(session: Session, principal: Principal, wanted: Iterable[str]) -> lis
         for one in [arms[id][arm_of(named, arm, "?arm")]] if arm else arms[id].values():
             chosen.setdefault((id, one.arm), one)
     if len(chosen) > MOST_ARMS:
-        raise InvalidDocumentError([Flaw(pointer="?arm", detail=f"must be {MOST_ARMS} arms at most, not {len(chosen)}")])
+        raise InvalidDocumentError([Flaw(pointer="?arm", detail=f"must be at most {MOST_ARMS} arms, not {len(chosen)}")])
     return list(chosen.values())
 
 

@@ -58,7 +58,7 @@ Read = Callable[[Sequence[Metric], Window], ArmResults]
 """Reads results with these metrics, and what is wanted of their curves."""
 
 
-async def _look(  # noqa: PLR0913, PLR0917 - what can be said of a picture
+async def _look(  # noqa: PLR0913, PLR0917 - one parameter per option
     width: Annotated[str | None, Query(max_length=20, description="Width: `single` (89 mm), `double` (183 mm), or in mm.")] = None,
     height: Annotated[float | None, Query(ge=20, le=500, description="Height in mm (default: 9/16 of the width).")] = None,
     font: Annotated[Font, Query(description="Font of text and formulas.")] = "sans",
@@ -67,15 +67,13 @@ async def _look(  # noqa: PLR0913, PLR0917 - what can be said of a picture
         Query(ge=4, le=32, description="Font size in pt (default: 10, or 8 with a width; smaller if the text does not fit)."),
     ] = None,
     dpi: Annotated[int, Query(ge=50, le=600, description="Resolution of a PNG, which may have 25 million pixels.")] = 150,
-    markers: Annotated[bool, Query(description="Mark each line by a shape of its own, for print without colours.")] = False,
-    title: Annotated[
-        str | None, Query(max_length=200, pattern=NO_NUL, description="Above the picture; absent, the name; empty, none.")
-    ] = None,
-    log: Annotated[Log | None, Query(description="Logarithmic axes; absent, as is customary for the metric.")] = None,
+    markers: Annotated[bool, Query(description="Give each line its own marker, for printing in black and white.")] = False,
+    title: Annotated[str | None, Query(max_length=200, pattern=NO_NUL, description="Title (default: the name; empty: none).")] = None,
+    log: Annotated[Log | None, Query(description="Logarithmic axes (default: depends on the metric).")] = None,
     xlim: Annotated[
         str | None, Query(max_length=80, examples=["0:100"], description="Limits of the horizontal axis, e.g. `0:100`, `10:`.")
     ] = None,
-    ylim: Annotated[str | None, Query(max_length=80, examples=["0.5:1"], description="Ends of the vertical axis, likewise.")] = None,
+    ylim: Annotated[str | None, Query(max_length=80, examples=["0.5:1"], description="Limits of the vertical axis, e.g. `0.5:1`.")] = None,
 ) -> FigureStyle:
     ends = _limits("xlim", xlim), _limits("ylim", ylim)
     look = FigureStyle(_millimetres(width), height, font, 8.0 if width else 10.0, dpi, markers, title, log, *ends)

@@ -55,7 +55,7 @@ async def _window(
     to_round: Annotated[int | None, Query(ge=1, le=MOST_ROUNDS, description="Last round of the curves (default: the last one).")] = None,
 ) -> Window:
     if to_round is not None and to_round < from_round:
-        raise InvalidDocumentError([Flaw(pointer="?to_round", detail=f"must be {from_round}, the `from_round`, or later, not {to_round}")])
+        raise InvalidDocumentError([Flaw(pointer="?to_round", detail=f"must be at least `from_round`, {from_round}, not {to_round}")])
     return Window(points, from_round, to_round)
 
 

@@ -145,7 +145,7 @@ def _ways(carried: Sequence[Run]) -> list[Mapping[str, Any]]:
 
 router = Router(prefix="/v1/experiments", tags=["results"])
 
-Form = Annotated[Literal["html", "md"], Path(description="HTML, or Markdown.")]
+Form = Annotated[Literal["html", "md"], Path(description="Format: HTML or Markdown.")]
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 """It holds what users have written: nothing in it is run, and nothing is loaded."""
 MEDIA = {"html": "text/html; charset=utf-8", "md": "text/markdown; charset=utf-8"}
@@ -158,9 +158,9 @@ ANSWER: dict[int | str, Any] = {
 
 @router.get("/{experiment_id}/report.{form}", response_class=Response, responses=ANSWER, summary="Read a report")
 async def read_report(request: Request, principal: Reader, experiment_id: ExperimentId, form: Form, database: Store) -> Response:
-    """One file that stands by itself: a table and a figure of each metric, claims, runs, specification, provenance, how to repeat it.
+    """Return a self-contained file with a table and figure of each metric, claims, runs, specification, provenance and how to reproduce it.
 
-    Pictures are in it. It may be read at any time, and says what was not done yet.
+    Figures are embedded. A report of an unfinished experiment lists what is missing.
     """
 
     def work() -> str:

@@ -122,10 +122,10 @@ REPRODUCES = "reproduces"
     "/{experiment_id}/reproduce",
     status_code=201,
     responses={
-        201: {"headers": {"Location": {"description": "Where the repetition is.", "schema": {"type": "string"}}}},
+        201: {"headers": {"Location": {"description": "URL of the reproduction.", "schema": {"type": "string"}}}},
         **responses(404, 409, 422),
     },
-    summary="Repeat an experiment",
+    summary="Reproduce an experiment",
 )
 def reproduce(
     principal: Submitter,
@@ -137,9 +137,9 @@ def reproduce(
     note: Note,
     idempotency_key: IdempotencyKey = None,
 ) -> Experiment:
-    """Submit what an experiment was made from once more, each run with the engine that the original's was carried out with.
+    """Submit an experiment again; each run uses the engine of the original run.
 
-    `GET .../reproduction` of the new experiment says whether it came out identical. 409 unless the original has succeeded.
+    `GET .../reproduction` of the new experiment returns the comparison. 409 unless the original has succeeded.
     """
     original = _finished(database, principal, experiment_id)
     spec, code = specification(original.spec, database, settings, principal.sees)
@@ -156,16 +156,16 @@ def reproduce(
     return answer
 
 
-@router.get("/{experiment_id}/reproduction", responses=responses(404, 422), summary="Hold a repetition against its original")
+@router.get("/{experiment_id}/reproduction", responses=responses(404, 422), summary="Compare a reproduction with its original")
 def read_reproduction(principal: Reader, experiment_id: ExperimentId, database: Store) -> Reproduction:
-    """Whether an experiment made by `POST .../reproduce` came out identical, and if not, where it differs first and what was not the same.
+    """Return the first differences between an experiment created by `POST .../reproduce` and its original, and their likely cause.
 
-    Compared are all numbers of all rounds but wall-clock times, bit by bit, and the digests of the final models.
+    All numbers of all rounds except wall-clock times are compared bit by bit, and final models by their digests.
     """
     with database.reading() as session:
         here = experiments.find(session, experiment_id, principal.sees)
         if REPRODUCES not in here.provenance:
-            raise NotFoundError(f"{here.id} was not made to repeat another; POST /v1/experiments/{here.id}/reproduce repeats it")
+            raise NotFoundError(f"{here.id} is not a reproduction; POST /v1/experiments/{here.id}/reproduce creates one")
         original = experiments.find(session, here.provenance[REPRODUCES], principal.sees)
         return repetition(session, here, original)
 
@@ -182,5 +182,5 @@ def _finished(database: Database, principal: Principal, experiment_id: str) -> E
     with database.reading() as session:
         record = experiments.find(session, experiment_id, principal.sees)
     if record.status is not Status.SUCCEEDED:
-        raise ConflictError(f"{record.id} is {record.status}: what can be repeated has succeeded")
+        raise ConflictError(f"{record.id} is {record.status}; only succeeded experiments can be reproduced")
     return record

@@ -24,9 +24,9 @@ DEEDS = 50
 DONE = {"POST": "", "PATCH": "edit", "DELETE": "delete"}
 PAST = {"pause": "paused", "resume": "resumed", "cancel": "cancelled", "retry": "retried", "edit": "edited"}
 STOPPED = {
-    StopReason.RUNG: "stopped at a rung: its search did not promote its arm",
-    StopReason.PATIENCE: "stopped early: no improvement for as long as its patience lasted",
-    StopReason.TARGET: "stopped early: the target was reached",
+    StopReason.RUNG: "stopped at a rung: the search did not promote its arm",
+    StopReason.PATIENCE: "stopped early: no improvement within the patience",
+    StopReason.TARGET: "stopped early: target reached",
 }
 
 
@@ -47,14 +47,14 @@ def of_run(session: Session, run: RunRecord, experiment: ExperimentRecord) -> li
 def _own(run: RunRecord) -> Iterator[RunEvent]:
     yield RunEvent(run.created_at, "queued")
     if run.started_at is not None:
-        yield RunEvent(run.started_at, "taken up by a worker for the first time")
+        yield RunEvent(run.started_at, "started by a worker for the first time")
     if run.status in ENDED and run.finished_at is not None:
         yield RunEvent(run.finished_at, _ending(run), "ok" if run.status is Status.SUCCEEDED else "error")
 
 
 def _ending(run: RunRecord) -> str:
     if run.diverged_round is not None:
-        return f"diverged in round {run.diverged_round}: the model or its loss was no longer finite"
+        return f"diverged in round {run.diverged_round}: the model or its loss is not finite"
     if run.stop_reason is not None:
         return f"{STOPPED[run.stop_reason]} (round {run.done})"
     return f"{run.status} after {run.done:,} of {run.rounds:,} rounds"
@@ -66,9 +66,9 @@ def _decided(session: Session, run: RunRecord) -> Iterator[RunEvent]:
     rungs = search.find(session, run.experiment_id).rungs
     for arrival in (one for one in search.arrivals(session, run.experiment_id) if one.arm == run.arm):
         value = "no value" if arrival.value is None else f"{arrival.value:.6g}"
-        yield RunEvent(arrival.arrived_at, f"its arm came to the rung at round {rungs[arrival.rung]} with {value}")
+        yield RunEvent(arrival.arrived_at, f"arm reached the rung at round {rungs[arrival.rung]} with {value}")
         if arrival.verdict is not None and arrival.decided_at is not None:
-            yield RunEvent(arrival.decided_at, f"its arm was {arrival.verdict}: place {arrival.rank} of {arrival.field}")
+            yield RunEvent(arrival.decided_at, f"arm {arrival.verdict}: rank {arrival.rank} of {arrival.field}")
 
 
 def _done(session: Session, experiment: ExperimentRecord) -> Iterator[RunEvent]:
@@ -77,9 +77,9 @@ def _done(session: Session, experiment: ExperimentRecord) -> Iterator[RunEvent]:
         method, _, path = entry.action.partition(" ")
         deed = re.sub(r"^.*\{experiment_id\}/?", "", path) or DONE.get(method, "")
         if entry.status < 400 and deed in PAST:
-            yield RunEvent(entry.at, f"the experiment was {PAST[deed]} by {entry.owner}")
+            yield RunEvent(entry.at, f"experiment {PAST[deed]} by {entry.owner}")
         elif deed in PAST:
-            yield RunEvent(entry.at, f"{entry.owner} wanted to {deed} the experiment, which was refused ({entry.status})")
+            yield RunEvent(entry.at, f"request of {entry.owner} to {deed} the experiment refused ({entry.status})")
 
 
 router = APIRouter(prefix="/runs", include_in_schema=False)

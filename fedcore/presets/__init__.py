@@ -23,13 +23,13 @@ class Preset(Block):
     name: str
     """The sheet's name, with that of its panel and `small` behind it where it has those."""
     version: int
-    """Goes up when the specification changes."""
+    """Version number, increased when the specification changes."""
     title: str
-    """What it shows."""
+    """Short description."""
     source: str
     """The publication, table or figure it follows."""
     departures: tuple[str, ...] = ()
-    """Where it differs from its source."""
+    """Differences from the source."""
     spec: dict[str, Any]
     """The specification, as a document."""
     sheet: str

@@ -54,7 +54,7 @@ class PublishedClaim(Block):
     says: str
     """The claim in words."""
     source: str
-    """Where it is made."""
+    """Place in the publication."""
     panels: tuple[str, ...] = ()
     """The panels it is about; all, when there are none."""
     comparisons: Annotated[tuple[ClaimComparison, ...], Field(min_length=1)]
@@ -81,9 +81,9 @@ class Sides(NamedTuple):
     """The other side's, without the factor."""
     holds: bool
     seeds: int
-    """Seeds that both sides have."""
+    """Number of seeds available on both sides."""
     seeds_holding: int
-    """Those of them in which it holds by itself."""
+    """Number of these seeds for which the comparison holds individually."""
 
 
 class ClaimVerdict(NamedTuple):

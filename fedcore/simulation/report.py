@@ -22,7 +22,7 @@ class RoundReport:
     """What is known of one round of one run; None where it was not evaluated or has no meaning for the problem."""
 
     arm: int
-    """Position in the sweep's product, from 0."""
+    """Position in the sweep, from 0."""
     seed: int
     """Of the run."""
     round: int
@@ -40,7 +40,7 @@ class RoundReport:
     test_loss: float | None = None
     """Mean loss over the test samples."""
     test_accuracy: float | None = None
-    """Share of the test samples classified right, 0 to 1."""
+    """Fraction of correctly classified test samples, 0 to 1."""
     extra: Mapping[str, float | list[float]] = field(default_factory=dict)
     """Other measures by name."""
     diverged: bool = False

@@ -51,20 +51,20 @@ def check_fit(problem: Problem) -> None:
 def _check_partition(partition: AnyPartition, dataset: AnyDataset) -> None:
     shape, clients, keyed = data_shape(dataset), partition.clients, isinstance(dataset, KeyedDataset)
     if isinstance(partition, ByKeyPartition) and not keyed:
-        detail = f"{dataset.kind} does not say whose each sample is; by_key needs femnist, shakespeare or sent140"
+        detail = f"{dataset.kind} does not record the owner of each sample; by_key requires femnist, shakespeare or sent140"
         raise SpecificationError("/problem/partition", detail)
     if isinstance(partition, ShardsPartition):
         clients *= partition.shards_per_client
     least = getattr(partition, "min_samples", 1)
     if not keyed and clients * least > shape.train_samples:
         raise SpecificationError(
-            "/problem/partition", f"{clients} parts of at least {least} samples need more than the {shape.train_samples} there are"
+            "/problem/partition", f"{clients} parts of at least {least} samples exceed the {shape.train_samples} available samples"
         )
     classes = getattr(partition, "classes", 0)
     if classes > shape.classes:
         raise SpecificationError(
             "/problem/partition/classes",
-            f"{dataset.kind} has {shape.classes} classes, so at most that many per client, not {classes}",
+            f"must be at most {shape.classes}, the number of classes of {dataset.kind}, not {classes}",
         )
 
 
@@ -77,7 +77,7 @@ def check_systems(systems: Systems, scheme: AnyParticipation, clients: int) -> N
     if systems.devices is not None:
         _check_devices(systems.devices, clients)
     elif systems.deadline is not None:
-        raise SpecificationError("/systems/deadline", "without `devices` no client takes any time; say how fast they are, or leave it out")
+        raise SpecificationError("/systems/deadline", "requires `devices`; give their speed, or omit the deadline")
 
 
 def _check_availability(systems: Systems, clients: int) -> None:
@@ -101,13 +101,16 @@ def _check_unbiased(systems: Systems, scheme: AnyParticipation) -> None:
     for field, chance in (("availability", "be drawn"), ("deadline", "be on time")):
         if getattr(systems, field) is not None:
             raise SpecificationError(
-                "/participation/weighting", f"with `systems.{field}` no client's chance to {chance} is known; use `samples` or `uniform`"
+                "/participation/weighting",
+                f"with `systems.{field}`, a client's probability to {chance} is unknown; use `samples` or `uniform`",
             )
 
 
 def _check_probability(probability: Probability, pointer: str, clients: int) -> None:
     if isinstance(probability, tuple) and len(probability) != clients:
-        raise SpecificationError(f"{pointer}/probability", f"one for all, or one for each of the {clients} clients, not {len(probability)}")
+        raise SpecificationError(
+            f"{pointer}/probability", f"must be one value, or one for each of the {clients} clients, not {len(probability)}"
+        )
 
 
 def _check_devices(devices: Devices, clients: int) -> None:
@@ -115,7 +118,7 @@ def _check_devices(devices: Devices, clients: int) -> None:
         rate = getattr(devices, field)
         if isinstance(rate, PerClientRate) and len(rate.values) != clients:
             raise SpecificationError(
-                f"/systems/devices/{field}/values", f"one value for each of the {clients} clients, not {len(rate.values)}"
+                f"/systems/devices/{field}/values", f"must have one value for each of the {clients} clients, not {len(rate.values)}"
             )
 
 

@@ -14,36 +14,36 @@ Count = Annotated[int, Field(ge=0, lt=2**53)]
 
 
 class UploadedContent(Block):
-    """What is in an uploaded data set: all that a specification has to know of it, and the digest by which a run is repeatable."""
+    """Description of an uploaded data set, with the digest that makes runs reproducible."""
 
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    """SHA-256 over the arrays as they are kept."""
+    """SHA-256 over the stored arrays."""
     features: Annotated[tuple[Annotated[int, Field(ge=1, lt=2**53)], ...], Field(fail_fast=True, min_length=1, max_length=8)]
     """Shape of one sample."""
     classes: Count
-    """Number of classes; 0 where labels are real numbers, for regression."""
+    """Number of classes; 0 if labels are real numbers, for regression."""
     clients: Annotated[int, Field(ge=1, le=MAX_CLIENTS)] | None
-    """Number of clients N; null for data in one piece, which take a `partition`."""
+    """Number of clients N; null if the data are not divided into clients and need a `partition`."""
     train_samples: Annotated[int, Field(ge=1, lt=2**53)]
-    """Samples to train on."""
+    """Number of training samples."""
     test_samples: Count
-    """Samples held out for testing; without any, test losses and accuracies are left out."""
+    """Number of test samples. Without test samples, there is no test loss and accuracy."""
 
 
 class Uploaded(Block):
-    """A user's own data, uploaded to the service: features, labels and, unless they come in one piece, the client of each sample."""
+    """A data set uploaded to the service: features, labels and, optionally, the client of each sample."""
 
     kind: Literal["uploaded"]
     id: Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[0-9a-z_]+$")] | None = None
-    """The data set's id, as `POST /v1/datasets` answers it; absent for a file kept on this machine."""
+    """Data set id, returned by `POST /v1/datasets`; omitted for a local file."""
     content: UploadedContent | None = None
-    """What is in it. The service fills it in by the id; whatever is given is replaced."""
+    """Description of the content. The service sets it from the id and ignores other values."""
 
     @model_validator(mode="after")
     def _is_described(self) -> Self:
         if self.content is None:
             raise ValueError(
-                "the content of an uploaded data set must be known: submit it to the service that has it, or take the block from "
+                "the content of the uploaded data set is unknown: submit to the service that stores it, or use the block from "
                 "fedcore.platform.uploads.local.keep(file)"
             )
         return self

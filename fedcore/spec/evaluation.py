@@ -35,13 +35,13 @@ class Evaluation(Block):
     every: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     """Interval of evaluations in rounds; the last round is always evaluated."""
     population_every: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """The same for the measures that go over all clients one by one (gradient_diversity, surrogate_diversity,
-    b_dissimilarity, gradient_variance, gradient_norm, client_accuracy_std, client_accuracy_worst_decile); absent, as `every`."""
+    """Interval for measures over all individual clients (gradient_diversity, surrogate_diversity,
+    b_dissimilarity, gradient_variance, gradient_norm, client_accuracy_std, client_accuracy_worst_decile; default: `every`)."""
     measures: Annotated[tuple[Measure, ...], Field(fail_fast=True)] = ("train_loss", "test_loss", "test_accuracy")
-    """train_loss is f(w) over the training data of all clients, weighted by p_i; those without a meaning for the
-    problem (accuracy of a quadratic), the algorithm (min_norm_weights beside FedAWARE and FedMGDA+) or a round that no
-    client's work reached are left out of its rows; those that are undefined there are null. min_norm_weights is a list
-    over at most 1,000 clients, for rows and not for figures."""
+    """train_loss is f(w) over the training data of all clients, weighted by p_i. Measures that do not apply to the problem
+    (accuracy of a quadratic), to the algorithm (min_norm_weights without FedAWARE or FedMGDA+) or to a round without client
+    updates are omitted; undefined values are null. min_norm_weights is a list over at most 1,000 clients, reported per round
+    but not summarised."""
     record_parameters: bool = False
     """Record the global iterate x in every round (at most 1,000 parameters)."""
 

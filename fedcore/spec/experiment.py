@@ -33,9 +33,9 @@ class ExperimentSpec(Block):
     name: Annotated[str, Field(min_length=1, max_length=200)]
     """Display name."""
     description: Annotated[str, Field(max_length=10_000)] = ""
-    """For people."""
+    """Display name."""
     tags: Annotated[tuple[Tag, ...], Field(fail_fast=True, max_length=32)] = ()
-    """For finding it again."""
+    """Tags for filtering."""
     problem: Problem
     """Data set, its partition over clients, and model."""
     algorithm: AnyAlgorithm
@@ -53,7 +53,7 @@ class ExperimentSpec(Block):
     rounds: Annotated[int, Field(ge=1, le=MAX_ROUNDS)]
     """Communication rounds T of each run."""
     evaluation: Evaluation = Evaluation()
-    """What is measured, and when."""
+    """Measures and their frequency."""
     seeds: Annotated[tuple[Seed, ...], Field(fail_fast=True, min_length=1, max_length=1_000)] = (0,)
     """One run per seed and arm; arms that share a seed see the same cohorts, stragglers and mini-batches."""
     sweep: Annotated[dict[str, Annotated[list[Any], Field(min_length=1)]], Field(max_length=16, default_factory=dict)]
@@ -130,9 +130,9 @@ class Arm(Block):
 
     index: int
     name: str
-    """What sets it apart, as `momentum=0.9`; the algorithm's kind where there is no sweep."""
+    """Name by the swept values, e.g. `momentum=0.9`; the algorithm's kind if there is no sweep."""
     settings: dict[str, Any]
-    """The swept paths and their values here."""
+    """Swept paths and their values."""
     spec: ExperimentSpec
 
 

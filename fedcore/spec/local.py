@@ -36,7 +36,7 @@ class StepLr(Block):
 
     kind: Literal["step"]
     at: Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(fail_fast=True, min_length=1, max_length=100)]
-    """Fractions of the number of rounds T; from round ceil(fraction T) + 1 on, the factor holds."""
+    """Fractions of the number of rounds T; the factor applies from round ceil(fraction T) + 1."""
     factor: Fraction
     """Factor of each decrease."""
 

@@ -57,22 +57,22 @@ def misfit(model: AnyModel, shape: DataShape) -> str | None:
     if isinstance(model, CharLstm | SentLstm):
         return _sequence_misfit(model, shape)
     if shape.symbols:
-        return f"{model.kind} needs numbers, these data are symbols: use {'sent_lstm' if shape.embedding else 'char_lstm'}"
+        return f"{model.kind} requires numeric features, but these data are symbols: use {'sent_lstm' if shape.embedding else 'char_lstm'}"
     if not isinstance(model, Convolutional):
         return None
     if len(shape.features) != 3:
-        return f"{model.kind} needs images [channels, height, width], these features are {list(shape.features)}: use logistic or mlp"
+        return f"{model.kind} requires images [channels, height, width], but the features are {list(shape.features)}: use logistic or mlp"
     smallest = _SMALLEST[model.kind]
     if min(shape.features[1:]) < smallest:
-        return f"{model.kind} needs images of at least {smallest} x {smallest}, these are {shape.features[1]} x {shape.features[2]}"
+        return f"{model.kind} requires images of at least {smallest} x {smallest}, not {shape.features[1]} x {shape.features[2]}"
     return None
 
 
 def _sequence_misfit(model: CharLstm | SentLstm, shape: DataShape) -> str | None:
     if isinstance(model, CharLstm) and (not shape.symbols or shape.embedding):
-        return "char_lstm needs sequences of characters, as in shakespeare"
+        return "char_lstm requires sequences of characters, e.g. shakespeare"
     if isinstance(model, SentLstm) and not shape.embedding:
-        return "sent_lstm needs sequences of words with fixed vectors, as in sent140"
+        return "sent_lstm requires sequences of words with fixed vectors, e.g. sent140"
     return None
 
 

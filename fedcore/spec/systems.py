@@ -32,21 +32,21 @@ Probability = Fraction | Annotated[tuple[Fraction, ...], Field(fail_fast=True, m
 
 
 class AvailabilityTrace(Block):
-    """The clients that can be reached, given for each round; after the last row the first comes again, as days do."""
+    """Lists of available clients for each round, repeated cyclically."""
 
     kind: Literal["trace"]
     rounds: Annotated[
         tuple[Annotated[tuple[ClientId, ...], Field(fail_fast=True)], ...], Field(fail_fast=True, min_length=1, max_length=100_000)
     ]
-    """A list of client ids per round; an empty one leaves nobody."""
+    """A list of client ids per round; with an empty list, no client is available."""
 
 
 class RandomAvailability(Block):
-    """Each client can be reached with its probability, independently in every round."""
+    """Each client is available with its probability, independently in every round."""
 
     kind: Literal["bernoulli"]
     probability: Probability
-    """One for all clients, or one for each by client id."""
+    """One probability for all clients, or one per client by client id."""
 
 
 AnyAvailability = Annotated[AvailabilityTrace | RandomAvailability, Field(discriminator="kind")]
@@ -60,25 +60,25 @@ class ConstantRate(Block):
 
     kind: Literal["constant"]
     value: Rate
-    """The number."""
+    """The value."""
 
 
 class PerClientRate(Block):
-    """One number for each client."""
+    """One value per client."""
 
     kind: Literal["per_client"]
     values: Annotated[tuple[Rate, ...], Field(fail_fast=True, min_length=1, max_length=MAX_CLIENTS)]
-    """The number of each client, by client id."""
+    """Values by client id."""
 
 
 class UniformRate(Block):
-    """Drawn once for each client, uniform between low and high."""
+    """Drawn once per client, uniformly between low and high."""
 
     kind: Literal["uniform"]
     low: Rate
-    """The least that is drawn."""
+    """Lower bound."""
     high: Rate
-    """The most that is drawn."""
+    """Upper bound."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -88,37 +88,37 @@ class UniformRate(Block):
 
 
 class LogNormalRate(Block):
-    """Drawn once for each client, median exp(sigma z) with z standard Gaussian: few clients are many times slower than most."""
+    """Drawn once per client as median exp(sigma z) with standard normal z: a few clients are many times slower than most."""
 
     kind: Literal["log_normal"]
     median: Rate
-    """What half of the clients exceed."""
+    """Median value."""
     sigma: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
-    """Deviation of the logarithm."""
+    """Standard deviation of the logarithm."""
 
 
 AnyRate = Annotated[ConstantRate | PerClientRate | UniformRate | LogNormalRate, Field(discriminator="kind")]
 
 
 class Devices(Block):
-    """What a client's device can do, the same in every round; a client's draws depend on the seed and its id alone.
+    """Speed and network of each client's device, constant over rounds; random draws depend only on the seed and the client id.
 
     A round takes client i, with tau_i local steps,
 
         latency_i + bytes down / download_i + tau_i / steps_per_second_i + latency_i + bytes up / upload_i
 
-    simulated seconds; what is absent takes no time. Where a round begins with an exchange of gradients (FedLin, FedSVRG) their
-    bytes and both latencies come on top. Every row then carries `simulated_seconds`, the sum over the rounds so far.
+    simulated seconds; omitted fields take no time. If a round begins with an exchange of gradients (FedLin, FedSVRG), their
+    bytes and both latencies are added. Results then include `simulated_seconds`, the sum over the rounds so far.
     """
 
     steps_per_second: AnyRate | None = None
-    """Local steps a second."""
+    """Local steps per second."""
     download_bytes_per_second: AnyRate | None = None
-    """Bytes a second from the server."""
+    """Bytes per second from the server to the client."""
     upload_bytes_per_second: AnyRate | None = None
-    """Bytes a second to the server."""
+    """Bytes per second from the client to the server."""
     latency_seconds: AnyRate | None = None
-    """Seconds that pass before the first byte, in each direction."""
+    """Seconds before the first byte, in each direction."""
 
     @model_validator(mode="after")
     def _something(self) -> Self:
@@ -128,13 +128,13 @@ class Devices(Block):
 
 
 class Deadline(Block):
-    """How long the server waits in each round; it ends a round sooner when it has heard from every client it drew."""
+    """Time limit of a round. A round ends earlier once all selected clients have responded."""
 
     seconds: Annotated[NonNegative, Field(gt=0)]
     """Simulated seconds from the start of a round."""
     policy: Literal["drop", "accept_partial"]
-    """`drop` leaves out clients that would be late; `accept_partial` has them stop after the last local step that lets
-    them be on time, and leaves out those that cannot take a single one."""
+    """`drop` discards late clients. With `accept_partial`, clients stop after the last local step that meets the deadline;
+    clients that cannot complete a single step are discarded."""
 
 
 class Constant(Block):
@@ -150,7 +150,7 @@ class PerClient(Block):
 
     kind: Literal["per_client"]
     values: Annotated[tuple[Count, ...], Field(fail_fast=True, min_length=1, max_length=1_000_000)]
-    """The number of each client, by client id."""
+    """Values by client id."""
 
 
 class UniformDraw(Block):
@@ -212,7 +212,7 @@ class WorkTrace(Block):
     rounds: Annotated[
         tuple[Annotated[tuple[Count, ...], Field(fail_fast=True)], ...], Field(fail_fast=True, min_length=1, max_length=100_000)
     ]
-    """The number of each client, a row for each round."""
+    """Values by round and client id."""
 
 
 AnyWork = Annotated[Constant | PerClient | UniformDraw | NormalDraw | WorkTrace, Field(discriminator="kind")]

@@ -163,7 +163,7 @@ def _excess(depth: int, repeated: int, parts: int, max_parts: int | None) -> str
     if depth > MAX_DEPTH:
         return f"nested deeper than {MAX_DEPTH} levels"
     if repeated > MAX_REPEATED:
-        return f"aliases repeat more than {MAX_REPEATED:,} values"
+        return f"aliases expand to more than {MAX_REPEATED:,} values"
     if max_parts is not None and parts > max_parts:
         return f"more than {max_parts:,} keys, values and ends of blocks: send it as JSON"
     return None

@@ -106,7 +106,7 @@ def _known(spec: ExperimentSpec) -> _Known:
             found = _LAWS["fedlin"]
         case other:
             raise NoClosedFormError(
-                f"no closed form of {other.kind} with these parameters is known here; those of FedAvg, FedProx, FedNova and FedLin are"
+                f"no closed form is available for {other.kind} with these parameters, only for FedAvg, FedProx, FedNova and FedLin"
             )
     lr = _server(spec).lr
     return found if lr == 1 else _Known(found.formula, found.source, lambda *given: found.map(*given).damped(lr))
@@ -114,7 +114,9 @@ def _known(spec: ExperimentSpec) -> _Known:
 
 def _dataset(spec: ExperimentSpec) -> ExactProblem:
     if not isinstance(spec.problem.dataset, ExactProblem):
-        raise NoClosedFormError(f"closed forms are known for quadratic and least_squares problems, not for {spec.problem.dataset.kind}")
+        raise NoClosedFormError(
+            f"no closed form is available for {spec.problem.dataset.kind}, only for quadratic and least_squares problems"
+        )
     return spec.problem.dataset
 
 

@@ -4,7 +4,7 @@ from typing import Literal, TypedDict
 
 
 class FigureOptions(TypedDict, total=False):
-    """How a picture is drawn; whatever is left out, as is customary."""
+    """Style of a figure; omitted fields take their defaults."""
 
     width: str | float
     """Width: `single` (89 mm), `double` (183 mm), or in mm."""

@@ -11,7 +11,7 @@ EARLIEST, LATEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo
 def _storable(moment: datetime) -> datetime:
     # At the ends of the calendar a moment has no equal in UTC.
     if not EARLIEST <= moment < LATEST:
-        raise ValueError("must lie between the years 2000 and 9000")
+        raise ValueError("must be between the years 2000 and 9000")
     return moment
 
 
@@ -20,6 +20,6 @@ StoredMoment = Annotated[AwareDatetime, AfterValidator(_storable)]
 
 
 class Schema(BaseModel):
-    """Base of every answer: read-only, described field by field."""
+    """Base of all responses: read-only, with a description of every field."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True, from_attributes=True)

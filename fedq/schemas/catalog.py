@@ -56,7 +56,7 @@ class Kind(Schema):
 
 
 class CatalogBlock(Schema):
-    """A block of the specification that offers a choice."""
+    """A block of the specification with several kinds."""
 
     path: str
     """Dotted path of the block, as used in a sweep."""
@@ -65,7 +65,7 @@ class CatalogBlock(Schema):
 
 
 class Catalog(Schema):
-    """Everything that can be asked for."""
+    """All components of a specification."""
 
     blocks: list[CatalogBlock]
     """Blocks with several kinds."""

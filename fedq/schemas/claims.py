@@ -22,7 +22,7 @@ class ComparisonResult(Schema):
 
 
 class ClaimResult(Schema):
-    """One claim and whether it holds."""
+    """A claim and its outcome."""
 
     says: str
     """The claim."""
@@ -37,7 +37,7 @@ class ClaimResult(Schema):
 
 
 class PublishedRow(Schema):
-    """One arm of a published table."""
+    """Row of a published table."""
 
     arm: str
     """Name of the arm."""
@@ -50,7 +50,7 @@ class PublishedRow(Schema):
 
 
 class PublishedTable(Schema):
-    """Published numbers beside what came out."""
+    """Published numbers with the measured ones."""
 
     source: str
     """Place in the publication."""
@@ -63,7 +63,7 @@ class PublishedTable(Schema):
 
 
 class Claims(Schema):
-    """What was printed and claimed of the figure or table that an experiment follows, beside what came out."""
+    """Published numbers and claims for the figure or table that an experiment follows, with the results."""
 
     experiment_id: str
     """The experiment."""

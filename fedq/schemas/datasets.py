@@ -6,7 +6,7 @@ from fedq.schemas.base import Schema
 
 
 class ClientSizes(Schema):
-    """How unequal the clients are, in training samples."""
+    """Distribution of training samples over clients."""
 
     smallest: int
     """Smallest number of training samples of a client."""
@@ -19,7 +19,7 @@ class ClientSizes(Schema):
 
 
 class Dataset(Schema):
-    """A user's own data set, to be trained on as `problem.dataset: {kind: uploaded, id: ...}`."""
+    """An uploaded data set, used as `problem.dataset: {kind: uploaded, id: ...}`."""
 
     id: str
     """Opaque; sorts by time of creation."""

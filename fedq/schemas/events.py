@@ -36,7 +36,7 @@ class DecisionEvent(ArmArrival):
 
 
 class HeartbeatEvent(Schema):
-    """`event: heartbeat`: nothing happened, the connection stands."""
+    """`event: heartbeat`: sent while nothing happens, to keep the connection alive."""
 
     time: datetime
     """Time of the service's clock."""

@@ -13,7 +13,7 @@ from fedq.schemas.base import Schema
 
 
 class Progress(Schema):
-    """How far an experiment is."""
+    """Progress of an experiment."""
 
     rounds_done: int
     """Committed rounds of all runs."""
@@ -114,7 +114,7 @@ class ArmPlan(ArmSummary):
 
 
 class Stretch(Schema):
-    """The rounds from one rung of a search to the next."""
+    """Stage of a search, from one rung to the next."""
 
     until: int
     """Last round of the stage: a rung or the final round."""
@@ -123,7 +123,7 @@ class Stretch(Schema):
 
 
 class SearchPlan(Schema):
-    """What a search comes to where every rung keeps as many arms as the synchronous kind does; `asha` may promote a few more."""
+    """Cost of a search if each rung promotes as many arms as synchronous halving; `asha` may promote a few more."""
 
     stretches: list[Stretch]
     """Stages in order."""
@@ -134,7 +134,7 @@ class SearchPlan(Schema):
 
 
 class Plan(Schema):
-    """What a specification would set in motion; nothing was stored."""
+    """Plan of a specification that was not submitted."""
 
     name: str
     """Name of the experiment."""

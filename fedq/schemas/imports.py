@@ -28,7 +28,7 @@ class ImportedRows(_Part):
     test_loss: Annotated[list[Number | None], Column]
     """Mean loss over the test data."""
     test_accuracy: Annotated[list[Number | None], Column]
-    """Share of the test samples classified right."""
+    """Fraction of correctly classified test samples."""
     local_steps: Annotated[list[Count], Column]
     """Mini-batch steps."""
     bytes_up: Annotated[list[Count], Column]
@@ -36,9 +36,9 @@ class ImportedRows(_Part):
     bytes_down: Annotated[list[Count], Column]
     """Bytes the clients received."""
     seconds: Annotated[list[Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]], Column]
-    """Wall-clock time."""
+    """Wall-clock seconds."""
     committed_at: Annotated[list[StoredMoment], Column]
-    """When each was stored."""
+    """Time at which each round was stored."""
     extra: dict[Name, Annotated[list[Number | Annotated[list[Number | None], Column] | None], Column]]
     """Other measures by name."""
 
@@ -59,11 +59,11 @@ class ImportedRun(_Part):
     stop_reason: StopReason | None = None
     """Reason for stopping early."""
     error: Annotated[str, Field(max_length=100_000)] | None = None
-    """Why it failed."""
+    """Error of a failed run."""
     started_at: StoredMoment | None = None
-    """When a worker first took it up."""
+    """Time at which a worker first started the run."""
     finished_at: StoredMoment | None = None
-    """When it ended."""
+    """Time at which the run finished."""
     provenance: dict[str, Any]
     """Software and hardware that executed the run."""
     rows: ImportedRows
@@ -78,9 +78,9 @@ class ImportedExperiment(_Part):
     name: str = Field(min_length=1, max_length=200)
     """Display name."""
     tags: list[Annotated[str, Field(min_length=1, max_length=64)]] = Field(max_length=32)
-    """For finding it again."""
+    """Tags for filtering."""
     created_at: StoredMoment
-    """When it was submitted there."""
+    """Time of submission to the original service."""
     specification: dict[str, Any]
     """Specification as validated by the original service."""
     provenance: dict[str, Any]
@@ -93,12 +93,12 @@ class ResultsFile(_Part):
     format: Literal["fedq-results"]
     """Type of the file."""
     version: Literal[1]
-    """Of the format."""
+    """Version of the format."""
     exported_at: StoredMoment
-    """When it was written."""
+    """Time of the export."""
     experiment: ImportedExperiment
-    """The experiment that its runs belong to."""
+    """The experiment."""
     runs: list[ImportedRun] = Field(fail_fast=True, min_length=1, max_length=10_000)
-    """Each arm with each seed, in order."""
+    """Runs of each arm with each seed, in order."""
     digest: str = Field(pattern=r"^[0-9a-f]{64}$")
     """SHA-256 over all other fields: JSON in the order of the file, without white space, in UTF-8, numbers as in Python's `json`."""

@@ -112,7 +112,7 @@ class KeyPage(Schema):
 
 
 class KeyUsage(Schema):
-    """What was made with a key, as its quotas count it."""
+    """Use of a key's quotas."""
 
     waiting_runs: int
     """Number of queued or paused runs."""
@@ -125,7 +125,7 @@ class KeyUsage(Schema):
 
 
 class KeyStanding(Schema):
-    """A key, and how much of its quotas is used."""
+    """A key and its use of quotas."""
 
     key: Key
     """The key."""

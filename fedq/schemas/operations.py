@@ -7,7 +7,7 @@ from fedq.schemas.base import Schema
 
 
 class QueueDepth(Schema):
-    """What one queue holds."""
+    """Number of runs in a queue."""
 
     queue: str
     """Name of the queue."""
@@ -26,7 +26,7 @@ class QueueDepth(Schema):
 
 
 class Queues(Schema):
-    """What waits and what runs."""
+    """Queues with unfinished runs."""
 
     items: list[QueueDepth]
     """The queues; queues without unfinished runs are omitted."""
@@ -56,14 +56,14 @@ class Worker(Schema):
 
 
 class Workers(Schema):
-    """The workers that have reported of late."""
+    """Active workers."""
 
     items: list[Worker]
     """The workers."""
 
 
 class Health(Schema):
-    """The process is alive."""
+    """Liveness of the process."""
 
     status: Literal["ok"] = "ok"
     """Always `ok`."""
@@ -72,7 +72,7 @@ class Health(Schema):
 
 
 class Check(Schema):
-    """One thing the service leans on."""
+    """Health of a dependency."""
 
     ok: bool
     """True if the dependency responds."""
@@ -81,7 +81,7 @@ class Check(Schema):
 
 
 class Readiness(Schema):
-    """Whether requests can be served."""
+    """Readiness of the service."""
 
     status: Literal["ready", "degraded", "unready"]
     """`degraded`: the broker is unavailable. Requests are served and runs continue, but start up to a few seconds later."""

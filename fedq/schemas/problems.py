@@ -4,7 +4,7 @@ from fedq.schemas.base import Schema
 
 
 class Flaw(Schema):
-    """One thing that is wrong with a request."""
+    """An error in a field of a request."""
 
     pointer: str
     """JSON pointer (RFC 6901) into the request body; `?name` for a parameter, the name for a header, and for an uploaded file, the
@@ -19,7 +19,7 @@ class Flaw(Schema):
 
 
 class ProblemDetails(Schema):
-    """An error, as RFC 9457 lays it out."""
+    """An error in the format of RFC 9457."""
 
     type: str
     """Problem type: `urn:fedq:problem:...`, or `about:blank` if the status is sufficient."""

@@ -16,7 +16,7 @@ class ReproductionOutcome(StrEnum):
 
 
 class RunDifference(Schema):
-    """Where a run differs first from the one that it repeats."""
+    """First difference between a run and its original."""
 
     arm: int
     """Index of its arm."""
@@ -42,7 +42,7 @@ class RunDifference(Schema):
 
 
 class MadeOtherwise(Schema):
-    """What was not as it was when the original was carried out: the likely cause of a difference."""
+    """A difference in provenance: the likely cause of different results."""
 
     what: str
     """Path in the provenance of runs, e.g. `versions.torch`, or `specification_sha256`."""
@@ -55,7 +55,7 @@ class MadeOtherwise(Schema):
 
 
 class Reproduction(Schema):
-    """An experiment beside the one that it repeats; final once `outcome` is not `pending`."""
+    """A reproduction compared with its original; final once `outcome` is not `pending`."""
 
     experiment_id: str
     """The reproduction."""

@@ -8,7 +8,7 @@ from fedq.schemas.base import Schema
 
 
 class Estimate(Schema):
-    """A figure over the seeds of an arm."""
+    """Statistics of a value over the seeds of an arm."""
 
     n: int
     """Number of seeds."""
@@ -39,7 +39,7 @@ class Difference(Estimate):
 
 
 class MetricResult(Schema):
-    """One metric of one arm; a figure is null where no run has it."""
+    """One metric of one arm; a statistic is null if no run has a value."""
 
     best: Estimate | None
     """Value of each run's best round, e.g. the highest accuracy or lowest loss; null for a metric without a direction."""
@@ -57,7 +57,7 @@ class MetricResult(Schema):
 
 
 class Curve(Schema):
-    """A metric over the rounds; entry i of every list belongs to the same round."""
+    """A metric over rounds. Entry i of every list belongs to the same round."""
 
     rounds: list[int]
     """Rounds evaluated by at least one run. If there are more than the requested points, only ends and extremes are kept."""
@@ -74,7 +74,7 @@ class Curve(Schema):
 
 
 class Target(Schema):
-    """What runs were to reach."""
+    """Target value of a metric."""
 
     metric: str
     """A metric with a direction (higher or lower is better)."""
@@ -83,7 +83,7 @@ class Target(Schema):
 
 
 class TargetResult(Schema):
-    """What it took an arm to the target: up to the first evaluated round that was as good, over the runs that had one."""
+    """Cost of reaching the target, up to the first evaluated round that reaches it."""
 
     runs: int
     """Number of runs of the arm."""
@@ -108,7 +108,7 @@ class TargetResult(Schema):
 
 
 class ArmResult(Schema):
-    """One arm over its seeds."""
+    """Results of one arm over its seeds."""
 
     index: int
     """Position in the sweep, from 0."""
@@ -147,7 +147,7 @@ class ArmResult(Schema):
 
 
 class ArmResults(Schema):
-    """What came out of arms, as far as their runs are."""
+    """Results of arms, partial while runs are unfinished."""
 
     name: str
     """Display name."""
@@ -177,7 +177,7 @@ class Results(ArmResults):
 
 
 class Member(Schema):
-    """Where an arm of a comparison is from."""
+    """Origin of an arm of a comparison."""
 
     experiment_id: str
     """The experiment."""
@@ -202,7 +202,7 @@ class Comparison(ArmResults):
 
 
 class Law(Schema):
-    """A closed form and what it says of one arm."""
+    """Closed-form prediction for one arm."""
 
     formula: str
     """The closed form: x is the model, x~ its fixed point, eta the step size, tau_i the local steps, s the server's step size."""
@@ -219,7 +219,7 @@ class Law(Schema):
 
 
 class ArmTheory(Schema):
-    """What theory says of one arm."""
+    """Theory of one arm."""
 
     index: int
     """Position in the sweep, from 0."""
@@ -232,7 +232,7 @@ class ArmTheory(Schema):
 
 
 class Theory(Schema):
-    """What closed forms say of an experiment before it is carried out."""
+    """Closed-form predictions for an experiment."""
 
     experiment_id: str
     """The experiment."""

@@ -81,7 +81,7 @@ class RunPage(Schema):
 
 
 class RoundRow(Schema):
-    """One round of one run, measured after it; null where it was not evaluated, has no meaning, or was not finite."""
+    """Measurements after one round of a run; null if not evaluated, not applicable or not finite."""
 
     round: int
     """Number of the round, from 1."""
@@ -106,7 +106,7 @@ class RoundRow(Schema):
 
 
 class MetricsPage(Schema):
-    """Rows of one run, in order of rounds."""
+    """A page of rounds of a run, in order."""
 
     run_id: str
     """The run."""

@@ -9,7 +9,7 @@ from fedq.schemas.base import Schema
 
 
 class ArmArrival(Schema):
-    """An arm that has come to a rung with all of its runs, and what became of it there.
+    """An arm that has reached a rung with all of its runs, and the decision about it.
 
     It was compared with the arms of the same rung whose `sequence` is at most `decided_by`.
     """
@@ -43,7 +43,7 @@ class ArmArrival(Schema):
 
 
 class SearchPage(Schema):
-    """The search of an experiment, and a page of what has come of it."""
+    """The search of an experiment, with a page of arrivals."""
 
     experiment_id: str
     """The experiment."""

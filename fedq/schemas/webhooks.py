@@ -101,7 +101,7 @@ class WebhookPage(Schema):
 
 
 class Attempt(Schema):
-    """One time that something was sent."""
+    """One attempt of a delivery."""
 
     at: datetime
     """Time of the attempt (UTC)."""
@@ -116,7 +116,7 @@ class Attempt(Schema):
 
 
 class Delivery(Schema):
-    """Something that a webhook is told."""
+    """Delivery of an event to a webhook."""
 
     id: str
     """Opaque; sorts by time. Sent as `webhook-id`, the same in every attempt."""
@@ -139,7 +139,7 @@ class Delivery(Schema):
 
 
 class DeliveryPage(Schema):
-    """A page of the log of deliveries, newest first."""
+    """A page of deliveries, newest first."""
 
     items: list[Delivery]
     """The deliveries."""

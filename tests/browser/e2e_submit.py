@@ -69,7 +69,7 @@ def test_an_error_is_marked_at_its_line_and_at_its_field_while_it_is_typed(opene
     page = opened("/submit")
     expect(_verdict(page)).to_have_text(VALID)
     _write(page, yaml_documents.dump(merged(SYNTHETIC, {"local": {"lr": -1}})))
-    expect(_verdict(page)).to_have_text("1 thing to mend")
+    expect(_verdict(page)).to_have_text("1 error")
     expect(page.locator(".ace_gutter-cell.ace_error")).to_have_count(1)
     line = int(page.locator(".ace_gutter-cell.ace_error").inner_text())
     assert "lr" in _text(page).splitlines()[line - 1]
@@ -101,7 +101,7 @@ def test_comments_and_what_the_form_does_not_know_survive_it(opened: Opened) -> 
     expect(_verdict(page)).to_have_text(VALID)
     document = merged(SYNTHETIC, {"colour": "red", "algorithm": {"kind": "fedsgd", "mu": 1}})
     _write(page, f"# kept\n{yaml_documents.dump(document)}# kept too\n")
-    expect(_verdict(page)).to_have_text("2 things to mend")
+    expect(_verdict(page)).to_have_text("2 errors")
     page.get_by_role("tab", name="Form").click()
     expect(_field(page, "/colour")).to_have_value("red")
     _field(page, "/rounds").fill("7")
@@ -182,7 +182,7 @@ def test_it_is_accessible_and_looks_right(opened: Opened, shoot: Shoot, scheme: 
         page.locator(f'[id="f/{block}"]').click()
     hold_accessible(page)
     _write(page, yaml_documents.dump(merged(SYNTHETIC, {"local": {"lr": -1}, "colour": "red"})))
-    expect(_verdict(page)).to_have_text("2 things to mend")
+    expect(_verdict(page)).to_have_text("2 errors")
     hold_accessible(page)
     shoot(page, f"submit-yaml-{scheme}")
 

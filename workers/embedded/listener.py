@@ -54,7 +54,7 @@ def open_listener(configured: Settings, host: str, port: int, own_key_id: str) -
             raise ListenError(REFUSAL.format(host=host))
         listener = socket.create_server(address, family=family, backlog=256)
     except OSError as error:
-        raise ListenError(f"cannot listen on {host}:{port}: {error}; give another --port (0 takes a free one) or --host") from error
+        raise ListenError(f"cannot listen on {host}:{port}: {error}; choose another --port (0 for any free port) or --host") from error
     # Uvicorn takes a socket that it is handed for one of Unix. Without this, which connections inherit, the body of an answer would
     # wait until the peer has acknowledged its head: some 40 ms.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser(configured: Settings) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m workers.embedded.supervisor", description="Run the embedded stack of FedQ.")
-    parser.add_argument("--home", type=Path, default=configured.home, help="folder of all state (default: %(default)s)")
+    parser.add_argument("--home", type=Path, default=configured.home, help="folder for all state (default: %(default)s)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, default=8642, help="port to listen on, or 0 for any free port (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="worker processes (default: one per core)")
@@ -70,8 +70,8 @@ def _announce(url: str, home: Path, options: argparse.Namespace) -> None:
 
 
 def _say(url: str, home: Path, link: str) -> None:
-    print(f"FedQ is ready at {url}\nits key, which `fedq` on this machine finds by itself: {local_credentials.key_path(home)}")
-    print(f"in a browser, signed in: {link}" if sys.stdout.isatty() else f"in a browser: {url}/sign-in", flush=True)
+    print(f"FedQ is ready at {url}\nits API key, found automatically by `fedq` on this machine: {local_credentials.key_path(home)}")
+    print(f"sign in: {link}" if sys.stdout.isatty() else f"sign in: {url}/sign-in", flush=True)
 
 
 if __name__ == "__main__":

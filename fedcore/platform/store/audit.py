@@ -14,18 +14,18 @@ from fedcore.platform.store.tables import AuditRecord
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """A change, or an attempt at one."""
+    """A change, or a refused attempt."""
 
     action: str
     """Method and path, as the interface has them, or a command."""
     target: str
-    """The id of what was made, changed or deleted; empty where nothing came of it."""
+    """Id of the created, changed or deleted resource; empty if there is none."""
     status: int
-    """How it was answered: an HTTP status."""
+    """HTTP status of the response."""
     owner: str
     """Who did it: the owner of the key."""
     key_id: str
-    """With which key; empty for whoever wrote to the database directly."""
+    """Key id; empty for direct writes to the database."""
     address: str
     """From where."""
     request_id: str = ""

@@ -122,7 +122,7 @@ def use(session: Session, experiment_id: str, arms: Iterable[Arm]) -> None:
         if dataset.id not in known:
             raise unknown("/problem/dataset/id", dataset.id)
         if known[dataset.id] != dataset.content:
-            raise SpecificationError("/problem/dataset/content", f"is not that of {dataset.id}; leave it out, or sweep `problem.dataset`")
+            raise SpecificationError("/problem/dataset/content", f"does not match {dataset.id}; omit it, or sweep `problem.dataset`")
     noted = dialect_of(session).insert(DatasetUseRecord).on_conflict_do_nothing()
     session.execute(noted, [{"dataset_id": id, "experiment_id": experiment_id} for id in ids])
 

@@ -48,7 +48,7 @@ def cancel(session: Session, experiment_id: str) -> ExperimentRecord:
     """
     standing = _standing(session, experiment_id)
     if standing.over and Status.CANCELLED not in standing.ahead:
-        raise ConflictError(f"{standing}: there is nothing left to cancel")
+        raise ConflictError(f"{standing}: nothing to cancel")
     _change(session, experiment_id, (*UNSTARTED, Status.AT_RUNG), status=Status.CANCELLED, finished_at=sql_now())
     _request(session, experiment_id, (RunRequest.NONE, RunRequest.PAUSE), RunRequest.CANCEL)
     return refresh_status(session, [experiment_id])[0]
@@ -61,7 +61,7 @@ def pause(session: Session, experiment_id: str) -> ExperimentRecord:
     """
     standing = _standing(session, experiment_id)
     if standing.over:
-        raise ConflictError(f"{standing}: there is nothing left to pause")
+        raise ConflictError(f"{standing}: nothing to pause")
     _change(session, experiment_id, (Status.QUEUED, Status.AT_RUNG), status=Status.PAUSED)
     _request(session, experiment_id, (RunRequest.NONE,), RunRequest.PAUSE)
     return refresh_status(session, [experiment_id])[0]

@@ -107,7 +107,7 @@ class RunRecord(Base):
     held_at: Mapped[datetime | None]
     """Since when it waits at round `until`, its model stored, for what becomes of its arm; None while it does not."""
     stop_reason: Mapped[StopReason | None]
-    """Why it succeeded before its last round."""
+    """Reason for stopping early."""
     seconds: Mapped[float] = mapped_column(default=0.0)
     """Time the committed rounds took."""
     queue: Mapped[str] = mapped_column(String(64))

@@ -29,7 +29,7 @@ def obstacles(session: Session, queue: str, memory_bytes: int, seen_s: float) ->
     """What would keep runs of this queue waiting that need so much memory."""
     rooms = workers.rooms(session, seen_s)
     if queue not in rooms:
-        return [f"no worker serves the queue {queue!r} at present: the runs would wait for one"]
+        return [f"no worker currently serves the queue {queue!r}: the runs would wait for one"]
     reason = no_suitable_worker(queue, memory_bytes, rooms)
     return [f"some of the runs would wait: a run {reason}"] if reason else []
 

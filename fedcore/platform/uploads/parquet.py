@@ -87,7 +87,9 @@ def _declared(parquet: Any, columns: Sequence[str]) -> dict[str, ArrayHeader]:
     if columns == [FEATURES]:
         shape, kind = _list_shape(schema.field(FEATURES).type)
         if not shape or pa.types.is_nested(kind):
-            raise UploadError(FEATURES, f"holds {kind}; it must hold lists of one length (pyarrow.list_(pyarrow.float32(), length))")
+            raise UploadError(
+                FEATURES, f"contains {kind}; it must contain lists of equal length (pyarrow.list_(pyarrow.float32(), length))"
+            )
         return {FEATURES: ArrayHeader((samples, *shape), _dtype(FEATURES, kind)), **declared}
     if not columns:
         return declared

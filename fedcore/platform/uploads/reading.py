@@ -89,7 +89,7 @@ def _check_every_client_trains(samples: UserSamples) -> None:
         assert samples.clients is not None
         idle = samples.clients.names[sizes == 0]
         shown = ", ".join(repr(name.item()) for name in idle[:_SHOWN])
-        raise UploadError(TEST, f"leaves {len(idle)} clients nothing to train on ({shown}); each needs one sample that is no test sample")
+        raise UploadError(TEST, f"leaves {len(idle)} clients without training samples ({shown}); each needs at least one")
 
 
 _MAGIC_BYTES = 4

@@ -84,7 +84,7 @@ class WebhookTarget:
             url = httpx.URL(text)
             host = url.raw_host.decode("ascii")
         except (httpx.InvalidURL, UnicodeError, ValueError) as error:
-            raise WebhookUrlError("must be a URL, as https://host/path") from error
+            raise WebhookUrlError("must be a URL, e.g. https://host/path") from error
         _check(url, host, rules)
         port = PORTS[url.scheme] if url.port is None else url.port
         if not 0 < port < 65_536:
@@ -102,7 +102,7 @@ class WebhookTarget:
         try:
             found = resolve(self.host, self.port)
         except (OSError, UnicodeError) as error:
-            raise WebhookUrlError(f"the host {self.host} is not known here") from error
+            raise WebhookUrlError(f"cannot resolve the host {self.host}") from error
         reasons = {address: refusal(address, rules.networks) for address in found}
         free = [address for address, reason in reasons.items() if reason is None]
         if free:
@@ -115,7 +115,7 @@ class WebhookTarget:
 
 def _check(url: httpx.URL, host: str, rules: AddressRules) -> None:
     if url.scheme not in PORTS or not host:
-        raise WebhookUrlError("must be a URL, as https://host/path")
+        raise WebhookUrlError("must be a URL, e.g. https://host/path")
     if url.scheme == "http" and not rules.plain:
         raise WebhookUrlError("must begin with https://; the operator allows plain HTTP by FEDQ_WEBHOOK_HTTP")
     if url.userinfo:

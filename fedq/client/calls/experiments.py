@@ -125,7 +125,7 @@ class ExperimentCalls(Calls):
         return await self._act(id, "resume")
 
     async def retry(self, id: str) -> Experiment:
-        """Queue the failed and cancelled runs of an experiment again, from their last checkpoints."""
+        """Retry the failed and cancelled runs of an experiment from their last checkpoints."""
         return await self._act(id, "retry")
 
     async def reproduce(self, id: str, *, idempotency_key: str | None = None) -> Experiment:

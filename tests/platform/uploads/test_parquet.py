@@ -85,7 +85,7 @@ def test_a_column_at_fault_is_named_with_what_would_be_right(columns: dict[str, 
 
 def test_what_would_unpack_to_more_than_the_limit_is_refused_by_its_description() -> None:
     packed = table({"a": np.zeros(900), "label": np.zeros(900, int)})
-    assert "bytes unpacked; an upload may take 10000" in _refusal(packed, UploadLimits(10_000, 1_000, 10)).detail
+    assert "bytes; the limit is 10000" in _refusal(packed, UploadLimits(10_000, 1_000, 10)).detail
     noise = np.random.default_rng(0).normal(size=500)
     ids = [str(number) * 10 for number in range(500)]
     assert "unpacks to" in _refusal(table({"a": noise, "label": np.arange(500) % 2, "client": ids}), UploadLimits(20_000, 1_000, 10)).detail
