@@ -1,4 +1,6 @@
-"""The service: `uvicorn --factory api.app:create_app --http h11 --h11-max-incomplete-event-size 65536`."""
+"""The service:
+`uvicorn --factory api.app:create_app --http h11 --h11-max-incomplete-event-size 65536`.
+"""
 
 import asyncio
 import gc
@@ -71,16 +73,21 @@ KEYED = (
 )
 """What needs a key."""
 DESCRIPTION = """
-Runs federated-learning experiments. An **experiment** is one submitted specification; an **arm** is one point of its sweep; a **run** is
-one arm with one seed; a **round** is one communication round of a run. Arms that share a seed see the same cohorts, stragglers and
-mini-batches, so they are compared pairwise.
+Runs federated-learning experiments. An **experiment** is one submitted specification; an **arm** is
+one point of its sweep; a **run** is one arm with one seed; a **round** is one communication round
+of a run. Arms that share a seed see the same cohorts, stragglers and mini-batches, so they are
+compared pairwise.
 
-Times are UTC in ISO 8601. Errors are `application/problem+json` (RFC 9457); `errors` lists each invalid field of the request.
+Times are UTC in ISO 8601. Errors are `application/problem+json` (RFC 9457); `errors` lists each
+invalid field of the request.
 """
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
-    """The application, with the settings of this process unless others are given; connects to nothing until it is asked."""
+    """The application, with the settings of this process unless others are given.
+
+    Connects to nothing until it is asked.
+    """
     settings = settings or process_settings()
     configure(settings, "api")
     tracing.configure("api")
@@ -92,7 +99,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         version=release(),
         lifespan=_lifespan,
         # Spans of requests are FastAPI's own; probes have none, and metrics and logs go other ways.
-        telemetry={"metrics": False, "logs": False, "operation_spans": False, "auto_configure": False, "exclude": logs.is_probe},
+        telemetry={
+            "metrics": False,
+            "logs": False,
+            "operation_spans": False,
+            "auto_configure": False,
+            "exclude": logs.is_probe,
+        },
     )
     app.state.settings = settings
     app.state.database = open_database(settings.database)

@@ -14,7 +14,13 @@ from api.web import assets, errors, sign_in
 from api.webhooks import pages
 
 ROUTERS = (
-    *(list_pages.router, experiments_pages.router, runs_pages.router, download_pages.router, results_pages.router),
+    *(
+        list_pages.router,
+        experiments_pages.router,
+        runs_pages.router,
+        download_pages.router,
+        results_pages.router,
+    ),
     *(submit_pages.router, queue_pages.router, keys_pages.router, pages.router, sign_in.router),
 )
 

@@ -1,4 +1,7 @@
-"""Everything that is measured: `python -m bench NAME [OPTIONS]`; without a name, what README.md and docs/performance.md show."""
+"""Everything that is measured: `python -m bench NAME [OPTIONS]`.
+
+Without a name, what README.md and docs/performance.md show.
+"""
 
 import importlib
 import subprocess

@@ -1,6 +1,9 @@
-"""The runs of a specification (JSON on standard input) by `fedcore` alone in this process; prints the seconds they took.
+"""The runs of a specification (JSON on standard input) by `fedcore` alone in this process.
 
-What a warm worker has behind it, imports and the first use of the tensor library, lies before the clock starts.
+Prints the seconds they took.
+
+What a warm worker has behind it, imports and the first use of the tensor library, lies before the
+clock starts.
 """
 
 import sys

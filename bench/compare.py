@@ -1,6 +1,7 @@
 """FedQ against the plain PyTorch loop and other simulators, on W1 to W5, in turn.
 
-python -m bench peers [--workloads W1,W2] [--contenders loop,flower] [--engine auto] [--pairs 9] [--minutes 12] [--json FILE] [--write PAGE]
+python -m bench peers [--workloads W1,W2] [--contenders loop,flower] [--engine auto] [--pairs 9]
+[--minutes 12] [--json FILE] [--write PAGE]
 """
 
 import argparse
@@ -45,10 +46,19 @@ def main(arguments: Sequence[str]) -> None:
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = command("peers", __doc__)
     parser.add_argument("--workloads", type=among(WORKLOADS), default=list(WORKLOADS), help="W1,W2,...")
-    parser.add_argument("--contenders", type=among(("loop", *PEERS)), default=["loop", *PEERS], help="loop,flower,...; FedQ is always one")
+    parser.add_argument(
+        "--contenders",
+        type=among(("loop", *PEERS)),
+        default=["loop", *PEERS],
+        help="loop,flower,...; FedQ is always one",
+    )
     parser.add_argument("--engine", default="auto", help="FedQ's")
-    parser.add_argument("--pairs", type=int, default=9, help="timed turns of each contender, unless time runs out")
-    parser.add_argument("--minutes", type=float, default=12.0, help="for the chosen workloads together; each has its share")
+    parser.add_argument(
+        "--pairs", type=int, default=9, help="timed turns of each contender, unless time runs out"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=12.0, help="for the chosen workloads together; each has its share"
+    )
     parser.add_argument("--home", type=Path, default=HOME, help="where data and environments lie")
     parser.add_argument("--json", type=Path, help="keep the results in this file")
     parser.add_argument("--write", type=Path, help="put the tables into this page, between its markers")

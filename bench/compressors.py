@@ -1,6 +1,8 @@
-"""The compressors: time to draw for and to compress the messages of ten clients, D = 1,000,000, float32, one thread.
+"""The compressors: time to draw for and to compress the messages of ten clients, D = 1,000,000,
+float32, one thread.
 
-The median over repetitions in which the compressors take turns; a message is compressed as it is in the engine.
+The median over repetitions in which the compressors take turns; a message is compressed as it is in
+the engine.
 
     python -m bench compressors [--dim 1000000] [--clients 10] [--repeats 7]
 """
@@ -43,7 +45,9 @@ def main(arguments: Sequence[str]) -> None:
             times[name].append(_seconds(spec, message, round))
     for name, seconds in times.items():
         median = statistics.median(seconds)
-        print(f"{name:12} {1e3 * median:8.1f} ms {message.numel() / median / 1e6:8.1f} million entries a second")
+        print(
+            f"{name:12} {1e3 * median:8.1f} ms {message.numel() / median / 1e6:8.1f} million entries a second"
+        )
 
 
 def _seconds(spec: CompressorSpec, message: torch.Tensor, round: int) -> float:

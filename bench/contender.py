@@ -1,4 +1,6 @@
-"""A contender from the outside: its process, what it answers, and the memory of its process tree."""
+"""A contender from the outside: its process, what it answers, and the memory of its process
+tree.
+"""
 
 import json
 import os
@@ -35,14 +37,20 @@ class Played(NamedTuple):
 
 
 class Contender:
-    """A process that plays rounds on request; a context manager, which stops it and all it has started."""
+    """A process that plays rounds on request.
+
+    A context manager, which stops it and all it has started.
+    """
 
     def __init__(self, name: str, python: Path, folder: Path, *options: str) -> None:
         """Start it on the task in `folder` and wait until its first round can begin."""
         self.name = name
         self._log = (folder / f"{name}.log").open("w")
-        # Each takes the cores as it likes: what this process was told about threads is not for them.
-        environment = {key: value for key, value in os.environ.items() if not key.endswith(("_NUM_THREADS", "_proxy"))}
+        # Each takes the cores as it likes: what this process was told about threads is not for
+        # them.
+        environment = {
+            key: value for key, value in os.environ.items() if not key.endswith(("_NUM_THREADS", "_proxy"))
+        }
         began = time.perf_counter()
         self._process = subprocess.Popen(  # noqa: S603 - our own
             (str(python), "-m", f"bench.peers.{name}", str(folder), *options),
@@ -83,7 +91,9 @@ class Contender:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             tree = self.tree()
         except psutil.NoSuchProcess:
@@ -109,7 +119,10 @@ class Contender:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"{self.name} ended without an answer; the end of {self._log.name}:\n{_end_of(Path(self._log.name))}")
+            raise RuntimeError(
+                f"{self.name} ended without an answer; the end of"
+                f" {self._log.name}:\n{_end_of(Path(self._log.name))}"
+            )
         return dict(json.loads(line))
 
 
@@ -118,7 +131,9 @@ def _end_of(log: Path, characters: int = 2_000) -> str:
 
 
 class Memory:
-    """The most that a process tree has held, in bytes: proportional set size, which divides shared pages among those who share them."""
+    """The most that a process tree has held, in bytes: proportional set size, which divides shared
+    pages among those who share them.
+    """
 
     def __init__(self) -> None:
         self.peak = 0

@@ -1,7 +1,8 @@
-"""The engines against each other: time of a local step and peak memory by model, ten clients on one thread.
+"""The engines against each other: time of a local step and peak memory by model, ten clients on one
+thread.
 
-Random samples in the shapes of the real data sets; each measurement is a process of its own that may take 8 GB at most.
-It is what `engine: auto` rests on, with the answer in `Problem.engine`.
+Random samples in the shapes of the real data sets; each measurement is a process of its own that
+may take 8 GB at most. It is what `engine: auto` rests on, with the answer in `Problem.engine`.
 
     python -m bench engines [--steps 10]
 """
@@ -20,7 +21,15 @@ from fedcore import ExperimentSpec
 from fedcore.data.federated import Dataset, Samples, divide
 from fedcore.engine.client_table import ClientTable
 from fedcore.engine.engines import ENGINES, EngineName
-from fedcore.engine.round import RoundCost, RunContext, ServerState, client_vectors, close_round, initial_state, open_round
+from fedcore.engine.round import (
+    RoundCost,
+    RunContext,
+    ServerState,
+    client_vectors,
+    close_round,
+    initial_state,
+    open_round,
+)
 from fedcore.engine.traffic import Traffic
 from fedcore.models import zoo
 from fedcore.problems.loss import loss_of
@@ -56,12 +65,16 @@ class Cost(NamedTuple):
 def main(arguments: Sequence[str]) -> None:
     """Print a row for each model and batch size."""
     parser = command("engines", __doc__)
-    parser.add_argument("--steps", type=int, default=10, help="local steps of each client in the measured round")
+    parser.add_argument(
+        "--steps", type=int, default=10, help="local steps of each client in the measured round"
+    )
     steps = parser.parse_args(arguments).steps
     print(f"{'model':34} {'batch':>5} " + " ".join(f"{name + ' ms':>14} {'peak MB':>8}" for name in ENGINES))
     for dataset, model in CASES:
         for batch_size in (10, 64):
-            made = [engine for engine in ENGINES if engine != "compiled" or model["kind"] in ("logistic", "mlp")]
+            made = [
+                engine for engine in ENGINES if engine != "compiled" or model["kind"] in ("logistic", "mlp")
+            ]
             costs = [_alone(dataset, model, batch_size, steps, engine) for engine in made]
             row = " ".join(f"{cost.step_ms:14.3f} {cost.peak_mb:8.0f}" for cost in costs)
             print(f"{dataset + ' ' + ' '.join(map(str, model.values())):34} {batch_size:5} {row}", flush=True)
@@ -80,7 +93,11 @@ def measure(dataset: str, model: dict[str, Any], batch_size: int, steps: int, en
     spec = ExperimentSpec.model_validate(
         {
             "name": "engines",
-            "problem": {"dataset": {"kind": dataset}, "partition": {"kind": "iid", "clients": CLIENTS}, "model": model},
+            "problem": {
+                "dataset": {"kind": dataset},
+                "partition": {"kind": "iid", "clients": CLIENTS},
+                "model": model,
+            },
             "algorithm": {"kind": "fedavg"},
             "local": {"lr": 0.01, "steps": steps, "batch_size": batch_size},
             "rounds": 2,
@@ -97,7 +114,9 @@ def measure(dataset: str, model: dict[str, Any], batch_size: int, steps: int, en
     return Cost(1e3 * (time.perf_counter() - began) / account.local_steps, _peak_mb() - before)
 
 
-def _play(setting: RunContext, server: ServerState, table: ClientTable, traffic: Traffic, round: int) -> tuple[ServerState, RoundCost]:
+def _play(
+    setting: RunContext, server: ServerState, table: ClientTable, traffic: Traffic, round: int
+) -> tuple[ServerState, RoundCost]:
     opened = open_round(setting, server, table, traffic, round)
     assert opened.job is not None
     return close_round(opened, setting.engine([opened.job])[0], table, traffic)
@@ -111,7 +130,9 @@ def _random(spec: ExperimentSpec, samples: int = 1_000) -> SupervisedProblem:
     features = torch.randint(shape.symbols, size, dtype=torch.int32) if shape.symbols else torch.randn(size)
     vectors = torch.randn(shape.symbols, shape.embedding) if shape.embedding else None
     train = Samples(features, torch.randint(shape.classes, (samples,)))
-    data = divide(Dataset(train, train, "random", vectors=vectors), np.array_split(np.arange(samples), CLIENTS))
+    data = divide(
+        Dataset(train, train, "random", vectors=vectors), np.array_split(np.arange(samples), CLIENTS)
+    )
     module = zoo.build(spec.problem.model, shape.features, shape.classes, 0, vectors)
     return SupervisedProblem(data, module, loss_of(spec.problem.model), spec.problem.model.l2)
 

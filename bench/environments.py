@@ -1,8 +1,10 @@
-"""Makes an environment for each of the other simulators, from the pinned requirements in bench/peers/requirements.
+"""Makes an environment for each of the other simulators, from the pinned requirements in
+bench/peers/requirements.
 
-PyTorch is large, so the environments take it from this one, by a path file; everything else is their own. With --own-torch each has
-its own, of the same version. Requirements are complete and pinned, and are installed without asking pip what else they want: that
-lets a simulator run on newer releases of its dependencies than it names.
+PyTorch is large, so the environments take it from this one, by a path file; everything else is
+their own. With --own-torch each has its own, of the same version. Requirements are complete and
+pinned, and are installed without asking pip what else they want: that lets a simulator run on newer
+releases of its dependencies than it names.
 
     python -m bench environments [--contenders flower,fedlab] [--own-torch] [--home .bench]
 """
@@ -27,7 +29,9 @@ def main(arguments: Sequence[str]) -> None:
     """Make those that are not there, or whose requirements have changed."""
     parser = command("environments", __doc__)
     parser.add_argument("--contenders", type=among(PEERS), default=list(PEERS), help="flower,fedlab,...")
-    parser.add_argument("--own-torch", action="store_true", help="install PyTorch into each instead of sharing this one's")
+    parser.add_argument(
+        "--own-torch", action="store_true", help="install PyTorch into each instead of sharing this one's"
+    )
     parser.add_argument("--home", type=Path, default=HOME, help="where environments lie")
     options = parser.parse_args(arguments)
     for name in options.contenders:
@@ -53,7 +57,15 @@ def make(name: str, folder: Path, *, own_torch: bool) -> None:
 
 
 def _pip(folder: Path, *arguments: str) -> None:
-    command = (str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments)
+    command = (
+        str(folder / "bin" / "python"),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        *arguments,
+    )
     subprocess.run(command, check=True)  # noqa: S603 - our own
 
 

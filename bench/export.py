@@ -1,4 +1,6 @@
-"""What every contender is given: the clients' data, and which mini-batches each client of each cohort takes, as plain arrays."""
+"""What every contender is given: the clients' data, and which mini-batches each client of each
+cohort takes, as plain arrays.
+"""
 
 import json
 from pathlib import Path
@@ -20,7 +22,10 @@ SEED = 0
 
 
 def export(workload: Workload, home: Path, rounds: int) -> Path:
-    """Write the workload's first so many rounds to a folder of `home`; data that are there already stay."""
+    """Write the workload's first so many rounds to a folder of `home`.
+
+    Data that are there already stay.
+    """
     data, folder = home / "data", home / workload.name
     spec = workload.spec(data)
     folder.mkdir(parents=True, exist_ok=True)
@@ -32,15 +37,29 @@ def export(workload: Workload, home: Path, rounds: int) -> Path:
     initial = {name: value.numpy() for name, value in problem.named(problem.initial()).items()}
     np.savez(folder / "initial.npz", allow_pickle=False, **initial)
     (folder / "spec.json").write_text(spec.model_dump_json())
-    about = {"name": workload.name, "model": spec.problem.model, "local": spec.local, "rounds": rounds, "shape": shape}
+    about = {
+        "name": workload.name,
+        "model": spec.problem.model,
+        "local": spec.local,
+        "rounds": rounds,
+        "shape": shape,
+    }
     about["classes"] = data_shape(spec.problem.dataset).classes
-    (folder / "task.json").write_text(json.dumps(about, default=lambda block: block.model_dump(mode="json"), indent=1))
+    (folder / "task.json").write_text(
+        json.dumps(about, default=lambda block: block.model_dump(mode="json"), indent=1)
+    )
     return folder
 
 
 def _write_data(problem: SupervisedProblem, spec: ExperimentSpec, folder: Path) -> list[int]:
-    """Features and labels client by client, and where each client's begin; returns the shape of one sample."""
-    described, made_from = folder / "data.json", spec.problem.model_dump(mode="json", include={"dataset", "partition"})
+    """Features and labels client by client, and where each client's begin.
+
+    Returns the shape of one sample.
+    """
+    described, made_from = (
+        folder / "data.json",
+        spec.problem.model_dump(mode="json", include={"dataset", "partition"}),
+    )
     first = problem.samples(0)
     shape = list(first.features.shape[1:])
     if described.exists() and json.loads(described.read_text()) == made_from:
@@ -64,7 +83,9 @@ def _open(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[A
 
 
 def _plan(spec: ExperimentSpec, problem: SupervisedProblem, rounds: int) -> dict[str, NDArray[Any]]:
-    """Cohorts [R, M], their weights [R, M] and steps [R, M], and all batches one below the other, [steps in all, B]."""
+    """Cohorts [R, M], their weights [R, M] and steps [R, M], and all batches one below the other,
+    [steps in all, B].
+    """
     clients, weight, steps, batches = [], [], [], []
     for round in range(1, rounds + 1):
         drawn = draw(spec.participation, problem.share, SEED, round)
@@ -73,8 +94,15 @@ def _plan(spec: ExperimentSpec, problem: SupervisedProblem, rounds: int) -> dict
         weight.append(weights(spec.participation, drawn, problem.share, spec.algorithm.weighting))
         steps.append([item.steps for item in work])
         pairs = zip(drawn.clients.tolist(), work, strict=True)
-        batches += [mini_batches(SEED, round, client, int(problem.sizes[client]), item) for client, item in pairs]
-    return {"clients": np.array(clients), "weights": np.array(weight), "steps": np.array(steps), "batches": _below(batches)}
+        batches += [
+            mini_batches(SEED, round, client, int(problem.sizes[client]), item) for client, item in pairs
+        ]
+    return {
+        "clients": np.array(clients),
+        "weights": np.array(weight),
+        "steps": np.array(steps),
+        "batches": _below(batches),
+    }
 
 
 def _below(batches: list[NDArray[np.int64]]) -> NDArray[np.int64]:

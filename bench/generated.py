@@ -1,7 +1,9 @@
-"""Data in the shapes of the public sets, drawn at random, so that every machine measures on the same.
+"""Data in the shapes of the public sets, drawn at random, so that every machine measures on the
+same.
 
-Images are a class's pattern of 4 x 4 blocks plus noise, so that training has something to learn and differences of rounding stay
-small; texts are letters at random. What an engine does with them does not depend on what they show.
+Images are a class's pattern of 4 x 4 blocks plus noise, so that training has something to learn and
+differences of rounding stay small; texts are letters at random. What an engine does with them does
+not depend on what they show.
 """
 
 import json
@@ -21,8 +23,18 @@ _ROWS = 1_000
 """Samples drawn together."""
 
 
-def images(name: str, shape: tuple[int, ...], folder: Path, *, samples: int = 0, sizes: NDArray[np.int64] | None = None) -> dict[str, Any]:
-    """The block `problem.dataset` of `samples` images in one piece, or of `sizes` [N] a client; drawn once, then kept in `folder`."""
+def images(
+    name: str,
+    shape: tuple[int, ...],
+    folder: Path,
+    *,
+    samples: int = 0,
+    sizes: NDArray[np.int64] | None = None,
+) -> dict[str, Any]:
+    """The block `problem.dataset` of `samples` images in one piece, or of `sizes` [N] a client.
+
+    Drawn once, then kept in `folder`.
+    """
     described = folder / f"{name}-in-blocks.json"
     if not described.exists():
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,8 @@
-"""Where a local step of a convolutional network goes on one core, layer by layer, against the rate of a large matrix product.
+"""Where a local step of a convolutional network goes on one core, layer by layer, against the rate
+of a large matrix product.
 
-The CNN of W3 unless told otherwise, batch 64, float32; the least times of each layer, the product timed in turn with them.
+The CNN of W3 unless told otherwise, batch 64, float32; the least times of each layer, the product
+timed in turn with them.
 
     python -m bench layers [--channels 64,64] [--hidden 384,192] [--repeats 25]
 """
@@ -30,7 +32,9 @@ Result = TypeVar("Result")
 
 
 class Times:
-    """The least time of each thing done, in seconds, and the floating-point operations of those that are products."""
+    """The least time of each thing done, in seconds, and the floating-point operations of those
+    that are products.
+    """
 
     def __init__(self) -> None:
         self.least: dict[str, float] = defaultdict(lambda: float("inf"))
@@ -53,13 +57,20 @@ def main(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     retain_freed_memory()
-    channels, hidden = ([int(number) for number in text.split(",")] for text in (options.channels, options.hidden))
-    times = measure(Cnn.model_validate({"kind": "cnn", "channels": channels, "hidden": hidden}), options.repeats)
+    channels, hidden = (
+        [int(number) for number in text.split(",")] for text in (options.channels, options.hidden)
+    )
+    times = measure(
+        Cnn.model_validate({"kind": "cnn", "channels": channels, "hidden": hidden}), options.repeats
+    )
     rate = 2 * SIDE**3 / times.least.pop("product")
     print(f"large matrix product: {rate / 1e9:.0f} GFLOP/s")
     for name, least in times.least.items():
         done = times.operations.get(name)
-        print(f"{name:26} {1e3 * least:7.2f} ms" + (f" {done / least / 1e9:6.0f} GFLOP/s {done / least / rate:6.0%}" if done else ""))
+        print(
+            f"{name:26} {1e3 * least:7.2f} ms"
+            + (f" {done / least / 1e9:6.0f} GFLOP/s {done / least / rate:6.0%}" if done else "")
+        )
     total, done = sum(times.least.values()), sum(times.operations.values())
     print(f"{'all':26} {1e3 * total:7.2f} ms {done / total / 1e9:6.0f} GFLOP/s {done / total / rate:6.0%}")
 
@@ -79,16 +90,25 @@ def measure(spec: Cnn, repeats: int) -> Times:
     return times
 
 
-def _step(row: Sequence[Layer], times: Times, parameters: Named, gradients: Named, signal: Tensor, labels: Tensor) -> None:
+def _step(
+    row: Sequence[Layer], times: Times, parameters: Named, gradients: Named, signal: Tensor, labels: Tensor
+) -> None:
     ways = []
     for number, layer in enumerate(row):
         name = f"{number} {type(layer).__name__}"
-        signal, back = times.of(f"{name}, forward", lambda layer=layer, signal=signal: layer(signal, parameters, gradients))  # type: ignore[misc]
+        signal, back = times.of(
+            f"{name}, forward", lambda layer=layer, signal=signal: layer(signal, parameters, gradients)
+        )  # type: ignore[misc]
         ways.append((f"{name}, backward", back))
         if done := _products(layer, parameters, signal):
             # The first has no gradient of its inputs.
-            times.operations |= {f"{name}, forward": done, f"{name}, backward": done if number == 0 else 2 * done}
-    error = times.of("loss", lambda: CrossEntropy().predict(signal.mT).mT.sub(targets(labels, CLASSES)).div_(BATCH))
+            times.operations |= {
+                f"{name}, forward": done,
+                f"{name}, backward": done if number == 0 else 2 * done,
+            }
+    error = times.of(
+        "loss", lambda: CrossEntropy().predict(signal.mT).mT.sub(targets(labels, CLASSES)).div_(BATCH)
+    )
     for name, back in reversed(ways):
         error = times.of(name, lambda back=back, error=error: back(error))  # type: ignore[misc]
 

@@ -1,8 +1,9 @@
 """What a round must compute and move at least, counted from the specification and the plan.
 
-Operations: 2 m n k for each matrix product, forward, for the gradient of the weights, and for that of the inputs save in the first
-layer; convolutions as products. Bytes: the samples of each cohort client once, and its model read and written once. What an engine
-moves beyond that (a client's samples again in every epoch, where they do not stay in a cache) is its own affair.
+Operations: 2 m n k for each matrix product, forward, for the gradient of the weights, and for that
+of the inputs save in the first layer; convolutions as products. Bytes: the samples of each cohort
+client once, and its model read and written once. What an engine moves beyond that (a client's
+samples again in every epoch, where they do not stay in a cache) is its own affair.
 """
 
 import json
@@ -46,9 +47,14 @@ def per_sample(model: dict[str, Any], shape: Sequence[int], classes: int) -> int
 
 
 def turns_of(folder: Path, turns: int, rounds: int) -> list[Work]:
-    """The work of so many turns of so many rounds each, from the second round of an exported plan on; the first is not timed."""
+    """The work of so many turns of so many rounds each, from the second round of an exported plan
+    on; the first is not timed.
+    """
     each = rounds_of(folder, turns * rounds)
-    return [Work(*map(sum, zip(*each[first : first + rounds], strict=True))) for first in range(0, len(each), rounds)]
+    return [
+        Work(*map(sum, zip(*each[first : first + rounds], strict=True)))
+        for first in range(0, len(each), rounds)
+    ]
 
 
 def rounds_of(folder: Path, rounds: int) -> list[Work]:
@@ -63,7 +69,10 @@ def rounds_of(folder: Path, rounds: int) -> list[Work]:
         clients, ends, batches = plan["clients"], np.cumsum(plan["steps"].sum(1)), plan["batches"]
     visits = [int((batches[ends[row] : ends[row + 1]] >= 0).sum()) for row in range(rounds)]
     held = [int(sizes[cohort].sum()) * sample_bytes for cohort in clients[1 : rounds + 1]]
-    return [Work(float(each * seen), float(data + 2 * model_bytes * clients.shape[1])) for seen, data in zip(visits, held, strict=True)]
+    return [
+        Work(float(each * seen), float(data + 2 * model_bytes * clients.shape[1]))
+        for seen, data in zip(visits, held, strict=True)
+    ]
 
 
 def _layers(model: dict[str, Any], shape: Sequence[int], classes: int) -> list[Layer]:
@@ -81,7 +90,10 @@ def _layers(model: dict[str, Any], shape: Sequence[int], classes: int) -> list[L
 
 
 def _dense(widths: Sequence[int], *, first: bool) -> list[Layer]:
-    return [Layer(fan_in * fan_out, first and place == 0) for place, (fan_in, fan_out) in enumerate(pairwise(widths))]
+    return [
+        Layer(fan_in * fan_out, first and place == 0)
+        for place, (fan_in, fan_out) in enumerate(pairwise(widths))
+    ]
 
 
 def _cnn(model: dict[str, Any], shape: Sequence[int], classes: int) -> list[Layer]:
@@ -96,10 +108,15 @@ def _cnn(model: dict[str, Any], shape: Sequence[int], classes: int) -> list[Laye
 
 
 def _lstm(model: dict[str, Any], length: int, classes: int) -> list[Layer]:
-    """Four gates from input and state at each character; the embedding is trained, so its vectors need gradients."""
+    """Four gates from input and state at each character.
+
+    The embedding is trained, so its vectors need gradients.
+    """
     hidden = model["hidden"]
     inputs = [model["embedding"], *[hidden] * (model["layers"] - 1)]
     gates = [Layer(length * 4 * hidden * width) for width in inputs]
     # The state before the first character is given and needs no gradient.
-    states = [Layer(4 * hidden * hidden, first=True), Layer((length - 1) * 4 * hidden * hidden)] * model["layers"]
+    states = [Layer(4 * hidden * hidden, first=True), Layer((length - 1) * 4 * hidden * hidden)] * model[
+        "layers"
+    ]
     return [*gates, *states, *_dense([hidden, classes], first=False)]

@@ -9,7 +9,11 @@ HOME = Path(".bench")
 
 def command(name: str, about: str | None) -> argparse.ArgumentParser:
     """What reads the arguments of `name`; its module's docstring is shown as it is written."""
-    return argparse.ArgumentParser(prog=f"python -m bench {name}", description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    return argparse.ArgumentParser(
+        prog=f"python -m bench {name}",
+        description=about,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
 
 
 def among(known: Iterable[str]) -> Callable[[str], list[str]]:

@@ -1,8 +1,11 @@
-"""How the time of a round grows with the number of clients, the cohort being the same: softmax regression, 100 clients of 5 samples.
+"""How the time of a round grows with the number of clients, the cohort being the same: softmax
+regression, 100 clients of 5 samples.
 
-Each population is measured in a process of its own, for an algorithm whose clients keep nothing and one whose clients keep a vector.
+Each population is measured in a process of its own, for an algorithm whose clients keep nothing and
+one whose clients keep a vector.
 
-    python -m bench population [--clients 1000,1000000] [--algorithms fedavg,scaffold] [--rounds 30] [--write PAGE]
+    python -m bench population [--clients 1000,1000000] [--algorithms fedavg,scaffold] [--rounds 30]
+    [--write PAGE]
 """
 
 import multiprocessing
@@ -40,16 +43,31 @@ class Cost(NamedTuple):
 def main(arguments: Sequence[str]) -> None:
     """Print a row for each population, and put the table where asked."""
     parser = command("population", __doc__)
-    parser.add_argument("--clients", type=_numbers, default=[1_000, 10_000, 100_000, 1_000_000], help="populations, separated by commas")
-    parser.add_argument("--algorithms", type=_names, default=["fedavg", "scaffold"], help="separated by commas")
+    parser.add_argument(
+        "--clients",
+        type=_numbers,
+        default=[1_000, 10_000, 100_000, 1_000_000],
+        help="populations, separated by commas",
+    )
+    parser.add_argument(
+        "--algorithms", type=_names, default=["fedavg", "scaffold"], help="separated by commas"
+    )
     parser.add_argument("--rounds", type=int, default=30, help="timed rounds of each")
     parser.add_argument("--home", type=Path, default=HOME, help="where data lie")
     parser.add_argument("--write", type=Path, help="put the table into this page, between its markers")
     options = parser.parse_args(arguments)
     rows = []
     for algorithm, clients in product(options.algorithms, options.clients):
-        with multiprocessing.get_context("spawn").Pool(1, torch.set_num_threads, (os.cpu_count() or 1,)) as pool:
-            rows.append(_row(algorithm, clients, pool.apply(measure, (clients, options.rounds, options.home, algorithm))))
+        with multiprocessing.get_context("spawn").Pool(
+            1, torch.set_num_threads, (os.cpu_count() or 1,)
+        ) as pool:
+            rows.append(
+                _row(
+                    algorithm,
+                    clients,
+                    pool.apply(measure, (clients, options.rounds, options.home, algorithm)),
+                )
+            )
     text = report.table(HEADINGS, rows)
     print(text, flush=True)
     if options.write is not None:
@@ -78,7 +96,12 @@ def measure(clients: int, rounds: int, home: Path, algorithm: str = "fedavg") ->
     start_s = time.perf_counter() - began
     simulation.advance()
     seconds = [simulation.advance().seconds for _ in range(rounds)]
-    return Cost(start_s, seconds, len(simulation.checkpoint()), 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    return Cost(
+        start_s,
+        seconds,
+        len(simulation.checkpoint()),
+        1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+    )
 
 
 def workload(clients: int, algorithm: str = "fedavg") -> Workload:
@@ -87,7 +110,10 @@ def workload(clients: int, algorithm: str = "fedavg") -> Workload:
     return Workload(
         "population",
         f"{clients:,} clients",
-        lambda folder: {"dataset": images(f"population-{clients}", (1, 4, 4), folder, sizes=sizes), "model": {"kind": "logistic"}},
+        lambda folder: {
+            "dataset": images(f"population-{clients}", (1, 4, 4), folder, sizes=sizes),
+            "model": {"kind": "logistic"},
+        },
         {"lr": 0.01, "epochs": 20, "batch_size": SAMPLES},
         min(100, clients),
         0.0,

@@ -1,4 +1,6 @@
-"""Contenders on one workload, in turn (A B A B ...): the same rounds, those of a turn by each before the next turn."""
+"""Contenders on one workload, in turn (A B A B ...): the same rounds, those of a turn by each
+before the next turn.
+"""
 
 import sys
 import time
@@ -20,7 +22,9 @@ OWN = ("fedq", "loop")
 INSTALLED = "installed.txt"
 """What an environment was made from, written when it is whole."""
 TOLERANCE = 1e-2
-"""How far a model may be from FedQ's after a round, over how far FedQ's has moved: other orders of summation, grown in training."""
+"""How far a model may be from FedQ's after a round, over how far FedQ's has moved: other orders of
+summation, grown in training.
+"""
 
 
 @dataclass
@@ -53,8 +57,11 @@ class Race:
     """Rounds in a turn."""
 
 
-def race(workload: Workload, home: Path, contenders: Sequence[Sequence[str]], pairs: int, budget_s: float) -> Race:
-    """Start `contenders` (each its name and options), have each play a first round, compare the models, and time the next in turn.
+def race(
+    workload: Workload, home: Path, contenders: Sequence[Sequence[str]], pairs: int, budget_s: float
+) -> Race:
+    """Start `contenders` (each its name and options), have each play a first round, compare the
+    models, and time the next in turn.
 
     There are `pairs` turns each, or as many as `budget_s` allows for everything together.
     """
@@ -64,11 +71,22 @@ def race(workload: Workload, home: Path, contenders: Sequence[Sequence[str]], pa
     with ExitStack() as stack:
         entered = [stack.enter_context(_started(home, folder, *contender)) for contender in contenders]
         running, entries = map(list, zip(*entered, strict=True))
-        _compare([contender.model(folder / f"{contender.name}-model.npz") for contender in running], entries, folder)
-        _turns(running, entries, [range(2 + turn * together, 2 + (turn + 1) * together) for turn in range(pairs)], deadline)
+        _compare(
+            [contender.model(folder / f"{contender.name}-model.npz") for contender in running],
+            entries,
+            folder,
+        )
+        _turns(
+            running,
+            entries,
+            [range(2 + turn * together, 2 + (turn + 1) * together) for turn in range(pairs)],
+            deadline,
+        )
         for contender, entry in zip(running, entries, strict=True):
             entry.note = contender.describe()
-    return Race(workload.name, workload.title, entries, turns_of(folder, len(entries[0].turns), together), together)
+    return Race(
+        workload.name, workload.title, entries, turns_of(folder, len(entries[0].turns), together), together
+    )
 
 
 @contextmanager
@@ -84,12 +102,18 @@ def _started(home: Path, folder: Path, name: str, *options: str) -> Iterator[tup
 
 
 def python_of(name: str, home: Path) -> Path:
-    """The interpreter of a contender's environment; raises FileNotFoundError where there is none, or only part of one."""
+    """The interpreter of a contender's environment.
+
+    Raises FileNotFoundError where there is none, or only part of one.
+    """
     if name in OWN:
         return Path(sys.executable)
     folder = home / "environments" / name
     if not (folder / INSTALLED).exists():
-        raise FileNotFoundError(f"{name} has no environment in {folder}; make it by `python -m bench environments --contenders {name}`")
+        raise FileNotFoundError(
+            f"{name} has no environment in {folder}; make it by `python -m bench environments --contenders"
+            f" {name}`"
+        )
     return folder / "bin" / "python"
 
 
@@ -101,7 +125,10 @@ def _compare(models: list[NDArray[np.float64]], entries: list[Entry], folder: Pa
     for model, entry in zip(models, entries, strict=True):
         entry.difference = float(np.linalg.norm(model - models[0]) / moved)
         if not entry.difference <= TOLERANCE:
-            raise RuntimeError(f"{entry.name} does other work: after a round its model is off by {entry.difference:.2g} of the way")
+            raise RuntimeError(
+                f"{entry.name} does other work: after a round its model is off by {entry.difference:.2g} of"
+                " the way"
+            )
 
 
 def _turns(running: list[Contender], entries: list[Entry], turns: list[range], deadline: float) -> None:
@@ -117,4 +144,7 @@ def _turn(running: list[Contender], entries: list[Entry], rounds: range) -> None
     for contender, entry in zip(running, entries, strict=True):
         entry.turns.append(contender.play(rounds))
     if len({entry.turns[-1].steps for entry in entries}) > 1:
-        raise RuntimeError(f"{rounds} had different local steps: {[(entry.name, entry.turns[-1].steps) for entry in entries]}")
+        raise RuntimeError(
+            f"{rounds} had different local steps:"
+            f" {[(entry.name, entry.turns[-1].steps) for entry in entries]}"
+        )

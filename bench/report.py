@@ -45,7 +45,10 @@ def significant(value: float, digits: int = 3) -> str:
 def machine(limits: Limits, command: str) -> str:
     """Where it was measured, and how."""
     software = f"{platform.system()}, Python {platform.python_version()}, torch {version('torch')}"
-    limit = f"{limits.gflops:.0f} GFLOP/s (float32 matrix product, all cores) and {limits.gigabytes_s:.1f} GB/s (streaming)"
+    limit = (
+        f"{limits.gflops:.0f} GFLOP/s (float32 matrix product, all cores) and {limits.gigabytes_s:.1f} GB/s"
+        " (streaming)"
+    )
     return f"{_processor()}, {os.cpu_count()} cores; {software}. Measured limits: {limit}. `{command}`"
 
 
@@ -56,7 +59,14 @@ def _processor() -> str:
     except OSError:
         return platform.processor() or platform.machine()
     name = re.search(r"^model name\s*: (.*)$", information, re.MULTILINE)
-    widest = next((title for flag, title in (("avx512f", " with AVX-512"), ("avx2", " with AVX2")) if f" {flag} " in information), "")
+    widest = next(
+        (
+            title
+            for flag, title in (("avx512f", " with AVX-512"), ("avx2", " with AVX2"))
+            if f" {flag} " in information
+        ),
+        "",
+    )
     return (name[1] if name else platform.machine()) + widest
 
 
@@ -65,9 +75,16 @@ def section(race: Race, limits: Limits) -> str:
     ours, floors, together = race.entries[0], [limits.floor_s(*work) for work in race.work], race.together
     steps = statistics.median(played.steps for played in ours.turns) / together
     operations, traffic = (statistics.median(column) / together for column in zip(*race.work, strict=True))
-    turns = f"{len(race.work)} rounds" if together == 1 else f"{len(race.work)} turns of {together} rounds, each as a round"
+    turns = (
+        f"{len(race.work)} rounds"
+        if together == 1
+        else f"{len(race.work)} turns of {together} rounds, each as a round"
+    )
     head = f"**{race.workload}.** {race.title}. "
-    head += f"Median of {turns}: {steps:.0f} local steps, {operations / 1e9:.3g} GFLOP and {traffic / 1e6:.3g} MB at least, "
+    head += (
+        f"Median of {turns}: {steps:.0f} local steps, {operations / 1e9:.3g} GFLOP and {traffic / 1e6:.3g} MB"
+        " at least, "
+    )
     head += f"so no faster than {1e3 * statistics.median(floors) / together:.3g} ms here."
     rows = [_row(entry, ours, floors, together) for entry in race.entries]
     return head + "\n\n" + table(HEADINGS, rows)
@@ -76,6 +93,7 @@ def section(race: Race, limits: Limits) -> str:
 def _row(entry: Entry, ours: Entry, floors: Sequence[float], together: int) -> list[str]:
     seconds = [played.seconds for played in entry.turns]
     ratios = [played.seconds / own.seconds for played, own in zip(entry.turns, ours.turns, strict=True)]
+    of_limit = [floor / played for floor, played in zip(floors, seconds, strict=True)]
     return [
         f"{TITLES[entry.name]}, {entry.note}",
         numbers([turn / together for turn in seconds]),
@@ -84,14 +102,16 @@ def _row(entry: Entry, ours: Entry, floors: Sequence[float], together: int) -> l
         significant(entry.start_s, 2),
         significant(entry.first_s, 2),
         f"{entry.peak_bytes / 1e6:.0f}",
-        f"{100 * statistics.median(floor / played for floor, played in zip(floors, seconds, strict=True)):.2g} %",
+        f"{100 * statistics.median(of_limit):.2g} %",
         "" if entry is ours else f"{entry.difference:.0e}",
     ]
 
 
 def numbers(values: Sequence[float]) -> str:
     """Median and range."""
-    return f"{significant(statistics.median(values))} ({significant(min(values))} to {significant(max(values))})"
+    return (
+        f"{significant(statistics.median(values))} ({significant(min(values))} to {significant(max(values))})"
+    )
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -101,7 +121,10 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def put(page: Path, name: str, text: str) -> None:
-    """Replace what stands in `page` between the markers of `name`; raises ValueError where they are not."""
+    """Replace what stands in `page` between the markers of `name`.
+
+    Raises ValueError where they are not.
+    """
     before = page.read_text(encoding="utf-8")
     begin, end = f"<!-- measured: {name} -->\n", f"<!-- end: {name} -->"
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)

@@ -1,7 +1,9 @@
-"""The presets that follow papers: run, kept in docs/reproductions, and shown in docs/reproductions.md.
+"""The presets that follow papers: run, kept in docs/reproductions, and shown in
+docs/reproductions.md.
 
-They run on the service that `fedq` finds (`fedq up` starts one; FEDQ_URL names another). An experiment of the present
-specification that has already succeeded there is taken as it is. Without names only the page is written anew.
+They run on the service that `fedq` finds (`fedq up` starts one; FEDQ_URL names another). An
+experiment of the present specification that has already succeeded there is taken as it is. Without
+names only the page is written anew.
 
     python -m bench reproductions [PRESET ...] [--ended]
 """
@@ -37,7 +39,11 @@ def main(arguments: Sequence[str]) -> None:
     """Run what is named, keep it, and write the page."""
     parser = command("reproductions", __doc__)
     parser.add_argument("presets", nargs="*", help="presets by name")
-    parser.add_argument("--ended", action="store_true", help="keep those, too, of which an experiment has already succeeded there")
+    parser.add_argument(
+        "--ended",
+        action="store_true",
+        help="keep those, too, of which an experiment has already succeeded there",
+    )
     options = parser.parse_args(arguments)
     if options.presets or options.ended:
         with Client() as client:
@@ -47,7 +53,10 @@ def main(arguments: Sequence[str]) -> None:
 
 def _keep(client: Client, names: Sequence[str], *, ended: bool) -> None:
     done = _succeeded(client)
-    parts = [_part(client, presets.load(name), done) for name in (*names, *(done.keys() - set(names) if ended else ()))]
+    parts = [
+        _part(client, presets.load(name), done)
+        for name in (*names, *(done.keys() - set(names) if ended else ()))
+    ]
     for part in parts:
         print(write(record(part), FOLDER))
         done[part.preset.name] = part.experiment.id
@@ -68,7 +77,9 @@ def _succeeded(client: Client) -> dict[str, str]:
 
 def _is_of(client: Client, preset: Preset, id: str) -> bool:
     experiment = client.experiment(id)
-    same = ExperimentSpec.model_validate(experiment.specification) == ExperimentSpec.model_validate(preset.spec)
+    same = ExperimentSpec.model_validate(experiment.specification) == ExperimentSpec.model_validate(
+        preset.spec
+    )
     return same and experiment.provenance.get("preset") == preset.name
 
 
@@ -78,13 +89,18 @@ def _part(client: Client, preset: Preset, done: Mapping[str, str]) -> Part:
 
 
 def _picture(client: Client, name: str, done: Mapping[str, str], *, small: bool) -> None:
-    """Draw all panels that are kept, or leave the picture as it is where one of them was run on another service."""
+    """Draw all panels that are kept, or leave the picture as it is where one of them was run on
+    another service.
+    """
     sheet, path = presets.sheet(name), picture(name, FOLDER, small=small)
     if sheet.figure is None or (small and not _missing_in_full(name)):
         return
     panels = [preset for preset in presets.presets_of(name, small=small) if kept_of(preset.name, FOLDER)]
     if elsewhere := [preset.name for preset in panels if preset.name not in done]:
-        print(f"{path} stays as it was: of {', '.join(elsewhere)} this service has no experiment that has succeeded")
+        print(
+            f"{path} stays as it was: of {', '.join(elsewhere)} this service has no experiment that has"
+            " succeeded"
+        )
         return
     parts = [_part(client, preset, done) for preset in panels]
     path.write_bytes(_compressed(draw(SheetReproduction(name, small, sheet, parts), "png")))
@@ -92,19 +108,27 @@ def _picture(client: Client, name: str, done: Mapping[str, str], *, small: bool)
 
 
 def _missing_in_full(sheet: str) -> bool:
-    """Whether some panel is kept in its small form only, so that the figure of the small forms shows what no other does."""
+    """Whether some panel is kept in its small form only, so that the figure of the small forms
+    shows what no other does.
+    """
     return any(kept_of(preset.name, FOLDER) is None for preset in presets.presets_of(sheet, small=False))
 
 
 def _compressed(drawn: bytes) -> bytes:
-    """Lossless in few colours, the lines' own among them, and so small that the file is no burden."""
+    """Lossless in few colours, the lines' own among them, and so small that the file is no
+    burden.
+    """
     image = Image.open(BytesIO(drawn)).convert("RGB")
     image.thumbnail((WIDTH, WIDTH * image.height), Image.Resampling.LANCZOS)
     while True:
         packed = BytesIO()
         # One turn of k-means, without which pale bands get the colours of their neighbours.
-        plain = image.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE).convert("RGB")
+        plain = image.quantize(
+            COLOURS, method=Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE
+        ).convert("RGB")
         plain.save(packed, PICTURE, lossless=True, quality=50, method=3)
         if packed.tell() <= LARGEST_BYTES:
             return packed.getvalue()
-        image = image.resize((round(image.width * SHRINK), round(image.height * SHRINK)), Image.Resampling.LANCZOS)
+        image = image.resize(
+            (round(image.width * SHRINK), round(image.height * SHRINK)), Image.Resampling.LANCZOS
+        )

@@ -1,6 +1,7 @@
 """Five seeds of a workload in a gang against the same one by one, in turn, in one process.
 
-python -m bench seeds [--workloads W1,W4] [--engine auto] [--seeds 5] [--pairs 7] [--device cpu] [--write PAGE]
+python -m bench seeds [--workloads W1,W4] [--engine auto] [--seeds 5] [--pairs 7] [--device cpu]
+[--write PAGE]
 """
 
 import argparse
@@ -48,10 +49,19 @@ def _row(name: str, options: argparse.Namespace) -> list[str]:
     return [name, engine, *map(report.numbers, (alone, together, ratios))]
 
 
-def measure(spec: ExperimentSpec, data: Path, seeds: int, pairs: int, device: str) -> tuple[list[float], list[float]]:
-    """Seconds of a round of all seeds one by one, and of the same in a gang, `pairs` of each after one that is not timed."""
-    alone, together = ([Simulation(spec, seed, device=device, data_dir=data) for seed in range(seeds)] for _ in range(2))
-    ways: tuple[Callable[[], object], ...] = (lambda: [member.advance() for member in alone], lambda: advance_batch(together))
+def measure(
+    spec: ExperimentSpec, data: Path, seeds: int, pairs: int, device: str
+) -> tuple[list[float], list[float]]:
+    """Seconds of a round of all seeds one by one, and of the same in a gang, `pairs` of each after
+    one that is not timed.
+    """
+    alone, together = (
+        [Simulation(spec, seed, device=device, data_dir=data) for seed in range(seeds)] for _ in range(2)
+    )
+    ways: tuple[Callable[[], object], ...] = (
+        lambda: [member.advance() for member in alone],
+        lambda: advance_batch(together),
+    )
     times: list[list[float]] = [[_timed(way, device) for way in ways] for _ in range(pairs + 1)]
     one_by_one, gang = zip(*times[1:], strict=True)
     return list(one_by_one), list(gang)

@@ -1,8 +1,11 @@
-"""The service: what it adds to a run, how soon the first round can be read, and what its API process takes.
+"""The service: what it adds to a run, how soon the first round can be read, and what its API
+process takes.
 
-- Overhead: a run of half a minute on an embedded stack with one worker, from before its POST until its end can be read, over
-  the same run by `fedcore` alone in one process; in turn (A B A B ...), a ratio for each pair.
-- First row: from the answer to a POST until the row of round 1 can be read, on a stack that is idle.
+- Overhead: a run of half a minute on an embedded stack with one worker, from before its POST until
+  its end can be read, over the same run by `fedcore` alone in one process; in turn (A B A B ...), a
+  ratio for each pair.
+- First row: from the answer to a POST until the row of round 1 can be read, on a stack that is
+  idle.
 - API process: from its start until it answers, and its resident memory then.
 
     python -m bench service [--pairs 3] [--rounds 2400] [--posts 20] [--starts 5]
@@ -37,7 +40,9 @@ START_S = 30.0
 def main(arguments: Sequence[str]) -> None:
     """Measure all three and print them."""
     parser = command("service", __doc__)
-    parser.add_argument("--pairs", type=int, default=3, help="pairs of one run through the service and one without")
+    parser.add_argument(
+        "--pairs", type=int, default=3, help="pairs of one run through the service and one without"
+    )
     parser.add_argument("--rounds", type=int, default=2_400, help="rounds of such a run")
     parser.add_argument("--posts", type=int, default=20, help="experiments whose first row is waited for")
     parser.add_argument("--starts", type=int, default=5, help="starts of the API process")
@@ -50,7 +55,9 @@ def main(arguments: Sequence[str]) -> None:
 
 def _one_run(rounds: int) -> ExperimentSpec:
     """FedAvg of the preset `demo` with a single seed."""
-    return ExperimentSpec.model_validate(load("demo").spec | {"name": "bench", "rounds": rounds, "seeds": [0], "sweep": {}})
+    return ExperimentSpec.model_validate(
+        load("demo").spec | {"name": "bench", "rounds": rounds, "seeds": [0], "sweep": {}}
+    )
 
 
 def _pair(client: Client, spec: ExperimentSpec) -> tuple[float, float]:
@@ -63,7 +70,9 @@ def _pair(client: Client, spec: ExperimentSpec) -> tuple[float, float]:
 
 
 def _alone(spec: ExperimentSpec) -> float:
-    """The same run by the library, in a process that has loaded it and played a first round, as a warm worker has."""
+    """The same run by the library, in a process that has loaded it and played a first round, as a
+    warm worker has.
+    """
     program = (sys.executable, "-m", "bench.alone")
     done = subprocess.run(program, input=spec.model_dump_json(), capture_output=True, check=True, text=True)  # noqa: S603 - our own
     return float(done.stdout)
@@ -92,11 +101,17 @@ def _api_start() -> tuple[float, float]:
         command = (*API, f"--fd={listener.fileno()}")
         began = time.perf_counter()
         process = subprocess.Popen(  # noqa: S603 - our own
-            command, env=os.environ | {"FEDQ_HOME": home}, pass_fds=(listener.fileno(),), stdout=subprocess.DEVNULL
+            command,
+            env=os.environ | {"FEDQ_HOME": home},
+            pass_fds=(listener.fileno(),),
+            stdout=subprocess.DEVNULL,
         )
         try:
             # The listener is open already: the request waits until the process answers.
-            url, headers = f"http://127.0.0.1:{listener.getsockname()[1]}/v1/experiments", {"Authorization": f"Bearer {key.text}"}
+            url, headers = (
+                f"http://127.0.0.1:{listener.getsockname()[1]}/v1/experiments",
+                {"Authorization": f"Bearer {key.text}"},
+            )
             httpx.get(url, headers=headers, timeout=START_S, trust_env=False).raise_for_status()
             return time.perf_counter() - began, psutil.Process(process.pid).memory_info().rss / 1e6
         finally:
@@ -112,7 +127,9 @@ def _print_first_row(seconds: Sequence[float]) -> None:
 def _print_overhead(pairs: Sequence[tuple[float, float]]) -> None:
     alone = [alone for _, alone in pairs]
     print(f"a run alone, s: {_median(alone, '.1f')}")
-    print(f"through the service, times as long: {_median([through / alone for through, alone in pairs], '.3f')}")
+    print(
+        f"through the service, times as long: {_median([through / alone for through, alone in pairs], '.3f')}"
+    )
 
 
 def _print_api(starts: Sequence[tuple[float, float]]) -> None:
@@ -122,4 +139,7 @@ def _print_api(starts: Sequence[tuple[float, float]]) -> None:
 
 
 def _median(values: Sequence[float], form: str) -> str:
-    return f"median {statistics.median(values):{form}} (min {min(values):{form}}, max {max(values):{form}}, {len(values)} times)"
+    return (
+        f"median {statistics.median(values):{form}} (min {min(values):{form}}, max {max(values):{form}},"
+        f" {len(values)} times)"
+    )

@@ -1,6 +1,8 @@
-"""A run in a process that is warm: from the specification to a Simulation that can play, and its first round, for each workload.
+"""A run in a process that is warm: from the specification to a Simulation that can play, and its
+first round, for each workload.
 
-Each workload is timed a second time in a process that has played it once, as a worker has that carries out one seed after another.
+Each workload is timed a second time in a process that has played it once, as a worker has that
+carries out one seed after another.
 
     python -m bench startup [--workloads W1,W4]
 """
@@ -40,8 +42,18 @@ def main(arguments: Sequence[str]) -> None:
     for name in options.workloads:
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             cold, warm = pool.apply(measure, (name, options.home))
-        rows.append([name, *(report.significant(1e3 * value) for value in (cold.ready_s, cold.first_s, warm.ready_s, warm.first_s))])
-    text = report.table(("workload", "cold start, ms", "its first round, ms", "warm start, ms", "its first round, ms"), rows)
+        rows.append(
+            [
+                name,
+                *(
+                    report.significant(1e3 * value)
+                    for value in (cold.ready_s, cold.first_s, warm.ready_s, warm.first_s)
+                ),
+            ]
+        )
+    text = report.table(
+        ("workload", "cold start, ms", "its first round, ms", "warm start, ms", "its first round, ms"), rows
+    )
     print(text, flush=True)
     if options.write is not None:
         report.put(options.write, "startup", text)

@@ -27,10 +27,15 @@ class Workload:
     """How long all contenders together may take, starts and first rounds included."""
     algorithm: str = "fedavg"
     together: int = 1
-    """How many rounds a contender plays in a turn: several where one lasts but milliseconds, so that caches are as in any run."""
+    """How many rounds a contender plays in a turn: several where one lasts but milliseconds, so
+    that caches are as in any run.
+    """
 
     def spec(self, folder: Path) -> ExperimentSpec:
-        """The specification, its data generated in `folder` unless they are there; evaluation is left out of the rounds."""
+        """The specification, its data generated in `folder` unless they are there.
+
+        Evaluation is left out of the rounds.
+        """
         return ExperimentSpec.model_validate(
             {
                 "name": self.name,
@@ -67,7 +72,10 @@ def _cifar10(folder: Path) -> Document:
 
 def _many(folder: Path) -> Document:
     sizes = np.random.default_rng(1).integers(30, 70, 10_000, endpoint=True)
-    return {"dataset": images("many", (1, 28, 28), folder, sizes=sizes), "model": {"kind": "mlp", "hidden": [200]}}
+    return {
+        "dataset": images("many", (1, 28, 28), folder, sizes=sizes),
+        "model": {"kind": "mlp", "hidden": [200]},
+    }
 
 
 def _shakespeare(folder: Path) -> Document:
@@ -92,7 +100,8 @@ WORKLOADS: Mapping[str, Workload] = {
         ),
         Workload(
             "W2",
-            "MNIST's shape, softmax regression 784-10: 1,000 clients with power-law sizes, 10 a round, E = 20, batch 10",
+            "MNIST's shape, softmax regression 784-10: 1,000 clients with power-law sizes, 10 a round, E ="
+            " 20, batch 10",
             _mnist,
             {"lr": 0.03, "epochs": 20, "batch_size": 10},
             10,
@@ -101,7 +110,8 @@ WORKLOADS: Mapping[str, Workload] = {
         ),
         Workload(
             "W3",
-            "CIFAR-10's shape, CNN of McMahan et al.: 100 clients of 500 samples, 10 a round, E = 3, batch 64",
+            "CIFAR-10's shape, CNN of McMahan et al.: 100 clients of 500 samples, 10 a round, E = 3,"
+            " batch 64",
             _cifar10,
             {"lr": 0.02, "epochs": 3, "batch_size": 64},
             10,
@@ -118,7 +128,8 @@ WORKLOADS: Mapping[str, Workload] = {
         ),
         Workload(
             "W5",
-            "Shakespeare's shape, character LSTM (two layers of 100): 50 clients of 40 to 120 windows, 10 a round, E = 1, batch 10",
+            "Shakespeare's shape, character LSTM (two layers of 100): 50 clients of 40 to 120 windows, 10 a"
+            " round, E = 1, batch 10",
             _shakespeare,
             {"lr": 0.5, "epochs": 1, "batch_size": 10},
             10,

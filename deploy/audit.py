@@ -1,8 +1,9 @@
 """Look up what is known of the pinned dependencies' vulnerabilities: `make audit`.
 
-pip-audit asks the Python Package Index, release by release, and passes over in silence what it cannot find there: without a network, or
-with a mirror that knows no vulnerabilities, it would report that there are none. So one release is asked for first, and where that is
-unknown this says that nothing was audited. What is found makes it fail; that nothing could be looked up does not.
+pip-audit asks the Python Package Index, release by release, and passes over in silence what it
+cannot find there: without a network, or with a mirror that knows no vulnerabilities, it would
+report that there are none. So one release is asked for first, and where that is unknown this says
+that nothing was audited. What is found makes it fail; that nothing could be looked up does not.
 """
 
 import json
@@ -15,12 +16,18 @@ from typing import Any
 
 PINNED = Path("constraints.txt")
 PATIENCE_S = 180.0
-ABSENT = "The vulnerability database cannot be reached from here: no dependency was audited. Run `make audit` where there is a network."
+ABSENT = (
+    "The vulnerability database cannot be reached from here: no dependency was audited. Run `make audit`"
+    " where there is a network."
+)
 _OPTIONS = ("--no-deps", "--disable-pip", "--format=json", "--progress-spinner=off", "--timeout=10")
 
 
 def main() -> None:
-    """Audit the pinned releases and say what came of it; exits with 1 where some have known vulnerabilities."""
+    """Audit the pinned releases and say what came of it.
+
+    Exits with 1 where some have known vulnerabilities.
+    """
     pinned = [line for line in PINNED.read_text(encoding="utf-8").splitlines() if "==" in line]
     text, status = judge(ask(pinned)) if known(ask(pinned[:1])) else (ABSENT, 0)
     sys.stdout.write(text + "\n")
@@ -51,13 +58,20 @@ def judge(found: Sequence[Any]) -> tuple[str, int]:
     if not known(found):
         return ABSENT, 0
     flaws = [
-        f"{release['name']} {release['version']}: {flaw['id']}, mended in {', '.join(flaw['fix_versions']) or 'no release yet'}"
+        f"{release['name']} {release['version']}: {flaw['id']}, mended in"
+        f" {', '.join(flaw['fix_versions']) or 'no release yet'}"
         for release in found
         for flaw in release.get("vulns", ())
     ]
-    unknown = [f"{release['name']}: not audited, {release['skip_reason']}" for release in found if "skip_reason" in release]
+    unknown = [
+        f"{release['name']}: not audited, {release['skip_reason']}"
+        for release in found
+        if "skip_reason" in release
+    ]
     audited = len(found) - len(unknown)
-    return "\n".join([*flaws, *unknown, f"{audited} releases audited, {len(flaws)} vulnerabilities known"]), 1 if flaws else 0
+    return "\n".join(
+        [*flaws, *unknown, f"{audited} releases audited, {len(flaws)} vulnerabilities known"]
+    ), 1 if flaws else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""What pyproject.toml asks for, one requirement a line, for pip: an image is given only what its processes load.
+"""What pyproject.toml asks for, one requirement a line, for pip: an image is given only what its
+processes load.
 
 python deploy/requirements.py --extra service > requirements.txt
 """
@@ -16,16 +17,30 @@ Extras = Mapping[str, Sequence[str]]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the requirements of the project in this folder, with those of some extras; a name that is none of them is an error."""
+    """Print the requirements of the project in this folder, with those of some extras.
+
+    A name that is none of them is an error.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--extra", action="append", default=[], metavar="NAME", help="with the requirements of this extra; may be repeated")
+    parser.add_argument(
+        "--extra",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="with the requirements of this extra; may be repeated",
+    )
     wanted = parser.parse_args(arguments).extra
     project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras: Extras = project["optional-dependencies"]
     unknown = set(wanted) - extras.keys()
     if unknown:
-        parser.error(f"pyproject.toml has no extra {', '.join(sorted(unknown))}; there are {', '.join(sorted(extras))}")
-    asked = [*project["dependencies"], *(requirement for name in wanted for requirement in requirements(extras, name))]
+        parser.error(
+            f"pyproject.toml has no extra {', '.join(sorted(unknown))}; there are {', '.join(sorted(extras))}"
+        )
+    asked = [
+        *project["dependencies"],
+        *(requirement for name in wanted for requirement in requirements(extras, name)),
+    ]
     sys.stdout.writelines(f"{requirement}\n" for requirement in dict.fromkeys(asked))
 
 

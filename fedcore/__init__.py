@@ -1,4 +1,5 @@
-"""FedQ's algorithm library: federated-learning experiments as specifications, carried out round by round.
+"""FedQ's algorithm library: federated-learning experiments as specifications, carried out round by
+round.
 
 from fedcore import ExperimentSpec, run
 

@@ -18,8 +18,11 @@ Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
 
 def ceil_share(share: float, count: int) -> int:
-    """ceil(share count) of the decimal that `share` stands for: 0.55 of 100 is 55, although the product of floats is above it."""
-    # Products of floats are right to 2e-16; no decimal that is written in full comes this close to a whole number.
+    """ceil(share count) of the decimal that `share` stands for: 0.55 of 100 is 55, although the
+    product of floats is above it.
+    """
+    # Products of floats are right to 2e-16; no decimal that is written in full comes this close to
+    # a whole number.
     return ceil(share * count * (1 - 1e-12))
 
 
@@ -33,8 +36,10 @@ def _describe_kind(schema: dict[str, Any]) -> None:
 class Block(BaseModel):
     """One block of a specification: immutable, and a field it does not know is an error.
 
-    Its lists have `fail_fast`, and tell of their first wrong entry: Pydantic takes some 400 bytes for each error, and goes on beyond
-    the length that a tuple may have, 3 GB for a body of 4 MB.
+    Its lists have `fail_fast`, and tell of their first wrong entry: Pydantic takes some 400 bytes
+    for each error, and goes on beyond the length that a tuple may have, 3 GB for a body of 4 MB.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, json_schema_extra=_describe_kind)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, json_schema_extra=_describe_kind
+    )

@@ -2,18 +2,23 @@
 
 Glossary. One word for one thing, here and everywhere else:
 
-- *client*: one simulated device or silo; N of them form the *population*. *Cohort*: the M clients of one round.
+- *client*: one simulated device or silo; N of them form the *population*. *Cohort*: the M clients
+  of one round.
 - *x* [D]: the server's model, one flat vector. *y* [..., D]: a client's model while it trains.
-- *step*: one local mini-batch update; tau_i of them in a round. *delta* = y - x [..., D]: what a client's training changed.
-- *direction*: in a rule, what a local step descends along; in an aggregator, what the server moves along.
-- *effort* ||a_i||_1: how far the local solver travels, over lr, when every gradient is 1 (FedNova, Section III);
-  tau_i for plain SGD.
-- *anchor*: a client's full gradient at x, before it trains. *gathered*: the cohort's mean anchor, as the server sends it back.
+- *step*: one local mini-batch update; tau_i of them in a round. *delta* = y - x [..., D]: what a
+  client's training changed.
+- *direction*: in a rule, what a local step descends along; in an aggregator, what the server moves
+  along.
+- *effort* ||a_i||_1: how far the local solver travels, over lr, when every gradient is 1 (FedNova,
+  Section III); tau_i for plain SGD.
+- *anchor*: a client's full gradient at x, before it trains. *gathered*: the cohort's mean anchor,
+  as the server sends it back.
 - *memory*: vectors a client keeps between rounds. *shared*: vectors the server broadcasts beside x.
 - *book*: what the server's aggregator keeps between rounds, tensors of any shape by name.
 
-Every tensor's last axis is the parameters, D; any axes before it are clients. So a rule is written for one client and
-serves a cohort, and nothing here imports a tensor library: the operations are those of the tensors handed in.
+Every tensor's last axis is the parameters, D; any axes before it are clients. So a rule is written
+for one client and serves a cohort, and nothing here imports a tensor library: the operations are
+those of the tensors handed in.
 """
 
 from __future__ import annotations
@@ -33,7 +38,9 @@ FirstExchange = Literal["compressed", "exact", "zero"]
 
 @dataclass(frozen=True, slots=True)
 class ClientContext:
-    """What one client (or, with a leading axis, each client of a cohort) knows while it trains in one round."""
+    """What one client (or, with a leading axis, each client of a cohort) knows while it trains in
+    one round.
+    """
 
     x: Tensor
     """[D] the model as broadcast."""
@@ -44,7 +51,9 @@ class ClientContext:
     full_gradient: Tensor | None
     """[..., D] the client's full gradient at x, if the rule asks for it."""
     mean_gradient: Tensor | None
-    """[D] the weighted mean of the cohort's anchors, if the rule gathers them; compression may have changed it."""
+    """[D] the weighted mean of the cohort's anchors, if the rule gathers them; compression may have
+    changed it.
+    """
     steps: Tensor
     """[..., 1] tau_i."""
     normaliser: Tensor
@@ -72,11 +81,15 @@ class Cohort:
     clients: Tensor
     """[M] ids, ascending."""
     weights: Tensor
-    """[M] aggregation weights w_i. They need not sum to 1: with `original` and `unbiased` weighting W = sum_i w_i varies."""
+    """[M] aggregation weights w_i. They need not sum to 1: with `original` and `unbiased` weighting
+    W = sum_i w_i varies.
+    """
     share: Tensor
     """[M] p_i, each client's share of the whole objective."""
     objective: Tensor
-    """[M] v_i, what F_i counts in the objective that the weighting stands for: 1/N if it is `uniform`, else p_i."""
+    """[M] v_i, what F_i counts in the objective that the weighting stands for: 1/N if it is
+    `uniform`, else p_i.
+    """
     population: int
     """N."""
     steps: Tensor
@@ -87,7 +100,8 @@ class Cohort:
     def mean(self, values: Tensor) -> Tensor:
         """sum_i w_i v_i / sum_i w_i [...] of `values` v [M, ...]; zero where all weights are.
 
-        A factor of an update that is itself weighted by w must be this mean, or W = sum_i w_i would count twice.
+        A factor of an update that is itself weighted by w must be this mean, or W = sum_i w_i would
+        count twice.
         """
         total = self.weights.sum()
         return (self.weights @ values) / (total + (total == 0))
@@ -98,11 +112,16 @@ class ClientRule:
     """The client's half of an algorithm and the server's answer to it; as it stands, FedAvg's."""
 
     def memory(self) -> tuple[str, ...]:
-        """Names of the vectors each client keeps; they start at zero, unless `start` says otherwise."""
+        """Names of the vectors each client keeps.
+
+        They start at zero, unless `start` says otherwise.
+        """
         return ()
 
     def start(self, x: Tensor) -> Vectors:
-        """Where those of the memory that do not start at zero start, [D] each, given the first model x [D]."""
+        """Where those of the memory that do not start at zero start, [D] each, given the first
+        model x [D].
+        """
         return {}
 
     def shared(self) -> tuple[str, ...]:
@@ -121,11 +140,15 @@ class ClientRule:
         return False
 
     def first_exchange(self) -> FirstExchange:
-        """The exchange of the first round: compressed as any, exact, or none and a gathered gradient of zero."""
+        """The exchange of the first round: compressed as any, exact, or none and a gathered
+        gradient of zero.
+        """
         return "compressed"
 
     def subtracts_gradient_at_x(self) -> bool:
-        """Whether the gradient a step hands to `direction` is that at y less that at x, over the same mini-batch."""
+        """Whether the gradient a step hands to `direction` is that at y less that at x, over the
+        same mini-batch.
+        """
         return False
 
     def step_size_scale(self, steps: Tensor) -> Tensor | float:
@@ -141,15 +164,18 @@ class ClientRule:
         return ClientUpdate(delta=y - context.x)
 
     def receives_new_model(self) -> bool:
-        """Whether the cohort hears the next model at the end of the round, not only when a client takes part again."""
+        """Whether the cohort hears the next model at the end of the round, not only when a client
+        takes part again.
+        """
         return False
 
     def update_memory(self, update: ClientUpdate, x: Tensor, context: ClientContext) -> Vectors:
         """The client's memory at the end of a round.
 
-        `upload.delta` is the change as the server decoded it (with error feedback the exact one, whose rest is sent later):
-        memory that must agree with what the server made of it is computed here, and not in `finish`. `local` is the round's,
-        x [D] the next model, for rules that hear it.
+        `upload.delta` is the change as the server decoded it (with error feedback the exact one,
+        whose rest is sent later): memory that must agree with what the server made of it is
+        computed here, and not in `finish`. `local` is the round's, x [D] the next model, for rules
+        that hear it.
         """
         return update.memory
 
@@ -158,7 +184,10 @@ class ClientRule:
         return shared
 
     def adaptive_parameters(self) -> Mapping[str, float]:
-        """Numbers of the rule that the server adapts after each round, as they start; with none, the losses are not needed."""
+        """Numbers of the rule that the server adapts after each round, as they start.
+
+        With none, the losses are not needed.
+        """
         return {}
 
     def with_parameters(self, parameters: Mapping[str, float]) -> ClientRule:
@@ -166,7 +195,10 @@ class ClientRule:
         return self
 
     def adapt_parameters(self, parameters: Mapping[str, float], loss: float) -> Mapping[str, float]:
-        """The numbers after a round that led to a model with training loss f(x) = `loss`; the first call has that of the first model."""
+        """The numbers after a round that led to a model with training loss f(x) = `loss`.
+
+        The first call has that of the first model.
+        """
         return parameters
 
 
@@ -184,7 +216,8 @@ class Solver:
         """What one local step descends along.
 
         With v as the velocity: v <- rho v + direction(g + wd y) + mu (y - x); then y <- y - lr v.
-        Returns v [..., D], and the velocity to hand to the next step (None without momentum and before the first).
+        Returns v [..., D], and the velocity to hand to the next step (None without momentum and
+        before the first).
         """
         if self.weight_decay:
             grad = grad + self.weight_decay * y
@@ -214,7 +247,8 @@ class Aggregate:
 class Aggregator:
     """Cohort deltas to one direction; as it stands, the weighted mean of FedAvg.
 
-    One that sees no more of the deltas than weighted sums of them says so: they are then summed up as clients train, and never held.
+    One that sees no more of the deltas than weighted sums of them says so: they are then summed up
+    as clients train, and never held.
     """
 
     def start(self, x: Tensor) -> Vectors:
@@ -222,15 +256,22 @@ class Aggregator:
         return {}
 
     def vectors_kept(self) -> tuple[int, int]:
-        """How many vectors [D] the book holds: for the server itself, and for each client that has taken part."""
+        """How many vectors [D] the book holds: for the server itself, and for each client that has
+        taken part.
+        """
         return 0, 0
 
     def coefficients(self, cohort: Cohort) -> Tensor:
-        """c_i [M]: what each of the deltas counts in the direction, where that does not depend on them."""
+        """c_i [M]: what each of the deltas counts in the direction, where that does not depend on
+        them.
+        """
         return cohort.weights
 
     def weighted_sums(self, cohort: Cohort) -> Tensor | None:
-        """[K, M], a row for each weighted sum of the deltas that `combine` wants to see; None where it wants to see each delta."""
+        """[K, M], a row for each weighted sum of the deltas that `combine` wants to see.
+
+        None where it wants to see each delta.
+        """
         return self.coefficients(cohort)[None]
 
     def combine(self, seen: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
@@ -260,11 +301,16 @@ class Compressor:
     error_feedback: bool = False
 
     def sample(self, rng: Generator, dim: int) -> NDArray[Any] | None:
-        """The random numbers one message of D = `dim` numbers is compressed with, from its own stream; None: nothing is left to chance."""
+        """The random numbers one message of D = `dim` numbers is compressed with, from its own
+        stream; None: nothing is left to chance.
+        """
         return None
 
     def compress(self, message: Tensor, drawn: Tensor | None = None) -> Tensor:
-        """The message as the receiver decodes it, [..., D]; `drawn` [..., *] holds what `draw` gave for each message."""
+        """The message as the receiver decodes it, [..., D].
+
+        `drawn` [..., *] holds what `draw` gave for each message.
+        """
         return message
 
     def message_bytes(self, dim: int, word: int) -> int:

@@ -6,7 +6,10 @@ class FedcoreError(Exception):
 
 
 class SpecificationError(FedcoreError):
-    """A specification that is well formed but cannot be run; `pointer` is the JSON pointer of the culprit."""
+    """A specification that is well formed but cannot be run.
+
+    `pointer` is the JSON pointer of the culprit.
+    """
 
     def __init__(self, pointer: str, detail: str) -> None:
         super().__init__(f"{pointer}: {detail}")
@@ -23,7 +26,10 @@ class DataUnavailableError(FedcoreError):
 
 
 class UploadError(FedcoreError):
-    """A user's data set that cannot be trained on; `name` is the array or column at fault, empty for the file as a whole."""
+    """A user's data set that cannot be trained on.
+
+    `name` is the array or column at fault, empty for the file as a whole.
+    """
 
     def __init__(self, name: str, detail: str) -> None:
         super().__init__(f"{name or 'file'}: {detail}")

@@ -10,7 +10,9 @@ from pathlib import Path
 
 
 def make_private_folder(path: Path) -> None:
-    """Create `path` if needed, and close it to other users; another user's folder keeps its mode."""
+    """Create `path` if needed, and close it to other users; another user's folder keeps its
+    mode.
+    """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     with suppress(PermissionError):
         path.chmod(0o700)

@@ -11,7 +11,9 @@ from fedcore.errors import SettingsError
 
 
 def _split(value: object) -> object:
-    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+    return (
+        tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+    )
 
 
 Seconds = Annotated[float, Field(gt=0)]
@@ -25,53 +27,82 @@ Words = Annotated[_Words, Field(min_length=1)]
 class Settings(BaseSettings):
     """Settings, read from environment variables `FEDQ_<NAME>`."""
 
-    model_config = SettingsConfigDict(env_prefix="FEDQ_", env_file=".env", extra="ignore", frozen=True, use_attribute_docstrings=True)
+    model_config = SettingsConfigDict(
+        env_prefix="FEDQ_", env_file=".env", extra="ignore", frozen=True, use_attribute_docstrings=True
+    )
 
     home: Path = Path(".fedq")
-    """State of the embedded stack: database, broker socket, checkpoints, models, logs. Workers note here which runs they hold."""
+    """State of the embedded stack: database, broker socket, checkpoints, models, logs. Workers note
+    here which runs they hold.
+    """
     data_dir: Path = Path("~/.cache/fedq/data")
     """Folder of the data sets, in torchvision's layout (`MNIST/raw/...`)."""
     engine_cache: Path = Path("~/.cache/fedq/engines.json")
-    """Cache file of engine benchmarks. If it is not writable, each process runs its own benchmarks."""
+    """Cache file of engine benchmarks. If it is not writable, each process runs its own
+    benchmarks.
+    """
     database_url: str | None = None
     """SQLAlchemy URL of the database (default: SQLite in `home`)."""
     broker_url: str | None = None
     """Celery broker URL (default: the Valkey of the embedded stack in `home`)."""
     storage_url: str | None = None
-    """Storage of checkpoints, models and uploaded data sets: a folder or an fsspec URL (default: a folder in `home`)."""
+    """Storage of checkpoints, models and uploaded data sets: a folder or an fsspec URL (default: a
+    folder in `home`).
+    """
     slice_seconds: Seconds = 2.0
     """Approximate interval at which a worker commits its completed rounds."""
     lease_seconds: Timeout = 10.0
-    """Duration of a worker's lease on a run. A worker that does not renew it in time loses the run."""
+    """Duration of a worker's lease on a run. A worker that does not renew it in time loses
+    the run.
+    """
     grace_seconds: Seconds = 30.0
-    """Grace period after SIGTERM for finishing and committing the current round. Then the worker exits, and its run is reclaimed
-    when the lease expires."""
+    """Grace period after SIGTERM for finishing and committing the current round. Then the worker
+    exits, and its run is reclaimed when the lease expires.
+    """
     turn_seconds: Seconds = 60.0
-    """Time after which a worker returns its run to the queue if other runs of the same priority are waiting."""
+    """Time after which a worker returns its run to the queue if other runs of the same priority are
+    waiting.
+    """
     gang_size: Annotated[int, Field(ge=1)] = 8
-    """Maximum number of runs of one experiment trained together, where that is faster than training them in sequence."""
+    """Maximum number of runs of one experiment trained together, where that is faster than training
+    them in sequence.
+    """
     client_memory_bytes: Annotated[int, Field(ge=0)] = 2 << 30
-    """Maximum size in bytes of the state that a run's clients keep in memory between rounds. The rest is kept in a temporary file."""
+    """Maximum size in bytes of the state that a run's clients keep in memory between rounds. The
+    rest is kept in a temporary file.
+    """
     client_dir: Path | None = None
     """Folder of that file (default: the system's folder for temporary files)."""
     attempts: Annotated[int, Field(ge=1)] = 3
     """Maximum number of consecutive attempts without a completed round. Then the run fails."""
     backoff_seconds: Annotated[float, Field(ge=0)] = 2.0
-    """Approximate delay before a failed run is retried. It doubles with each attempt until a round is completed, up to 300 s."""
+    """Approximate delay before a failed run is retried. It doubles with each attempt until a round
+    is completed, up to 300 s.
+    """
     retry_seconds: Annotated[float, Field(ge=0)] = 60.0
-    """Time for which a worker retries while the database or the storage is unavailable or full, before it releases the run."""
+    """Time for which a worker retries while the database or the storage is unavailable or full,
+    before it releases the run.
+    """
     queues: Words = ("default",)
     """Queues that a worker serves, separated by commas."""
     device: str = "auto"
     """Device of a worker: `cpu`, `cuda`, `cuda:1`; `auto` uses a GPU if one is available."""
     memory_bytes: Annotated[int, Field(ge=1)] | None = None
-    """Maximum estimated memory of the runs that a worker accepts (default: the memory of its machine, container or GPU, less 1 GiB)."""
+    """Maximum estimated memory of the runs that a worker accepts (default: the memory of its
+    machine, container or GPU, less 1 GiB).
+    """
     torch_threads: Annotated[int, Field(ge=1)] = 1
-    """Threads of the tensor library in each worker. One worker per core is faster than one worker on all cores."""
+    """Threads of the tensor library in each worker. One worker per core is faster than one worker
+    on all cores.
+    """
     redis_bin: Path | None = None
-    """The redis-server or valkey-server of the embedded stack (default: that of the wheel, or the one on PATH)."""
+    """The redis-server or valkey-server of the embedded stack (default: that of the wheel, or the
+    one on PATH).
+    """
     models_allowed: _Words = ()
-    """Import paths of models that workers may run, as patterns separated by commas: `mylab.models:*` (default: none)."""
+    """Import paths of models that workers may run, as patterns separated by commas:
+    `mylab.models:*` (default: none).
+    """
     upload_max_bytes: Annotated[int, Field(ge=1)] = 1 << 30
     """Maximum size in bytes of an uploaded data set, both as a file and unpacked."""
     upload_max_samples: Annotated[int, Field(ge=1)] = 10_000_000
@@ -79,17 +110,23 @@ class Settings(BaseSettings):
     upload_max_features: Annotated[int, Field(ge=1)] = 1_000_000
     """Maximum number of values in each sample of an uploaded data set."""
     upload_dir: Path | None = None
-    """Folder of uploads while they are validated (default: the system's folder for temporary files)."""
+    """Folder of uploads while they are validated (default: the system's folder for temporary
+    files).
+    """
     audit_retention_days: RetentionDays | None = None
     """Days after which entries of the audit log are deleted, at most 10,000 (default: never)."""
     log_format: Literal["auto", "json", "text"] = "auto"
-    """Log format: `json`, one object per line; `text`, human-readable; `auto`, `text` on a terminal and `json` elsewhere."""
+    """Log format: `json`, one object per line; `text`, human-readable; `auto`, `text` on a terminal
+    and `json` elsewhere.
+    """
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Minimum level of logged events."""
     json_max_bytes: Annotated[int, Field(ge=1)] = 16 << 20
     """Maximum size of a JSON request body in bytes."""
     yaml_max_bytes: Annotated[int, Field(ge=1)] = 1 << 20
-    """Maximum size of a YAML request body in bytes. YAML is about fifty times slower to parse than JSON."""
+    """Maximum size of a YAML request body in bytes. YAML is about fifty times slower to parse than
+    JSON.
+    """
     max_runs: Annotated[int, Field(ge=1)] = 10_000
     """Maximum number of runs (arms times seeds) of an experiment; at most 10,000."""
     max_rounds: Annotated[int, Field(ge=1)] = 1_000_000
@@ -105,7 +142,9 @@ class Settings(BaseSettings):
     webhooks_max: Annotated[int, Field(ge=0)] = 20
     """Maximum number of webhooks of an owner; 0: none."""
     webhook_networks: Annotated[tuple[IPvAnyNetwork, ...], NoDecode, BeforeValidator(_split)] = ()
-    """Private networks that webhooks may reach, separated by commas: `127.0.0.0/8,10.1.2.0/24` (default: none)."""
+    """Private networks that webhooks may reach, separated by commas: `127.0.0.0/8,10.1.2.0/24`
+    (default: none).
+    """
     webhook_http: bool = False
     """Allow webhooks over plain HTTP, which is not encrypted."""
     webhook_timeout_seconds: Timeout = 10.0
@@ -117,7 +156,9 @@ class Settings(BaseSettings):
     api_key: str | None = None
     """API key that the client sends as a bearer token."""
     commit: str | None = None
-    """Git commit of the installation, recorded in provenance (default: the commit of the checkout, if any)."""
+    """Git commit of the installation, recorded in provenance (default: the commit of the checkout,
+    if any).
+    """
 
     @property
     def database(self) -> str:
@@ -146,5 +187,8 @@ def settings() -> Settings:
     try:
         return Settings()
     except ValidationError as error:
-        flaws = (f"FEDQ_{str(flaw['loc'][0]).upper()}: {flaw['msg']}, not {flaw['input']!r}" for flaw in error.errors())
+        flaws = (
+            f"FEDQ_{str(flaw['loc'][0]).upper()}: {flaw['msg']}, not {flaw['input']!r}"
+            for flaw in error.errors()
+        )
         raise SettingsError("\n".join(flaws)) from error

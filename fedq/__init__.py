@@ -1,4 +1,5 @@
-"""FedQ for users: a client of the service, the specification of experiments, and `run` for experiments without a service.
+"""FedQ for users: a client of the service, the specification of experiments, and `run` for
+experiments without a service.
 
 from fedq import Client, ExperimentSpec, run
 """
@@ -11,7 +12,12 @@ if TYPE_CHECKING:
     from fedcore.spec import ExperimentSpec
     from fedq.client import AsyncClient, Client
 
-_MODULES = {"AsyncClient": "fedq.client", "Client": "fedq.client", "ExperimentSpec": "fedcore.spec", "run": "fedcore"}
+_MODULES = {
+    "AsyncClient": "fedq.client",
+    "Client": "fedq.client",
+    "ExperimentSpec": "fedcore.spec",
+    "run": "fedcore",
+}
 
 __all__ = ["AsyncClient", "Client", "ExperimentSpec", "run"]
 

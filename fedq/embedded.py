@@ -18,12 +18,17 @@ LOOK_S = 0.05
 GRACE_S = 40.0
 """The stack gives its own children 35 s to end."""
 KEPT = frozenset({"FEDQ_REDIS_BIN"})
-"""Of the settings, only these hold for the private stack: it shares no database, broker or storage with another."""
+"""Of the settings, only these hold for the private stack: it shares no database, broker or storage
+with another.
+"""
 
 
 @contextmanager
 def embedded_service(workers: int) -> Iterator[tuple[str, str]]:
-    """The URL and the key of a service that lives as long as the block; raises ServiceUnreachableError when it does not start."""
+    """The URL and the key of a service that lives as long as the block.
+
+    Raises ServiceUnreachableError when it does not start.
+    """
     with TemporaryDirectory(prefix="fedq-") as folder:
         home, ready = Path(folder), Path(folder, "ready")
         options = (f"--home={home}", "--port=0", f"--workers={workers}", f"--ready-file={ready}")
@@ -34,7 +39,9 @@ def embedded_service(workers: int) -> Iterator[tuple[str, str]]:
 @contextmanager
 def _supervisor(home: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     """The supervisor, in a session of its own, so that Ctrl-C reaches it through us only."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("FEDQ_") or name in KEPT}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("FEDQ_") or name in KEPT
+    }
     with _log(home).open("wb") as log:
         supervisor = subprocess.Popen(  # noqa: S603 - our own command
             [sys.executable, "-m", "workers.embedded.supervisor", *options],
@@ -58,10 +65,15 @@ def _end_with_us() -> None:
 
 
 def _await(supervisor: subprocess.Popen[bytes], ready: Path) -> str:
-    """What the supervisor writes once the service answers; it gives up by itself when that takes too long."""
+    """What the supervisor writes once the service answers.
+
+    It gives up by itself when that takes too long.
+    """
     while not ready.exists():
         if supervisor.poll() is not None:
-            raise ServiceUnreachableError(f"the service did not start:\n{_log(ready.parent).read_text(errors='replace')}")
+            raise ServiceUnreachableError(
+                f"the service did not start:\n{_log(ready.parent).read_text(errors='replace')}"
+            )
         time.sleep(LOOK_S)
     return ready.read_text()
 

@@ -1,4 +1,6 @@
-"""Validation errors of a document, in words of the specification: where each is, and what was probably meant."""
+"""Validation errors of a document, in words of the specification: where each is, and what was
+probably meant.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
@@ -17,9 +19,10 @@ def join_pointer(parts: Iterable[str | int]) -> str:
 def pointer_to(location: Iterable[str | int], document: Any) -> str:
     """The pointer for a validation error's `location` in `document`.
 
-    Pydantic puts more into a location than the path: the tag chosen in a discriminated union, after the path of the
-    block, and a label for the member of a plain union, after the path of the value. The document itself tells which
-    part is which: a tag equals its block's `kind`, and nothing lies below a value that is no container.
+    Pydantic puts more into a location than the path: the tag chosen in a discriminated union, after
+    the path of the block, and a label for the member of a plain union, after the path of the value.
+    The document itself tells which part is which: a tag equals its block's `kind`, and nothing lies
+    below a value that is no container.
     """
     path: list[str | int] = []
     entered = False
@@ -36,7 +39,9 @@ def pointer_to(location: Iterable[str | int], document: Any) -> str:
 
 
 def suggestion(model: type[BaseModel], location: Sequence[str | int]) -> str:
-    """The field of `model` that looks like the one at a validation error's `location`, or else all that may stand there."""
+    """The field of `model` that looks like the one at a validation error's `location`, or else all
+    that may stand there.
+    """
     *path, field = location
     fields = sorted({name for block in _blocks_at(model, path) for name in block.model_fields})
     close = get_close_matches(str(field), fields, 1)
@@ -47,7 +52,8 @@ def _blocks_at(model: type[BaseModel], path: Sequence[str | int]) -> Sequence[ty
     blocks = [model]
     for part in path:
         below = [inner for block in blocks for inner in _below(block, part)]
-        # Otherwise `part` is the index of an item, or the label of a plain union's member: the block is the same.
+        # Otherwise `part` is the index of an item, or the label of a plain union's member: the
+        # block is the same.
         blocks = below or [block for block in blocks if _is_kind(block, part)] or blocks
     return blocks
 
@@ -81,9 +87,17 @@ TOLD = {
 
 
 def errors_of(errors: Sequence[Any], model: type[BaseModel], document: Any, at: str = "") -> list[Flaw]:
-    """Pydantic's errors about `document`, which stands at `at` in the body and was to be a `model`."""
-    within = {error["loc"][:depth] for error in errors for depth in range(len(error["loc"])) if error["type"] != "too_short"}
-    # A list of which an entry is wrong is said to be too short as well: Pydantic counts only right ones.
+    """Pydantic's errors about `document`, which stands at `at` in the body and was to be a
+    `model`.
+    """
+    within = {
+        error["loc"][:depth]
+        for error in errors
+        for depth in range(len(error["loc"]))
+        if error["type"] != "too_short"
+    }
+    # A list of which an entry is wrong is said to be too short as well: Pydantic counts only right
+    # ones.
     told = [error for error in errors if error["type"] != "too_short" or error["loc"] not in within]
     return [Flaw(pointer=at + _place(error, document), detail=_advice(error, model)) for error in told]
 

@@ -7,9 +7,13 @@ from sqlalchemy import Connection
 
 
 def run(connection: Connection) -> None:
-    """Run the revisions in one transaction, on SQLite too: whoever connects begins it explicitly."""
+    """Run the revisions in one transaction, on SQLite too: whoever connects begins it
+    explicitly.
+    """
     metadata = context.config.attributes.get("target_metadata")
-    context.configure(connection=connection, target_metadata=metadata, transactional_ddl=True, render_as_batch=True)
+    context.configure(
+        connection=connection, target_metadata=metadata, transactional_ddl=True, render_as_batch=True
+    )
     with context.begin_transaction():
         context.run_migrations()
 

@@ -1,7 +1,8 @@
 """Real servers for the whole run, and fresh databases and brokers for each test.
 
-`TEST_DATABASE_URL` (a PostgreSQL user who may create databases) and `TEST_REDIS_URL` (a Redis at `redis://host:port`, whose
-databases 0 to 7 may be flushed) are used instead of our own when given. A server that cannot be had fails the tests that need it.
+`TEST_DATABASE_URL` (a PostgreSQL user who may create databases) and `TEST_REDIS_URL` (a Redis at
+`redis://host:port`, whose databases 0 to 7 may be flushed) are used instead of our own when given.
+A server that cannot be had fails the tests that need it.
 """
 
 import atexit
@@ -152,14 +153,19 @@ def service(running: Service) -> Iterator[Service]:
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A folder with a path short enough for sockets; no process is left that was started there (see `tests.support.commands`)."""
+    """A folder with a path short enough for sockets.
+
+    No process is left that was started there (see `tests.support.commands`).
+    """
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
         eventually(lambda: not commands.running_in(Path(folder)))
 
 
 def _own_database(url: str) -> str:
-    """A Redis database for each of the processes that share the tests: `gw0`, `gw1` ..., or only one."""
+    """A Redis database for each of the processes that share the tests: `gw0`, `gw1` ..., or only
+    one.
+    """
     number = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
     return urlsplit(url)._replace(path=f"/{number}").geturl()
 

@@ -41,7 +41,9 @@ def specification(base: Document, **changes: Any) -> ExperimentSpec:
 
 
 def quadratics(count: int = 4, dim: int = 3, seed: int = 7) -> list[Document]:
-    """Heterogeneous strongly convex clients: eigenvalues of H between 0.5 and 2, optima far apart, unequal weights."""
+    """Heterogeneous strongly convex clients: eigenvalues of H between 0.5 and 2, optima far apart,
+    unequal weights.
+    """
     draw = np.random.default_rng(seed)
     clients = []
     for _ in range(count):
@@ -72,7 +74,10 @@ QUADRATIC: Document = {
 
 SYNTHETIC: Document = {
     "name": "synthetic",
-    "problem": {"dataset": {"kind": "synthetic", "alpha": 1.0, "beta": 1.0, "clients": 8}, "model": {"kind": "logistic"}},
+    "problem": {
+        "dataset": {"kind": "synthetic", "alpha": 1.0, "beta": 1.0, "clients": 8},
+        "model": {"kind": "logistic"},
+    },
     "algorithm": {"kind": "fedavg"},
     "local": {"lr": 0.01, "epochs": 2, "batch_size": 32},
     "participation": {"kind": "uniform", "clients_per_round": 4},
@@ -104,7 +109,10 @@ DIGITS_CNN: Document = {
     },
     "algorithm": {"kind": "scaffold"},
     "local": {"lr": 0.05, "steps": 3, "batch_size": 100},
-    "systems": {"batch_size": {"kind": "per_client", "values": [30, 7, 1000, 3]}, "steps": {"kind": "per_client", "values": [2, 4, 1, 3]}},
+    "systems": {
+        "batch_size": {"kind": "per_client", "values": [30, 7, 1000, 3]},
+        "steps": {"kind": "per_client", "values": [2, 4, 1, 3]},
+    },
     "rounds": 2,
     "evaluation": {"measures": []},
     "execution": {"precision": "float64"},

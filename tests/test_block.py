@@ -15,7 +15,12 @@ COUNTS = (*range(1_001), MAX_ROUNDS - 1, MAX_ROUNDS, 10 * MAX_CLIENTS - 1, 10 * 
 @pytest.mark.parametrize("parts", [100, 1_000])
 def test_the_ceiling_of_a_share_is_that_of_the_decimal(parts: int) -> None:
     counts = COUNTS if parts == 100 else COUNTS[::7]
-    wrong = [(part, n) for part in range(parts + 1) for n in counts if ceil_share(part / parts, n) != ceil(Fraction(part, parts) * n)]
+    wrong = [
+        (part, n)
+        for part in range(parts + 1)
+        for n in counts
+        if ceil_share(part / parts, n) != ceil(Fraction(part, parts) * n)
+    ]
     assert wrong == []
 
 

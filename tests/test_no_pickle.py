@@ -1,4 +1,6 @@
-"""Nothing that FedQ reads can make it run code: files are safetensors, arrays without objects, JSON and plain YAML."""
+"""Nothing that FedQ reads can make it run code: files are safetensors, arrays without objects, JSON
+and plain YAML.
+"""
 
 import ast
 from collections.abc import Iterator
@@ -11,10 +13,16 @@ from workers.celery_app import celery_app
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted(
-    file for folder in ("api", "bench", "deploy", "fedcore", "migrations", "workers") for file in (ROOT / folder).rglob("*.py")
+    file
+    for folder in ("api", "bench", "deploy", "fedcore", "migrations", "workers")
+    for file in (ROOT / folder).rglob("*.py")
 )
-MODULES = frozenset({"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "jsonpickle", "marshal", "shelve"})
-CALLS = frozenset({"eval", "exec", "yaml.unsafe_load", "yaml.full_load", "torch.load", "torch.save", "pandas.read_pickle"})
+MODULES = frozenset(
+    {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "jsonpickle", "marshal", "shelve"}
+)
+CALLS = frozenset(
+    {"eval", "exec", "yaml.unsafe_load", "yaml.full_load", "torch.load", "torch.save", "pandas.read_pickle"}
+)
 ARRAYS = frozenset({"np.load", "npy.read_array"})
 
 
@@ -39,15 +47,24 @@ def trees() -> dict[Path, ast.AST]:
 
 
 def test_no_module_imports_what_reads_objects_from_files(trees: dict[Path, ast.AST]) -> None:
-    assert {str(file): found for file, tree in trees.items() if (found := MODULES & set(_imported(tree)))} == {}
+    assert {
+        str(file): found for file, tree in trees.items() if (found := MODULES & set(_imported(tree)))
+    } == {}
 
 
 def test_no_call_reads_code_or_objects(trees: dict[Path, ast.AST]) -> None:
-    assert [(str(file), name) for file, tree in trees.items() for name, _ in _calls(tree) if name in CALLS] == []
+    assert [
+        (str(file), name) for file, tree in trees.items() for name, _ in _calls(tree) if name in CALLS
+    ] == []
 
 
 def test_arrays_are_read_without_objects(trees: dict[Path, ast.AST]) -> None:
-    found = [(file, name, keywords) for file, tree in trees.items() for name, keywords in _calls(tree) if name in ARRAYS]
+    found = [
+        (file, name, keywords)
+        for file, tree in trees.items()
+        for name, keywords in _calls(tree)
+        if name in ARRAYS
+    ]
     assert found
     for file, name, keywords in found:
         # Objects are refused unless something else is said.
@@ -56,7 +73,9 @@ def test_arrays_are_read_without_objects(trees: dict[Path, ast.AST]) -> None:
         assert refused.value is False, (file, name)
 
 
-@pytest.mark.parametrize("tag", ["!!python/object/apply:os.getcwd []", "!!python/name:os.getcwd", "!!python/module:os"])
+@pytest.mark.parametrize(
+    "tag", ["!!python/object/apply:os.getcwd []", "!!python/name:os.getcwd", "!!python/module:os"]
+)
 def test_yaml_makes_nothing_but_values(tag: str) -> None:
     with pytest.raises(ValueError, match="python"):
         yaml_documents.load(f"a: {tag}")

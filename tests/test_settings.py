@@ -17,7 +17,9 @@ def read_anew() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", ["AUDIT_RETENTION_DAYS", "WEBHOOK_RETENTION_DAYS"])
 @pytest.mark.parametrize("days", ["36500", "800000", "inf", "nan", "0"])
-def test_a_retention_that_reaches_back_too_far_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, days: str) -> None:
+def test_a_retention_that_reaches_back_too_far_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, days: str
+) -> None:
     monkeypatch.setenv(f"FEDQ_{name}", "10000")
     assert getattr(settings(), name.lower()) == 10_000
     settings.cache_clear()
@@ -27,7 +29,11 @@ def test_a_retention_that_reaches_back_too_far_is_refused(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("name", ["LEASE_SECONDS", "WEBHOOK_TIMEOUT_SECONDS"])
-def test_a_timeout_that_sockets_and_databases_cannot_count_is_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_timeout_that_sockets_and_databases_cannot_count_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.setenv(f"FEDQ_{name}", "3e6")
-    with pytest.raises(SettingsError, match=f"^FEDQ_{name}: Input should be less than or equal to 1000000, not '3e6'$"):
+    with pytest.raises(
+        SettingsError, match=f"^FEDQ_{name}: Input should be less than or equal to 1000000, not '3e6'$"
+    ):
         settings()

@@ -1,1 +1,3 @@
-"""What carries runs out: the Celery worker, the reconciler, and the supervisor of a stack on one machine."""
+"""What carries runs out: the Celery worker, the reconciler, and the supervisor of a stack on one
+machine.
+"""

@@ -27,14 +27,22 @@ def model_key(claim: Claim) -> str:
 
 
 def model_sha256(simulation: Simulation) -> str:
-    """SHA-256 over the final model's parameters, as the bytes of a safetensors file that says nothing beside."""
+    """SHA-256 over the final model's parameters, as the bytes of a safetensors file that says
+    nothing beside.
+    """
     return hashlib.sha256(save(_parameters(simulation))).hexdigest()
 
 
 def model_bytes(simulation: Simulation, claim: Claim) -> bytes:
     """The global model as safetensors, by the names of its module's parameters."""
     return save(
-        _parameters(simulation), {"format": "pt", "run": claim.run_id, "experiment": claim.experiment_id, "round": str(simulation.round)}
+        _parameters(simulation),
+        {
+            "format": "pt",
+            "run": claim.run_id,
+            "experiment": claim.experiment_id,
+            "round": str(simulation.round),
+        },
     )
 
 
@@ -63,17 +71,30 @@ def _parameters(simulation: Simulation) -> dict[str, Tensor]:
 
 @cache
 def _hardware(device: str) -> dict[str, Any]:
-    """The processor and the widest instructions that PyTorch makes use of; of a GPU its compute capability and what drives it."""
-    found: dict[str, Any] = {"processor": _processor(), "instructions": torch.backends.cpu.get_cpu_capability(), "cores": os.cpu_count()}
+    """The processor and the widest instructions that PyTorch makes use of.
+
+    Of a GPU its compute capability and what drives it.
+    """
+    found: dict[str, Any] = {
+        "processor": _processor(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "cores": os.cpu_count(),
+    }
     if device.startswith("cuda"):
         major, minor = torch.cuda.get_device_capability(device)
-        found |= {"compute_capability": f"{major}.{minor}", "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}  # type: ignore[no-untyped-call]
+        found |= {
+            "compute_capability": f"{major}.{minor}",
+            "cuda": torch.version.cuda,
+            "cudnn": torch.backends.cudnn.version(),
+        }  # type: ignore[no-untyped-call]
     return found
 
 
 def _processor() -> str:
     """The processor's name, where the system tells it."""
-    lines = _PROCESSORS.read_text(encoding="utf-8", errors="replace").splitlines() if _PROCESSORS.exists() else []
+    lines = (
+        _PROCESSORS.read_text(encoding="utf-8", errors="replace").splitlines() if _PROCESSORS.exists() else []
+    )
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(named, platform.processor() or platform.machine())
 

@@ -1,7 +1,8 @@
 """The message queue: what a nudge is, and how to send one.
 
-A message says only that something waits: which run, and whether at all, the database knows. So a message may be lost,
-doubled or late without harm; it never expires, which it would by the clocks of two machines.
+A message says only that something waits: which run, and whether at all, the database knows. So a
+message may be lost, doubled or late without harm; it never expires, which it would by the clocks of
+two machines.
 """
 
 import logging
@@ -30,7 +31,8 @@ log = logging.getLogger(__name__)
 def send_wakeup(queue: str | Queue, broker: str) -> bool:
     """Wake a worker of `queue` through `broker`, a URL; False when the broker cannot be reached.
 
-    Never raises. It waits some seconds for a broker that is away, longer for one that answers slowly: see `workers.wakeups`.
+    Never raises. It waits some seconds for a broker that is away, longer for one that answers
+    slowly: see `workers.wakeups`.
     """
     app = celery_app(broker)
     try:
@@ -48,8 +50,11 @@ def queue_name(queue: str) -> str:
 
 
 def own_queue() -> Queue:
-    """A new queue for one worker alone, which the broker removes when it has been unused for an hour."""
-    # Without an exchange, no binding stays behind. Queues of specifications have no dot in their names.
+    """A new queue for one worker alone, which the broker removes when it has been unused for an
+    hour.
+    """
+    # Without an exchange, no binding stays behind. Queues of specifications have no dot in their
+    # names.
     return Queue(f"fedq.worker.{uuid4().hex}", expires=_UNUSED_S)  # type: ignore[no-untyped-call]
 
 
@@ -57,7 +62,8 @@ def own_queue() -> Queue:
 def celery_app(broker: str) -> Celery:
     """Celery on the broker at this URL; it connects on first use.
 
-    `redis://host`, `rediss://host`, `redis+socket:///path`, `amqp://host`, or `filesystem:///folder` where nothing else is to be had.
+    `redis://host`, `rediss://host`, `redis+socket:///path`, `amqp://host`, or
+    `filesystem:///folder` where nothing else is to be had.
     """
     app = Celery("fedq", set_as_current=False)
     app.conf.update(
@@ -90,7 +96,11 @@ def _broker_settings(broker: str) -> dict[str, Any]:
     if scheme == "filesystem":
         return _folder_broker(Path(unquote(urlparse(broker).path)))
     if scheme.startswith("redis"):
-        options = {"socket_timeout": _BROKER_TIMEOUT_S, "socket_connect_timeout": _BROKER_TIMEOUT_S, "socket_keepalive": True}
+        options = {
+            "socket_timeout": _BROKER_TIMEOUT_S,
+            "socket_connect_timeout": _BROKER_TIMEOUT_S,
+            "socket_keepalive": True,
+        }
     else:
         options = {"read_timeout": _BROKER_TIMEOUT_S, "write_timeout": _BROKER_TIMEOUT_S}
     return {"broker_url": broker, "broker_transport_options": options | {"max_retries": 0}}
@@ -99,5 +109,9 @@ def _broker_settings(broker: str) -> dict[str, Any]:
 def _folder_broker(folder: Path) -> dict[str, Any]:
     messages = folder / "messages"
     messages.mkdir(parents=True, exist_ok=True)
-    places = {"data_folder_in": str(messages), "data_folder_out": str(messages), "control_folder": str(folder / "control")}
+    places = {
+        "data_folder_in": str(messages),
+        "data_folder_out": str(messages),
+        "control_folder": str(folder / "control"),
+    }
     return {"broker_url": "filesystem://", "broker_transport_options": {**places, "polling_interval": 0.05}}

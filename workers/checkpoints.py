@@ -30,11 +30,16 @@ class Checkpoints:
         self._keys = sorted((key for key in keys if _NAME.search(key)), key=_round_and_fence)
 
     def restore(self, simulation: Simulation) -> None:
-        """Bring `simulation` as far towards the claim's last committed round as a readable checkpoint does; not at all without one.
+        """Bring `simulation` as far towards the claim's last committed round as a readable
+        checkpoint does; not at all without one.
 
         Raises StorageError when there is none because of the storage.
         """
-        usable = [key for key in self._keys if key != self._claim.checkpoint and _round_and_fence(key)[0] <= self._claim.done]
+        usable = [
+            key
+            for key in self._keys
+            if key != self._claim.checkpoint and _round_and_fence(key)[0] <= self._claim.done
+        ]
         newest = [] if self._claim.checkpoint is None else [self._claim.checkpoint]
         unread: StorageError | None = None
         for key in [*newest, *reversed(usable)]:
@@ -57,7 +62,10 @@ class Checkpoints:
         return key
 
     def keep(self, key: str) -> None:
-        """`key` is committed: forget all but it and the last good one before; what cannot be removed now, with the next."""
+        """`key` is committed: forget all but it and the last good one before.
+
+        What cannot be removed now, with the next.
+        """
         self._keys.append(key)
         try:
             while len(self._keys) > _KEPT:
@@ -75,7 +83,9 @@ class Checkpoints:
 
     def _demote(self, key: str) -> None:
         """`key` is not worth keeping: it is the first to go."""
-        self._keys = [key, *(other for other in self._keys if other != key)] if key in self._keys else self._keys
+        self._keys = (
+            [key, *(other for other in self._keys if other != key)] if key in self._keys else self._keys
+        )
 
 
 def _round_and_fence(key: str) -> tuple[int, int]:

@@ -1,6 +1,8 @@
-"""One run in a worker's hands: its lease, its checkpoints and its simulation, and every write that is made of it.
+"""One run in a worker's hands: its lease, its checkpoints and its simulation, and every write that
+is made of it.
 
-Patience: what a worker does when the database or the storage is away; it tries again for a while, its run in its hands.
+Patience: what a worker does when the database or the storage is away; it tries again for a while,
+its run in its hands.
 """
 
 import logging
@@ -12,7 +14,13 @@ from typing import Any, TypeVar
 
 from structlog.contextvars import bound_contextvars
 
-from fedcore.errors import DataUnavailableError, NotFoundError, SpecificationError, StaleLeaseError, StorageError
+from fedcore.errors import (
+    DataUnavailableError,
+    NotFoundError,
+    SpecificationError,
+    StaleLeaseError,
+    StorageError,
+)
 from fedcore.platform.out_of_memory import is_out_of_memory, release_memory, user_message
 from fedcore.platform.storage import Storage
 from fedcore.platform.store import UNAVAILABLE, Database, Session, WorkerDirective, runs
@@ -34,8 +42,11 @@ Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 
 
-def retry_transient(operation: Callable[[bool], Result], timeout_s: float, should_abort: Callable[[], bool] = lambda: False) -> Result:
-    """What `act` returns, tried again for `for_s` seconds while it raises what may pass, or until it is `given_up`.
+def retry_transient(
+    operation: Callable[[bool], Result], timeout_s: float, should_abort: Callable[[], bool] = lambda: False
+) -> Result:
+    """What `act` returns, tried again for `for_s` seconds while it raises what may pass, or until
+    it is `given_up`.
 
     It is told whether this is a further try: an earlier one may have gone through.
     """
@@ -65,7 +76,10 @@ class Resources:
 
 
 class ClaimedRun:
-    """A claimed run while a turn with it lasts; alone, or one of a gang, whose other members it does not know."""
+    """A claimed run while a turn with it lasts.
+
+    Alone, or one of a gang, whose other members it does not know.
+    """
 
     simulation: Simulation
 
@@ -78,7 +92,10 @@ class ClaimedRun:
 
     @contextmanager
     def handling_errors(self) -> Iterator[None]:
-        """Whatever goes wrong in the block is written to the run, or left to its lease; it then has left."""
+        """Whatever goes wrong in the block is written to the run, or left to its lease.
+
+        It then has left.
+        """
         claim, attempts, short = self.lease.claim, self._resources.settings.attempts, False
         with bound_contextvars(run_id=claim.run_id, experiment_id=claim.experiment_id, fence=claim.fence):
             try:
@@ -99,7 +116,11 @@ class ClaimedRun:
             except Exception as error:
                 log.exception("run %s failed", claim.run_id)
                 short = is_out_of_memory(error)
-                self._fail(user_message(error) if short else f"{type(error).__name__}: {error}", attempts, shortage=short)
+                self._fail(
+                    user_message(error) if short else f"{type(error).__name__}: {error}",
+                    attempts,
+                    shortage=short,
+                )
             if short:
                 # Only now does nothing hold what the error held: the next run needs it.
                 release_memory()
@@ -110,7 +131,10 @@ class ClaimedRun:
         return self.simulation.finished or self.simulation.round >= self.lease.claim.until
 
     def load(self) -> None:
-        """Stand after the last committed round; rounds that come after the newest readable checkpoint are played again."""
+        """Stand after the last committed round.
+
+        Rounds that come after the newest readable checkpoint are played again.
+        """
         self.reports.clear()
         self.simulation = self._with_storage_retry(self._restored)
         while self.simulation.round < self.lease.claim.done:
@@ -137,7 +161,13 @@ class ClaimedRun:
             if again and runs.committed(session, claim, reports[-1].round):
                 return runs.renew(session, claim, settings.lease_seconds)
             return runs.commit_slice(
-                session, claim, reports, checkpoint=key, lease_s=settings.lease_seconds, provenance=made_with, turn_over=turn_over
+                session,
+                claim,
+                reports,
+                checkpoint=key,
+                lease_s=settings.lease_seconds,
+                provenance=made_with,
+                turn_over=turn_over,
             )
 
         with span("commit", rounds=len(reports)):
@@ -150,7 +180,9 @@ class ClaimedRun:
                 raise
         self._checkpoints.keep(key)
         self.lease.claim, self.reports = claim.at(self.simulation.round, key), []
-        log.debug("slice committed up to round %d, saved in %.3f s", self.simulation.round, time.monotonic() - began)
+        log.debug(
+            "slice committed up to round %d, saved in %.3f s", self.simulation.round, time.monotonic() - began
+        )
         return control
 
     def release(self, control: WorkerDirective) -> None:
@@ -162,7 +194,10 @@ class ClaimedRun:
         log.info("run handed back after round %d: %s", self.lease.claim.done, control)
 
     def complete(self) -> None:
-        """The run has played its last round, or waits at a rung from here on; its model is stored either way."""
+        """The run has played its last round, or waits at a rung from here on.
+
+        Its model is stored either way.
+        """
         claim, simulation, key = self.lease.claim, self.simulation, model_key(self.lease.claim)
         model, made_with = model_bytes(simulation, claim), self._provenance()
         self._with_storage_retry(lambda: self._resources.storage.put(key, model))
@@ -170,7 +205,9 @@ class ClaimedRun:
             self._finish(claim, key, made_with)
         else:
             self.left = True
-            self._with_database_retry(lambda session, _: runs.pause_at_rung(session, claim, model=key, provenance=made_with))
+            self._with_database_retry(
+                lambda session, _: runs.pause_at_rung(session, claim, model=key, provenance=made_with)
+            )
             log.info("run parked at the rung of round %d", claim.done)
         if claim.model not in (None, key):
             # Left behind where the storage is away: it goes with the experiment.
@@ -179,14 +216,18 @@ class ClaimedRun:
 
     def _provenance(self) -> dict[str, Any]:
         """What carried the run out, and which model came out."""
-        return provenance(self.simulation, self._resources.device) | {"model_sha256": model_sha256(self.simulation)}
+        return provenance(self.simulation, self._resources.device) | {
+            "model_sha256": model_sha256(self.simulation)
+        }
 
     def _finish(self, claim: Claim, key: str, made_with: Mapping[str, Any]) -> None:
         simulation = self.simulation
         diverged_round = simulation.round if simulation.diverged else None
         self._leave()
         ending: dict[str, Any] = {"diverged_round": diverged_round, "stop_reason": simulation.stopped}
-        self._with_database_retry(lambda session, _: runs.finish(session, claim, model=key, provenance=made_with, **ending))
+        self._with_database_retry(
+            lambda session, _: runs.finish(session, claim, model=key, provenance=made_with, **ending)
+        )
         log.info("run finished after round %d", claim.done)
 
     def _leave(self) -> None:
@@ -198,10 +239,15 @@ class ClaimedRun:
     def _check_lease(self) -> None:
         claim = self.lease.claim
         if self.lease.lost:
-            raise StaleLeaseError(f"run {claim.run_id} was taken from {claim.worker} (claim {claim.fence}) by its lease")
+            raise StaleLeaseError(
+                f"run {claim.run_id} was taken from {claim.worker} (claim {claim.fence}) by its lease"
+            )
 
     def _with_database_retry(self, write: Callable[[Session, bool], Result]) -> Result:
-        """`write` in a transaction, again while the database is away; it is told when an earlier try may have gone through."""
+        """`write` in a transaction, again while the database is away.
+
+        It is told when an earlier try may have gone through.
+        """
 
         def transact(again: bool) -> Result:
             with self._resources.database.transaction() as session:
@@ -210,7 +256,10 @@ class ClaimedRun:
         return retry_transient(transact, self._resources.settings.retry_seconds)
 
     def _with_storage_retry(self, act: Callable[[], Result]) -> Result:
-        """What `act` makes of the storage, again while that is away; not if the run is wanted elsewhere, or the worker is to end."""
+        """What `act` makes of the storage, again while that is away.
+
+        Not if the run is wanted elsewhere, or the worker is to end.
+        """
         given_up = lambda: self.lease.interrupted or self._resources.stopping()  # noqa: E731 - one expression
         return retry_transient(lambda _: act(), self._resources.settings.retry_seconds, given_up)
 

@@ -1,4 +1,6 @@
-"""The heartbeat: a thread that keeps the leases of the runs at hand, and says that the worker is there."""
+"""The heartbeat: a thread that keeps the leases of the runs at hand, and says that the worker is
+there.
+"""
 
 import logging
 import threading
@@ -29,7 +31,10 @@ class Identity:
 
 
 class Lease:
-    """What the heartbeat has learned about a claim; the loop that plays rounds looks here between two of them."""
+    """What the heartbeat has learned about a claim.
+
+    The loop that plays rounds looks here between two of them.
+    """
 
     def __init__(self, claim: Claim) -> None:
         self.claim = claim
@@ -99,7 +104,8 @@ class Heartbeat:
             # The leases may run out meanwhile. If so, the next commits find out.
             log.warning("no heartbeat, the database is away: %s", error)
         except Exception:
-            # Whatever it is: a worker that went on without its heart would lose every run that it takes.
+            # Whatever it is: a worker that went on without its heart would lose every run that it
+            # takes.
             log.exception("no heartbeat")
 
     def _renew(self, held: Lease) -> None:

@@ -3,13 +3,14 @@
 The parent process kills a child that no longer makes progress (`ChildWatchdog`). An idle worker
 polls for runs it was never notified about (`WakeupMonitor`).
 
-A process that stops within a transaction keeps its locks: on SQLite nobody else can write until it goes on or dies, on PostgreSQL
-its run cannot be taken from it. By then its lease is over, so nothing is lost with it. A child may also say that it is of no use with
-this parent; then both end.
+A process that stops within a transaction keeps its locks: on SQLite nobody else can write until it
+goes on or dies, on PostgreSQL its run cannot be taken from it. By then its lease is over, so
+nothing is lost with it. A child may also say that it is of no use with this parent; then both end.
 
-A consumer that lost its broker for a while may stop receiving without an error. Each worker has a queue
-of its own for these messages, since one in a shared queue may go to any of its workers. A message that
-arrives also makes the worker look for runs, so one whose wake-up was lost does not wait for the reconciler.
+A consumer that lost its broker for a while may stop receiving without an error. Each worker has a
+queue of its own for these messages, since one in a shared queue may go to any of its workers. A
+message that arrives also makes the worker look for runs, so one whose wake-up was lost does not
+wait for the reconciler.
 """
 
 import logging
@@ -28,7 +29,10 @@ log = logging.getLogger(__name__)
 
 
 class ChildWatchdog:
-    """Counted by a thread in the child, watched by one in the parent; made before the fork. The two share memory, and no lock."""
+    """Counted by a thread in the child, watched by one in the parent; made before the fork.
+
+    The two share memory, and no lock.
+    """
 
     def __init__(self, patience_s: float) -> None:
         """A child without a pulse for so long is killed."""
@@ -42,7 +46,9 @@ class ChildWatchdog:
         threading.Thread(target=self._count, name="pulse", daemon=True).start()
 
     def abort(self) -> None:
-        """Of this process, the child: have the parent end, with this child, so that another worker is started in its place."""
+        """Of this process, the child: have the parent end, with this child, so that another worker
+        is started in its place.
+        """
         self._shared[_USELESS] = 1
 
     def detach(self) -> None:
@@ -65,7 +71,8 @@ class ChildWatchdog:
             self._shared[_BEATS] += 1
 
     def _poll(self) -> None:
-        # Looks are counted, not seconds: a parent that was still together with its child has nothing to say.
+        # Looks are counted, not seconds: a parent that was still together with its child has
+        # nothing to say.
         seen, still = (0, 0), 0
         while not self._ended.wait(self._pause_s):
             if self._shared[_USELESS]:
@@ -75,12 +82,17 @@ class ChildWatchdog:
             now = self._shared[_PID], self._shared[_BEATS]
             seen, still = now, still + 1 if now == seen else 0
             if still == _LOOKS and _is_ours(now[_PID]):
-                log.error("process %d has stopped and is killed; its runs are left to their leases", now[_PID])
+                log.error(
+                    "process %d has stopped and is killed; its runs are left to their leases", now[_PID]
+                )
                 self.kill()
 
 
 def _is_ours(pid: int) -> bool:
-    """Whether this is the child, in our group; where it is dead, and none has begun in its place, the number may be another's by now."""
+    """Whether this is the child, in our group.
+
+    Where it is dead, and none has begun in its place, the number may be another's by now.
+    """
     try:
         return pid != 0 and os.getpgid(pid) == os.getpgid(0)
     except ProcessLookupError:
@@ -90,16 +102,22 @@ def _is_ours(pid: int) -> bool:
 PERIOD_S = 10.0
 """Seconds between two messages."""
 MOST_UNANSWERED = 6
-"""Unanswered messages after which a worker ends: Celery may wait 30 s before it connects to its broker again."""
+"""Unanswered messages after which a worker ends: Celery may wait 30 s before it connects to its
+broker again.
+"""
 
 
 class WakeupMonitor:
-    """A thread that checks, while its worker is idle, that messages reach it. Create it after a fork."""
+    """A thread that checks, while its worker is idle, that messages reach it.
+
+    Create it after a fork.
+    """
 
     def __init__(self, send: Callable[[], bool], on_unreachable: Callable[[], None]) -> None:
         """Start nothing yet.
 
-        `send` returns whether the broker took a message to this worker; `on_unreachable` ends the worker.
+        `send` returns whether the broker took a message to this worker; `on_unreachable` ends the
+        worker.
         """
         self._send, self._on_unreachable = send, on_unreachable
         self._unanswered, self._busy = 0, False
@@ -124,7 +142,10 @@ class WakeupMonitor:
             self._unanswered, self._busy = 0, False
 
     def check(self) -> None:
-        """Send a message, or end the worker when the last ones did not arrive; called every PERIOD_S."""
+        """Send a message, or end the worker when the last ones did not arrive.
+
+        Called every PERIOD_S.
+        """
         if self._busy:
             return
         if self._unanswered == MOST_UNANSWERED:

@@ -1,4 +1,6 @@
-"""How much memory the runs of a worker may take: what its machine, its container or its GPU has, less what the libraries take."""
+"""How much memory the runs of a worker may take: what its machine, its container or its GPU has,
+less what the libraries take.
+"""
 
 import resource
 from collections.abc import Iterable
@@ -7,7 +9,9 @@ from pathlib import Path
 import torch
 
 LIBRARIES_BYTES = 1 << 30
-"""Taken by a worker before its first run, at most half of what there is; an idle one takes 0.6 to 0.8 GB, with a GPU more."""
+"""Taken by a worker before its first run, at most half of what there is; an idle one takes 0.6 to
+0.8 GB, with a GPU more.
+"""
 _GROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 _MACHINE = Path("/proc/meminfo")
 
@@ -18,11 +22,17 @@ def memory_limit(device: str, given: int | None = None) -> int:
         return given
     whole = host_memory_bytes()
     left = whole - min(LIBRARIES_BYTES, whole // 2)
-    return min(left, torch.cuda.get_device_properties(device).total_memory) if device.startswith("cuda") else left
+    return (
+        min(left, torch.cuda.get_device_properties(device).total_memory)
+        if device.startswith("cuda")
+        else left
+    )
 
 
 def host_memory_bytes(machine: Path = _MACHINE, limits: Iterable[Path] = _GROUP_LIMITS) -> int:
-    """What this process could have in all: the machine's memory, or less where its control group or its own limits say so."""
+    """What this process could have in all: the machine's memory, or less where its control group or
+    its own limits say so.
+    """
     fields = dict(line.split(":", 1) for line in machine.read_text().splitlines())
     whole = int(fields["MemTotal"].split()[0]) << 10
     own = resource.getrlimit(resource.RLIMIT_AS)[0]

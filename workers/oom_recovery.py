@@ -1,8 +1,10 @@
-"""Recovery of runs whose worker the system killed because memory ran out: they go on with less memory.
+"""Recovery of runs whose worker the system killed because memory ran out: they go on with less
+memory.
 
-A worker keeps a file that says which runs it holds and how many processes the system has killed so far.
-The file is locked while the worker lives, and outlives it: the next worker on the machine finds it
-unlocked, even where the system killed all processes of a container at once (`memory.oom.group`).
+A worker keeps a file that says which runs it holds and how many processes the system has killed so
+far. The file is locked while the worker lives, and outlives it: the next worker on the machine
+finds it unlocked, even where the system killed all processes of a container at once
+(`memory.oom.group`).
 """
 
 import fcntl
@@ -29,7 +31,10 @@ log = logging.getLogger(__name__)
 
 
 class HeldRuns:
-    """The runs that one worker holds, as a file that its successor can read. Create it after a fork."""
+    """The runs that one worker holds, as a file that its successor can read.
+
+    Create it after a fork.
+    """
 
     def __init__(self, home: Path, worker_id: str) -> None:
         """Where the file cannot be written, the runs of a killed worker wait for their leases."""
@@ -55,7 +60,8 @@ class HeldRuns:
         line = self._line(run_ids)
         with self._lock, suppress(OSError):
             if self._file is not None:
-                # Over the line before, in one call, so that either is whole. Only the first line counts.
+                # Over the line before, in one call, so that either is whole. Only the first line
+                # counts.
                 self._file.seek(0)
                 self._file.write(line)
 
@@ -73,7 +79,9 @@ class HeldRuns:
 
 
 def requeue_oom_killed(configured: Settings) -> None:
-    """Requeue the runs of workers on this machine that ended while the system killed processes for memory."""
+    """Requeue the runs of workers on this machine that ended while the system killed processes for
+    memory.
+    """
     for path in sorted((configured.home / FOLDER).glob("*.json")):
         # Gone: another worker has seen to it. Locked: its worker lives.
         with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
@@ -83,7 +91,10 @@ def requeue_oom_killed(configured: Settings) -> None:
 
 
 def _is_over(configured: Settings, left: dict[str, Any], age_s: float) -> bool:
-    """Requeue what a worker has left, written `age_s` ago, if it was killed; False where the file must stay."""
+    """Requeue what a worker has left, written `age_s` ago, if it was killed.
+
+    False where the file must stay.
+    """
     if left["boot"] != _boot():
         # Of a machine that has restarted, or of another one that shares the folder and sees to it.
         return age_s > FORGET_S
@@ -96,7 +107,9 @@ def _requeue(configured: Settings, worker: str, run_ids: Sequence[str]) -> bool:
     database = open_database(configured.database)
     try:
         with database.transaction() as session:
-            taken = recovery.requeue_oom_killed(session, worker, error, configured.attempts, configured.backoff_seconds)
+            taken = recovery.requeue_oom_killed(
+                session, worker, error, configured.attempts, configured.backoff_seconds
+            )
             workers.gone(session, worker)
         with database.transaction() as session:
             recovery.count_shortage(session, set(run_ids) - set(taken), error)
@@ -110,7 +123,9 @@ def _requeue(configured: Settings, worker: str, run_ids: Sequence[str]) -> bool:
 
 
 def _boot() -> str:
-    """The id of this start of this machine, which its containers share, as they share the count of kills."""
+    """The id of this start of this machine, which its containers share, as they share the count of
+    kills.
+    """
     try:
         return _BOOT.read_text().strip()
     except OSError:

@@ -1,9 +1,11 @@
-"""The reconciler: sees that every run that waits is known to a worker, and that no run is lost with its worker.
+"""The reconciler: sees that every run that waits is known to a worker, and that no run is lost with
+its worker.
 
     python -m workers.reconciler
 
-Several may run at once; each run is seen to by one of them. While there is none, runs still begin by the nudges of the API. In the same
-process webhooks are sent and files of what was deleted are removed, on threads of their own.
+Several may run at once; each run is seen to by one of them. While there is none, runs still begin
+by the nudges of the API. In the same process webhooks are sent and files of what was deleted are
+removed, on threads of their own.
 """
 
 import signal
@@ -24,7 +26,9 @@ from workers.webhook_dispatcher import dispatching
 
 PERIOD_S = 1.0
 NUDGE_AGAIN_S = 5.0
-"""A run that has waited for this long since its last nudge is announced again: the message may be lost."""
+"""A run that has waited for this long since its last nudge is announced again: the message may be
+lost.
+"""
 FORGET_WORKER_S = 3_600.0
 
 log = structlog.stdlib.get_logger(__name__)
@@ -41,7 +45,9 @@ def main() -> None:
 
 
 def run_forever(database: Database, configured: Settings, ended: threading.Event) -> None:
-    """Reconcile every second, send what webhooks are to be told, and remove files, until `ended`."""
+    """Reconcile every second, send what webhooks are to be told, and remove files, until
+    `ended`.
+    """
     reset_watchdog = watchdog.resetter()
     storage = open_storage(configured.storage)
     caller = WakeupNotifier(configured.broker)
@@ -58,7 +64,9 @@ def run_forever(database: Database, configured: Settings, ended: threading.Event
 
 
 def reconcile(database: Database, configured: Settings, caller: WakeupNotifier) -> None:
-    """Take runs from workers that are gone, nudge a worker of every queue in which a run waits unannounced, and let old entries go."""
+    """Take runs from workers that are gone, nudge a worker of every queue in which a run waits
+    unannounced, and let old entries go.
+    """
     lost, queues = reconcile_once(database, configured)
     if lost:
         log.warning("runs had lost their workers", run_ids=list(lost))
@@ -74,7 +82,8 @@ def reconcile_once(database: Database, configured: Settings) -> tuple[Sequence[s
     """The ids of the runs just taken from their workers, and the queues to be nudged."""
     with database.transaction() as session:
         lost = recovery.requeue_expired(session, configured.attempts, backoff_s=configured.backoff_seconds)
-        # Nudges that nobody is there to take would pile up. One for a queue is enough: a worker that finds a run calls the next worker.
+        # Nudges that nobody is there to take would pile up. One for a queue is enough: a worker
+        # that finds a run calls the next worker.
         served = sorted(workers.rooms(session, configured.seen_seconds))
         queues = [queue for queue in served if recovery.runs_to_wake(session, queue, NUDGE_AGAIN_S)]
         workers.forget(session, FORGET_WORKER_S)

@@ -17,7 +17,9 @@ from fedcore.platform.store import UNAVAILABLE, Database, removals
 PERIOD_S = 1.0
 AT_ONCE = 100
 LEASE_S = 1_200.0
-"""Until taken paths are due again; a storage that hangs is given up after `fedcore.platform.storage.remote.TIMEOUT_S`."""
+"""Until taken paths are due again; a storage that hangs is given up after
+`fedcore.platform.storage.remote.TIMEOUT_S`.
+"""
 END_S = 5.0
 """For the removal at hand, when the process is asked to end; then it is left to its lease."""
 

@@ -1,8 +1,9 @@
 """The task: carry out what waits, run after run.
 
-Every write names its claim. A worker that lost it, by a crash, a freeze or a slow disk, is refused and stops; whoever
-claims the run next goes on from the last commit, and plays the rounds that this one would have played: to the bit, or where a library
-sums a larger stack in another order, to rounding.
+Every write names its claim. A worker that lost it, by a crash, a freeze or a slow disk, is refused
+and stops; whoever claims the run next goes on from the last commit, and plays the rounds that this
+one would have played: to the bit, or where a library sums a larger stack in another order, to
+rounding.
 """
 
 import logging
@@ -35,16 +36,25 @@ log = logging.getLogger(__name__)
 
 
 def build_runner(configured: Settings, worker_id: str, stopping: Callable[[], bool]) -> "Runner":
-    """The runner of this process, its heartbeat beating; `stopping` says that it has been asked to end."""
+    """The runner of this process, its heartbeat beating.
+
+    `stopping` says that it has been asked to end.
+    """
     torch.set_num_threads(configured.torch_threads)
     device = configured.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.empty((), device=device)  # raises now, not in every run, where there is no such device
-    # A worker that is silent in a transaction for as long as its lease, its machine gone perhaps, has lost its runs: they are set free.
+    # A worker that is silent in a transaction for as long as its lease, its machine gone perhaps,
+    # has lost its runs: they are set free.
     database = open_database(configured.database, idle_s=configured.lease_seconds)
     identity = Identity(
-        worker_id, socket.gethostname(), os.getpid(), configured.queues, device, memory_limit(device, configured.memory_bytes)
+        worker_id,
+        socket.gethostname(),
+        os.getpid(),
+        configured.queues,
+        device,
+        memory_limit(device, configured.memory_bytes),
     )
     storage = open_storage(configured.storage)
     simulations = SimulationCache(device, configured.data_dir.expanduser(), SharedDatasetStorage(storage))
@@ -80,10 +90,18 @@ class Runner:
             if claim is None:
                 return
             self._warm_up.stop()
-            # Where one run waits there are often more, so each worker that finds one calls the next.
+            # Where one run waits there are often more, so each worker that finds one calls the
+            # next.
             self._caller.notify(identity.queues)
-            names: dict[str, Any] = {"run_id": claim.run_id, "experiment_id": claim.experiment_id, "fence": claim.fence}
-            with bound_contextvars(**names), continued(claim.traceparent, "turn", began_ns=looked_ns, **names):
+            names: dict[str, Any] = {
+                "run_id": claim.run_id,
+                "experiment_id": claim.experiment_id,
+                "fence": claim.fence,
+            }
+            with (
+                bound_contextvars(**names),
+                continued(claim.traceparent, "turn", began_ns=looked_ns, **names),
+            ):
                 self._take(claim)
             if time.monotonic() - began > MAX_TASK_SECONDS:
                 return
@@ -92,7 +110,13 @@ class Runner:
         identity = self._heartbeat.identity
         try:
             with self._resources.database.transaction() as session:
-                return runs.claim(session, identity.id, identity.queues, self._resources.settings.lease_seconds, identity.room)
+                return runs.claim(
+                    session,
+                    identity.id,
+                    identity.queues,
+                    self._resources.settings.lease_seconds,
+                    identity.room,
+                )
         except UNAVAILABLE as error:
             log.warning("the database is away, the reconciler will call again: %s", error)
             return None
@@ -112,7 +136,10 @@ class Runner:
                 self._heartbeat.release(member.lease)
 
     def _member(self, claim: Claim) -> ClaimedRun:
-        """The claimed run, its lease kept and its simulation loaded; if that goes wrong, it has left."""
+        """The claimed run, its lease kept and its simulation loaded.
+
+        If that goes wrong, it has left.
+        """
         member = ClaimedRun(self._resources, self._heartbeat.hold(claim))
         with member.handling_errors():
             log.info("run claimed, %d of %d rounds are done", claim.done, claim.rounds)
@@ -124,7 +151,14 @@ class Runner:
         lease_s, arms = configured.lease_seconds, self._resources.simulations.compatible_arms(claim)
         try:
             with self._resources.database.transaction() as session:
-                return runs.claim_batch(session, claim, arms, configured.gang_size - 1, lease_s=lease_s, seen_s=configured.seen_seconds)
+                return runs.claim_batch(
+                    session,
+                    claim,
+                    arms,
+                    configured.gang_size - 1,
+                    lease_s=lease_s,
+                    seen_s=configured.seen_seconds,
+                )
         except UNAVAILABLE as error:
             log.warning("run %s goes alone, the database is away: %s", claim.run_id, error)
             return []

@@ -1,4 +1,6 @@
-"""One turn of a worker with a gang of runs, or with one: slices of rounds, until each has ended or is handed back."""
+"""One turn of a worker with a gang of runs, or with one: slices of rounds, until each has ended or
+is handed back.
+"""
 
 import logging
 import time
@@ -16,7 +18,9 @@ SAVING_SHARE = 0.05
 """Slices grow so long that saving and committing takes at most about this share of the time."""
 
 LOOK_S, LOOK_SHARE = 0.1, 0.01
-"""Between rounds it is asked at most so often, and for this share of the time, whether users want something: for long rounds after each."""
+"""Between rounds it is asked at most so often, and for this share of the time, whether users want
+something: for long rounds after each.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +28,8 @@ log = logging.getLogger(__name__)
 class WorkSession:
     """Plays the runs of some claims; `play` may be called once.
 
-    Each run is committed in a transaction of its own: one that is paused, cancelled or lost leaves, and the others go on.
+    Each run is committed in a transaction of its own: one that is paused, cancelled or lost leaves,
+    and the others go on.
     """
 
     def __init__(self, resources: Resources, members: Sequence[ClaimedRun]) -> None:
@@ -35,7 +40,9 @@ class WorkSession:
         self._saving_s = self._look_at = 0.0
 
     def run(self) -> None:
-        """Go on from the last committed rounds until every run is finished, at a rung, interrupted by its user, or others come first."""
+        """Go on from the last committed rounds until every run is finished, at a rung, interrupted
+        by its user, or others come first.
+        """
         while True:
             for member in self._members:
                 if not member.left and member.at_end:
@@ -59,18 +66,29 @@ class WorkSession:
                     member.release(WorkerDirective.YIELD if control is WorkerDirective.CONTINUE else control)
 
     def _advance(self) -> None:
-        """The rounds of one slice; a run's first slice is one round, so that there is something to read at once."""
+        """The rounds of one slice.
+
+        A run's first slice is one round, so that there is something to read at once.
+        """
         begun = all(member.lease.claim.done for member in self._members)
-        length_s = max(self._resources.settings.slice_seconds, self._saving_s / SAVING_SHARE) if begun else 0.0
+        length_s = (
+            max(self._resources.settings.slice_seconds, self._saving_s / SAVING_SHARE) if begun else 0.0
+        )
         deadline, self._look_at = time.monotonic() + length_s, time.monotonic() + LOOK_S
         while playing := [member for member in self._members if not (member.left or member.at_end)]:
             for group in [playing] if self._together else [[member] for member in playing]:
                 self._round(group)
-            if time.monotonic() > deadline or self._resources.stopping() or self._interrupt_requested(playing):
+            if (
+                time.monotonic() > deadline
+                or self._resources.stopping()
+                or self._interrupt_requested(playing)
+            ):
                 return
 
     def _interrupt_requested(self, playing: Sequence[ClaimedRun]) -> bool:
-        """Whether the slice should end here, so that what users want takes effect after this round."""
+        """Whether the slice should end here, so that what users want takes effect after this
+        round.
+        """
         if any(member.lease.interrupted for member in playing):
             return True
         if (began := time.monotonic()) < self._look_at:
@@ -85,7 +103,10 @@ class WorkSession:
         return called
 
     def _round(self, group: Sequence[ClaimedRun]) -> None:
-        """A round of each; where it goes wrong for several, they go on apart, and it shows with whom."""
+        """A round of each.
+
+        Where it goes wrong for several, they go on apart, and it shows with whom.
+        """
         if len(group) == 1:
             (member,) = group
             with member.handling_errors():

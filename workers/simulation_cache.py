@@ -1,4 +1,6 @@
-"""A worker's simulations: the last ones stay in memory, so that going on with their runs costs no loading."""
+"""A worker's simulations: the last ones stay in memory, so that going on with their runs costs no
+loading.
+"""
 
 from collections.abc import Hashable, Sequence
 from pathlib import Path
@@ -45,7 +47,10 @@ class SimulationCache:
         return [arm.index for arm in self._of(claim) if self._kinds[arm.index] == self._kinds[claim.arm]]
 
     def start(self, claim: Claim) -> None:
-        """A turn begins with this run; where it was held, its gang may come again, else the others only take memory."""
+        """A turn begins with this run.
+
+        Where it was held, its gang may come again, else the others only take memory.
+        """
         if claim.run_id not in self._held:
             self._held = {}
 

@@ -22,7 +22,10 @@ class WakeupNotifier:
         self._thread.start()
 
     def notify(self, queues: Iterable[str]) -> None:
-        """Have a worker of each of these queues nudged, soon; one nudge does for all calls that wait for it."""
+        """Have a worker of each of these queues nudged, soon.
+
+        One nudge does for all calls that wait for it.
+        """
         for queue in queues:
             self._calls.put(queue)
 

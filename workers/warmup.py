@@ -1,7 +1,9 @@
-"""What an idle worker does before its first run: loads the libraries, and makes the machine code, that most runs need.
+"""What an idle worker does before its first run: loads the libraries, and makes the machine code,
+that most runs need.
 
-They would take a run some two seconds. A run that comes first is not kept waiting: the warm-up begins when a worker has been idle for a
-while, goes in steps, and ends after the step at hand, whose work the run would mostly have to do itself.
+They would take a run some two seconds. A run that comes first is not kept waiting: the warm-up
+begins when a worker has been idle for a while, goes in steps, and ends after the step at hand,
+whose work the run would mostly have to do itself.
 """
 
 import logging
@@ -56,7 +58,12 @@ class WarmUp(threading.Thread):
         demo = presets.load("demo").spec
         for model in ({"kind": "logistic"}, demo["problem"]["model"]):
             document = demo | {"problem": demo["problem"] | {"model": model}, "rounds": 1}
-            simulation = Simulation(ExperimentSpec.model_validate(document).arms()[0].spec, 0, device=self._device, data_dir=self._data_dir)
+            simulation = Simulation(
+                ExperimentSpec.model_validate(document).arms()[0].spec,
+                0,
+                device=self._device,
+                data_dir=self._data_dir,
+            )
             yield
             simulation.advance()
             yield

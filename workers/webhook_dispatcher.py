@@ -1,7 +1,10 @@
-"""The sender: takes up what webhooks are to be told, and sends it; threads of the reconciler's process.
+"""The sender: takes up what webhooks are to be told, and sends it.
 
-Several may run at once, in as many processes: each delivery is sent by one of them. A receiver that is slow holds up nothing but what
-is for itself: of a webhook one delivery is under way at a time, of an owner a few, and reconciling has a thread of its own.
+Threads of the reconciler's process.
+
+Several may run at once, in as many processes: each delivery is sent by one of them. A receiver that
+is slow holds up nothing but what is for itself: of a webhook one delivery is under way at a time,
+of an owner a few, and reconciling has a thread of its own.
 """
 
 import random
@@ -23,7 +26,9 @@ from fedcore.settings import Settings
 PERIOD_S = 1.0
 THREADS, OF_ONE_OWNER = 16, 4
 RESOLVING_S = 60.0
-"""The system's resolver is given so long beside the timeout of a delivery; then another sender may take it up."""
+"""The system's resolver is given so long beside the timeout of a delivery; then another sender may
+take it up.
+"""
 PRUNE_EVERY_S = 600.0
 
 log = structlog.stdlib.get_logger(__name__)
@@ -39,7 +44,10 @@ class WebhookDispatcher:
         self._lock, self._news = threading.Lock(), threading.Event()
 
     def run(self, ended: threading.Event) -> None:
-        """Look every second, and whenever something was sent, until `ended`; what is under way by then is waited for."""
+        """Look every second, and whenever something was sent, until `ended`.
+
+        What is under way by then is waited for.
+        """
         pruned = PRUNE_EVERY_S
         with ThreadPoolExecutor(THREADS, "webhooks") as pool:
             while not ended.is_set():
@@ -88,7 +96,12 @@ class WebhookDispatcher:
                 status = webhook_deliveries.record_attempt(session, parcel, answer, random.random())  # noqa: S311 - it spreads retries, and hides nothing
             # Not the URL: it may hold what only its owner is to know.
             log.info(
-                "webhook told", webhook_id=parcel.webhook_id, delivery_id=parcel.id, status=status, code=answer.code, error=answer.error
+                "webhook told",
+                webhook_id=parcel.webhook_id,
+                delivery_id=parcel.id,
+                status=status,
+                code=answer.code,
+                error=answer.error,
             )
         except UNAVAILABLE as error:
             log.warning("the database is away: %s; the delivery is sent again", error, delivery_id=parcel.id)
@@ -103,7 +116,9 @@ class WebhookDispatcher:
         headers = {"Content-Type": "application/json", "User-Agent": "FedQ-webhooks"}
         headers |= signed(parcel.id, parcel.moment, parcel.body, parcel.secrets)
         timeout_s = self._settings.webhook_timeout_seconds
-        return send(parcel.url, headers, parcel.body, rules=self._rules, resolve=self._look_up, timeout_s=timeout_s)
+        return send(
+            parcel.url, headers, parcel.body, rules=self._rules, resolve=self._look_up, timeout_s=timeout_s
+        )
 
     def _prune(self, since_s: float) -> float:
         """Forget what is old, if it is time; the seconds since it was last done."""

@@ -2,7 +2,8 @@
 
     python -m workers.worker
 
-The parent never loads the tensor library, so the child can be killed and replaced, and a GPU belongs to one child only.
+The parent never loads the tensor library, so the child can be killed and replaced, and a GPU
+belongs to one child only.
 """
 
 from __future__ import annotations
@@ -30,13 +31,18 @@ if TYPE_CHECKING:
     from workers.runner import Runner
 
 PATIENCE_S = 5.0
-"""However short the lease, a child may be still for this long: a library that it loads on a busy machine holds it up."""
+"""However short the lease, a child may be still for this long: a library that it loads on a busy
+machine holds it up.
+"""
 
 log = logging.getLogger(__name__)
 
 
 def main() -> None:
-    """Serve the queues of the settings until SIGTERM; then finish and commit the round at hand, and exit 0; or 1 when it takes too long."""
+    """Serve the queues of the settings until SIGTERM.
+
+    Then finish and commit the round at hand, and exit 0; or 1 when it takes too long.
+    """
     configured = settings()
     configure(configured, "worker")
     watchdog.reset_from_thread()
@@ -49,11 +55,15 @@ def main() -> None:
     queues = ",".join([*map(queue_name, configured.queues), worker.queue.name])
     name = f"--hostname=fedq-{os.getpid()}@%h"
     quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel=INFO")
-    app.worker_main(["--quiet", "worker", "--pool=prefork", "--concurrency=1", f"--queues={queues}", name, *quiet])
+    app.worker_main(
+        ["--quiet", "worker", "--pool=prefork", "--concurrency=1", f"--queues={queues}", name, *quiet]
+    )
 
 
 class WorkerProcess:
-    """The two halves of a worker, before and after its fork, and what they share: a flag, and the pulse."""
+    """The two halves of a worker, before and after its fork, and what they share: a flag, and the
+    pulse.
+    """
 
     def __init__(self, configured: Settings) -> None:
         self._settings = configured
@@ -86,7 +96,10 @@ class WorkerProcess:
         over.start()
 
     def _give_up(self) -> None:
-        log.error("the round at hand did not end within %g s, its run is left to its lease", self._settings.grace_seconds)
+        log.error(
+            "the round at hand did not end within %g s, its run is left to its lease",
+            self._settings.grace_seconds,
+        )
         self._pulse.kill()
         os._exit(1)
 
@@ -94,7 +107,8 @@ class WorkerProcess:
         identity = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
         configure(self._settings, "worker", worker_id=identity)
         tracing.configure("worker", **{"service.instance.id": identity})
-        # Before the tensor library, which takes seconds to load: the leases of those runs are running out.
+        # Before the tensor library, which takes seconds to load: the leases of those runs are
+        # running out.
         requeue_oom_killed(self._settings)
         # Here, after the fork: the tensor library, a GPU and connections are the child's own.
         from workers.runner import build_runner
@@ -107,7 +121,9 @@ class WorkerProcess:
             os.kill(os.getppid(), signal.SIGTERM)
             os._exit(1)
         self._pulse.attach()
-        self._monitor = WakeupMonitor(lambda: send_wakeup(self.queue, self._settings.broker), self._end_unreachable)
+        self._monitor = WakeupMonitor(
+            lambda: send_wakeup(self.queue, self._settings.broker), self._end_unreachable
+        )
         self._monitor.start()
 
     def _end_unreachable(self) -> None:

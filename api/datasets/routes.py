@@ -45,17 +45,24 @@ async def upload(
     gate: Annotated[CapacityLimiter, Depends(_gate)],
     response: Response,
 ) -> Dataset:
-    """Validate and store a data set, to be used as `problem.dataset: {kind: uploaded, id: ...}`. The body is the file itself.
+    """Validate and store a data set, to be used as `problem.dataset: {kind: uploaded, id: ...}`.
 
-    **NPZ** (`numpy.savez`, `savez_compressed`) with the arrays `features` [n, ...], `label` [n] and, optionally, `client` [n] and
-    `test` [n]. **Parquet** with one numeric column per feature, or a column `features` of fixed-size lists (nested for images), and
-    columns `label`, `client` and `test`. The format is detected from the content.
+    The body is the file itself.
 
-    - `features`: finite numbers, used unchanged. Images for a CNN have the shape [n, channels, height, width].
-    - `label`: integers 0..C-1, each of which occurs, or floats for regression with the model `linear`.
-    - `client`: id of the client that holds the sample, an integer or a string of at most 200 characters. Clients are numbered in the
-      order of their ids. Each needs at least one training sample. Without `client`, the data need a `problem.partition`.
-    - `test`: true for samples of the test set of the global model. Without test samples, results have no test loss and accuracy.
+    **NPZ** (`numpy.savez`, `savez_compressed`) with the arrays `features` [n, ...], `label` [n]
+    and, optionally, `client` [n] and `test` [n]. **Parquet** with one numeric column per feature,
+    or a column `features` of fixed-size lists (nested for images), and columns `label`, `client`
+    and `test`. The format is detected from the content.
+
+    - `features`: finite numbers, used unchanged. Images for a CNN have the shape [n, channels,
+      height, width].
+    - `label`: integers 0..C-1, each of which occurs, or floats for regression with the model
+      `linear`.
+    - `client`: id of the client that holds the sample, an integer or a string of at most 200
+      characters. Clients are numbered in the order of their ids. Each needs at least one training
+      sample. Without `client`, the data need a `problem.partition`.
+    - `test`: true for samples of the test set of the global model. Without test samples, results
+      have no test loss and accuracy.
 
     Uploading the same content again returns 200 with the existing id and name.
     """
@@ -72,7 +79,9 @@ async def upload(
 
 
 @router.get("", responses=responses(422), summary="List data sets")
-def read_datasets(principal: Reader, database: Store, limit: Limit = 50, cursor: Cursor = None) -> DatasetPage:
+def read_datasets(
+    principal: Reader, database: Store, limit: Limit = 50, cursor: Cursor = None
+) -> DatasetPage:
     """Return data sets, newest first; administrators see those of all owners."""
     with database.reading() as session:
         page = datasets.page(session, owner=principal.sees, limit=limit, cursor=cursor)
@@ -86,7 +95,9 @@ def read_dataset(principal: Reader, dataset_id: DatasetId, database: Store) -> D
         return dataset_answer(datasets.find(session, dataset_id, principal.sees))
 
 
-@router.delete("/{dataset_id}", status_code=204, responses=responses(404, 409, 422), summary="Delete a data set")
+@router.delete(
+    "/{dataset_id}", status_code=204, responses=responses(404, 409, 422), summary="Delete a data set"
+)
 def delete(principal: Submitter, dataset_id: DatasetId, database: Store, note: Note) -> None:
     """Remove a data set, and its file soon after; 409 while an unfinished experiment trains on it.
 

@@ -26,13 +26,22 @@ from fedcore.settings import Settings
 from fedcore.spec.dataset import UploadedContent
 from fedq.schemas import ClientSizes, Dataset
 
-Name = Annotated[str, Query(min_length=1, max_length=200, pattern=NO_NUL, description="Display name.", examples=["our hospitals"])]
+Name = Annotated[
+    str,
+    Query(
+        min_length=1, max_length=200, pattern=NO_NUL, description="Display name.", examples=["our hospitals"]
+    ),
+]
 
 AT_ONCE = 2
-"""Uploads of a key that a process receives or checks at a time; others wait, their bodies unread."""
+"""Uploads of a key that a process receives or checks at a time; others wait, their bodies
+unread.
+"""
 
 _BINARY = {"type": "string", "format": "binary", "description": "An NPZ or Parquet file."}
-BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {"application/octet-stream": {"schema": _BINARY}}}}
+BODY: dict[str, Any] = {
+    "requestBody": {"required": True, "content": {"application/octet-stream": {"schema": _BINARY}}}
+}
 """The OpenAPI text of the body."""
 
 
@@ -53,7 +62,8 @@ Labelled = Annotated[Label, Depends(_label)]
 
 
 class UploadSlots:
-    """Bounds how many uploads of a key are on the disk at a time, which no quota counts before they are checked.
+    """Bounds how many uploads of a key are on the disk at a time, which no quota counts before they
+    are checked.
 
     Belongs to one event loop.
     """
@@ -67,9 +77,14 @@ class UploadSlots:
 
 
 async def receive(request: Request, principal: Submitter, settings: Configuration) -> AsyncIterator[BinaryIO]:
-    """The body as a file on disk, which is gone after the answer; read once the key has a slot for it."""
+    """The body as a file on disk, which is gone after the answer.
+
+    Read once the key has a slot for it.
+    """
     if request.headers.get("content-type", "").startswith("multipart/"):
-        raise HTTPException(415, "The body must be the file itself (curl --data-binary @FILE), not a multipart form.")
+        raise HTTPException(
+            415, "The body must be the file itself (curl --data-binary @FILE), not a multipart form."
+        )
     declared, limit = request.headers.get("content-length", "0"), settings.upload_max_bytes
     size = int(declared) if declared.isdecimal() else 0
     if size > limit:
@@ -97,7 +112,10 @@ Received = Annotated[BinaryIO, Depends(receive)]
 def keep(
     file: BinaryIO, label: Label, note: Noting, database: Database, storage: Storage, settings: Settings
 ) -> tuple[DatasetRecord, bool]:
-    """Check the upload in `file` and keep what it holds; says whether that is a new data set. Raises UploadError, IdempotencyError."""
+    """Check the upload in `file` and keep what it holds; says whether that is a new data set.
+
+    Raises UploadError, IdempotencyError.
+    """
     with tempfile.TemporaryDirectory(dir=_folder(settings)) as folder:
         kept = Path(folder) / "kept.npz"
         content, client_sizes = read_in_subprocess(file, kept, UploadLimits.of(settings))
@@ -122,7 +140,8 @@ def keep(
             if record.id == dataset_id:
                 quotas.charge(session, dataset_id, label.key_id)
             note(session, record.id)
-            # Before the commit: if the connection breaks then, it may have gone through, and the row needs its file.
+            # Before the commit: if the connection breaks then, it may have gone through, and the
+            # row needs its file.
             kept_id = record.id
     finally:
         if kept_id != dataset_id:

@@ -1,4 +1,6 @@
-"""News of the experiments that somebody listens to: one poller per process reads the database and tells all listeners."""
+"""News of the experiments that somebody listens to: one poller per process reads the database and
+tells all listeners.
+"""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -69,7 +71,8 @@ class Feed:
 
     @contextmanager
     def listen(self, experiment_id: str) -> Iterator[Subscription]:
-        """A mailbox that gets how an experiment stands, at once and whenever it changes, and None when it is deleted.
+        """A mailbox that gets how an experiment stands, at once and whenever it changes, and None
+        when it is deleted.
 
         When the mailbox is full, the oldest news are lost.
         """
@@ -95,7 +98,10 @@ class Feed:
                 await self._poller
 
     async def lines(self, after: Mapping[str, int]) -> Sequence[SerializedRow]:
-        """Some rows past the given round of each run, each run's in order; none when there are no more."""
+        """Some rows past the given round of each run, each run's in order.
+
+        None when there are no more.
+        """
         return await asyncio.to_thread(read_lines, self._database, after)
 
     async def decisions(self, experiment_id: str, told: int) -> Sequence[str]:
@@ -105,14 +111,20 @@ class Feed:
     async def _poll(self) -> None:
         pause = FASTEST_S
         while self._channels:
-            pause = FASTEST_S if await self._refresh(dict(self._channels)) else min(pause * SLOWING, SLOWEST_S)
+            pause = (
+                FASTEST_S if await self._refresh(dict(self._channels)) else min(pause * SLOWING, SLOWEST_S)
+            )
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._hurry.wait(), pause)
                 pause = FASTEST_S
             self._hurry.clear()
 
     async def _refresh(self, channels: Mapping[str, _Channel]) -> bool:
-        """Read the experiments; tell the listeners of each that has something new, and newcomers in any case. Whether any has."""
+        """Read the experiments.
+
+        Tell the listeners of each that has something new, and newcomers in any case. Whether any
+        has.
+        """
         newcomers = {experiment_id: channel.newcomers for experiment_id, channel in channels.items()}
         for channel in channels.values():
             channel.newcomers = []
@@ -141,7 +153,9 @@ class Feed:
 
 
 def read_news(database: Database, before: Mapping[str, Snapshot | None]) -> dict[str, Snapshot]:
-    """Those of the experiments that are there, as they are now, with the rows since the news `before`; all read at once."""
+    """Those of the experiments that are there, as they are now, with the rows since the news
+    `before`; all read at once.
+    """
     with database.reading() as session:
         found = progress.standings(session, list(before))
         decided = search.decided(session, list(found))
@@ -155,7 +169,10 @@ def read_news(database: Database, before: Mapping[str, Snapshot | None]) -> dict
     lines: dict[str, list[SerializedRow]] = {experiment_id: [] for experiment_id in found}
     for line in read_lines(database, moved):
         lines[of[line.run_id]].append(line)
-    return {id: Snapshot(standing.status, standing.runs, lines[id], decided.get(id, 0)) for id, standing in found.items()}
+    return {
+        id: Snapshot(standing.status, standing.runs, lines[id], decided.get(id, 0))
+        for id, standing in found.items()
+    }
 
 
 def read_lines(database: Database, after: Mapping[str, int]) -> Sequence[SerializedRow]:
@@ -164,14 +181,23 @@ def read_lines(database: Database, after: Mapping[str, int]) -> Sequence[Seriali
         return ()
     with database.reading() as session:
         rows = curves.after_many(session, after, ROWS)
-    return [SerializedRow(row.run_id, row.round, RoundEvent.model_validate(row).model_dump_json()) for row in rows]
+    return [
+        SerializedRow(row.run_id, row.round, RoundEvent.model_validate(row).model_dump_json()) for row in rows
+    ]
 
 
 def read_decisions(database: Database, experiment_id: str, told: int) -> Sequence[str]:
-    """At most `ROWS` decisions of an experiment's search after the first `told`, in the order in which they were made, as JSON."""
+    """At most `ROWS` decisions of an experiment's search after the first `told`, in the order in
+    which they were made, as JSON.
+    """
     with database.reading() as session:
-        answers = arrival_answers(session, search.find(session, experiment_id), search.decisions(session, experiment_id, told, ROWS))
-    return [DecisionEvent(experiment_id=experiment_id, **answer.model_dump()).model_dump_json() for answer in answers]
+        answers = arrival_answers(
+            session, search.find(session, experiment_id), search.decisions(session, experiment_id, told, ROWS)
+        )
+    return [
+        DecisionEvent(experiment_id=experiment_id, **answer.model_dump()).model_dump_json()
+        for answer in answers
+    ]
 
 
 def _tell(mailboxes: Sequence[Subscription], news: Snapshot | None) -> None:

@@ -29,9 +29,11 @@ class Event(NamedTuple):
 
 
 class EventStream(StreamingResponse):
-    """A response that sends events as they come, and closes their source as soon as nobody listens any more.
+    """A response that sends events as they come, and closes their source as soon as nobody listens
+    any more.
 
-    FastAPI's own leaves its source open then, and logs an error when an event was on its way (fastapi/fastapi, discussion 15725).
+    FastAPI's own leaves its source open then, and logs an error when an event was on its way
+    (fastapi/fastapi, discussion 15725).
     """
 
     media_type = "text/event-stream"
@@ -50,7 +52,9 @@ class EventStream(StreamingResponse):
 
 async def _encoded(batches: AsyncGenerator[Sequence[Event], None]) -> AsyncGenerator[bytes, None]:
     async for events in batches:
-        yield b"".join(format_sse_event(event=event.kind, data_str=event.data, id=event.id) for event in events)
+        yield b"".join(
+            format_sse_event(event=event.kind, data_str=event.data, id=event.id) for event in events
+        )
         # Else nobody has a turn, and nobody notices a hang-up, while there are events to send.
         await asyncio.sleep(0)
 
@@ -106,7 +110,9 @@ class Listener:
         self._up_to_date = True
 
     def _admit(self, news: Snapshot) -> None:
-        """Runs that the experiment has been given since; their ids sort after those of the others."""
+        """Runs that the experiment has been given since; their ids sort after those of the
+        others.
+        """
         for run_id in sorted(news.runs.keys() - self._index.keys()):
             self._index[run_id] = len(self._index)
             self._position.statuses.append(None)

@@ -2,7 +2,8 @@
 
 Leave to go on: what is open for long ends when the key that opened it no longer allows it.
 
-How many event streams a key holds open: each takes a seat, of which a key has so many in each process.
+How many event streams a key holds open: each takes a seat, of which a key has so many in each
+process.
 """
 
 import asyncio
@@ -86,18 +87,26 @@ router = Router(prefix="/v1/experiments", tags=["experiments"])
 
 LastEventId = Annotated[
     str | None,
-    Header(alias="Last-Event-ID", description="The `id:` of the last received event; the stream continues exactly after it."),
+    Header(
+        alias="Last-Event-ID",
+        description="The `id:` of the last received event; the stream continues exactly after it.",
+    ),
 ]
 NOW = "now"
 Since = Annotated[
     str | None,
     Query(
-        description="Start of the stream, overridden by `Last-Event-ID` (default: the first round). `now`: the current status of the "
-        "experiment and of each run with its newest round. The `position` of results, or the `id:` of an event: exactly after it.",
+        description=(
+            "Start of the stream, overridden by `Last-Event-ID` (default: the first round). `now`: the"
+            " current status of the experiment and of each run with its newest round. The `position` of"
+            " results, or the `id:` of an event: exactly after it."
+        ),
         examples=[NOW],
     ),
 ]
-Heartbeat = Annotated[float, Query(ge=0.1, le=300, description="Seconds without events after which a heartbeat is sent.")]
+Heartbeat = Annotated[
+    float, Query(ge=0.1, le=300, description="Seconds without events after which a heartbeat is sent.")
+]
 
 KINDS = ("Round", "Status", "Decision", "Heartbeat")
 EVENT = {
@@ -105,7 +114,10 @@ EVENT = {
     "required": ["event", "data"],
     "properties": {
         "event": {"enum": [kind.lower() for kind in KINDS]},
-        "id": {"type": "string", "description": "Value of `Last-Event-ID` to resume after the event; heartbeats have none."},
+        "id": {
+            "type": "string",
+            "description": "Value of `Last-Event-ID` to resume after the event; heartbeats have none.",
+        },
         "data": {
             "type": "string",
             "contentMediaType": "application/json",
@@ -117,9 +129,16 @@ EVENT = {
 
 
 def start(
-    principal: Reader, experiment_id: ExperimentId, database: Store, last_event_id: LastEventId = None, since: Since = None
+    principal: Reader,
+    experiment_id: ExperimentId,
+    database: Store,
+    last_event_id: LastEventId = None,
+    since: Since = None,
 ) -> Listener:
-    """A listener at the place it asks for; made before the stream, so that errors are answered as such."""
+    """A listener at the place it asks for.
+
+    Made before the stream, so that errors are answered as such.
+    """
     with database.reading() as session:
         experiments.find(session, experiment_id, principal.sees)
         runs = progress.positions(session, experiment_id)
@@ -165,11 +184,13 @@ async def listen(
     listener: Annotated[Listener, Depends(start)],
     heartbeat: Heartbeat = 15,
 ) -> EventStream:
-    """Stream server-sent events: `round` (a round of a run), `status` (of a run or the experiment), `decision` (of a search), `heartbeat`.
+    """Stream server-sent events: `round` (a round of a run), `status` (of a run or the experiment),
+    `decision` (of a search), `heartbeat`.
 
-    Their data are RoundEvent, StatusEvent, DecisionEvent and HeartbeatEvent. The stream starts with the first round, or at `since`;
-    `Last-Event-ID` resumes it without loss or repetition. Rounds of a run are in order. The stream ends after the final status of the
-    experiment, or when the key is revoked, expires or changes its scope.
+    Their data are RoundEvent, StatusEvent, DecisionEvent and HeartbeatEvent. The stream starts with
+    the first round, or at `since`; `Last-Event-ID` resumes it without loss or repetition. Rounds of
+    a run are in order. The stream ends after the final status of the experiment, or when the key is
+    revoked, expires or changes its scope.
     """
     return EventStream(_listen(experiment_id, feed, listener, heartbeat, KeyCheck(database, principal)))
 
@@ -192,8 +213,13 @@ async def _listen(
                 yield events
 
 
-async def _tell(experiment_id: str, listener: Listener, news: Snapshot, feed: Feed) -> AsyncGenerator[Sequence[Event], None]:
-    """The events that `news` are to `listener`, some at a time; what the news leave out is read from the database."""
+async def _tell(
+    experiment_id: str, listener: Listener, news: Snapshot, feed: Feed
+) -> AsyncGenerator[Sequence[Event], None]:
+    """The events that `news` are to `listener`, some at a time.
+
+    What the news leave out is read from the database.
+    """
     yield list(listener.beginnings(news))
     lines = news.lines or await feed.lines(listener.missing(news))
     while lines:
@@ -201,6 +227,8 @@ async def _tell(experiment_id: str, listener: Listener, news: Snapshot, feed: Fe
         while events := list(islice(told, AT_ONCE)):
             yield events
         lines = await feed.lines(listener.missing(news))
-    while (known := listener.undecided(news)) is not None and (made := await feed.decisions(experiment_id, known)):
+    while (known := listener.undecided(news)) is not None and (
+        made := await feed.decisions(experiment_id, known)
+    ):
         yield list(listener.decisions(made))
     yield list(listener.endings(news))

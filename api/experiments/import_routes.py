@@ -31,19 +31,27 @@ router = Router(prefix="/v1/imports", tags=["experiments"])
     status_code=201,
     responses={
         200: {"model": Experiment, "description": "The file was already imported as this experiment."},
-        201: {"headers": {"Location": {"description": "URL of the experiment.", "schema": {"type": "string"}}}},
+        201: {
+            "headers": {"Location": {"description": "URL of the experiment.", "schema": {"type": "string"}}}
+        },
         **responses(400, 413, 415, 422),
     },
     openapi_extra=body_of("ResultsFile"),
     summary="Import results",
 )
 def import_results(
-    principal: Submitter, document: Document, database: Store, settings: Configuration, note: Note, response: Response
+    principal: Submitter,
+    document: Document,
+    database: Store,
+    settings: Configuration,
+    note: Note,
+    response: Response,
 ) -> Experiment:
-    """Import a file written by `fedq export --to fedq` as a finished experiment with all its results.
+    """Import a file written by `fedq export --to fedq` as a finished experiment with all its
+    results.
 
-    It can be read, compared and drawn like any other experiment. It has no models and checkpoints, so `retry` and `extend` return 409.
-    Importing the same file again returns the same experiment.
+    It can be read, compared and drawn like any other experiment. It has no models and checkpoints,
+    so `retry` and `extend` return 409. Importing the same file again returns the same experiment.
     """
     file = validate(ResultsFile, document.value)
     _check_digest(file, document.value)
@@ -55,7 +63,9 @@ def import_results(
     outcomes = [_outcome(run) for run in file.runs]
     with database.transaction() as session:
         provenance = code() | {imports.IMPORTED: _origin(file)}
-        record, made = imports.create(session, spec, outcomes, owner=principal.owner, digest=file.digest, provenance=provenance)
+        record, made = imports.create(
+            session, spec, outcomes, owner=principal.owner, digest=file.digest, provenance=provenance
+        )
         note(session, record.id)
         answer = experiment_answer(session, record)
     response.status_code = 201 if made else 200
@@ -67,7 +77,15 @@ def _check_digest(file: ResultsFile, document: Any) -> None:
     found = results_sha256(document)
     if found != file.digest:
         raise InvalidDocumentError(
-            [Flaw(pointer="/digest", detail=f"must match the content, {found}: the file is damaged or was modified; export it again")]
+            [
+                Flaw(
+                    pointer="/digest",
+                    detail=(
+                        f"must match the content, {found}: the file is damaged or was modified; export it"
+                        " again"
+                    ),
+                )
+            ]
         )
 
 
@@ -78,7 +96,12 @@ def _described(file: ResultsFile) -> dict[str, Any]:
 
 def _origin(file: ResultsFile) -> dict[str, Any]:
     origin = file.experiment.model_dump(mode="json", include={"created_at", "provenance"})
-    return {"experiment_id": file.experiment.id, "digest": file.digest, "exported_at": file.exported_at.isoformat(), **origin}
+    return {
+        "experiment_id": file.experiment.id,
+        "digest": file.digest,
+        "exported_at": file.exported_at.isoformat(),
+        **origin,
+    }
 
 
 def _flaws(file: ResultsFile, spec: ExperimentSpec) -> Iterator[Flaw]:
@@ -93,7 +116,10 @@ def _flaws(file: ResultsFile, spec: ExperimentSpec) -> Iterator[Flaw]:
         missing.remove((run.arm, run.seed))
         yield from _flaws_of(run, rounds[run.arm], f"/runs/{place}")
     if missing:
-        yield Flaw(pointer="/runs", detail=f"must contain each arm with each seed; {len(missing)} are missing, e.g. {min(missing)}")
+        yield Flaw(
+            pointer="/runs",
+            detail=f"must contain each arm with each seed; {len(missing)} are missing, e.g. {min(missing)}",
+        )
 
 
 def _flaws_of(run: ImportedRun, rounds: int, at: str) -> Iterator[Flaw]:
@@ -103,7 +129,9 @@ def _flaws_of(run: ImportedRun, rounds: int, at: str) -> Iterator[Flaw]:
     if len(lengths) > 1 or done > rounds:
         yield Flaw(pointer=f"{at}/rows", detail=f"all lists must have the same length, at most {rounds}")
     if run.diverged_round not in (None, done):
-        yield Flaw(pointer=f"{at}/diverged_round", detail=f"must be the last round, {done}, not {run.diverged_round}")
+        yield Flaw(
+            pointer=f"{at}/diverged_round", detail=f"must be the last round, {done}, not {run.diverged_round}"
+        )
     early = run.diverged_round is not None or run.stop_reason is not None
     if run.status is Status.SUCCEEDED and not early and done != rounds:
         yield Flaw(pointer=f"{at}/rows", detail=f"a succeeded run must have all {rounds} rounds, not {done}")
@@ -112,9 +140,13 @@ def _flaws_of(run: ImportedRun, rounds: int, at: str) -> Iterator[Flaw]:
 
 
 def _outcome(run: ImportedRun) -> imports.Outcome:
-    facts = {name: getattr(run, name) for name in imports.Outcome._fields if name not in ("provenance", "rows")}
+    facts = {
+        name: getattr(run, name) for name in imports.Outcome._fields if name not in ("provenance", "rows")
+    }
     # How the engine was chosen is for workers, which take nothing from strangers.
-    provenance = {name: value for name, value in run.provenance.items() if name != ENGINE_CHOICE} | {"imported_from": run.id}
+    provenance = {name: value for name, value in run.provenance.items() if name != ENGINE_CHOICE} | {
+        "imported_from": run.id
+    }
     return imports.Outcome(**facts, provenance=provenance, rows=_rows(run.rows))
 
 
@@ -123,7 +155,9 @@ def _rows(columns: ImportedRows) -> list[Row]:
         {
             "round": place + 1,
             **{name: getattr(columns, name)[place] for name in (*COLUMNS, "committed_at")},
-            "extra": {name: values[place] for name, values in columns.extra.items() if values[place] is not None},
+            "extra": {
+                name: values[place] for name, values in columns.extra.items() if values[place] is not None
+            },
         }
         for place in range(len(columns.seconds))
     ]

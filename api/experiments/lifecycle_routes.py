@@ -1,4 +1,6 @@
-"""`/v1/experiments/{id}` and below: changed, cancelled, paused, resumed, retried, extended, deleted."""
+"""`/v1/experiments/{id}` and below: changed, cancelled, paused, resumed, retried, extended,
+deleted.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -30,41 +32,64 @@ Change = Callable[[Session, str], ExperimentRecord]
     openapi_extra=body_of("ExperimentEdit"),
     summary="Edit name, tags or priority",
 )
-def edit(principal: Submitter, experiment_id: ExperimentId, document: Document, database: Store, note: Note) -> Experiment:
-    """Change the given fields of an experiment. A new priority applies to all of its runs, including later retries."""
+def edit(
+    principal: Submitter, experiment_id: ExperimentId, document: Document, database: Store, note: Note
+) -> Experiment:
+    """Change the given fields of an experiment.
+
+    A new priority applies to all of its runs, including later retries.
+    """
     changes = validate(ExperimentEdit, document.value)
     return _change(
         database,
         principal,
         note,
         experiment_id,
-        lambda session, id: experiments.edit(session, id, name=changes.name, tags=changes.tags, priority=changes.priority),
+        lambda session, id: experiments.edit(
+            session, id, name=changes.name, tags=changes.tags, priority=changes.priority
+        ),
     )
 
 
 @router.post("/{experiment_id}/cancel", responses=responses(404, 409, 422), summary="Cancel")
 def cancel(principal: Submitter, experiment_id: ExperimentId, database: Store, note: Note) -> Experiment:
-    """Cancel unfinished runs; runs in progress stop at their next round boundary. Idempotent; 409 if all runs have finished."""
+    """Cancel unfinished runs; runs in progress stop at their next round boundary.
+
+    Idempotent; 409 if all runs have finished.
+    """
     return _change(database, principal, note, experiment_id, experiments.cancel)
 
 
 @router.post("/{experiment_id}/pause", responses=responses(404, 409, 422), summary="Pause")
 def pause(principal: Submitter, experiment_id: ExperimentId, database: Store, note: Note) -> Experiment:
-    """Pause until `resume`; runs in progress stop at their next round boundary. Idempotent; 409 if all runs are finished or stopping."""
+    """Pause until `resume`; runs in progress stop at their next round boundary.
+
+    Idempotent; 409 if all runs are finished or stopping.
+    """
     return _change(database, principal, note, experiment_id, experiments.pause)
 
 
 @router.post("/{experiment_id}/resume", responses=responses(404, 409, 422), summary="Resume")
-def resume(principal: Submitter, experiment_id: ExperimentId, database: Store, note: Note, wake: Wake) -> Experiment:
-    """Queue paused runs again; each continues exactly where it stopped. Idempotent; 409 if all runs are finished or stopping."""
+def resume(
+    principal: Submitter, experiment_id: ExperimentId, database: Store, note: Note, wake: Wake
+) -> Experiment:
+    """Queue paused runs again; each continues exactly where it stopped.
+
+    Idempotent; 409 if all runs are finished or stopping.
+    """
     answer = _change(database, principal, note, experiment_id, experiments.resume)
     wake(answer.specification["execution"]["queue"])
     return answer
 
 
 @router.post("/{experiment_id}/retry", responses=responses(404, 409, 422), summary="Retry")
-def retry(principal: Submitter, experiment_id: ExperimentId, database: Store, note: Note, wake: Wake) -> Experiment:
-    """Queue failed and cancelled runs again, from their last checkpoints. Idempotent; 409 if there is nothing to retry."""
+def retry(
+    principal: Submitter, experiment_id: ExperimentId, database: Store, note: Note, wake: Wake
+) -> Experiment:
+    """Queue failed and cancelled runs again, from their last checkpoints.
+
+    Idempotent; 409 if there is nothing to retry.
+    """
     answer = _change(database, principal, note, experiment_id, experiments.retry)
     wake(answer.specification["execution"]["queue"])
     return answer
@@ -85,10 +110,12 @@ def extend(
     note: Note,
     wake: Wake,
 ) -> Experiment:
-    """Add rounds or seeds to an experiment. Runs continue from their checkpoints, bit-identical to runs of the full length.
+    """Add rounds or seeds to an experiment.
 
-    Idempotent; 409 if completed rounds depend on the total number of rounds, for a search, or if all runs have failed or were
-    cancelled. The provenance lists the `extensions`.
+    Runs continue from their checkpoints, bit-identical to runs of the full length.
+
+    Idempotent; 409 if completed rounds depend on the total number of rounds, for a search, or if
+    all runs have failed or were cancelled. The provenance lists the `extensions`.
     """
     wanted = validate(ExperimentExtension, document.value)
 
@@ -99,7 +126,13 @@ def extend(
     def change(session: Session, id: str) -> ExperimentRecord:
         more, made_with = wanted.seeds or (), code()
         return extension.extend(
-            session, id, rounds=wanted.rounds, seeds=more, measure=measure, key_id=principal.key_id, made_with=made_with
+            session,
+            id,
+            rounds=wanted.rounds,
+            seeds=more,
+            measure=measure,
+            key_id=principal.key_id,
+            made_with=made_with,
         )
 
     answer = _change(database, principal, note, experiment_id, change)
@@ -119,7 +152,9 @@ def delete(principal: Submitter, experiment_id: ExperimentId, database: Store, n
         note(session, experiment_id)
 
 
-def _change(database: Database, principal: Principal, note: Noting, experiment_id: str, change: Change) -> Experiment:
+def _change(
+    database: Database, principal: Principal, note: Noting, experiment_id: str, change: Change
+) -> Experiment:
     with database.transaction() as session:
         experiments.find(session, experiment_id, principal.sees)
         record = change(session, experiment_id)

@@ -38,10 +38,17 @@ class TtlCache(Generic[Value]):
     """Values by key, each for so many seconds. Changes in place; of one application."""
 
     def __init__(self, lasts_s: float) -> None:
-        self._lasts_s, self._made, self._locks = lasts_s, dict[Hashable, _Made[Value]](), dict[Hashable, Lock]()
+        self._lasts_s, self._made, self._locks = (
+            lasts_s,
+            dict[Hashable, _Made[Value]](),
+            dict[Hashable, Lock](),
+        )
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """The value of `key`, made by `make` unless one was a moment ago; those that ask meanwhile wait for it."""
+        """The value of `key`, made by `make` unless one was a moment ago.
+
+        Those that ask meanwhile wait for it.
+        """
         if len(self._locks) >= MAX_KEPT:
             self._locks, self._made = {}, {}
         with self._locks.setdefault(key, Lock()):
@@ -54,7 +61,9 @@ class TtlCache(Generic[Value]):
 
 PAGE = 50
 POLLED_S = 1.0
-"""Pages that show the same are told the same for so long: of two hundred that are open each costs next to nothing."""
+"""Pages that show the same are told the same for so long: of two hundred that are open each costs
+next to nothing.
+"""
 
 router = APIRouter(include_in_schema=False)
 
@@ -95,13 +104,17 @@ class ListFilter(NamedTuple):
             tag=self.tag,
             created_after=_midnight(self.since) if self.since else None,
             # Nothing is submitted after the last day of the calendar, which has no next day.
-            created_before=_midnight(self.until + timedelta(days=1)) if self.until and self.until < date.max else None,
+            created_before=_midnight(self.until + timedelta(days=1))
+            if self.until and self.until < date.max
+            else None,
             search=self.search,
         )
 
     def address(self, cursor: str) -> str:
         """That of the page from `cursor` on."""
-        return "?" + urlencode({name: value for name, value in {**self._asdict(), "cursor": cursor}.items() if value})
+        return "?" + urlencode(
+            {name: value for name, value in {**self._asdict(), "cursor": cursor}.items() if value}
+        )
 
 
 class ListPage(NamedTuple):
@@ -122,15 +135,29 @@ def read_list(
     cursor: Text = None,
     seen: Text = None,
 ) -> Response:
-    """Newest first, a page at a time; of all owners for administrators. 204 for a part of the page that shows that already."""
+    """Newest first, a page at a time.
+
+    Of all owners for administrators. 204 for a part of the page that shows that already.
+    """
     wanted = asked.filter(principal)
     polls: TtlCache[ListPage] = request.app.state.listings
     # Whoever comes anew, as after a change of their own, is told what is so now.
-    shown = polls.get((wanted, cursor), lambda: _shown(database, wanted, cursor)) if seen else _shown(database, wanted, cursor)
+    shown = (
+        polls.get((wanted, cursor), lambda: _shown(database, wanted, cursor))
+        if seen
+        else _shown(database, wanted, cursor)
+    )
     if is_fragment(request) and shown.digest == seen:
         return Response(status_code=204)
     template = "_list.html" if is_fragment(request) else "list.html"
-    return page(request, template, shown=shown, asked=asked, cursor=cursor, statuses=[one for one in Status if one is not Status.AT_RUNG])
+    return page(
+        request,
+        template,
+        shown=shown,
+        asked=asked,
+        cursor=cursor,
+        statuses=[one for one in Status if one is not Status.AT_RUNG],
+    )
 
 
 def _shown(database: Database, wanted: Filter, cursor: str | None) -> ListPage:
@@ -138,7 +165,9 @@ def _shown(database: Database, wanted: Filter, cursor: str | None) -> ListPage:
         found = experiments.page(session, wanted, limit=PAGE, cursor=cursor)
         progresses = progress.progress_of(session, [record.id for record in found.items])
     items = [summary_answer(record, progresses[record.id]) for record in found.items]
-    return ListPage(items, found.next, sha256("".join(item.model_dump_json() for item in items).encode()).hexdigest()[:16])
+    return ListPage(
+        items, found.next, sha256("".join(item.model_dump_json() for item in items).encode()).hexdigest()[:16]
+    )
 
 
 def _midnight(day: date) -> datetime:

@@ -1,6 +1,7 @@
 """`/experiments/{id}`: one experiment, and the parts of its page that are asked for anew.
 
-Where an experiment stands, as its page shows it and asks for anew: a part of the page that is sent only when it has changed.
+Where an experiment stands, as its page shows it and asks for anew: a part of the page that is sent
+only when it has changed.
 
 YAML as it is shown, its parts told apart by colour.
 """
@@ -22,7 +23,16 @@ from api.runs.responses import run_answer
 from api.search.responses import search_answer
 from api.web.rendering import page
 from fedcore.platform.status import ENDED, Status
-from fedcore.platform.store import Session, experiments, imports, lifecycle, progress, runs, search, wait_reasons
+from fedcore.platform.store import (
+    Session,
+    experiments,
+    imports,
+    lifecycle,
+    progress,
+    runs,
+    search,
+    wait_reasons,
+)
 from fedcore.spec import sweep, yaml_documents
 from fedq.schemas import ExperimentSummary
 
@@ -59,7 +69,9 @@ def read(session: Session, experiment_id: str, owner: str | None) -> ExperimentS
     """Where an experiment stands, if it is `owner`'s where one is given; raises NotFoundError."""
     record = experiments.find(session, experiment_id, owner)
     summary = summary_answer(record, progress.progress(session, experiment_id))
-    return ExperimentState(summary, lifecycle.IMPORTED in record.provenance, record.spec.get("search") is not None)
+    return ExperimentState(
+        summary, lifecycle.IMPORTED in record.provenance, record.spec.get("search") is not None
+    )
 
 
 def actions(runs: Mapping[Status, int], *, searched: bool = False) -> list[str]:
@@ -69,7 +81,8 @@ def actions(runs: Mapping[Status, int], *, searched: bool = False) -> list[str]:
         "resume": bool(runs.get(Status.PAUSED)),
         "cancel": any(runs.get(status) for status in (*UNDER_WAY, Status.PAUSED)),
         "retry": any(runs.get(status) for status in (Status.FAILED, Status.CANCELLED)),
-        "extend": not searched and any(runs.get(status) for status in (*UNDER_WAY, Status.PAUSED, Status.SUCCEEDED)),
+        "extend": not searched
+        and any(runs.get(status) for status in (*UNDER_WAY, Status.PAUSED, Status.SUCCEEDED)),
     }
     return [name for name, makes_sense in offered.items() if makes_sense]
 
@@ -114,7 +127,9 @@ def read_page(request: Request, principal: Reader, experiment_id: ExperimentId, 
 
 
 @router.get("/standing")
-def read_standing(request: Request, principal: Reader, experiment_id: ExperimentId, database: Store, seen: Seen = "") -> Response:
+def read_standing(
+    request: Request, principal: Reader, experiment_id: ExperimentId, database: Store, seen: Seen = ""
+) -> Response:
     """Name, status, progress and what can be done; 204 where the page shows that already."""
     with database.reading() as session:
         now = read(session, experiment_id, principal.sees)
@@ -123,7 +138,12 @@ def read_standing(request: Request, principal: Reader, experiment_id: Experiment
 
 @router.get("/runs")
 def read_runs(
-    request: Request, principal: Reader, experiment_id: ExperimentId, database: Store, settings: Configuration, cursor: Cursor = None
+    request: Request,
+    principal: Reader,
+    experiment_id: ExperimentId,
+    database: Store,
+    settings: Configuration,
+    cursor: Cursor = None,
 ) -> Response:
     """Some of the runs, by arm and seed."""
     with database.reading() as session:
@@ -132,7 +152,9 @@ def read_runs(
         held = wait_reasons.reasons(session, records[:RUNS], settings.seen_seconds)
     items = [run_answer(record, held.get(record.id)) for record in records[:RUNS]]
     following = items[-1].id if len(records) > RUNS else None
-    return page(request, "_runs.html", experiment_id=experiment_id, items=items, cursor=cursor, next=following)
+    return page(
+        request, "_runs.html", experiment_id=experiment_id, items=items, cursor=cursor, next=following
+    )
 
 
 @router.get("/search")
@@ -146,6 +168,8 @@ def read_rungs(request: Request, principal: Reader, experiment_id: ExperimentId,
 
 
 @router.get("/claims")
-def read_verdicts(request: Request, principal: Reader, experiment_id: ExperimentId, database: Store) -> Response:
+def read_verdicts(
+    request: Request, principal: Reader, experiment_id: ExperimentId, database: Store
+) -> Response:
     """What its publication claims, and whether it holds here."""
     return page(request, "_claims.html", found=read_claims(database, principal, experiment_id))

@@ -10,7 +10,9 @@ from fedcore.spec.digest import specification_sha256
 from fedq.schemas import ArmSummary, Experiment, ExperimentSummary, Progress
 
 
-def experiment_answer(session: Session, record: ExperimentRecord, overview: Overview | None = None) -> Experiment:
+def experiment_answer(
+    session: Session, record: ExperimentRecord, overview: Overview | None = None
+) -> Experiment:
     """An experiment with its progress and arms: those of `overview`, where that is known."""
     rounds, points = overview or progress.overview(session, record.id)
     last = search.last(session, record.id) if record.spec.get("search") else {}
@@ -50,7 +52,13 @@ def _arm(point: ArmPoint, last: search.ArmStanding | None) -> ArmSummary:
 
 def _progress(rounds: Rounds) -> Progress:
     fraction = rounds.done / rounds.rounds if rounds.rounds else 1.0
-    return Progress(rounds_done=rounds.done, rounds_total=rounds.rounds, fraction=fraction, runs=rounds.runs, eta_s=rounds.eta_s)
+    return Progress(
+        rounds_done=rounds.done,
+        rounds_total=rounds.rounds,
+        fraction=fraction,
+        runs=rounds.runs,
+        eta_s=rounds.eta_s,
+    )
 
 
 def _fields(answer: ExperimentSummary) -> dict[str, Any]:

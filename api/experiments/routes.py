@@ -32,23 +32,43 @@ log = structlog.stdlib.get_logger("fedq.api")
 DryRun = Annotated[bool, Query(description="Validate and estimate; store nothing.")]
 StatusFilter = Annotated[Status | None, Query(description="Return only experiments with this status.")]
 TagFilter = Annotated[
-    str | None, Query(max_length=64, pattern=NO_NUL, description="Return only experiments with this tag.", examples=["digits"])
+    str | None,
+    Query(
+        max_length=64,
+        pattern=NO_NUL,
+        description="Return only experiments with this tag.",
+        examples=["digits"],
+    ),
 ]
 NameFilter = Annotated[
     str | None,
-    Query(max_length=200, pattern=NO_NUL, description="Return only experiments with exactly this name.", examples=["momentum on digits"]),
+    Query(
+        max_length=200,
+        pattern=NO_NUL,
+        description="Return only experiments with exactly this name.",
+        examples=["momentum on digits"],
+    ),
 ]
 SearchFilter = Annotated[
     str | None,
     Query(
         max_length=200,
         pattern=NO_NUL,
-        description="Return only experiments whose name contains this text, ignoring case (on SQLite, of ASCII letters only).",
+        description=(
+            "Return only experiments whose name contains this text, ignoring case (on SQLite, of ASCII"
+            " letters only)."
+        ),
         examples=["digits"],
     ),
 ]
-After = Annotated[Moment | None, Query(description="Return only experiments submitted at or after this time (ISO 8601 with time zone).")]
-Before = Annotated[Moment | None, Query(description="Return only experiments submitted before this time (ISO 8601 with time zone).")]
+After = Annotated[
+    Moment | None,
+    Query(description="Return only experiments submitted at or after this time (ISO 8601 with time zone)."),
+]
+Before = Annotated[
+    Moment | None,
+    Query(description="Return only experiments submitted before this time (ISO 8601 with time zone)."),
+]
 Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of experiments per page.")]
 
 
@@ -83,20 +103,27 @@ class SubmissionRequest(NamedTuple):
     def order(self, principal: Principal, idempotency_key: str | None) -> NewExperiment:
         """What the store is asked for."""
         spec, provenance = self._read(principal)
-        return order_of(principal, spec, provenance, idempotency_key, self.document.digest if idempotency_key else None)
+        return order_of(
+            principal, spec, provenance, idempotency_key, self.document.digest if idempotency_key else None
+        )
 
     def _read(self, principal: Principal) -> tuple[ExperimentSpec, dict[str, Any]]:
-        """The specification, and its provenance; raises InvalidRequestError or SpecificationError."""
+        """The specification, and its provenance; raises InvalidRequestError or
+        SpecificationError.
+        """
         return specification(self.document.value, self.database, self.settings, principal.sees)
 
 
 async def _trial(request: Request, dry_run: DryRun = False) -> bool:
-    # Known before the body is read: what is wrong with that harms nothing where it is only tried out.
+    # Known before the body is read: what is wrong with that harms nothing where it is only tried
+    # out.
     request.state.trial = dry_run
     return dry_run
 
 
-async def _asked(request: Request, dry_run: Annotated[bool, Depends(_trial)], document: Document) -> SubmissionRequest:
+async def _asked(
+    request: Request, dry_run: Annotated[bool, Depends(_trial)], document: Document
+) -> SubmissionRequest:
     return SubmissionRequest(document, dry_run, request.app.state.database, request.app.state.settings)
 
 
@@ -108,7 +135,9 @@ Submitted = Annotated[SubmissionRequest, Depends(_asked)]
     status_code=201,
     responses={
         200: {"model": Plan, "description": "With `dry_run`: the plan."},
-        201: {"headers": {"Location": {"description": "URL of the experiment.", "schema": {"type": "string"}}}},
+        201: {
+            "headers": {"Location": {"description": "URL of the experiment.", "schema": {"type": "string"}}}
+        },
         **responses(400, 413, 415, 422),
     },
     openapi_extra=body_of("ExperimentSpec", "PresetSubmission"),
@@ -122,7 +151,9 @@ async def submit(
     wake: Wake,
     idempotency_key: IdempotencyKey = None,
 ) -> Experiment | Plan:
-    """Validate a specification, or a preset with overrides, and queue its runs: each arm of the sweep with each seed."""
+    """Validate a specification, or a preset with overrides, and queue its runs: each arm of the
+    sweep with each seed.
+    """
     if submitted.dry_run:
         response.status_code = 200
         return await run_in_threadpool(submitted.foresee, principal)
@@ -139,12 +170,16 @@ async def submit(
 
 
 @router.get("", responses=responses(422), summary="List experiments")
-def read_experiments(wanted: Wanted, database: Store, limit: Limit = 50, cursor: Cursor = None) -> ExperimentPage:
+def read_experiments(
+    wanted: Wanted, database: Store, limit: Limit = 50, cursor: Cursor = None
+) -> ExperimentPage:
     """Return experiments, newest first; administrators see those of all owners."""
     with database.reading() as session:
         page = experiments.page(session, wanted, limit=limit, cursor=cursor)
         progresses = progress.progress_of(session, [record.id for record in page.items])
-    return ExperimentPage(items=[summary_answer(record, progresses[record.id]) for record in page.items], next=page.next)
+    return ExperimentPage(
+        items=[summary_answer(record, progresses[record.id]) for record in page.items], next=page.next
+    )
 
 
 @router.get("/{experiment_id}", responses=responses(404, 422), summary="Read an experiment")

@@ -1,9 +1,12 @@
-"""Submissions that wait at the same moment are stored together: a transaction costs about as much for many as for one.
+"""Submissions that wait at the same moment are stored together: a transaction costs about as much
+for many as for one.
 
-One group is stored at a time. What comes meanwhile waits, and is the next; what comes while nothing is being stored goes at once. Each is
-answered after the commit that it is part of. What would keep the others of a group waiting, or fail them, is stored by itself.
+One group is stored at a time. What comes meanwhile waits, and is the next; what comes while nothing
+is being stored goes at once. Each is answered after the commit that it is part of. What would keep
+the others of a group waiting, or fail them, is stored by itself.
 
-Uploaded data sets in a document, described by their ids: what is stored and run names the very content.
+Uploaded data sets in a document, described by their ids: what is stored and run names the very
+content.
 
 What `POST /v1/experiments` takes: a specification, or a preset with overrides.
 """
@@ -57,7 +60,11 @@ Outcome = Experiment | FedcoreError
 
 
 def order_of(
-    principal: Principal, spec: ExperimentSpec, provenance: Mapping[str, Any], idempotency_key: str | None, request_hash: str | None
+    principal: Principal,
+    spec: ExperimentSpec,
+    provenance: Mapping[str, Any],
+    idempotency_key: str | None,
+    request_hash: str | None,
 ) -> NewExperiment:
     """What the store is asked for, for whoever asks, in the trace of the request."""
     return NewExperiment(
@@ -115,7 +122,8 @@ class SubmissionBatcher:
 
     def _store_group(self, submissions: Sequence[Submission]) -> list[Outcome]:
         with self._database.transaction() as session:
-            # An error in the commit is none of these: what was asked to be committed may be there, and is not stored again.
+            # An error in the commit is none of these: what was asked to be committed may be there,
+            # and is not stored again.
             try:
                 wait_briefly(session, LOCK_TIMEOUT_MS)
                 return _store(session, submissions)
@@ -131,7 +139,10 @@ class SubmissionBatcher:
 def _store(session: Session, submissions: Sequence[Submission]) -> list[Outcome]:
     made = experiments.create_all(session, [submission.order for submission in submissions])
     pairs = zip(submissions, made, strict=True)
-    audit.record(session, *(submission.deed(one.record.id) for submission, one in pairs if isinstance(one, CreatedExperiment)))
+    audit.record(
+        session,
+        *(submission.deed(one.record.id) for submission, one in pairs if isinstance(one, CreatedExperiment)),
+    )
     return [one if isinstance(one, FedcoreError) else experiment_answer(session, *one) for one in made]
 
 
@@ -146,17 +157,20 @@ _PART = re.compile(r"problem\.dataset\.(id|content)(\.|$)")
 
 
 def describe(document: Any, database: Database, owner: str | None = None, at: str = "") -> Any:
-    """`document`, which stands at the pointer `at` of the body, with the `content` of each uploaded data set it names.
+    """`document`, which stands at the pointer `at` of the body, with the `content` of each uploaded
+    data set it names.
 
-    Raises SpecificationError for an id that there is not, or not among the data sets of `owner` where one is given. What is wrong in
-    other ways is left for the validation to find.
+    Raises SpecificationError for an id that there is not, or not among the data sets of `owner`
+    where one is given. What is wrong in other ways is left for the validation to find.
     """
 
     def dataset(block: Any, pointer: str) -> Any:
         if not isinstance(block, dict) or block.get("kind") != "uploaded":
             return block
         if block.get("id") is None:
-            raise SpecificationError(f"{pointer}/id", "required: the id of an uploaded data set, returned by POST /v1/datasets")
+            raise SpecificationError(
+                f"{pointer}/id", "required: the id of an uploaded data set, returned by POST /v1/datasets"
+            )
         return {**block, "content": _content(block["id"], f"{pointer}/id", database, owner)}
 
     def problem(block: Any, pointer: str) -> Any:
@@ -168,7 +182,11 @@ def describe(document: Any, database: Database, owner: str | None = None, at: st
 
     def sweep(block: Any, pointer: str) -> Any:
         _refuse_parts(block, pointer)
-        return _changed(block, {"problem": _each(problem), "problem.dataset": _each(dataset), JOINT: _each(joint)}, pointer)
+        return _changed(
+            block,
+            {"problem": _each(problem), "problem.dataset": _each(dataset), JOINT: _each(joint)},
+            pointer,
+        )
 
     return _changed(document, {"problem": problem, "sweep": sweep}, at)
 
@@ -176,14 +194,20 @@ def describe(document: Any, database: Database, owner: str | None = None, at: st
 def _refuse_parts(block: Any, pointer: str) -> None:
     for path in block if isinstance(block, dict) else ():
         if _PART.match(path):
-            raise SpecificationError(f"{pointer}/{path}", "id and content must change together: sweep `problem.dataset` as a whole")
+            raise SpecificationError(
+                f"{pointer}/{path}", "id and content must change together: sweep `problem.dataset` as a whole"
+            )
 
 
 def _changed(block: Any, changes: dict[str, _Change], pointer: str) -> Any:
     """A copy of `block` with these of its fields changed, if it is a block and has them."""
     if not isinstance(block, dict):
         return block
-    changed = {field: change(block[field], f"{pointer}/{field}") for field, change in changes.items() if field in block}
+    changed = {
+        field: change(block[field], f"{pointer}/{field}")
+        for field, change in changes.items()
+        if field in block
+    }
     return block | changed if changed else block
 
 
@@ -212,17 +236,22 @@ class PresetSubmission(BaseModel):
     preset: str
     """Its name, as `GET /v1/presets` lists it."""
     overrides: dict[str, Any] = {}
-    """Merged into the preset's specification: blocks merge, null removes, anything else replaces; a block whose `kind`
-    changes is replaced whole."""
+    """Merged into the preset's specification: blocks merge, null removes, anything else replaces; a
+    block whose `kind` changes is replaced whole.
+    """
 
 
-def specification(document: Any, database: Database, settings: Settings, owner: str | None = None) -> tuple[ExperimentSpec, dict[str, Any]]:
-    """The specification that `document` submits, its uploaded data sets described, and where it came from, for the provenance.
+def specification(
+    document: Any, database: Database, settings: Settings, owner: str | None = None
+) -> tuple[ExperimentSpec, dict[str, Any]]:
+    """The specification that `document` submits, its uploaded data sets described, and where it
+    came from, for the provenance.
 
     It may name the data sets of `owner`, or of anybody where none is given.
 
-    Raises InvalidRequestError or SpecificationError with pointers into `document`, also for a model by an import path that none of
-    the patterns in `settings` covers (it would run on a worker, and is not imported here), and for what is larger than they allow.
+    Raises InvalidRequestError or SpecificationError with pointers into `document`, also for a model
+    by an import path that none of the patterns in `settings` covers (it would run on a worker, and
+    is not imported here), and for what is larger than they allow.
     """
     if not (isinstance(document, dict) and "preset" in document):
         return _validated(document, database, settings, owner), code()
@@ -231,8 +260,14 @@ def specification(document: Any, database: Database, settings: Settings, owner: 
         preset = presets.load(submission.preset)
     except PresetNotFoundError as error:
         raise InvalidDocumentError([Flaw(pointer="/preset", detail=str(error))]) from error
-    spec = _validated(presets.override(preset.spec, submission.overrides), database, settings, owner, at="/overrides")
-    return spec, code() | {"preset": preset.name, "preset_version": preset.version, "overrides": submission.overrides}
+    spec = _validated(
+        presets.override(preset.spec, submission.overrides), database, settings, owner, at="/overrides"
+    )
+    return spec, code() | {
+        "preset": preset.name,
+        "preset_version": preset.version,
+        "overrides": submission.overrides,
+    }
 
 
 def code() -> dict[str, Any]:
@@ -240,7 +275,9 @@ def code() -> dict[str, Any]:
     return {"fedq": release(), "commit": commit()}
 
 
-def _validated(document: Any, database: Database, settings: Settings, owner: str | None, at: str = "") -> ExperimentSpec:
+def _validated(
+    document: Any, database: Database, settings: Settings, owner: str | None, at: str = ""
+) -> ExperimentSpec:
     spec = validate(ExperimentSpec, describe(document, database, owner, at), at)
     try:
         check_allowed_models(spec, settings.models_allowed)

@@ -1,4 +1,6 @@
-"""How a plan would fare with the service as it stands: who would carry it out, how long that would take, what would be in its way."""
+"""How a plan would fare with the service as it stands: who would carry it out, how long that would
+take, what would be in its way.
+"""
 
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, quotas, service_metrics, wait_reasons, workers
@@ -7,7 +9,9 @@ from fedcore.spec import ExperimentSpec
 from fedq.schemas import Plan
 
 
-def add_service_estimates(plan: Plan, spec: ExperimentSpec, database: Database, settings: Settings, principal: Principal) -> Plan:
+def add_service_estimates(
+    plan: Plan, spec: ExperimentSpec, database: Database, settings: Settings, principal: Principal
+) -> Plan:
     """`plan`, which is of `spec`, with its time, its workers and its warnings."""
     queue, seen_s = spec.execution.queue, settings.seen_seconds
     with database.reading() as session:
@@ -15,7 +19,9 @@ def add_service_estimates(plan: Plan, spec: ExperimentSpec, database: Database, 
         excess = quotas.violations(session, principal.key_id, plan.runs)
         serving = sum(queue in worker.queues for worker in workers.alive(session, seen_s))
         step_s = service_metrics.seconds_per_step(session, plan.specification, principal.sees)
-    return plan.model_copy(update={"warnings": [*obstacles, *excess], "workers": serving, "seconds": _seconds(plan, step_s)})
+    return plan.model_copy(
+        update={"warnings": [*obstacles, *excess], "workers": serving, "seconds": _seconds(plan, step_s)}
+    )
 
 
 def _seconds(plan: Plan, step_s: float | None) -> float | None:

@@ -1,4 +1,6 @@
-"""`/submit`: a form and a YAML editor, begun from an example, a preset, or an experiment that there is."""
+"""`/submit`: a form and a YAML editor, begun from an example, a preset, or an experiment that there
+is.
+"""
 
 import json
 from functools import cache
@@ -35,7 +37,9 @@ sweep:
 
 router = APIRouter(include_in_schema=False)
 
-Name = Annotated[str | None, Query(max_length=200), AfterValidator(lambda name: None if name is None else printable(name))]
+Name = Annotated[
+    str | None, Query(max_length=200), AfterValidator(lambda name: None if name is None else printable(name))
+]
 
 
 class Start(NamedTuple):
@@ -68,7 +72,10 @@ def write(
     preset: Name = None,
     experiment: Annotated[Name, Query(alias="from", max_length=200)] = None,
 ) -> Response:
-    """The page. It writes through `POST /v1/experiments` alone, by which it has what is typed checked, too."""
+    """The page.
+
+    It writes through `POST /v1/experiments` alone, by which it has what is typed checked, too.
+    """
     start = _start(database, principal.sees, preset, experiment)
     known = start.preset and {"name": start.preset.name, "specification": start.preset.spec}
     return page(
@@ -90,8 +97,11 @@ def choices() -> tuple[PresetOption, ...]:
 
 def _choice(preset: Preset) -> PresetOption:
     spec = ExperimentSpec.model_validate(preset.spec)
-    words = f"{preset.name} {preset.title} {preset.source} {spec.problem.dataset.kind} {spec.algorithm.kind}".lower()
-    return PresetOption(preset.name, preset.title, preset.sheet, spec.arm_count * len(spec.seeds), spec.rounds, words)
+    kinds = f"{spec.problem.dataset.kind} {spec.algorithm.kind}"
+    words = f"{preset.name} {preset.title} {preset.source} {kinds}".lower()
+    return PresetOption(
+        preset.name, preset.title, preset.sheet, spec.arm_count * len(spec.seeds), spec.rounds, words
+    )
 
 
 def _start(database: Database, owner: str | None, preset: str | None, experiment: str | None) -> Start:
@@ -107,13 +117,23 @@ def _start(database: Database, owner: str | None, preset: str | None, experiment
 
 
 def _brief(value: Any) -> Any:
-    """A specification, or a part of one, as somebody would have written it: without defaults, and without what is known of uploads."""
+    """A specification, or a part of one, as somebody would have written it: without defaults, and
+    without what is known of uploads.
+    """
     match value:
         case BaseModel():
-            fields = {name: field.get_default(call_default_factory=True) for name, field in type(value).model_fields.items()}
-            known = {"kind"} & fields.keys() | {name for name, default in fields.items() if getattr(value, name) != default}
+            fields = {
+                name: field.get_default(call_default_factory=True)
+                for name, field in type(value).model_fields.items()
+            }
+            known = {"kind"} & fields.keys() | {
+                name for name, default in fields.items() if getattr(value, name) != default
+            }
             left_out = {"content"} if isinstance(value, Uploaded) else set()
-            return {name: _brief(getattr(value, name)) for name in sorted(known - left_out, key=["kind", *fields].index)}
+            return {
+                name: _brief(getattr(value, name))
+                for name in sorted(known - left_out, key=["kind", *fields].index)
+            }
         case tuple():
             return [_brief(item) for item in value]
         case _:

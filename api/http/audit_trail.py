@@ -1,4 +1,7 @@
-"""What goes into the audit log: changes, in the transactions that make them; and attempts that were refused, afterwards."""
+"""What goes into the audit log: changes, in the transactions that make them.
+
+And attempts that were refused, afterwards.
+"""
 
 from collections.abc import Callable
 from typing import Annotated
@@ -23,7 +26,9 @@ Noting = Callable[[Session, str], None]
 
 
 def of(request: Request, target: str) -> AuditEntry:
-    """A change to `target` that this request makes, to be recorded in the transaction that makes it."""
+    """A change to `target` that this request makes, to be recorded in the transaction that makes
+    it.
+    """
     return _entry(request.scope, target, request.scope["route"].status_code or 200)
 
 
@@ -41,7 +46,9 @@ Note = Annotated[Noting, Depends(_note)]
 
 
 class AuditFailuresMiddleware:
-    """Middleware that notes changes which a known key asked for and which were refused, or failed."""
+    """Middleware that notes changes which a known key asked for and which were refused, or
+    failed.
+    """
 
     def __init__(self, app: ASGIApp, database: Database) -> None:
         self._app, self._database = app, database
@@ -63,10 +70,13 @@ class AuditFailuresMiddleware:
             await self._app(scope, receive, watch)
         finally:
             state = scope.get("state", {})
-            # What is only tried out changes nothing, whatever is said of it; but nobody tries out what he may not do.
+            # What is only tried out changes nothing, whatever is said of it; but nobody tries out
+            # what he may not do.
             harmless = state.get("trial", False) and status not in FORBIDDEN
             if status >= 400 and "principal" in state and "noted" not in state and not harmless:
-                await run_in_threadpool(self._write, _entry(scope, next(iter(scope.get("path_params", {}).values()), ""), status))
+                await run_in_threadpool(
+                    self._write, _entry(scope, next(iter(scope.get("path_params", {}).values()), ""), status)
+                )
 
     def _write(self, deed: AuditEntry) -> None:
         try:

@@ -19,7 +19,10 @@ LASTS_S = 30 * 24 * 3600
 
 
 def key_of(request: Request) -> str | None:
-    """The key that the request's cookie holds; raises ForbiddenError where a foreign page makes it send what changes something."""
+    """The key that the request's cookie holds.
+
+    Raises ForbiddenError where a foreign page makes it send what changes something.
+    """
     key = request.cookies.get(_name(request))
     if key is not None and request.method not in READING:
         hold_same_origin(request)
@@ -30,13 +33,18 @@ def hold_same_origin(request: Request) -> None:
     """Raises ForbiddenError unless the browser says that a page of this service sends this."""
     if not _same_origin(request):
         raise ForbiddenError(
-            "cookies are accepted from pages of this service only; programs send their key as `Authorization: Bearer fq_...`"
+            "cookies are accepted from pages of this service only; programs send their key as `Authorization:"
+            " Bearer fq_...`"
         )
 
 
 def keep(request: Request, response: Response, token: Token) -> None:
-    """Have the browser send this key from now on, to this service alone, and show it to no script."""
-    response.set_cookie(_name(request), token.text, max_age=LASTS_S, secure=_secure(request), httponly=True, samesite="strict")
+    """Have the browser send this key from now on, to this service alone, and show it to no
+    script.
+    """
+    response.set_cookie(
+        _name(request), token.text, max_age=LASTS_S, secure=_secure(request), httponly=True, samesite="strict"
+    )
 
 
 def drop(request: Request, response: Response) -> None:
@@ -54,7 +62,10 @@ def _secure(request: Request) -> bool:
 
 
 def _same_origin(request: Request) -> bool:
-    """By what no script can set. Browsers leave `Sec-Fetch-Site` out where plain HTTP goes over a network."""
+    """By what no script can set.
+
+    Browsers leave `Sec-Fetch-Site` out where plain HTTP goes over a network.
+    """
     site = request.headers.get("sec-fetch-site")
     if site is not None:
         return site == "same-origin"
@@ -63,14 +74,18 @@ def _same_origin(request: Request) -> bool:
 
 
 REMEMBERED_S = 2.0
-"""A key that was found valid is taken for valid this long: so long its revocation may take to reach every process."""
+"""A key that was found valid is taken for valid this long: so long its revocation may take to reach
+every process.
+"""
 MAX_REMEMBERED = 10_000
 
 _bearer = HTTPBearer(
     scheme_name="key",
     bearerFormat="fq_<id>_<secret>",
-    description="API key, created with `fedq key create`. An embedded stack stores its key in the file `api-key` of its folder. "
-    "The web pages send it as a cookie, which is accepted from them only.",
+    description=(
+        "API key, created with `fedq key create`. An embedded stack stores its key in the file `api-key` of"
+        " its folder. The web pages send it as a cookie, which is accepted from them only."
+    ),
     auto_error=False,
 )
 
@@ -81,7 +96,10 @@ class _Known(NamedTuple):
 
 
 class KeyAuthenticator:
-    """Verifies keys, and remembers for a moment those it found valid. Belongs to one event loop; changes in place."""
+    """Verifies keys, and remembers for a moment those it found valid.
+
+    Belongs to one event loop; changes in place.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -89,7 +107,10 @@ class KeyAuthenticator:
         self._asking: dict[str, Task[Principal]] = {}
 
     async def recognise(self, token: Token) -> Principal:
-        """Whose key this is, by the database, or by what it said a moment ago; raises AuthenticationError."""
+        """Whose key this is, by the database, or by what it said a moment ago.
+
+        Raises AuthenticationError.
+        """
         known, now = self._known.get(token.digest), time.monotonic()
         if known is None or known.until <= now:
             return await shield(self._ask(token))
@@ -130,7 +151,11 @@ class KeyAuthenticator:
 
 
 async def current_principal(request: Request, given: HTTPAuthorizationCredentials | None) -> Principal:
-    """Whoever sent the request; raises AuthenticationError, RateError, and ForbiddenError for what a foreign page makes a browser send."""
+    """Whoever sent the request.
+
+    Raises AuthenticationError, RateError, and ForbiddenError for what a foreign page makes a
+    browser send.
+    """
     key = key_of(request) if given is None else given.credentials
     if key is None:
         raise AuthenticationError("requires an API key in the header `Authorization: Bearer fq_...`")
@@ -146,9 +171,14 @@ async def authenticate(request: Request, token: Token) -> Principal:
 
 
 async def require_scope(
-    needed: SecurityScopes, request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+    needed: SecurityScopes,
+    request: Request,
+    given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
 ) -> Principal:
-    """Whoever sent the request, as `identify` has it, if their key has the scope that is needed; raises ForbiddenError otherwise."""
+    """Whoever sent the request, as `identify` has it, if their key has the scope that is needed.
+
+    Raises ForbiddenError otherwise.
+    """
     principal = await current_principal(request, given)
     for scope in needed.scopes:
         if not principal.scope.covers(Scope(scope)):

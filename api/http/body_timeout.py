@@ -1,4 +1,6 @@
-"""A limit for slow request bodies, so that no client holds a request open by not sending what it announced."""
+"""A limit for slow request bodies, so that no client holds a request open by not sending what it
+announced.
+"""
 
 from asyncio import get_running_loop, timeout
 
@@ -11,10 +13,13 @@ SLOWEST_RATE = 500.0
 
 
 class BodyTimeout:
-    """Middleware that ends the wait for a body that arrives too slowly; only time spent waiting for the client counts.
+    """Middleware that ends the wait for a body that arrives too slowly.
 
-    The application is told that the client has disconnected: `api.http.problems` answers that with 408. Slow heads and clients that do not
-    read their answers never reach an application; docs/operations.md configures a proxy for them.
+    Only time spent waiting for the client counts.
+
+    The application is told that the client has disconnected: `api.http.problems` answers that
+    with 408. Slow heads and clients that do not read their answers never reach an application;
+    docs/operations.md configures a proxy for them.
     """
 
     def __init__(self, app: ASGIApp) -> None:

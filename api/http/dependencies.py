@@ -1,4 +1,7 @@
-"""What the endpoints are handed: database, storage, settings, the feed of news; and parameters that are fit for a query."""
+"""What the endpoints are handed: database, storage, settings, the feed of news.
+
+And parameters that are fit for a query.
+"""
 
 import re
 from typing import Annotated
@@ -51,11 +54,25 @@ Files = Annotated[Storage, Depends(_storage)]
 Configuration = Annotated[Settings, Depends(_settings)]
 
 ExperimentId = Annotated[
-    str, Path(description="The experiment's id.", examples=["exp_01k9x3zq7rh2v8m4t6w0ybe5nc"]), AfterValidator(printable)
+    str,
+    Path(description="The experiment's id.", examples=["exp_01k9x3zq7rh2v8m4t6w0ybe5nc"]),
+    AfterValidator(printable),
 ]
-RunId = Annotated[str, Path(description="The run's id.", examples=["run_01k9x3zq7rh2v8m4t6w0ybe5p0"]), AfterValidator(printable)]
-DatasetId = Annotated[str, Path(description="The data set's id.", examples=["set_01k9x3zq7rh2v8m4t6w0ybe5m2"]), AfterValidator(printable)]
-WebhookId = Annotated[str, Path(description="The webhook's id.", examples=["whk_01k9x3zq7rh2v8m4t6w0ybe5h1"]), AfterValidator(printable)]
+RunId = Annotated[
+    str,
+    Path(description="The run's id.", examples=["run_01k9x3zq7rh2v8m4t6w0ybe5p0"]),
+    AfterValidator(printable),
+]
+DatasetId = Annotated[
+    str,
+    Path(description="The data set's id.", examples=["set_01k9x3zq7rh2v8m4t6w0ybe5m2"]),
+    AfterValidator(printable),
+]
+WebhookId = Annotated[
+    str,
+    Path(description="The webhook's id.", examples=["whk_01k9x3zq7rh2v8m4t6w0ybe5h1"]),
+    AfterValidator(printable),
+]
 IdempotencyKey = Annotated[
     str | None,
     Header(
@@ -64,13 +81,26 @@ IdempotencyKey = Annotated[
         max_length=200,
         pattern=r"^[\x20-\x7e]+$",
         examples=["7f3c9a52-thesis-figure-4"],
-        description="Repeating a request with the same key and body returns the original result; a different body is rejected.",
+        description=(
+            "Repeating a request with the same key and body returns the original result; a different body is"
+            " rejected."
+        ),
     ),
 ]
 Moment = Annotated[AwareDatetime, BeforeValidator(_no_number)]
-OwnerFilter = Annotated[str | None, Query(max_length=200, pattern=NO_NUL, description="Only actions of this owner.", examples=["ada"])]
+OwnerFilter = Annotated[
+    str | None,
+    Query(max_length=200, pattern=NO_NUL, description="Only actions of this owner.", examples=["ada"]),
+]
 TargetFilter = Annotated[
     str | None,
-    Query(max_length=200, pattern=NO_NUL, description="Only actions on this id.", examples=["exp_01k9x3zq7rh2v8m4t6w0ybe5nc"]),
+    Query(
+        max_length=200,
+        pattern=NO_NUL,
+        description="Only actions on this id.",
+        examples=["exp_01k9x3zq7rh2v8m4t6w0ybe5nc"],
+    ),
 ]
-Cursor = Annotated[str | None, Query(max_length=64, pattern=NO_NUL, description="The `next` value of the previous page.")]
+Cursor = Annotated[
+    str | None, Query(max_length=64, pattern=NO_NUL, description="The `next` value of the previous page.")
+]

@@ -26,9 +26,13 @@ MAX_FIELDS = 10_000
 SMALL_BYTES = 4_096
 """JSON of this size is read in less time than it takes to hand it to a thread and back."""
 LARGE_BYTES = 1 << 16
-"""Bodies above this size are handled one at a time; in larger YAML flaws have no lines, for which it would be read again."""
+"""Bodies above this size are handled one at a time; in larger YAML flaws have no lines, for which
+it would be read again.
+"""
 MAX_VALUES = 2_000_000
-"""Keys and values: an import of 16 MiB has 1.4 million, the work of a million clients listed one by one a million."""
+"""Keys and values: an import of 16 MiB has 1.4 million, the work of a million clients listed one by
+one a million.
+"""
 BYTES_PER_VALUE = 8
 """Where the operator allows larger bodies, they may have as many more values."""
 MAX_YAML_PARTS = 500_000
@@ -62,7 +66,9 @@ def choose_media_type(request: Request) -> str:
 async def read(request: Request, media_type: str) -> bytes:
     """The body. FastAPI's own limit would answer in plain text, so it is counted here."""
     settings: Settings = request.app.state.settings
-    limit, setting = (settings.yaml_max_bytes, "YAML") if media_type == YAML else (settings.json_max_bytes, "JSON")
+    limit, setting = (
+        (settings.yaml_max_bytes, "YAML") if media_type == YAML else (settings.json_max_bytes, "JSON")
+    )
     declared = request.headers.get("content-length", "0")
     size, chunks = int(declared) if declared.isdecimal() else 0, []
     if size <= limit:
@@ -73,14 +79,17 @@ async def read(request: Request, media_type: str) -> bytes:
             if size > limit:
                 break
     if size > limit:
-        raise HTTPException(413, f"The body exceeds {limit} bytes, the limit for {media_type} (FEDQ_{setting}_MAX_BYTES).")
+        raise HTTPException(
+            413, f"The body exceeds {limit} bytes, the limit for {media_type} (FEDQ_{setting}_MAX_BYTES)."
+        )
     return b"".join(chunks)
 
 
 async def parse(request: Request) -> AsyncIterator[Parsed]:
     """The body as a document.
 
-    While the request is handled no other with a large body is: what one of 16 MiB holds takes some hundred megabytes.
+    While the request is handled no other with a large body is: what one of 16 MiB holds takes some
+    hundred megabytes.
     """
     media_type = choose_media_type(request)
     body = await read(request, media_type)
@@ -99,7 +108,10 @@ Document = Annotated[Parsed, Depends(parse, scope="function")]
 
 
 def validate(model: type[Model], value: Any, at: str = "") -> Model:
-    """`value`, which stands at the pointer `at` of the body, as `model`; raises InvalidRequestError or SpecificationError."""
+    """`value`, which stands at the pointer `at` of the body, as `model`.
+
+    Raises InvalidRequestError or SpecificationError.
+    """
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -132,7 +144,9 @@ def _load(request: Request, body: bytes, media_type: str) -> Any:
             return json.loads(text)
         value = yaml_documents.load(text, MAX_YAML_PARTS)
     except (ValueError, RecursionError) as error:
-        raise UnreadableBodyError(f"The body is not valid {media_type}: {error}", _unreadable(error)) from error
+        raise UnreadableBodyError(
+            f"The body is not valid {media_type}: {error}", _unreadable(error)
+        ) from error
     if len(body) <= LARGE_BYTES:
         source_positions.remember(request, text)
     return value
@@ -149,9 +163,11 @@ def _unreadable(error: Exception) -> Flaw:
 
 
 def _check_extent(text: str, settings: Settings) -> None:
-    """Raise HTTPException for more keys and values than a body may have, before memory is taken for them.
+    """Raise HTTPException for more keys and values than a body may have, before memory is taken for
+    them.
 
-    Each stands after one of these characters, or at the beginning. Those within strings are counted too: it is an upper bound.
+    Each stands after one of these characters, or at the beginning. Those within strings are counted
+    too: it is an upper bound.
     """
     most = max(MAX_VALUES, settings.json_max_bytes // BYTES_PER_VALUE)
     if sum(map(text.count, ",:[{")) >= most:
@@ -159,8 +175,11 @@ def _check_extent(text: str, settings: Settings) -> None:
 
 
 def _foreign_values(document: Any) -> Iterator[Flaw]:
-    """What JSON has no place for, or no database: NaN and infinities, NUL and half characters, keys that are no text."""
-    # Of each level only an iterator is kept, and the key that it is at: a path for each value would take more than the document.
+    """What JSON has no place for, or no database: NaN and infinities, NUL and half characters, keys
+    that are no text.
+    """
+    # Of each level only an iterator is kept, and the key that it is at: a path for each value would
+    # take more than the document.
     levels: list[Iterator[tuple[str | int, Any]]] = [iter([("", document)])]
     path: list[str | int] = [""]
     while levels:

@@ -1,4 +1,6 @@
-"""One drawing at a time, awaited in the event loop: drawings that wait take no thread from other requests."""
+"""One drawing at a time, awaited in the event loop: drawings that wait take no thread from other
+requests.
+"""
 
 import gc
 from collections.abc import Callable
@@ -12,7 +14,10 @@ Result = TypeVar("Result")
 
 
 class DrawingGate:
-    """Runs what draws, one after another; owners take turns, so that one owner's backlog does not delay another's picture."""
+    """Runs what draws, one after another.
+
+    Owners take turns, so that one owner's backlog does not delay another's picture.
+    """
 
     def __init__(self) -> None:
         self._limiter = CapacityLimiter(1)
@@ -25,7 +30,8 @@ class DrawingGate:
 
 
 def _call_and_collect(draw: Callable[[], Result]) -> Result:
-    """Free the figure at once: its objects refer to each other, and are too few to trigger the cyclic collector soon.
+    """Free the figure at once: its objects refer to each other, and are too few to trigger the
+    cyclic collector soon.
 
     `Figure.clear` does not do it: a legend keeps the renderer, with all pixels, in a cycle.
     """

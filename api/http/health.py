@@ -22,10 +22,20 @@ async def read_health() -> Health:
     return Health(version=release())
 
 
-@router.get("/readyz", responses={503: {"model": Readiness, "description": "The database is unavailable."}}, summary="Readiness")
+@router.get(
+    "/readyz",
+    responses={503: {"model": Readiness, "description": "The database is unavailable."}},
+    summary="Readiness",
+)
 def read_readiness(database: Store, settings: Configuration, response: Response) -> Readiness:
-    """Check database and broker. Without the broker, requests are still served, but runs start a little later."""
-    checks = {"database": _check(lambda: _ask_database(database)), "broker": _check(lambda: _ask_broker(settings.broker))}
+    """Check database and broker.
+
+    Without the broker, requests are still served, but runs start a little later.
+    """
+    checks = {
+        "database": _check(lambda: _ask_database(database)),
+        "broker": _check(lambda: _ask_broker(settings.broker)),
+    }
     if not checks["database"].ok:
         response.status_code = 503
         return Readiness(status="unready", checks=checks)
@@ -36,7 +46,9 @@ def _check(ask: Callable[[], str]) -> Check:
     try:
         return Check(ok=True, detail=ask())
     except Exception as error:
-        return Check(ok=False, detail=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+        return Check(
+            ok=False, detail=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        )
 
 
 def _ask_database(database: Database) -> str:

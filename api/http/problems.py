@@ -80,7 +80,10 @@ class UnreadableBodyError(Exception):
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """OpenAPI descriptions of the errors of an operation."""
     schema = {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}
-    return {status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: schema}} for status in statuses}
+    return {
+        status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: schema}}
+        for status in statuses
+    }
 
 
 def install(app: FastAPI) -> None:
@@ -98,7 +101,9 @@ def install(app: FastAPI) -> None:
 
 
 class UnhandledErrorMiddleware:
-    """Middleware that answers what nobody expected, below those that give every answer its headers and its line in the log."""
+    """Middleware that answers what nobody expected, below those that give every answer its headers
+    and its line in the log.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -122,7 +127,9 @@ class UnhandledErrorMiddleware:
             await response(scope, receive, send)
 
 
-def _problem(request: Request, answer: ProblemType, detail: str, errors: Sequence[Flaw] = (), headers: Any = None) -> Response:
+def _problem(
+    request: Request, answer: ProblemType, detail: str, errors: Sequence[Flaw] = (), headers: Any = None
+) -> Response:
     body = ProblemDetails(
         type=answer.kind if answer.kind == BLANK else f"urn:fedq:problem:{answer.kind}",
         title=answer.title,
@@ -156,27 +163,41 @@ def _parameter_flaw(error: Any) -> Flaw:
 
 def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    answer, path = ProblemType(error.status_code, BLANK, HTTPStatus(error.status_code).phrase), request.url.path
+    answer, path = (
+        ProblemType(error.status_code, BLANK, HTTPStatus(error.status_code).phrase),
+        request.url.path,
+    )
     match error.status_code:
         case HTTPStatus.NOT_FOUND:
             return _problem(request, answer, f"Not found: {path}")
         case HTTPStatus.METHOD_NOT_ALLOWED:
             allowed = ", ".join(_allowed(request))
-            return _problem(request, answer, f"{path} allows {allowed}, not {request.method}.", headers={"Allow": allowed})
+            return _problem(
+                request, answer, f"{path} allows {allowed}, not {request.method}.", headers={"Allow": allowed}
+            )
         case _:
             return _problem(request, answer, error.detail, headers=error.headers)
 
 
 def _incomplete_body(request: Request, _error: Exception) -> Response:
-    """Answer a client that was too slow (`api.http.body_timeout`); one that has disconnected is only logged."""
+    """Answer a client that was too slow (`api.http.body_timeout`).
+
+    One that has disconnected is only logged.
+    """
     answer = ProblemType(408, BLANK, HTTPStatus.REQUEST_TIMEOUT.phrase)
-    return _problem(request, answer, "The body did not arrive completely, or too slowly.", headers={"Connection": "close"})
+    return _problem(
+        request, answer, "The body did not arrive completely, or too slowly.", headers={"Connection": "close"}
+    )
 
 
 def _allowed(request: Request) -> list[str]:
     """Methods allowed on the path; the router itself names those of a single route."""
     scopes = [{**request.scope, "method": method} for method in METHODS]
-    return [scope["method"] for scope in scopes if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)]
+    return [
+        scope["method"]
+        for scope in scopes
+        if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
+    ]
 
 
 def _fedcore(request: Request, error: Exception) -> Response:
@@ -186,7 +207,12 @@ def _fedcore(request: Request, error: Exception) -> Response:
     if isinstance(error, SpecificationError):
         return _problem(request, answer, str(error), [Flaw(pointer=error.pointer, detail=error.detail)])
     if isinstance(error, UploadError):
-        return _problem(request, answer, str(error), [Flaw(pointer=join_pointer([error.name] if error.name else []), detail=error.detail)])
+        return _problem(
+            request,
+            answer,
+            str(error),
+            [Flaw(pointer=join_pointer([error.name] if error.name else []), detail=error.detail)],
+        )
     return _problem(request, answer, str(error), headers=_hints(error))
 
 
@@ -211,7 +237,9 @@ def _unavailable(request: Request, error: Exception) -> Response:
 def _no_storage(request: Request, error: Exception) -> Response:
     log.warning("storage unavailable", path=request.url.path, error=str(error))
     answer = ProblemType(503, BLANK, HTTPStatus.SERVICE_UNAVAILABLE.phrase)
-    return _problem(request, answer, "The storage is unavailable or full. Try again later.", headers={"Retry-After": "10"})
+    return _problem(
+        request, answer, "The storage is unavailable or full. Try again later.", headers={"Retry-After": "10"}
+    )
 
 
 def _unexpected(request: Request, error: Exception) -> Response:

@@ -1,7 +1,9 @@
-"""How often a key may ask: a bucket of tokens for each, which fills at a steady rate; a request takes one.
+"""How often a key may ask: a bucket of tokens for each, which fills at a steady rate.
 
-Where the broker is a Redis that processes share, the buckets are there, and hold for all processes together. Elsewhere, and
-while that Redis is away, each process has its own.
+A request takes one.
+
+Where the broker is a Redis that processes share, the buckets are there, and hold for all processes
+together. Elsewhere, and while that Redis is away, each process has its own.
 """
 
 import asyncio
@@ -18,7 +20,9 @@ from fedcore.settings import Settings
 
 MAX_BUCKETS = 10_000
 PATIENCE_S, LIMIT_S = 0.25, 0.5
-"""A Redis that is silent for so long is taken to be away; and one that takes so long in all, however often it speaks."""
+"""A Redis that is silent for so long is taken to be away; and one that takes so long in all,
+however often it speaks.
+"""
 AVOIDED_S = 5.0
 """Then it is not asked again for so long."""
 TAKE = """
@@ -44,7 +48,11 @@ class RateLimiter:
         self._rate, self._burst = settings.rate_limit, settings.rate_burst
         self._local = _LocalBuckets(self._rate, self._burst)
         shared = settings.broker.startswith(("redis://", "rediss://"))
-        self._redis = Redis.from_url(settings.broker, socket_timeout=PATIENCE_S, socket_connect_timeout=PATIENCE_S) if shared else None
+        self._redis = (
+            Redis.from_url(settings.broker, socket_timeout=PATIENCE_S, socket_connect_timeout=PATIENCE_S)
+            if shared
+            else None
+        )
         self._avoided_until = 0.0
 
     async def take(self, key_id: str) -> None:
@@ -53,7 +61,10 @@ class RateLimiter:
             return
         wait_s = await self._shared(key_id)
         if wait_s > 0:
-            allowed = f"{self._rate:g} requests per second with bursts of {self._burst} (FEDQ_RATE_LIMIT, FEDQ_RATE_BURST)"
+            allowed = (
+                f"{self._rate:g} requests per second with bursts of {self._burst} (FEDQ_RATE_LIMIT,"
+                " FEDQ_RATE_BURST)"
+            )
             raise RateError(f"rate limit exceeded: {allowed}; try again in {wait_s:.1f} s", math.ceil(wait_s))
 
     async def close(self) -> None:
@@ -65,7 +76,11 @@ class RateLimiter:
         if self._redis is not None and time.monotonic() >= self._avoided_until:
             try:
                 async with asyncio.timeout(LIMIT_S):
-                    return float(await self._redis.eval(TAKE, 1, f"fedq.rate.{key_id}", str(self._rate), str(self._burst)))
+                    return float(
+                        await self._redis.eval(
+                            TAKE, 1, f"fedq.rate.{key_id}", str(self._rate), str(self._burst)
+                        )
+                    )
             except (RedisError, TimeoutError) as error:
                 self._avoided_until = time.monotonic() + AVOIDED_S
                 log.warning("rates are held by each process alone", error=str(error) or "the broker is slow")

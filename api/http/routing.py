@@ -10,11 +10,16 @@ from fastapi.concurrency import run_in_threadpool
 
 
 class Router(APIRouter):
-    """Hands a `def` endpoint to a thread once. FastAPI by itself does so twice: it has the answer checked in a thread as well."""
+    """Hands a `def` endpoint to a thread once.
+
+    FastAPI by itself does so twice: it has the answer checked in a thread as well.
+    """
 
     def add_api_route(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         """What `get`, `post` and their like come to."""
-        super().add_api_route(path, endpoint if iscoroutinefunction(endpoint) else _in_thread(endpoint), **options)
+        super().add_api_route(
+            path, endpoint if iscoroutinefunction(endpoint) else _in_thread(endpoint), **options
+        )
 
 
 def _in_thread(endpoint: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,8 +1,9 @@
 """Headers that keep browsers from doing with an answer what it is not for.
 
-Requests carry their key in a header, or in a cookie that foreign pages cannot make a browser send to any effect
-(`api/http/authentication.py`).
-Pages that show what users have written come with a policy of their own (`api/web/rendering.py`), which allows no script in the page.
+Requests carry their key in a header, or in a cookie that foreign pages cannot make a browser send
+to any effect (`api/http/authentication.py`).
+Pages that show what users have written come with a policy of their own (`api/web/rendering.py`),
+which allows no script in the page.
 """
 
 import base64
@@ -22,10 +23,13 @@ HEADERS = {
 DATA_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
 """For answers that are no pages; a picture brings its own style."""
 DOCUMENTATION_POLICY = (
-    "default-src 'none'; script-src 'self'{hashes}; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; "
-    "connect-src 'self'; worker-src blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'{hashes}; style-src 'self' 'unsafe-inline'; img-src 'self' data:;"
+    " font-src 'self' data:; connect-src 'self'; worker-src blob:; base-uri 'none'; form-action 'none';"
+    " frame-ancestors 'none'"
 )
-"""For the pages of documentation: scripts only from here, and those in the page itself that it was made with."""
+"""For the pages of documentation: scripts only from here, and those in the page itself that it was
+made with.
+"""
 _INLINE = re.compile(rb"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DOTALL)
 
 
@@ -50,12 +54,17 @@ class SecurityHeadersMiddleware:
                     headers.setdefault(name, value)
                 if scope["path"].startswith("/v1/"):
                     headers.setdefault("Cache-Control", "no-store")
-                if headers.get("content-type", "").startswith("text/html") and "content-security-policy" not in headers:
+                if (
+                    headers.get("content-type", "").startswith("text/html")
+                    and "content-security-policy" not in headers
+                ):
                     page = message
                     return
                 headers.setdefault("Content-Security-Policy", DATA_POLICY)
             elif page is not None:
-                MutableHeaders(scope=page)["Content-Security-Policy"] = documentation_policy(message.get("body", b""))
+                MutableHeaders(scope=page)["Content-Security-Policy"] = documentation_policy(
+                    message.get("body", b"")
+                )
                 await send(page)
                 page = None
             await send(message)
@@ -64,6 +73,13 @@ class SecurityHeadersMiddleware:
 
 
 def documentation_policy(body: bytes) -> str:
-    """What a page of documentation may load and run; pages come in one piece, and hold nothing that a user has written."""
-    digests = (base64.b64encode(hashlib.sha256(script).digest()).decode() for script in _INLINE.findall(body) if script.strip())
+    """What a page of documentation may load and run.
+
+    Pages come in one piece, and hold nothing that a user has written.
+    """
+    digests = (
+        base64.b64encode(hashlib.sha256(script).digest()).decode()
+        for script in _INLINE.findall(body)
+        if script.strip()
+    )
     return DOCUMENTATION_POLICY.format(hashes="".join(f" 'sha256-{digest}'" for digest in digests))

@@ -18,7 +18,9 @@ def placed(request: Request, flaws: Sequence[Flaw]) -> list[Flaw]:
     text: str | None = getattr(request.state, "yaml", None)
     if text is None:
         return list(flaws)
-    found = yaml_documents.locate(text, {flaw.pointer for flaw in flaws if flaw.pointer == "" or flaw.pointer.startswith("/")})
+    found = yaml_documents.locate(
+        text, {flaw.pointer for flaw in flaws if flaw.pointer == "" or flaw.pointer.startswith("/")}
+    )
     return [_at(flaw, found.get(flaw.pointer)) for flaw in flaws]
 
 

@@ -10,12 +10,16 @@ from workers.celery_app import send_wakeup
 
 MAX_AT_ONCE = 4
 APART_S = 0.02
-"""Nudges of one queue are at least so far apart: one takes as long as it takes to answer half a request."""
+"""Nudges of one queue are at least so far apart: one takes as long as it takes to answer half a
+request.
+"""
 MAX_QUEUES = 1_000
 
 
 class Waker:
-    """Nudges workers, on a few threads of their own: a broker that hangs must not take up all those that serve requests."""
+    """Nudges workers, on a few threads of their own: a broker that hangs must not take up all those
+    that serve requests.
+    """
 
     def __init__(self, broker: str) -> None:
         self._broker = broker
@@ -25,7 +29,10 @@ class Waker:
         """When each queue may be nudged again."""
 
     async def wake(self, queue: str) -> None:
-        """Nudge a worker of `queue`; never raises. One nudge that waits for its turn does for all that would wait behind it."""
+        """Nudge a worker of `queue`; never raises.
+
+        One nudge that waits for its turn does for all that would wait behind it.
+        """
         if queue in self._waiting:
             return
         self._waiting.add(queue)
@@ -39,7 +46,10 @@ class Waker:
 
 
 async def _wake_later(request: Request, tasks: BackgroundTasks) -> Callable[[str], None]:
-    """Call it with a queue after the commit; a broker that is away holds nothing up, since the reconciler nudges too."""
+    """Call it with a queue after the commit.
+
+    A broker that is away holds nothing up, since the reconciler nudges too.
+    """
     waker: Waker = request.app.state.waker
     return lambda queue: tasks.add_task(waker.wake, queue)
 

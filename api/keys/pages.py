@@ -1,4 +1,7 @@
-"""`/keys`: one's own key and what is left of its quotas; for administrators all keys, made, changed and revoked."""
+"""`/keys`: one's own key and what is left of its quotas.
+
+For administrators all keys, made, changed and revoked.
+"""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -63,7 +66,10 @@ def read(request: Request, principal: Reader, database: Store, cursor: Cursor = 
         usage = quotas.usage(session, own)
         if principal.scope.covers(Scope.ADMIN):
             found = keys.page(session, limit=PAGE, cursor=cursor)
-            listed = {"rows": [_row(key_answer(record), transaction_time(session)) for record in found.items], "next": found.next}
+            listed = {
+                "rows": [_row(key_answer(record), transaction_time(session)) for record in found.items],
+                "next": found.next,
+            }
     answer = key_answer(own)
     return page(request, "keys.html", own=answer, allowances=_allowances(answer, usage), **listed)
 
@@ -80,18 +86,32 @@ def read_audit(
     """Who changed what; empty filters count as none."""
     with database.reading() as session:
         found = audit.page(session, owner=owner or None, target=target or None, limit=PAGE, cursor=cursor)
-    return page(request, "audit.html", entries=found.items, next=found.next, owner=owner or "", target=target or "")
+    return page(
+        request, "audit.html", entries=found.items, next=found.next, owner=owner or "", target=target or ""
+    )
 
 
 def _row(key: Key, now: datetime) -> KeyRow:
     expired = key.expires_at is not None and key.expires_at <= now
     state = "revoked" if key.revoked_at is not None else "expired" if expired else "valid"
-    limits = [(name, write(most)) for field, name, write in QUOTAS if (most := getattr(key, f"max_{field}")) is not None]
-    return KeyRow(key, state, [f"{name}: {most}" for name, most in limits], key.model_dump_json(include=set(KeyEdit.model_fields)))
+    limits = [
+        (name, write(most))
+        for field, name, write in QUOTAS
+        if (most := getattr(key, f"max_{field}")) is not None
+    ]
+    return KeyRow(
+        key,
+        state,
+        [f"{name}: {most}" for name, most in limits],
+        key.model_dump_json(include=set(KeyEdit.model_fields)),
+    )
 
 
 def _allowances(key: Key, usage: Usage) -> list[Allowance]:
-    return [_allowance(name, getattr(usage, field), getattr(key, f"max_{field}"), write) for field, name, write in QUOTAS]
+    return [
+        _allowance(name, getattr(usage, field), getattr(key, f"max_{field}"), write)
+        for field, name, write in QUOTAS
+    ]
 
 
 def _allowance(name: str, used: float, most: float | None, write: Callable[[Any], str]) -> Allowance:

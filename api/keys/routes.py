@@ -1,4 +1,7 @@
-"""`/v1/keys` and `/v1/me`: API keys, made, listed, changed and revoked by administrators; and whoever asks."""
+"""`/v1/keys` and `/v1/me`: API keys, made, listed, changed and revoked by administrators.
+
+And whoever asks.
+"""
 
 from typing import Annotated
 
@@ -19,24 +22,44 @@ from fedq.schemas import Key, KeyEdit, KeyPage, KeyRequest, KeyStanding, KeyUsag
 router = Router(prefix="/v1", tags=["access"])
 
 Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of keys per page.")]
-KeyId = Annotated[str, Path(description="Key id.", examples=["key_01k9x3zq7rh2v8m4t6w0ybe5k1"]), AfterValidator(printable)]
+KeyId = Annotated[
+    str, Path(description="Key id.", examples=["key_01k9x3zq7rh2v8m4t6w0ybe5k1"]), AfterValidator(printable)
+]
 
 
-@router.post("/keys", status_code=201, responses=responses(400, 413, 415, 422), openapi_extra=body_of("KeyRequest"), summary="Create a key")
+@router.post(
+    "/keys",
+    status_code=201,
+    responses=responses(400, 413, 415, 422),
+    openapi_extra=body_of("KeyRequest"),
+    summary="Create a key",
+)
 def create(_principal: Administrator, document: Document, database: Store, note: Note) -> NewKey:
-    """Create a key for a new or existing owner. The response contains the key itself, which is not stored or shown again."""
+    """Create a key for a new or existing owner.
+
+    The response contains the key itself, which is not stored or shown again.
+    """
     wanted = validate(KeyRequest, document.value)
-    quota = Quota(wanted.max_waiting_runs, wanted.max_running_runs, wanted.max_stored_bytes, wanted.max_compute_seconds)
+    quota = Quota(
+        wanted.max_waiting_runs, wanted.max_running_runs, wanted.max_stored_bytes, wanted.max_compute_seconds
+    )
     with database.transaction() as session:
         record, token = keys.create(
-            session, owner=wanted.owner, scope=wanted.scope, name=wanted.name, expires_at=wanted.expires_at, quota=quota
+            session,
+            owner=wanted.owner,
+            scope=wanted.scope,
+            name=wanted.name,
+            expires_at=wanted.expires_at,
+            quota=quota,
         )
         note(session, record.id)
     return NewKey(**key_answer(record).model_dump(), key=token.text)
 
 
 @router.get("/keys", responses=responses(422), summary="List keys")
-def read_keys(_principal: Administrator, database: Store, limit: Limit = 50, cursor: Cursor = None) -> KeyPage:
+def read_keys(
+    _principal: Administrator, database: Store, limit: Limit = 50, cursor: Cursor = None
+) -> KeyPage:
     """Return keys, including revoked ones, newest first."""
     with database.reading() as session:
         page = keys.page(session, limit=limit, cursor=cursor)
@@ -48,15 +71,34 @@ def read_key(_principal: Administrator, key_id: KeyId, database: Store) -> KeySt
     """Return a key and its use of quotas. `/v1/me` returns the caller's own key."""
     with database.reading() as session:
         record = keys.find(session, key_id)
-        return KeyStanding(key=key_answer(record), usage=KeyUsage.model_validate(quotas.usage(session, record)))
+        return KeyStanding(
+            key=key_answer(record), usage=KeyUsage.model_validate(quotas.usage(session, record))
+        )
 
 
-@router.patch("/keys/{key_id}", responses=responses(400, 404, 409, 413, 415, 422), openapi_extra=body_of("KeyEdit"), summary="Edit a key")
-def edit(_principal: Administrator, key_id: KeyId, document: Document, database: Store, note: Note, request: Request) -> Key:
-    """Change the given fields of a key, effective within two seconds. Lower quotas do not affect existing resources."""
+@router.patch(
+    "/keys/{key_id}",
+    responses=responses(400, 404, 409, 413, 415, 422),
+    openapi_extra=body_of("KeyEdit"),
+    summary="Edit a key",
+)
+def edit(
+    _principal: Administrator,
+    key_id: KeyId,
+    document: Document,
+    database: Store,
+    note: Note,
+    request: Request,
+) -> Key:
+    """Change the given fields of a key, effective within two seconds.
+
+    Lower quotas do not affect existing resources.
+    """
     changes = validate(KeyEdit, document.value)
     with database.transaction() as session:
-        record = keys.edit(session, key_id, {name: getattr(changes, name) for name in changes.model_fields_set})
+        record = keys.edit(
+            session, key_id, {name: getattr(changes, name) for name in changes.model_fields_set}
+        )
         note(session, key_id)
     authenticator_of(request).forget()
     return key_answer(record)
@@ -64,7 +106,9 @@ def edit(_principal: Administrator, key_id: KeyId, document: Document, database:
 
 @router.post("/keys/{key_id}/revoke", responses=responses(404, 422), summary="Revoke a key")
 def revoke(_principal: Administrator, key_id: KeyId, database: Store, note: Note, request: Request) -> Key:
-    """Revoke a key, effective within two seconds. Everything created with it is kept. Idempotent."""
+    """Revoke a key, effective within two seconds. Everything created with it is kept.
+    Idempotent.
+    """
     with database.transaction() as session:
         record = keys.revoke(session, key_id)
         note(session, key_id)

@@ -1,4 +1,6 @@
-"""The OpenAPI document: FastAPI's, with the models of the bodies that are read by hand, with examples and links."""
+"""The OpenAPI document: FastAPI's, with the models of the bodies that are read by hand, with
+examples and links.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -62,7 +64,10 @@ def install(app: FastAPI) -> None:
 
 
 def _schemas() -> Object:
-    wanted: list[Any] = [*((model, "validation") for model in BODIES), *((model, "serialization") for model in ANSWERS)]
+    wanted: list[Any] = [
+        *((model, "validation") for model in BODIES),
+        *((model, "serialization") for model in ANSWERS),
+    ]
     _, document = models_json_schema(wanted, ref_template="#/components/schemas/{model}")
     definitions: Object = document["$defs"]
     return definitions

@@ -23,11 +23,18 @@ def examples() -> dict[str, Any]:
     read = documents()
     specifications = [ExperimentSpec.model_validate(document) for document in read["ExperimentSpec"]]
     submitted = [PresetSubmission.model_validate(read["PresetSubmission"]), *specifications]
-    answered = [getattr(schemas, name).model_validate(document) for name, document in read.items() if hasattr(schemas, name)]
+    answered = [
+        getattr(schemas, name).model_validate(document)
+        for name, document in read.items()
+        if hasattr(schemas, name)
+    ]
     found: dict[str, Any] = {}
     for model in (part for whole in (*submitted, *answered) for part in _parts(whole)):
         # What a specification leaves out, an example need not say; an answer leaves nothing out.
-        found.setdefault(type(model).__name__, model.model_dump(mode="json", exclude_none=not isinstance(model, schemas.Schema)))
+        found.setdefault(
+            type(model).__name__,
+            model.model_dump(mode="json", exclude_none=not isinstance(model, schemas.Schema)),
+        )
     return found
 
 

@@ -1,4 +1,6 @@
-"""The links of the OpenAPI document: what can be asked of a thing by the id that an answer gives."""
+"""The links of the OpenAPI document: what can be asked of a thing by the id that an answer
+gives.
+"""
 
 import re
 from collections.abc import Iterator
@@ -33,7 +35,9 @@ SOURCES = (
 def link(document: Object) -> None:
     """Say of each source which operations it leads to, by the names of these."""
     for source in SOURCES:
-        given = {name: f"$request.path.{name}" for name in _parameters(source.path)} | {source.parameter: source.value}
+        given = {name: f"$request.path.{name}" for name in _parameters(source.path)} | {
+            source.parameter: source.value
+        }
         answer = document["paths"][source.path][source.method]["responses"][source.status]
         answer["links"] = dict(_links(document, source.parameter, given))
 
@@ -45,7 +49,10 @@ def _links(document: Object, parameter: str, given: dict[str, str]) -> Iterator[
             parameters = {one: given[one] for one in sorted(needed)}
             for operation in operations.values():
                 name = operation["operationId"]
-                yield name, {"operationId": name, "parameters": parameters, "description": operation["summary"]}
+                yield (
+                    name,
+                    {"operationId": name, "parameters": parameters, "description": operation["summary"]},
+                )
 
 
 def _parameters(path: str) -> set[str]:

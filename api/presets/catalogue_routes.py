@@ -36,24 +36,32 @@ def catalog() -> Catalog:
 
 
 def _blocks(model: type[BaseModel], prefix: str) -> Iterator[CatalogBlock]:
-    """The choices among `model`'s fields and below them, depth first, in the order of the fields."""
+    """The choices among `model`'s fields and below them, depth first, in the order of the
+    fields.
+    """
     for name, field in model.model_fields.items():
         path, members = f"{prefix}{name}", _members(field.annotation)
         if any("kind" in member.model_fields for member in members):
-            yield CatalogBlock(path=path, kinds=[_kind(member) for member in members if "kind" in member.model_fields])
+            yield CatalogBlock(
+                path=path, kinds=[_kind(member) for member in members if "kind" in member.model_fields]
+            )
         elif members:
             yield from _blocks(members[0], f"{path}.")
 
 
 def _members(annotation: Any) -> list[type[BaseModel]]:
-    """The models a field may hold, unions and annotations unwrapped; none for a scalar or a list."""
+    """The models a field may hold, unions and annotations unwrapped; none for a scalar or a
+    list.
+    """
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     if get_origin(annotation) is Annotated:
         return _members(get_args(annotation)[0])
     if get_origin(annotation) in (list, tuple, dict, Literal, None):
         return []
-    return [member for choice in get_args(annotation) if choice is not NoneType for member in _members(choice)]
+    return [
+        member for choice in get_args(annotation) if choice is not NoneType for member in _members(choice)
+    ]
 
 
 def _kind(model: type[BaseModel]) -> Kind:
@@ -62,7 +70,11 @@ def _kind(model: type[BaseModel]) -> Kind:
         kind=get_args(fields["kind"].annotation)[0],
         description=cleandoc(model.__doc__ or ""),
         source=getattr(model, "source", None),
-        defaults={name: _default(field) for name, field in fields.items() if name != "kind" and not field.is_required()},
+        defaults={
+            name: _default(field)
+            for name, field in fields.items()
+            if name != "kind" and not field.is_required()
+        },
         json_schema=model.model_json_schema(),
     )
 

@@ -52,23 +52,35 @@ class QueueLine(NamedTuple):
 
 @router.get("/queue")
 def read(request: Request, principal: Reader, database: Store, settings: Configuration) -> Response:
-    """The page, which asks for itself anew every few seconds; experiments and runs are named to their owner and to administrators."""
+    """The page, which asks for itself anew every few seconds.
+
+    Experiments and runs are named to their owner and to administrators.
+    """
     with database.reading() as session:
         depths = queue_answers(session, settings.seen_seconds)
         waiting = queue_view.queue_positions(session, settings.seen_seconds)
         alive = workers.alive(session, settings.seen_seconds)
         busy = queue_view.running_runs(session, MOST)
     names = sorted({queue.queue for queue in depths} | {queue for worker in alive for queue in worker.queues})
-    shown = [_line(name, depths, [item for item in waiting if item.entry.queue == name], alive, principal) for name in names]
+    shown = [
+        _line(name, depths, [item for item in waiting if item.entry.queue == name], alive, principal)
+        for name in names
+    ]
     return page(request, "queue.html", lines=shown, benches=_benches(alive, busy, principal))
 
 
 def _line(
-    name: str, depths: Iterable[QueueDepth], waiting: Sequence[QueuedRuns], alive: Iterable[WorkerRecord], who: Principal
+    name: str,
+    depths: Iterable[QueueDepth],
+    waiting: Sequence[QueuedRuns],
+    alive: Iterable[WorkerRecord],
+    who: Principal,
 ) -> QueueLine:
     depth = next((depth for depth in depths if depth.queue == name), None)
     rows = [QueueRow(item, who.sees in (None, item.entry.owner)) for item in waiting[:MOST]]
-    return QueueLine(name, depth, sum(name in worker.queues for worker in alive), rows, max(0, len(waiting) - MOST))
+    return QueueLine(
+        name, depth, sum(name in worker.queues for worker in alive), rows, max(0, len(waiting) - MOST)
+    )
 
 
 def _benches(alive: Iterable[WorkerRecord], busy: Iterable[RunningRun], who: Principal) -> list[WorkerRow]:
@@ -76,4 +88,6 @@ def _benches(alive: Iterable[WorkerRecord], busy: Iterable[RunningRun], who: Pri
     for run in busy:
         held[run.worker].append(run)
     seen = {worker.id: [run for run in held[worker.id] if who.sees in (None, run.owner)] for worker in alive}
-    return [WorkerRow(worker, seen[worker.id], len(held[worker.id]) - len(seen[worker.id])) for worker in alive]
+    return [
+        WorkerRow(worker, seen[worker.id], len(held[worker.id]) - len(seen[worker.id])) for worker in alive
+    ]

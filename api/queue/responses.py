@@ -9,7 +9,9 @@ from fedq.schemas import QueueDepth
 
 
 def queue_answers(session: Session, seen_s: float) -> list[QueueDepth]:
-    """What each queue holds, and how many of its runs none of the workers that reported within `seen_s` has the memory for."""
+    """What each queue holds, and how many of its runs none of the workers that reported within
+    `seen_s` has the memory for.
+    """
     too_large = progress.oversized(session, workers.rooms(session, seen_s))
     groups = groupby(progress.queue_depths(session), key=lambda depth: depth.queue)
     return [_queue(name, list(depths), too_large.get(name, 0)) for name, depths in groups]

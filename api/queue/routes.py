@@ -20,7 +20,9 @@ def read_queue(_principal: Reader, database: Store, settings: Configuration) -> 
 
 @router.get("/workers", summary="List workers")
 def read_workers(principal: Reader, database: Store, settings: Configuration) -> Workers:
-    """Return workers with a recent heartbeat. A run is visible to its owner and to administrators."""
+    """Return workers with a recent heartbeat. A run is visible to its owner and to
+    administrators.
+    """
     with database.reading() as session:
         alive = workers.alive(session, settings.seen_seconds)
         shown = runs.visible(session, [record.run_id for record in alive if record.run_id], principal.sees)

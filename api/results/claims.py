@@ -29,7 +29,9 @@ def read_claims(database: Database, principal: Principal, experiment_id: str) ->
 
 
 def preset_of(experiment: ExperimentRecord) -> Preset:
-    """The preset that `experiment` was submitted as, here or where it was imported from; raises NotFoundError.
+    """The preset that `experiment` was submitted as, here or where it was imported from.
+
+    Raises NotFoundError.
 
     So where it was none, or one that has changed since.
     """
@@ -42,19 +44,27 @@ def preset_of(experiment: ExperimentRecord) -> Preset:
     except PresetNotFoundError as error:
         raise NotFoundError(str(error)) from error
     if preset.version != version:
-        raise NotFoundError(f"{experiment.id} uses version {version} of {name}, but the claims apply to version {preset.version}")
+        raise NotFoundError(
+            f"{experiment.id} uses version {version} of {name}, but the claims apply to version"
+            f" {preset.version}"
+        )
     return preset
 
 
 def metrics_of(preset: Preset) -> list[str]:
     """The metrics that claims and printed numbers are about."""
     sheet = presets.sheet(preset.sheet)
-    claimed = {comparison.metric for claim in sheet.claims_of(preset.panel) for comparison in claim.comparisons}
+    claimed = {
+        comparison.metric for claim in sheet.claims_of(preset.panel) for comparison in claim.comparisons
+    }
     return sorted(claimed | {table.metric for table in sheet.published_of(preset.panel)})
 
 
 def claims_of(rows: ResultRows, preset: Preset) -> Claims:
-    """What is claimed of `preset`, held against the rows of an experiment that follows it; they have its metrics."""
+    """What is claimed of `preset`, held against the rows of an experiment that follows it.
+
+    They have its metrics.
+    """
     sheet, found = presets.sheet(preset.sheet), _trajectories(rows, metrics_of(preset))
     return Claims(
         experiment_id=rows.experiment.id,
@@ -73,7 +83,8 @@ def _trajectories(rows: ResultRows, metrics: Sequence[str]) -> Trajectories:
         if run.id in rows.series:
             curves, diverged = rows.series[run.id], run.diverged_round is not None
             found[run.arm_name][run.seed] = {
-                metric: _trajectory(curves.rounds, curves.listed(metric), diverged=diverged) for metric in metrics
+                metric: _trajectory(curves.rounds, curves.listed(metric), diverged=diverged)
+                for metric in metrics
             }
     return found
 
@@ -97,7 +108,12 @@ def _claim(verdict: ClaimVerdict, preset: str) -> ClaimResult:
 def _comparison(sides: Sides) -> ComparisonResult:
     left, right = (value if isfinite(value) else None for value in (sides.left, sides.right))
     return ComparisonResult(
-        says=words(sides.comparison), left=left, right=right, holds=sides.holds, seeds=sides.seeds, seeds_holding=sides.seeds_holding
+        says=words(sides.comparison),
+        left=left,
+        right=right,
+        holds=sides.holds,
+        seeds=sides.seeds,
+        seeds_holding=sides.seeds_holding,
     )
 
 
@@ -114,13 +130,20 @@ def words(comparison: ClaimComparison) -> str:
 
 def _published(table: Published, rows: Trajectories) -> PublishedTable:
     found = [
-        PublishedRow(arm=arm, published_mean=number.mean, published_std=number.std, measured=_measured(table, rows.get(arm, {})))
+        PublishedRow(
+            arm=arm,
+            published_mean=number.mean,
+            published_std=number.std,
+            measured=_measured(table, rows.get(arm, {})),
+        )
         for arm, number in table.numbers.items()
     ]
     return PublishedTable(source=table.source, metric=table.metric, statistic=table.statistic, rows=found)
 
 
 def _measured(table: Published, arm: Mapping[int, Mapping[str, Trajectory]]) -> Estimate | None:
-    values = [read(table.statistic, table.metric, metrics[table.metric], table.target) for metrics in arm.values()]
+    values = [
+        read(table.statistic, table.metric, metrics[table.metric], table.target) for metrics in arm.values()
+    ]
     estimate = summary.estimate(values) if all(map(isfinite, values)) else None
     return None if estimate is None else Estimate(**estimate._asdict())

@@ -1,4 +1,6 @@
-"""`/v1/experiments/{id}/claims`: what a publication printed and claimed, beside what came out of the preset that follows it."""
+"""`/v1/experiments/{id}/claims`: what a publication printed and claimed, beside what came out of
+the preset that follows it.
+"""
 
 from api.http.authentication import Reader
 from api.http.dependencies import ExperimentId, Store
@@ -10,9 +12,12 @@ from fedq.schemas import Claims
 router = Router(prefix="/v1/experiments", tags=["results"])
 
 
-@router.get("/{experiment_id}/claims", responses=responses(404, 422), summary="Compare results with the publication")
+@router.get(
+    "/{experiment_id}/claims", responses=responses(404, 422), summary="Compare results with the publication"
+)
 def read_claims(principal: Reader, experiment_id: ExperimentId, database: Store) -> Claims:
-    """Return the published claims and numbers for an experiment submitted as a preset, with the measured results.
+    """Return the published claims and numbers for an experiment submitted as a preset, with the
+    measured results.
 
     Each claim has a verdict. Results are final once the status of the experiment is final.
     """

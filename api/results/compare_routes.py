@@ -23,21 +23,33 @@ Wanted = Annotated[
         alias="arm",
         min_length=1,
         max_length=100,
-        description="An experiment id for all of its arms, or a single arm as `ID:INDEX` or `ID:NAME`; may be repeated.",
+        description=(
+            "An experiment id for all of its arms, or a single arm as `ID:INDEX` or `ID:NAME`; may be"
+            " repeated."
+        ),
         examples=[["exp_01k9x3zq7rh2v8m4t6w0ybe5nc:0", "exp_01k9x3zq7rh2v8m4t6w0ybe5nd"]],
     ),
 ]
-Baseline = Annotated[int, Query(ge=0, lt=MOST_ARMS, description="Position of the baseline arm in the comparison, from 0.")]
+Baseline = Annotated[
+    int, Query(ge=0, lt=MOST_ARMS, description="Position of the baseline arm in the comparison, from 0.")
+]
 
 
 @router.get("", responses=responses(404, 422), summary="Compare arms")
 def read_comparison(
-    principal: Reader, database: Store, arm: Wanted, window: Windowed, metric: Chosen = None, baseline: Baseline = 0
+    principal: Reader,
+    database: Store,
+    arm: Wanted,
+    window: Windowed,
+    metric: Chosen = None,
+    baseline: Baseline = 0,
 ) -> Comparison:
-    """Return results of arms of several experiments, with unambiguous names and differences from one of them.
+    """Return results of arms of several experiments, with unambiguous names and differences from
+    one of them.
 
-    Differences are paired by seed if both arms have the same data, partition and participation and share at least two seeds.
-    Otherwise, the arms are independent samples (Welch's t-test). `members` says which applies.
+    Differences are paired by seed if both arms have the same data, partition and participation and
+    share at least two seeds. Otherwise, the arms are independent samples (Welch's t-test).
+    `members` says which applies.
     """
     return compare(database, principal, arm, metric or METRICS, window, baseline)
 

@@ -55,18 +55,34 @@ class Candidate:
     def member(self, *, paired: bool) -> Member:
         """Where it is from."""
         record = self.experiment
-        return Member(experiment_id=record.id, experiment_name=record.name, status=record.status, arm=self.arm, paired=paired)
+        return Member(
+            experiment_id=record.id,
+            experiment_name=record.name,
+            status=record.status,
+            arm=self.arm,
+            paired=paired,
+        )
 
 
 def compare(
-    database: Database, principal: Principal, wanted: Sequence[str], metrics: Sequence[Metric], window: Window, baseline: int = 0
+    database: Database,
+    principal: Principal,
+    wanted: Sequence[str],
+    metrics: Sequence[Metric],
+    window: Window,
+    baseline: int = 0,
 ) -> Comparison:
     """The comparison; raises NotFoundError and InvalidRequestError."""
     with database.reading() as session:
         chosen = gather(session, principal, wanted)
         if baseline >= len(chosen):
             raise InvalidDocumentError(
-                [Flaw(pointer="?baseline", detail=f"must be less than {len(chosen)}, the number of arms, not {baseline}")]
+                [
+                    Flaw(
+                        pointer="?baseline",
+                        detail=f"must be less than {len(chosen)}, the number of arms, not {baseline}",
+                    )
+                ]
             )
         found = curves.of_runs(session, [run.id for one in chosen for run in one.runs], *metrics, *TOTALS)
     paired = [one.pairs_with(chosen[baseline], found) for one in chosen]
@@ -77,43 +93,61 @@ def compare(
         confidence=summary.CONFIDENCE,
         level=significance.LEVEL,
         baseline=baseline,
-        arms=[arm.model_copy(update={"index": place, "name": names[place]}) for place, arm in enumerate(arms)],
+        arms=[
+            arm.model_copy(update={"index": place, "name": names[place]}) for place, arm in enumerate(arms)
+        ],
         members=[one.member(paired=paired[place]) for place, one in enumerate(chosen)],
         pairing=_words([names[place] for place, same in enumerate(paired) if not same], len(chosen)),
     )
 
 
 def gather(session: Session, principal: Principal, wanted: Iterable[str]) -> list[Candidate]:
-    """The arms that are asked for, each once, in that order; raises NotFoundError and InvalidRequestError."""
+    """The arms that are asked for, each once, in that order.
+
+    Raises NotFoundError and InvalidRequestError.
+    """
     chosen: dict[tuple[str, int], Candidate] = {}
     arms: dict[str, dict[int, Candidate]] = {}
     for entry in wanted:
         id, _, arm = entry.partition(":")
         if id not in arms:
             record = experiments.find(session, id, principal.sees)
-            arms[id] = {index: Candidate(record, members) for index, members in by_arm(runs.of_experiment(session, id)).items()}
+            arms[id] = {
+                index: Candidate(record, members)
+                for index, members in by_arm(runs.of_experiment(session, id)).items()
+            }
         named = {one.name: index for index, one in arms[id].items()}
         for one in [arms[id][arm_of(named, arm, "?arm")]] if arm else arms[id].values():
             chosen.setdefault((id, one.arm), one)
     if len(chosen) > MOST_ARMS:
-        raise InvalidDocumentError([Flaw(pointer="?arm", detail=f"must be at most {MOST_ARMS} arms, not {len(chosen)}")])
+        raise InvalidDocumentError(
+            [Flaw(pointer="?arm", detail=f"must be at most {MOST_ARMS} arms, not {len(chosen)}")]
+        )
     return list(chosen.values())
 
 
 def _names(chosen: Sequence[Candidate]) -> list[str]:
-    """The arms' names, with those of their experiments where there are several, and their ids where these are alike."""
+    """The arms' names, with those of their experiments where there are several, and their ids where
+    these are alike.
+    """
     ids: dict[str, set[str]] = {}
     for one in chosen:
         ids.setdefault(one.experiment.name, set()).add(one.experiment.id)
     if len(ids) == 1 and len({one.experiment.id for one in chosen}) == 1:
         return [one.name for one in chosen]
-    return [f"{one.experiment.name}{f' ({one.experiment.id})' if len(ids[one.experiment.name]) > 1 else ''}: {one.name}" for one in chosen]
+    return [
+        f"{one.experiment.name}{f' ({one.experiment.id})' if len(ids[one.experiment.name]) > 1 else ''}:"
+        f" {one.name}"
+        for one in chosen
+    ]
 
 
 def _words(apart: Sequence[str], arms: int) -> str:
     if not apart:
         return "Differences are paired by seed."
-    test = "independent samples (Welch's t-test), for want of the same data and participation or of shared seeds"
+    test = (
+        "independent samples (Welch's t-test), for want of the same data and participation or of shared seeds"
+    )
     if len(apart) == arms - 1:
         return f"Differences are those of {test}."
     return f"Differences are paired by seed, but for those of {test}: {listed(apart)}."

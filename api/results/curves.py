@@ -1,4 +1,6 @@
-"""Curves: a metric over the rounds of several runs, thinned so that whoever looks at them still sees every spike."""
+"""Curves: a metric over the rounds of several runs, thinned so that whoever looks at them still
+sees every spike.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ MEGABYTE = 1e6
 
 
 class Window(NamedTuple):
-    """What is wanted of curves: at most so many points of the rounds from `first` to `last`, both included; None: to the end."""
+    """What is wanted of curves: at most so many points of the rounds from `first` to `last`, both
+    included; None: to the end.
+    """
 
     points: int
     first: int = 1
@@ -31,11 +35,15 @@ def megabytes(run: Series) -> Floats:
     """[T] sent in both directions up to each round."""
     import numpy as np
 
-    return np.cumsum(np.nan_to_num(run.columns["bytes_up"]) + np.nan_to_num(run.columns["bytes_down"])) / MEGABYTE
+    return (
+        np.cumsum(np.nan_to_num(run.columns["bytes_up"]) + np.nan_to_num(run.columns["bytes_down"]))
+        / MEGABYTE
+    )
 
 
 def area(run: Series, metric: str) -> float | None:
-    """Of a run's values v_1 ... v_m in the evaluated rounds r_1 < ... < r_m the mean height of the straight lines between them.
+    """Of a run's values v_1 ... v_m in the evaluated rounds r_1 < ... < r_m the mean height of the
+    straight lines between them.
 
     sum_i (r_{i+1} - r_i) (v_i + v_{i+1}) / 2 / (r_m - r_1); of one value itself, of none None.
     """
@@ -48,11 +56,16 @@ def area(run: Series, metric: str) -> float | None:
     known = values[rounds]
     scale = float(np.abs(known).max()) or 1.0
     heights = known / scale
-    return scale * float(np.trapezoid(heights, rounds) / (rounds[-1] - rounds[0]) if len(rounds) > 1 else heights[0])
+    return scale * float(
+        np.trapezoid(heights, rounds) / (rounds[-1] - rounds[0]) if len(rounds) > 1 else heights[0]
+    )
 
 
 def first_reaching(run: Series, metric: str, target: float, better: Callable[..., float]) -> int | None:
-    """The first round whose value is as good as the target, counted from 1; None of none. `better` is max or min."""
+    """The first round whose value is as good as the target, counted from 1.
+
+    None of none. `better` is max or min.
+    """
     import numpy as np
 
     values = run.columns[metric]
@@ -62,7 +75,8 @@ def first_reaching(run: Series, metric: str, target: float, better: Callable[...
 
 
 def curve(runs: Sequence[Series], metric: str, window: Window) -> Curve | None:
-    """The mean over the runs that have a value, with the megabytes those runs had sent and where their clocks stood; None of no value.
+    """The mean over the runs that have a value, with the megabytes those runs had sent and where
+    their clocks stood; None of no value.
 
     Of the rounds in the window, the first and the last are among those that are kept.
     """
@@ -72,7 +86,9 @@ def curve(runs: Sequence[Series], metric: str, window: Window) -> Curve | None:
     evaluated = np.flatnonzero(np.isfinite(values).any(0))
     if not len(evaluated):
         return None
-    evaluated = evaluated[(evaluated + 1 >= window.first) & (evaluated + 1 <= (window.last or len(values[0])))]
+    evaluated = evaluated[
+        (evaluated + 1 >= window.first) & (evaluated + 1 <= (window.last or len(values[0])))
+    ]
     mean, std, n = moments(values[:, evaluated])
     kept = thinned(mean, np.nan_to_num(std), window.points)
     rounds = evaluated[kept]
@@ -92,7 +108,8 @@ def curve(runs: Sequence[Series], metric: str, window: Window) -> Curve | None:
 
 
 def moments(values: Floats) -> tuple[Floats, Floats, NDArray[np.int64]]:
-    """Of the numbers in each column of `values` [S, T]: mean, sample standard deviation and count, each [T]; NaN where they are not known.
+    """Of the numbers in each column of `values` [S, T]: mean, sample standard deviation and count,
+    each [T]; NaN where they are not known.
 
     As `fedcore.statistics.summary.moments`: without overflow for any finite values.
     """
@@ -110,11 +127,12 @@ def moments(values: Floats) -> tuple[Floats, Floats, NDArray[np.int64]]:
 
 
 def thinned(mean: Floats, std: Floats, points: int) -> NDArray[np.int64]:
-    """Which of the points [T] to keep, at most `points`: the first, the last, and of each of equal stretches the extremes.
+    """Which of the points [T] to keep, at most `points`: the first, the last, and of each of equal
+    stretches the extremes.
 
-    These are the lowest and highest mean and, where runs differ, edge of the band mean +- std: a picture with a column for each
-    stretch shows of these what it shows of all points (Jugel et al., M4, VLDB 2014). With too few points for one stretch the ends
-    alone are kept.
+    These are the lowest and highest mean and, where runs differ, edge of the band mean +- std: a
+    picture with a column for each stretch shows of these what it shows of all points (Jugel et al.,
+    M4, VLDB 2014). With too few points for one stretch the ends alone are kept.
     """
     import numpy as np
 
@@ -131,7 +149,9 @@ def thinned(mean: Floats, std: Floats, points: int) -> NDArray[np.int64]:
     return np.unique(np.concatenate([[0, total - 1], *kept]))
 
 
-def _extremes(line: Floats, bounds: NDArray[np.int64], extreme: Callable[..., NDArray[np.int64]]) -> NDArray[np.int64]:
+def _extremes(
+    line: Floats, bounds: NDArray[np.int64], extreme: Callable[..., NDArray[np.int64]]
+) -> NDArray[np.int64]:
     """Where the extreme of `line` [T] lies in each stretch between two of `bounds`."""
     import numpy as np
 

@@ -1,4 +1,6 @@
-"""`/experiments/{id}/download/...`: files as links fetch them, which cannot say what form they want."""
+"""`/experiments/{id}/download/...`: files as links fetch them, which cannot say what form they
+want.
+"""
 
 from typing import Literal, NamedTuple
 
@@ -39,7 +41,9 @@ Name = Literal["summary.csv", "curves.csv", "summary.parquet", "curves.parquet"]
 def read_json(principal: Reader, experiment_id: ExperimentId, database: Store) -> Response:
     """All of the results."""
     found = read_results(database, principal, experiment_id, METRICS, EVERYTHING)
-    return _file(Response(found.model_dump_json(), media_type="application/json"), f"{experiment_id}-results.json")
+    return _file(
+        Response(found.model_dump_json(), media_type="application/json"), f"{experiment_id}-results.json"
+    )
 
 
 @router.get("/specification.yaml")
@@ -55,7 +59,10 @@ def read_table(principal: Reader, experiment_id: ExperimentId, database: Store, 
     """Figures over seeds, or curves, as a table."""
     form = FORMS[name]
     found = read_results(database, principal, experiment_id, METRICS, EVERYTHING)
-    return _file(Response(written(found, form.table, form.media_type), media_type=form.media_type), f"{experiment_id}-{name}")
+    return _file(
+        Response(written(found, form.table, form.media_type), media_type=form.media_type),
+        f"{experiment_id}-{name}",
+    )
 
 
 def _file(response: Response, name: str) -> Response:

@@ -34,10 +34,23 @@ class Told(TypedDict):
 
 
 def told(specifications: Collection[Mapping[str, Any]], arms: int) -> Told:
-    """Of so many arms of experiments with these specifications; metrics that most of them have come first, then the most telling."""
+    """Of so many arms of experiments with these specifications.
+
+    Metrics that most of them have come first, then the most telling.
+    """
     counts = Counter(metric for specification in specifications for metric in measured(specification))
-    metrics = sorted(counts, key=lambda metric: (-counts[metric], HEADLINES.index(metric) if metric in HEADLINES else len(HEADLINES)))
-    return {"metrics": metrics, "better": {metric: better.__name__ for metric, better in BETTER.items()}, "arms": arms}
+    metrics = sorted(
+        counts,
+        key=lambda metric: (
+            -counts[metric],
+            HEADLINES.index(metric) if metric in HEADLINES else len(HEADLINES),
+        ),
+    )
+    return {
+        "metrics": metrics,
+        "better": {metric: better.__name__ for metric, better in BETTER.items()},
+        "arms": arms,
+    }
 
 
 def measured(specification: Mapping[str, Any]) -> list[str]:
@@ -53,7 +66,10 @@ OFFERED = 50
 
 router = APIRouter(include_in_schema=False)
 
-Wanted = Annotated[list[Annotated[str, Query(max_length=300, pattern=NO_NUL)]], Query(alias="arm", max_length=100, default_factory=list)]
+Wanted = Annotated[
+    list[Annotated[str, Query(max_length=300, pattern=NO_NUL)]],
+    Query(alias="arm", max_length=100, default_factory=list),
+]
 
 
 @router.get("/compare")
@@ -63,7 +79,9 @@ def read_compare(request: Request, principal: Reader, database: Store, wanted: W
         chosen = gather(session, principal, wanted)
         offered = experiments.page(session, Filter(principal.sees), limit=OFFERED).items
         specifications = {one.experiment.id: one.experiment.spec for one in chosen}
-    arms = [(f"{one.experiment.id}:{one.arm}", one.experiment.name, one.name, one.experiment.id) for one in chosen]
+    arms = [
+        (f"{one.experiment.id}:{one.arm}", one.experiment.name, one.name, one.experiment.id) for one in chosen
+    ]
     query = urlencode([("arm", entry) for entry in wanted])
     return page(
         request,

@@ -1,4 +1,6 @@
-"""The answer to a request for a picture: drawn, or as the numbers in it, each a link away from the other."""
+"""The answer to a request for a picture: drawn, or as the numbers in it, each a link away from the
+other.
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -47,11 +49,22 @@ FIGURE: dict[int | str, Any] = {
     **responses(404, 422),
 }
 """What a request for a picture is answered."""
-Form = Annotated[Literal[Format, "csv"], Path(description="File format; `csv` returns the points of the curves, one per row.")]
+Form = Annotated[
+    Literal[Format, "csv"],
+    Path(description="File format; `csv` returns the points of the curves, one per row."),
+]
 
-Drawn = Annotated[Metric | None, Query(description="Metric to draw; by default, the first available of " + ", ".join(HEADLINES) + ".")]
+Drawn = Annotated[
+    Metric | None,
+    Query(description="Metric to draw; by default, the first available of " + ", ".join(HEADLINES) + "."),
+]
 X = Annotated[
-    Horizontal, Query(description="Horizontal axis: rounds, megabytes sent in both directions, or seconds on the simulated clock.")
+    Horizontal,
+    Query(
+        description=(
+            "Horizontal axis: rounds, megabytes sent in both directions, or seconds on the simulated clock."
+        )
+    ),
 ]
 
 Read = Callable[[Sequence[Metric], Window], ArmResults]
@@ -59,27 +72,58 @@ Read = Callable[[Sequence[Metric], Window], ArmResults]
 
 
 async def _look(  # noqa: PLR0913, PLR0917 - one parameter per option
-    width: Annotated[str | None, Query(max_length=20, description="Width: `single` (89 mm), `double` (183 mm), or in mm.")] = None,
-    height: Annotated[float | None, Query(ge=20, le=500, description="Height in mm (default: 9/16 of the width).")] = None,
+    width: Annotated[
+        str | None, Query(max_length=20, description="Width: `single` (89 mm), `double` (183 mm), or in mm.")
+    ] = None,
+    height: Annotated[
+        float | None, Query(ge=20, le=500, description="Height in mm (default: 9/16 of the width).")
+    ] = None,
     font: Annotated[Font, Query(description="Font of text and formulas.")] = "sans",
     size: Annotated[
         float | None,
-        Query(ge=4, le=32, description="Font size in pt (default: 10, or 8 with a width; smaller if the text does not fit)."),
+        Query(
+            ge=4,
+            le=32,
+            description="Font size in pt (default: 10, or 8 with a width; smaller if the text does not fit).",
+        ),
     ] = None,
-    dpi: Annotated[int, Query(ge=50, le=600, description="Resolution of a PNG, which may have 25 million pixels.")] = 150,
-    markers: Annotated[bool, Query(description="Give each line its own marker, for printing in black and white.")] = False,
-    title: Annotated[str | None, Query(max_length=200, pattern=NO_NUL, description="Title (default: the name; empty: none).")] = None,
-    log: Annotated[Log | None, Query(description="Logarithmic axes (default: depends on the metric).")] = None,
+    dpi: Annotated[
+        int, Query(ge=50, le=600, description="Resolution of a PNG, which may have 25 million pixels.")
+    ] = 150,
+    markers: Annotated[
+        bool, Query(description="Give each line its own marker, for printing in black and white.")
+    ] = False,
+    title: Annotated[
+        str | None,
+        Query(max_length=200, pattern=NO_NUL, description="Title (default: the name; empty: none)."),
+    ] = None,
+    log: Annotated[
+        Log | None, Query(description="Logarithmic axes (default: depends on the metric).")
+    ] = None,
     xlim: Annotated[
-        str | None, Query(max_length=80, examples=["0:100"], description="Limits of the horizontal axis, e.g. `0:100`, `10:`.")
+        str | None,
+        Query(
+            max_length=80,
+            examples=["0:100"],
+            description="Limits of the horizontal axis, e.g. `0:100`, `10:`.",
+        ),
     ] = None,
-    ylim: Annotated[str | None, Query(max_length=80, examples=["0.5:1"], description="Limits of the vertical axis, e.g. `0.5:1`.")] = None,
+    ylim: Annotated[
+        str | None,
+        Query(max_length=80, examples=["0.5:1"], description="Limits of the vertical axis, e.g. `0.5:1`."),
+    ] = None,
 ) -> FigureStyle:
     ends = _limits("xlim", xlim), _limits("ylim", ylim)
-    look = FigureStyle(_millimetres(width), height, font, 8.0 if width else 10.0, dpi, markers, title, log, *ends)
-    most = min(length * POINTS_PER_INCH / least for length, least in zip(look.inches, (ACROSS, DOWN), strict=True))
+    look = FigureStyle(
+        _millimetres(width), height, font, 8.0 if width else 10.0, dpi, markers, title, log, *ends
+    )
+    most = min(
+        length * POINTS_PER_INCH / least for length, least in zip(look.inches, (ACROSS, DOWN), strict=True)
+    )
     if size is not None and size > most:
-        raise _refused("size", f"letters of {size:g} pt are too large for a picture of this size: {most:.1f} pt at most")
+        raise _refused(
+            "size", f"letters of {size:g} pt are too large for a picture of this size: {most:.1f} pt at most"
+        )
     return replace(look, size_pt=min(look.size_pt, most) if size is None else size)
 
 
@@ -87,15 +131,22 @@ Looked = Annotated[FigureStyle, Depends(_look)]
 
 
 def drawable(read: Read, metric: Metric | None, points: int, x: Horizontal) -> tuple[ArmResults, str]:
-    """What is drawn, and of which metric; raises NotFoundError where there are rows, but none to draw."""
+    """What is drawn, and of which metric.
+
+    Raises NotFoundError where there are rows, but none to draw.
+    """
     found = read(METRICS if metric is None else [metric], Window(points))
     known = _known(found)
     if metric is not None and metric not in known and (others := _known(read(METRICS, Window(2)))):
-        raise NotFoundError(f"no results of {found.name!r} for {metric}; available: {', '.join(sorted(others))}")
+        raise NotFoundError(
+            f"no results of {found.name!r} for {metric}; available: {', '.join(sorted(others))}"
+        )
     chosen = headline(known) if metric is None else metric
     curves = [arm.curves[chosen] for arm in found.arms if chosen in arm.curves]
     if curves and not any(measured(curve, x) for curve in curves):
-        raise NotFoundError(f"no run of {found.name!r} has a simulated clock, which requires `systems.devices`")
+        raise NotFoundError(
+            f"no run of {found.name!r} has a simulated clock, which requires `systems.devices`"
+        )
     return found, chosen
 
 
@@ -105,25 +156,48 @@ def _known(results: ArmResults) -> set[str]:
 
 
 def picture(
-    request: Request, found: ArmResults, metric: str, x: Horizontal, form: Form, look: FigureStyle, theory: Theory | None = None
+    request: Request,
+    found: ArmResults,
+    metric: str,
+    x: Horizontal,
+    form: Form,
+    look: FigureStyle,
+    theory: Theory | None = None,
 ) -> Response:
-    """The answer to a request for a picture, or for the numbers in it; raises InvalidRequestError."""
+    """The answer to a request for a picture, or for the numbers in it; raises
+    InvalidRequestError.
+    """
     _check(look, metric)
     if form == "csv":
-        drawn = [one.model_copy(update={"curves": {metric: one.curves[metric]}}) for one in found.arms if metric in one.curves]
+        drawn = [
+            one.model_copy(update={"curves": {metric: one.curves[metric]}})
+            for one in found.arms
+            if metric in one.curves
+        ]
         return Response(to_csv(found.model_copy(update={"arms": drawn}), "curves"), media_type=CSV)
     url = request.url
     numbers = quote(str(url.replace(path=f"{url.path.rpartition('.')[0]}.csv")), safe=":/?&=%+,~[]")
     drawing = draw(found, metric, x, form, theory, look=look, source=numbers)
-    return Response(drawing, media_type=PICTURES[form], headers={"Link": f'<{numbers}>; rel="describedby"; type="{CSV}"'})
+    return Response(
+        drawing, media_type=PICTURES[form], headers={"Link": f'<{numbers}>; rel="describedby"; type="{CSV}"'}
+    )
 
 
-async def answered(request: Request, principal: Principal, form: Form, look: FigureStyle, work: Callable[[], Response]) -> Response:
-    """Answer with what `work` makes in a thread: a drawing in its turn, numbers at once. Raises InvalidRequestError for too many pixels."""
+async def answered(
+    request: Request, principal: Principal, form: Form, look: FigureStyle, work: Callable[[], Response]
+) -> Response:
+    """Answer with what `work` makes in a thread: a drawing in its turn, numbers at once.
+
+    Raises InvalidRequestError for too many pixels.
+    """
     if form == "png" and look.pixels > MAX_PIXELS:
         dpi = int(look.dpi * (MAX_PIXELS / look.pixels) ** 0.5)
         size = f"a PNG of this size would have {look.pixels / 1e6:.0f} million pixels at {look.dpi} dpi"
-        raise _refused("dpi", f"{size}, and may have {MAX_PIXELS / 1e6:.0f} million: at most {dpi} dpi, or a smaller width or height")
+        raise _refused(
+            "dpi",
+            f"{size}, and may have {MAX_PIXELS / 1e6:.0f} million: at most {dpi} dpi, or a smaller width or"
+            " height",
+        )
     if form == "csv":
         return await run_in_threadpool(work)
     gate: DrawingGate = request.app.state.drawing_gate
@@ -143,7 +217,9 @@ def _millimetres(text: str | None) -> float:
         return WIDE_MM if text is None else WIDTHS[text]
     found = float(text) if _MILLIMETRES.fullmatch(text) else inf
     if not NARROWEST_MM <= found <= WIDEST_MM:
-        raise _refused("width", f"must be single, double, or {NARROWEST_MM:g} to {WIDEST_MM:g} mm, not {text!r}")
+        raise _refused(
+            "width", f"must be single, double, or {NARROWEST_MM:g} to {WIDEST_MM:g} mm, not {text!r}"
+        )
     return found
 
 
@@ -152,7 +228,9 @@ def _limits(name: str, text: str | None) -> Limits:
         return None, None
     found = _LIMITS.fullmatch(text)
     low, high = (None if end is None else float(end) for end in found.groups()) if found else (inf, inf)
-    if not all(isfinite(end) for end in (low, high) if end is not None) or (low is not None and high is not None and low >= high):
+    if not all(isfinite(end) for end in (low, high) if end is not None) or (
+        low is not None and high is not None and low >= high
+    ):
         raise _refused(name, f"must be the lower end and the upper, as 0:100, 10: or :1, not {text!r}")
     return low, high
 

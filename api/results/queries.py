@@ -42,20 +42,34 @@ Points = Annotated[
     Query(
         ge=2,
         le=100_000,
-        description="Points of a curve, at most: its ends, and what is lowest and highest in each of equal stretches, of mean and band.",
+        description=(
+            "Points of a curve, at most: its ends, and what is lowest and highest in each of equal stretches,"
+            " of mean and band."
+        ),
     ),
 ]
 MOST_ROUNDS = 999_999_999
-Chosen = Annotated[list[Metric] | None, Query(alias="metric", description="Only this metric; may be repeated (default: all).")]
+Chosen = Annotated[
+    list[Metric] | None,
+    Query(alias="metric", description="Only this metric; may be repeated (default: all)."),
+]
 
 
 async def _window(
     points: Points = 2_000,
-    from_round: Annotated[int, Query(ge=1, le=MOST_ROUNDS, description="First round of the curves; statistics cover all rounds.")] = 1,
-    to_round: Annotated[int | None, Query(ge=1, le=MOST_ROUNDS, description="Last round of the curves (default: the last one).")] = None,
+    from_round: Annotated[
+        int,
+        Query(ge=1, le=MOST_ROUNDS, description="First round of the curves; statistics cover all rounds."),
+    ] = 1,
+    to_round: Annotated[
+        int | None,
+        Query(ge=1, le=MOST_ROUNDS, description="Last round of the curves (default: the last one)."),
+    ] = None,
 ) -> Window:
     if to_round is not None and to_round < from_round:
-        raise InvalidDocumentError([Flaw(pointer="?to_round", detail=f"must be at least `from_round`, {from_round}, not {to_round}")])
+        raise InvalidDocumentError(
+            [Flaw(pointer="?to_round", detail=f"must be at least `from_round`, {from_round}, not {to_round}")]
+        )
     return Window(points, from_round, to_round)
 
 
@@ -71,10 +85,17 @@ def read_results(
     baseline: str | None = None,
     target: Target | None = None,
 ) -> Results:
-    """What came out so far; raises NotFoundError, and InvalidRequestError where no arm is called `baseline`."""
-    wanted = dict.fromkeys((*metrics, *TOTALS) if target is None else (*metrics, *TOTALS, target.metric, *COLUMNS))
+    """What came out so far.
+
+    Raises NotFoundError, and InvalidRequestError where no arm is called `baseline`.
+    """
+    wanted = dict.fromkeys(
+        (*metrics, *TOTALS) if target is None else (*metrics, *TOTALS, target.metric, *COLUMNS)
+    )
     with database.reading() as session:
         rows = rows_of(session, experiments.find(session, experiment_id, principal.sees), wanted)
     names = {run.arm_name: run.arm for run in rows.runs}
-    results = results_of(rows, metrics, window, 0 if baseline is None else arm_of(names, baseline, "?baseline"))
+    results = results_of(
+        rows, metrics, window, 0 if baseline is None else arm_of(names, baseline, "?baseline")
+    )
     return results if target is None else with_target(results, rows, target)

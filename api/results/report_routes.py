@@ -86,7 +86,11 @@ def content(principal: Principal, experiment_id: str, database: Database) -> Rep
     with database.reading() as session:
         record = experiments.find(session, experiment_id, principal.sees)
         preset = _preset(record)
-        rows = rows_of(session, record, dict.fromkeys((*METRICS, *TOTALS, *(() if preset is None else metrics_of(preset)))))
+        rows = rows_of(
+            session,
+            record,
+            dict.fromkeys((*METRICS, *TOTALS, *(() if preset is None else metrics_of(preset)))),
+        )
         told = experiment_answer(session, record)
     results, carried = results_of(rows, METRICS, Window(POINTS)), list(map(run_answer, rows.runs))
     return ReportContent(
@@ -123,10 +127,16 @@ def _sections(results: Results) -> Iterator[Section]:
 
 
 def _best(results: Results, metric: str) -> dict[str, int]:
-    """The row with the best mean in each of the columns `best` and `final`, where the metric has better and worse."""
+    """The row with the best mean in each of the columns `best` and `final`, where the metric has
+    better and worse.
+    """
     best: dict[str, int] = {}
     for figure in ("best", "final") if metric in BETTER and len(results.arms) > 1 else ():
-        found = {row: getattr(arm.metrics[metric], figure) for row, arm in enumerate(results.arms) if metric in arm.metrics}
+        found = {
+            row: getattr(arm.metrics[metric], figure)
+            for row, arm in enumerate(results.arms)
+            if metric in arm.metrics
+        }
         means = {row: estimate.mean for row, estimate in found.items() if estimate is not None}
         if means:
             best[figure] = BETTER[metric](means, key=means.__getitem__)
@@ -151,20 +161,32 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-an
 MEDIA = {"html": "text/html; charset=utf-8", "md": "text/markdown; charset=utf-8"}
 _SPECIAL, _BACKTICKS = re.compile(r"([\\|\[\]])"), re.compile("`+")
 ANSWER: dict[int | str, Any] = {
-    200: {"description": "The report.", "content": {name.partition(";")[0]: {"schema": {"type": "string"}} for name in MEDIA.values()}},
+    200: {
+        "description": "The report.",
+        "content": {name.partition(";")[0]: {"schema": {"type": "string"}} for name in MEDIA.values()},
+    },
     **responses(404, 422),
 }
 
 
-@router.get("/{experiment_id}/report.{form}", response_class=Response, responses=ANSWER, summary="Read a report")
-async def read_report(request: Request, principal: Reader, experiment_id: ExperimentId, form: Form, database: Store) -> Response:
-    """Return a self-contained file with a table and figure of each metric, claims, runs, specification, provenance and how to reproduce it.
+@router.get(
+    "/{experiment_id}/report.{form}", response_class=Response, responses=ANSWER, summary="Read a report"
+)
+async def read_report(
+    request: Request, principal: Reader, experiment_id: ExperimentId, form: Form, database: Store
+) -> Response:
+    """Return a self-contained file with a table and figure of each metric, claims, runs,
+    specification, provenance and how to reproduce it.
 
     Figures are embedded. A report of an unfinished experiment lists what is missing.
     """
 
     def work() -> str:
-        return _templates().get_template(f"report.{form}").render(content(principal, experiment_id, database)._asdict())
+        return (
+            _templates()
+            .get_template(f"report.{form}")
+            .render(content(principal, experiment_id, database)._asdict())
+        )
 
     gate: DrawingGate = request.app.state.drawing_gate
     text = await gate.run(principal.owner, work)
@@ -187,7 +209,9 @@ def _templates() -> Environment:
 
 
 def _in_a_line(text: object) -> str:
-    """Text in one line of Markdown that ends no cell of a table and starts no tag, link or image."""
+    """Text in one line of Markdown that ends no cell of a table and starts no tag, link or
+    image.
+    """
     return _SPECIAL.sub(r"\\\1", " ".join(str(text).split())).replace("<", "&lt;")
 
 

@@ -1,6 +1,8 @@
-"""`/v1/experiments/{id}/reproduce` and `/reproduction`: an experiment again, and whether it came out identical.
+"""`/v1/experiments/{id}/reproduce` and `/reproduction`: an experiment again, and whether it came
+out identical.
 
-Whether an experiment that repeats another came out identical, and if not, where it differs first and what was not the same.
+Whether an experiment that repeats another came out identical, and if not, where it differs first
+and what was not the same.
 """
 
 import json
@@ -39,13 +41,19 @@ def repetition(session: Session, here: ExperimentRecord, original: ExperimentRec
     return Reproduction(
         experiment_id=here.id,
         reproduces=original.id,
-        outcome=ReproductionOutcome.DIFFERENT if found else ReproductionOutcome.IDENTICAL if ended else ReproductionOutcome.PENDING,
+        outcome=ReproductionOutcome.DIFFERENT
+        if found
+        else ReproductionOutcome.IDENTICAL
+        if ended
+        else ReproductionOutcome.PENDING,
         runs=len(pairs),
         unmatched=everything - 2 * len(pairs),
         rounds=sum(min(run.done for run in pair) for pair in pairs),
         models=sum(_models(pair) is not None for pair in pairs),
         differing=found[:TOLD],
-        made_otherwise=_made_otherwise(pairs, specification_sha256(original.spec), specification_sha256(here.spec)),
+        made_otherwise=_made_otherwise(
+            pairs, specification_sha256(original.spec), specification_sha256(here.spec)
+        ),
     )
 
 
@@ -68,7 +76,9 @@ def _models(pair: Pair) -> tuple[str, str] | None:
     return None if original is None or here is None else (original, here)
 
 
-def _told(pair: Pair, round: int, measure: str, original: float | str | None, here: float | str | None) -> RunDifference:
+def _told(
+    pair: Pair, round: int, measure: str, original: float | str | None, here: float | str | None
+) -> RunDifference:
     return RunDifference(
         arm=pair.here.arm,
         arm_name=pair.here.arm_name,
@@ -100,12 +110,22 @@ def _made_otherwise(pairs: Sequence[Pair], *specifications: str) -> list[MadeOth
     for pair in pairs:
         if pair.here.done:
             original, here = (dict(_leaves(run.provenance)) for run in pair)
-            found.update((what, original.get(what, "null"), value) for what, value in here.items() if value != original.get(what, "null"))
-    return [MadeOtherwise(what=what, original=original, here=here, runs=count) for (what, original, here), count in found.items()]
+            found.update(
+                (what, original.get(what, "null"), value)
+                for what, value in here.items()
+                if value != original.get(what, "null")
+            )
+    return [
+        MadeOtherwise(what=what, original=original, here=here, runs=count)
+        for (what, original, here), count in found.items()
+    ]
 
 
 def _leaves(document: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
-    """What a provenance says, by dotted path, as JSON; how an engine was chosen and which model came out are no causes."""
+    """What a provenance says, by dotted path, as JSON.
+
+    How an engine was chosen and which model came out are no causes.
+    """
     for name, value in document.items():
         if isinstance(value, Mapping) and name != ENGINE_CHOICE:
             yield from _leaves(value, f"{path}{name}.")
@@ -122,7 +142,9 @@ REPRODUCES = "reproduces"
     "/{experiment_id}/reproduce",
     status_code=201,
     responses={
-        201: {"headers": {"Location": {"description": "URL of the reproduction.", "schema": {"type": "string"}}}},
+        201: {
+            "headers": {"Location": {"description": "URL of the reproduction.", "schema": {"type": "string"}}}
+        },
         **responses(404, 409, 422),
     },
     summary="Reproduce an experiment",
@@ -139,7 +161,8 @@ def reproduce(
 ) -> Experiment:
     """Submit an experiment again; each run uses the engine of the original run.
 
-    `GET .../reproduction` of the new experiment returns the comparison. 409 unless the original has succeeded.
+    `GET .../reproduction` of the new experiment returns the comparison. 409 unless the original has
+    succeeded.
     """
     original = _finished(database, principal, experiment_id)
     spec, code = specification(original.spec, database, settings, principal.sees)
@@ -156,22 +179,33 @@ def reproduce(
     return answer
 
 
-@router.get("/{experiment_id}/reproduction", responses=responses(404, 422), summary="Compare a reproduction with its original")
+@router.get(
+    "/{experiment_id}/reproduction",
+    responses=responses(404, 422),
+    summary="Compare a reproduction with its original",
+)
 def read_reproduction(principal: Reader, experiment_id: ExperimentId, database: Store) -> Reproduction:
-    """Return the first differences between an experiment created by `POST .../reproduce` and its original, and their likely cause.
+    """Return the first differences between an experiment created by `POST .../reproduce` and its
+    original, and their likely cause.
 
-    All numbers of all rounds except wall-clock times are compared bit by bit, and final models by their digests.
+    All numbers of all rounds except wall-clock times are compared bit by bit, and final models by
+    their digests.
     """
     with database.reading() as session:
         here = experiments.find(session, experiment_id, principal.sees)
         if REPRODUCES not in here.provenance:
-            raise NotFoundError(f"{here.id} is not a reproduction; POST /v1/experiments/{here.id}/reproduce creates one")
+            raise NotFoundError(
+                f"{here.id} is not a reproduction; POST /v1/experiments/{here.id}/reproduce creates one"
+            )
         original = experiments.find(session, here.provenance[REPRODUCES], principal.sees)
         return repetition(session, here, original)
 
 
 def _made_from(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """What the provenance of an original says of its repetition; of one that was imported, the preset that it followed there."""
+    """What the provenance of an original says of its repetition.
+
+    Of one that was imported, the preset that it followed there.
+    """
     if imports.IMPORTED not in provenance:
         return dict(provenance)
     origin = imports.origin(provenance)

@@ -23,22 +23,33 @@ router = Router(prefix="/v1/experiments", tags=["results"])
 JSON = "application/json"
 
 TableName = Annotated[Table, Query(description="For CSV and Parquet: summary over seeds, or curves.")]
-Baseline = Annotated[str | None, Query(max_length=1_000, pattern=NO_NUL, description="Baseline arm, by name or index (default: arm 0).")]
+Baseline = Annotated[
+    str | None,
+    Query(max_length=1_000, pattern=NO_NUL, description="Baseline arm, by name or index (default: arm 0)."),
+]
 Reach = Annotated[
     str | None,
     Query(
         max_length=200,
         pattern=NO_NUL,
         alias="target",
-        description="Add the rounds, bytes and time that each arm needs to reach a value, e.g. `test_accuracy:0.9`.",
+        description=(
+            "Add the rounds, bytes and time that each arm needs to reach a value, e.g. `test_accuracy:0.9`."
+        ),
         examples=["test_accuracy:0.9"],
     ),
 ]
 Accept = Annotated[str | None, Header(include_in_schema=False)]
-Overlay = Annotated[bool, Query(description="Also draw closed-form predictions, where available, as thin dotted lines.")]
+Overlay = Annotated[
+    bool, Query(description="Also draw closed-form predictions, where available, as thin dotted lines.")
+]
 Shown = Annotated[
     list[Annotated[str, Query(max_length=1_000, pattern=NO_NUL)]] | None,
-    Query(alias="arm", max_length=100, description="Only this arm, by name or index; may be repeated (default: all)."),
+    Query(
+        alias="arm",
+        max_length=100,
+        description="Only this arm, by name or index; may be repeated (default: all).",
+    ),
 ]
 
 
@@ -48,7 +59,10 @@ Shown = Annotated[
     responses={
         200: {
             "description": "The results.",
-            "content": {CSV: {"schema": {"type": "string"}}, PARQUET: {"schema": {"type": "string", "format": "binary"}}},
+            "content": {
+                CSV: {"schema": {"type": "string"}},
+                PARQUET: {"schema": {"type": "string", "format": "binary"}},
+            },
         },
         **responses(404, 406, 422),
     },
@@ -65,14 +79,22 @@ def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
     baseline: Baseline = None,
     target: Reach = None,
 ) -> Results | Response:
-    """Return best and final value of each metric with confidence intervals and paired tests, traffic and curves for each arm.
+    """Return best and final value of each metric with confidence intervals and paired tests,
+    traffic and curves for each arm.
 
-    Results are final once the status of the experiment is final. CSV and Parquet contain one value per row.
+    Results are final once the status of the experiment is final. CSV and Parquet contain one value
+    per row.
     """
     media_type = _acceptable(accept or JSON)
     goal = None if target is None else target_of(target)
-    results = queries.read_results(database, principal, experiment_id, metric or METRICS, window, baseline, goal)
-    return results if media_type == JSON else Response(written(results, table, media_type), media_type=media_type)
+    results = queries.read_results(
+        database, principal, experiment_id, metric or METRICS, window, baseline, goal
+    )
+    return (
+        results
+        if media_type == JSON
+        else Response(written(results, table, media_type), media_type=media_type)
+    )
 
 
 @router.get(
@@ -94,13 +116,18 @@ async def read_figure(  # noqa: PLR0913, PLR0917 - what can be asked for
     theory: Overlay = False,
     arm: Shown = None,
 ) -> Response:
-    """Draw the mean over seeds with a band of one standard deviation, without smoothing. Equal results give equal bytes.
+    """Draw the mean over seeds with a band of one standard deviation, without smoothing.
 
-    An arm has the same colour in every figure. The `Link` header and the metadata of the figure refer to the numbers.
+    Equal results give equal bytes.
+
+    An arm has the same colour in every figure. The `Link` header and the metadata of the figure
+    refer to the numbers.
     """
 
     def work() -> Response:
-        results, chosen = drawable(partial(queries.read_results, database, principal, experiment_id), metric, points, x)
+        results, chosen = drawable(
+            partial(queries.read_results, database, principal, experiment_id), metric, points, x
+        )
         if arm is not None:
             names = {one.name: one.index for one in results.arms}
             shown = [arm_of(names, wanted, "?arm") for wanted in arm]

@@ -1,4 +1,6 @@
-"""What the store has of an experiment's results at one moment: figures, verdicts and reports are made from it."""
+"""What the store has of an experiment's results at one moment: figures, verdicts and reports are
+made from it.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -24,5 +26,8 @@ def rows_of(session: Session, experiment: ExperimentRecord, columns: Iterable[st
     records = runs.of_experiment(session, experiment.id)
     decided = search.decided(session, [experiment.id])
     return ResultRows(
-        experiment, records, curves.of_runs(session, [record.id for record in records], *columns), decided.get(experiment.id, 0)
+        experiment,
+        records,
+        curves.of_runs(session, [record.id for record in records], *columns),
+        decided.get(experiment.id, 0),
     )

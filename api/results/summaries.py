@@ -1,4 +1,6 @@
-"""From the rows of an experiment to its results: figures over seeds, differences to a baseline, curves."""
+"""From the rows of an experiment to its results: figures over seeds, differences to a baseline,
+curves.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -26,7 +28,9 @@ TOTALS = ("local_steps", "bytes_up", "bytes_down", "simulated_seconds")
 
 
 def results_of(rows: ResultRows, metrics: Collection[str], window: Window, baseline: int = 0) -> Results:
-    """The results of an experiment from its rows, with these `metrics` and `TOTALS`; curves of a `window`.
+    """The results of an experiment from its rows, with these `metrics` and `TOTALS`.
+
+    Curves of a `window`.
 
     Differences are to the arm with the index `baseline`.
     """
@@ -35,7 +39,9 @@ def results_of(rows: ResultRows, metrics: Collection[str], window: Window, basel
         experiment_id=experiment.id,
         name=experiment.name,
         status=experiment.status,
-        position=str(Position.at(experiment.status, [(run.status, run.done) for run in rows.runs], rows.decisions)),
+        position=str(
+            Position.at(experiment.status, [(run.status, run.done) for run in rows.runs], rows.decisions)
+        ),
         provenance=made_from(experiment),
         confidence=summary.CONFIDENCE,
         level=significance.LEVEL,
@@ -45,7 +51,9 @@ def results_of(rows: ResultRows, metrics: Collection[str], window: Window, basel
 
 
 def by_arm(runs: Iterable[RunRecord]) -> dict[int, list[RunRecord]]:
-    """The runs of each arm, in order of the arms: those of seeds that came later stand behind all others."""
+    """The runs of each arm, in order of the arms: those of seeds that came later stand behind all
+    others.
+    """
     ordered = sorted(runs, key=lambda run: run.arm)
     return {arm: list(members) for arm, members in groupby(ordered, key=lambda run: run.arm)}
 
@@ -58,10 +66,16 @@ def arms_of(
     baseline: int,
     paired: Sequence[bool] | None = None,
 ) -> list[ArmResult]:
-    """Each arm, given by its runs, beside the one at `baseline`; `paired` says which are compared with it seed by seed, None all."""
+    """Each arm, given by its runs, beside the one at `baseline`.
+
+    `paired` says which are compared with it seed by seed, None all.
+    """
     held = [[_Run(run, series.get(run.id)) for run in members] for members in arms]
     compared = {metric: _compared(held, baseline, metric, paired) for metric in metrics}
-    return [_arm(arm, {metric: found[place] for metric, found in compared.items()}, window) for place, arm in enumerate(held)]
+    return [
+        _arm(arm, {metric: found[place] for metric, found in compared.items()}, window)
+        for place, arm in enumerate(held)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +96,11 @@ class _Run:
         return self._last(metric, diverged=self.record.diverged_round is not None)
 
     def area(self, metric: str) -> float | None:
-        return None if self.series is None or self.record.diverged_round is not None else area(self.series, metric)
+        return (
+            None
+            if self.series is None or self.record.diverged_round is not None
+            else area(self.series, metric)
+        )
 
     def total(self, column: str) -> float:
         return 0.0 if self.series is None else self.series.total(column)
@@ -104,7 +122,10 @@ _Figure = Callable[[_Run], float | None]
 
 def _arm(arm: Sequence[_Run], metrics: Mapping[str, MetricResult], window: Window) -> ArmResult:
     first, started = arm[0].record, [run for run in arm if run.series is not None]
-    curves = {metric: curve([run.series for run in arm if run.series is not None], metric, window) for metric in metrics}
+    curves = {
+        metric: curve([run.series for run in arm if run.series is not None], metric, window)
+        for metric in metrics
+    }
     measured = {metric: found for metric, found in curves.items() if found is not None}
     return ArmResult(
         index=first.arm,
@@ -126,12 +147,17 @@ def _arm(arm: Sequence[_Run], metrics: Mapping[str, MetricResult], window: Windo
     )
 
 
-def _compared(arms: Sequence[Sequence[_Run]], baseline: int, metric: str, paired: Sequence[bool] | None) -> list[MetricResult]:
+def _compared(
+    arms: Sequence[Sequence[_Run]], baseline: int, metric: str, paired: Sequence[bool] | None
+) -> list[MetricResult]:
     """What each arm has of a metric, beside what the baseline has."""
     found: list[dict[str, Estimate | None]] = [{} for _ in arms]
     for name, figure in _FIGURES.items():
         by_seed = [_by_seed(arm, partial(figure, metric=metric)) for arm in arms]
-        whole = [all(run.whole for run in arm) and len(values) == len(arm) for arm, values in zip(arms, by_seed, strict=True)]
+        whole = [
+            all(run.whole for run in arm) and len(values) == len(arm)
+            for arm, values in zip(arms, by_seed, strict=True)
+        ]
         comparisons = significance.compare(by_seed, baseline, whole, summary.BETTER.get(metric), paired)
         for fields, values, comparison in zip(found, by_seed, comparisons, strict=True):
             fields[name] = estimated(values)
@@ -139,7 +165,11 @@ def _compared(arms: Sequence[Sequence[_Run]], baseline: int, metric: str, paired
     return [MetricResult.model_validate(fields) for fields in found]
 
 
-_FIGURES: Mapping[str, Callable[..., float | None]] = {"best": _Run.best, "final": _Run.final, "area": _Run.area}
+_FIGURES: Mapping[str, Callable[..., float | None]] = {
+    "best": _Run.best,
+    "final": _Run.final,
+    "area": _Run.area,
+}
 """What is read off a run's values of a metric."""
 
 

@@ -1,4 +1,6 @@
-"""What it took each arm of an experiment to a target: rounds, bytes and time, over the runs that reached it."""
+"""What it took each arm of an experiment to a target: rounds, bytes and time, over the runs that
+reached it.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -40,13 +42,18 @@ def target_of(text: str) -> Target:
     found = _TARGET.fullmatch(text)
     if found is None or found[1] not in summary.BETTER or not isfinite(float(found[2])):
         metrics = ", ".join(summary.BETTER)
-        detail = f"must be a metric and a number, as test_accuracy:0.9, the metric one of {metrics}; not {text!r}"
+        detail = (
+            f"must be a metric and a number, as test_accuracy:0.9, the metric one of {metrics}; not {text!r}"
+        )
         raise InvalidDocumentError([Flaw(pointer="?target", detail=detail)])
     return Target(metric=found[1], value=float(found[2]))
 
 
 def with_target(results: Results, rows: ResultRows, target: Target) -> Results:
-    """The results, and of each arm what it took to the target; `rows` have its metric and the `COLUMNS`."""
+    """The results, and of each arm what it took to the target.
+
+    `rows` have its metric and the `COLUMNS`.
+    """
     runs = [_Run(record, rows.series.get(record.id)) for record in rows.runs]
     arms = [[run for run in runs if run.record.arm == arm.index] for arm in results.arms]
     found = _to_target(arms, target, results.baseline)
@@ -55,7 +62,10 @@ def with_target(results: Results, rows: ResultRows, target: Target) -> Results:
 
 
 def _to_target(arms: Sequence[Sequence[_Run]], target: Target, baseline: int) -> list[TargetResult]:
-    costs = [{run.record.seed: cost for run in arm if (cost := _cost(run.series, target)) is not None} for arm in arms]
+    costs = [
+        {run.record.seed: cost for run in arm if (cost := _cost(run.series, target)) is not None}
+        for arm in arms
+    ]
     figures = {name: _compared(costs, name, [len(arm) for arm in arms], baseline) for name in _Cost._fields}
     return [
         TargetResult(
@@ -63,7 +73,11 @@ def _to_target(arms: Sequence[Sequence[_Run]], target: Target, baseline: int) ->
             reached=len(costs[index]),
             missed=sum(run.record.status in ENDED and run.record.seed not in costs[index] for run in arm),
             **{name: estimates[index][0] for name, estimates in figures.items()},
-            **{f"{name}_difference": estimates[index][1] for name, estimates in figures.items() if name != "seconds"},
+            **{
+                f"{name}_difference": estimates[index][1]
+                for name, estimates in figures.items()
+                if name != "seconds"
+            },
         )
         for index, arm in enumerate(arms)
     ]
@@ -71,18 +85,33 @@ def _to_target(arms: Sequence[Sequence[_Run]], target: Target, baseline: int) ->
 
 def _cost(series: Series | None, target: Target) -> _Cost | None:
     """None where the run has not reached the target."""
-    round = None if series is None else first_reaching(series, target.metric, target.value, summary.BETTER[target.metric])
+    round = (
+        None
+        if series is None
+        else first_reaching(series, target.metric, target.value, summary.BETTER[target.metric])
+    )
     if series is None or round is None:
         return None
-    clock, spent = float(series.columns["simulated_seconds"][round - 1]), float(series.columns["seconds"][:round].sum())
+    clock, spent = (
+        float(series.columns["simulated_seconds"][round - 1]),
+        float(series.columns["seconds"][:round].sum()),
+    )
     return _Cost(float(round), float(megabytes(series)[round - 1]), clock if isfinite(clock) else None, spent)
 
 
 def _compared(
     costs: Sequence[Mapping[int, _Cost]], name: str, runs: Sequence[int], baseline: int
 ) -> list[tuple[Estimate | None, Difference | None]]:
-    """One of the costs over the seeds of each arm, which has so many `runs`, and beside the baseline's."""
-    by_seed = [{seed: value for seed, cost in of_arm.items() if (value := getattr(cost, name)) is not None} for of_arm in costs]
+    """One of the costs over the seeds of each arm, which has so many `runs`, and beside the
+    baseline's.
+    """
+    by_seed = [
+        {seed: value for seed, cost in of_arm.items() if (value := getattr(cost, name)) is not None}
+        for of_arm in costs
+    ]
     whole = [len(values) == count for values, count in zip(by_seed, runs, strict=True)]
     found = significance.compare(by_seed, baseline, whole, min)
-    return [(estimated(values), None if one is None else differing(one)) for values, one in zip(by_seed, found, strict=True)]
+    return [
+        (estimated(values), None if one is None else differing(one))
+        for values, one in zip(by_seed, found, strict=True)
+    ]

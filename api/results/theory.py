@@ -19,10 +19,15 @@ ROUNDS = 200
 
 
 def read_theory(database: Database, principal: Principal, experiment_id: str, points: int = ROUNDS) -> Theory:
-    """What closed forms say of its arms, with curves of `points` rounds at most; raises NotFoundError."""
+    """What closed forms say of its arms, with curves of `points` rounds at most.
+
+    Raises NotFoundError.
+    """
     with database.reading() as session:
         experiment = experiments.find(session, experiment_id, principal.sees)
-    return Theory(experiment_id=experiment_id, arms=[_arm(arm, points) for arm in stored_arms(experiment.spec)])
+    return Theory(
+        experiment_id=experiment_id, arms=[_arm(arm, points) for arm in stored_arms(experiment.spec)]
+    )
 
 
 def _arm(arm: Arm, points: int) -> ArmTheory:
@@ -42,7 +47,9 @@ def _answer(found: closed_forms.ClosedForm) -> Law:
         rate=found.rate,
         levels={metric: _finite(value) for metric, value in found.levels.items()},
         rounds=list(found.rounds),
-        curves={metric: [_finite(value) for value in values.tolist()] for metric, values in found.curves.items()},
+        curves={
+            metric: [_finite(value) for value in values.tolist()] for metric, values in found.curves.items()
+        },
     )
 
 

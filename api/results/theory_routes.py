@@ -1,4 +1,6 @@
-"""`/v1/experiments/{id}/theory`: what closed forms say of an experiment, to lay over what came out."""
+"""`/v1/experiments/{id}/theory`: what closed forms say of an experiment, to lay over what
+came out.
+"""
 
 from typing import Annotated
 
@@ -13,14 +15,19 @@ from fedq.schemas import Theory
 
 router = Router(prefix="/v1/experiments", tags=["results"])
 
-Points = Annotated[int, Query(ge=2, le=2_000, description="Maximum number of points of a curve; denser at the beginning.")]
+Points = Annotated[
+    int, Query(ge=2, le=2_000, description="Maximum number of points of a curve; denser at the beginning.")
+]
 
 
 @router.get("/{experiment_id}/theory", responses=responses(404, 422), summary="Read closed-form predictions")
-def read_theory(principal: Reader, experiment_id: ExperimentId, database: Store, points: Points = theory.ROUNDS) -> Theory:
-    """Return the closed form of each arm with formula, source and curves, or the reason why there is none.
+def read_theory(
+    principal: Reader, experiment_id: ExperimentId, database: Store, points: Points = theory.ROUNDS
+) -> Theory:
+    """Return the closed form of each arm with formula, source and curves, or the reason why there
+    is none.
 
-    Closed forms cover quadratic and least-squares problems with exact gradients and full participation under FedAvg, FedProx, FedNova
-    and FedLin.
+    Closed forms cover quadratic and least-squares problems with exact gradients and full
+    participation under FedAvg, FedProx, FedNova and FedLin.
     """
     return theory.read_theory(database, principal, experiment_id, points)

@@ -1,6 +1,7 @@
 """`/runs/{id}`: one run, as a page or as a part of that of its experiment.
 
-What has happened to a run, as far as the database remembers: what it was through itself, what its search decided, what people did.
+What has happened to a run, as far as the database remembers: what it was through itself, what its
+search decided, what people did.
 """
 
 import re
@@ -66,9 +67,13 @@ def _decided(session: Session, run: RunRecord) -> Iterator[RunEvent]:
     rungs = search.find(session, run.experiment_id).rungs
     for arrival in (one for one in search.arrivals(session, run.experiment_id) if one.arm == run.arm):
         value = "no value" if arrival.value is None else f"{arrival.value:.6g}"
-        yield RunEvent(arrival.arrived_at, f"arm reached the rung at round {rungs[arrival.rung]} with {value}")
+        yield RunEvent(
+            arrival.arrived_at, f"arm reached the rung at round {rungs[arrival.rung]} with {value}"
+        )
         if arrival.verdict is not None and arrival.decided_at is not None:
-            yield RunEvent(arrival.decided_at, f"arm {arrival.verdict}: rank {arrival.rank} of {arrival.field}")
+            yield RunEvent(
+                arrival.decided_at, f"arm {arrival.verdict}: rank {arrival.rank} of {arrival.field}"
+            )
 
 
 def _done(session: Session, experiment: ExperimentRecord) -> Iterator[RunEvent]:
@@ -79,14 +84,18 @@ def _done(session: Session, experiment: ExperimentRecord) -> Iterator[RunEvent]:
         if entry.status < 400 and deed in PAST:
             yield RunEvent(entry.at, f"experiment {PAST[deed]} by {entry.owner}")
         elif deed in PAST:
-            yield RunEvent(entry.at, f"request of {entry.owner} to {deed} the experiment refused ({entry.status})")
+            yield RunEvent(
+                entry.at, f"request of {entry.owner} to {deed} the experiment refused ({entry.status})"
+            )
 
 
 router = APIRouter(prefix="/runs", include_in_schema=False)
 
 
 @router.get("/{run_id}")
-def read_run(request: Request, principal: Reader, run_id: RunId, database: Store, settings: Configuration) -> Response:
+def read_run(
+    request: Request, principal: Reader, run_id: RunId, database: Store, settings: Configuration
+) -> Response:
     """How it stands, what happened to it, what made it, and its files."""
     with database.reading() as session:
         record = runs.find(session, run_id, principal.sees)
@@ -94,4 +103,11 @@ def read_run(request: Request, principal: Reader, run_id: RunId, database: Store
         held = wait_reasons.reasons(session, [record], settings.seen_seconds).get(run_id)
         happened = of_run(session, record, experiment)
     template = "_run.html" if is_fragment(request) else "run.html"
-    return page(request, template, run=run_answer(record, held), experiment=experiment.name, claims=record.fence, happened=happened)
+    return page(
+        request,
+        template,
+        run=run_answer(record, held),
+        experiment=experiment.name,
+        claims=record.fence,
+        happened=happened,
+    )

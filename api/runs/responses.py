@@ -6,7 +6,9 @@ from fedq.schemas import Run
 
 
 def run_answer(record: RunRecord, waits_for: str | None = None) -> Run:
-    """A run, and what it waits for beside its turn; the worker is named only while it has the run."""
+    """A run, and what it waits for beside its turn; the worker is named only while it has the
+    run.
+    """
     return Run(
         id=record.id,
         experiment_id=record.experiment_id,

@@ -22,7 +22,10 @@ router = Router(prefix="/v1", tags=["runs"])
 SAFETENSORS = "application/octet-stream"
 PIECE_BYTES = 1 << 20
 FILE: dict[int | str, dict[str, Any]] = {
-    200: {"description": "A safetensors file.", "content": {SAFETENSORS: {"schema": {"type": "string", "format": "binary"}}}}
+    200: {
+        "description": "A safetensors file.",
+        "content": {SAFETENSORS: {"schema": {"type": "string", "format": "binary"}}},
+    }
 }
 
 Limit = Annotated[int, Query(ge=1, le=1_000, description="Maximum number of runs per page.")]
@@ -30,9 +33,18 @@ After = Annotated[int, Query(ge=0, le=2**31 - 1, description="Return only rounds
 RowLimit = Annotated[int, Query(ge=1, le=10_000, description="Maximum number of rounds per page.")]
 
 
-@router.get("/experiments/{experiment_id}/runs", responses=responses(404, 422), summary="List the runs of an experiment")
+@router.get(
+    "/experiments/{experiment_id}/runs",
+    responses=responses(404, 422),
+    summary="List the runs of an experiment",
+)
 def read_runs(
-    principal: Reader, experiment_id: ExperimentId, database: Store, settings: Configuration, limit: Limit = 1_000, cursor: Cursor = None
+    principal: Reader,
+    experiment_id: ExperimentId,
+    database: Store,
+    settings: Configuration,
+    limit: Limit = 1_000,
+    cursor: Cursor = None,
 ) -> RunPage:
     """Return the runs in the order of arms and seeds."""
     with database.reading() as session:
@@ -40,7 +52,9 @@ def read_runs(
         records = runs.of_experiment(session, experiment_id, after=cursor, limit=limit + 1)
         page, more = records[:limit], records[limit:]
         held = wait_reasons.reasons(session, page, settings.seen_seconds)
-    return RunPage(items=[run_answer(record, held.get(record.id)) for record in page], next=page[-1].id if more else None)
+    return RunPage(
+        items=[run_answer(record, held.get(record.id)) for record in page], next=page[-1].id if more else None
+    )
 
 
 @router.get("/runs/{run_id}", responses=responses(404, 422), summary="Read a run")
@@ -52,7 +66,9 @@ def read_run(principal: Reader, run_id: RunId, database: Store, settings: Config
 
 
 @router.get("/runs/{run_id}/metrics", responses=responses(404, 422), summary="Read the rounds of a run")
-def read_metrics(principal: Reader, run_id: RunId, database: Store, after: After = 0, limit: RowLimit = 1_000) -> MetricsPage:
+def read_metrics(
+    principal: Reader, run_id: RunId, database: Store, after: After = 0, limit: RowLimit = 1_000
+) -> MetricsPage:
     """Return the rounds after a given one, in order. Poll with `after` set to the last `next`."""
     with database.reading() as session:
         run = runs.find(session, run_id, principal.sees)
@@ -62,10 +78,16 @@ def read_metrics(principal: Reader, run_id: RunId, database: Store, after: After
 
 
 @router.get(
-    "/runs/{run_id}/model", response_class=StreamingResponse, responses={**FILE, **responses(404, 422)}, summary="Download the final model"
+    "/runs/{run_id}/model",
+    response_class=StreamingResponse,
+    responses={**FILE, **responses(404, 422)},
+    summary="Download the final model",
 )
 def read_model(principal: Reader, run_id: RunId, database: Store, storage: Files) -> StreamingResponse:
-    """Return the parameters of the global model as safetensors, named as in its module; 404 until the run has succeeded."""
+    """Return the parameters of the global model as safetensors, named as in its module.
+
+    404 until the run has succeeded.
+    """
     with database.reading() as session:
         key = runs.find(session, run_id, principal.sees).model
     return _file(storage, key, f"{run_id}.safetensors", f"run {run_id} has no final model yet")
@@ -78,7 +100,10 @@ def read_model(principal: Reader, run_id: RunId, database: Store, storage: Files
     summary="Download the latest checkpoint",
 )
 def read_checkpoint(principal: Reader, run_id: RunId, database: Store, storage: Files) -> StreamingResponse:
-    """Return the complete state of the run after its last committed round as safetensors; `fedcore.run` can resume from it."""
+    """Return the complete state of the run after its last committed round as safetensors.
+
+    `fedcore.run` can resume from it.
+    """
     try:
         return _checkpoint(principal, run_id, database, storage)
     except NotFoundError:

@@ -10,7 +10,9 @@ ARRIVALS = 10_000
 """Of a search, on a page, at most."""
 
 
-def search_answer(session: Session, record: SearchRecord, after: int = 0, limit: int = ARRIVALS) -> SearchPage:
+def search_answer(
+    session: Session, record: SearchRecord, after: int = 0, limit: int = ARRIVALS
+) -> SearchPage:
     """A search, with `limit` arrivals at most after the sequence `after`."""
     items = arrival_answers(session, record, search.arrivals(session, record.experiment_id, after, limit))
     return SearchPage(
@@ -27,7 +29,9 @@ def search_answer(session: Session, record: SearchRecord, after: int = 0, limit:
     )
 
 
-def arrival_answers(session: Session, search_of: SearchRecord, arrivals: Sequence[ArrivalRecord]) -> list[ArmArrival]:
+def arrival_answers(
+    session: Session, search_of: SearchRecord, arrivals: Sequence[ArrivalRecord]
+) -> list[ArmArrival]:
     """Arms that came to rungs of this search."""
     names = search.names(session, search_of.experiment_id, [arrival.arm for arrival in arrivals])
     return [

@@ -1,4 +1,6 @@
-"""`/v1/experiments/{id}/search`: which arms were promoted and stopped, and what that was decided on."""
+"""`/v1/experiments/{id}/search`: which arms were promoted and stopped, and what that was decided
+on.
+"""
 
 from typing import Annotated
 
@@ -18,11 +20,18 @@ After = Annotated[int, Query(ge=0, le=2**31 - 1, description="Return only arriva
 Limit = Annotated[int, Query(ge=1, le=ARRIVALS, description="Maximum number of arrivals per page.")]
 
 
-@router.get("/{experiment_id}/search", responses=responses(404, 422), summary="Read the decisions of a search")
-def read_search(principal: Reader, experiment_id: ExperimentId, database: Store, after: After = 0, limit: Limit = ARRIVALS) -> SearchPage:
-    """Return arms in the order in which they reached rungs, with value, rank and decision; 404 without a search.
+@router.get(
+    "/{experiment_id}/search", responses=responses(404, 422), summary="Read the decisions of a search"
+)
+def read_search(
+    principal: Reader, experiment_id: ExperimentId, database: Store, after: After = 0, limit: Limit = ARRIVALS
+) -> SearchPage:
+    """Return arms in the order in which they reached rungs, with value, rank and decision.
 
-    From the order and the values every decision follows again (`fedcore.simulation.halving.replay`).
+    404 without a search.
+
+    From the order and the values every decision follows again
+    (`fedcore.simulation.halving.replay`).
     """
     with database.reading() as session:
         experiments.find(session, experiment_id, principal.sees)

@@ -1,4 +1,6 @@
-"""`/static`: scripts and styles, under an address that changes with their content, so that browsers may keep them for good."""
+"""`/static`: scripts and styles, under an address that changes with their content, so that browsers
+may keep them for good.
+"""
 
 from hashlib import sha256
 from pathlib import Path
@@ -14,7 +16,10 @@ DIGITS = 12
 
 
 class Assets(StaticFiles):
-    """The files below `FOLDER`, each at `/DIGEST/PATH`; what imports others by relative paths so gets those of the same release."""
+    """The files below `FOLDER`, each at `/DIGEST/PATH`.
+
+    What imports others by relative paths so gets those of the same release.
+    """
 
     def __init__(self, digest: str) -> None:
         super().__init__(directory=FOLDER)
@@ -39,5 +44,7 @@ def digest_of(folder: Path) -> str:
     """The same for the same files under the same names."""
     total = sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        total.update(f"{path.relative_to(folder).as_posix()}\0{sha256(path.read_bytes()).hexdigest()}\n".encode())
+        total.update(
+            f"{path.relative_to(folder).as_posix()}\0{sha256(path.read_bytes()).hexdigest()}\n".encode()
+        )
     return total.hexdigest()[:DIGITS]

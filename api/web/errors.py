@@ -1,4 +1,6 @@
-"""Errors as pages: whoever reads HTML is told in HTML what programs are told as a problem, and strangers are asked who they are."""
+"""Errors as pages: whoever reads HTML is told in HTML what programs are told as a problem, and
+strangers are asked who they are.
+"""
 
 import json
 from collections.abc import Callable
@@ -26,7 +28,10 @@ def install(app: FastAPI) -> None:
 
 
 def wants_page(request: Request) -> bool:
-    """Whether HTML is asked for, by a browser in its address bar or by a part of a page; of `/v1` it never is."""
+    """Whether HTML is asked for, by a browser in its address bar or by a part of a page.
+
+    Of `/v1` it never is.
+    """
     return "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/v1/")
 
 

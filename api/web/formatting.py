@@ -55,4 +55,10 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
-FILTERS: dict[str, Callable[..., Any]] = {"duration": duration, "ago": ago, "clock": clock, "size": size, "count": count}
+FILTERS: dict[str, Callable[..., Any]] = {
+    "duration": duration,
+    "ago": ago,
+    "clock": clock,
+    "size": size,
+    "count": count,
+}

@@ -12,8 +12,8 @@ from fedcore.platform.access import Principal, Scope
 from fedq.results import verdicts
 
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self';"
+    " connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 """Pages hold what users have written, so no script and no style in the page itself is run."""
 HEADERS = {
@@ -61,7 +61,9 @@ def page(request: Request, template: str, status: int = 200, **context: Any) -> 
         "may": (lambda scope: principal is not None and principal.scope.covers(Scope(scope))),
         "path": request.url.path,
         "static": request.app.state.static,
-        "navigation": [place for place in NAVIGATION if principal is not None and principal.scope.covers(place.needed)],
+        "navigation": [
+            place for place in NAVIGATION if principal is not None and principal.scope.covers(place.needed)
+        ],
     }
     return HTMLResponse(environment.get_template(template).render(known | context), status, HEADERS)
 

@@ -21,7 +21,11 @@ Next = Annotated[str, Query(alias="next", max_length=2_000)]
 
 @router.get("/sign-in")
 def ask(request: Request, wanted: Next = "/") -> Response:
-    """The form; its script goes on at once where the address holds a key behind `#`, or the browser has one already."""
+    """The form.
+
+    Its script goes on at once where the address holds a key behind `#`, or the browser has one
+    already.
+    """
     return page(request, "sign-in.html", next=_inside(wanted), refusal=None)
 
 
@@ -53,7 +57,9 @@ def sign_out(request: Request) -> Response:
 def _inside(wanted: str) -> str:
     """`wanted` if it is an address of this service, else `/`."""
     # What begins with two slashes, or what browsers take for such, is another host's.
-    own = wanted.startswith("/") and not wanted.startswith("//") and "\\" not in wanted and wanted.isprintable()
+    own = (
+        wanted.startswith("/") and not wanted.startswith("//") and "\\" not in wanted and wanted.isprintable()
+    )
     return wanted if own else "/"
 
 

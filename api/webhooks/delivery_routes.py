@@ -1,4 +1,7 @@
-"""`/v1/webhooks/{id}/deliveries`: what a webhook was told, and what became of it; sent again, and tried out."""
+"""`/v1/webhooks/{id}/deliveries`: what a webhook was told, and what became of it.
+
+Sent again, and tried out.
+"""
 
 from typing import Annotated
 
@@ -19,12 +22,19 @@ router = Router(prefix="/v1/webhooks/{webhook_id}", tags=["webhooks"])
 
 Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of deliveries per page.")]
 StatusFilter = Annotated[DeliveryStatus | None, Query(description="Return only deliveries with this status.")]
-DeliveryId = Annotated[str, Path(description="Delivery id.", examples=["msg_01k9x3zq7rh2v8m4t6w0ybe5d4"]), AfterValidator(printable)]
+DeliveryId = Annotated[
+    str,
+    Path(description="Delivery id.", examples=["msg_01k9x3zq7rh2v8m4t6w0ybe5d4"]),
+    AfterValidator(printable),
+]
 
 
 @router.post("/ping", status_code=202, responses=responses(404, 409, 422), summary="Send a test event")
 def ping(principal: Submitter, webhook_id: WebhookId, database: Store, note: Note) -> Delivery:
-    """Send an event `webhook.ping`, independent of the webhook's events. Read the delivery for its result. 409 while disabled."""
+    """Send an event `webhook.ping`, independent of the webhook's events.
+
+    Read the delivery for its result. 409 while disabled.
+    """
     with database.transaction() as session:
         webhooks.find(session, webhook_id, principal.sees)
         record = webhook_deliveries.ping(session, webhook_id)
@@ -34,9 +44,17 @@ def ping(principal: Submitter, webhook_id: WebhookId, database: Store, note: Not
 
 @router.get("/deliveries", responses=responses(404, 422), summary="List deliveries")
 def read_deliveries(
-    principal: Reader, webhook_id: WebhookId, database: Store, status: StatusFilter = None, limit: Limit = 50, cursor: Cursor = None
+    principal: Reader,
+    webhook_id: WebhookId,
+    database: Store,
+    status: StatusFilter = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
 ) -> DeliveryPage:
-    """Return the deliveries of a webhook, newest first. Finished deliveries are deleted after a retention period."""
+    """Return the deliveries of a webhook, newest first.
+
+    Finished deliveries are deleted after a retention period.
+    """
     with database.reading() as session:
         webhooks.find(session, webhook_id, principal.sees)
         page = webhook_deliveries.page(session, webhook_id, status=status, limit=limit, cursor=cursor)
@@ -44,15 +62,24 @@ def read_deliveries(
 
 
 @router.get("/deliveries/{delivery_id}", responses=responses(404, 422), summary="Read a delivery")
-def read_delivery(principal: Reader, webhook_id: WebhookId, delivery_id: DeliveryId, database: Store) -> Delivery:
+def read_delivery(
+    principal: Reader, webhook_id: WebhookId, delivery_id: DeliveryId, database: Store
+) -> Delivery:
     """Return a delivery with its payload and attempts."""
     with database.reading() as session:
         webhooks.find(session, webhook_id, principal.sees)
         return delivery_answer(webhook_deliveries.find(session, webhook_id, delivery_id))
 
 
-@router.post("/deliveries/{delivery_id}/redeliver", status_code=202, responses=responses(404, 409, 422), summary="Redeliver")
-def redeliver(principal: Submitter, webhook_id: WebhookId, delivery_id: DeliveryId, database: Store, note: Note) -> Delivery:
+@router.post(
+    "/deliveries/{delivery_id}/redeliver",
+    status_code=202,
+    responses=responses(404, 409, 422),
+    summary="Redeliver",
+)
+def redeliver(
+    principal: Submitter, webhook_id: WebhookId, delivery_id: DeliveryId, database: Store, note: Note
+) -> Delivery:
     """Send a delivery again immediately, with the same id. 409 while the webhook is disabled."""
     with database.transaction() as session:
         webhooks.find(session, webhook_id, principal.sees)

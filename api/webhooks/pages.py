@@ -20,7 +20,9 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/webhooks")
 def read_list(request: Request, principal: Reader, database: Store, cursor: Cursor = None) -> Response:
-    """Newest first, of all owners for administrators. The page writes through `/v1/webhooks` alone."""
+    """Newest first, of all owners for administrators. The page writes through `/v1/webhooks`
+    alone.
+    """
     with database.reading() as session:
         found = webhooks.page(session, owner=principal.sees, limit=PAGE, cursor=cursor)
     rows = [(hook, _terms(hook)) for hook in map(webhook_answer, found.items)]
@@ -28,7 +30,9 @@ def read_list(request: Request, principal: Reader, database: Store, cursor: Curs
 
 
 @router.get("/webhooks/{webhook_id}")
-def read_one(request: Request, principal: Reader, webhook_id: WebhookId, database: Store, cursor: Cursor = None) -> Response:
+def read_one(
+    request: Request, principal: Reader, webhook_id: WebhookId, database: Store, cursor: Cursor = None
+) -> Response:
     """One webhook with the log of its deliveries, newest first."""
     with database.reading() as session:
         hook = webhook_answer(webhooks.find(session, webhook_id, principal.sees))

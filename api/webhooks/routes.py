@@ -38,13 +38,21 @@ MADE: dict[int | str, dict[str, Any]] = {
     summary="Create a webhook",
 )
 async def create(
-    principal: Submitter, document: Document, database: Store, settings: Configuration, note: Note, probe: Probe, response: Response
+    principal: Submitter,
+    document: Document,
+    database: Store,
+    settings: Configuration,
+    note: Note,
+    probe: Probe,
+    response: Response,
 ) -> NewWebhook:
-    """Create a webhook: status changes are sent to a URL by POST, signed according to [Standard Webhooks](https://www.standardwebhooks.com).
+    """Create a webhook: status changes are sent to a URL by POST, signed according to [Standard
+    Webhooks](https://www.standardwebhooks.com).
 
-    The response contains the signing secret, which is not shown again. The URL must be `https://` with a public address, unless the
-    operator allows others; it is validated now and before each attempt. Events are sent at least once, with a constant id
-    (`webhook-id`). Any 2xx status acknowledges them; otherwise, delivery is retried for about a day.
+    The response contains the signing secret, which is not shown again. The URL must be `https://`
+    with a public address, unless the operator allows others; it is validated now and before each
+    attempt. Events are sent at least once, with a constant id (`webhook-id`). Any 2xx status
+    acknowledges them; otherwise, delivery is retried for about a day.
     """
     wanted = validate(WebhookRequest, document.value)
     await probe(wanted.url)
@@ -53,7 +61,9 @@ async def create(
         fields = wanted.model_dump(exclude={"events"})
         with database.transaction() as session:
             _refuse_foreign(session, wanted.experiment_id, principal.owner)
-            made = webhooks.create(session, owner=principal.owner, kinds=wanted.events, most=settings.webhooks_max, **fields)
+            made = webhooks.create(
+                session, owner=principal.owner, kinds=wanted.events, most=settings.webhooks_max, **fields
+            )
             note(session, made[0].id)
         return made
 
@@ -63,7 +73,9 @@ async def create(
 
 
 @router.get("", responses=responses(422), summary="List webhooks")
-def read_webhooks(principal: Reader, database: Store, limit: Limit = 50, cursor: Cursor = None) -> WebhookPage:
+def read_webhooks(
+    principal: Reader, database: Store, limit: Limit = 50, cursor: Cursor = None
+) -> WebhookPage:
     """Return webhooks, newest first; administrators see those of all owners."""
     with database.reading() as session:
         page = webhooks.page(session, owner=principal.sees, limit=limit, cursor=cursor)
@@ -77,9 +89,19 @@ def read_webhook(principal: Reader, webhook_id: WebhookId, database: Store) -> W
         return webhook_answer(webhooks.find(session, webhook_id, principal.sees))
 
 
-@router.patch("/{webhook_id}", responses=responses(400, 404, 413, 415, 422), openapi_extra=body_of("WebhookEdit"), summary="Edit a webhook")
-async def edit(principal: Submitter, webhook_id: WebhookId, document: Document, database: Store, note: Note, probe: Probe) -> Webhook:
-    """Change the given fields. Pending deliveries go to the new URL; events that occur while it is disabled are never sent."""
+@router.patch(
+    "/{webhook_id}",
+    responses=responses(400, 404, 413, 415, 422),
+    openapi_extra=body_of("WebhookEdit"),
+    summary="Edit a webhook",
+)
+async def edit(
+    principal: Submitter, webhook_id: WebhookId, document: Document, database: Store, note: Note, probe: Probe
+) -> Webhook:
+    """Change the given fields.
+
+    Pending deliveries go to the new URL; events that occur while it is disabled are never sent.
+    """
     wanted = validate(WebhookEdit, document.value)
     if wanted.url is not None:
         await probe(wanted.url)
@@ -90,7 +112,9 @@ async def edit(principal: Submitter, webhook_id: WebhookId, document: Document, 
             _refuse_foreign(session, wanted.experiment_id, owner)
             webhooks.edit(session, webhook_id, **_changes(wanted))
             if wanted.enabled is not None:
-                webhooks.enable(session, webhook_id) if wanted.enabled else webhooks.disable(session, webhook_id, BY_ITS_OWNER)
+                webhooks.enable(session, webhook_id) if wanted.enabled else webhooks.disable(
+                    session, webhook_id, BY_ITS_OWNER
+                )
             note(session, webhook_id)
             return webhooks.find(session, webhook_id)
 
@@ -99,7 +123,10 @@ async def edit(principal: Submitter, webhook_id: WebhookId, document: Document, 
 
 @router.post("/{webhook_id}/rotate", responses=responses(404, 422), summary="Rotate the secret")
 def rotate(principal: Submitter, webhook_id: WebhookId, database: Store, note: Note) -> NewWebhook:
-    """Return a new secret, which is not shown again. Deliveries are also signed with the previous one for a day."""
+    """Return a new secret, which is not shown again.
+
+    Deliveries are also signed with the previous one for a day.
+    """
     with database.transaction() as session:
         webhooks.find(session, webhook_id, principal.sees)
         record, secret = webhooks.rotate(session, webhook_id)

@@ -13,7 +13,9 @@ from fedcore.platform.webhooks.urls import AddressRules, Resolve, WebhookTarget,
 from fedq.schemas import Flaw
 
 AT_ONCE = 4
-"""Names that are resolved at a time: one that nobody answers for takes long, and must not take all threads."""
+"""Names that are resolved at a time: one that nobody answers for takes long, and must not take all
+threads.
+"""
 
 
 class UrlValidator:

@@ -37,7 +37,9 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 async def opened(service: Service, count: int) -> list[Connection]:
     """So many connections, with the owners' keys in turn."""
-    connections = [Connection(service.port, service.keys[number % len(service.keys)]) for number in range(count)]
+    connections = [
+        Connection(service.port, service.keys[number % len(service.keys)]) for number in range(count)
+    ]
     for connection in connections:
         await connection.open()
     return connections
@@ -64,7 +66,9 @@ def checked(answer: Answer, status: int) -> Answer:
 
 
 async def steadily(asked: Sequence[tuple[Connection, str]], seconds: float, every_s: float) -> Times:
-    """Each connection asks for the rows of its run that are new, every so often, its first time spread over that."""
+    """Each connection asks for the rows of its run that are new, every so often, its first time
+    spread over that.
+    """
     times, began = list[float](), time.perf_counter()
 
     async def one(place: int, connection: Connection, path: str) -> None:

@@ -18,7 +18,9 @@ class Gauge:
         self._at, self._used = time.perf_counter(), self._service.processor()
 
     def row(self, what: str, times: Times, per_second: str = "", *, keep: bool = False) -> list[str]:
-        """Of the table: rate, times, cores that were busy and memory since the last row, or still to `keep` for the next."""
+        """Of the table: rate, times, cores that were busy and memory since the last row, or still
+        to `keep` for the next.
+        """
         seconds, used = time.perf_counter() - self._at, self._service.processor()
         cores = [f"{(now - before) / seconds:.2f}" for now, before in zip(used, self._used, strict=True)]
         if not keep:

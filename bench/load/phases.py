@@ -51,7 +51,13 @@ class Trial:
     async def play(self, backlog: int) -> list[list[str]]:
         """Everything; a row of the table for each part."""
         self._connections = await opened(self._service, CONNECTIONS)
-        rows = [await self._fill(backlog), await self._post(), await self._get(), await self._bulk(), *await self._together()]
+        rows = [
+            await self._fill(backlog),
+            await self._post(),
+            await self._get(),
+            await self._bulk(),
+            *await self._together(),
+        ]
         self._service.verify(self.experiments, self.rows)
         return rows
 
@@ -65,9 +71,13 @@ class Trial:
         waiting, times, began = backlog, list[float](), time.perf_counter()
         while waiting > 0:
             seeds = list(range(min(SWEEP, waiting)))
-            times.append((await self._submit(self._connections[len(times) % CONNECTIONS], seeds=seeds)).seconds)
+            times.append(
+                (await self._submit(self._connections[len(times) % CONNECTIONS], seeds=seeds)).seconds
+            )
             waiting -= len(seeds)
-        return self._gauge.row(f"POST of {SWEEP} runs, one at a time", Times(times, time.perf_counter() - began))
+        return self._gauge.row(
+            f"POST of {SWEEP} runs, one at a time", Times(times, time.perf_counter() - began)
+        )
 
     async def _post(self) -> list[str]:
         times = await flat_out(self._connections, self._seconds, self._submit)
@@ -98,9 +108,18 @@ class Trial:
         runs = await self._runs("live", WRITERS * LIVE_RUNS, rounds)
         writers = await self._writers("live", LIVE_RUNS, rounds, LIVE_SLICE, EVERY_S)
         # A run's owner is its place, and the owners' keys go round.
-        pollers = list(zip(await opened(self._service, EACH * len(runs)), [run_id for _, run_id in EACH * runs], strict=True))
+        pollers = list(
+            zip(
+                await opened(self._service, EACH * len(runs)),
+                [run_id for _, run_id in EACH * runs],
+                strict=True,
+            )
+        )
         followers = zip(await opened(self._service, EACH * len(runs)), EACH * runs, strict=True)
-        following = [(run_id, asyncio.create_task(_follow(follower, experiment_id))) for follower, (experiment_id, run_id) in followers]
+        following = [
+            (run_id, asyncio.create_task(_follow(follower, experiment_id)))
+            for follower, (experiment_id, run_id) in followers
+        ]
         await asyncio.sleep(SETTLE_S)
         self._gauge.reset()
         asked = [(connection, f"/v1/runs/{run_id}/metrics") for connection, run_id in pollers]
@@ -113,7 +132,10 @@ class Trial:
         ]
 
     async def _runs(self, queue: str, count: int, rounds: int) -> list[tuple[str, str]]:
-        """New experiments of one run each: the ids of both. The one with place `n` belongs to the owner with place `n`."""
+        """New experiments of one run each: the ids of both.
+
+        The one with place `n` belongs to the owner with place `n`.
+        """
         made = []
         for place in range(count):
             connection = self._connections[place]
@@ -125,8 +147,16 @@ class Trial:
         return made
 
     async def _writers(self, *arguments: object) -> list[Process]:
-        command = (sys.executable, "-m", "bench.load.writer", self._service.database_url, *map(str, arguments))
-        writers = [await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE) for _ in range(WRITERS)]
+        command = (
+            sys.executable,
+            "-m",
+            "bench.load.writer",
+            self._service.database_url,
+            *map(str, arguments),
+        )
+        writers = [
+            await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE) for _ in range(WRITERS)
+        ]
         for writer in writers:
             assert writer.stdout is not None
             await writer.stdout.readline()
@@ -151,13 +181,22 @@ async def _follow(connection: Connection, experiment_id: str) -> Followed:
     return followed
 
 
-def _delays(written: Sequence[dict[str, Any]], followed: Sequence[tuple[str, Followed]], rounds: int) -> list[float]:
-    """Seconds from before each commit until each of its rows came to each follower; raises RuntimeError where one was missed."""
+def _delays(
+    written: Sequence[dict[str, Any]], followed: Sequence[tuple[str, Followed]], rounds: int
+) -> list[float]:
+    """Seconds from before each commit until each of its rows came to each follower.
+
+    Raises RuntimeError where one was missed.
+    """
     committed: defaultdict[str, dict[int, float]] = defaultdict(dict)
     for run_id, done, at in (commit for one in written for commit in one["commits"]):
         first = max(committed[run_id], default=0) + 1
         committed[run_id] |= dict.fromkeys(range(first, done + 1), at)
     for run_id, one in followed:
-        if [(run, round) for run, round, _ in one.events] != [(run_id, round) for round in range(1, rounds + 1)]:
-            raise RuntimeError(f"a follower of {run_id} was not told each round once and in order: {one.events}")
+        if [(run, round) for run, round, _ in one.events] != [
+            (run_id, round) for round in range(1, rounds + 1)
+        ]:
+            raise RuntimeError(
+                f"a follower of {run_id} was not told each round once and in order: {one.events}"
+            )
     return [at - committed[run_id][round] for _, one in followed for run_id, round, at in one.events]

@@ -1,4 +1,6 @@
-"""The service under load: PostgreSQL with the durability it has by default, one API process, and keys of several owners."""
+"""The service under load: PostgreSQL with the durability it has by default, one API process, and
+keys of several owners.
+"""
 
 import os
 import socket
@@ -36,24 +38,41 @@ class Service:
     """PostgreSQL's."""
 
     def memory(self) -> tuple[float, float]:
-        """MB of the API process, resident, and of PostgreSQL, whose processes share pages: as proportional set sizes."""
+        """MB of the API process, resident, and of PostgreSQL, whose processes share pages: as
+        proportional set sizes.
+        """
         parts = [self.server, *self.server.children(recursive=True)]
         return self.api.memory_info().rss / 1e6, sum(part.memory_full_info().pss for part in parts) / 1e6
 
     def processor(self) -> tuple[float, float, float]:
         """Seconds of processor time so far: the API process, PostgreSQL, and this process."""
         own = [sum(process.cpu_times()[:2]) for process in (self.api, psutil.Process())]
-        served = sum(sum(part.cpu_times()[:4]) for part in (self.server, *self.server.children(recursive=True)))
+        served = sum(
+            sum(part.cpu_times()[:4]) for part in (self.server, *self.server.children(recursive=True))
+        )
         return own[0], served, own[1]
 
     def verify(self, experiments: Mapping[str, int], rows: Mapping[str, int]) -> None:
-        """Everything is there: the experiments with so many runs each, and the runs' rows, numbered 1 to so many."""
+        """Everything is there: the experiments with so many runs each, and the runs' rows, numbered
+        1 to so many.
+        """
         with psycopg.connect(self.database_url.replace("postgresql+psycopg", "postgresql")) as connection:
-            runs: dict[str, int] = dict(connection.execute("SELECT experiment_id, count(*) FROM run GROUP BY experiment_id").fetchall())
-            found = connection.execute("SELECT run_id, count(*), min(round), max(round) FROM round GROUP BY run_id").fetchall()
+            runs: dict[str, int] = dict(
+                connection.execute(
+                    "SELECT experiment_id, count(*) FROM run GROUP BY experiment_id"
+                ).fetchall()
+            )
+            found = connection.execute(
+                "SELECT run_id, count(*), min(round), max(round) FROM round GROUP BY run_id"
+            ).fetchall()
         if runs != experiments:
-            raise RuntimeError(f"experiments in the database and those answered with 201 differ: {runs.items() ^ experiments.items()}")
-        if {run_id: spread for run_id, *spread in found} != {run_id: [count, 1, count] for run_id, count in rows.items()}:
+            raise RuntimeError(
+                "experiments in the database and those answered with 201 differ:"
+                f" {runs.items() ^ experiments.items()}"
+            )
+        if {run_id: spread for run_id, *spread in found} != {
+            run_id: [count, 1, count] for run_id, count in rows.items()
+        }:
             raise RuntimeError(f"rows are missing: {found}")
 
 
@@ -67,16 +86,28 @@ def service() -> Iterator[Service]:
     ):
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         upgrade(url)
-        own = {"FEDQ_HOME": folder, "FEDQ_DATABASE_URL": url, "FEDQ_BROKER_URL": f"filesystem://{folder}", "FEDQ_LOG_FORMAT": "json"}
+        own = {
+            "FEDQ_HOME": folder,
+            "FEDQ_DATABASE_URL": url,
+            "FEDQ_BROKER_URL": f"filesystem://{folder}",
+            "FEDQ_LOG_FORMAT": "json",
+        }
         descriptor, port = listener.fileno(), listener.getsockname()[1]
-        with served([*API, f"--fd={descriptor}"], Path(folder, "log"), env=os.environ | own, pass_fds=(descriptor,)) as child:
-            eventually(lambda: httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=30, trust_env=False).is_success)
+        with served(
+            [*API, f"--fd={descriptor}"], Path(folder, "log"), env=os.environ | own, pass_fds=(descriptor,)
+        ) as child:
+            eventually(
+                lambda: httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=30, trust_env=False).is_success
+            )
             yield Service(port, url, _keys(url), psutil.Process(child.pid), _server(url))
 
 
 def _keys(url: str) -> list[str]:
     with closing(open_database(url)) as database, database.transaction() as session:
-        return [keys.create(session, owner=f"owner-{number}", scope=Scope.SUBMIT)[1].text for number in range(OWNERS)]
+        return [
+            keys.create(session, owner=f"owner-{number}", scope=Scope.SUBMIT)[1].text
+            for number in range(OWNERS)
+        ]
 
 
 def _server(url: str) -> psutil.Process:

@@ -1,4 +1,6 @@
-"""HTTP/1.1 over asyncio with as little as it takes: what asks must not need the cores of what answers."""
+"""HTTP/1.1 over asyncio with as little as it takes: what asks must not need the cores of what
+answers.
+"""
 
 import asyncio
 import time
@@ -34,7 +36,9 @@ class Connection(asyncio.Protocol):
     async def open(self) -> None:
         """Connect to the loopback."""
         self._parser = httptools.HttpResponseParser(self)
-        self._transport, _ = await asyncio.get_running_loop().create_connection(lambda: self, "127.0.0.1", self._port)
+        self._transport, _ = await asyncio.get_running_loop().create_connection(
+            lambda: self, "127.0.0.1", self._port
+        )
 
     async def get(self, path: str) -> Answer:
         """Ask for a path."""
@@ -46,7 +50,9 @@ class Connection(asyncio.Protocol):
         return await self._ask(b"POST %s HTTP/1.1\r\n%s%s\r\n%s" % (path.encode(), self._head, content, body))
 
     async def _ask(self, request: bytes) -> Answer:
-        if self._transport is None or self._transport.is_closing():  # the service hangs up on those who are silent for long
+        if (
+            self._transport is None or self._transport.is_closing()
+        ):  # the service hangs up on those who are silent for long
             await self.open()
         assert self._transport is not None
         self._answer = asyncio.get_running_loop().create_future()
@@ -75,4 +81,6 @@ class Connection(asyncio.Protocol):
         assert self._answer is not None
         body, self._pieces = b"".join(self._pieces), []
         if not self._answer.done():
-            self._answer.set_result(Answer(self._parser.get_status_code(), body, time.perf_counter() - self._began))
+            self._answer.set_result(
+                Answer(self._parser.get_status_code(), body, time.perf_counter() - self._began)
+            )

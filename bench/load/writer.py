@@ -1,10 +1,11 @@
-"""A worker that only commits: claims runs by the store and writes slices of rows that nobody has trained for.
+"""A worker that only commits: claims runs by the store and writes slices of rows that nobody has
+trained for.
 
     python -m bench.load.writer DATABASE_URL QUEUE RUNS ROUNDS SLICE PAUSE_S
 
-claims RUNS runs of QUEUE, says `ready`, waits for a line on its standard input, and plays each run to its end, SLICE of its
-ROUNDS in a commit, PAUSE_S seconds between the commits of a run. Then it says, as JSON, when it began and ended and when each
-commit was asked for.
+claims RUNS runs of QUEUE, says `ready`, waits for a line on its standard input, and plays each run
+to its end, SLICE of its ROUNDS in a commit, PAUSE_S seconds between the commits of a run. Then it
+says, as JSON, when it began and ended and when each commit was asked for.
 """
 
 import json
@@ -41,7 +42,9 @@ def _claim(database: Database, queue: str) -> Claim:
     return claim
 
 
-def _write(database: Database, held: list[Claim], rounds: int, size: int, pause_s: float) -> dict[str, object]:
+def _write(
+    database: Database, held: list[Claim], rounds: int, size: int, pause_s: float
+) -> dict[str, object]:
     commits: list[tuple[str, int, float]] = []
     began = time.time()
     for tick, first in enumerate(range(0, rounds, size)):
@@ -52,7 +55,9 @@ def _write(database: Database, held: list[Claim], rounds: int, size: int, pause_
             done, commit = first + len(reports), time.time()
             checkpoint = f"{claim.run_id}/{done}-{claim.fence}"
             with database.transaction() as session:
-                control = runs.commit_slice(session, claim, reports, checkpoint=checkpoint, lease_s=LEASE_S, provenance=PROVENANCE)
+                control = runs.commit_slice(
+                    session, claim, reports, checkpoint=checkpoint, lease_s=LEASE_S, provenance=PROVENANCE
+                )
             assert control in (WorkerDirective.CONTINUE, WorkerDirective.YIELD), control
             commits.append((claim.run_id, done, commit))
             held[place] = claim.at(done, checkpoint)
@@ -66,7 +71,11 @@ def _write(database: Database, held: list[Claim], rounds: int, size: int, pause_
 def _report(round: int) -> RoundReport:
     """What a run with an evaluation in every round reports."""
     loss = math.exp(-round / 100)
-    extra = {"gradient_diversity": 1.0 + loss, "test_accuracy_min": 0.5 - loss / 4, "simulated_s": 2.5 * round}
+    extra = {
+        "gradient_diversity": 1.0 + loss,
+        "test_accuracy_min": 0.5 - loss / 4,
+        "simulated_s": 2.5 * round,
+    }
     return RoundReport(0, 0, round, 120, 31_400, 31_400, 0.01, loss, 1.1 * loss, 0.9 - loss / 2, extra)
 
 

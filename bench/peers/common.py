@@ -1,7 +1,9 @@
-"""What all contenders share, with NumPy alone: the task as `bench.export` wrote it, and the conversation with the bench.
+"""What all contenders share, with NumPy alone: the task as `bench.export` wrote it, and the
+conversation with the bench.
 
-The bench writes a request, one JSON object a line, to standard input: `{"do": "play", "first": 3, "last": 5}`. The answer is one on what
-was standard output when the process began; what libraries print goes to standard error.
+The bench writes a request, one JSON object a line, to standard input:
+`{"do": "play", "first": 3, "last": 5}`. The answer is one on what was standard output when the
+process began; what libraries print goes to standard error.
 """
 
 import json
@@ -50,7 +52,10 @@ class Task:
         self._starts = np.cumsum([0, *self._plan["steps"].ravel()])
 
     def data(self, client: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """A client's features [n, ...] and labels [n]; the features lie in a file that all contenders map."""
+        """A client's features [n, ...] and labels [n].
+
+        The features lie in a file that all contenders map.
+        """
         mine = slice(self.offsets[client], self.offsets[client + 1])
         return self.features[mine], self.labels[mine]
 
@@ -60,7 +65,9 @@ class Task:
         first = row * wide
         return [
             Assigned(int(client), float(weight), self._batches(first + place))
-            for place, (client, weight) in enumerate(zip(self._plan["clients"][row], self._plan["weights"][row], strict=True))
+            for place, (client, weight) in enumerate(
+                zip(self._plan["clients"][row], self._plan["weights"][row], strict=True)
+            )
         ]
 
     def _batches(self, place: int) -> list[NDArray[np.int64]]:
@@ -95,7 +102,8 @@ class Contender(Describes, Protocol):
 class Channel:
     """The conversation; made before anything can print.
 
-    A simulator that keeps the loop over rounds to itself calls `next_round` where it would begin one, and `played` after it.
+    A simulator that keeps the loop over rounds to itself calls `next_round` where it would begin
+    one, and `played` after it.
     """
 
     def __init__(self) -> None:
@@ -109,7 +117,10 @@ class Channel:
         self._answer(ready=True)
 
     def next_round(self, contender: Describes) -> int | None:
-        """The round to play; None when the bench says stop, or is gone. Other requests are answered meanwhile."""
+        """The round to play; None when the bench says stop, or is gone.
+
+        Other requests are answered meanwhile.
+        """
         if self._waiting:
             return self._waiting.pop(0)
         for line in sys.stdin:
@@ -132,7 +143,10 @@ class Channel:
         return None
 
     def played(self, steps: int) -> None:
-        """A round is over, after so many local steps; with the last of those asked for, the bench is told."""
+        """A round is over, after so many local steps.
+
+        With the last of those asked for, the bench is told.
+        """
         self._steps += steps
         if not self._waiting:
             self._answer(seconds=time.perf_counter() - self._began, steps=self._steps)

@@ -1,7 +1,8 @@
-"""FedJAX: `fedjax.for_each_client` with its JIT backend and its SGD, on today's JAX with the removed `jax.tree_map` put back.
+"""FedJAX: `fedjax.for_each_client` with its JIT backend and its SGD, on today's JAX with the
+removed `jax.tree_map` put back.
 
-As in its own `fed_avg`, save that the batches are the task's. The short last one of an epoch is padded and masked, as by
-`ClientDataset.padded_batch`, so that there is one shape to compile.
+As in its own `fed_avg`, save that the batches are the task's. The short last one of an epoch is
+padded and masked, as by `ClientDataset.padded_batch`, so that there is one shape to compile.
 """
 
 from collections.abc import Iterator
@@ -65,7 +66,9 @@ def _for_each_client(task: Task) -> Any:
     optimiser, scores = fedjax.optimizers.sgd(task.lr), _scores(task)
 
     def loss(parameters: Any, batch: Any) -> Any:
-        chosen = jnp.take_along_axis(jax.nn.log_softmax(scores(parameters, batch["x"])), batch["y"][:, None], axis=1)[:, 0]
+        chosen = jnp.take_along_axis(
+            jax.nn.log_softmax(scores(parameters, batch["x"])), batch["y"][:, None], axis=1
+        )[:, 0]
         return -jnp.sum(chosen * batch[MASK]) / jnp.sum(batch[MASK])
 
     def init(parameters: Any, _: Any) -> Any:
@@ -107,7 +110,9 @@ def _cnn(named: Any, x: Any) -> Any:
     x = x.transpose(0, 2, 3, 1)
     for place in (0, 3):
         kernel = named[f"{place}.weight"].transpose(2, 3, 1, 0)
-        x = jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        x = jax.lax.conv_general_dilated(
+            x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
         x = jax.nn.relu(x + named[f"{place}.bias"])
         x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
     return _dense(named, x.transpose(0, 3, 1, 2).reshape(len(x), -1), 7)
@@ -117,7 +122,11 @@ def _lstm(named: Any, symbols: Any, layers: int) -> Any:
     """Layer after layer, each scanned over the characters."""
     x = named["embedding.weight"][symbols.astype(jnp.int32)].swapaxes(0, 1)
     for layer in range(layers):
-        inputs = x @ named[f"lstm.weight_ih_l{layer}"].T + named[f"lstm.bias_ih_l{layer}"] + named[f"lstm.bias_hh_l{layer}"]
+        inputs = (
+            x @ named[f"lstm.weight_ih_l{layer}"].T
+            + named[f"lstm.bias_ih_l{layer}"]
+            + named[f"lstm.bias_hh_l{layer}"]
+        )
         x = _scanned(inputs, named[f"lstm.weight_hh_l{layer}"].T)
     return x[-1] @ named["output.weight"].T + named["output.bias"]
 

@@ -1,7 +1,8 @@
 """FedLab: its standalone pipeline, with SGDSerialClientTrainer and SyncServerHandler.
 
-As its tutorial on standalone simulation has it: a pipeline of one's own, a data set that hands out a DataLoader a client. The
-loaders walk the task's mini-batches, all epochs in one; the handler's mean is weighted by `Aggregators.fedavg_aggregate`.
+As its tutorial on standalone simulation has it: a pipeline of one's own, a data set that hands out
+a DataLoader a client. The loaders walk the task's mini-batches, all epochs in one; the handler's
+mean is weighted by `Aggregators.fedavg_aggregate`.
 """
 
 import logging

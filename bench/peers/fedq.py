@@ -1,4 +1,6 @@
-"""FedQ itself, as a worker that has all cores: a `Simulation` with the engine that was asked for."""
+"""FedQ itself, as a worker that has all cores: a `Simulation` with the engine that was asked
+for.
+"""
 
 import os
 import sys

@@ -1,6 +1,8 @@
-"""Flower: a ServerApp with its strategy FedAvg, a ClientApp, `run_simulation` on Ray with one core a client.
+"""Flower: a ServerApp with its strategy FedAvg, a ClientApp, `run_simulation` on Ray with one core
+a client.
 
-The strategy's own loop over rounds runs; where it would draw a cohort it is told which clients train. Evaluation is off.
+The strategy's own loop over rounds runs; where it would draw a cohort it is told which clients
+train. Evaluation is off.
 """
 
 import logging
@@ -37,7 +39,9 @@ class Planned(FedAvg):
         self._arrays = task.initial
         self._steps = 0
 
-    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
         """A message to the node of each client of the cohort."""
         round = self._channel.next_round(self)
         if round is None:
@@ -95,7 +99,11 @@ def main(channel: Channel, folder: Path) -> None:
         client_app=_client(),
         num_supernodes=task.clients,
         backend_config={
-            "init_args": {"num_cpus": os.cpu_count() or 1, "include_dashboard": False, "_node_ip_address": "127.0.0.1"},
+            "init_args": {
+                "num_cpus": os.cpu_count() or 1,
+                "include_dashboard": False,
+                "_node_ip_address": "127.0.0.1",
+            },
             "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
         },
     )

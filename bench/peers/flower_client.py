@@ -28,5 +28,7 @@ def train(message: Message, context: Context) -> Message:
     module.load_state_dict(message.content["arrays"].to_torch_state_dict())
     loop.train(module, task, assigned)
     examples = len(task.data(assigned.client)[1])
-    content = RecordDict({"arrays": ArrayRecord(module.state_dict()), "metrics": MetricRecord({"num-examples": examples})})
+    content = RecordDict(
+        {"arrays": ArrayRecord(module.state_dict()), "metrics": MetricRecord({"num-examples": examples})}
+    )
     return Message(content=content, reply_to=message)

@@ -1,4 +1,6 @@
-"""The plain loop: what a PyTorch user would write, a module, an optimiser, a loop over clients and batches."""
+"""The plain loop: what a PyTorch user would write, a module, an optimiser, a loop over clients and
+batches.
+"""
 
 import os
 import time
@@ -59,7 +61,9 @@ def train(module: nn.Module, task: Task, assigned: Assigned) -> None:
 
 
 def tune(module: nn.Module, task: Task) -> None:
-    """One thread or all, whichever is faster in the loop on the largest client of the first round."""
+    """One thread or all, whichever is faster in the loop on the largest client of the first
+    round.
+    """
     kept = modules.arrays(module)
     largest = max(task.cohort(1), key=lambda assigned: len(assigned.batches))
     few = replace(largest, batches=largest.batches[:5])

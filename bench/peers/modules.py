@@ -1,4 +1,6 @@
-"""The models of the workloads as a PyTorch user writes them, with FedQ's names for their parameters."""
+"""The models of the workloads as a PyTorch user writes them, with FedQ's names for their
+parameters.
+"""
 
 from itertools import pairwise
 from math import prod

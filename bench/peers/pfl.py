@@ -1,7 +1,9 @@
-"""pfl-research: FederatedAveraging over a SimulatedBackend and a PyTorchModel, weighted by datapoints, one process.
+"""pfl-research: FederatedAveraging over a SimulatedBackend and a PyTorchModel, weighted by
+datapoints, one process.
 
-As its benchmarks have it: tensors resident, user data sets by `FederatedDataset`. A user's batches are the task's, all epochs in one.
-Evaluation is asked for in the first round only, which pfl insists on and which is not timed.
+As its benchmarks have it: tensors resident, user data sets by `FederatedDataset`. A user's batches
+are the task's, all epochs in one. Evaluation is asked for in the first round only, which pfl
+insists on and which is not timed.
 """
 
 from collections.abc import Iterator
@@ -31,7 +33,9 @@ class User(PyTorchTensorDataset):
     """A client's samples, in the order of the plan."""
 
     def __init__(self, task: Task, assigned: Assigned) -> None:
-        super().__init__(tuple(map(torch.from_numpy, task.data(assigned.client))), user_id=str(assigned.client))
+        super().__init__(
+            tuple(map(torch.from_numpy, task.data(assigned.client))), user_id=str(assigned.client)
+        )
         self._planned = assigned.batches
 
     def iter(self, batch_size: int | None) -> Iterator[list[Tensor]]:
@@ -76,7 +80,9 @@ class Rounds(TrainingProcessCallback):
         self._next()
         return Metrics()
 
-    def after_central_iteration(self, aggregate_metrics: Any, model: Any, *, central_iteration: int) -> tuple[bool, Metrics]:
+    def after_central_iteration(
+        self, aggregate_metrics: Any, model: Any, *, central_iteration: int
+    ) -> tuple[bool, Metrics]:
         """After a round and before the next; true when there is none."""
         self._channel.played(sum(len(assigned.batches) for assigned in self._cohort))
         return not self._next(), Metrics()
@@ -121,9 +127,14 @@ def main(channel: Channel, folder: Path) -> None:
     trained = Trained(module)
     model = PyTorchModel(trained, torch.optim.SGD, torch.optim.SGD(trained.parameters(), lr=1.0))
     parameters = NNAlgorithmParams(
-        central_num_iterations=1_000_000, evaluation_frequency=1_000_000, train_cohort_size=len(task.cohort(1)), val_cohort_size=None
+        central_num_iterations=1_000_000,
+        evaluation_frequency=1_000_000,
+        train_cohort_size=len(task.cohort(1)),
+        val_cohort_size=None,
     )
-    training = NNTrainHyperParams(local_num_epochs=1, local_learning_rate=task.lr, local_batch_size=task.batch_size)
+    training = NNTrainHyperParams(
+        local_num_epochs=1, local_learning_rate=task.lr, local_batch_size=task.batch_size
+    )
     FederatedAveraging().run(
         parameters,
         backend,

@@ -21,7 +21,9 @@ REFERENCE = "reference"
 def main(arguments: Sequence[str] | None = None) -> None:
     """Build it; raises RuntimeError where a link leads nowhere."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("site"), metavar="FOLDER", help="where to write it (site)")
+    parser.add_argument(
+        "--output", type=Path, default=Path("site"), metavar="FOLDER", help="where to write it (site)"
+    )
     output = parser.parse_args(arguments).output
     with tempfile.TemporaryDirectory() as place:
         build(Path(place))
@@ -31,7 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def build(place: Path) -> None:
-    """Put the pages together in `place`, and build them to `place`/site; raises RuntimeError where a link leads nowhere."""
+    """Put the pages together in `place`, and build them to `place`/site.
+
+    Raises RuntimeError where a link leads nowhere.
+    """
     shutil.copytree(ROOT / "docs", place / "docs")
     for name, text in reference():
         path = place / "docs" / REFERENCE / name
@@ -41,7 +46,9 @@ def build(place: Path) -> None:
         path.write_text(with_mathml(path.read_text(encoding="utf-8")), encoding="utf-8")
     shutil.copy(ROOT / "mkdocs.yml", place)
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--config-file", "mkdocs.yml"]
-    done = subprocess.run(command, cwd=place, env=os.environ | {"NO_COLOR": "1"}, check=False, capture_output=True, text=True)  # noqa: S603 - our own
+    done = subprocess.run(  # noqa: S603
+        command, cwd=place, env=os.environ | {"NO_COLOR": "1"}, check=False, capture_output=True, text=True
+    )
     if done.returncode:
         raise RuntimeError(done.stdout + done.stderr)
 

@@ -20,17 +20,35 @@ def text() -> str:
     calls: dict[str, list[str]] = {}
     for path, operations in document["paths"].items():
         for verb, operation in operations.items():
-            calls.setdefault(operation["tags"][0], []).append(_call(verb.upper(), path, operation, definitions))
+            calls.setdefault(operation["tags"][0], []).append(
+                _call(verb.upper(), path, operation, definitions)
+            )
     parts = [section(tag.capitalize(), *members) for tag, members in calls.items()]
-    return page("HTTP interface", document["info"]["description"].strip(), *parts, section("Shapes", *_shapes(definitions)))
+    return page(
+        "HTTP interface",
+        document["info"]["description"].strip(),
+        *parts,
+        section("Shapes", *_shapes(definitions)),
+    )
 
 
-def _call(verb: str, path: str, operation: Mapping[str, Any], definitions: Mapping[str, schemas.Schema]) -> str:
+def _call(
+    verb: str, path: str, operation: Mapping[str, Any], definitions: Mapping[str, schemas.Schema]
+) -> str:
     parameters = [
-        (code(given["name"]), given["in"], literal(schemas.kind_of(given["schema"], definitions)), literal(given["description"]))
+        (
+            code(given["name"]),
+            given["in"],
+            literal(schemas.kind_of(given["schema"], definitions)),
+            literal(given["description"]),
+        )
         for given in operation.get("parameters", ())
     ]
-    answers = {status: answer for status, answer in operation["responses"].items() if int(status) < HTTPStatus.BAD_REQUEST}
+    answers = {
+        status: answer
+        for status, answer in operation["responses"].items()
+        if int(status) < HTTPStatus.BAD_REQUEST
+    }
     refusals = ", ".join(sorted(operation["responses"].keys() - answers.keys()))
     return section(
         f"`{verb} {path}`",
@@ -48,12 +66,19 @@ def _shape(carrier: Mapping[str, Any]) -> str:
     found: dict[str, list[str]] = {}
     for media, content in carrier.get("content", {}).items():
         found.setdefault(", ".join(dict.fromkeys(_linked(content.get("schema", {})))), []).append(code(media))
-    return "; ".join(" ".join(filter(None, (shape, "as", " or ".join(media)))).removeprefix("as ") for shape, media in found.items())
+    return "; ".join(
+        " ".join(filter(None, (shape, "as", " or ".join(media)))).removeprefix("as ")
+        for shape, media in found.items()
+    )
 
 
 def _linked(schema: schemas.Schema) -> Iterator[str]:
     for reference in schemas.references(schema):
-        yield "[a specification](specification.md)" if reference == "ExperimentSpec" else f"[{reference}](#{reference.lower()})"
+        yield (
+            "[a specification](specification.md)"
+            if reference == "ExperimentSpec"
+            else f"[{reference}](#{reference.lower()})"
+        )
 
 
 def _shapes(definitions: Mapping[str, schemas.Schema]) -> Iterator[str]:
@@ -61,4 +86,9 @@ def _shapes(definitions: Mapping[str, schemas.Schema]) -> Iterator[str]:
     blocks = catalog().json_schema["$defs"].keys() | {"ExperimentSpec"}
     for name, schema in sorted(definitions.items()):
         if name not in blocks and schema.get("type") == "object":
-            yield section(name, prose(schema.get("description")), schemas.fields(schema, definitions, without=()), level=3)
+            yield section(
+                name,
+                prose(schema.get("description")),
+                schemas.fields(schema, definitions, without=()),
+                level=3,
+            )

@@ -21,15 +21,23 @@ def code(value: object) -> str:
 
 
 def prose(docstring: str | None) -> str:
-    """A docstring as Markdown; its indented formulas are blocks of code, which they are in Markdown too."""
+    """A docstring as Markdown.
+
+    Its indented formulas are blocks of code, which they are in Markdown too.
+    """
     lines = cleandoc(docstring or "").splitlines()
     return "\n".join(line if line.startswith("    ") else literal(line) for line in lines)
 
 
 def literal(text: str) -> str:
-    """`text` with what Markdown would take for emphasis or HTML outside of `code` taken literally."""
+    """`text` with what Markdown would take for emphasis or HTML outside of `code` taken
+    literally.
+    """
     parts = text.split("`")
-    parts[::2] = [part.replace("<", "&lt;").replace("*", r"\*").replace("_", r"\_").replace("||", "&#124;&#124;") for part in parts[::2]]
+    parts[::2] = [
+        part.replace("<", "&lt;").replace("*", r"\*").replace("_", r"\_").replace("||", "&#124;&#124;")
+        for part in parts[::2]
+    ]
     return "`".join(parts)
 
 

@@ -1,4 +1,7 @@
-"""The reference of what Python programs may use: the client, the library, the theory; read off their sources, as they are written."""
+"""The reference of what Python programs may use: the client, the library, the theory.
+
+Read off their sources, as they are written.
+"""
 
 import re
 from collections.abc import Iterator
@@ -22,7 +25,12 @@ def pages() -> Iterator[tuple[str, str]]:
 
 def undocumented() -> list[str]:
     """The public names without a docstring."""
-    return [member.canonical_path for name in (*CLIENT, *THEORY) for member in _all(_load(name)) if member.docstring is None]
+    return [
+        member.canonical_path
+        for name in (*CLIENT, *THEORY)
+        for member in _all(_load(name))
+        if member.docstring is None
+    ]
 
 
 def _all(module: griffe.Object) -> Iterator[griffe.Object]:
@@ -49,7 +57,11 @@ def _load(name: str) -> griffe.Object:
 def public(owner: griffe.Object) -> Iterator[griffe.Object]:
     """What a module or a class offers: what it lists, or else what is written in it."""
     for name, member in owner.members.items():
-        listed = name in owner.exports if owner.exports is not None else not member.is_alias and not name.startswith("_")
+        listed = (
+            name in owner.exports
+            if owner.exports is not None
+            else not member.is_alias and not name.startswith("_")
+        )
         if listed and not member.is_module and not (owner.is_module and member.is_attribute):
             yield _written(member.final_target if isinstance(member, griffe.Alias) else member)
 
@@ -74,9 +86,20 @@ def _member(member: griffe.Object, level: int) -> str:
     if not isinstance(member, griffe.Class):
         return section(code(member.name), _signature(member), _said(member), level=level)
     members = list(public(member))
-    fields = [(code(below.name), code(below.annotation), literal(_text(below))) for below in members if isinstance(below, griffe.Attribute)]
+    fields = [
+        (code(below.name), code(below.annotation), literal(_text(below)))
+        for below in members
+        if isinstance(below, griffe.Attribute)
+    ]
     methods = [_member(below, level + 1) for below in members if below.is_function]
-    return section(code(member.name), _made(member), _said(member), table(("attribute", "type", "what"), fields), *methods, level=level)
+    return section(
+        code(member.name),
+        _made(member),
+        _said(member),
+        table(("attribute", "type", "what"), fields),
+        *methods,
+        level=level,
+    )
 
 
 def _made(owner: griffe.Class) -> str:
@@ -88,7 +111,9 @@ def _made(owner: griffe.Class) -> str:
 def _signature(member: griffe.Object, name: str | None = None) -> str:
     if not isinstance(member, griffe.Function):
         return ""
-    given = member.signature(return_type=name is None, name=name).replace("(self, ", "(").replace("(self)", "()")
+    given = (
+        member.signature(return_type=name is None, name=name).replace("(self, ", "(").replace("(self)", "()")
+    )
     given = re.sub(r"AsyncGenerator\[(.+), None\]$", r"Iterator[\1]", given)
     return f"```python\n{given}\n```"
 

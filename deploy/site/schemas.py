@@ -8,7 +8,12 @@ from deploy.site.markup import code, literal, table
 
 Schema = Mapping[str, Any]
 _BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
-_SIZES = {"minItems": "at least {}", "maxItems": "at most {}", "minLength": "at least {} characters", "maxLength": "at most {} characters"}
+_SIZES = {
+    "minItems": "at least {}",
+    "maxItems": "at most {}",
+    "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
+}
 REQUIRED = "required"
 
 
@@ -17,7 +22,12 @@ def fields(schema: Schema, definitions: Mapping[str, Schema], without: Sequence[
     properties = {name: field for name, field in schema.get("properties", {}).items() if name not in without}
     required = set(schema.get("required", ()))
     rows = [
-        (code(name), literal(kind_of(field, definitions)), _default(field, required=name in required), literal(field["description"]))
+        (
+            code(name),
+            literal(kind_of(field, definitions)),
+            _default(field, required=name in required),
+            literal(field["description"]),
+        )
         for name, field in properties.items()
     ]
     return table(("field", "holds", "default", "what"), rows)
@@ -79,7 +89,11 @@ def _sequence(schema: Schema, definitions: Mapping[str, Schema]) -> str:
 
 
 def _bounded(schema: Schema) -> list[str]:
-    found = [words.format(f"{schema[name]:,}") for name, words in _SIZES.items() if name in schema and not _trivial(name, schema[name])]
+    found = [
+        words.format(f"{schema[name]:,}")
+        for name, words in _SIZES.items()
+        if name in schema and not _trivial(name, schema[name])
+    ]
     return [f"({', '.join(found)})"] if found else []
 
 
@@ -95,4 +109,8 @@ def _default(field: Schema, *, required: bool) -> str:
     if required:
         return REQUIRED
     default = field.get("default", field.get("const"))
-    return "" if default in (None, "", [], {}) or isinstance(default, dict) else code(json.dumps(default).strip('"'))
+    return (
+        ""
+        if default in (None, "", [], {}) or isinstance(default, dict)
+        else code(json.dumps(default).strip('"'))
+    )

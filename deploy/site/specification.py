@@ -1,4 +1,6 @@
-"""The reference of the specification: a page for each block, each kind with its formula, source, fields and defaults."""
+"""The reference of the specification: a page for each block, each kind with its formula, source,
+fields and defaults.
+"""
 
 from collections.abc import Iterator, Mapping
 
@@ -17,35 +19,59 @@ def pages() -> Iterator[tuple[str, str]]:
     for name, field in schema["properties"].items():
         if parts := list(_parts(name, field, definitions)):
             yield f"{ROOT}/{name}.md", page(code(name), literal(field["description"]), *parts)
-    plain = {name: field for name, field in schema["properties"].items() if not list(_parts(name, field, definitions))}
+    plain = {
+        name: field
+        for name, field in schema["properties"].items()
+        if not list(_parts(name, field, definitions))
+    }
     blocks = [
         (f"[`{name}`]({ROOT}/{name}.md)", literal(field["description"]))
         for name, field in schema["properties"].items()
         if name not in plain
     ]
     top = schemas.fields({"properties": plain, "required": schema["required"]}, definitions)
-    yield f"{ROOT}.md", page("The specification", table(("block", "what it says"), blocks), section("Fields beside the blocks", top))
+    yield (
+        f"{ROOT}.md",
+        page(
+            "The specification",
+            table(("block", "what it says"), blocks),
+            section("Fields beside the blocks", top),
+        ),
+    )
 
 
 def _parts(name: str, field: schemas.Schema, definitions: Mapping[str, schemas.Schema]) -> Iterator[str]:
     """What there is to say of a block: its own fields, and its choices."""
     for title, definition in _objects(field, definitions):
         if table_of := schemas.fields(definition, definitions):
-            yield table_of if title is None else section(title, prose(definition.get("description")), table_of, level=3)
+            yield (
+                table_of
+                if title is None
+                else section(title, prose(definition.get("description")), table_of, level=3)
+            )
     for block in catalog().blocks:
         if block.path == name or block.path.startswith(f"{name}."):
             yield section(code(block.path) if block.path != name else "Kinds", *_kinds(block))
 
 
-def _objects(field: schemas.Schema, definitions: Mapping[str, schemas.Schema]) -> Iterator[tuple[str | None, schemas.Schema]]:
-    """The blocks without a kind that a field holds, and those in them; the first goes without a title."""
+def _objects(
+    field: schemas.Schema, definitions: Mapping[str, schemas.Schema]
+) -> Iterator[tuple[str | None, schemas.Schema]]:
+    """The blocks without a kind that a field holds, and those in them.
+
+    The first goes without a title.
+    """
     seen: dict[str, str | None] = {}
     waiting: list[tuple[str | None, schemas.Schema]] = [(None, field)]
     while waiting:
         title, schema = waiting.pop(0)
         for reference in schemas.references(schema):
             found = definitions[reference]
-            if reference not in seen and found.get("type") == "object" and "kind" not in found.get("properties", {}):
+            if (
+                reference not in seen
+                and found.get("type") == "object"
+                and "kind" not in found.get("properties", {})
+            ):
                 seen[reference] = title
                 yield title, found
                 waiting += [(code(name), below) for name, below in found["properties"].items()]
@@ -56,7 +82,10 @@ def _kinds(block: CatalogBlock) -> Iterator[str]:
     if common:
         yield f"Every kind takes {' and '.join(map(code, common))}:"
         first = block.kinds[0].json_schema
-        yield schemas.fields({**first, "properties": {name: first["properties"][name] for name in common}}, first.get("$defs", {}))
+        yield schemas.fields(
+            {**first, "properties": {name: first["properties"][name] for name in common}},
+            first.get("$defs", {}),
+        )
     for kind in block.kinds:
         own = schemas.fields(kind.json_schema, kind.json_schema.get("$defs", {}), without=("kind", *common))
         yield section(code(kind.kind), prose(kind.description), _source(kind), own, level=3)
@@ -65,7 +94,11 @@ def _kinds(block: CatalogBlock) -> Iterator[str]:
 def _common(block: CatalogBlock) -> list[str]:
     """The fields that all kinds of a block have, and describe alike."""
     first, *others = [kind.json_schema["properties"] for kind in block.kinds]
-    return [name for name, field in first.items() if name != "kind" and others and all(other.get(name) == field for other in others)]
+    return [
+        name
+        for name, field in first.items()
+        if name != "kind" and others and all(other.get(name) == field for other in others)
+    ]
 
 
 def _source(kind: Kind) -> str:

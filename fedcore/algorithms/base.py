@@ -14,10 +14,11 @@ class AlgorithmSpec(Block):
     weighting: ClassVar[Literal["uniform"] | None] = None
     """Default weighting of the cohort; None: that of the participation scheme."""
     averages_exactly: ClassVar[bool] = False
-    """The server's model must be the average of what its distinct clients hold, or the fixed point is no optimum.
+    """The server's model must be the average of what its distinct clients hold, or the fixed point
+    is no optimum.
 
-    Each client of a cohort counts once however often it was drawn, and server optimisers, weights that do not sum to 1 and a
-    downlink that loses part of a message are rejected.
+    Each client of a cohort counts once however often it was drawn, and server optimisers, weights
+    that do not sum to 1 and a downlink that loses part of a message are rejected.
     """
     own_weights: ClassVar[bool] = False
     """True if the algorithm computes its own weights and ignores those of the scheme."""

@@ -13,15 +13,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ControlVariates(ClientRule):
-    """y <- y - eta (g_i(y) - c_i + c), where c_i estimates client i's gradient and c the population's.
+    """y <- y - eta (g_i(y) - c_i + c), where c_i estimates client i's gradient and c the
+    population's.
 
-    After a round c_i is either the client's full gradient at x (`estimate: anchor`) or the mean of the raw gradients of
-    its steps (`estimate: steps`), weighted by a_i as the solver weighs them:
+    After a round c_i is either the client's full gradient at x (`estimate: anchor`) or the mean of
+    the raw gradients of its steps (`estimate: steps`), weighted by a_i as the solver weighs them:
 
         c_i <- c_i - c + (x - y) / (eta ||a_i||_1)
 
-    which for plain SGD is SCAFFOLD's option II, since then ||a_i||_1 = tau_i. The server keeps c = sum_i s_i c_i with
-    s_i = 1/N (`mean: uniform`) or s_i = p_i (`mean: share`).
+    which for plain SGD is SCAFFOLD's option II, since then ||a_i||_1 = tau_i. The server keeps c =
+    sum_i s_i c_i with s_i = 1/N (`mean: uniform`) or s_i = p_i (`mean: share`).
     """
 
     estimate: Literal["anchor", "steps"] = "steps"
@@ -43,7 +44,11 @@ class ControlVariates(ClientRule):
         old = context.memory["control"]
         delta = y - context.x
         travelled = delta / (context.lr * context.normaliser)
-        new = context.full_gradient if context.full_gradient is not None else old - context.shared["control"] - travelled
+        new = (
+            context.full_gradient
+            if context.full_gradient is not None
+            else old - context.shared["control"] - travelled
+        )
         return ClientUpdate(delta, memory={"control": new}, shared={"control": new - old})
 
     def update_shared(self, shared: Vectors, sent: Vectors, cohort: Cohort) -> Vectors:

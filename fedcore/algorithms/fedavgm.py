@@ -9,9 +9,15 @@ from fedcore.core import ServerOptimiser
 
 
 class FedAvgM(AlgorithmSpec):
-    """FedAvg whose averaged change d goes through momentum: v <- beta v + d, x <- x + server_lr v; v starts at zero."""
+    """FedAvg whose averaged change d goes through momentum: v <- beta v + d, x <- x + server_lr v.
 
-    source = "Hsu et al., Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification, 2019"
+    V starts at zero.
+    """
+
+    source = (
+        "Hsu et al., Measuring the Effects of Non-Identical Data Distribution for Federated Visual"
+        " Classification, 2019"
+    )
 
     kind: Literal["fedavgm"] = "fedavgm"
     beta: Decay = 0.9

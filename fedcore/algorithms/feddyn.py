@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DynamicRegulariser(ClientRule):
-    """The gradient of F_k(y) - <g_k, y> + alpha/2 |y - x|^2, with g_k <- g_k - alpha (y - x) at the end of the round."""
+    """The gradient of F_k(y) - <g_k, y> + alpha/2 |y - x|^2, with g_k <- g_k - alpha (y - x) at the
+    end of the round.
+    """
 
     alpha: float = 0.1
 
@@ -57,14 +59,17 @@ class DynamicAveraging(Aggregator):
 
 
 class FedDyn(AlgorithmSpec):
-    """Each client minimises F_k less a linear term that it learns, near x; the server leans the mean against their drift.
+    """Each client minimises F_k less a linear term that it learns, near x.
+
+    The server leans the mean against their drift.
 
         th_k ~ argmin F_k(th) - <g_k, th> + alpha/2 |th - x|^2,   g_k <- g_k - alpha (th_k - x)
         h <- h - (alpha/N) sum_S (th_k - x),                      x <- mean_S th_k - h/alpha
 
-    The minimisation is tau_k local SGD steps from x, as everywhere; any number of them has the minimiser of the uniform
-    sum as its fixed point. g_k and h start at zero; clients outside the cohort keep their g_k. With compression g_k takes the
-    change that the server decoded, so that h stays the mean of all g_k.
+    The minimisation is tau_k local SGD steps from x, as everywhere; any number of them has the
+    minimiser of the uniform sum as its fixed point. g_k and h start at zero; clients outside the
+    cohort keep their g_k. With compression g_k takes the change that the server decoded, so that h
+    stays the mean of all g_k.
     """
 
     source = "Acar et al., Federated Learning Based on Dynamic Regularization, ICLR 2021, Algorithm 1"

@@ -1,4 +1,6 @@
-"""FedLin: each local gradient is corrected by the global one, and step sizes fall with the local steps."""
+"""FedLin: each local gradient is corrected by the global one, and step sizes fall with the local
+steps.
+"""
 
 from __future__ import annotations
 
@@ -37,24 +39,32 @@ class GlobalGradient(ClientRule):
 
 
 class FedLin(AlgorithmSpec):
-    """Each round the clients first exchange their gradients at x, sparsified on both links with error feedback.
+    """Each round the clients first exchange their gradients at x, sparsified on both links with
+    error feedback.
 
         h_i = C_up(rho_i + grad F_i(x)),     rho_i <- rho_i + grad F_i(x) - h_i
-        g   = C_down(e + mean h),            e <- e + mean h - g,     mean h = sum_i w_i h_i / sum_i w_i
-        y_i <- y_i - (eta / tau_i) (g_i(y_i) - grad F_i(x) + g), tau_i times,   x <- x + sum_i w_i (y_i - x)
+        g   = C_down(e + mean h),            e <- e + mean h - g,     mean h = sum_i w_i h_i / sum_i
+        w_i y_i <- y_i - (eta / tau_i) (g_i(y_i) - grad F_i(x) + g), tau_i times,   x <- x + sum_i
+        w_i (y_i - x)
 
-    `local.lr` is eta; the models go uncompressed. Without compression x* is a fixed point whatever the tau_i; so it is with
-    compression at the server alone. The paper exchanges at the end of a round what the next one uses; here it is exchanged
-    at the beginning, by the clients that then train, which with full participation is the same. g_i may be stochastic, the
-    gradients at x are full.
+    `local.lr` is eta; the models go uncompressed. Without compression x* is a fixed point whatever
+    the tau_i; so it is with compression at the server alone. The paper exchanges at the end of a
+    round what the next one uses; here it is exchanged at the beginning, by the clients that then
+    train, which with full participation is the same. g_i may be stochastic, the gradients at x are
+    full.
     """
 
-    source = "Mitra et al., Linear Convergence in Federated Learning: Tackling Client Heterogeneity and Sparse Gradients, 2021, Algorithm 1"
+    source = (
+        "Mitra et al., Linear Convergence in Federated Learning: Tackling Client Heterogeneity and Sparse"
+        " Gradients, 2021, Algorithm 1"
+    )
     weighting = "uniform"
 
     kind: Literal["fedlin"] = "fedlin"
     initial_gradient: Literal["exact", "zero"] = "exact"
-    """The first round's g: `exact` grad f(x), exchanged uncompressed; `zero` without any exchange."""
+    """The first round's g: `exact` grad f(x), exchanged uncompressed; `zero` without any
+    exchange.
+    """
 
     def rule(self) -> ClientRule:
         return GlobalGradient(self.initial_gradient)

@@ -1,4 +1,6 @@
-"""FedMGDA+: the server follows the min-norm point of the clients' normalised changes, near their usual weights."""
+"""FedMGDA+: the server follows the min-norm point of the clients' normalised changes, near their
+usual weights.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
 class CommonDescent(Aggregator):
     """sum_i lambda_i delta_i / |delta_i|, the shortest with |lambda_i - w_i| <= epsilon.
 
-    The book holds the last round's lambda: `clients` [V] and `weights` [V]; nothing is computed from it.
+    The book holds the last round's lambda: `clients` [V] and `weights` [V]; nothing is computed
+    from it.
     """
 
     epsilon: float = 1.0
@@ -40,21 +43,28 @@ class CommonDescent(Aggregator):
 
 
 class FedMgda(AlgorithmSpec):
-    """The cohort's changes are scaled to length 1 and combined to the shortest vector: a direction of descent for all of them.
+    """The cohort's changes are scaled to length 1 and combined to the shortest vector: a direction
+    of descent for all of them.
 
         g_i = (x - y_i) / |x - y_i|
-        lambda = argmin |sum_i lambda_i g_i|^2 over the simplex with |lambda_i - w_i| <= epsilon for all i
-        x <- x - server_lr sum_i lambda_i g_i
+        lambda = argmin |sum_i lambda_i g_i|^2 over the simplex with |lambda_i - w_i| <= epsilon for
+        all i x <- x - server_lr sum_i lambda_i g_i
 
-    w are the weights of the participation scheme, made to sum to 1. A change of zero stays zero: its client is at an
-    optimum of its own, so no direction serves all, and if lambda may reach 1 there the model stays.
+    w are the weights of the participation scheme, made to sum to 1. A change of zero stays zero:
+    its client is at an optimum of its own, so no direction serves all, and if lambda may reach 1
+    there the model stays.
     """
 
-    source = "Hu et al., Federated Learning Meets Multi-Objective Optimization, IEEE TNSE 2022, Algorithm 1 (FedMGDA+)"
+    source = (
+        "Hu et al., Federated Learning Meets Multi-Objective Optimization, IEEE TNSE 2022, Algorithm 1"
+        " (FedMGDA+)"
+    )
 
     kind: Literal["fedmgda"] = "fedmgda"
     epsilon: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """Maximum distance of lambda from w: 1 allows the whole simplex (MGDA), 0 only w (normalised FedAvg)."""
+    """Maximum distance of lambda from w: 1 allows the whole simplex (MGDA), 0 only w (normalised
+    FedAvg).
+    """
 
     def aggregator(self) -> Aggregator:
         return CommonDescent(self.epsilon)

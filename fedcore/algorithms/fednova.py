@@ -1,4 +1,6 @@
-"""FedNova: normalised averaging, which removes the objective inconsistency of unequal local work."""
+"""FedNova: normalised averaging, which removes the objective inconsistency of unequal local
+work.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,11 @@ TauEff = Literal["steps", "normaliser"] | float
 
 @dataclass(frozen=True)
 class NormalisedAveraging(Aggregator):
-    """tau_eff sum_i w_i Delta_i / ||a_i||_1, with tau_eff a number or the cohort's weighted mean of tau_i or ||a_i||_1.
+    """tau_eff sum_i w_i Delta_i / ||a_i||_1, with tau_eff a number or the cohort's weighted mean of
+    tau_i or ||a_i||_1.
 
-    A mean and not a sum: where W = sum_i w_i is not 1, it scales the step once, as it does in FedAvg.
+    A mean and not a sum: where W = sum_i w_i is not 1, it scales the step once, as it does in
+    FedAvg.
     """
 
     tau_eff: TauEff = "steps"
@@ -36,23 +40,30 @@ class NormalisedAveraging(Aggregator):
 
 
 class FedNova(AlgorithmSpec):
-    """Averages the clients' normalised gradients d_i, so that unequal tau_i do not shift the optimum.
+    """Averages the clients' normalised gradients d_i, so that unequal tau_i do not shift the
+    optimum.
 
         d_i = -Delta_i / (eta ||a_i||_1),   x <- x - tau_eff sum_i w_i eta d_i
 
-    ||a_i||_1 follows the local solver: tau_i for SGD, less with a proximal term, more with momentum; those come from
-    `local.optimizer`. At a finite step size the fixed point weighs clients by p_i K_i / tau_i and is x* only as eta -> 0.
+    ||a_i||_1 follows the local solver: tau_i for SGD, less with a proximal term, more with
+    momentum; those come from `local.optimizer`. At a finite step size the fixed point weighs
+    clients by p_i K_i / tau_i and is x* only as eta -> 0.
     """
 
     source = (
-        "Wang et al., A Novel Framework for the Analysis and Design of Heterogeneous Federated Learning, IEEE TSP 2021, eqs. (11), (13)"
+        "Wang et al., A Novel Framework for the Analysis and Design of Heterogeneous Federated Learning, IEEE"
+        " TSP 2021, eqs. (11), (13)"
     )
 
     kind: Literal["fednova"] = "fednova"
     variance_reduction: bool = False
-    """FedNova-VR: each local gradient becomes g_i + sum_j p_j d_j - d_i, d the previous round's raw mean gradients."""
+    """FedNova-VR: each local gradient becomes g_i + sum_j p_j d_j - d_i, d the previous round's raw
+    mean gradients.
+    """
     tau_eff: Literal["steps", "normaliser"] | Annotated[float, Field(gt=0, le=1e9)] = "steps"
-    """Effective steps: `steps` sum_i w_i tau_i / W, `normaliser` sum_i w_i ||a_i||_1 / W, with W = sum_i w_i, or a number."""
+    """Effective steps: `steps` sum_i w_i tau_i / W, `normaliser` sum_i w_i ||a_i||_1 / W, with W =
+    sum_i w_i, or a number.
+    """
 
     def rule(self) -> ClientRule:
         return ControlVariates(mean="share") if self.variance_reduction else ClientRule()

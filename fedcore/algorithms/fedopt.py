@@ -11,7 +11,9 @@ _SOURCE = "Reddi et al., Adaptive Federated Optimization, ICLR 2021, Algorithm 2
 
 
 class FedAdagrad(AdaptiveParameters, AlgorithmSpec):
-    """FedAvg's averaged change d through m <- beta1 m + (1 - beta1) d, v <- v + d^2, x <- x + server_lr m / (sqrt(v) + tau)."""
+    """FedAvg's averaged change d through m <- beta1 m + (1 - beta1) d, v <- v + d^2, x <- x +
+    server_lr m / (sqrt(v) + tau).
+    """
 
     source = _SOURCE
 
@@ -26,7 +28,9 @@ class FedAdagrad(AdaptiveParameters, AlgorithmSpec):
 
 
 class FedAdam(AdaptiveParameters, AlgorithmSpec):
-    """FedAvg's averaged change d through Adam without bias correction: v <- beta2 v + (1 - beta2) d^2."""
+    """FedAvg's averaged change d through Adam without bias correction: v <- beta2 v + (1 - beta2)
+    d^2.
+    """
 
     source = _SOURCE
 

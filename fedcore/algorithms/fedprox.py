@@ -49,17 +49,22 @@ class FedProx(AlgorithmSpec):
 
         y <- y - eta (g_i(y) + mu (y - x))
 
-    Partial work of stragglers is kept with `systems.stragglers.policy: accept_partial`; mu = 0 is FedAvg. An adaptive mu
-    costs an evaluation of f over all clients in every round; the measure gamma_inexactness says how inexactly they solve.
+    Partial work of stragglers is kept with `systems.stragglers.policy: accept_partial`; mu = 0 is
+    FedAvg. An adaptive mu costs an evaluation of f over all clients in every round; the measure
+    gamma_inexactness says how inexactly they solve.
     """
 
     source = "Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020, Algorithm 2"
 
     kind: Literal["fedprox"] = "fedprox"
     mu: NonNegative = 0.01
-    """Strength of the proximal term; with `adaptive`, its initial value (in the paper: 1 on IID data, else 0)."""
+    """Strength of the proximal term; with `adaptive`, its initial value (in the paper: 1 on IID
+    data, else 0).
+    """
     adaptive: bool = False
-    """Increase mu by 0.1 after each round in which f rose; decrease it by 0.1 after five consecutive falls, not below 0 (Section 5.3.2)."""
+    """Increase mu by 0.1 after each round in which f rose; decrease it by 0.1 after five
+    consecutive falls, not below 0 (Section 5.3.2).
+    """
 
     def rule(self) -> ClientRule:
         return Proximal(self.mu, self.adaptive)

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Splitting(ClientRule):
-    """The gradient of F_i(y) + 1/(2s) |y - (2x - z_i)|^2, with z_i <- z_i + 2 (y - x) at the end of the round."""
+    """The gradient of F_i(y) + 1/(2s) |y - (2x - z_i)|^2, with z_i <- z_i + 2 (y - x) at the end of
+    the round.
+    """
 
     s: float = 1.0
 
@@ -36,25 +38,32 @@ class Splitting(ClientRule):
 
 @dataclass(frozen=True)
 class MeanOfCentres(Aggregator):
-    """2 sum_S v_i delta_i: what the cohort's new z_i change in sum_i v_i z_i over all N clients, however often one was drawn."""
+    """2 sum_S v_i delta_i: what the cohort's new z_i change in sum_i v_i z_i over all N clients,
+    however often one was drawn.
+    """
 
     def coefficients(self, cohort: Cohort) -> Tensor:
         return 2 * cohort.objective
 
 
 class FedSplit(AlgorithmSpec):
-    """Peaceman-Rachford splitting: each client takes a proximal step from its reflected centre z_i, and x is the mean of all z_i.
+    """Peaceman-Rachford splitting: each client takes a proximal step from its reflected centre z_i,
+    and x is the mean of all z_i.
 
         x_i ~ prox_{s F_i}(2x - z_i) = argmin F_i(u) + 1/(2s) |u - (2x - z_i)|^2
         z_i <- z_i + 2 (x_i - x),   x <- sum_i v_i z_i
 
-    v_i is 1/N, or p_i with `weighting: samples`. z_i starts at the first model. The proximal step is tau_i local SGD steps from
-    x, so the fixed point is the minimiser of sum_i v_i F_i however few they are. A client sends x_i - x. Departure: the paper
-    has every client in every round; with a cohort S the server adds the changes of v_i z_i over S, so x stays the weighted mean
-    of all z_i. With compression z_i takes what the server decoded, for the same reason.
+    v_i is 1/N, or p_i with `weighting: samples`. z_i starts at the first model. The proximal step
+    is tau_i local SGD steps from x, so the fixed point is the minimiser of sum_i v_i F_i however
+    few they are. A client sends x_i - x. Departure: the paper has every client in every round; with
+    a cohort S the server adds the changes of v_i z_i over S, so x stays the weighted mean of all
+    z_i. With compression z_i takes what the server decoded, for the same reason.
     """
 
-    source = "Pathak and Wainwright, FedSplit: An Algorithmic Framework for Fast Federated Optimization, NeurIPS 2020, Algorithm 1"
+    source = (
+        "Pathak and Wainwright, FedSplit: An Algorithmic Framework for Fast Federated Optimization, NeurIPS"
+        " 2020, Algorithm 1"
+    )
     weighting = "uniform"
     averages_exactly = True
 

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class VarianceReduced(ClientRule):
-    """y <- y - (h / tau_i) (g_i(y) - g_i(x) + g), both g_i over the step's mini-batch and g the gathered gradient."""
+    """y <- y - (h / tau_i) (g_i(y) - g_i(x) + g), both g_i over the step's mini-batch and g the
+    gathered gradient.
+    """
 
     def needs_full_gradient(self) -> bool:
         return True
@@ -34,17 +36,24 @@ class VarianceReduced(ClientRule):
 
 
 class FedSvrg(AlgorithmSpec):
-    """Each round gathers the gradient at x; every local step then takes the change of its mini-batch's gradient since x.
+    """Each round gathers the gradient at x.
+
+    Every local step then takes the change of its mini-batch's gradient since x.
 
         g = sum_i w_i grad F_i(x) / sum_i w_i
-        y_i <- y_i - (h / tau_i) (g_i(y_i) - g_i(x) + g), tau_i times,   x <- x + sum_i w_i (y_i - x)
+        y_i <- y_i - (h / tau_i) (g_i(y_i) - g_i(x) + g), tau_i times,   x <- x + sum_i w_i (y_i -
+        x)
 
-    `local.lr` is h; the paper's step size h / n_i is this one, since each of its clients takes n_i steps. Departure: the
-    paper's scalings S_i and A by how many clients hold a feature are the identity, as they are for dense data. With full
-    batches this is FedLin without compression and with weights p_i. Compression acts on the gradients, as in FedLin.
+    `local.lr` is h; the paper's step size h / n_i is this one, since each of its clients takes n_i
+    steps. Departure: the paper's scalings S_i and A by how many clients hold a feature are the
+    identity, as they are for dense data. With full batches this is FedLin without compression and
+    with weights p_i. Compression acts on the gradients, as in FedLin.
     """
 
-    source = "Konecny et al., Federated Optimization: Distributed Machine Learning for On-Device Intelligence, 2016, Algorithm 4 (FSVRG)"
+    source = (
+        "Konecny et al., Federated Optimization: Distributed Machine Learning for On-Device Intelligence,"
+        " 2016, Algorithm 4 (FSVRG)"
+    )
 
     kind: Literal["fedsvrg"] = "fedsvrg"
 

@@ -1,8 +1,10 @@
-"""The min-norm point of a convex hull: the shortest sum_i lambda_i g_i, lambda in the simplex and near a given point of it.
+"""The min-norm point of a convex hull: the shortest sum_i lambda_i g_i, lambda in the simplex and
+near a given point of it.
 
-Accelerated projected gradients find which lambda_i are at a bound; an active-set method then ends at a point that satisfies
-the optimality conditions to rounding. Its number of steps depends on the data, as nothing else in a round does. SciPy's
-`nnls` finds the point in the whole simplex, but neither it nor `lsq_linear`, which has bounds and no sum, in a box.
+Accelerated projected gradients find which lambda_i are at a bound; an active-set method then ends
+at a point that satisfies the optimality conditions to rounding. Its number of steps depends on the
+data, as nothing else in a round does. SciPy's `nnls` finds the point in the whole simplex, but
+neither it nor `lsq_linear`, which has bounds and no sum, in a box.
 """
 
 from __future__ import annotations
@@ -14,16 +16,20 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 16
 TOLERANCE = 1e-13
-"""Of the optimality conditions, relative to the largest |g_i|^2: no slope by which weight could move is larger.
+"""Of the optimality conditions, relative to the largest |g_i|^2: no slope by which weight could
+move is larger.
 
-The squared length is then right to it, too; each of two lambda is to it over the squared relative distance of their vectors.
+The squared length is then right to it, too; each of two lambda is to it over the squared relative
+distance of their vectors.
 """
 BEYOND = 1e30
 """Factor of a slope that takes any slope above TOLERANCE past every bound."""
 
 
 def inner_products(left: Tensor, right: Tensor) -> Tensor:
-    """Those of the rows of `left` [M, D] with the rows of `right` [V, D], [M, V], in float64, without a copy of all of them."""
+    """Those of the rows of `left` [M, D] with the rows of `right` [V, D], [M, V], in float64,
+    without a copy of all of them.
+    """
     products = left.new_zeros((len(left), len(right))).double()
     for start in range(0, left.shape[1], CHUNK):
         part = slice(start, start + CHUNK)
@@ -38,10 +44,12 @@ def unit_lengths(gram: Tensor) -> Tensor:
 
 
 def min_norm(gram: Tensor, centre: Tensor, epsilon: float = 1.0) -> Tensor:
-    """lambda [V] that minimises |sum_i lambda_i g_i|^2 over sum lambda = 1, lambda >= 0, |lambda - centre|_inf <= epsilon.
+    """lambda [V] that minimises |sum_i lambda_i g_i|^2 over sum lambda = 1, lambda >= 0, |lambda -
+    centre|_inf <= epsilon.
 
-    `gram` [V, V] holds the inner products of the g_i, `centre` [V] sums to 1 and is not negative. Where several lambda give
-    the same shortest vector, it is the one that the descent from `centre` reaches. NaN where the inner products are not finite.
+    `gram` [V, V] holds the inner products of the g_i, `centre` [V] sums to 1 and is not negative.
+    Where several lambda give the same shortest vector, it is the one that the descent from `centre`
+    reaches. NaN where the inner products are not finite.
     """
     gram, centre = gram.double().cpu(), centre.double().cpu()
     if not bool(gram.isfinite().all()):
@@ -64,9 +72,11 @@ def _approach(gram: Tensor, low: Tensor, high: Tensor, point: Tensor) -> Tensor:
 
 
 def _project(point: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """The nearest point of the boxed simplex: clip(point - theta), with theta such that the sum is 1.
+    """The nearest point of the boxed simplex: clip(point - theta), with theta such that the sum is
+    1.
 
-    The sum falls in theta, piecewise linearly: an entry begins to fall at point - high and stops at point - low.
+    The sum falls in theta, piecewise linearly: an entry begins to fall at point - high and stops at
+    point - low.
     """
     count = len(point)
     corners = point.new_zeros(2 * count)
@@ -82,14 +92,18 @@ def _project(point: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 
 def _finish(gram: Tensor, low: Tensor, high: Tensor, point: Tensor) -> Tensor:
-    """A primal active-set method: to the minimum over the free entries or the first bound on the way; then free the worst held entry."""
+    """A primal active-set method: to the minimum over the free entries or the first bound on the
+    way; then free the worst held entry.
+    """
     free = (point > low) & (point < high)
     for _ in range(100 + 10 * len(point)):
         slope = (gram @ point)[free]
         if len(slope) and slope.max() - slope.min() > TOLERANCE / 2:
             move = point.new_zeros(point.shape)
             move[free] = _descent(gram[free][:, free], slope)
-            room = (((high - point) * (move > 0) + (low - point) * (move < 0)) / move).nan_to_num(nan=float("inf"))
+            room = (((high - point) * (move > 0) + (low - point) * (move < 0)) / move).nan_to_num(
+                nan=float("inf")
+            )
             blocking = int(room.argmin())
             point = (point + min(1.0, float(room[blocking])) * move).clamp(min=low, max=high)
             if room[blocking] < 1:
@@ -106,19 +120,25 @@ def _finish(gram: Tensor, low: Tensor, high: Tensor, point: Tensor) -> Tensor:
 
 
 def _descent(face: Tensor, slope: Tensor) -> Tensor:
-    """The step [F], of sum 0, to the minimum over F entries with these inner products and slopes; past every bound where it is flat.
+    """The step [F], of sum 0, to the minimum over F entries with these inner products and slopes.
 
-    A direction whose curvature is at most TOLERANCE / 8 counts as flat: lambda moves by sqrt 2 at most, which changes a slope
-    by less than a fifth of TOLERANCE. So nothing depends on curvatures that rounding may have made or turned around, and where
-    a slope along a flat direction matters at all, it is downhill to the end.
+    Past every bound where it is flat.
+
+    A direction whose curvature is at most TOLERANCE / 8 counts as flat: lambda moves by sqrt 2 at
+    most, which changes a slope by less than a fifth of TOLERANCE. So nothing depends on curvatures
+    that rounding may have made or turned around, and where a slope along a flat direction matters
+    at all, it is downhill to the end.
     """
     centred = face - face.mean(0) - face.mean(1, keepdim=True) + face.mean()
-    # Growing all weights alike leaves the simplex: given the largest eigenvalue, that direction mixes with no flat one.
+    # Growing all weights alike leaves the simplex: given the largest eigenvalue, that direction
+    # mixes with no flat one.
     basis, size, mirrored = (centred + 2 * centred.norm() / len(face)).svd()
     curvature, along = size * (basis * mirrored).sum(0).sign(), basis.T @ (slope.mean() - slope)
     flat = curvature <= TOLERANCE / 8
     downhill = along * flat
-    steps = downhill * BEYOND if downhill.norm() > TOLERANCE / 4 else (along / curvature).masked_fill(flat, 0.0)
+    steps = (
+        downhill * BEYOND if downhill.norm() > TOLERANCE / 4 else (along / curvature).masked_fill(flat, 0.0)
+    )
     move: Tensor = basis @ steps
     return move - move.mean()
 

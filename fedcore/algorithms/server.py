@@ -1,7 +1,7 @@
 """Server optimisers, and `server`: the one a specification puts in place of its algorithm's own.
 
-With d the aggregated direction: plain steps x <- x + lr d; momentum (Hsu et al., 2019, FedAvgM); and the adaptive methods
-of Reddi et al. (2021), Algorithm 2, without bias correction:
+With d the aggregated direction: plain steps x <- x + lr d; momentum (Hsu et al., 2019, FedAvgM);
+and the adaptive methods of Reddi et al. (2021), Algorithm 2, without bias correction:
 
     m <- beta1 m + (1 - beta1) d
     v <- v + d^2                              (Adagrad)
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Momentum(ServerOptimiser):
-    """v <- beta v + d, x <- x + lr v; with Nesterov x <- x + lr (d + beta v). v starts at zero; no dampening."""
+    """v <- beta v + d, x <- x + lr v.
+
+    With Nesterov x <- x + lr (d + beta v). v starts at zero; no dampening.
+    """
 
     beta: float = 0.9
     nesterov: bool = False

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DriftCorrection(ClientRule):
-    """y <- y - eta (g_i(y) - Delta_i), where Delta_i estimates how client i's gradient differs from the mean."""
+    """y <- y - eta (g_i(y) - Delta_i), where Delta_i estimates how client i's gradient differs from
+    the mean.
+    """
 
     def memory(self) -> tuple[str, ...]:
         return ("drift",)
@@ -31,15 +33,18 @@ class DriftCorrection(ClientRule):
 
 
 class VrlSgd(AlgorithmSpec):
-    """Each local step is corrected by the client's drift, learnt from the distance to each new average.
+    """Each local step is corrected by the client's drift, learnt from the distance to each new
+    average.
 
-        y <- y - eta (g_i(y) - Delta_i),   x <- mean_i y_i,   Delta_i <- Delta_i + (x - y_i) / (tau_i eta)
+        y <- y - eta (g_i(y) - Delta_i),   x <- mean_i y_i,   Delta_i <- Delta_i + (x - y_i) /
+        (tau_i eta)
 
-    Delta_i starts at zero, so the first round is FedAvg. With equal tau_i and full participation the Delta_i sum to zero
-    and the exact minimiser is reached; with unequal tau_i they do not, and it may diverge (FedNova, Fig. 2). With local
-    momentum, tau_i becomes ||a_i||_1. Clients outside the cohort keep their Delta_i; those in it download the new x at once.
-    A client counts once however often it was drawn, and with compression y_i is what the server decoded: else the Delta_i
-    would not sum to zero.
+    Delta_i starts at zero, so the first round is FedAvg. With equal tau_i and full participation
+    the Delta_i sum to zero and the exact minimiser is reached; with unequal tau_i they do not, and
+    it may diverge (FedNova, Fig. 2). With local momentum, tau_i becomes ||a_i||_1. Clients outside
+    the cohort keep their Delta_i; those in it download the new x at once. A client counts once
+    however often it was drawn, and with compression y_i is what the server decoded: else the
+    Delta_i would not sum to zero.
     """
 
     source = "Liang et al., Variance Reduced Local SGD with Lower Communication Complexity, 2019, Algorithm 1"

@@ -22,12 +22,17 @@ AnyCompression = Annotated[NoCompression | TopK | RandK | QSGD | Sign, Field(dis
 
 
 class Compression(Block):
-    """Compression by direction. It applies to model updates, or in FedLin and FedSVRG to the exchanged gradients."""
+    """Compression by direction.
+
+    It applies to model updates, or in FedLin and FedSVRG to the exchanged gradients.
+    """
 
     uplink: AnyCompression = NoCompression()
     """Clients to server: each client's change y_i - x."""
     downlink: AnyCompression = NoCompression()
-    """Server to clients: the change of x; clients train from the model reconstructed from these changes."""
+    """Server to clients: the change of x; clients train from the model reconstructed from these
+    changes.
+    """
 
 
 __all__ = ["QSGD", "AnyCompression", "Compression", "NoCompression", "RandK", "Sign", "Sparsifier", "TopK"]

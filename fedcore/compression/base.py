@@ -24,7 +24,9 @@ class CompressorSpec(Block):
 
 
 class Sparsifier(CompressorSpec):
-    """A compressor that sends k of the D entries, with the level as k, as a share of D, or as FedLin's delta."""
+    """A compressor that sends k of the D entries, with the level as k, as a share of D, or as
+    FedLin's delta.
+    """
 
     k: Annotated[int, Field(ge=1)] | None = None
     """Entries kept."""

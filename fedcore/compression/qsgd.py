@@ -23,14 +23,16 @@ MAX_LEVELS = 2**15 - 1
 
 @dataclass(frozen=True)
 class Quantise(Compressor):
-    """Rounds |v_i| / |v|_2 at random to one of the two multiples of 1/s beside it, so that the mean stays.
+    """Rounds |v_i| / |v|_2 at random to one of the two multiples of 1/s beside it, so that the mean
+    stays.
 
-    Q_i = |v|_2 sign(v_i) l_i / s, with l_i = floor(a_i) + [u_i < a_i - floor(a_i)], a_i = s |v_i| / |v|_2 and u_i uniform.
-    E Q = v and E |Q - v|^2 <= omega |v|^2, with omega = min(D / s^2, sqrt(D) / s) (Alistarh et al., 2017, Lemma 3.1).
+    Q_i = |v|_2 sign(v_i) l_i / s, with l_i = floor(a_i) + [u_i < a_i - floor(a_i)], a_i = s |v_i| /
+    |v|_2 and u_i uniform. E Q = v and E |Q - v|^2 <= omega |v|^2, with
+    omega = min(D / s^2, sqrt(D) / s) (Alistarh et al., 2017, Lemma 3.1).
 
-    With error feedback Q / (1 + omega) is sent: Q itself is no contraction where omega >= 1, and the residual would grow;
-    Q / (1 + omega) is one, with factor 1 - 1 / (1 + omega) (Karimireddy et al., 2019, for any unbiased compressor). A message that is not
-    finite arrives as not a number.
+    With error feedback Q / (1 + omega) is sent: Q itself is no contraction where omega >= 1, and
+    the residual would grow; Q / (1 + omega) is one, with factor 1 - 1 / (1 + omega) (Karimireddy et
+    al., 2019, for any unbiased compressor). A message that is not finite arrives as not a number.
     """
 
     levels: int = 1
@@ -43,7 +45,9 @@ class Quantise(Compressor):
         assert drawn is not None
         largest = message.abs().amax(-1, keepdim=True)
         largest = largest + (largest == 0)
-        unit = message / largest  # the squares of very small and very large entries are beyond their precision
+        unit = (
+            message / largest
+        )  # the squares of very small and very large entries are beyond their precision
         length = unit.norm(dim=-1, keepdim=True)
         norm = largest * length / self._shrinkage(message.shape[-1])
         a = unit.abs_().mul_(self.levels / (length + (length == 0))).clamp_(max=self.levels)
@@ -56,7 +60,8 @@ class Quantise(Compressor):
         return min(dim / self.levels**2, sqrt(dim) / self.levels)
 
     def message_bytes(self, dim: int, word: int) -> int:
-        """On the wire: |v|_2 in one word, then D fields of a sign bit and ceil(log2(s + 1)) bits of level, packed into whole bytes.
+        """On the wire: |v|_2 in one word, then D fields of a sign bit and ceil(log2(s + 1)) bits of
+        level, packed into whole bytes.
 
         The dense message where that is no longer.
         """
@@ -68,15 +73,17 @@ class Quantise(Compressor):
 
 
 class QSGD(CompressorSpec):
-    """Send every entry as its sign and one of s + 1 levels of |v_i| / |v|_2, rounded at random and unbiased.
+    """Send every entry as its sign and one of s + 1 levels of |v_i| / |v|_2, rounded at random and
+    unbiased.
 
-    The norm is that of the whole message. With error feedback what is sent is divided by 1 + omega, omega being the variance
-    bound min(D / s^2, sqrt(D) / s), and what was not sent is added to the next message.
+    The norm is that of the whole message. With error feedback what is sent is divided by 1 + omega,
+    omega being the variance bound min(D / s^2, sqrt(D) / s), and what was not sent is added to the
+    next message.
     """
 
     source = (
-        "Alistarh et al., QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding, NeurIPS 2017, Section 3.1, "
-        "in a fixed-width encoding"
+        "Alistarh et al., QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding, NeurIPS"
+        " 2017, Section 3.1, in a fixed-width encoding"
     )
 
     kind: Literal["qsgd"]

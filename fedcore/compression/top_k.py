@@ -15,10 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KeepLargest(Compressor):
-    """Keeps the k entries of largest magnitude and zeroes the rest; among equals the lowest index stays.
+    """Keeps the k entries of largest magnitude and zeroes the rest.
 
-    A contraction: |C(v) - v|^2 <= (1 - k/D) |v|^2 (Stich et al., 2018, Lemma A.1). Entries that are not finite count as
-    the largest, all alike, so a message that is not finite does not arrive as one that is.
+    Among equals the lowest index stays.
+
+    A contraction: |C(v) - v|^2 <= (1 - k/D) |v|^2 (Stich et al., 2018, Lemma A.1). Entries that are
+    not finite count as the largest, all alike, so a message that is not finite does not arrive as
+    one that is.
     """
 
     k: int = 1
@@ -32,17 +35,24 @@ class KeepLargest(Compressor):
         return message.where((size > least) | (ties & (ties.int().cumsum_(-1) <= room)), 0.0)
 
     def message_bytes(self, dim: int, word: int) -> int:
-        """On the wire: k values, and k indices of 4 bytes; the dense message where that is no longer."""
+        """On the wire: k values, and k indices of 4 bytes.
+
+        The dense message where that is no longer.
+        """
         return min(self.k * (word + INDEX_BYTES), dim * word)
 
 
 class TopK(Sparsifier):
     """Send the k entries of largest magnitude, with their indices.
 
-    With error feedback the part not sent is added to the next message: h = C(rho + message), rho <- rho + message - h.
+    With error feedback the part not sent is added to the next message: h = C(rho + message), rho <-
+    rho + message - h.
     """
 
-    source = "Stich et al., Sparsified SGD with Memory, NeurIPS 2018; Mitra et al., FedLin, NeurIPS 2021, Section 4"
+    source = (
+        "Stich et al., Sparsified SGD with Memory, NeurIPS 2018; Mitra et al., FedLin, NeurIPS 2021,"
+        " Section 4"
+    )
 
     kind: Literal["top_k"]
     error_feedback: bool = True

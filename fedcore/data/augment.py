@@ -1,6 +1,7 @@
 """Random views of images: cropped after padding, and mirrored.
 
-How a sample is seen is a whole number below `views`, drawn by the engine like the mini-batches are: keyed by seed, round and client.
+How a sample is seen is a whole number below `views`, drawn by the engine like the mini-batches are:
+keyed by seed, round and client.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class CropFlip:
-    """An image padded by `pad` on all sides and cropped to its size anywhere, then mirrored or not; all views are equally likely."""
+    """An image padded by `pad` on all sides and cropped to its size anywhere, then mirrored or not.
+
+    All views are equally likely.
+    """
 
     pad: int
     fill: Tensor
@@ -31,7 +35,8 @@ class CropFlip:
     def see(self, images: Tensor, views: Tensor) -> Tensor:
         """The images [..., channels, height, width], each in its view of `views` [...].
 
-        With s = 2 pad + 1, view 2 (s top + left) + mirrored is the crop that begins so many rows and columns into the padded image.
+        With s = 2 pad + 1, view 2 (s top + left) + mirrored is the crop that begins so many rows
+        and columns into the padded image.
         """
         shape, side = images.shape, 2 * self.pad + 1
         padded, flat = self._padded(images.reshape(-1, *shape[-3:])), views.flatten()

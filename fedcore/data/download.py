@@ -1,4 +1,6 @@
-"""Download data sets through torchvision, which checks their checksums: `python -m fedcore.data.download mnist cifar10`."""
+"""Download data sets through torchvision, which checks their checksums:
+`python -m fedcore.data.download mnist cifar10`.
+"""
 
 import argparse
 from collections.abc import Sequence

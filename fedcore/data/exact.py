@@ -1,4 +1,7 @@
-"""The exact problems as arrays: what a specification gives inline, or how its clients are drawn. NumPy only."""
+"""The exact problems as arrays: what a specification gives inline, or how its clients are drawn.
+
+NumPy only.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,14 +78,23 @@ def samples(spec: LeastSquares) -> LeastSquaresArrays:
         assert spec.generate is not None
         drawn, wanted = _samples(spec.generate)
         return LeastSquaresArrays(drawn, wanted, _shares([len(target) for target in wanted]))
-    rows, targets = [np.array(client.A) for client in spec.clients], [np.array(client.b) for client in spec.clients]
-    return LeastSquaresArrays(rows, targets, _shares([client.weight or len(client.b) for client in spec.clients]))
+    rows, targets = (
+        [np.array(client.A) for client in spec.clients],
+        [np.array(client.b) for client in spec.clients],
+    )
+    return LeastSquaresArrays(
+        rows, targets, _shares([client.weight or len(client.b) for client in spec.clients])
+    )
 
 
 def as_quadratics(given: LeastSquaresArrays, ridge: float) -> QuadraticArrays:
     """1/(2 n_i) |A_i x - b_i|^2 + ridge/2 |x|^2 multiplied out."""
     sizes, dim = given.sizes, given.rows[0].shape[1]
-    hessians, linear, constants = np.empty((len(sizes), dim, dim)), np.empty((len(sizes), dim)), np.empty(len(sizes))
+    hessians, linear, constants = (
+        np.empty((len(sizes), dim, dim)),
+        np.empty((len(sizes), dim)),
+        np.empty(len(sizes)),
+    )
     for size in np.unique(sizes):
         clients = np.flatnonzero(sizes == size)
         a, b = (np.stack([part[int(client)] for client in clients]) for part in (given.rows, given.targets))
@@ -98,7 +110,9 @@ def _shares(weights: Sequence[float]) -> Floats:
 
 
 def _quadratics(spec: GeneratedProblem) -> QuadraticArrays:
-    """H_i with eigenvalues log-uniform in [1/condition_number, 1] (both ends taken), optima c_i, F_i(c_i) = 0."""
+    """H_i with eigenvalues log-uniform in [1/condition_number, 1] (both ends taken), optima c_i,
+    F_i(c_i) = 0.
+    """
     hessians, optima = np.empty((spec.clients, spec.dim, spec.dim)), np.empty((spec.clients, spec.dim))
     centre = generator(spec.seed, "quadratic centre").normal(scale=spec.centre, size=spec.dim)
     exponents = np.empty((spec.clients, spec.dim))
@@ -109,15 +123,23 @@ def _quadratics(spec: GeneratedProblem) -> QuadraticArrays:
     _make_spd(hessians, exponents, spec.condition_number)
     columns = optima[:, :, None]
     constants = 0.5 * optima[:, None] @ hessians @ columns
-    return QuadraticArrays(hessians, (hessians @ columns)[:, :, 0], constants[:, 0, 0], _shares([1.0] * spec.clients))
+    return QuadraticArrays(
+        hessians, (hessians @ columns)[:, :, 0], constants[:, 0, 0], _shares([1.0] * spec.clients)
+    )
 
 
 def _samples(spec: GeneratedProblem) -> tuple[Floats, Floats]:
-    """Rows of A_i ~ N(0, S_i) with S_i of the given condition number, b_i = A_i c_i + noise, c_i the client's optimum."""
+    """Rows of A_i ~ N(0, S_i) with S_i of the given condition number, b_i = A_i c_i + noise, c_i
+    the client's optimum.
+    """
     clients, dim = spec.clients, spec.dim
     centre = generator(spec.seed, "least-squares centre").normal(scale=spec.centre, size=dim)
     covariances, exponents = np.empty((clients, dim, dim)), np.empty((clients, dim))
-    rows, targets, optima = np.empty((clients, spec.samples, dim)), np.empty((clients, spec.samples)), np.empty((clients, dim))
+    rows, targets, optima = (
+        np.empty((clients, spec.samples, dim)),
+        np.empty((clients, spec.samples)),
+        np.empty((clients, dim)),
+    )
     for client in range(clients):
         draw = generator(spec.seed, "least-squares client", client=client)
         _draw_spd(draw, covariances[client], exponents[client])
@@ -137,13 +159,17 @@ def _drawn_optimum(spec: GeneratedProblem, centre: Floats, draw: np.random.Gener
 
 
 def _draw_spd(draw: np.random.Generator, matrix: Floats, exponents: Floats) -> None:
-    """Fill what a matrix [D, D] is made of: normal numbers, and exponents [D] of its eigenvalues."""
+    """Fill what a matrix [D, D] is made of: normal numbers, and exponents [D] of its
+    eigenvalues.
+    """
     draw.standard_normal(out=matrix)
     draw.random(out=exponents)
 
 
 def _make_spd(matrices: Floats, exponents: Floats, condition_number: float) -> None:
-    """Make them, in place, [N, D, D]: symmetric, positive definite, with largest eigenvalue 1 and the given condition number."""
+    """Make them, in place, [N, D, D]: symmetric, positive definite, with largest eigenvalue 1 and
+    the given condition number.
+    """
     exponents[:, 0], exponents[:, -1] = 1.0, 0.0
     length = max(1, _TOGETHER // matrices[0].size)
     for start in range(0, len(matrices), length):

@@ -25,7 +25,9 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Features [n, ...], numbers or (whole) symbols, and labels [n]: classes, or real numbers in the type of the features."""
+    """Features [n, ...], numbers or (whole) symbols, and labels [n]: classes, or real numbers in
+    the type of the features.
+    """
 
     features: Tensor
     labels: Tensor
@@ -34,14 +36,23 @@ class Samples:
         return len(self.labels)
 
     def to(self, device: str, dtype: torch.dtype) -> Samples:
-        """The same on another device, all real numbers in another type; symbols and classes stay whole."""
-        features, labels = (part.to(device, dtype if part.is_floating_point() else None) for part in (self.features, self.labels))
+        """The same on another device, all real numbers in another type.
+
+        Symbols and classes stay whole.
+        """
+        features, labels = (
+            part.to(device, dtype if part.is_floating_point() else None)
+            for part in (self.features, self.labels)
+        )
         return Samples(features, labels)
 
     def take(self, rows: Tensor) -> Samples:
         """A copy of the samples `rows` [...]: features [..., *shape] and labels [...]."""
         flat = rows.flatten()
-        features, labels = (torch.unflatten(part.index_select(0, flat), 0, rows.shape) for part in (self.features, self.labels))
+        features, labels = (
+            torch.unflatten(part.index_select(0, flat), 0, rows.shape)
+            for part in (self.features, self.labels)
+        )
         return Samples(features, labels)
 
     def batches(self, length: int) -> Iterator[Samples]:
@@ -52,7 +63,9 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Whose each sample is: writers, speaking roles or accounts, numbered from 0 in the order of their training samples."""
+    """Whose each sample is: writers, speaking roles or accounts, numbered from 0 in the order of
+    their training samples.
+    """
 
     train: Ids
     """[n]."""
@@ -75,7 +88,9 @@ class Dataset:
     augmentation: CropFlip | None = None
     """How training samples are varied while clients train; absent, not at all."""
     checksum: str | None = None
-    """SHA-256 over the data as they were read or uploaded; None of generated ones, which follow from specification and seed."""
+    """SHA-256 over the data as they were read or uploaded; None of generated ones, which follow
+    from specification and seed.
+    """
 
     def to(self, device: str, dtype: torch.dtype) -> Dataset:
         """The same on another device, numbers in another type."""
@@ -86,7 +101,9 @@ class Dataset:
 
 
 def with_tests_of(dataset: Dataset, keys: Ids) -> Dataset:
-    """The data set with the test samples of those `keys` only, and of those who have no training samples."""
+    """The data set with the test samples of those `keys` only, and of those who have no training
+    samples.
+    """
     assert dataset.keys is not None
     chosen = np.flatnonzero(np.isin(dataset.keys.test, [-1, *keys]))
     test = dataset.test.take(torch.from_numpy(chosen).to(dataset.test.labels.device))
@@ -102,7 +119,9 @@ def owners_of(keys: Ids, chosen: Ids) -> Ids:
 
 @dataclass(frozen=True)
 class FederatedData:
-    """A data set divided over clients; the samples themselves may be shared with other divisions."""
+    """A data set divided over clients; the samples themselves may be shared with other
+    divisions.
+    """
 
     dataset: Dataset
     order: Tensor
@@ -110,7 +129,9 @@ class FederatedData:
     offsets: Ids
     """[N + 1]: client i holds the samples order[offsets[i] : offsets[i + 1]]."""
     owners: Ids | None = None
-    """[m] whose each test sample is, -1 of those who are no client; None where they are nobody's in particular."""
+    """[m] whose each test sample is, -1 of those who are no client; None where they are nobody's in
+    particular.
+    """
 
     @property
     def sizes(self) -> Ids:
@@ -126,9 +147,15 @@ class FederatedData:
         return self.order[self.offsets[client] : self.offsets[client + 1]]
 
     def seen(self, rows: Tensor, views: Tensor) -> Samples:
-        """A copy of the training samples `rows` [...], each in one of the `views` [...] that the data set's augmentation offers."""
+        """A copy of the training samples `rows` [...], each in one of the `views` [...] that the
+        data set's augmentation offers.
+        """
         samples, augmentation = self.dataset.train.take(rows), self.dataset.augmentation
-        return samples if augmentation is None else replace(samples, features=augmentation.see(samples.features, views))
+        return (
+            samples
+            if augmentation is None
+            else replace(samples, features=augmentation.see(samples.features, views))
+        )
 
     def held(self, length: int) -> Iterator[Samples]:
         """The samples of all clients, in any order, at most `length` at a time."""
@@ -140,21 +167,32 @@ class FederatedData:
 
 
 def divide(dataset: Dataset, parts: Sequence[Ids], owners: Ids | None = None) -> FederatedData:
-    """Give client i the training samples parts[i]; raises SpecificationError when one would hold none. `owners` [m] as above."""
+    """Give client i the training samples parts[i].
+
+    Raises SpecificationError when one would hold none. `owners` [m] as above.
+    """
     empty = next((client for client, part in enumerate(parts) if not len(part)), None)
     if empty is not None:
-        raise SpecificationError("/problem", f"client {empty} holds no training samples; leave it out, or use fewer clients")
+        raise SpecificationError(
+            "/problem", f"client {empty} holds no training samples; leave it out, or use fewer clients"
+        )
     offsets = np.cumsum([0, *(len(part) for part in parts)])
     order = torch.from_numpy(np.concatenate(parts))
     return FederatedData(dataset, order.to(dataset.train.labels.device), offsets, owners)
 
 
 def checksum(dataset: Dataset) -> str:
-    """SHA-256 over the arrays of a data set on a CPU: training features and labels, those for testing, and whose each sample is.
+    """SHA-256 over the arrays of a data set on a CPU: training features and labels, those for
+    testing, and whose each sample is.
 
-    Each array counts by its type and shape as `<f4 (60000, 1, 28, 28)`, a line feed, and its bytes, the last axis fastest.
+    Each array counts by its type and shape as `<f4 (60000, 1, 28, 28)`, a line feed, and its bytes,
+    the last axis fastest.
     """
-    parts = [part for samples in (dataset.train, dataset.test) for part in (samples.features.numpy(), samples.labels.numpy())]
+    parts = [
+        part
+        for samples in (dataset.train, dataset.test)
+        for part in (samples.features.numpy(), samples.labels.numpy())
+    ]
     keys: list[NDArray[np.int64]] = [] if dataset.keys is None else [dataset.keys.train, dataset.keys.test]
     digest = hashlib.sha256()
     for array in (*parts, *keys):
@@ -168,13 +206,20 @@ _CHUNK = 1 << 24
 
 
 def validate_samples(dataset: Dataset, shape: DataShape) -> Dataset:
-    """The data set itself; raises DataUnavailableError when it holds NaN or infinity, or is not of the shape it should be."""
+    """The data set itself.
+
+    Raises DataUnavailableError when it holds NaN or infinity, or is not of the shape it should be.
+    """
     for name, part in (("training", dataset.train), ("test", dataset.test)):
         wrong = _wrong(part, shape)
         if wrong:
-            raise DataUnavailableError(f"{dataset.source}: {name} sample {wrong}; put the files in place as they were published")
+            raise DataUnavailableError(
+                f"{dataset.source}: {name} sample {wrong}; put the files in place as they were published"
+            )
     if dataset.vectors is not None and not torch.isfinite(dataset.vectors).all():
-        raise DataUnavailableError(f"{dataset.source}: a word's vector is not finite; put the files in place as they were published")
+        raise DataUnavailableError(
+            f"{dataset.source}: a word's vector is not finite; put the files in place as they were published"
+        )
     return dataset
 
 
@@ -185,7 +230,10 @@ def _wrong(samples: Samples, shape: DataShape) -> str | None:
     outside = torch.nonzero((samples.labels < 0) | (samples.labels >= shape.classes))
     if len(outside):
         row = int(outside[0])
-        return f"{row} is of class {int(samples.labels[row])}, and classes are numbered from 0 to {shape.classes - 1}"
+        return (
+            f"{row} is of class {int(samples.labels[row])}, and classes are numbered from 0 to"
+            f" {shape.classes - 1}"
+        )
     bad = _first_not_finite(samples.features) if samples.features.is_floating_point() else None
     return None if bad is None else f"{bad} holds a number that is not finite"
 

@@ -1,10 +1,13 @@
-"""LEAF's JSON files (Caldas et al., 2018): who made which samples, split into training and test files.
+"""LEAF's JSON files (Caldas et al., 2018): who made which samples, split into training and test
+files.
 
 FEMNIST: handwritten characters by writer, from LEAF's JSON files.
 
-Sentiment140 by account: tweets of 25 words, from LEAF's JSON files, and GloVe's vectors of the words.
+Sentiment140 by account: tweets of 25 words, from LEAF's JSON files, and GloVe's vectors of the
+words.
 
-Shakespeare by speaking role: windows of 80 characters and the one that follows, from LEAF's JSON files or a plain text.
+Shakespeare by speaking role: windows of 80 characters and the one that follows, from LEAF's JSON
+files or a plain text.
 """
 
 import json
@@ -43,18 +46,23 @@ Encode = Callable[[list[Any], list[Any]], tuple[NDArray[Any], Ids]]
 
 
 def read_leaf(kind: str, name: str, data_dir: Path, encode: Encode) -> Dataset:
-    """Read `kind`/train/*.json and `kind`/test/*.json under `data_dir`, or under `kind`/data as in a copy of LEAF.
+    """Read `kind`/train/*.json and `kind`/test/*.json under `data_dir`, or under `kind`/data as in
+    a copy of LEAF.
 
     Raises DataUnavailableError when they are not there or cannot be read.
     """
-    folder = next((place for place in (data_dir / kind, data_dir / kind / "data") if (place / "train").is_dir()), data_dir / kind)
+    folder = next(
+        (place for place in (data_dir / kind, data_dir / kind / "data") if (place / "train").is_dir()),
+        data_dir / kind,
+    )
     try:
         train, test = (list(_users(folder / part, encode)) for part in PARTS)
         return assemble(train, test, name)
     except _UNREADABLE as error:
         raise DataUnavailableError(
-            f"{name} cannot be read from {folder} ({type(error).__name__}: {error}); make its JSON files with LEAF (leaf.cmu.edu) and "
-            f"put them under {data_dir}/{kind}/train and {data_dir}/{kind}/test, or set FEDQ_DATA_DIR to where they are"
+            f"{name} cannot be read from {folder} ({type(error).__name__}: {error}); make its JSON files with"
+            f" LEAF (leaf.cmu.edu) and put them under {data_dir}/{kind}/train and {data_dir}/{kind}/test, or"
+            " set FEDQ_DATA_DIR to where they are"
         ) from error
 
 
@@ -74,24 +82,35 @@ def _users(folder: Path, encode: Encode) -> Iterator[LeafUser]:
 
 
 def assemble(train: list[LeafUser], test: list[LeafUser], name: str) -> Dataset:
-    """One data set of what all users made; those who made nothing are no users. Raises ValueError where there is nothing at all."""
+    """One data set of what all users made; those who made nothing are no users.
+
+    Raises ValueError where there is nothing at all.
+    """
     train, test = ([made for made in part if len(made.labels)] for part in (train, test))
     if not train or not test:
         raise ValueError("there are no samples for training and testing")
     numbers = {made.user: number for number, made in enumerate(train)}
     if len(numbers) < len(train):
         raise ValueError("a user appears twice in the training files")
-    keys = (np.repeat([numbers.get(made.user, -1) for made in part], [len(made.labels) for made in part]) for part in (train, test))
+    keys = (
+        np.repeat([numbers.get(made.user, -1) for made in part], [len(made.labels) for made in part])
+        for part in (train, test)
+    )
     return Dataset(_together(train), _together(test), name, Keys(*keys))
 
 
 def _together(part: list[LeafUser]) -> Samples:
-    features, labels = (np.concatenate(arrays) for arrays in ([made.features for made in part], [made.labels for made in part]))
+    features, labels = (
+        np.concatenate(arrays)
+        for arrays in ([made.features for made in part], [made.labels for made in part])
+    )
     return Samples(torch.from_numpy(features), torch.from_numpy(labels))
 
 
 LETTER_A, LETTER_J = 36, 45
-"""LEAF numbers the digits from 0, the upper-case letters from 10 and the lower-case ones from 36."""
+"""LEAF numbers the digits from 0, the upper-case letters from 10 and the lower-case ones from
+36.
+"""
 
 
 def femnist(spec: Femnist, data_dir: Path) -> Dataset:
@@ -125,12 +144,16 @@ def sent140(data_dir: Path) -> Dataset:
     numbers: defaultdict[str, int] = defaultdict(count(1).__next__)
 
     def encode(x: list[Any], y: list[Any]) -> tuple[NDArray[np.int32], Ids]:
-        return np.array([_words(tweet[_TEXT], numbers) for tweet in x], np.int32), np.array([_POSITIVE[label] for label in y], np.int64)
+        return np.array([_words(tweet[_TEXT], numbers) for tweet in x], np.int32), np.array(
+            [_POSITIVE[label] for label in y], np.int64
+        )
 
     dataset = read_leaf("sent140", "Sent140 (LEAF)", data_dir, encode)
     vectors = _vectors(data_dir / GLOVE, numbers)
     known = vectors.any(1)
-    train, test = (Samples(part.features * known[part.features], part.labels) for part in (dataset.train, dataset.test))
+    train, test = (
+        Samples(part.features * known[part.features], part.labels) for part in (dataset.train, dataset.test)
+    )
     return replace(dataset, train=train, test=test, vectors=vectors)
 
 
@@ -150,8 +173,8 @@ def _vectors(path: Path, numbers: dict[str, int]) -> Tensor:
                     vectors[numbers[word]] = np.fromstring(values, np.float32, sep=" ")
     except (OSError, ValueError) as error:
         raise DataUnavailableError(
-            f"GloVe's vectors cannot be read from {path} ({error}); put {GLOVE} there (nlp.stanford.edu/projects/glove, in glove.6B.zip), "
-            "or set FEDQ_DATA_DIR to where it is"
+            f"GloVe's vectors cannot be read from {path} ({error}); put {GLOVE} there"
+            " (nlp.stanford.edu/projects/glove, in glove.6B.zip), or set FEDQ_DATA_DIR to where it is"
         ) from error
     return torch.from_numpy(vectors)
 
@@ -175,16 +198,18 @@ def shakespeare(spec: Shakespeare, data_dir: Path) -> Dataset:
         return from_text(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DataUnavailableError(
-            f"the plays cannot be read from {path} ({error}); put the text there, each speech after its speaker's name and a colon and "
-            "before an empty line, or set FEDQ_DATA_DIR to where it is"
+            f"the plays cannot be read from {path} ({error}); put the text there, each speech after its"
+            " speaker's name and a colon and before an empty line, or set FEDQ_DATA_DIR to where it is"
         ) from error
 
 
 def from_text(text: str) -> Dataset:
-    """Every role's speeches in order, one after another, cut into overlapping windows; split by time as LEAF does.
+    """Every role's speeches in order, one after another, cut into overlapping windows.
 
-    The first 80 % of a role's windows are for training. The 80 after them hold what the last training windows are to foretell and
-    are left out; the rest are for testing.
+    Split by time as LEAF does.
+
+    The first 80 % of a role's windows are for training. The 80 after them hold what the last
+    training windows are to foretell and are left out; the rest are for testing.
     """
     train, test = [], []
     for role, speeches in _speeches(text).items():

@@ -12,7 +12,17 @@ import torch
 from numpy.typing import NDArray
 
 from fedcore.data import user_datasets
-from fedcore.data.federated import Dataset, FederatedData, Ids, Samples, checksum, divide, owners_of, validate_samples, with_tests_of
+from fedcore.data.federated import (
+    Dataset,
+    FederatedData,
+    Ids,
+    Samples,
+    checksum,
+    divide,
+    owners_of,
+    validate_samples,
+    with_tests_of,
+)
 from fedcore.data.images import Images, images
 from fedcore.data.leaf import femnist, sent140, shakespeare
 from fedcore.data.partition import hold_out, merge_splits, partition
@@ -26,10 +36,15 @@ from fedcore.spec.shapes import data_shape
 
 
 def uploaded(spec: Uploaded, shelf: DatasetStorage) -> Dataset | FederatedData:
-    """Read the data set from `shelf` and check its digest; FederatedData if it says who holds what. Raises DataUnavailableError."""
+    """Read the data set from `shelf` and check its digest; FederatedData if it says who holds what.
+
+    Raises DataUnavailableError.
+    """
     with shelf.open(spec) as file:
         samples = user_datasets.load(file, spec.known)
-    dataset = Dataset(_part(samples, ~samples.test), _part(samples, samples.test), _source(spec), checksum=spec.known.digest)
+    dataset = Dataset(
+        _part(samples, ~samples.test), _part(samples, samples.test), _source(spec), checksum=spec.known.digest
+    )
     if samples.clients is None:
         return dataset
     assert samples.sizes is not None
@@ -54,13 +69,18 @@ _CACHED_DATA_SETS = 2
 _CACHED_PARTITIONS = 4
 
 
-def federate(spec: ProblemSpec, seed: int, device: str, dtype: torch.dtype, data_dir: Path, shelf: DatasetStorage) -> FederatedData:
+def federate(
+    spec: ProblemSpec, seed: int, device: str, dtype: torch.dtype, data_dir: Path, shelf: DatasetStorage
+) -> FederatedData:
     """Who holds what in a run, on `device` and in `dtype`; users' own data from `shelf`.
 
-    Raises DataUnavailableError when the data set is not under `data_dir`, SpecificationError when it cannot be divided as asked.
+    Raises DataUnavailableError when the data set is not under `data_dir`, SpecificationError when
+    it cannot be divided as asked.
     """
     if isinstance(spec.dataset, Synthetic):
-        return _synthetic(spec.dataset, seed if spec.dataset.seed is None else spec.dataset.seed, device, dtype)
+        return _synthetic(
+            spec.dataset, seed if spec.dataset.seed is None else spec.dataset.seed, device, dtype
+        )
     assert not isinstance(spec.dataset, ExactProblem)
     dataset = (
         _uploaded(spec.dataset, device, dtype, shelf)
@@ -135,5 +155,7 @@ def _synthetic(spec: Synthetic, seed: int, device: str, dtype: torch.dtype) -> F
 
 
 @lru_cache(maxsize=_CACHED_DATA_SETS)
-def _uploaded(spec: Uploaded, device: str, dtype: torch.dtype, shelf: DatasetStorage) -> Dataset | FederatedData:
+def _uploaded(
+    spec: Uploaded, device: str, dtype: torch.dtype, shelf: DatasetStorage
+) -> Dataset | FederatedData:
     return uploaded(spec, shelf).to(device, dtype)

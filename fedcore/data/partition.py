@@ -70,7 +70,10 @@ def dirichlet(spec: DirichletPartition, labels: Ids, seed: int) -> list[Ids]:
 
 
 def _fednova(spec: DirichletPartition, labels: Ids, seed: int) -> list[Ids]:
-    """FedNova's code draw by draw: NumPy's legacy generator shuffles each class, then divides it; all again if one is too small."""
+    """FedNova's code draw by draw: NumPy's legacy generator shuffles each class, then divides it.
+
+    All again if one is too small.
+    """
     draw = np.random.RandomState(seed)
     for _ in range(ATTEMPTS):
         held: list[list[Ids]] = [[] for _ in range(spec.clients)]
@@ -81,7 +84,9 @@ def _fednova(spec: DirichletPartition, labels: Ids, seed: int) -> list[Ids]:
             has_room = sizes < len(labels) / spec.clients
             shares = draw.dirichlet(np.full(spec.clients, spec.alpha)) * has_room
             shares = shares / shares.sum() if shares.sum() > 0 else has_room / has_room.sum()
-            for part, piece in zip(held, np.split(pool, (np.cumsum(shares) * len(pool)).astype(np.int64)[:-1]), strict=True):
+            for part, piece in zip(
+                held, np.split(pool, (np.cumsum(shares) * len(pool)).astype(np.int64)[:-1]), strict=True
+            ):
                 part.append(piece)
         parts = [np.concatenate(part) for part in held]
         if min(map(len, parts)) >= spec.min_samples:
@@ -100,19 +105,27 @@ def _redrawn(spec: DirichletPartition, counts: Ids, draw: np.random.Generator) -
 def _too_small(spec: DirichletPartition) -> SpecificationError:
     return SpecificationError(
         "/problem/partition",
-        f"in {ATTEMPTS} draws of Dirichlet({spec.alpha:g}) over {spec.clients} clients one always held fewer than {spec.min_samples} "
-        "samples; use fewer clients, a larger alpha or a smaller min_samples",
+        f"in {ATTEMPTS} draws of Dirichlet({spec.alpha:g}) over {spec.clients} clients one always held fewer"
+        f" than {spec.min_samples} samples; use fewer clients, a larger alpha or a smaller min_samples",
     )
 
 
 def _per_class(spec: DirichletPartition, counts: Ids, draw: np.random.Generator) -> Ids:
-    """How many samples of each class each client gets, [N, C]; who holds n / N samples gets no more."""
+    """How many samples of each class each client gets, [N, C].
+
+    Who holds n / N samples gets no more.
+    """
     sizes = np.zeros((spec.clients, len(counts)), np.int64)
     for label, count in enumerate(counts):
         has_room = sizes.sum(1) < sum(counts) / spec.clients
         shares = draw.dirichlet(np.full(spec.clients, spec.alpha)) * has_room
-        # Underflow at a tiny alpha can leave nothing to divide by: one client with room then takes the class.
-        shares = shares / shares.sum() if shares.sum() > 0 else np.eye(spec.clients)[draw.choice(np.flatnonzero(has_room))]
+        # Underflow at a tiny alpha can leave nothing to divide by: one client with room then takes
+        # the class.
+        shares = (
+            shares / shares.sum()
+            if shares.sum() > 0
+            else np.eye(spec.clients)[draw.choice(np.flatnonzero(has_room))]
+        )
         cuts = (np.cumsum(shares)[:-1] * count).astype(np.int64)
         sizes[:, label] = np.diff(cuts, prepend=0, append=count)
     return sizes
@@ -131,7 +144,9 @@ def _feddyn(spec: DirichletPartition, counts: Ids, draw: np.random.Generator) ->
     return _served(shares, _interleaved(_even(counts.sum(), spec.clients), draw), counts, draw)
 
 
-def _shares(concentration: NDArray[np.float64], clients: int, draw: np.random.Generator) -> NDArray[np.float64]:
+def _shares(
+    concentration: NDArray[np.float64], clients: int, draw: np.random.Generator
+) -> NDArray[np.float64]:
     """[N, C] each client's probabilities of the classes."""
     return draw.dirichlet(concentration, clients)
 
@@ -142,7 +157,10 @@ def _even(samples: int, clients: int) -> Ids:
 
 
 def _interleaved(sizes: Ids, draw: np.random.Generator) -> Ids:
-    """Clients, each as often as its size says; every time one of those not yet done, all equally likely."""
+    """Clients, each as often as its size says.
+
+    Every time one of those not yet done, all equally likely.
+    """
     waiting, left = list(range(len(sizes))), sizes.tolist()
     order = []
     for lot in draw.random(int(sizes.sum())):
@@ -157,7 +175,9 @@ def _interleaved(sizes: Ids, draw: np.random.Generator) -> Ids:
 
 
 def _served(shares: NDArray[np.float64], order: Ids, counts: Ids, draw: np.random.Generator) -> Ids:
-    """[N, C] when the clients of `order` draw a sample each by their `shares`, among the classes that are not exhausted."""
+    """[N, C] when the clients of `order` draw a sample each by their `shares`, among the classes
+    that are not exhausted.
+    """
     sizes, left = np.zeros(shares.shape, np.int64), counts.tolist()
     cumulative = _cumulative(shares, counts)
     for client, lot in zip(order.tolist(), draw.random(len(order)).tolist(), strict=True):
@@ -170,7 +190,10 @@ def _served(shares: NDArray[np.float64], order: Ids, counts: Ids, draw: np.rando
 
 
 def _cumulative(shares: NDArray[np.float64], left: Ids) -> NDArray[np.float64]:
-    """[N, C] cumulative probabilities over the classes that have samples left; one's own, or else in proportion to what is left."""
+    """[N, C] cumulative probabilities over the classes that have samples left.
+
+    One's own, or else in proportion to what is left.
+    """
     if not left.any():
         return shares
     open_shares = np.where(left > 0, shares, 0.0)
@@ -186,14 +209,19 @@ _MAX_LOG = 40.0
 
 
 def partition(spec: AnyPartition, labels: Ids, seed: int, keys: Ids | None = None) -> list[Ids]:
-    """Each client's sample indices into `labels` [n]; no sample twice, no client empty. `keys` [n] say whose each sample is.
+    """Each client's sample indices into `labels` [n].
+
+    No sample twice, no client empty. `keys` [n] say whose each sample is.
 
     Raises SpecificationError when the data cannot be divided as asked.
     """
     parts = _parts(spec, labels, seed if spec.seed is None else spec.seed, keys)
     fewest, least = min(map(len, parts)), getattr(spec, "min_samples", 1)
     if fewest < least:
-        detail = f"one client would hold {fewest} of the {len(labels)} samples, fewer than {least}; use fewer clients"
+        detail = (
+            f"one client would hold {fewest} of the {len(labels)} samples, fewer than {least}; use fewer"
+            " clients"
+        )
         raise SpecificationError("/problem/partition/clients", detail)
     return parts
 
@@ -218,21 +246,27 @@ def _shards(spec: ShardsPartition, labels: Ids, draw: np.random.Generator) -> li
     by_label = np.argsort(labels, kind="stable")
     count = spec.clients * spec.shards_per_client
     # As `array_split` has it: the first few have one more.
-    ends = np.arange(1, count + 1) * (len(labels) // count) + np.minimum(np.arange(1, count + 1), len(labels) % count)
+    ends = np.arange(1, count + 1) * (len(labels) // count) + np.minimum(
+        np.arange(1, count + 1), len(labels) % count
+    )
     dealt = draw.permutation(count).reshape(spec.clients, spec.shards_per_client)
     sizes = np.diff(ends, prepend=0)
     return slices(by_label, (ends - sizes)[dealt], sizes[dealt])
 
 
 def _classes_per_client(spec: ClassesPerClientPartition, labels: Ids, draw: np.random.Generator) -> list[Ids]:
-    """Client u holds classes u, u + 1, ... (modulo their number): the same few of each, then a lognormal share of what is left."""
+    """Client u holds classes u, u + 1, ... (modulo their number): the same few of each, then a
+    lognormal share of what is left.
+    """
     pools = pools_of(labels, draw)
     wanted = (np.arange(spec.clients)[:, None] + np.arange(spec.classes)) % len(pools)
     sizes = np.zeros((spec.clients, len(pools)), np.int64)
     np.put_along_axis(sizes, wanted, _spread(spec.min_samples, spec.classes), axis=1)
     spare = _spare(spec, pools, sizes)
     if spec.mean is not None:
-        drawn = spec.min_samples + np.exp(np.minimum(draw.normal(spec.mean, spec.sigma, spec.clients), _MAX_LOG)).astype(np.int64)
+        drawn = spec.min_samples + np.exp(
+            np.minimum(draw.normal(spec.mean, spec.sigma, spec.clients), _MAX_LOG)
+        ).astype(np.int64)
         each = (drawn[:, None] + np.arange(spec.classes)[::-1]) // spec.classes
         np.put_along_axis(sizes, wanted, np.maximum(1, each), axis=1)
         _spare(spec, pools, sizes)
@@ -248,8 +282,14 @@ def _spare(spec: ClassesPerClientPartition, pools: list[Ids], sizes: Ids) -> Ids
     """[C] what is left of each class."""
     spare: Ids = np.array([len(pool) for pool in pools]) - sizes.sum(0)
     if spare.min() < 0:
-        detail = f"class {spare.argmin()} has {-spare.min()} samples too few for {spec.clients} clients of at least {spec.min_samples}"
-        raise SpecificationError("/problem/partition", f"{detail}; use fewer clients, fewer classes each, a smaller min_samples or mean")
+        detail = (
+            f"class {spare.argmin()} has {-spare.min()} samples too few for {spec.clients} clients of at"
+            f" least {spec.min_samples}"
+        )
+        raise SpecificationError(
+            "/problem/partition",
+            f"{detail}; use fewer clients, fewer classes each, a smaller min_samples or mean",
+        )
     return spare
 
 
@@ -258,7 +298,8 @@ def _by_key(spec: ByKeyPartition, keys: Ids, draw: np.random.Generator) -> list[
     enough = np.flatnonzero(sizes >= spec.min_samples)
     if len(enough) < spec.clients:
         raise SpecificationError(
-            "/problem/partition/clients", f"{len(enough)} have at least {spec.min_samples} training samples: use at most that many clients"
+            "/problem/partition/clients",
+            f"{len(enough)} have at least {spec.min_samples} training samples: use at most that many clients",
         )
     chosen = np.sort(draw.choice(enough, spec.clients, replace=False))
     held = np.split(np.argsort(keys, kind="stable"), np.cumsum(sizes)[:-1])
@@ -271,18 +312,34 @@ def _spread(total: int, parts: int) -> Ids:
 
 
 def merge_splits(dataset: Dataset) -> Dataset:
-    """The data set with its test samples behind its training samples, all to be divided; whose they are is not kept."""
+    """The data set with its test samples behind its training samples, all to be divided.
+
+    Whose they are is not kept.
+    """
     train, test = dataset.train, dataset.test
     together = Samples(torch.cat([train.features, test.features]), torch.cat([train.labels, test.labels]))
-    return replace(dataset, train=together, test=together.take(torch.zeros(0, dtype=torch.int64, device=together.labels.device)), keys=None)
+    return replace(
+        dataset,
+        train=together,
+        test=together.take(torch.zeros(0, dtype=torch.int64, device=together.labels.device)),
+        keys=None,
+    )
 
 
 def hold_out(dataset: Dataset, parts: Sequence[Ids], share: float, seed: int) -> FederatedData:
-    """Give client i the samples parts[i] but for about a `share` of them, drawn at random, which are tested on."""
-    shuffled = [generator(seed, "hold out", client=client).permutation(part) for client, part in enumerate(parts)]
+    """Give client i the samples parts[i] but for about a `share` of them, drawn at random, which
+    are tested on.
+    """
+    shuffled = [
+        generator(seed, "hold out", client=client).permutation(part) for client, part in enumerate(parts)
+    ]
     # As FedProx's code: floor(0.9 n) samples are for training; one at least.
     cuts = [max(1, len(part) - ceil_share(share, len(part))) for part in parts]
     rows = np.concatenate([part[cut:] for part, cut in zip(shuffled, cuts, strict=True)])
     test = dataset.train.take(torch.from_numpy(rows).to(dataset.train.labels.device))
-    owners = np.repeat(np.arange(len(parts)), [len(part) - cut for part, cut in zip(shuffled, cuts, strict=True)])
-    return divide(replace(dataset, test=test), [part[:cut] for part, cut in zip(shuffled, cuts, strict=True)], owners)
+    owners = np.repeat(
+        np.arange(len(parts)), [len(part) - cut for part, cut in zip(shuffled, cuts, strict=True)]
+    )
+    return divide(
+        replace(dataset, test=test), [part[:cut] for part, cut in zip(shuffled, cuts, strict=True)], owners
+    )

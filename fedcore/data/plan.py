@@ -1,8 +1,10 @@
 """The plan of a client's round: which samples each local step sees.
 
-Permutations of many clients' samples in machine code: bit for bit those of NumPy's `Generator.permuted`.
+Permutations of many clients' samples in machine code: bit for bit those of NumPy's
+`Generator.permuted`.
 
-Making NumPy a generator for each client, and calling it, takes longer than the training of a small client.
+Making NumPy a generator for each client, and calling it, takes longer than the training of a small
+client.
 """
 
 from collections.abc import Sequence
@@ -22,8 +24,9 @@ PADDING = -1
 BATCHES = "batches"
 """Purpose of randomness."""
 _FEW, _EACH = 8_192, 400
-"""So many samples are shuffled by NumPy; machine code is several times as fast, but takes a second to make. For NumPy a client
-counts like so many more samples."""
+"""So many samples are shuffled by NumPy; machine code is several times as fast, but takes a second
+to make. For NumPy a client counts like so many more samples.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +43,12 @@ def steps_of(epochs: int, samples: int, batch_size: int) -> int:
 
 
 def mini_batches(seed: int, round: int, client: int, samples: int, work: Work) -> Ids:
-    """The client's batches [steps, B] of local sample indices; -1 pads the short last batch of an epoch.
+    """The client's batches [steps, B] of local sample indices.
 
-    Every epoch passes over a fresh permutation. When B covers all samples the order is immaterial and the rows are one
-    row seen `steps` times, at no cost.
+    -1 pads the short last batch of an epoch.
+
+    Every epoch passes over a fresh permutation. When B covers all samples the order is immaterial
+    and the rows are one row seen `steps` times, at no cost.
     """
     if work.batch_size >= samples:
         return np.broadcast_to(np.arange(samples), (work.steps, samples))
@@ -54,31 +59,54 @@ def mini_batches(seed: int, round: int, client: int, samples: int, work: Work) -
     return rows.reshape(-1, work.batch_size)[: work.steps]
 
 
-def cohort_batches(seed: int, round: int, clients: Ids, samples: Ids, work: Sequence[Work]) -> tuple[Ids, ...]:
-    """`mini_batches` of each of the `clients` [M], who hold `samples` [M] and have `work` [M]; where they are many, in one go."""
+def cohort_batches(
+    seed: int, round: int, clients: Ids, samples: Ids, work: Sequence[Work]
+) -> tuple[Ids, ...]:
+    """`mini_batches` of each of the `clients` [M], who hold `samples` [M] and have `work` [M].
+
+    Where they are many, in one go.
+    """
     counts = samples.tolist()
-    extents = np.array([(0, 0) if item.batch_size >= count else _extent(count, item) for count, item in zip(counts, work, strict=True)])
+    extents = np.array(
+        [
+            (0, 0) if item.batch_size >= count else _extent(count, item)
+            for count, item in zip(counts, work, strict=True)
+        ]
+    )
     numbers = extents.prod(1)
     if numbers.sum() + _EACH * np.count_nonzero(numbers) <= _FEW:
         members = zip(clients.tolist(), counts, work, strict=True)
         return tuple(mini_batches(seed, round, client, count, item) for client, count, item in members)
     flat, ends = np.full(numbers.sum(), PADDING), np.cumsum(numbers)
-    _shuffle(flat, ends - numbers, extents, samples, _counters(clients, round), np.array([seed, label(BATCHES)], np.uint64))
+    _shuffle(
+        flat,
+        ends - numbers,
+        extents,
+        samples,
+        _counters(clients, round),
+        np.array([seed, label(BATCHES)], np.uint64),
+    )
     return tuple(
-        flat[end - number : end].reshape(-1, item.batch_size)[: item.steps] if number else mini_batches(seed, round, 0, count, item)
+        flat[end - number : end].reshape(-1, item.batch_size)[: item.steps]
+        if number
+        else mini_batches(seed, round, 0, count, item)
         for end, number, count, item in zip(ends.tolist(), numbers.tolist(), counts, work, strict=True)
     )
 
 
 def augment_indices(batches: Ids, samples: int, views: int, seed: int, round: int, client: int) -> Ids:
-    """The batches, each sample i in one of so many `views` v, drawn for every step anew: i + v `samples`; -1 stays padding."""
+    """The batches, each sample i in one of so many `views` v, drawn for every step anew: i + v
+    `samples`; -1 stays padding.
+    """
     if views == 1:
         return batches
     drawn = generator(seed, "views", round, client).integers(views, size=batches.shape)
     return np.where(batches == PADDING, PADDING, batches + samples * drawn)
 
 
-def gradient_noise(seed: int, round: int, client: int, steps: int, dim: int, deviation: float) -> NDArray[np.float64]:
+def gradient_noise(
+    seed: int, round: int, client: int, steps: int, dim: int, deviation: float
+) -> NDArray[np.float64]:
     """Gaussian noise [steps, D] for the client's gradients."""
     return generator(seed, "gradient noise", round, client).normal(0.0, deviation, (steps, dim))
 
@@ -94,7 +122,9 @@ def _counters(clients: Ids, round: int) -> NDArray[np.uint64]:
     return np.stack([clients, np.full(len(clients), round)], 1).astype(np.uint64)
 
 
-def _shuffle(flat: Ids, starts: Ids, extents: Ids, samples: Ids, counters: NDArray[np.uint64], key: NDArray[np.uint64]) -> None:
+def _shuffle(
+    flat: Ids, starts: Ids, extents: Ids, samples: Ids, counters: NDArray[np.uint64], key: NDArray[np.uint64]
+) -> None:
     # Here, because the compiler takes half a second to load.
 
     epochs, lengths = np.ascontiguousarray(extents.T)
@@ -126,11 +156,14 @@ _high: Any = intrinsic(_product)
 
 
 @njit(**_OPTIONS)  # type: ignore[untyped-decorator]
-def shuffle_samples(flat: Ids, starts: Ids, epochs: Ids, lengths: Ids, sizes: Ids, counters: Words, key: Words) -> None:
+def shuffle_samples(
+    flat: Ids, starts: Ids, epochs: Ids, lengths: Ids, sizes: Ids, counters: Words, key: Words
+) -> None:
     """Write the permutations of M clients, in place; what lies between them stays.
 
-    Client i has `epochs`[i] rows of `lengths`[i] numbers each from flat[starts[i]] on. Every row begins with a permutation of
-    0 ... sizes[i] - 1, drawn from the stream of `key` [2] that begins at counter (0, 0, *counters[i]).
+    Client i has `epochs`[i] rows of `lengths`[i] numbers each from flat[starts[i]] on. Every row
+    begins with a permutation of 0 ... sizes[i] - 1, drawn from the stream of `key` [2] that begins
+    at counter (0, 0, *counters[i]).
     """
     drawn = np.empty(_WORDS, np.uint64)
     for i in range(len(starts)):
@@ -143,9 +176,11 @@ def shuffle_samples(flat: Ids, starts: Ids, epochs: Ids, lengths: Ids, sizes: Id
 
 @njit(**_OPTIONS)  # type: ignore[untyped-decorator]
 def _permute(row: Ids, drawn: Words, used: Any, block: Any, counter: Words, key: Words) -> tuple[Any, Any]:
-    """Fisher and Yates, as NumPy does it: 32 bits at a time, masked, and drawn again where they are too large.
+    """Fisher and Yates, as NumPy does it: 32 bits at a time, masked, and drawn again where they are
+    too large.
 
-    There is no branch on what is drawn, since no processor could foretell it: too large a number swaps a sample with itself.
+    There is no branch on what is drawn, since no processor could foretell it: too large a number
+    swaps a sample with itself.
     """
     halves: Any = drawn.view(np.uint32)
     for i in range(len(row)):
@@ -171,15 +206,27 @@ def _permute(row: Ids, drawn: Words, used: Any, block: Any, counter: Words, key:
 
 @njit(**_OPTIONS)  # type: ignore[untyped-decorator]
 def _draw(drawn: Words, block: Any, counter: Words, key: Words) -> None:
-    """Philox4x64-10 from a block on, two blocks at a time so that one's products are under way while the other's are awaited."""
+    """Philox4x64-10 from a block on, two blocks at a time so that one's products are under way
+    while the other's are awaited.
+    """
     for word in range(0, len(drawn), 8):
         first = block + np.uint64(word // 4 + 1)
         a0, a1, a2, a3 = first, np.uint64(0), counter[0], counter[1]
         b0, b1, b2, b3 = first + np.uint64(1), np.uint64(0), counter[0], counter[1]
         k0, k1 = key
         for _ in range(_ROUNDS):
-            a0, a1, a2, a3 = _high(_FACTORS[1], a2) ^ a1 ^ k0, _FACTORS[1] * a2, _high(_FACTORS[0], a0) ^ a3 ^ k1, _FACTORS[0] * a0
-            b0, b1, b2, b3 = _high(_FACTORS[1], b2) ^ b1 ^ k0, _FACTORS[1] * b2, _high(_FACTORS[0], b0) ^ b3 ^ k1, _FACTORS[0] * b0
+            a0, a1, a2, a3 = (
+                _high(_FACTORS[1], a2) ^ a1 ^ k0,
+                _FACTORS[1] * a2,
+                _high(_FACTORS[0], a0) ^ a3 ^ k1,
+                _FACTORS[0] * a0,
+            )
+            b0, b1, b2, b3 = (
+                _high(_FACTORS[1], b2) ^ b1 ^ k0,
+                _FACTORS[1] * b2,
+                _high(_FACTORS[0], b0) ^ b3 ^ k1,
+                _FACTORS[0] * b0,
+            )
             k0, k1 = k0 + _BUMPS[0], k1 + _BUMPS[1]
         drawn[word], drawn[word + 1], drawn[word + 2], drawn[word + 3] = a0, a1, a2, a3
         drawn[word + 4], drawn[word + 5], drawn[word + 6], drawn[word + 7] = b0, b1, b2, b3

@@ -1,4 +1,6 @@
-"""Randomness by key, never by call order: (seed, purpose, round, client) name one stream, whoever draws from it and when."""
+"""Randomness by key, never by call order: (seed, purpose, round, client) name one stream, whoever
+draws from it and when.
+"""
 
 from functools import cache
 from hashlib import blake2b
@@ -15,16 +17,21 @@ _HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
 def generator(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:
-    """The generator of one stream: Philox (Salmon et al., 2011) with key (seed, purpose) and counter (., ., client, round).
+    """The generator of one stream: Philox (Salmon et al., 2011) with key (seed, purpose) and
+    counter (., ., client, round).
 
-    The low two words of the counter are the position in the stream, so streams of 2^128 blocks never meet.
+    The low two words of the counter are the position in the stream, so streams of 2^128 blocks
+    never meet.
     """
     key: Any = _Key(np.array([seed, label(purpose)], np.uint64))
     return np.random.Generator(np.random.Philox(key, counter=np.array([0, 0, client, round], np.uint64)))
 
 
 def uniform_at(positions: NDArray[np.int64], seed: int, purpose: str, round: int = 0) -> NDArray[np.float64]:
-    """What `generator(seed, purpose, round).random(n)` holds at `positions` [m], all below n; the others are not drawn."""
+    """What `generator(seed, purpose, round).random(n)` holds at `positions` [m], all below n.
+
+    The others are not drawn.
+    """
     words = np.zeros((4, len(positions)), np.uint64)
     words[0], words[3] = positions // 4 + 1, round
     drawn = _philox(words, np.array([seed, label(purpose)], np.uint64))
@@ -57,7 +64,10 @@ def label(purpose: str) -> int:
 
 
 class _Key(ISeedSequence):
-    """A key to be taken as it is. Given as `key`, NumPy would first gather entropy for nobody, which takes most of the time."""
+    """A key to be taken as it is.
+
+    Given as `key`, NumPy would first gather entropy for nobody, which takes most of the time.
+    """
 
     def __init__(self, words: NDArray[np.uint64]) -> None:
         self._words = words

@@ -26,18 +26,22 @@ class _Drawn(NamedTuple):
 
 
 def synthetic(spec: Synthetic, seed: int) -> FederatedData:
-    """Draw the data (FedProx, Section 5.1, and its code, where alpha and beta are standard deviations).
+    """Draw the data (FedProx, Section 5.1, and its code, where alpha and beta are standard
+    deviations).
 
-    n_k = 50 + int(lognormal(4, 2)), u_k ~ N(0, alpha), B_k ~ N(0, beta), v_k ~ N(B_k, 1) per coordinate; then for each client
-    W_k, b_k ~ N(u_k, 1), z ~ N(v_k, Sigma) with Sigma_jj = j^-1.2, label argmax(z W_k + b_k). With `iid` all share one
-    W, b ~ N(0, 1) and v = 0. The first 90 % of a client's samples are for training, as in the code (80 % in the paper).
+    n_k = 50 + int(lognormal(4, 2)), u_k ~ N(0, alpha), B_k ~ N(0, beta), v_k ~ N(B_k, 1) per
+    coordinate; then for each client W_k, b_k ~ N(u_k, 1), z ~ N(v_k, Sigma) with Sigma_jj = j^-1.2,
+    label argmax(z W_k + b_k). With `iid` all share one W, b ~ N(0, 1) and v = 0. The first 90 % of
+    a client's samples are for training, as in the code (80 % in the paper).
     """
     clients = list(_draw(spec, generator(seed, "synthetic")))
     cuts = [int(TRAIN_SHARE * len(client.labels)) for client in clients]
     train = _together([_Drawn(z[:cut], labels[:cut]) for (z, labels), cut in zip(clients, cuts, strict=True)])
     test = _together([_Drawn(z[cut:], labels[cut:]) for (z, labels), cut in zip(clients, cuts, strict=True)])
     parts = np.split(np.arange(len(train)), np.cumsum(cuts)[:-1])
-    owners = np.repeat(np.arange(spec.clients), [len(client.labels) - cut for client, cut in zip(clients, cuts, strict=True)])
+    owners = np.repeat(
+        np.arange(spec.clients), [len(client.labels) - cut for client, cut in zip(clients, cuts, strict=True)]
+    )
     return divide(Dataset(train, test, _name(spec)), parts, owners)
 
 

@@ -21,7 +21,9 @@ class Clients(NamedTuple):
     """Who holds what."""
 
     names: NDArray[Any]
-    """[N] the clients' ids, ascending: integers, or text by code point. A client's number is its place here."""
+    """[N] the clients' ids, ascending: integers, or text by code point. A client's number is its
+    place here.
+    """
     codes: Ids
     """[n] the number of the client that holds each sample."""
 
@@ -102,7 +104,9 @@ class UserSamples:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over names, types, shapes and bytes of the arrays: the same whatever file they came in."""
+        """SHA-256 over names, types, shapes and bytes of the arrays: the same whatever file they
+        came in.
+        """
         digest = hashlib.sha256()
         for name, array in self.arrays.items():
             digest.update(f"{name} {array.dtype.str} {list(array.shape)}\n".encode())
@@ -128,7 +132,9 @@ class UserSamples:
         sizes = self.sizes
         if sizes is None:
             return None
-        return ClientSizeSummary(int(sizes.min()), float(np.median(sizes)), float(sizes.mean()), int(sizes.max()))
+        return ClientSizeSummary(
+            int(sizes.min()), float(np.median(sizes)), float(sizes.mean()), int(sizes.max())
+        )
 
     def save(self, file: IO[bytes]) -> None:
         """Write them, piece by piece."""
@@ -136,7 +142,10 @@ class UserSamples:
 
 
 def load(file: IO[bytes], content: UploadedContent) -> UserSamples:
-    """What `Samples.save` wrote; raises DataUnavailableError when it is damaged or not what `content` describes."""
+    """What `Samples.save` wrote.
+
+    Raises DataUnavailableError when it is damaged or not what `content` describes.
+    """
     try:
         with np.load(file, allow_pickle=False) as stored:
             clients = Clients(stored["names"], stored["client"]) if "client" in stored else None
@@ -144,9 +153,13 @@ def load(file: IO[bytes], content: UploadedContent) -> UserSamples:
         found = samples.content
     except Exception as error:
         # Whatever a damaged archive makes zipfile, zlib and NumPy raise.
-        raise DataUnavailableError(f"the uploaded data set {content.digest} cannot be read: {error}; upload it again") from error
+        raise DataUnavailableError(
+            f"the uploaded data set {content.digest} cannot be read: {error}; upload it again"
+        ) from error
     if found != content:
-        raise DataUnavailableError(f"the uploaded data set {content.digest} is damaged: its content has digest {found.digest}")
+        raise DataUnavailableError(
+            f"the uploaded data set {content.digest} is damaged: its content has digest {found.digest}"
+        )
     return samples
 
 

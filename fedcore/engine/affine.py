@@ -1,4 +1,5 @@
-"""Rules whose direction is the gradient, plus a pull towards x, plus something that stays the same over a round.
+"""Rules whose direction is the gradient, plus a pull towards x, plus something that stays the same
+over a round.
 
 With g the gradient of the data's part of the loss, local training under such a rule is
 
@@ -27,7 +28,9 @@ class Factors(NamedTuple):
 
 
 def factors(algorithm: Algorithm, l2: float) -> Factors:
-    """Those of `algorithm`, whose rule must be of the form, for a client whose loss has l2/2 |y|^2 in it beside the data's part."""
+    """Those of `algorithm`, whose rule must be of the form, for a client whose loss has l2/2 |y|^2
+    in it beside the data's part.
+    """
     solver, towards, shrink = algorithm.solver, proximal_coefficient(algorithm.rule), l2
     assert towards is not None
     if algorithm.rule.subtracts_gradient_at_x():
@@ -37,7 +40,10 @@ def factors(algorithm: Algorithm, l2: float) -> Factors:
 
 
 def offsets(rule: ClientRule, local: ClientContext) -> Tensor:
-    """[M, D] what the rule adds to the gradients of the clients that `local` is of; there must be one at least."""
+    """[M, D] what the rule adds to the gradients of the clients that `local` is of.
+
+    There must be one at least.
+    """
     start = local.x.expand(len(local.steps), -1)
     return rule.direction(start.new_zeros(start.shape), start, local)
 
@@ -50,22 +56,40 @@ def proximal_coefficient(rule: ClientRule) -> float | None:
     """
     mu = _direction(rule, 0.0, 1.0, 0.0) - _direction(rule, 0.0, 0.0, 0.0)
     for grad, y, other in product((0.0, 1.0, -3.0), (0.0, 1.0, -2.0), (0.0, 0.5)):
-        if not isclose(_direction(rule, grad, y, other), grad + mu * y + _direction(rule, 0.0, 0.0, other), rel_tol=1e-12, abs_tol=1e-12):
+        if not isclose(
+            _direction(rule, grad, y, other),
+            grad + mu * y + _direction(rule, 0.0, 0.0, other),
+            rel_tol=1e-12,
+            abs_tol=1e-12,
+        ):
             return None
     return mu
 
 
 @lru_cache(maxsize=64)
 def has_offset(rule: ClientRule) -> bool:
-    """Whether such a rule adds anything of its own to gradient and pull; if not, its offsets are zero whatever it remembers."""
+    """Whether such a rule adds anything of its own to gradient and pull.
+
+    If not, its offsets are zero whatever it remembers.
+    """
     return any(_direction(rule, 0.0, x, other, x) != 0 for x, other in ((0.0, 0.5), (0.75, 0.0), (0.75, 0.5)))
 
 
 def _direction(rule: ClientRule, grad: float, y: float, other: float, x: float = 0.0) -> float:
-    """At x, where everything else that the rule may look at is a multiple of `other`, each its own."""
+    """At x, where everything else that the rule may look at is a multiple of `other`, each
+    its own.
+    """
     names = sorted({*rule.memory(), *rule.shared(), *rule.start(cast("Any", x))})
-    shared, memory = ({name: start + other * k for k, name in enumerate(names, 2)} for start in (other / 2, other / 3))
+    shared, memory = (
+        {name: start + other * k for k, name in enumerate(names, 2)} for start in (other / 2, other / 3)
+    )
     full_gradient, mean_gradient = 5 * other / 4, 7 * other / 4
-    known: Any = {"x": x, "shared": shared, "memory": memory, "full_gradient": full_gradient, "mean_gradient": mean_gradient}
+    known: Any = {
+        "x": x,
+        "shared": shared,
+        "memory": memory,
+        "full_gradient": full_gradient,
+        "mean_gradient": mean_gradient,
+    }
     known |= {"steps": 1.0, "normaliser": 1.0}
     return float(rule.direction(cast("Any", grad), cast("Any", y), ClientContext(**known, lr=1.0)))

@@ -41,7 +41,9 @@ class Job:
     problem: TrainingProblem
     work: CohortWork
     sums: Tensor | None = None
-    """[K, M] the weighted sums of the deltas that the aggregator wants, where clients send deltas as they are and nothing else."""
+    """[K, M] the weighted sums of the deltas that the aggregator wants, where clients send deltas
+    as they are and nothing else.
+    """
     each: bool = True
     """Whether anybody wants to see each delta."""
     memory_divisor: int = 1

@@ -1,4 +1,6 @@
-"""Engines against each other on some steps of a round: which is the fastest, found in little time."""
+"""Engines against each other on some steps of a round: which is the fastest, found in little
+time.
+"""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,10 +20,13 @@ BUDGET_S, BUDGET_SHARE = 0.03, 0.02
 DROP_FACTOR = 3.0
 """Whoever takes so many times as long as the fastest drops out."""
 TIE_MARGIN = 0.85
-"""What another must take of the time of the engine presumed to be the fastest to be preferred: near ties are noise."""
+"""What another must take of the time of the engine presumed to be the fastest to be preferred: near
+ties are noise.
+"""
 HELD_BYTES, _VECTORS = 1 << 30, 6
-"""What a heat may hold beside the data, and how many vectors [D] an engine that takes clients together holds of each: a measurement
-must not need more memory than the run."""
+"""What a heat may hold beside the data, and how many vectors [D] an engine that takes clients
+together holds of each: a measurement must not need more memory than the run.
+"""
 _FEW, _MOST_STEPS = 2, 16
 
 
@@ -36,18 +41,24 @@ def time_engine(name: EngineName, job: Job) -> float:
 
 
 def round_seconds(name: EngineName, job: Job, play: EngineTimer = time_engine) -> float:
-    """About how long the training of a round takes by this engine; more than that where it gains by taking many clients at once."""
+    """About how long the training of a round takes by this engine.
+
+    More than that where it gains by taking many clients at once.
+    """
     probe = next(_samples(job))
     play(name, probe)  # Whatever the first use of an engine costs, the run would pay it too.
     return _per_step(play(name, probe), probe) * int(job.work.steps.sum())
 
 
-def benchmark_engines(names: Sequence[EngineName], job: Job, round_s: float, play: EngineTimer = time_engine) -> dict[EngineName, float]:
+def benchmark_engines(
+    names: Sequence[EngineName], job: Job, round_s: float, play: EngineTimer = time_engine
+) -> dict[EngineName, float]:
     """Seconds per local step of those engines that stayed in the race to the end.
 
-    Each plays every heat twice, in turn, and its better time counts. Heats grow, from a step of two clients to many steps of all,
-    until the next one would go beyond the budget; who cannot keep to it from the beginning is judged by the first heat. The first of
-    `names` has played it before; its round takes about `round_s`.
+    Each plays every heat twice, in turn, and its better time counts. Heats grow, from a step of two
+    clients to many steps of all, until the next one would go beyond the budget; who cannot keep to
+    it from the beginning is judged by the first heat. The first of `names` has played it before;
+    its round takes about `round_s`.
     """
     heats = list(_samples(job))
     left, probes = max(BUDGET_S, BUDGET_SHARE * round_s), dict[EngineName, float]()
@@ -69,7 +80,9 @@ def fastest(names: Sequence[EngineName], seconds: Mapping[EngineName, float]) ->
     return best if seconds[best] < TIE_MARGIN * presumed else names[0]
 
 
-def _time_finalists(names: list[EngineName], heats: Sequence[Job], left: float, play: EngineTimer) -> dict[EngineName, float]:
+def _time_finalists(
+    names: list[EngineName], heats: Sequence[Job], left: float, play: EngineTimer
+) -> dict[EngineName, float]:
     times: dict[EngineName, float] = {}
     measured: dict[EngineName, float] = {}
     for heat in heats:
@@ -122,4 +135,8 @@ def _part(job: Job, clients: int, steps: int) -> Job:
         noise=None if whole.noise is None else tuple(whole.noise[row][:steps] for row in rows),
         local=take_clients(whole.local, torch.from_numpy(rows).to(whole.local.x.device)),
     )
-    return replace(job, work=part, sums=None if job.sums is None else job.sums[:, torch.from_numpy(rows).to(job.sums.device)])
+    return replace(
+        job,
+        work=part,
+        sums=None if job.sums is None else job.sums[:, torch.from_numpy(rows).to(job.sums.device)],
+    )

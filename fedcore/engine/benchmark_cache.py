@@ -51,17 +51,25 @@ class BenchmarkCache:
         return self._entries.get(key)
 
     def round_seconds(self, what: Mapping[str, Any], measure: Callable[[], float]) -> float:
-        """How long a round takes by the engine that is presumed to be the fastest: measured once, and not kept on disk."""
+        """How long a round takes by the engine that is presumed to be the fastest: measured once,
+        and not kept on disk.
+        """
         key = _key(what)
         if key not in self._rounds:
             self._rounds[key] = measure()
         return self._rounds[key]
 
-    def put(self, what: Mapping[str, Any], engine: EngineName, seconds: Mapping[EngineName, float]) -> BenchmarkResult:
-        """Remember it; where another process has measured the same meanwhile, what it found stands."""
+    def put(
+        self, what: Mapping[str, Any], engine: EngineName, seconds: Mapping[EngineName, float]
+    ) -> BenchmarkResult:
+        """Remember it; where another process has measured the same meanwhile, what it found
+        stands.
+        """
         key, known = _key(what), _read(self._path)
         self._entries = known | self._entries
-        entry = self._entries.setdefault(key, BenchmarkResult(engine=engine, seconds=dict(seconds), of=dict(what)))
+        entry = self._entries.setdefault(
+            key, BenchmarkResult(engine=engine, seconds=dict(seconds), of=dict(what))
+        )
         if key not in known:
             _write(self._path, known | {key: entry})
         return entry
@@ -87,7 +95,10 @@ def _read(path: Path | None) -> dict[str, BenchmarkResult]:
 
 
 def _write(path: Path | None, entries: Mapping[str, BenchmarkResult]) -> None:
-    """The file whole or not at all: a reader never sees half of it. Of two who write at once one wins, and the other measures again."""
+    """The file whole or not at all: a reader never sees half of it.
+
+    Of two who write at once one wins, and the other measures again.
+    """
     if path is None or (path.exists() and not path.is_file()):
         return
     newest = dict(list(entries.items())[-MOST:])

@@ -29,12 +29,15 @@ class EngineChoice:
 
     engine: EngineName
     how: Literal["forced", "presumed", "measured", "remembered"]
-    """`forced` by the specification; `presumed` to be the fastest, where there is no other or the run is too short to measure;
-    `measured` for this run; `remembered` from a run like it."""
+    """`forced` by the specification; `presumed` to be the fastest, where there is no other or the
+    run is too short to measure; `measured` for this run; `remembered` from a run like it.
+    """
     seconds: Mapping[EngineName, float] | None = None
     """Per local step, of the engines that were measured."""
     instead_of: EngineName | None = None
-    """The engine that played the run's first rounds, where that cannot play on here: bits differ from there on."""
+    """The engine that played the run's first rounds, where that cannot play on here: bits differ
+    from there on.
+    """
 
     def document(self) -> dict[str, Any]:
         """As it is recorded."""
@@ -57,7 +60,9 @@ class SelectionContext:
     problem: TrainingProblem
     rounds: int
     sample: Callable[[], Job | None]
-    """The training of a first round, for nothing but to be measured; None where nobody takes part in it."""
+    """The training of a first round, for nothing but to be measured; None where nobody takes part
+    in it.
+    """
 
 
 def choose_engine(
@@ -67,7 +72,8 @@ def choose_engine(
     recorded: EngineChoice | None = None,
     play: EngineTimer = time_engine,
 ) -> EngineChoice:
-    """The engine of a run: the one asked for, or recorded with its earlier rounds, or else the fastest as measured or remembered.
+    """The engine of a run: the one asked for, or recorded with its earlier rounds, or else the
+    fastest as measured or remembered.
 
     Raises SpecificationError where the engine that was asked for is not made for the problem.
     """
@@ -98,7 +104,9 @@ def _fastest(context: SelectionContext, cache: BenchmarkCache, play: EngineTimer
 
 
 def conditions(names: list[EngineName], job: Job) -> dict[str, Any]:
-    """All that the fastest engine depends on; sizes that vary from round to round as powers of two."""
+    """All that the fastest engine depends on; sizes that vary from round to round as powers
+    of two.
+    """
     problem, assignment, solver = job.problem, job.work, job.algorithm.solver
     x = assignment.local.x
     return {

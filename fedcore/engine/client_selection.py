@@ -43,22 +43,31 @@ def select_cohort(setting: RunContext, traffic: Traffic, round: int) -> Selected
     work, arrives = plan_work(spec.local, spec.systems, problem.sizes, drawn.clients, seed, round)
     received, seconds = traffic.down(drawn.clients, round), None
     if spec.systems.devices is not None:
-        work, arrives, seconds = _timed(setting, traffic, drawn.clients, received, TimedRound(work, arrives, 0.0), round)
+        work, arrives, seconds = _timed(
+            setting, traffic, drawn.clients, received, TimedRound(work, arrives, 0.0), round
+        )
     chosen = [item for item, kept in zip(work, arrives, strict=True) if kept]
     return SelectedCohort(drawn[arrives], len(drawn.clients), chosen, int(received.sum()), seconds)
 
 
-def _timed(setting: RunContext, traffic: Traffic, clients: Ids, received: Ids, planned: TimedRound, round: int) -> TimedRound:
+def _timed(
+    setting: RunContext, traffic: Traffic, clients: Ids, received: Ids, planned: TimedRound, round: int
+) -> TimedRound:
     """`planned`, held to the clock."""
     systems, (up, down), settling = setting.spec.systems, traffic.exchange(1, round), traffic.settling(1)
     assert systems.devices is not None
-    # The upload; the model, and then the next one, if they are sent; and an exchange of gradients, up and down.
+    # The upload; the model, and then the next one, if they are sent; and an exchange of gradients,
+    # up and down.
     messages = 1 + (received > 0) + (settling > 0) + 2 * bool(up or down)
-    cohort = device_speed(systems.devices, clients, received + down + settling, traffic.up(1) + up, messages, setting.seed)
+    cohort = device_speed(
+        systems.devices, clients, received + down + settling, traffic.up(1) + up, messages, setting.seed
+    )
     return apply_deadline(systems.deadline, cohort, planned.work, planned.arrives)
 
 
-def assign_work(setting: RunContext, server: ServerState, selected: SelectedCohort, memory: Vectors, round: int) -> CohortWork:
+def assign_work(
+    setting: RunContext, server: ServerState, selected: SelectedCohort, memory: Vectors, round: int
+) -> CohortWork:
     """Before any exchange of gradients; `memory` [M, D] each is what the clients kept."""
     spec, seed, problem, clients = setting.spec, setting.seed, setting.problem, selected.arrived.clients
     sizes = step_sizes(spec.local, spec.rounds, round, server.clock)
@@ -68,7 +77,10 @@ def assign_work(setting: RunContext, server: ServerState, selected: SelectedCoho
         clients=clients,
         steps=steps,
         batches=_batches(setting, selected, round),
-        noise=tuple(gradient_noise(seed, round, *pair, problem.dim, noise) for pair in zip(clients.tolist(), steps.tolist(), strict=True))
+        noise=tuple(
+            gradient_noise(seed, round, *pair, problem.dim, noise)
+            for pair in zip(clients.tolist(), steps.tolist(), strict=True)
+        )
         if noise
         else None,
         sizes=sizes,
@@ -83,10 +95,14 @@ def _batches(setting: RunContext, selected: SelectedCohort, round: int) -> tuple
     if views == 1:
         return batches
     members = zip(batches, samples.tolist(), clients.tolist(), strict=True)
-    return tuple(augment_indices(batch, count, views, seed, round, client) for batch, count, client in members)
+    return tuple(
+        augment_indices(batch, count, views, seed, round, client) for batch, count, client in members
+    )
 
 
-def _context(setting: RunContext, server: ServerState, clients: Ids, memory: Vectors, sizes: StepSizes, steps: Ids) -> ClientContext:
+def _context(
+    setting: RunContext, server: ServerState, clients: Ids, memory: Vectors, sizes: StepSizes, steps: Ids
+) -> ClientContext:
     x, rule, problem = server.broadcast, setting.algorithm.rule, setting.problem
     spent = normaliser(rule, setting.algorithm.solver, sizes, steps)
     return ClientContext(

@@ -50,7 +50,10 @@ class ClientStack:
     def of(cls, jobs: Sequence[Job]) -> ClientStack:
         """All clients of `jobs`."""
         counts = [len(job.work.steps) for job in jobs]
-        owner, place = np.repeat(np.arange(len(jobs)), counts), np.concatenate([np.arange(count) for count in counts])
+        owner, place = (
+            np.repeat(np.arange(len(jobs)), counts),
+            np.concatenate([np.arange(count) for count in counts]),
+        )
         steps = np.concatenate([job.work.steps for job in jobs])
         order = np.argsort(-steps, kind="stable")
         batches = [batch for job in jobs for batch in job.work.batches]
@@ -61,7 +64,13 @@ class ClientStack:
 
     def cut(self, rows: slice) -> ClientStack:
         """Some of the rows."""
-        return replace(self, owner=self.owner[rows], place=self.place[rows], steps=self.steps[rows], batches=self.batches[rows])
+        return replace(
+            self,
+            owner=self.owner[rows],
+            place=self.place[rows],
+            steps=self.steps[rows],
+            batches=self.batches[rows],
+        )
 
     @property
     def number(self) -> Ids:
@@ -80,12 +89,16 @@ class ClientStack:
         return torch.cat(list(parts))[torch.from_numpy(self.number).to(parts[0].device)]
 
     def back(self, values: Tensor) -> Sequence[Tensor]:
-        """`values` [R, ...] of all rows as what belongs to the clients of each job, [M, ...] each."""
+        """`values` [R, ...] of all rows as what belongs to the clients of each job, [M, ...]
+        each.
+        """
         order = torch.from_numpy(np.argsort(self.number)).to(values.device)
         return torch.split(values[order], [len(job.work.steps) for job in self.jobs])
 
     def stretches(self, capacity: int) -> Iterator[StepRange]:
-        """Cut the round where rows are done, and where a stretch would hold more samples than `capacity`."""
+        """Cut the round where rows are done, and where a stretch would hold more samples than
+        `capacity`.
+        """
         room = sum(map(len, self.batches)) if self.repeat else capacity // self.widest
         for start, stop in pairwise([0, *np.unique(self.steps).tolist()]):
             active = int((self.steps > start).sum())
@@ -94,7 +107,10 @@ class ClientStack:
                 yield StepRange(first, min(first + length, stop), active)
 
     def samples(self, stretch: StepRange) -> Tensor:
-        """Sample indices [m, S, B] of the active rows; where all rows repeat one batch, a view that repeats it."""
+        """Sample indices [m, S, B] of the active rows.
+
+        Where all rows repeat one batch, a view that repeats it.
+        """
         chosen, length = self.cut(slice(stretch.active)), stretch.stop - stretch.start
         stacked = np.full((stretch.active, 1 if chosen.repeat else length, chosen.widest), PADDING, np.int64)
         for target, batch in zip(stacked, chosen.batches, strict=True):
@@ -116,7 +132,9 @@ class ClientStack:
 
     @property
     def repeat(self) -> bool:
-        """Whether every row sees one batch in all its steps: each is then held once, however long a stretch is."""
+        """Whether every row sees one batch in all its steps: each is then held once, however long a
+        stretch is.
+        """
         return all(batch.strides[0] == 0 for batch in self.batches)
 
 
@@ -136,25 +154,40 @@ class Descent(Protocol):
 
 
 def descent(rows: ClientStack, x: Tensor) -> Descent:
-    """That of the jobs the rows are of, each at x [R, D] before its first step; rules of free form must be a single job's."""
-    return AffineDescent(rows, x) if proximal_coefficient(rows.jobs[0].algorithm.rule) is not None else GenericDescent(rows)
+    """That of the jobs the rows are of, each at x [R, D] before its first step.
+
+    Rules of free form must be a single job's.
+    """
+    return (
+        AffineDescent(rows, x)
+        if proximal_coefficient(rows.jobs[0].algorithm.rule) is not None
+        else GenericDescent(rows)
+    )
 
 
 class AffineDescent:
-    """v <- momentum v + g + shrink y + pull (y - x) + offset; rows may differ in every number, and in their rules."""
+    """v <- momentum v + g + shrink y + pull (y - x) + offset.
+
+    Rows may differ in every number, and in their rules.
+    """
 
     def __init__(self, rows: ClientStack, x: Tensor) -> None:
         jobs = rows.jobs
         known = [factors(job.algorithm, 0.0) for job in jobs]
-        self._pull, self._shrink, self._momentum = (_number(rows, numbers, x) for numbers in zip(*known, strict=True))
+        self._pull, self._shrink, self._momentum = (
+            _number(rows, numbers, x) for numbers in zip(*known, strict=True)
+        )
         self._x, self._offset = x, _offset(rows)
         self._velocity: Tensor | None = None
 
     def cut(self, active: int) -> None:
         self._x = self._x[:active]
-        self._offset, self._velocity = (part if part is None else part[:active] for part in (self._offset, self._velocity))
+        self._offset, self._velocity = (
+            part if part is None else part[:active] for part in (self._offset, self._velocity)
+        )
         self._pull, self._shrink, self._momentum = (
-            part[:active] if isinstance(part, Tensor) else part for part in (self._pull, self._shrink, self._momentum)
+            part[:active] if isinstance(part, Tensor) else part
+            for part in (self._pull, self._shrink, self._momentum)
         )
 
     def direction(self, grad: Tensor, y: Tensor) -> Tensor:
@@ -180,10 +213,15 @@ class GenericDescent:
         self._local = take_clients(job.work.local, torch.from_numpy(rows.place).to(job.work.local.x.device))
 
     def cut(self, active: int) -> None:
-        self._local, self._velocity = take_clients(self._local, slice(active)), None if self._velocity is None else self._velocity[:active]
+        self._local, self._velocity = (
+            take_clients(self._local, slice(active)),
+            None if self._velocity is None else self._velocity[:active],
+        )
 
     def direction(self, grad: Tensor, y: Tensor) -> Tensor:
-        direction, self._velocity = self._algorithm.solver.direction(self._algorithm.rule, grad, y, self._velocity, self._local)
+        direction, self._velocity = self._algorithm.solver.direction(
+            self._algorithm.rule, grad, y, self._velocity, self._local
+        )
         return direction
 
 
@@ -214,4 +252,6 @@ def _offset(rows: ClientStack) -> Tensor | None:
 
 
 def _add(total: Tensor, factor: Number, vectors: Tensor) -> Tensor:
-    return total.addcmul_(factor, vectors) if isinstance(factor, Tensor) else total.add_(vectors, alpha=factor)
+    return (
+        total.addcmul_(factor, vectors) if isinstance(factor, Tensor) else total.add_(vectors, alpha=factor)
+    )

@@ -1,6 +1,7 @@
 """What clients keep between rounds, as tables of rows; a client that never took part costs nothing.
 
-Where rows of numbers lie: in memory or, beyond a size, in a file that is mapped into it and goes with the process.
+Where rows of numbers lie: in memory or, beyond a size, in a file that is mapped into it and goes
+with the process.
 """
 
 import os
@@ -41,11 +42,15 @@ class MemoryBudget(NamedTuple):
 
 
 def _mapped(shape: tuple[int, ...], like: Tensor, folder: Path | None) -> Tensor:
-    """Zeros in a file without a name, which the system deletes with the last process that has it; raises OSError where the disk is full."""
+    """Zeros in a file without a name, which the system deletes with the last process that has it.
+
+    Raises OSError where the disk is full.
+    """
     with TemporaryFile(dir=folder) as file:
         size = prod(shape) * like.element_size()
         if hasattr(os, "posix_fallocate"):
-            # To be told now: a write to a mapped page that the disk has no room for ends the process.
+            # To be told now: a write to a mapped page that the disk has no room for ends the
+            # process.
             os.posix_fallocate(file.fileno(), 0, size)
         else:
             file.truncate(size)
@@ -62,8 +67,12 @@ class ClientTable:
     Rows are stored in the order in which clients first took part, in blocks that double when full.
     """
 
-    def __init__(self, start: Mapping[str, Tensor], population: int, budget: MemoryBudget | None = None) -> None:
-        """Keep vectors by name for each of `population` clients; `start` [D] each is what they are for a client never written.
+    def __init__(
+        self, start: Mapping[str, Tensor], population: int, budget: MemoryBudget | None = None
+    ) -> None:
+        """Keep vectors by name for each of `population` clients.
+
+        `start` [D] each is what they are for a client never written.
 
         They lie where there is `room` for them, or else in memory; that changes no bit.
         """
@@ -77,10 +86,15 @@ class ClientTable:
         """The vectors [M, D] of `clients` [M], by name."""
         known = torch.from_numpy(self._slots[clients] != _ABSENT)
         slots = torch.from_numpy(np.maximum(self._slots[clients], 0))
-        return {name: self._gather_one(name, rows, slots.to(rows.device), known.to(rows.device)) for name, rows in self._rows.items()}
+        return {
+            name: self._gather_one(name, rows, slots.to(rows.device), known.to(rows.device))
+            for name, rows in self._rows.items()
+        }
 
     def scatter(self, clients: Ids, vectors: Mapping[str, Tensor]) -> None:
-        """Store `vectors` [M, D] of distinct `clients` [M]; every name of the table must be given."""
+        """Store `vectors` [M, D] of distinct `clients` [M]; every name of the table must be
+        given.
+        """
         if not self._rows:
             return
         self._admit(clients)
@@ -91,14 +105,18 @@ class ClientTable:
     def state(self) -> dict[str, Tensor]:
         """Ids and rows of the clients that took part, as tensors by name."""
         count = len(self._ids)
-        return {"ids": torch.from_numpy(self._ids.copy())} | {f"rows.{name}": rows[:count] for name, rows in self._rows.items()}
+        return {"ids": torch.from_numpy(self._ids.copy())} | {
+            f"rows.{name}": rows[:count] for name, rows in self._rows.items()
+        }
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Become what `state` was taken from."""
         self._ids = state["ids"].numpy().copy()
         self._slots[:] = _ABSENT
         self._slots[self._ids] = np.arange(len(self._ids))
-        self._rows = {name: self._room.adopt(state[f"rows.{name}"], rows) for name, rows in self._rows.items()}
+        self._rows = {
+            name: self._room.adopt(state[f"rows.{name}"], rows) for name, rows in self._rows.items()
+        }
 
     def _gather_one(self, name: str, rows: Tensor, slots: Tensor, known: Tensor) -> Tensor:
         start = self._start[name]

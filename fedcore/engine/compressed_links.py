@@ -1,4 +1,5 @@
-"""The links between clients and server: what is compressed on them, and the exchange of gradients before training.
+"""The links between clients and server: what is compressed on them, and the exchange of gradients
+before training.
 
 Messages: compressed as they are sent, with what error feedback keeps back for the next.
 """
@@ -22,7 +23,9 @@ from fedcore.engine.server import RESIDUAL, RunContext
 
 NO_COMPRESSION = Compressor()
 CHUNK_ELEMENTS = 2**20
-"""Numbers compressed at a time: more no longer fit into a processor's cache, and what is computed on the way takes memory."""
+"""Numbers compressed at a time: more no longer fit into a processor's cache, and what is computed
+on the way takes memory.
+"""
 
 
 class Sent(NamedTuple):
@@ -39,11 +42,14 @@ def message_rngs(seed: int, purpose: str, round: int, clients: Ids) -> Iterator[
     return (generator(seed, purpose, round, client) for client in clients.tolist())
 
 
-def send(compressor: Compressor, message: Tensor, residual: Tensor | None, streams: Iterable[Generator]) -> Sent:
-    """Send one message [D] or those of a cohort [M, D], `residual` added first under error feedback: h = C(rho + m), rho <- rho + m - h.
+def send(
+    compressor: Compressor, message: Tensor, residual: Tensor | None, streams: Iterable[Generator]
+) -> Sent:
+    """Send one message [D] or those of a cohort [M, D], `residual` added first under error
+    feedback: h = C(rho + m), rho <- rho + m - h.
 
-    `streams` has a generator for each message, in the order of the rows. They are drawn from only if the compressor leaves
-    something to chance.
+    `streams` has a generator for each message, in the order of the rows. They are drawn from only
+    if the compressor leaves something to chance.
     """
     if compressor == NO_COMPRESSION:
         return Sent(message, None)
@@ -52,12 +58,17 @@ def send(compressor: Compressor, message: Tensor, residual: Tensor | None, strea
     rows, streams = max(1, CHUNK_ELEMENTS // message.shape[-1]), iter(streams)
     parts = [slice(first, first + rows) for first in range(0, len(message), rows)]
     kept = [None if residual is None else residual[part] for part in parts]
-    sent = [_send_chunk(compressor, message[part], held, islice(streams, rows)) for part, held in zip(parts, kept, strict=True)]
+    sent = [
+        _send_chunk(compressor, message[part], held, islice(streams, rows))
+        for part, held in zip(parts, kept, strict=True)
+    ]
     residuals = [part.residual for part in sent if part.residual is not None]
     return Sent(torch.cat([part.received for part in sent]), torch.cat(residuals) if residuals else None)
 
 
-def _send_chunk(compressor: Compressor, message: Tensor, residual: Tensor | None, streams: Iterable[Generator]) -> Sent:
+def _send_chunk(
+    compressor: Compressor, message: Tensor, residual: Tensor | None, streams: Iterable[Generator]
+) -> Sent:
     if not compressor.error_feedback:
         return Sent(compressor.compress(message, _draws(compressor, message, streams)), None)
     assert residual is not None
@@ -88,7 +99,10 @@ SERVER = np.array([0])
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Both links in one round; what a client or the server sends is compressed at most once a round on each."""
+    """Both links in one round.
+
+    What a client or the server sends is compressed at most once a round on each.
+    """
 
     setting: RunContext
     clients: Ids
@@ -96,23 +110,39 @@ class Links:
     round: int
 
     def up(self, messages: Tensor, memory: Vectors) -> tuple[Tensor, Vectors]:
-        """Messages [M, D] as the server decodes them, and what error feedback keeps at the clients for the next."""
+        """Messages [M, D] as the server decodes them, and what error feedback keeps at the clients
+        for the next.
+        """
         sent = send(
-            self.setting.algorithm.uplink, messages, memory.get(RESIDUAL), message_rngs(self.setting.seed, UPLINK, self.round, self.clients)
+            self.setting.algorithm.uplink,
+            messages,
+            memory.get(RESIDUAL),
+            message_rngs(self.setting.seed, UPLINK, self.round, self.clients),
         )
         return sent.received, {} if sent.residual is None else {RESIDUAL: sent.residual}
 
     def down(self, message: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
-        """A message [D] as the clients decode it, and what error feedback keeps at the server for the next."""
-        sent = send(self.setting.algorithm.downlink, message, residual, message_rngs(self.setting.seed, DOWNLINK, self.round, SERVER))
+        """A message [D] as the clients decode it, and what error feedback keeps at the server for
+        the next.
+        """
+        sent = send(
+            self.setting.algorithm.downlink,
+            message,
+            residual,
+            message_rngs(self.setting.seed, DOWNLINK, self.round, SERVER),
+        )
         return sent.received, residual if sent.residual is None else sent.residual
 
 
-def exchange_gradients(links: Links, anchors: Tensor, cohort: Cohort, memory: Vectors, residual: Tensor) -> tuple[Tensor, Vectors, Tensor]:
-    """The exchange before training: the gathered gradient [D], and what error feedback keeps at the clients and at the server.
+def exchange_gradients(
+    links: Links, anchors: Tensor, cohort: Cohort, memory: Vectors, residual: Tensor
+) -> tuple[Tensor, Vectors, Tensor]:
+    """The exchange before training: the gathered gradient [D], and what error feedback keeps at the
+    clients and at the server.
 
-    h_i = C_up(rho_i + anchor_i), g = C_down(e + sum_i w_i h_i / W), W = sum_i w_i: FedLin, Algorithm 1, lines 7 to 9, done at the
-    start of the round instead of the end of the one before, so that a cohort trains with its own gradients.
+    h_i = C_up(rho_i + anchor_i), g = C_down(e + sum_i w_i h_i / W), W = sum_i w_i: FedLin,
+    Algorithm 1, lines 7 to 9, done at the start of the round instead of the end of the one before,
+    so that a cohort trains with its own gradients.
     """
     opening = links.setting.algorithm.rule.first_exchange() if links.round == 1 else "compressed"
     kept: Vectors = {RESIDUAL: memory[RESIDUAL]} if RESIDUAL in memory else {}

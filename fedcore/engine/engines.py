@@ -38,7 +38,11 @@ ENGINE_INFO: Mapping[EngineName, EngineInfo] = {
     "reference": EngineInfo(reference, contends=False),
     "parallel": EngineInfo(parallel),
     "vectorised": EngineInfo(vectorised),
-    "compiled": EngineInfo(compiled, suits, "dense networks (`linear`, `logistic`, `mlp`) on a CPU and small `logistic` models on a GPU"),
+    "compiled": EngineInfo(
+        compiled,
+        suits,
+        "dense networks (`linear`, `logistic`, `mlp`) on a CPU and small `logistic` models on a GPU",
+    ),
 }
 ENGINES: Mapping[EngineName, Engine] = {name: declared.train for name, declared in ENGINE_INFO.items()}
 
@@ -46,18 +50,30 @@ ENGINES: Mapping[EngineName, Engine] = {name: declared.train for name, declared 
 def candidates(algorithm: Algorithm, problem: TrainingProblem) -> list[EngineName]:
     """The engines that `auto` may take, the one that is presumed to be the fastest first.
 
-    Presumed by `python -m bench engines`: what is made for few problems, then the problem's own choice, then the others.
+    Presumed by `python -m bench engines`: what is made for few problems, then the problem's own
+    choice, then the others.
     """
-    able = [name for name, declared in ENGINE_INFO.items() if declared.contends and declared.suits(algorithm, problem)]
+    able = [
+        name
+        for name, declared in ENGINE_INFO.items()
+        if declared.contends and declared.suits(algorithm, problem)
+    ]
     return sorted(able, key=lambda name: (ENGINE_INFO[name].suits is _anything, name != problem.engine))
 
 
-def resolve_engine(wanted: Literal["auto"] | EngineName, algorithm: Algorithm, problem: TrainingProblem) -> EngineName:
-    """The engine asked for, or the one presumed to be the fastest; raises SpecificationError where it is not made for the problem."""
+def resolve_engine(
+    wanted: Literal["auto"] | EngineName, algorithm: Algorithm, problem: TrainingProblem
+) -> EngineName:
+    """The engine asked for, or the one presumed to be the fastest.
+
+    Raises SpecificationError where it is not made for the problem.
+    """
     if wanted == "auto":
         return candidates(algorithm, problem)[0]
     if not ENGINE_INFO[wanted].suits(algorithm, problem):
-        raise SpecificationError("/execution/engine", f"`{wanted}` is made for {ENGINE_INFO[wanted].made_for}; use `auto`")
+        raise SpecificationError(
+            "/execution/engine", f"`{wanted}` is made for {ENGINE_INFO[wanted].made_for}; use `auto`"
+        )
     return wanted
 
 

@@ -16,7 +16,9 @@ class Observation:
     work: CohortWork
     """The work of the M clients that reached the server, and the model x [D] they started from."""
     deltas: Tensor | None
-    """[M, D] y_i - x as the clients computed it, before compression; None where the round was not opened to show each."""
+    """[M, D] y_i - x as the clients computed it, before compression; None where the round was not
+    opened to show each.
+    """
     cohort: Cohort
     combined: Aggregate
     """The server's direction, what each client's delta counted in it, and the aggregator's book."""

@@ -1,4 +1,6 @@
-"""The engine `parallel`: client by client as `reference` does, but one client a core, and each step as lean as the problem makes it."""
+"""The engine `parallel`: client by client as `reference` does, but one client a core, and each step
+as lean as the problem makes it.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -13,23 +15,34 @@ from fedcore.problems.parallel_map import WorkerCopies, parallel_map
 
 
 def parallel(jobs: Sequence[Job]) -> list[ClientUpdate]:
-    """Client by client, those of all jobs in one line, most samples first, on as many threads as the tensor library has.
+    """Client by client, those of all jobs in one line, most samples first, on as many threads as
+    the tensor library has.
 
     Each client is trained by one thread: neither their number nor the other jobs change a bit.
     """
     replicas = [WorkerCopies(job.problem.replica) for job in jobs]
     line = [(number, row) for number, job in enumerate(jobs) for row in range(len(job.work.clients))]
     line.sort(key=lambda turn: -jobs[turn[0]].work.batches[turn[1]].size)
-    trained = parallel_map([partial(_train, jobs[number], row, replicas[number]) for number, row in line], jobs[0].work.local.x.device)
+    trained = parallel_map(
+        [partial(_train, jobs[number], row, replicas[number]) for number, row in line],
+        jobs[0].work.local.x.device,
+    )
     uploads = dict(zip(line, trained, strict=True))
-    return [stack_updates([uploads[number, row] for row in range(len(job.work.clients))]) for number, job in enumerate(jobs)]
+    return [
+        stack_updates([uploads[number, row] for row in range(len(job.work.clients))])
+        for number, job in enumerate(jobs)
+    ]
 
 
 def _train(job: Job, row: int, replicas: WorkerCopies) -> ClientUpdate:
     """All local steps of one client."""
     algorithm, assignment = job.algorithm, job.work
     client, local = int(assignment.clients[row]), take_clients(assignment.local, row)
-    y, velocity, pace = local.x.clone(), None, float(algorithm.rule.step_size_scale(cast("Any", int(assignment.steps[row]))))
+    y, velocity, pace = (
+        local.x.clone(),
+        None,
+        float(algorithm.rule.step_size_scale(cast("Any", int(assignment.steps[row])))),
+    )
     with replicas.one() as gradient:
         for k, batch in enumerate(assignment.batches[row]):
             samples = torch.from_numpy(batch[batch != PADDING]).to(y.device)

@@ -20,11 +20,15 @@ _KEPT, _ALONE = 2 << 30, 1 << 30
 def retain_freed_memory() -> None:
     """Keep the process from giving blocks above 32 MB back to the system as soon as they are freed.
 
-    The changes of a cohort's models are such a block, and so is every stacked step of theirs. Each time they are made anew the
-    system clears their pages one by one, which takes three to nine times as long as the arithmetic. Whoever has set the C
-    library's options by environment variables, or uses another library, is left alone.
+    The changes of a cohort's models are such a block, and so is every stacked step of theirs. Each
+    time they are made anew the system clears their pages one by one, which takes three to nine
+    times as long as the arithmetic. Whoever has set the C library's options by environment
+    variables, or uses another library, is left alone.
     """
-    if any(name in os.environ for name in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES", "LD_PRELOAD")):
+    if any(
+        name in os.environ
+        for name in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES", "LD_PRELOAD")
+    ):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     if mallopt is not None:
@@ -33,15 +37,18 @@ def retain_freed_memory() -> None:
 
 
 def make_gpu_deterministic(device: torch.device) -> None:
-    """Have PyTorch's libraries for GPUs do so in this process, if `device` is one; changes their settings.
+    """Have PyTorch's libraries for GPUs do so in this process, if `device` is one.
 
-    As they come, convolutions and LSTMs in float32 are computed in TensorFloat-32, three digits instead of seven, and sums may be
-    taken in the order in which threads arrive.
+    Changes their settings.
+
+    As they come, convolutions and LSTMs in float32 are computed in TensorFloat-32, three digits
+    instead of seven, and sums may be taken in the order in which threads arrive.
     """
     if device.type != "cuda":
         return
     cudnn: Any = torch.backends.cudnn
     cudnn.conv.fp32_precision = cudnn.rnn.fp32_precision = torch.backends.cuda.matmul.fp32_precision = "ieee"
     cudnn.deterministic, cudnn.benchmark = True, False
-    # cuBLAS reads it when it is first used; without it, products on several streams may differ, as may cuDNN's LSTMs.
+    # cuBLAS reads it when it is first used; without it, products on several streams may differ, as
+    # may cuDNN's LSTMs.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

@@ -1,4 +1,6 @@
-"""The engine `reference`: a loop over clients and steps without padding, the definition of right."""
+"""The engine `reference`: a loop over clients and steps without padding, the definition of
+right.
+"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,5 @@
-"""One communication round, before its training (draw, broadcast, exchange of gradients) and after it (upload, aggregate).
+"""One communication round, before its training (draw, broadcast, exchange of gradients) and after
+it (upload, aggregate).
 
 The training of a gang: rounds of several runs, by one call of each engine.
 """
@@ -21,12 +22,23 @@ from fedcore.engine.server import RunContext, ServerState, adapted, client_vecto
 from fedcore.engine.traffic import Traffic
 from fedcore.systems.participation import Floats, iterate_factor, objective_weights, weights
 
-__all__ = ["PendingRound", "RoundCost", "RunContext", "ServerState", "client_vectors", "close_round", "initial_state", "open_round"]
+__all__ = [
+    "PendingRound",
+    "RoundCost",
+    "RunContext",
+    "ServerState",
+    "client_vectors",
+    "close_round",
+    "initial_state",
+    "open_round",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class RoundCost:
-    """What a round cost: the steps of the clients that reached the server, and bytes in both directions."""
+    """What a round cost: the steps of the clients that reached the server, and bytes in both
+    directions.
+    """
 
     local_steps: int
     bytes_up: int
@@ -60,7 +72,14 @@ class PendingRound:
             return None
         algorithm = self.setting.algorithm
         sums = algorithm.aggregator.weighted_sums(self.training.cohort) if _sends_deltas(algorithm) else None
-        return Job(algorithm, self.setting.problem, self.training.work, sums, self.each or sums is None, self.setting.memory_divisor)
+        return Job(
+            algorithm,
+            self.setting.problem,
+            self.training.work,
+            sums,
+            self.each or sums is None,
+            self.setting.memory_divisor,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +98,13 @@ class CohortTraining:
 
 
 def open_round(
-    setting: RunContext, server: ServerState, table: ClientTable, traffic: Traffic, number: int, *, each: bool = True
+    setting: RunContext,
+    server: ServerState,
+    table: ClientTable,
+    traffic: Traffic,
+    number: int,
+    *,
+    each: bool = True,
 ) -> PendingRound:
     """Round `number`, counted from 1, up to the training; `traffic` changes in place.
 
@@ -98,14 +123,25 @@ def open_round(
     kept: Vectors = {}
     if rule.exchanges_gradients():
         assert assignment.local.full_gradient is not None
-        gathered, kept, residual = exchange_gradients(links, assignment.local.full_gradient, cohort, memory, server.residual)
+        gathered, kept, residual = exchange_gradients(
+            links, assignment.local.full_gradient, cohort, memory, server.residual
+        )
         server = replace(server, residual=residual)
         assignment = replace(assignment, local=replace(assignment.local, mean_gradient=gathered))
     factor = iterate_factor(setting.spec.participation, weight)
-    return PendingRound(setting, number, server, mustered, CohortTraining(assignment, cohort, links, memory, kept, factor), each)
+    return PendingRound(
+        setting,
+        number,
+        server,
+        mustered,
+        CohortTraining(assignment, cohort, links, memory, kept, factor),
+        each,
+    )
 
 
-def close_round(pending: PendingRound, result: Result | None, table: ClientTable, traffic: Traffic) -> tuple[ServerState, RoundCost]:
+def close_round(
+    pending: PendingRound, result: Result | None, table: ClientTable, traffic: Traffic
+) -> tuple[ServerState, RoundCost]:
     """The round from the `result` of the training on; `table` and `traffic` change in place.
 
     A round that nobody reaches leaves the server as it is.
@@ -116,18 +152,29 @@ def close_round(pending: PendingRound, result: Result | None, table: ClientTable
     count = len(mustered.arrived.clients)
     server, observed = _aggregate(pending, training, result, table)
     exchange_up, exchange_down = traffic.exchange(count, pending.number)
-    return replace(server, adaptive_parameters=adapted(pending.setting, server.adaptive_parameters, server.x)), RoundCost(
+    return replace(
+        server, adaptive_parameters=adapted(pending.setting, server.adaptive_parameters, server.x)
+    ), RoundCost(
         local_steps=int(observed.work.steps.sum()),
         bytes_up=traffic.up(count) + exchange_up,
-        bytes_down=mustered.bytes_down + exchange_down + traffic.settle(mustered.arrived.clients, pending.number),
+        bytes_down=mustered.bytes_down
+        + exchange_down
+        + traffic.settle(mustered.arrived.clients, pending.number),
         simulated_seconds=mustered.seconds,
         observation=observed,
     )
 
 
-def _aggregate(opened: PendingRound, training: CohortTraining, result: Result, table: ClientTable) -> tuple[ServerState, Observation]:
+def _aggregate(
+    opened: PendingRound, training: CohortTraining, result: Result, table: ClientTable
+) -> tuple[ServerState, Observation]:
     """The server's part: uplink, aggregation, its own step, and what the clients keep."""
-    algorithm, server, assignment, kept = opened.setting.algorithm, opened.server, training.work, training.kept
+    algorithm, server, assignment, kept = (
+        opened.setting.algorithm,
+        opened.server,
+        training.work,
+        training.kept,
+    )
     if isinstance(result, AggregatedUpdate):
         seen, deltas, upload = result.sums, result.deltas, None
     else:
@@ -135,22 +182,30 @@ def _aggregate(opened: PendingRound, training: CohortTraining, result: Result, t
         if server.models_compressed:
             seen, kept = training.links.up(deltas, training.memory)
             if not algorithm.uplink.error_feedback:
-                # What compression takes from a message is lost, so clients remember what the server got. Error feedback
-                # sends it later: memory of the exact change then agrees with the server in the end, and is more stable.
+                # What compression takes from a message is lost, so clients remember what the server
+                # got. Error feedback sends it later: memory of the exact change then agrees with
+                # the server in the end, and is more stable.
                 upload = replace(upload, delta=seen)
         sums = algorithm.aggregator.weighted_sums(training.cohort)
         seen = seen if sums is None else sums @ seen
     combined = algorithm.aggregator.combine(seen, training.cohort, server.aggregator_state)
-    server = replace(_move(server, training.links, combined, training.factor), clock=server.clock + int(assignment.steps.max()))
+    server = replace(
+        _move(server, training.links, combined, training.factor),
+        clock=server.clock + int(assignment.steps.max()),
+    )
     if upload is not None:
-        server = replace(server, shared=algorithm.rule.update_shared(server.shared, upload.shared, training.cohort))
+        server = replace(
+            server, shared=algorithm.rule.update_shared(server.shared, upload.shared, training.cohort)
+        )
         kept = {**algorithm.rule.update_memory(upload, server.broadcast, assignment.local), **kept}
     table.scatter(assignment.clients, kept)
     return server, Observation(algorithm, assignment, deltas, training.cohort, combined)
 
 
 def _sends_deltas(algorithm: Algorithm) -> bool:
-    """Whether clients send their deltas as they are, and whoever has their sums needs nothing else of them."""
+    """Whether clients send their deltas as they are, and whoever has their sums needs nothing else
+    of them.
+    """
     rule = type(algorithm.rule)
     own = (
         rule.finish is not ClientRule.finish
@@ -161,12 +216,23 @@ def _sends_deltas(algorithm: Algorithm) -> bool:
 
 
 def _weights(setting: RunContext, mustered: SelectedCohort) -> Floats:
-    """[M] w_i; where x must be the average of what distinct clients hold, each counts once however often it was drawn."""
+    """[M] w_i.
+
+    Where x must be the average of what distinct clients hold, each counts once however often it was
+    drawn.
+    """
     arrived, algorithm = mustered.arrived, setting.spec.algorithm
     if algorithm.averages_exactly:
         arrived = replace(arrived, times=np.ones_like(arrived.times))
     stragglers = setting.spec.systems.stragglers
-    return weights(setting.spec.participation, arrived, setting.problem.share, algorithm.weighting, mustered.drawn, stragglers)
+    return weights(
+        setting.spec.participation,
+        arrived,
+        setting.problem.share,
+        algorithm.weighting,
+        mustered.drawn,
+        stragglers,
+    )
 
 
 def _cohort(setting: RunContext, assignment: CohortWork, weight: Floats) -> Cohort:
@@ -185,7 +251,10 @@ def _cohort(setting: RunContext, assignment: CohortWork, weight: Floats) -> Coho
 
 
 def _move(server: ServerState, links: Links, combined: Aggregate, factor: float) -> ServerState:
-    """The server after its step; `factor` is what x itself is multiplied by before the direction is added."""
+    """The server after its step.
+
+    `factor` is what x itself is multiplied by before the direction is added.
+    """
     direction = combined.direction
     if factor != 1.0:
         direction = direction + (factor - 1.0) * server.broadcast
@@ -194,7 +263,11 @@ def _move(server: ServerState, links: Links, combined: Aggregate, factor: float)
     if server.models_compressed:
         move, residual = links.down(move, residual)
     return replace(
-        server, broadcast=server.broadcast + move, residual=residual, optimiser=optimiser, aggregator_state=combined.aggregator_state
+        server,
+        broadcast=server.broadcast + move,
+        residual=residual,
+        optimiser=optimiser,
+        aggregator_state=combined.aggregator_state,
     )
 
 
@@ -227,4 +300,7 @@ def _train(engine: Engine, jobs: Sequence[Job]) -> list[TrainedRound]:
     began = time.perf_counter()
     results = engine(jobs)
     seconds, steps = time.perf_counter() - began, [int(job.work.steps.sum()) for job in jobs]
-    return [TrainedRound(result, seconds * own / sum(steps), len(jobs)) for result, own in zip(results, steps, strict=True)]
+    return [
+        TrainedRound(result, seconds * own / sum(steps), len(jobs))
+        for result, own in zip(results, steps, strict=True)
+    ]

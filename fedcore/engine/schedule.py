@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StepSizes:
-    """eta_k for the local steps k = 0, 1, ... of one round: first * decay^k, or first * offset / (offset + k)."""
+    """eta_k for the local steps k = 0, 1, ... of one round: first * decay^k, or first * offset /
+    (offset + k).
+    """
 
     first: float
     decay: float = 1.0
@@ -25,7 +27,11 @@ class StepSizes:
 
     def first_of(self, steps: int) -> NDArray[np.float64]:
         """eta_k [steps] for k = 0 ... steps - 1."""
-        return np.array([self[k] for k in range(steps)]) if self.offset or self.decay != 1.0 else np.full(steps, self.first)
+        return (
+            np.array([self[k] for k in range(steps)])
+            if self.offset or self.decay != 1.0
+            else np.full(steps, self.first)
+        )
 
     def __getitem__(self, k: int) -> float:
         if self.offset is not None:
@@ -34,7 +40,10 @@ class StepSizes:
 
 
 def step_sizes(local: LocalSolver, rounds: int, round: int, clock: int) -> StepSizes:
-    """The step sizes of a round (counted from 1, of `rounds`); `clock` counts the local steps of all rounds before it."""
+    """The step sizes of a round (counted from 1, of `rounds`).
+
+    `clock` counts the local steps of all rounds before it.
+    """
     match local.lr_schedule:
         case StepLr() as schedule:
             passed = sum(round > last for last in schedule.last_rounds(rounds))
@@ -49,11 +58,13 @@ def step_sizes(local: LocalSolver, rounds: int, round: int, clock: int) -> StepS
             return StepSizes(_rate(local))
 
 
-def normaliser(rule: ClientRule, solver: Solver, sizes: StepSizes, steps: NDArray[np.int64]) -> NDArray[np.float64]:
+def normaliser(
+    rule: ClientRule, solver: Solver, sizes: StepSizes, steps: NDArray[np.int64]
+) -> NDArray[np.float64]:
     """||a_i||_1 [M] for tau_i = `steps` [M]: how far the solver travels, over eta, when every gradient is 1.
 
-    FedNova, Section III. No formula: the solver itself is run on one number. Weight decay is part of the gradient there,
-    so it does not count.
+    FedNova, Section III. No formula: the solver itself is run on one number. Weight decay is part
+    of the gradient there, so it does not count.
     """
     if not len(steps):
         return np.zeros(0)
@@ -68,7 +79,14 @@ def _travel(rule: ClientRule, solver: Solver, sizes: StepSizes, steps: int) -> N
     zeros = cast("Any", dict.fromkeys({*rule.memory(), *rule.shared()}, 0.0))
     scalar = cast("Any", 0.0)
     local = ClientContext(
-        x=scalar, shared=zeros, memory=zeros, full_gradient=scalar, mean_gradient=scalar, steps=scalar, normaliser=scalar, lr=sizes.first
+        x=scalar,
+        shared=zeros,
+        memory=zeros,
+        full_gradient=scalar,
+        mean_gradient=scalar,
+        steps=scalar,
+        normaliser=scalar,
+        lr=sizes.first,
     )
 
     y, velocity, travelled = cast("Any", 0.0), None, []

@@ -43,7 +43,9 @@ class ServerState:
     aggregator_state: Vectors
     """What the aggregator keeps, of any shape."""
     models_compressed: bool
-    """Whether the residual is of models: then broadcast + residual is x; else it is of gathered gradients."""
+    """Whether the residual is of models: then broadcast + residual is x; else it is of gathered
+    gradients.
+    """
     adaptive_parameters: Mapping[str, float]
     """The numbers that the rule adapts between rounds."""
     clock: int = 0
@@ -56,7 +58,10 @@ class ServerState:
 
 
 def initial_state(setting: RunContext) -> ServerState:
-    """The server before the first round; evaluates the training loss f(x_0) for a rule that adapts to how the loss changes."""
+    """The server before the first round.
+
+    Evaluates the training loss f(x_0) for a rule that adapts to how the loss changes.
+    """
     x, algorithm = setting.problem.initial(), setting.algorithm
     return ServerState(
         broadcast=x,
@@ -70,7 +75,10 @@ def initial_state(setting: RunContext) -> ServerState:
 
 
 def adapted(setting: RunContext, tuning: Mapping[str, float], x: Tensor) -> Mapping[str, float]:
-    """The rule's numbers after it has looked at the training loss of x [D]; of a rule without any, nothing is evaluated."""
+    """The rule's numbers after it has looked at the training loss of x [D].
+
+    Of a rule without any, nothing is evaluated.
+    """
     if not tuning:
         return tuning
     loss = setting.problem.evaluate(x, {"train_loss"})["train_loss"]

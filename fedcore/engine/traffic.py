@@ -12,15 +12,19 @@ NEVER = -1
 
 
 class Traffic:
-    """Counts the bytes of each round; remembers when each client last heard from the server. Changes in place.
+    """Counts the bytes of each round; remembers when each client last heard from the server.
 
-    A client's first download is the dense model. Afterwards, under a compressed downlink, it needs the messages of every
-    round since its last one, or the dense model where that is shorter.
+    Changes in place.
+
+    A client's first download is the dense model. Afterwards, under a compressed downlink, it needs
+    the messages of every round since its last one, or the dense model where that is shorter.
     """
 
     def __init__(self, algorithm: Algorithm, population: int, dim: int, word: int) -> None:
         """For messages of D = `dim` numbers of `word` bytes."""
-        up, down = (compressor.message_bytes(dim, word) for compressor in (algorithm.uplink, algorithm.downlink))
+        up, down = (
+            compressor.message_bytes(dim, word) for compressor in (algorithm.uplink, algorithm.downlink)
+        )
         self._dense = Compressor().message_bytes(dim, word)
         self._extra = len(algorithm.rule.shared()) * self._dense
         self._gathers, self._opening = algorithm.rule.exchanges_gradients(), algorithm.rule.first_exchange()
@@ -40,7 +44,9 @@ class Traffic:
         self._last_heard[state["ids"]] = state["rounds"]
 
     def up(self, clients: int) -> int:
-        """Bytes that `clients` uploads take: the change of the model, and the rule's own vectors uncompressed."""
+        """Bytes that `clients` uploads take: the change of the model, and the rule's own vectors
+        uncompressed.
+        """
         return clients * (self._up + self._extra)
 
     def down(self, clients: Ids, round: int) -> Ids:
@@ -51,7 +57,9 @@ class Traffic:
         return np.where(last == NEVER, self._dense, missed) + self._extra
 
     def settle(self, clients: Ids, round: int) -> int:
-        """Bytes that reach `clients` at the end of `round`, under a rule that lets them hear the next model then."""
+        """Bytes that reach `clients` at the end of `round`, under a rule that lets them hear the
+        next model then.
+        """
         if self._hears:
             self._last_heard[clients] = round + 1
         return self.settling(len(clients))
@@ -61,7 +69,9 @@ class Traffic:
         return clients * self._down if self._hears else 0
 
     def exchange(self, clients: int, round: int) -> tuple[int, int]:
-        """Bytes up and down of the exchange of gradients that `clients` begin `round` with: one message each in either direction."""
+        """Bytes up and down of the exchange of gradients that `clients` begin `round` with: one
+        message each in either direction.
+        """
         up, down = self._gathering
         if self._gathers and round == 1 and self._opening != "compressed":
             up = down = self._dense if self._opening == "exact" else 0

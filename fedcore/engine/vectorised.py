@@ -1,4 +1,6 @@
-"""The engine `vectorised`: all clients of all runs together, by descending steps, so that those who are done fall away."""
+"""The engine `vectorised`: all clients of all runs together, by descending steps, so that those who
+are done fall away.
+"""
 
 from collections.abc import Hashable, Sequence
 
@@ -13,7 +15,9 @@ from fedcore.problems import TrainingProblem
 from fedcore.problems.base import Stackable
 
 CACHE_BYTES = 8 << 20
-"""Models in training take this much of a processor's caches at most: of larger stacks each step would come from memory."""
+"""Models in training take this much of a processor's caches at most: of larger stacks each step
+would come from memory.
+"""
 
 
 def vectorised(jobs: Sequence[Job]) -> list[ClientUpdate]:
@@ -33,7 +37,13 @@ def _kind(job: Job) -> Hashable:
     if job.problem.kind is None or proximal_coefficient(rule) is None:
         return id(job)
     # Of batches whose widths are alike, so that there is little padding.
-    return job.problem.kind, rule.subtracts_gradient_at_x(), job.work.noise is None, rows.repeat, rows.widest.bit_length()
+    return (
+        job.problem.kind,
+        rule.subtracts_gradient_at_x(),
+        job.work.noise is None,
+        rows.repeat,
+        rows.widest.bit_length(),
+    )
 
 
 def _train(jobs: Sequence[Job]) -> list[ClientUpdate]:
@@ -44,17 +54,23 @@ def _train(jobs: Sequence[Job]) -> list[ClientUpdate]:
     together, capacity = max(1, _together(rows, problem) // thrift), problem.capacity // thrift
     parts = [slice(start, start + together) for start in range(0, len(rows), together)]
     y = torch.cat([_advance(rows.cut(part), clients, ids[part], capacity) for part in parts])
-    return [job.algorithm.rule.finish(own, job.work.local) for job, own in zip(jobs, rows.back(y), strict=True)]
+    return [
+        job.algorithm.rule.finish(own, job.work.local) for job, own in zip(jobs, rows.back(y), strict=True)
+    ]
 
 
 def _together(rows: ClientStack, problem: TrainingProblem) -> int:
-    """How many rows train at a time: as many as there is memory for, and on a CPU, as fit into its caches."""
+    """How many rows train at a time: as many as there is memory for, and on a CPU, as fit into its
+    caches.
+    """
     x, room = rows.jobs[0].work.local.x, problem.capacity // rows.widest
     return min(len(rows), max(1, room if x.is_cuda else min(room, CACHE_BYTES // x.nbytes)))
 
 
 def _clients(jobs: Sequence[Job], rows: ClientStack) -> tuple[Stackable, Ids]:
-    """What the mini-batches of all rows are gathered from, and which of its clients each row is, [R]."""
+    """What the mini-batches of all rows are gathered from, and which of its clients each row is,
+    [R].
+    """
     problem = jobs[0].problem
     if len(jobs) == 1:
         return problem, jobs[0].work.clients[rows.place]
@@ -62,9 +78,16 @@ def _clients(jobs: Sequence[Job], rows: ClientStack) -> tuple[Stackable, Ids]:
 
 
 def _advance(rows: ClientStack, clients: Stackable, ids: Ids, capacity: int) -> Tensor:
-    """The local models [R, D] after each row's last step; step k works on the rows that have more than k."""
+    """The local models [R, D] after each row's last step.
+
+    Step k works on the rows that have more than k.
+    """
     x = rows.spread([job.work.local.x for job in rows.jobs])
-    y, compares, recursion = x.clone(), rows.jobs[0].algorithm.rule.subtracts_gradient_at_x(), descent(rows, x)
+    y, compares, recursion = (
+        x.clone(),
+        rows.jobs[0].algorithm.rule.subtracts_gradient_at_x(),
+        descent(rows, x),
+    )
     finished: list[Tensor] = []
     for stretch in rows.stretches(capacity):
         active = stretch.active

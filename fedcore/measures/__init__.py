@@ -1,8 +1,8 @@
 """What is measured of a model and of a round, beside the losses.
 
-A measure has one name, in the specification, in the rows and in figures. One that has no meaning for the problem, or no
-client to be measured on, is left out of the row; one that is undefined there is infinite or NaN, and stored as null.
-docs/measures.md lists them.
+A measure has one name, in the specification, in the rows and in figures. One that has no meaning
+for the problem, or no client to be measured on, is left out of the row; one that is undefined there
+is infinite or NaN, and stored as null. docs/measures.md lists them.
 
 What measures have in common.
 """

@@ -1,4 +1,6 @@
-"""What each client counts in a round: FedNova's implied weights, their bias, effective steps and slowdown."""
+"""What each client counts in a round: FedNova's implied weights, their bias, effective steps and
+slowdown.
+"""
 
 from math import inf, nan
 
@@ -13,14 +15,16 @@ Floats = NDArray[np.float64]
 
 
 def implied_weights(observed: Observation) -> tuple[Floats, float]:
-    """w [M] and tau_eff, by which every round is x <- x - tau_eff sum_i w_i eta d_i (FedNova, eqs. (8) to (10)).
+    """w [M] and tau_eff, by which every round is x <- x - tau_eff sum_i w_i eta d_i (FedNova, eqs.
+    (8) to (10)).
 
     With c_i what Delta_i counts in the server's direction and ||a_i||_1 the client's effort:
 
         tau_eff = sum_i c_i ||a_i||_1,   w_i = c_i ||a_i||_1 / tau_eff
 
-    For FedAvg c_i = p_i, for FedNova c_i = p_i tau_eff / ||a_i||_1. The server's own step size is left out. A round in which
-    no client counted (FedAWARE may follow others' momenta alone) has no weights: NaN, and tau_eff 0.
+    For FedAvg c_i = p_i, for FedNova c_i = p_i tau_eff / ||a_i||_1. The server's own step size is
+    left out. A round in which no client counted (FedAWARE may follow others' momenta alone) has no
+    weights: NaN, and tau_eff 0.
     """
     travelled = _array(observed.combined.coefficients) * _array(observed.cohort.normaliser)
     tau_eff = float(travelled.sum())
@@ -28,7 +32,9 @@ def implied_weights(observed: Observation) -> tuple[Floats, float]:
 
 
 def surrogate_weights(observed: Observation, population: int) -> Floats:
-    """w [N] over all clients: the min-norm weights, or else the implied weights of those of the round and 0 elsewhere."""
+    """w [N] over all clients: the min-norm weights, or else the implied weights of those of the
+    round and 0 elsewhere.
+    """
     weights = hull_weights(observed, population)
     if weights is None:
         weights = np.zeros(population)
@@ -37,7 +43,10 @@ def surrogate_weights(observed: Observation, population: int) -> Floats:
 
 
 def hull_weights(observed: Observation, population: int) -> Floats | None:
-    """lambda [N] of FedAWARE or FedMGDA+, 0 for clients outside the hull; None of an algorithm without a min-norm point."""
+    """lambda [N] of FedAWARE or FedMGDA+, 0 for clients outside the hull.
+
+    None of an algorithm without a min-norm point.
+    """
     book = observed.combined.aggregator_state
     if "weights" not in book:
         return None
@@ -47,10 +56,13 @@ def hull_weights(observed: Observation, population: int) -> Floats | None:
 
 
 def min_norm_contribution(observed: Observation, share: Floats) -> Measured:
-    """The min-norm weights lambda of FedAWARE and FedMGDA+, and how far they are from p; other algorithms have none.
+    """The min-norm weights lambda of FedAWARE and FedMGDA+, and how far they are from p.
+
+    Other algorithms have none.
 
     min_norm_weights     lambda [N], by client id; 0 for those outside the hull
-    fedaware_chi_square  sum_i lambda_i^2 / p_i^2     FedAWARE, Theorem 4.2, not FedNova's chi^2; inf where only p_i is 0
+    fedaware_chi_square  sum_i lambda_i^2 / p_i^2     FedAWARE, Theorem 4.2, not FedNova's chi^2;
+    inf where only p_i is 0
     """
     weights = hull_weights(observed, len(share))
     if weights is None:
@@ -64,13 +76,15 @@ def min_norm_contribution(observed: Observation, share: Floats) -> Measured:
 def contribution(observed: Observation) -> Measured:
     """Weight bias, effective steps and slowdown of a round.
 
-    Of its M clients, p are the aggregation weights, made to sum to 1, and w and tau_eff those of `implied_weights`:
+    Of its M clients, p are the aggregation weights, made to sum to 1, and w and tau_eff those of
+    `implied_weights`:
 
-        weight_bias  sum_i (p_i - w_i)^2 / w_i       FedNova, chi^2_{p||w} of Theorem 2; inf where only w_i is 0
-        tau_eff      sum_i c_i ||a_i||_1             FedNova, eq. (9)
+        weight_bias  sum_i (p_i - w_i)^2 / w_i       FedNova, chi^2_{p||w} of Theorem 2; inf where
+        only w_i is 0 tau_eff      sum_i c_i ||a_i||_1             FedNova, eq. (9)
         slowdown     (1/M) sum_i tau_i / tau_eff     FedNova, Section V
 
-    weight_bias is what unequal local work adds to the sampling scheme: 0 for FedNova, and for FedAvg with equal work.
+    weight_bias is what unequal local work adds to the sampling scheme: 0 for FedNova, and for
+    FedAvg with equal work.
     """
     weights, tau_eff = implied_weights(observed)
     given = _array(observed.cohort.weights)

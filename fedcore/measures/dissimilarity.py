@@ -1,4 +1,6 @@
-"""How far the clients' gradients disagree at one model: gradient and surrogate diversity, B-dissimilarity, variance, and their mean."""
+"""How far the clients' gradients disagree at one model: gradient and surrogate diversity,
+B-dissimilarity, variance, and their mean.
+"""
 
 from math import inf, sqrt
 from typing import NamedTuple
@@ -27,9 +29,10 @@ def dissimilarity(problem: TrainingProblem, x: Tensor, surrogate: Floats | None 
         gradient_variance    sum_i p_i |g_i - g|^2                          FedProx, Section 5.3.3
         gradient_norm        |g|                                            FedAWARE, Section 3.3
 
-    w [N] is `surrogate`, the weight of each client's gradient g_i in the round that led to x (its weight times p_i N if the
-    objective was transformed), 0 for clients that did not reach the server; without such a round there is no
-    surrogate_diversity. A ratio is inf where its denominator is 0.
+    w [N] is `surrogate`, the weight of each client's gradient g_i in the round that led to x (its
+    weight times p_i N if the objective was transformed), 0 for clients that did not reach the
+    server; without such a round there is no surrogate_diversity. A ratio is inf where its
+    denominator is 0.
     """
     found = _moments(problem, x, np.zeros(len(problem.share)) if surrogate is None else surrogate)
     ratio = _ratio(found.mean_square, found.square)
@@ -39,7 +42,11 @@ def dissimilarity(problem: TrainingProblem, x: Tensor, surrogate: Floats | None 
         "gradient_variance": max(found.mean_square - found.square, 0.0),
         "gradient_norm": sqrt(found.square),
     }
-    return values if surrogate is None else values | {"surrogate_diversity": _ratio(found.mean_square, found.surrogate_square)}
+    return (
+        values
+        if surrogate is None
+        else values | {"surrogate_diversity": _ratio(found.mean_square, found.surrogate_square)}
+    )
 
 
 class _Moments(NamedTuple):

@@ -12,14 +12,15 @@ from fedcore.problems import TrainingProblem
 def fairness(problem: TrainingProblem, x: Tensor) -> Measured:
     """Spread and worst decile over clients of the accuracy at x [D].
 
-    a_i is measured on client i's own test samples, or on its training samples where test samples are nobody's in
-    particular, and every client counts the same:
+    a_i is measured on client i's own test samples, or on its training samples where test samples
+    are nobody's in particular, and every client counts the same:
 
         client_accuracy_std           sqrt((1/N) sum_i (a_i - a)^2), a their mean
         client_accuracy_worst_decile  mean of the ceil(N/10) smallest
 
-    as in Li et al., Fair Resource Allocation in Federated Learning, ICLR 2020, Section 4. Clients without test samples do
-    not count; a problem without classes, or with no client that counts, has neither.
+    as in Li et al., Fair Resource Allocation in Federated Learning, ICLR 2020, Section 4. Clients
+    without test samples do not count; a problem without classes, or with no client that counts, has
+    neither.
     """
     accuracies = problem.client_accuracies(x)
     known = None if accuracies is None else np.sort(accuracies[~np.isnan(accuracies)])

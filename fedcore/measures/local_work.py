@@ -1,4 +1,6 @@
-"""How the clients of a round worked: how exactly they solved their subproblems, and how far they drifted."""
+"""How the clients of a round worked: how exactly they solved their subproblems, and how far they
+drifted.
+"""
 
 from math import inf
 
@@ -13,20 +15,24 @@ from fedcore.problems import TrainingProblem
 
 
 def drift(observed: Observation) -> Measured:
-    """client_drift, (1/M) sum_i |y_i - x|^2: Karimireddy et al., SCAFFOLD, Section 5, at the last local step."""
+    """client_drift, (1/M) sum_i |y_i - x|^2: Karimireddy et al., SCAFFOLD, Section 5, at the last
+    local step.
+    """
     assert observed.deltas is not None
     return {"client_drift": float(observed.deltas.double().square().sum(1).mean())}
 
 
 def inexactness(problem: TrainingProblem, observed: Observation) -> Measured:
-    """The largest and the mean gamma_i of the M clients of a round (FedProx, Definition 2), by full gradients of F_i.
+    """The largest and the mean gamma_i of the M clients of a round (FedProx, Definition 2), by full
+    gradients of F_i.
 
         gamma_i = |grad h_i(y_i; x)| / |grad h_i(x; x)|,   h_i(y; x) = F_i(y) + mu/2 |y - x|^2
         gamma_inexactness        max_i gamma_i, which the convergence theorem takes
         mean_gamma_inexactness   (1/M) sum_i gamma_i
 
-    It may exceed 1: the client diverges. Of 0/0 it is 0, over 0 inf. For other algorithms grad h_i is what their local
-    steps descend along: the gradient with weight decay, the proximal term and the rule's own correction, without momentum.
+    It may exceed 1: the client diverges. Of 0/0 it is 0, over 0 inf. For other algorithms grad h_i
+    is what their local steps descend along: the gradient with weight decay, the proximal term and
+    the rule's own correction, without momentum.
     """
     assert observed.deltas is not None
     gammas = np.array([_gamma(problem, observed, row, delta) for row, delta in enumerate(observed.deltas)])

@@ -15,7 +15,9 @@ from fedcore.measures.local_work import drift, inexactness
 from fedcore.problems import TrainingProblem
 from fedcore.problems.transformed import Transformed
 
-_GRADIENTS = frozenset({"gradient_diversity", "surrogate_diversity", "b_dissimilarity", "gradient_variance", "gradient_norm"})
+_GRADIENTS = frozenset(
+    {"gradient_diversity", "surrogate_diversity", "b_dissimilarity", "gradient_variance", "gradient_norm"}
+)
 _ACCURACIES = frozenset({"client_accuracy_std", "client_accuracy_worst_decile"})
 _CONTRIBUTION = frozenset({"weight_bias", "tau_eff", "slowdown"})
 _HULL = frozenset({"min_norm_weights", "fedaware_chi_square"})
@@ -29,12 +31,21 @@ def looks_at_deltas(names: Collection[str]) -> bool:
 
 
 def population_measures(
-    problem: TrainingProblem, trained: TrainingProblem, x: Tensor, observed: Observation | None, names: Collection[str]
+    problem: TrainingProblem,
+    trained: TrainingProblem,
+    x: Tensor,
+    observed: Observation | None,
+    names: Collection[str],
 ) -> Measured:
-    """The asked-for measures of `problem` that go over all clients, at x [D]; `observed` is the round on `trained` that led there."""
+    """The asked-for measures of `problem` that go over all clients, at x [D].
+
+    `observed` is the round on `trained` that led there.
+    """
     measured: Measured = {}
     if not _GRADIENTS.isdisjoint(names):
-        surrogate = None if observed is None else surrogate_weights(observed, len(problem.share)) * _scales(trained)
+        surrogate = (
+            None if observed is None else surrogate_weights(observed, len(problem.share)) * _scales(trained)
+        )
         measured |= dissimilarity(problem, x, surrogate)
     if not _ACCURACIES.isdisjoint(names):
         measured |= fairness(problem, x)
@@ -56,7 +67,10 @@ def round_measures(problem: TrainingProblem, observed: Observation, names: Colle
 
 
 def _scales(trained: TrainingProblem) -> NDArray[np.float64] | float:
-    """What the gradients of `trained` are multiples of those of the problem that is measured; [N] p_i N where it is transformed."""
+    """What the gradients of `trained` are multiples of those of the problem that is measured.
+
+    [N] p_i N where it is transformed.
+    """
     return trained.factors if isinstance(trained, Transformed) else 1.0
 
 

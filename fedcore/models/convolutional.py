@@ -1,4 +1,6 @@
-"""Convolutional networks, each mapping images [B, channels, height, width] to scores [B, classes]."""
+"""Convolutional networks, each mapping images [B, channels, height, width] to scores [B,
+classes].
+"""
 
 from itertools import pairwise
 
@@ -38,7 +40,9 @@ def _cnn(spec: Cnn, features: tuple[int, ...], classes: int) -> nn.Sequential:
 
 
 def _fedaware_cnn(features: tuple[int, ...], classes: int) -> nn.Sequential:
-    """ToyCifarNet of FedAWARE's code: convolutions initialised by He (fan-out), dense layers N(0, 0.01^2), biases 0."""
+    """ToyCifarNet of FedAWARE's code: convolutions initialised by He (fan-out), dense layers N(0,
+    0.01^2), biases 0.
+    """
     channels, height, width = features
     layers: list[nn.Module] = []
     for fan_in, fan_out in pairwise((channels, *FEDAWARE_CHANNELS)):
@@ -57,7 +61,9 @@ def _fedaware_cnn(features: tuple[int, ...], classes: int) -> nn.Sequential:
 
 
 def _vgg11(features: tuple[int, ...], classes: int) -> nn.Sequential:
-    """FedNova's VGG-11: convolutions N(0, 2 / (9 fan_out)) with biases 0, dense layers as PyTorch initialises them."""
+    """FedNova's VGG-11: convolutions N(0, 2 / (9 fan_out)) with biases 0, dense layers as PyTorch
+    initialises them.
+    """
     fan_in, height, width = features
     layers: list[nn.Module] = []
     for group in VGG11_CHANNELS:
@@ -100,10 +106,16 @@ class _Block(nn.Module):
 
 
 def _resnet18(channels: int, classes: int, groups: int) -> nn.Sequential:
-    """He et al. (2016) with a stem for small images; convolutions initialised by He (fan-out), as torchvision has it."""
+    """He et al. (2016) with a stem for small images.
+
+    Convolutions initialised by He (fan-out), as torchvision has it.
+    """
     blocks = []
     for fan_in, fan_out in pairwise((64, *RESNET18_CHANNELS)):
-        blocks += [_Block(fan_in, fan_out, 1 if fan_in == fan_out else 2, groups), _Block(fan_out, fan_out, 1, groups)]
+        blocks += [
+            _Block(fan_in, fan_out, 1 if fan_in == fan_out else 2, groups),
+            _Block(fan_out, fan_out, 1, groups),
+        ]
     stem = nn.Conv2d(channels, 64, 3, padding=1, bias=False), nn.GroupNorm(groups, 64), nn.ReLU()
     module = nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), *dense(RESNET18_CHANNELS[-1], classes))
     _he_fan_out(module)

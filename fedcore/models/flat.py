@@ -8,7 +8,9 @@ from torch import Tensor, nn
 
 
 class _Block(NamedTuple):
-    """A stretch of theta: one parameter, or a linear layer as [out, in + 1], each row its weights and then its bias."""
+    """A stretch of theta: one parameter, or a linear layer as [out, in + 1], each row its weights
+    and then its bias.
+    """
 
     shape: tuple[int, ...]
     names: tuple[str, ...]
@@ -22,8 +24,9 @@ class _Block(NamedTuple):
 class Layout:
     """Where each parameter of a module lies in the flat vector: in the module's order, row-major.
 
-    In a fully connected module each bias lies beside its weights, row by row, so that a layer and its gradient are one matrix
-    each. Elsewhere that would only cost copies: a convolutional network's step would take 1.6 times as long.
+    In a fully connected module each bias lies beside its weights, row by row, so that a layer and
+    its gradient are one matrix each. Elsewhere that would only cost copies: a convolutional
+    network's step would take 1.6 times as long.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -37,7 +40,11 @@ class Layout:
     def named(self, theta: Tensor) -> dict[str, Tensor]:
         """Views of `theta` [..., D] by name, each [..., *shape]."""
         parts = zip(self._blocks, torch.split(theta, self.sizes, dim=-1), strict=True)
-        return {name: view for block, part in parts for name, view in zip(block.names, block.split(part), strict=True)}
+        return {
+            name: view
+            for block, part in parts
+            for name, view in zip(block.names, block.split(part), strict=True)
+        }
 
     def flat(self, module: nn.Module) -> Tensor:
         """A copy of the parameters of `module` as one vector [D]."""
@@ -48,7 +55,9 @@ class Layout:
 
 
 def _depth(module: nn.Module) -> int:
-    """How many linear layers with ReLU between them a module consists of; 0 if it is anything else."""
+    """How many linear layers with ReLU between them a module consists of; 0 if it is anything
+    else.
+    """
     kinds = [type(layer) for layer in module.children()]
     layers = len(kinds) // 2
     dense = isinstance(module, nn.Sequential) and kinds == [nn.Flatten, *[nn.Linear, nn.ReLU] * layers][:-1]
@@ -58,7 +67,10 @@ def _depth(module: nn.Module) -> int:
 
 def _joined(module: nn.Module) -> list[_Block]:
     layers = [(name, layer) for name, layer in module.named_children() if isinstance(layer, nn.Linear)]
-    return [_Block((layer.out_features, layer.in_features + 1), (f"{name}.weight", f"{name}.bias")) for name, layer in layers]
+    return [
+        _Block((layer.out_features, layer.in_features + 1), (f"{name}.weight", f"{name}.bias"))
+        for name, layer in layers
+    ]
 
 
 def _separate(module: nn.Module) -> list[_Block]:

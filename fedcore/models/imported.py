@@ -1,4 +1,6 @@
-"""Models by import path: made by a factory of somebody else's, and held to what the engines rely on."""
+"""Models by import path: made by a factory of somebody else's, and held to what the engines rely
+on.
+"""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -16,7 +18,9 @@ Factory = Callable[[tuple[int, ...], int], nn.Module]
 
 
 def imported(spec: Imported, features: tuple[int, ...], outputs: int) -> nn.Module:
-    """What the factory makes for samples of shape `features` and so many `outputs`; raises SpecificationError.
+    """What the factory makes for samples of shape `features` and so many `outputs`.
+
+    Raises SpecificationError.
 
     The import runs code: it is done only if this process, too, allows the path.
     """
@@ -25,7 +29,9 @@ def imported(spec: Imported, features: tuple[int, ...], outputs: int) -> nn.Modu
     try:
         module = factory(features, outputs)
     except Exception as error:
-        raise _flaw(spec, f"failed for samples of shape {list(features)} and {outputs} outputs: {_told(error)}") from error
+        raise _flaw(
+            spec, f"failed for samples of shape {list(features)} and {outputs} outputs: {_told(error)}"
+        ) from error
     if not isinstance(module, nn.Module):
         raise _flaw(spec, f"returned {type(module).__name__}; it must return a torch.nn.Module")
     _check_parameters(spec, module)
@@ -49,14 +55,22 @@ def _factory(spec: Imported) -> Factory:
 
 def _check_parameters(spec: Imported, module: nn.Module) -> None:
     parameters = dict(module.named_parameters())
-    frozen = [name for name, parameter in parameters.items() if not (parameter.requires_grad and parameter.is_floating_point())]
+    frozen = [
+        name
+        for name, parameter in parameters.items()
+        if not (parameter.requires_grad and parameter.is_floating_point())
+    ]
     if frozen:
         raise _flaw(
-            spec, f"has parameters that are not trained ({', '.join(frozen)}); keep what is fixed in buffers that are not persistent"
+            spec,
+            f"has parameters that are not trained ({', '.join(frozen)}); keep what is fixed in buffers that"
+            " are not persistent",
         )
     count = sum(parameter.numel() for parameter in parameters.values())
     if count != spec.parameters:
-        raise SpecificationError("/problem/model/parameters", f"{spec.path} has {count} parameters, not {spec.parameters}")
+        raise SpecificationError(
+            "/problem/model/parameters", f"{spec.path} has {count} parameters, not {spec.parameters}"
+        )
 
 
 def _check_scores(spec: Imported, module: nn.Module, features: tuple[int, ...], outputs: int) -> None:
@@ -71,7 +85,11 @@ def _check_scores(spec: Imported, module: nn.Module, features: tuple[int, ...], 
         given = list(first.shape) if isinstance(first, Tensor) else type(first).__name__
         raise _flaw(spec, f"gives {given} for two samples; it must give scores of shape [2, {outputs}]")
     if not torch.equal(first, second):
-        raise _flaw(spec, "gives other scores for the same samples (dropout?); a gradient must depend on model and mini-batch alone")
+        raise _flaw(
+            spec,
+            "gives other scores for the same samples (dropout?); a gradient must depend on model and"
+            " mini-batch alone",
+        )
 
 
 def _flaw(spec: Imported, detail: str) -> SpecificationError:

@@ -14,19 +14,24 @@ import torch
 from torch import Tensor, nn
 
 NARROW = 1 << 20
-"""Weights of convolutions, all layers together, up to which their work is in the images and not in the weights."""
+"""Weights of convolutions, all layers together, up to which their work is in the images and not in
+the weights.
+"""
 
 
 def channels_last(images: Tensor) -> Tensor:
-    """A copy of `images` [B, C, H, W] in which the numbers of a pixel lie side by side, as those of all layers then do."""
+    """A copy of `images` [B, C, H, W] in which the numbers of a pixel lie side by side, as those of
+    all layers then do.
+    """
     return torch.empty_like(images, memory_format=torch.channels_last).copy_(images)
 
 
 def reads_channels_last(module: nn.Module) -> bool:
     """Whether `module` is faster on a CPU with images laid out so.
 
-    Max-pooling is, up to 14 times, and convolutions of few channels. Where there are many, the library brings the weights of each
-    step into another order: VGG-11 and ResNet-18 take 1.1 to 1.3 times as long.
+    Max-pooling is, up to 14 times, and convolutions of few channels. Where there are many, the
+    library brings the weights of each step into another order: VGG-11 and ResNet-18 take 1.1 to 1.3
+    times as long.
     """
     weights = [layer.weight.numel() for layer in module.modules() if isinstance(layer, nn.Conv2d)]
     return 0 < sum(weights) <= NARROW
@@ -42,7 +47,9 @@ def dense(*widths: int) -> nn.Sequential:
 
 @contextmanager
 def seeded(draw: np.random.Generator) -> Iterator[None]:
-    """Within the block PyTorch's CPU generator is seeded from `draw`; afterwards it is as before."""
+    """Within the block PyTorch's CPU generator is seeded from `draw`; afterwards it is as
+    before.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(draw.integers(2**63)))
         yield

@@ -10,7 +10,9 @@ from fedcore.spec.model import CharLstm, SentLstm
 
 
 class CharacterLstm(nn.Module):
-    """Scores for the character that follows: learned embedding, stacked LSTM, a dense layer on its last output."""
+    """Scores for the character that follows: learned embedding, stacked LSTM, a dense layer on its
+    last output.
+    """
 
     def __init__(self, spec: CharLstm, symbols: int) -> None:
         super().__init__()
@@ -24,7 +26,10 @@ class CharacterLstm(nn.Module):
 
 
 class SentimentLstm(nn.Module):
-    """Scores (0, z) of two classes, so that the cross-entropy is that of one logistic output z; the word vectors stay as they are."""
+    """Scores (0, z) of two classes, so that the cross-entropy is that of one logistic output z.
+
+    The word vectors stay as they are.
+    """
 
     vectors: Tensor
     """[V, E], of no parameter: neither trained nor sent."""
@@ -58,7 +63,8 @@ def is_recurrent(module: nn.Module) -> bool:
 def step_by_step() -> Iterator[None]:
     """Within the block PyTorch's recurrent layers on the CPU take one step after another.
 
-    The fused kernel knows nothing of `torch.func.vmap`, which would call it client by client and warn.
+    The fused kernel knows nothing of `torch.func.vmap`, which would call it client by client and
+    warn.
     """
     before = torch.backends.mkldnn.enabled
     torch.backends.mkldnn.enabled = False  # type: ignore[assignment]

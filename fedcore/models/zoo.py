@@ -1,4 +1,6 @@
-"""The models: each specification as an `nn.Module` that maps inputs [B, *features] to scores [B, classes]."""
+"""The models: each specification as an `nn.Module` that maps inputs [B, *features] to scores [B,
+classes].
+"""
 
 from math import prod
 
@@ -13,11 +15,15 @@ from fedcore.models.recurrent import CharacterLstm, SentimentLstm
 from fedcore.spec.model import AnyModel, CharLstm, Imported, Linear, Logistic, Mlp, SentLstm
 
 
-def build(spec: AnyModel, features: tuple[int, ...], classes: int, seed: int, vectors: Tensor | None = None) -> nn.Module:
-    """The module with its initial parameters, drawn from the run's seed: PyTorch's own, unless the model's source has others.
+def build(
+    spec: AnyModel, features: tuple[int, ...], classes: int, seed: int, vectors: Tensor | None = None
+) -> nn.Module:
+    """The module with its initial parameters, drawn from the run's seed: PyTorch's own, unless the
+    model's source has others.
 
-    Convex models too: from zero, a client of one class has exactly equal gradients for all others, and which of them top-k
-    keeps would be left to rounding. `vectors` [V, E] stand for the symbols of a data set that has such.
+    Convex models too: from zero, a client of one class has exactly equal gradients for all others,
+    and which of them top-k keeps would be left to rounding. `vectors` [V, E] stand for the symbols
+    of a data set that has such.
     """
     with seeded(generator(seed, "init")):
         module = _module(spec, features, classes, vectors)
@@ -26,12 +32,17 @@ def build(spec: AnyModel, features: tuple[int, ...], classes: int, seed: int, ve
 
 
 def refuse_buffers(module: nn.Module) -> None:
-    """Raise SpecificationError for a module that keeps running statistics; fixed buffers, which it does not save, may stay."""
+    """Raise SpecificationError for a module that keeps running statistics.
+
+    Fixed buffers, which it does not save, may stay.
+    """
     trained = {name for name, _ in module.named_parameters(remove_duplicate=False)}
     names = [name for name in module.state_dict() if name not in trained]
     if names:
         why = "averaging running statistics is wrong under heterogeneity; use group norm"
-        raise SpecificationError("/problem/model", f"models with buffers ({', '.join(names)}) are refused: {why}")
+        raise SpecificationError(
+            "/problem/model", f"models with buffers ({', '.join(names)}) are refused: {why}"
+        )
 
 
 def _module(spec: AnyModel, features: tuple[int, ...], classes: int, vectors: Tensor | None) -> nn.Module:

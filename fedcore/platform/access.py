@@ -1,7 +1,8 @@
 """Who may do what: scopes, and API keys as text.
 
-A key is `fq_<id>_<secret>`: the id finds its row, and the secret, 256 random bits, proves that it is the one. Only a digest is kept;
-of so many random bits a fast one gives nothing away (as it would of a password that somebody has thought up).
+A key is `fq_<id>_<secret>`: the id finds its row, and the secret, 256 random bits, proves that it
+is the one. Only a digest is kept; of so many random bits a fast one gives nothing away (as it would
+of a password that somebody has thought up).
 """
 
 import hashlib
@@ -15,7 +16,9 @@ from typing import NamedTuple, Self
 from fedcore.errors import AuthenticationError
 
 LOCAL = "local"
-"""The owner of what was made before there were keys, and of what an embedded stack's own key makes."""
+"""The owner of what was made before there were keys, and of what an embedded stack's own key
+makes.
+"""
 _SHAPE = re.compile(r"fq_([0-9a-hjkmnp-tv-z]{26})_[0-9a-f]{64}", re.ASCII)
 
 
@@ -77,7 +80,10 @@ class Token(NamedTuple):
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def matches(self, digest: str) -> bool:
-        """Whether this is the key of which `digest` is kept; takes the same time however much of it is right."""
+        """Whether this is the key of which `digest` is kept.
+
+        Takes the same time however much of it is right.
+        """
         return hmac.compare_digest(self.digest, digest)
 
 

@@ -1,8 +1,10 @@
-"""A backup of the service while it runs: the database as it is at one moment, and the files that it names.
+"""A backup of the service while it runs: the database as it is at one moment, and the files that it
+names.
 
-Files are copied before the database and again after it. Before: a run goes on from a checkpoint that may be deleted by the time
-the database is copied, for newer ones. After: models and data sets that came meanwhile are named in the database. So each run
-finds a checkpoint of the round that the copy knows or of one before, and plays the rounds between again, to the same bits.
+Files are copied before the database and again after it. Before: a run goes on from a checkpoint
+that may be deleted by the time the database is copied, for newer ones. After: models and data sets
+that came meanwhile are named in the database. So each run finds a checkpoint of the round that the
+copy knows or of one before, and plays the rounds between again, to the same bits.
 """
 
 import shutil
@@ -51,7 +53,9 @@ def restore(database_url: str, storage_url: str, folder: Path) -> None:
 
 
 def restore_files(storage_url: str, folder: Path) -> None:
-    """Put the files of a backup into the storage: to be done before the database is there, so that nobody misses them."""
+    """Put the files of a backup into the storage: to be done before the database is there, so that
+    nobody misses them.
+    """
     storage, root = open_storage(storage_url), folder / FILES
     for path in sorted(path for path in root.rglob("*") if path.is_file() and not path.name.startswith(".")):
         storage.put_file(path.relative_to(root).as_posix(), path)
@@ -65,7 +69,9 @@ def _keys(storage: Storage, database: Database) -> Iterable[str]:
 
 
 def _fetch(storage: Storage, key: str, target: Path) -> None:
-    """Copy a file, which never changes once it is there, unless it is there or was deleted meanwhile."""
+    """Copy a file, which never changes once it is there, unless it is there or was deleted
+    meanwhile.
+    """
     if target.exists():
         return
     target.parent.mkdir(parents=True, exist_ok=True)

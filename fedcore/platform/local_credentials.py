@@ -1,7 +1,8 @@
 """The key of an embedded stack: where it lies, and how clients on the same machine find it.
 
-The stack keeps its key in `api-key` in its folder, readable by its user alone. While it runs, a note among the user's own files says
-which address the stack of which folder listens on, so that clients find the key from wherever they are started.
+The stack keeps its key in `api-key` in its folder, readable by its user alone. While it runs, a
+note among the user's own files says which address the stack of which folder listens on, so that
+clients find the key from wherever they are started.
 """
 
 import os
@@ -45,12 +46,15 @@ def advertised(url: str, home: Path) -> Iterator[None]:
 
 
 def discover(url: str) -> str | None:
-    """The key of the embedded stack of this user that listens at `url`; None where there is none."""
+    """The key of the embedded stack of this user that listens at `url`; None where there is
+    none.
+    """
     try:
         if urlsplit(url).hostname not in LOOPBACK:
             return None
         home = Path(_note(url).read_text(encoding="utf-8"))
-        # A note that a killed stack has left behind is not believed: somebody else may listen there by now.
+        # A note that a killed stack has left behind is not believed: somebody else may listen there
+        # by now.
         return load(home) if is_running(home) else None
     except (OSError, ValueError):
         return None
@@ -79,7 +83,9 @@ def _write(path: Path, text: str) -> None:
     """Write a file that none but its user can read, whole or not at all."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.unlink(missing_ok=True)
-    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+    with os.fdopen(
+        os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
+    ) as file:
         file.write(text)
     partial.replace(path)
 

@@ -1,7 +1,9 @@
-"""The log of a process: a line an event, as JSON or for people, with the ids of what it is about and without secrets.
+"""The log of a process: a line an event, as JSON or for people, with the ids of what it is about
+and without secrets.
 
-Libraries log through the standard library and FedQ's own modules through either; all lines take one form. What is bound by
-`structlog.contextvars` (a request, a run with its claim) is part of every line that is written meanwhile, a library's too.
+Libraries log through the standard library and FedQ's own modules through either; all lines take one
+form. What is bound by `structlog.contextvars` (a request, a run with its claim) is part of every
+line that is written meanwhile, a library's too.
 
 What neither logs nor errors that are kept may tell: passwords in URLs, keys, tokens.
 """
@@ -20,11 +22,17 @@ from fedcore.settings import Settings
 _SECRETS = (
     (("://",), re.compile(r"(://[^\s:/@\"']*):[^\s\"']+@"), r"\1:***@"),  # a URL's password
     (("bearer",), re.compile(r"\b(bearer\s+)[^\s\\\"',]+", re.IGNORECASE), r"\1***"),
-    (("fq_",), re.compile(r"\b(fq_[A-Za-z0-9]+)_[\w-]+"), r"\1_***"),  # an API key, but for the part by which it is known
+    (
+        ("fq_",),
+        re.compile(r"\b(fq_[A-Za-z0-9]+)_[\w-]+"),
+        r"\1_***",
+    ),  # an API key, but for the part by which it is known
     (("whsec_",), re.compile(r"\bwhsec_[A-Za-z0-9+/=]+"), "whsec_***"),  # what signs for a webhook
     (
         ("password", "secret", "token", "api_key"),
-        re.compile(r"\b((?:password|secret|token|api_key)\\*[\"']?\s*[=:]\s*\\*[\"']?)[^\s\\\"',}&]+", re.IGNORECASE),
+        re.compile(
+            r"\b((?:password|secret|token|api_key)\\*[\"']?\s*[=:]\s*\\*[\"']?)[^\s\\\"',}&]+", re.IGNORECASE
+        ),
         r"\1***",
     ),
 )
@@ -41,11 +49,15 @@ def redact_secrets(text: str) -> str:
 
 
 QUIET = ("alembic", "celery.app.trace", "celery.worker.strategy", "httpx", "uvicorn.access")
-"""Loggers whose every-day news is none: a nudge came, a request was made of ourselves, requests are logged by `api.http.telemetry.logs`."""
+"""Loggers whose every-day news is none: a nudge came, a request was made of ourselves, requests are
+logged by `api.http.telemetry.logs`.
+"""
 
 
 def configure(settings: Settings, process: str, **facts: str) -> None:
-    """Make this process log to its standard error, each line with the name of the process and `facts`; may be called again."""
+    """Make this process log to its standard error, each line with the name of the process and
+    `facts`; may be called again.
+    """
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         _with_trace,
@@ -64,7 +76,12 @@ def configure(settings: Settings, process: str, **facts: str) -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
     )
     known: Processor = lambda _logger, _method, event: {"process": process, **facts, **event}  # noqa: E731 - one expression
-    rendering = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, known, *_renderers(settings), _without_secrets]
+    rendering = [
+        structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+        known,
+        *_renderers(settings),
+        _without_secrets,
+    ]
     handler = _Handler()
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=rendering))
     _install(handler, settings.log_level.upper())

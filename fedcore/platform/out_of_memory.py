@@ -5,10 +5,19 @@ from pathlib import Path
 
 MEMORY_DIVISOR = 4
 """After each shortage clients are trained in stacks so many times smaller."""
-_SIGNS = ("can't allocate memory", "not enough memory", "out of memory", "alloc_failed", "bad_alloc", "cannot allocate memory")
+_SIGNS = (
+    "can't allocate memory",
+    "not enough memory",
+    "out of memory",
+    "alloc_failed",
+    "bad_alloc",
+    "cannot allocate memory",
+)
 """What libraries say in errors of no class of their own, in small letters."""
 _COUNTER = Path("/proc/vmstat")
-"""Counts kills on the whole machine, those of containers included; a container's own count ends with it."""
+"""Counts kills on the whole machine, those of containers included; a container's own count ends
+with it.
+"""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -38,7 +47,10 @@ ADVICE = "use fewer clients per round, smaller batches or a smaller model, or a 
 
 
 def oom_kill_count(counter: Path = _COUNTER) -> int:
-    """The number of processes that the system has killed because memory ran out; 0 where it does not say so."""
+    """The number of processes that the system has killed because memory ran out.
+
+    0 where it does not say so.
+    """
     try:
         words = counter.read_text().split()
     except OSError:

@@ -9,15 +9,23 @@ class Status(StrEnum):
     QUEUED = "queued"
     """Waits for a worker; an experiment: none of its runs has started yet."""
     RUNNING = "running"
-    """A worker holds its lease; an experiment: some of its runs have started and some are not done."""
+    """A worker holds its lease; an experiment: some of its runs have started and some are not
+    done.
+    """
     AT_RUNG = "waiting"
-    """Has come to a rung of its search, and no worker holds it until its arm is promoted or stopped. Of a run only."""
+    """Has come to a rung of its search, and no worker holds it until its arm is promoted or
+    stopped. Of a run only.
+    """
     PAUSED = "paused"
     """Waits for `resume`; an experiment: nothing of it runs or waits for a worker."""
     SUCCEEDED = "succeeded"
-    """All rounds are done, or the run diverged or was stopped early; an experiment: all of its runs succeeded."""
+    """All rounds are done, or the run diverged or was stopped early; an experiment: all of its runs
+    succeeded.
+    """
     FAILED = "failed"
-    """Gave up after repeated faults; an experiment: all of its runs have ended, one failed and none was cancelled."""
+    """Gave up after repeated faults; an experiment: all of its runs have ended, one failed and none
+    was cancelled.
+    """
     CANCELLED = "cancelled"
     """Ended by a user; an experiment: all of its runs have ended and one was cancelled."""
 

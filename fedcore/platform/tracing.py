@@ -1,7 +1,9 @@
-"""Traces: what a request set in motion, from the submission to the commit of the last slice, for whoever collects OpenTelemetry.
+"""Traces: what a request set in motion, from the submission to the commit of the last slice, for
+whoever collects OpenTelemetry.
 
-Off unless the standard environment variables say where spans go (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_TRACES_EXPORTER`); to send
-them takes `pip install fedq[otel]`. What a run's spans belong to is stored with its experiment: a message carries nothing.
+Off unless the standard environment variables say where spans go (`OTEL_EXPORTER_OTLP_ENDPOINT`,
+`OTEL_TRACES_EXPORTER`); to send them takes `pip install fedq[otel]`. What a run's spans belong to
+is stored with its experiment: a message carries nothing.
 """
 
 import logging
@@ -22,13 +24,18 @@ log = logging.getLogger(__name__)
 
 
 def configure(process: str, **facts: str) -> None:
-    """Send this process's spans where the environment says, if it does; call it after a fork, not before."""
+    """Send this process's spans where the environment says, if it does.
+
+    Call it after a fork, not before.
+    """
     if not _wanted():
         return
     try:
         from fedcore.platform.tracing_exporter import provider
     except ImportError as error:
-        log.warning("OTEL_* says where traces go, but nothing here can send them (%s): pip install fedq[otel]", error)
+        log.warning(
+            "OTEL_* says where traces go, but nothing here can send them (%s): pip install fedq[otel]", error
+        )
         return
     trace.set_tracer_provider(provider(process, facts))
 
@@ -40,12 +47,19 @@ def flush() -> None:
 
 def span(name: str, **attributes: str | int) -> AbstractContextManager[Span]:
     """A span around the block, part of the one around it; nothing where traces are off."""
-    return _tracer().start_as_current_span(name, attributes={f"fedq.{key}": value for key, value in attributes.items()})
+    return _tracer().start_as_current_span(
+        name, attributes={f"fedq.{key}": value for key, value in attributes.items()}
+    )
 
 
 @contextmanager
-def continued(traceparent: str | None, name: str, *, began_ns: int, **attributes: str | int) -> Iterator[None]:
-    """A span around the block, part of the trace that was noted as `traceparent`; a part of it is the claim, begun at `began_ns`."""
+def continued(
+    traceparent: str | None, name: str, *, began_ns: int, **attributes: str | int
+) -> Iterator[None]:
+    """A span around the block, part of the trace that was noted as `traceparent`.
+
+    A part of it is the claim, begun at `began_ns`.
+    """
     parent = _W3C.extract({_PARENT: traceparent} if traceparent else {}, Context())
     named = {f"fedq.{key}": value for key, value in attributes.items()}
     with _tracer().start_as_current_span(name, parent, attributes=named, start_time=began_ns):
@@ -54,18 +68,27 @@ def continued(traceparent: str | None, name: str, *, began_ns: int, **attributes
 
 
 def traceparent() -> str | None:
-    """What spans elsewhere are to name to become part of the present trace (W3C Trace Context); None where there is none."""
+    """What spans elsewhere are to name to become part of the present trace (W3C Trace Context).
+
+    None where there is none.
+    """
     carrier: dict[str, str] = {}
     _W3C.inject(carrier)
     return carrier.get(_PARENT)
 
 
 def ids() -> dict[str, str]:
-    """The present trace and span, by the names that log lines have for them; empty where there is none."""
+    """The present trace and span, by the names that log lines have for them.
+
+    Empty where there is none.
+    """
     context = trace.get_current_span().get_span_context()
     if not context.is_valid:
         return {}
-    return {"trace_id": trace.format_trace_id(context.trace_id), "span_id": trace.format_span_id(context.span_id)}
+    return {
+        "trace_id": trace.format_trace_id(context.trace_id),
+        "span_id": trace.format_span_id(context.span_id),
+    }
 
 
 def _tracer() -> trace.Tracer:

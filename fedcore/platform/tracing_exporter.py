@@ -14,10 +14,15 @@ EXPORTERS: dict[str, Callable[[], SpanExporter]] = {"otlp": OTLPSpanExporter, "c
 
 
 def provider(process: str, facts: Mapping[str, str]) -> TracerProvider:
-    """Makes tracers as OTEL_* says, for a process of this name; raises SettingsError for an exporter that there is not."""
+    """Makes tracers as OTEL_* says, for a process of this name.
+
+    Raises SettingsError for an exporter that there is not.
+    """
     name = os.environ.get("OTEL_TRACES_EXPORTER") or "otlp"
     if name not in EXPORTERS:
-        raise SettingsError(f"OTEL_TRACES_EXPORTER: must be one of {', '.join(EXPORTERS)} or none, not {name!r}")
+        raise SettingsError(
+            f"OTEL_TRACES_EXPORTER: must be one of {', '.join(EXPORTERS)} or none, not {name!r}"
+        )
     given = {"service.name": os.environ.get("OTEL_SERVICE_NAME", f"fedq-{process}"), **facts}
     made = TracerProvider(resource=Resource.create(given))
     made.add_span_processor(BatchSpanProcessor(EXPORTERS[name]()))

@@ -20,7 +20,9 @@ def release() -> str:
 
 @cache
 def commit() -> str | None:
-    """The git commit that this code is of, with `+changes` where it is not quite that; None where nobody knows.
+    """The git commit that this code is of, with `+changes` where it is not quite that.
+
+    None where nobody knows.
 
     FEDQ_COMMIT says it of an installation, git of a checkout.
     """
@@ -28,11 +30,17 @@ def commit() -> str | None:
 
 
 def commit_of(tree: Path) -> str | None:
-    """The commit of the checkout whose root is `tree`; None where it is no root of one, or there is no git."""
+    """The commit of the checkout whose root is `tree`.
+
+    None where it is no root of one, or there is no git.
+    """
     top = _git(tree, "rev-parse", "--show-toplevel")
     if top is None or Path(top) != tree:
         return None
-    found, changes = _git(tree, "rev-parse", "HEAD"), _git(tree, "status", "--porcelain", "--untracked-files=no")
+    found, changes = (
+        _git(tree, "rev-parse", "HEAD"),
+        _git(tree, "status", "--porcelain", "--untracked-files=no"),
+    )
     return f"{found}+changes" if found and changes else found
 
 
@@ -42,7 +50,9 @@ def _git(tree: Path, *arguments: str) -> str | None:
     if git is None:
         return None
     try:
-        ended = subprocess.run([git, *arguments], cwd=tree, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)  # noqa: S603 - git's own words
+        ended = subprocess.run(  # noqa: S603
+            [git, *arguments], cwd=tree, capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return ended.stdout.strip() if ended.returncode == 0 else None

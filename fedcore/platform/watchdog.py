@@ -93,7 +93,9 @@ def resetter() -> Callable[[], None]:
 
 
 def reset_from_thread() -> None:
-    """Reset the watchdog from a thread of its own, for a process whose main loop belongs to a library."""
+    """Reset the watchdog from a thread of its own, for a process whose main loop belongs to a
+    library.
+    """
 
     def run(reset: Callable[[], None]) -> None:
         while True:

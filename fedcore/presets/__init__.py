@@ -1,4 +1,6 @@
-"""Presets: named, versioned specifications that ship with FedQ, one YAML file for each figure, table or demonstration."""
+"""Presets: named, versioned specifications that ship with FedQ, one YAML file for each figure,
+table or demonstration.
+"""
 
 import json
 from collections.abc import Iterable
@@ -53,7 +55,10 @@ def names() -> list[str]:
 def load(name: str) -> Preset:
     """The preset `name`; raises PresetNotFoundError."""
     if name not in _all():
-        raise PresetNotFoundError(f"there is no preset {name!r}; {_nearest(name, names())}; see GET /v1/presets for all {len(names())}")
+        raise PresetNotFoundError(
+            f"there is no preset {name!r}; {_nearest(name, names())}; see GET /v1/presets for all"
+            f" {len(names())}"
+        )
     return _all()[name]
 
 
@@ -62,7 +67,9 @@ def sheets() -> dict[str, Sheet]:
     """All sheets, by name."""
     files = sorted(resources.files(__name__).iterdir(), key=lambda file: file.name)
     return {
-        file.name.removesuffix(SUFFIX): Sheet.model_validate(yaml_documents.load(file.read_text(encoding="utf-8")))
+        file.name.removesuffix(SUFFIX): Sheet.model_validate(
+            yaml_documents.load(file.read_text(encoding="utf-8"))
+        )
         for file in files
         if file.name.endswith(SUFFIX)
     }
@@ -71,7 +78,10 @@ def sheets() -> dict[str, Sheet]:
 def sheet(name: str) -> Sheet:
     """The sheet `name`; raises PresetNotFoundError."""
     if name not in sheets():
-        raise PresetNotFoundError(f"there is no figure or table {name!r}; {_nearest(name, sheets())}; see `fedq reproduce-paper` for all")
+        raise PresetNotFoundError(
+            f"there is no figure or table {name!r}; {_nearest(name, sheets())}; see `fedq reproduce-paper`"
+            " for all"
+        )
     return sheets()[name]
 
 
@@ -79,11 +89,15 @@ def presets_of(name: str, *, small: bool) -> list[Preset]:
     """The presets of a sheet in one form, a panel each; those without a small form are in full."""
     wanted = sheet(name)
     have = set(variants(wanted))
-    return [_preset(name, wanted, Variant(panel, small=small and Variant(panel, small=True) in have)) for panel in wanted.parts]
+    return [
+        _preset(name, wanted, Variant(panel, small=small and Variant(panel, small=True) in have))
+        for panel in wanted.parts
+    ]
 
 
 def meant_by(name: str, *, small: bool) -> list[Preset]:
-    """The presets that one would see by `name`: of a sheet, of the sheet that shows that figure or table, too, or the one of that name.
+    """The presets that one would see by `name`: of a sheet, of the sheet that shows that figure or
+    table, too, or the one of that name.
 
     Raises PresetNotFoundError.
     """
@@ -92,23 +106,30 @@ def meant_by(name: str, *, small: bool) -> list[Preset]:
         return presets_of(shown.get(name, name), small=small)
     if name not in _all():
         raise PresetNotFoundError(
-            f"there is no figure or table {name!r}; {_nearest(name, [*sheets(), *shown])}; see `fedq reproduce-paper` for all"
+            f"there is no figure or table {name!r}; {_nearest(name, [*sheets(), *shown])}; see `fedq"
+            " reproduce-paper` for all"
         )
     preset = load(name)
     return [one for one in presets_of(preset.sheet, small=small or preset.small) if one.panel == preset.panel]
 
 
 def override(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """`document` with `changes` merged in (RFC 7396): blocks merge, null removes, anything else replaces.
+    """`document` with `changes` merged in (RFC 7396): blocks merge, null removes, anything else
+    replaces.
 
-    A block whose `kind` changes is replaced whole, since the old kind's fields mean nothing to the new one.
+    A block whose `kind` changes is replaced whole, since the old kind's fields mean nothing to the
+    new one.
     """
     merged = dict(document)
     for key, value in changes.items():
         old = merged.get(key)
         if value is None:
             merged.pop(key, None)
-        elif isinstance(value, dict) and isinstance(old, dict) and value.get("kind", old.get("kind")) == old.get("kind"):
+        elif (
+            isinstance(value, dict)
+            and isinstance(old, dict)
+            and value.get("kind", old.get("kind")) == old.get("kind")
+        ):
             merged[key] = override(old, value)
         else:
             merged[key] = value
@@ -137,7 +158,11 @@ def _preset(name: str, sheet: Sheet, variant: Variant) -> Preset:
         version=sheet.version,
         title=f"{sheet.title}: {panel.title}" if sheet.panels else sheet.title,
         source=sheet.source,
-        departures=(*sheet.departures, *panel.departures, *(departure for small in smaller for departure in small.departures)),
+        departures=(
+            *sheet.departures,
+            *panel.departures,
+            *(departure for small in smaller for departure in small.departures),
+        ),
         spec={"name": full_name} | spec,
         sheet=name,
         panel=variant.panel,

@@ -15,7 +15,9 @@ Rows = Mapping[str, Mapping[int, Mapping[str, Trajectory]]]
 
 
 class ClaimComparison(Block):
-    """One inequality between two arms, or between an arm and a number, in the mean over the seeds."""
+    """One inequality between two arms, or between an arm and a number, in the mean over the
+    seeds.
+    """
 
     metric: str
     """As a row or a result names it."""
@@ -105,7 +107,11 @@ def judge(claim: PublishedClaim, rows: Rows) -> ClaimVerdict:
 
 def _sides(comparison: ClaimComparison, rows: Rows) -> Sides:
     left = _by_seed(comparison, comparison.arm, rows)
-    right = _by_seed(comparison, comparison.than, rows) if isinstance(comparison.than, str) else dict.fromkeys(left, comparison.than)
+    right = (
+        _by_seed(comparison, comparison.than, rows)
+        if isinstance(comparison.than, str)
+        else dict.fromkeys(left, comparison.than)
+    )
     shared = left.keys() & right.keys()
     means = _mean(left), _mean(right)
     holding = sum(_holds(comparison, left[seed], right[seed]) for seed in shared)
@@ -115,7 +121,12 @@ def _sides(comparison: ClaimComparison, rows: Rows) -> Sides:
 def _by_seed(comparison: ClaimComparison, arm: str, rows: Rows) -> dict[int, float]:
     nothing = Trajectory([], [], diverged=True)
     return {
-        seed: read(comparison.statistic, comparison.metric, metrics.get(comparison.metric, nothing), comparison.target)
+        seed: read(
+            comparison.statistic,
+            comparison.metric,
+            metrics.get(comparison.metric, nothing),
+            comparison.target,
+        )
         for seed, metrics in rows[arm].items()
     }
 

@@ -22,10 +22,13 @@ class Trajectory(NamedTuple):
 
 
 def read(statistic: Statistic, metric: str, trajectory: Trajectory, target: float | None = None) -> float:
-    """The statistic of a run's metric; of a run that diverged or has no values, the worst that there is.
+    """The statistic of a run's metric.
 
-    `final` is the last value; `best` the best of all; `mean` the mean over all; `tail` the mean over the last tenth; `fluctuation` the
-    sum of all steps for the worse; `rounds_to` the first round that reaches `target`, infinite if none does.
+    Of a run that diverged or has no values, the worst that there is.
+
+    `final` is the last value; `best` the best of all; `mean` the mean over all; `tail` the mean
+    over the last tenth; `fluctuation` the sum of all steps for the worse; `rounds_to` the first
+    round that reaches `target`, infinite if none does.
     """
     worst = worst_of(metric)
     if statistic == "rounds_to":
@@ -39,7 +42,9 @@ def read(statistic: Statistic, metric: str, trajectory: Trajectory, target: floa
 
 
 def worst_of(metric: str) -> float:
-    """What no value of the metric is worse than: minus infinity where higher is better, else infinity."""
+    """What no value of the metric is worse than: minus infinity where higher is better, else
+    infinity.
+    """
     return -inf if BETTER.get(metric, min) is max else inf
 
 

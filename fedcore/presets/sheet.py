@@ -1,4 +1,6 @@
-"""A file of presets: one figure or table, in panels, in full and small, with what was published and claimed of it."""
+"""A file of presets: one figure or table, in panels, in full and small, with what was published and
+claimed of it.
+"""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NamedTuple, Self
@@ -44,7 +46,9 @@ class Number(Block):
 
 
 class Published(Block):
-    """Numbers of one metric as published, in the unit in which FedQ reports it (accuracies from 0 to 1)."""
+    """Numbers of one metric as published, in the unit in which FedQ reports it (accuracies from 0
+    to 1).
+    """
 
     source: str
     """Where they are printed."""

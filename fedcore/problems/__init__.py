@@ -31,9 +31,12 @@ def load_problem(
     data_dir: Path,
     shelf: DatasetStorage | None = None,
 ) -> TrainingProblem:
-    """The problem of a run, its data on `device` in `dtype`; users' own from `shelf`, or else from a folder of `data_dir`.
+    """The problem of a run, its data on `device` in `dtype`.
 
-    Raises DataUnavailableError when the data set is not under `data_dir`, SpecificationError when it cannot be divided as asked.
+    Users' own from `shelf`, or else from a folder of `data_dir`.
+
+    Raises DataUnavailableError when the data set is not under `data_dir`, SpecificationError when
+    it cannot be divided as asked.
     """
     if isinstance(spec.dataset, Quadratic):
         return load_quadratic(spec.dataset, device, dtype)
@@ -48,6 +51,8 @@ def load_problem(
 
 
 def trained_on(problem: TrainingProblem, participation: AnyParticipation) -> TrainingProblem:
-    """What a run with this participation trains on: the problem, or the same objective with the p_i taken into the clients' own."""
+    """What a run with this participation trains on: the problem, or the same objective with the p_i
+    taken into the clients' own.
+    """
     transformed = isinstance(participation, WithoutReplacement) and participation.transformed
     return Transformed(problem) if transformed else problem

@@ -26,7 +26,9 @@ class Stacked(Protocol):
     """The mini-batches of several clients over consecutive steps, gathered and ready."""
 
     def gradient(self, theta: Tensor, k: int) -> Tensor:
-        """Gradients [m, D] at the m clients' models `theta` [m, D], each over its batch of the k-th of these steps."""
+        """Gradients [m, D] at the m clients' models `theta` [m, D], each over its batch of the k-th
+        of these steps.
+        """
         ...
 
 
@@ -34,7 +36,9 @@ class Stackable(Protocol):
     """Clients whose mini-batches can be gathered."""
 
     def stack(self, clients: Ids, batches: Tensor) -> Stacked:
-        """Gather `batches` [m, S, B] (each client's own sample indices; -1 is padding and weighs nothing) of `clients` [m]."""
+        """Gather `batches` [m, S, B] (each client's own sample indices; -1 is padding and weighs
+        nothing) of `clients` [m].
+        """
         ...
 
 
@@ -48,13 +52,19 @@ class TrainingProblem(Stackable, Protocol):
     share: NDArray[np.float64]
     """[N] p_i; they sum to 1."""
     views: int
-    """In how many ways training may see a sample; i + n_i v is the client's sample i in view v. 1 where all are seen as they are."""
+    """In how many ways training may see a sample; i + n_i v is the client's sample i in view v. 1
+    where all are seen as they are.
+    """
     capacity: int
-    """How many samples to work on at a time: with all that is computed from them they take about as much as `working_bytes` says."""
+    """How many samples to work on at a time: with all that is computed from them they take about as
+    much as `working_bytes` says.
+    """
     engine: EngineName
     """The faster of these engines for it."""
     kind: Hashable
-    """What it has in common with problems whose clients can be stacked beside its own; None where it can have none."""
+    """What it has in common with problems whose clients can be stacked beside its own; None where
+    it can have none.
+    """
     gradient_noise: float
     """Deviation of the Gaussian noise that the engine adds to every local gradient."""
     data_source: str
@@ -72,15 +82,21 @@ class TrainingProblem(Stackable, Protocol):
         ...
 
     def gradient(self, theta: Tensor, client: int, samples: Tensor | None) -> Tensor:
-        """The gradient [D] of one client's mean loss over `samples` (its own, from 0; None: all, as they are): the definition of right."""
+        """The gradient [D] of one client's mean loss over `samples` (its own, from 0; None: all, as
+        they are): the definition of right.
+        """
         ...
 
     def replica(self) -> Gradient:
-        """`gradient` to rounding, for one thread, while others use theirs: as fast as it can be had client by client."""
+        """`gradient` to rounding, for one thread, while others use theirs: as fast as it can be had
+        client by client.
+        """
         ...
 
     def joined(self, cohorts: Sequence[tuple[Any, Ids]]) -> Stackable:
-        """Those clients of problems of one kind, this one among them: (problem, clients [M]) each, numbered one after another."""
+        """Those clients of problems of one kind, this one among them: (problem, clients [M]) each,
+        numbered one after another.
+        """
         ...
 
     def client_gradients(self, theta: Tensor, clients: Ids) -> Tensor:
@@ -92,7 +108,9 @@ class TrainingProblem(Stackable, Protocol):
         ...
 
     def client_accuracies(self, theta: Tensor) -> NDArray[np.float64] | None:
-        """[N] share of each client's samples that `theta` [D] classifies right, NaN of none; None without classes.
+        """[N] share of each client's samples that `theta` [D] classifies right, NaN of none.
+
+        None without classes.
 
         They are its test samples where the data say whose those are, else its training samples.
         """
@@ -104,12 +122,17 @@ class TrainingProblem(Stackable, Protocol):
 
 
 def capacity(sample_bytes: int, device: torch.device) -> int:
-    """How many samples of `sample_bytes` each fit into what a computation on `device` may hold; at least one."""
+    """How many samples of `sample_bytes` each fit into what a computation on `device` may hold.
+
+    At least one.
+    """
     return max(1, working_bytes(device) // sample_bytes)
 
 
 def working_bytes(device: torch.device) -> int:
-    """What one computation may hold beside models and data sets: on a GPU a share of its memory, so that it has much to do at once."""
+    """What one computation may hold beside models and data sets: on a GPU a share of its memory, so
+    that it has much to do at once.
+    """
     if device.type != "cuda":
         return WORKING_BYTES
     return max(WORKING_BYTES, torch.cuda.get_device_properties(device).total_memory // _SHARES_OF_GPU)

@@ -1,6 +1,7 @@
 """Mini-batches of several clients over consecutive steps, as rows of what all clients hold.
 
-Cohorts of several divisions, of one data set or of several small ones, as the clients of one division.
+Cohorts of several divisions, of one data set or of several small ones, as the clients of one
+division.
 """
 
 from collections.abc import Hashable, Sequence
@@ -18,7 +19,9 @@ from fedcore.problems import base
 
 
 class Located(NamedTuple):
-    """Which samples the clients see in each step, [S, m, B]; S is 1 where every step sees the same."""
+    """Which samples the clients see in each step, [S, m, B]; S is 1 where every step sees the
+    same.
+    """
 
     rows: Tensor
     """Counted over all clients' samples; for padding, any."""
@@ -27,7 +30,9 @@ class Located(NamedTuple):
 
 
 def locate(batches: Tensor, starts: Tensor, dtype: torch.dtype) -> Located:
-    """Find the samples of `batches` [m, S, B], each client's own indices, for clients whose samples begin at `starts` [m]."""
+    """Find the samples of `batches` [m, S, B], each client's own indices, for clients whose samples
+    begin at `starts` [m].
+    """
     repeated = batches.stride(1) == 0
     local = (batches[:, :1] if repeated else batches).to(starts.device).transpose(0, 1)
     real = local != PADDING
@@ -35,31 +40,52 @@ def locate(batches: Tensor, starts: Tensor, dtype: torch.dtype) -> Located:
 
 
 def without_views(batches: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-    """What `batches` [m, S, B] say of clients of `sizes` [m] whose samples are seen in several ways: which samples, in which views."""
+    """What `batches` [m, S, B] say of clients of `sizes` [m] whose samples are seen in several
+    ways: which samples, in which views.
+    """
     counts = sizes.to(batches.device)[:, None, None]
     return torch.where(batches == PADDING, PADDING, batches % counts), batches.clamp(min=0) // counts
 
 
 def rows_of(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The rows start, start + 1, ... of clients of `sizes` [m] whose samples begin at `starts` [m], one after another."""
+    """The rows start, start + 1, ... of clients of `sizes` [m] whose samples begin at `starts` [m],
+    one after another.
+    """
     ends = np.cumsum(sizes)
     rows: NDArray[np.int64] = np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes)
     return rows
 
 
 def data_kind(data: FederatedData) -> Hashable:
-    """What divisions have in common whose clients can be joined: the data set, or its shape where little is to be copied."""
+    """What divisions have in common whose clients can be joined: the data set, or its shape where
+    little is to be copied.
+    """
     train, dataset = data.dataset.train, data.dataset
-    if dataset.augmentation is not None or dataset.vectors is not None or train.features.nbytes > base.working_bytes(train.features.device):
+    if (
+        dataset.augmentation is not None
+        or dataset.vectors is not None
+        or train.features.nbytes > base.working_bytes(train.features.device)
+    ):
         return id(train.features)
     return train.features.shape[1:], train.features.dtype, train.labels.dtype
 
 
 def stack_problems(cohorts: Sequence[tuple[FederatedData, Ids]]) -> FederatedData:
-    """The clients [M] of each of the divisions, which are of one kind, one after another; for training only."""
-    first, sizes = cohorts[0][0].dataset, [data.offsets[clients + 1] - data.offsets[clients] for data, clients in cohorts]
-    places = [torch.from_numpy(rows_of(data.offsets[clients], own)) for (data, clients), own in zip(cohorts, sizes, strict=True)]
-    orders = [data.order[place.to(data.order.device)] for (data, _), place in zip(cohorts, places, strict=True)]
+    """The clients [M] of each of the divisions, which are of one kind, one after another.
+
+    For training only.
+    """
+    first, sizes = (
+        cohorts[0][0].dataset,
+        [data.offsets[clients + 1] - data.offsets[clients] for data, clients in cohorts],
+    )
+    places = [
+        torch.from_numpy(rows_of(data.offsets[clients], own))
+        for (data, clients), own in zip(cohorts, sizes, strict=True)
+    ]
+    orders = [
+        data.order[place.to(data.order.device)] for (data, _), place in zip(cohorts, places, strict=True)
+    ]
     offsets = np.cumsum([0, *np.concatenate(sizes)])
     order, trains = torch.cat(orders), [data.dataset.train for data, _ in cohorts]
     if all(train.features is first.train.features for train in trains):

@@ -1,4 +1,6 @@
-"""Dense networks as what a kernel needs to know of them: widths and loss, samples, and who holds them."""
+"""Dense networks as what a kernel needs to know of them: widths and loss, samples, and who holds
+them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ LossName = Literal["cross_entropy", "squared_error", "squared_error_of_reals"]
 
 @dataclass(frozen=True, slots=True)
 class DenseNetwork:
-    """Linear layers with ReLU between them; each is a matrix in the model, whose rows are the weights and the bias of an output."""
+    """Linear layers with ReLU between them.
+
+    Each is a matrix in the model, whose rows are the weights and the bias of an output.
+    """
 
     widths: tuple[int, ...]
     """Of the input and of each layer's output; two of softmax regression."""
@@ -42,7 +47,10 @@ class DenseNetwork:
 
 
 def dense_network(data: FederatedData, layout: Layout, loss: Loss, l2: float) -> DenseNetwork | None:
-    """What a kernel needs of such a problem; None of any other, and where the samples are not seen as they are."""
+    """What a kernel needs of such a problem.
+
+    None of any other, and where the samples are not seen as they are.
+    """
     train = data.dataset.train
     if not layout.depth or not train.features.is_floating_point() or data.dataset.augmentation is not None:
         return None
@@ -51,7 +59,16 @@ def dense_network(data: FederatedData, layout: Layout, loss: Loss, l2: float) ->
     if name == "squared_error_of_reals" and widths[-1] != 1:
         return None
     features = train.features.flatten(1).contiguous()
-    return DenseNetwork(widths, name, features, train.labels.contiguous(), data.order, data.offsets, l2, np.ones(len(data.sizes)))
+    return DenseNetwork(
+        widths,
+        name,
+        features,
+        train.labels.contiguous(),
+        data.order,
+        data.offsets,
+        l2,
+        np.ones(len(data.sizes)),
+    )
 
 
 def _name(loss: Loss, labels: Tensor) -> LossName:

@@ -1,6 +1,8 @@
-"""Gradients of several clients' models in one go: batched products for dense layers, automatic differentiation for the rest.
+"""Gradients of several clients' models in one go: batched products for dense layers, automatic
+differentiation for the rest.
 
-Scores are laid out [m, C, B], samples last: a softmax over ten classes is then three times as fast on a CPU.
+Scores are laid out [m, C, B], samples last: a softmax over ten classes is then three times as fast
+on a CPU.
 
 Scores, losses and gradients of any module, by automatic differentiation.
 """
@@ -26,10 +28,16 @@ from fedcore.problems.loss import Loss, targets
 
 
 class Gathered:
-    """The samples of a stretch of steps: features [S, m, B, ...], labels and weights [S, m, B]; padding weighs 0."""
+    """The samples of a stretch of steps: features [S, m, B, ...], labels and weights [S, m, B].
 
-    def __init__(self, data: FederatedData, starts: Tensor, sizes: Tensor, batches: Tensor, dtype: torch.dtype) -> None:
-        """Gather `batches` [m, S, B] of the clients whose `sizes` [m] samples begin at `starts` [m] of the order.
+    Padding weighs 0.
+    """
+
+    def __init__(
+        self, data: FederatedData, starts: Tensor, sizes: Tensor, batches: Tensor, dtype: torch.dtype
+    ) -> None:
+        """Gather `batches` [m, S, B] of the clients whose `sizes` [m] samples begin at `starts` [m]
+        of the order.
 
         A repeated batch is gathered once. The weights are of type `dtype`.
         """
@@ -49,10 +57,14 @@ class Gathered:
 
 
 class LinearStack:
-    """Gradients of one linear layer under a loss whose gradient over the scores is prediction - target."""
+    """Gradients of one linear layer under a loss whose gradient over the scores is prediction -
+    target.
+    """
 
     def __init__(self, gathered: Gathered, layout: Layout, loss: Loss, l2: float) -> None:
-        """Per step: inputs with a column of ones [m, B, d + 1], the same weighted, and targets [m, C, B]."""
+        """Per step: inputs with a column of ones [m, B, d + 1], the same weighted, and targets [m,
+        C, B].
+        """
         (self._shape,) = layout.shapes
         inputs = _with_ones(gathered.features.flatten(3))
         self._inputs = gathered.by_step(inputs)
@@ -68,10 +80,14 @@ class LinearStack:
 
 
 class DenseStack:
-    """Gradients of fully connected ReLU layers under a loss whose gradient over the scores is prediction - target."""
+    """Gradients of fully connected ReLU layers under a loss whose gradient over the scores is
+    prediction - target.
+    """
 
     def __init__(self, gathered: Gathered, layout: Layout, loss: Loss, l2: float) -> None:
-        """Per step: inputs with a column of ones [m, B, d + 1], the weights [m, 1, B] and the weighted targets [m, C, B]."""
+        """Per step: inputs with a column of ones [m, B, d + 1], the weights [m, 1, B] and the
+        weighted targets [m, C, B].
+        """
         self._layout, self._predict, self._l2 = layout, loss.predict, l2
         weights = gathered.weights[..., None, :]
         weighted = _targets(gathered.labels, layout.shapes[-1][0]) * weights
@@ -79,7 +95,12 @@ class DenseStack:
         self._weights, self._targets = gathered.by_step(weights), gathered.by_step(weighted)
 
     def gradient(self, theta: Tensor, k: int) -> Tensor:
-        layers = [part.view(-1, *shape) for part, shape in zip(torch.split(theta, self._layout.sizes, 1), self._layout.shapes, strict=True)]
+        layers = [
+            part.view(-1, *shape)
+            for part, shape in zip(
+                torch.split(theta, self._layout.sizes, 1), self._layout.shapes, strict=True
+            )
+        ]
         hidden = [self._inputs[k]]
         for layer in layers[:-1]:
             hidden.append(_with_ones(torch.bmm(hidden[-1], layer.mT).relu_()))
@@ -90,7 +111,9 @@ class DenseStack:
 
 
 def _backward(layers: list[Tensor], hidden: list[Tensor], error: Tensor) -> Tensor:
-    """The gradient [m, D], given what each layer read, [m, B, units + 1], and the error of the last one's scores, [m, C, B]."""
+    """The gradient [m, D], given what each layer read, [m, B, units + 1], and the error of the last
+    one's scores, [m, C, B].
+    """
     pieces = []
     for layer, inputs in zip(reversed(layers), reversed(hidden), strict=True):
         pieces.append(torch.bmm(error, inputs).flatten(1))
@@ -102,15 +125,26 @@ def _backward(layers: list[Tensor], hidden: list[Tensor], error: Tensor) -> Tens
 class ModuleStack:
     """Gradients of any module by automatic differentiation, `torch.func.vmap` over clients."""
 
-    def __init__(self, gathered: Gathered, loss: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor], l2: float, capacity: int) -> None:
-        """`loss(theta [D], features [B, ...], labels [B], weights [B])` is one client's; a batch above `capacity` goes in parts."""
+    def __init__(
+        self,
+        gathered: Gathered,
+        loss: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor],
+        l2: float,
+        capacity: int,
+    ) -> None:
+        """`loss(theta [D], features [B, ...], labels [B], weights [B])` is one client's.
+
+        A batch above `capacity` goes in parts.
+        """
         parts = (gathered.features, gathered.labels, gathered.weights)
         self._batches = list(zip(*(gathered.by_step(part) for part in parts), strict=True))
         self._gradients, self._l2, self._capacity = vmap(grad(loss)), l2, capacity
 
     def gradient(self, theta: Tensor, k: int) -> Tensor:
         operands = (torch.split(part, self._capacity, 1) for part in self._batches[k])
-        gradient: Tensor = reduce(torch.add, (self._gradients(theta, *part) for part in zip(*operands, strict=True)))
+        gradient: Tensor = reduce(
+            torch.add, (self._gradients(theta, *part) for part in zip(*operands, strict=True))
+        )
         return gradient.add_(theta, alpha=self._l2) if self._l2 else gradient
 
 
@@ -142,7 +176,8 @@ class Automatic:
         self._module, self._layout, self._loss, self._last = module, layout, loss, last
 
     def replica(self) -> Automatic:
-        """The same for another thread, since a module holds the parameters of a call while it is called. It shares its own tensors.
+        """The same for another thread, since a module holds the parameters of a call while it is
+        called. It shares its own tensors.
 
         Raises SpecificationError for a module that cannot be copied.
         """
@@ -150,7 +185,10 @@ class Automatic:
         try:
             module = deepcopy(self._module, shared)
         except Exception as error:
-            detail = f"cannot be copied, as each thread needs a copy ({error}); leave out what cannot, or use `execution.engine: reference`"
+            detail = (
+                f"cannot be copied, as each thread needs a copy ({error}); leave out what cannot, or use"
+                " `execution.engine: reference`"
+            )
             raise SpecificationError("/problem/model", detail) from error
         return Automatic(module, self._layout, self._loss, last=self._last)
 

@@ -1,13 +1,15 @@
 """Gradients of convolutions, max-pooling, ReLU and dense layers in a row, back-propagated by hand.
 
-What automatic differentiation adds to the arithmetic is left out: gradients are written where they belong in the flat vector,
-ReLU works in place, after pooling instead of before it or with it, and nobody computes a gradient with respect to the samples. The
-numbers are those of automatic differentiation to rounding.
+What automatic differentiation adds to the arithmetic is left out: gradients are written where they
+belong in the flat vector, ReLU works in place, after pooling instead of before it or with it, and
+nobody computes a gradient with respect to the samples. The numbers are those of automatic
+differentiation to rounding.
 
-The first convolution with the pooling behind it: on the way back a few images at a time, so that all between stays in the core's cache.
+The first convolution with the pooling behind it: on the way back a few images at a time, so that
+all between stays in the core's cache.
 
-Where images have few channels the library takes twice as long as a matrix product for the gradient of the weights, and what
-pooling hands back is four times as large as what it was given.
+Where images have few channels the library takes twice as long as a matrix product for the gradient
+of the weights, and what pooling hands back is four times as large as what it was given.
 """
 
 from collections.abc import Sequence
@@ -20,7 +22,19 @@ from torch import Tensor, nn
 
 from fedcore.models.flat import Layout
 from fedcore.models.layers import channels_last
-from fedcore.problems.layers import Backward, Convolution, Flatten, Layer, LinearLayer, MaxPooling, Named, PooledRelu, Relu, pixels_of, pool
+from fedcore.problems.layers import (
+    Backward,
+    Convolution,
+    Flatten,
+    Layer,
+    LinearLayer,
+    MaxPooling,
+    Named,
+    PooledRelu,
+    Relu,
+    pixels_of,
+    pool,
+)
 from fedcore.problems.loss import Loss, targets
 
 CACHED_BYTES = 3 << 19
@@ -64,7 +78,9 @@ class FusedStem:
 
 
 NARROW = 16
-"""Channels from which the library is as fast as a matrix product at the gradient of a convolution's weights."""
+"""Channels from which the library is as fast as a matrix product at the gradient of a convolution's
+weights.
+"""
 KNOWN = {nn.Conv2d, nn.Linear, nn.MaxPool2d, nn.ReLU, nn.Flatten}
 
 
@@ -74,7 +90,9 @@ class Chain:
     def __init__(self, layers: Sequence[Layer], layout: Layout, loss: Loss, *, last: bool = False) -> None:
         """With `last`, images are laid out with channels last."""
         self._layers, self._layout, self._loss, self._last = layers, layout, loss, last
-        self._first = next(k for k, layer in enumerate(layers) if isinstance(layer, Convolution | FusedStem | LinearLayer))
+        self._first = next(
+            k for k, layer in enumerate(layers) if isinstance(layer, Convolution | FusedStem | LinearLayer)
+        )
 
     def __call__(self, theta: Tensor, features: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
         """The gradient [D] at `theta` [D] over features [B, ...], labels [B] and weights [B]."""
@@ -92,7 +110,8 @@ class Chain:
 
 
 def supported_layers(module: nn.Module, *, last: bool = False) -> list[Layer] | None:
-    """What `module` does, layer by layer, if it is a row of those that are known here and ends with scores [B, C].
+    """What `module` does, layer by layer, if it is a row of those that are known here and ends with
+    scores [B, C].
 
     With `last`, for images with channels last.
     """
@@ -116,7 +135,9 @@ def _layer(prefix: str, layer: nn.Module, first: bool) -> Layer | None:
         case nn.Linear():
             return LinearLayer(prefix, layer.bias is not None, first)
         case nn.MaxPool2d(return_indices=False):
-            return MaxPooling((layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.ceil_mode))
+            return MaxPooling(
+                (layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.ceil_mode)
+            )
         case nn.Flatten(start_dim=1, end_dim=-1):
             return Flatten()
         case nn.ReLU():
@@ -134,15 +155,23 @@ def _extraordinary(module: nn.Module) -> bool:
     inside = list(module.modules())
     every = [id(parameter) for layer in inside for parameter in layer.parameters(recurse=False)]
     hooked = any(layer._forward_hooks or layer._forward_pre_hooks for layer in inside)  # noqa: SLF001 - there is no public way to ask
-    return hooked or len(set(every)) < len(every) or len(list(module.named_modules(remove_duplicate=False))) > len(inside)
+    return (
+        hooked
+        or len(set(every)) < len(every)
+        or len(list(module.named_modules(remove_duplicate=False))) > len(inside)
+    )
 
 
 def _in_one_go(row: list[Layer]) -> list[Layer]:
-    """The same with ReLU and pooling side by side made one layer, where there is machine code for both."""
+    """The same with ReLU and pooling side by side made one layer, where there is machine code for
+    both.
+    """
     made: list[Layer] = []
     for layer in row:
         pair = [*made[-1:], layer]
-        if {type(part) for part in pair} == {Relu, MaxPooling} and all(part.halves for part in pair if isinstance(part, MaxPooling)):
+        if {type(part) for part in pair} == {Relu, MaxPooling} and all(
+            part.halves for part in pair if isinstance(part, MaxPooling)
+        ):
             made[-1] = PooledRelu()
             before = made[-2] if len(made) > 1 else None
             if isinstance(before, Convolution) and before.first and before.narrow:
@@ -153,7 +182,9 @@ def _in_one_go(row: list[Layer]) -> list[Layer]:
 
 
 def _pool_first(row: list[Layer]) -> list[Layer]:
-    """The same with each ReLU after the pooling that follows it: the largest of what ReLU lets through, with a quarter of the work."""
+    """The same with each ReLU after the pooling that follows it: the largest of what ReLU lets
+    through, with a quarter of the work.
+    """
     row = list(row)
     for k, (layer, after) in enumerate(pairwise(tuple(row))):
         if isinstance(layer, Relu) and isinstance(after, MaxPooling):

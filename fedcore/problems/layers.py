@@ -1,4 +1,6 @@
-"""Layers of a row, each with its way back: the library's operations, and machine code where that is several times as fast."""
+"""Layers of a row, each with its way back: the library's operations, and machine code where that is
+several times as fast.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +14,9 @@ from torch import Tensor, nn
 aten = torch.ops.aten
 Named = Mapping[str, Tensor]
 Backward = Callable[[Tensor], Tensor]
-"""The error of a layer's outputs to that of its inputs; on the way it writes the gradient of the layer's parameters."""
+"""The error of a layer's outputs to that of its inputs; on the way it writes the gradient of the
+layer's parameters.
+"""
 Layer = Callable[[Tensor, Named, Named], tuple[Tensor, Backward]]
 """Inputs, parameters and the gradients to be written, by name, to outputs and the way back.
 
@@ -44,7 +48,9 @@ class Convolution:
 
         def back(error: Tensor) -> Tensor:
             wanted = not self.first, True, self.biased
-            passed, of_weight, of_bias = aten.convolution_backward(error, inputs, weight, weight.shape[:1], *self.how, wanted)
+            passed, of_weight, of_bias = aten.convolution_backward(
+                error, inputs, weight, weight.shape[:1], *self.how, wanted
+            )
             gradients[self.prefix + "weight"].copy_(of_weight)
             if self.biased:
                 gradients[self.prefix + "bias"].copy_(of_bias)
@@ -90,12 +96,16 @@ class MaxPooling:
         *window, ceil = self.how
         window = [(size, size) if isinstance(size, int) else size for size in window]
         pooled, chosen = aten.max_pool2d_with_indices(inputs, *window, ceil)
-        return pooled, lambda error: aten.max_pool2d_with_indices_backward(error, inputs, *window, ceil, chosen)
+        return pooled, lambda error: aten.max_pool2d_with_indices_backward(
+            error, inputs, *window, ceil, chosen
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Relu:
-    """nn.ReLU, in place: no layer here needs its outputs on the way back, but for ReLU, which needs no more than their signs."""
+    """nn.ReLU, in place: no layer here needs its outputs on the way back, but for ReLU, which needs
+    no more than their signs.
+    """
 
     def __call__(self, inputs: Tensor, parameters: Named, gradients: Named) -> tuple[Tensor, Backward]:
         passed = inputs.relu_()
@@ -129,7 +139,9 @@ class PooledRelu:
 
 
 def pool(images: Tensor) -> tuple[Tensor, NDArray[np.uint8]]:
-    """Images [B, C, H, W] pooled and rectified, and where the numbers are from, [B, H // 2, W // 2, C]."""
+    """Images [B, C, H, W] pooled and rectified, and where the numbers are from, [B, H // 2, W // 2,
+    C].
+    """
     # Here, because machine code is made at the first use, which takes about a second.
     from fedcore.problems import pooling
 

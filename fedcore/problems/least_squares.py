@@ -17,7 +17,10 @@ from fedcore.spec.exact import LeastSquares
 
 @dataclass(frozen=True)
 class _Rows:
-    """Gathered rows [S, m, B, D], targets and weights [S, m, B]; S is 1 where every step sees the same."""
+    """Gathered rows [S, m, B, D], targets and weights [S, m, B].
+
+    S is 1 where every step sees the same.
+    """
 
     rows: Tensor
     targets: Tensor
@@ -51,12 +54,17 @@ class _Clients:
         return _Clients(self.rows[chosen], self.targets[chosen], self.sizes[clients], self.ridge)
 
     def stack(self, clients: Ids, batches: Tensor) -> _Rows:
-        rows, weights = locate(batches, torch.from_numpy(self.starts[clients]).to(self.rows.device), self.rows.dtype)
+        rows, weights = locate(
+            batches, torch.from_numpy(self.starts[clients]).to(self.rows.device), self.rows.dtype
+        )
         return _Rows(self.rows[rows], self.targets[rows], weights, self.ridge)
 
 
 class LeastSquaresProblem:
-    """Clients given by their samples; whatever needs no rows is asked of the same problem as a quadratic."""
+    """Clients given by their samples.
+
+    Whatever needs no rows is asked of the same problem as a quadratic.
+    """
 
     def __init__(self, given: LeastSquaresArrays, ridge: float, x0: Tensor, noise: float) -> None:
         """Keep the rows on the device of `x0` and in its type."""
@@ -65,7 +73,9 @@ class LeastSquaresProblem:
         self.views, self.capacity, self.gradient_noise = 1, capacity(x0.nbytes, x0.device), noise
         self.data_source, self.engine, self.dense = "least squares", VECTORISED, None
         self.data_sha256: str | None = None
-        held, wanted = (torch.from_numpy(np.concatenate(parts)).to(x0) for parts in (given.rows, given.targets))
+        held, wanted = (
+            torch.from_numpy(np.concatenate(parts)).to(x0) for parts in (given.rows, given.targets)
+        )
         self.clients, self._ridge = _Clients(held, wanted, self.sizes, ridge), ridge
         self.kind: Hashable = ("least squares", self.dim, ridge, x0.dtype, x0.device)
         self._exact = QuadraticProblem(as_quadratics(given, ridge), x0, noise)
@@ -88,7 +98,12 @@ class LeastSquaresProblem:
     def joined(self, cohorts: Sequence[tuple["LeastSquaresProblem", Ids]]) -> Stackable:
         parts = [problem.clients.some(clients) for problem, clients in cohorts]
         sizes = np.concatenate([part.sizes for part in parts])
-        return _Clients(torch.cat([part.rows for part in parts]), torch.cat([part.targets for part in parts]), sizes, self._ridge)
+        return _Clients(
+            torch.cat([part.rows for part in parts]),
+            torch.cat([part.targets for part in parts]),
+            sizes,
+            self._ridge,
+        )
 
     def client_gradients(self, theta: Tensor, clients: Ids) -> Tensor:
         return self._exact.client_gradients(theta, clients)

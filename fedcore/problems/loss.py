@@ -20,7 +20,9 @@ class CrossEntropy:
         return -logs.gather(0, labels[None]).double().sum()
 
     def predict(self, scores: Tensor) -> Tensor:
-        """What `targets` are subtracted from in the gradient over the scores, samples last: [..., C, B]."""
+        """What `targets` are subtracted from in the gradient over the scores, samples last: [...,
+        C, B].
+        """
         return torch.softmax(scores, -2)
 
 
@@ -36,7 +38,9 @@ class SquaredError:
         return self.per_sample(scores, labels).double().sum()
 
     def predict(self, scores: Tensor) -> Tensor:
-        """What `targets` are subtracted from in the gradient over the scores, samples last: [..., C, B]."""
+        """What `targets` are subtracted from in the gradient over the scores, samples last: [...,
+        C, B].
+        """
         return scores
 
 
@@ -44,7 +48,9 @@ Loss = CrossEntropy | SquaredError
 
 
 def targets(labels: Tensor, outputs: int) -> Tensor:
-    """What is subtracted from the prediction, [..., C]: one-hot labels, or real labels as [..., 1]."""
+    """What is subtracted from the prediction, [..., C]: one-hot labels, or real labels as
+    [..., 1].
+    """
     return labels[..., None] if labels.is_floating_point() else nn.functional.one_hot(labels, outputs)
 
 

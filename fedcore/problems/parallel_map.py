@@ -13,13 +13,17 @@ Result = TypeVar("Result")
 
 
 def parallel_map(tasks: Iterable[Callable[[], Result]], device: torch.device) -> list[Result]:
-    """What each of the tasks returns, on as many threads as the tensor library has; on a GPU, on one.
+    """What each of the tasks returns, on as many threads as the tensor library has.
+
+    On a GPU, on one.
 
     A task runs in one thread from start to end, so that their number changes no bit.
     """
     count = torch.get_num_threads()
     try:
-        with ThreadPoolExecutor(count if device.type == "cpu" else 1, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        with ThreadPoolExecutor(
+            count if device.type == "cpu" else 1, initializer=torch.set_num_threads, initargs=(1,)
+        ) as pool:
             try:
                 return [done.result() for done in [pool.submit(task) for task in tasks]]
             except BaseException:
@@ -40,7 +44,10 @@ class WorkerCopies:
 
     @contextmanager
     def one(self) -> Iterator[Gradient]:
-        """One that nobody else uses; whatever it keeps between steps, it keeps for whoever takes it next."""
+        """One that nobody else uses.
+
+        Whatever it keeps between steps, it keeps for whoever takes it next.
+        """
         gradient = self._spare.pop() if self._spare else self._replica()
         try:
             yield gradient

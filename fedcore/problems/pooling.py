@@ -1,6 +1,9 @@
-"""Max-pooling of 2 x 2 pixels and ReLU in one go, there and back, in machine code; images [B, H, W, C] with channels last.
+"""Max-pooling of 2 x 2 pixels and ReLU in one go, there and back, in machine code.
 
-The library takes two passes each way, and writes eight bytes beside each output to remember where it came from.
+Images [B, H, W, C] with channels last.
+
+The library takes two passes each way, and writes eight bytes beside each output to remember where
+it came from.
 """
 
 from math import isnan
@@ -19,7 +22,10 @@ NOWHERE = 4
 
 @njit(nogil=True, error_model="numpy")
 def pool(images: Images, pooled: Images, places: Places) -> None:
-    """Fill `pooled` and `places` [B, H // 2, W // 2, C]; of equal numbers the first counts, and NaN counts as the largest."""
+    """Fill `pooled` and `places` [B, H // 2, W // 2, C].
+
+    Of equal numbers the first counts, and NaN counts as the largest.
+    """
     for image in range(pooled.shape[0]):
         for row in range(pooled.shape[1]):
             upper, lower = images[image, 2 * row], images[image, 2 * row + 1]
@@ -53,7 +59,9 @@ def _beats(number: float, largest: float) -> bool:
 
 @njit(nogil=True, error_model="numpy")
 def spread(errors: Images, places: Places, images: Images) -> None:
-    """Fill `images` with the errors of the outputs, [B, H // 2, W // 2, C], where they came from, and with zeros elsewhere."""
+    """Fill `images` with the errors of the outputs, [B, H // 2, W // 2, C], where they came from,
+    and with zeros elsewhere.
+    """
     for image in range(len(errors)):
         _spread(errors[image], places[image], images[image])
 
@@ -74,10 +82,14 @@ def _spread(errors: Images, places: Places, pixels: Images) -> None:
 
 
 @njit(nogil=True, error_model="numpy")
-def lay_out(errors: Images, places: Places, planes: Images, start: int, spread: Images, patches: Images) -> None:
-    """Of the images from `start` on as many as `spread` [b, H, W, C] has room for: the errors where they came from, zeros beyond the last.
+def lay_out(
+    errors: Images, places: Places, planes: Images, start: int, spread: Images, patches: Images
+) -> None:
+    """Of the images from `start` on as many as `spread` [b, H, W, C] has room for: the errors where
+    they came from, zeros beyond the last.
 
-    And to `patches` [C, h, w, b, H, W] what each weight of a convolution sees of `planes` [B, C, H + h - 1, W + w - 1].
+    And to `patches` [C, h, w, b, H, W] what each weight of a convolution sees of `planes` [B, C,
+    H + h - 1, W + w - 1].
     """
     for place in range(len(spread)):
         image = start + place

@@ -39,8 +39,13 @@ class QuadraticProblem:
     """Clients whose losses are quadratics; each counts as one sample."""
 
     def __init__(self, given: QuadraticArrays, x0: Tensor, noise: float) -> None:
-        """Solve for the minimiser, on the device of `x0` and in its type; a singular problem takes the one of least norm."""
-        hessians, linear, constants = (torch.from_numpy(array).to(x0) for array in (given.hessians, given.linear, given.constants))
+        """Solve for the minimiser, on the device of `x0` and in its type.
+
+        A singular problem takes the one of least norm.
+        """
+        hessians, linear, constants = (
+            torch.from_numpy(array).to(x0) for array in (given.hessians, given.linear, given.constants)
+        )
         self.dim = linear.shape[1]
         self.share, self.sizes = given.share, np.ones(len(given.share), np.int64)
         self.views, self.capacity, self.gradient_noise = 1, capacity(linear[0].nbytes, x0.device), noise
@@ -65,17 +70,29 @@ class QuadraticProblem:
         return self.clients.stack(clients, batches)
 
     def joined(self, cohorts: Sequence[tuple["QuadraticProblem", Ids]]) -> Stackable:
-        hessians = torch.cat([problem.clients.hessians[torch.from_numpy(clients)] for problem, clients in cohorts])
-        return _Clients(hessians, torch.cat([problem.clients.linear[torch.from_numpy(clients)] for problem, clients in cohorts]))
+        hessians = torch.cat(
+            [problem.clients.hessians[torch.from_numpy(clients)] for problem, clients in cohorts]
+        )
+        return _Clients(
+            hessians,
+            torch.cat([problem.clients.linear[torch.from_numpy(clients)] for problem, clients in cohorts]),
+        )
 
     def client_gradients(self, theta: Tensor, clients: Ids) -> Tensor:
         return self.stack(clients, torch.empty(0)).gradient(theta.expand(len(clients), -1), 0)
 
     def evaluate(self, theta: Tensor, measures: Collection[str]) -> Values:
-        """objective f(x), suboptimality f(x) - f(x*), distance |x - x*|; train_loss is the objective."""
+        """objective f(x), suboptimality f(x) - f(x*), distance |x - x*|.
+
+        train_loss is the objective.
+        """
         gap = theta - self._optimum
         objective = float(0.5 * theta @ self._mean[0] @ theta - self._mean[1] @ theta + self._mean[2])
-        exact: Values = {"objective": objective, "suboptimality": float(0.5 * gap @ self._mean[0] @ gap), "distance": float(gap.norm())}
+        exact: Values = {
+            "objective": objective,
+            "suboptimality": float(0.5 * gap @ self._mean[0] @ gap),
+            "distance": float(gap.norm()),
+        }
         return exact | ({"train_loss": objective} if "train_loss" in measures else {})
 
     def client_accuracies(self, theta: Tensor) -> None:
@@ -89,7 +106,8 @@ def _least_norm_solution(hessian: Tensor, linear: Tensor) -> Tensor:
     """[D] the x of least norm that minimises |H x - e|."""
     inverse: Tensor = torch.linalg.pinv(hessian, hermitian=True)
     found = inverse @ linear
-    # An explicit inverse leaves a gradient of up to eps times the condition number; one refinement takes that away.
+    # An explicit inverse leaves a gradient of up to eps times the condition number; one refinement
+    # takes that away.
     return found + inverse @ (linear - hessian @ found)
 
 

@@ -27,14 +27,21 @@ from fedcore.problems.loss import Loss
 from fedcore.problems.parallel_map import WorkerCopies, parallel_map
 
 LSTM_KEEPS = 6
-"""Times its outputs that a layer of an LSTM keeps: four gates, the cell and the output of every step."""
+"""Times its outputs that a layer of an LSTM keeps: four gates, the cell and the output of every
+step.
+"""
 
 
 def sample_bytes(module: nn.Module, sample: Tensor) -> int:
-    """Bytes of `sample` [1, ...] and of every layer's output for it: about what a gradient keeps of each sample."""
+    """Bytes of `sample` [1, ...] and of every layer's output for it: about what a gradient keeps of
+    each sample.
+    """
     sizes = [sample.nbytes]
     layers = [layer for layer in module.modules() if not list(layer.children())]
-    hooks = [layer.register_forward_hook(lambda layer, _inputs, output: sizes.append(_kept(layer, output))) for layer in layers]
+    hooks = [
+        layer.register_forward_hook(lambda layer, _inputs, output: sizes.append(_kept(layer, output)))
+        for layer in layers
+    ]
     with torch.no_grad():
         module(sample)
     for hook in hooks:
@@ -51,16 +58,26 @@ def _kept(layer: nn.Module, output: Any) -> int:
 
 
 class SupervisedProblem:
-    """F_i is the mean loss of client i's samples plus l2/2 |theta|^2; p_i is its share of all samples."""
+    """F_i is the mean loss of client i's samples plus l2/2 |theta|^2.
 
-    def __init__(self, data: FederatedData, module: nn.Module, loss: Loss, l2: float, model: Hashable = None) -> None:
+    p_i is its share of all samples.
+    """
+
+    def __init__(
+        self, data: FederatedData, module: nn.Module, loss: Loss, l2: float, model: Hashable = None
+    ) -> None:
         """Take the module to the data: on their device and, where they are numbers, in their type.
 
         Modules of one `model` differ only in their parameters; None is like no other.
         """
         train = data.dataset.train
         dtype = train.features.dtype if train.features.is_floating_point() else None
-        self.data, self._module, self._loss, self._l2 = data, module.to(train.features.device, dtype), loss, l2
+        self.data, self._module, self._loss, self._l2 = (
+            data,
+            module.to(train.features.device, dtype),
+            loss,
+            l2,
+        )
         self._layout, self._recurrent = Layout(module), is_recurrent(module)
         self._plain = Automatic(self._module, self._layout, loss)
         on_cpu = train.features.device.type == "cpu"
@@ -71,12 +88,17 @@ class SupervisedProblem:
         self.dim, self.sizes = self._layout.dim, data.sizes
         self.share = data.sizes / data.sizes.sum()
         self.capacity = capacity(sample_bytes(module, train.features[:1]), train.features.device)
-        # Measured by `python -m bench engines`: stacked, small matrix products are many times as fast, convolutions slower.
+        # Measured by `python -m bench engines`: stacked, small matrix products are many times as
+        # fast, convolutions slower.
         self.engine = VECTORISED if self._layout.depth else PARALLEL
         augmentation = data.dataset.augmentation
         self.views = augmentation.views if augmentation else 1
         self.dense = dense_network(data, self._layout, loss, l2)
-        self.gradient_noise, self.data_source, self.data_sha256 = 0.0, data.dataset.source, data.dataset.checksum
+        self.gradient_noise, self.data_source, self.data_sha256 = (
+            0.0,
+            data.dataset.source,
+            data.dataset.checksum,
+        )
         alike = model, type(loss), l2, self._dtype, train.features.device, data_kind(data)
         self.kind: Hashable = None if model is None else alike
 
@@ -94,13 +116,19 @@ class SupervisedProblem:
         chain = self._row and Chain(self._row, self._layout, self._loss, last=self._last)
         return partial(self._gradient, chain or self._fast.replica())
 
-    def _gradient(self, weighted: Automatic | Chain, theta: Tensor, client: int, samples: Tensor | None) -> Tensor:
+    def _gradient(
+        self, weighted: Automatic | Chain, theta: Tensor, client: int, samples: Tensor | None
+    ) -> Tensor:
         rows = self.data.rows(client)
         train, seen = self.data.dataset.train, self.data.seen
-        chosen = train.take(rows) if samples is None else seen(rows[samples % len(rows)], samples // len(rows))
+        chosen = (
+            train.take(rows) if samples is None else seen(rows[samples % len(rows)], samples // len(rows))
+        )
         weights = theta.new_full((len(chosen),), 1 / len(chosen))
         parts = zip(chosen.batches(self.capacity), torch.split(weights, self.capacity), strict=True)
-        gradient = reduce(torch.add, (weighted(theta, batch.features, batch.labels, weight) for batch, weight in parts))
+        gradient = reduce(
+            torch.add, (weighted(theta, batch.features, batch.labels, weight) for batch, weight in parts)
+        )
         return gradient.add_(theta, alpha=self._l2) if self._l2 else gradient
 
     def stack(self, clients: Ids, batches: Tensor) -> Stacked:
@@ -111,7 +139,9 @@ class SupervisedProblem:
 
     def stack_of(self, data: FederatedData, clients: Ids, batches: Tensor) -> Stacked:
         """As `stack`, with the clients of another division."""
-        starts, ends = (torch.from_numpy(data.offsets[which]).to(data.order.device) for which in (clients, clients + 1))
+        starts, ends = (
+            torch.from_numpy(data.offsets[which]).to(data.order.device) for which in (clients, clients + 1)
+        )
         gathered = Gathered(data, starts, ends - starts, batches, self._dtype)
         if self._layout.depth == 0:
             stacked = ModuleStack(gathered, self._plain.loss, self._l2, self.capacity)
@@ -122,14 +152,24 @@ class SupervisedProblem:
     def client_gradients(self, theta: Tensor, clients: Ids) -> Tensor:
         if not self._layout.depth:
             replicas = WorkerCopies(self.replica)
-            return torch.stack(parallel_map([partial(_full, replicas, theta, int(client)) for client in clients], theta.device))
+            return torch.stack(
+                parallel_map(
+                    [partial(_full, replicas, theta, int(client)) for client in clients], theta.device
+                )
+            )
         # Clients of like size together, so that there is little padding.
         order = np.argsort(-self.sizes[clients], kind="stable")
-        gradients = [self._gradients_of(theta, clients[group]) for group in _groups(order, self.sizes[clients[order]], self.capacity)]
+        gradients = [
+            self._gradients_of(theta, clients[group])
+            for group in _groups(order, self.sizes[clients[order]], self.capacity)
+        ]
         return torch.cat(gradients)[torch.from_numpy(np.argsort(order, kind="stable")).to(theta.device)]
 
     def _gradients_of(self, theta: Tensor, clients: Ids) -> Tensor:
-        """Full gradients [m, D] of `clients` [m], by descending size; what is beyond the capacity comes alone, and in parts."""
+        """Full gradients [m, D] of `clients` [m], by descending size.
+
+        What is beyond the capacity comes alone, and in parts.
+        """
         sizes = self.sizes[clients]
         if sizes[0] > self.capacity:
             return self.gradient(theta, int(clients[0]), None)[None]
@@ -142,14 +182,20 @@ class SupervisedProblem:
         """train_loss f(theta), test_loss, test_accuracy."""
         values: Values = {}
         if "train_loss" in measures:
-            values["train_loss"] = self._means(theta, self.data.held(self.capacity))[0] + 0.5 * self._l2 * float(theta.square().sum())
+            values["train_loss"] = self._means(theta, self.data.held(self.capacity))[
+                0
+            ] + 0.5 * self._l2 * float(theta.square().sum())
         test = self.data.dataset.test
         # Real labels are never met exactly, so their accuracy means nothing.
         meaningful = ("test_loss",) if test.labels.is_floating_point() else ("test_loss", "test_accuracy")
         wanted = [name for name in meaningful if name in measures]
         if len(test) and wanted:
             means = self._means(theta, test.batches(self.capacity), accuracy="test_accuracy" in wanted)
-            values |= {name: mean for name, mean in zip(("test_loss", "test_accuracy"), means, strict=True) if name in wanted}
+            values |= {
+                name: mean
+                for name, mean in zip(("test_loss", "test_accuracy"), means, strict=True)
+                if name in wanted
+            }
         return values
 
     @torch.no_grad()
@@ -160,21 +206,33 @@ class SupervisedProblem:
             correct = self._correct(theta, self.data.dataset.test.batches(self.capacity))
             return _means_of(correct, self.data.owners, len(self.sizes))
         held = (self.data.dataset.train.take(rows) for rows in torch.split(self.data.order, self.capacity))
-        return _means_of(self._correct(theta, held), np.repeat(np.arange(len(self.sizes)), self.sizes), len(self.sizes))
+        return _means_of(
+            self._correct(theta, held), np.repeat(np.arange(len(self.sizes)), self.sizes), len(self.sizes)
+        )
 
     def named(self, theta: Tensor) -> dict[str, Tensor]:
         return {name: view.contiguous() for name, view in self._layout.named(theta).items()}
 
     def _correct(self, theta: Tensor, batches: Iterable[Samples]) -> NDArray[np.bool_]:
         """Whether each sample of `batches` is classified right."""
-        right = [self._fast.scores(theta, samples.features).argmax(-1) == samples.labels for samples in batches]
+        right = [
+            self._fast.scores(theta, samples.features).argmax(-1) == samples.labels for samples in batches
+        ]
         return torch.cat(right).numpy(force=True) if right else np.zeros(0, bool)
 
-    def _means(self, theta: Tensor, batches: Iterable[Samples], *, accuracy: bool = False) -> tuple[float, float]:
-        """Mean loss over all samples of `batches` (of what clients hold it is f, since p_i = n_i / n) and, if asked for, accuracy."""
+    def _means(
+        self, theta: Tensor, batches: Iterable[Samples], *, accuracy: bool = False
+    ) -> tuple[float, float]:
+        """Mean loss over all samples of `batches` (of what clients hold it is f, since p_i = n_i /
+        n) and, if asked for, accuracy.
+        """
         losses, correct, count = theta.new_zeros((), dtype=torch.float64), self.data.order.new_zeros(()), 0
         for samples in batches:
-            scores = self._dense_scores(theta, samples.features) if self._layout.depth else self._fast.scores(theta, samples.features)
+            scores = (
+                self._dense_scores(theta, samples.features)
+                if self._layout.depth
+                else self._fast.scores(theta, samples.features)
+            )
             losses += self._loss.total(scores, samples.labels)
             if accuracy:
                 correct += (scores.argmax(-1) == samples.labels).sum()
@@ -208,7 +266,10 @@ def _full(replicas: WorkerCopies, theta: Tensor, client: int) -> Tensor:
 
 
 def _means_of(values: NDArray[np.bool_], owners: Ids, population: int) -> NDArray[np.float64]:
-    """[N] the mean of the `values` [m] of each of N owners, -1 being none of them; NaN of those who own nothing."""
+    """[N] the mean of the `values` [m] of each of N owners, -1 being none of them.
+
+    NaN of those who own nothing.
+    """
     known = owners >= 0
     counts = np.bincount(owners[known], minlength=population)
     totals = np.bincount(owners[known], values[known], minlength=population)
@@ -216,7 +277,9 @@ def _means_of(values: NDArray[np.bool_], owners: Ids, population: int) -> NDArra
 
 
 def _groups(order: Ids, sizes: Ids, capacity: int) -> Iterator[Ids]:
-    """Cut `order` [m] where padding to the largest of a group would hold more than `capacity` samples; `sizes` [m] descend."""
+    """Cut `order` [m] where padding to the largest of a group would hold more than `capacity`
+    samples; `sizes` [m] descend.
+    """
     start = 0
     while start < len(order):
         length = max(1, capacity // int(sizes[start]))

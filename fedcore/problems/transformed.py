@@ -37,10 +37,12 @@ class _ScaledClients:
 
 
 class Transformed:
-    """sum_i (1/N) F~_i with F~_i = p_i N F_i: the same objective f, and what each client minimises carries its p_i.
+    """sum_i (1/N) F~_i with F~_i = p_i N F_i: the same objective f, and what each client minimises
+    carries its p_i.
 
-    Li et al., On the Convergence of FedAvg on Non-IID Data, ICLR 2020, Section 3.3. Training takes the place of `problem`'s
-    by this; what is measured stays that of `problem`. Noise that the problem asks for is added to the scaled gradients.
+    Li et al., On the Convergence of FedAvg on Non-IID Data, ICLR 2020, Section 3.3. Training takes
+    the place of `problem`'s by this; what is measured stays that of `problem`. Noise that the
+    problem asks for is added to the scaled gradients.
     """
 
     def __init__(self, problem: TrainingProblem) -> None:
@@ -50,7 +52,11 @@ class Transformed:
         self._factors = torch.from_numpy(self.factors).to(problem.initial())
         self.dim, self.sizes, self.share = problem.dim, problem.sizes, np.full(population, 1 / population)
         self.views, self.capacity, self.engine = problem.views, problem.capacity, problem.engine
-        self.gradient_noise, self.data_source, self.data_sha256 = problem.gradient_noise, problem.data_source, problem.data_sha256
+        self.gradient_noise, self.data_source, self.data_sha256 = (
+            problem.gradient_noise,
+            problem.data_source,
+            problem.data_sha256,
+        )
         self.kind: Hashable = None if problem.kind is None else ("transformed", problem.kind)
 
     @property
@@ -72,7 +78,9 @@ class Transformed:
 
     def joined(self, cohorts: Sequence[tuple["Transformed", Ids]]) -> Stackable:
         stackable = self.problem.joined([(transformed.problem, clients) for transformed, clients in cohorts])
-        return _ScaledClients(stackable, torch.cat([transformed.scales(clients) for transformed, clients in cohorts]))
+        return _ScaledClients(
+            stackable, torch.cat([transformed.scales(clients) for transformed, clients in cohorts])
+        )
 
     def client_gradients(self, theta: Tensor, clients: Ids) -> Tensor:
         return self.scales(clients) * self.problem.client_gradients(theta, clients)

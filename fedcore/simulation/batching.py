@@ -11,7 +11,8 @@ from fedcore.spec import ExperimentSpec
 def advance_batch(simulations: Sequence[Simulation]) -> list[RoundReport]:
     """Play the next round of each, which may be another for each, and train them together.
 
-    Where an engine promises bits, they are those of every run by itself; else they are so to rounding.
+    Where an engine promises bits, they are those of every run by itself; else they are so to
+    rounding.
     """
     opened = [simulation.begin() for simulation in simulations]
     members = zip(simulations, opened, train_cohorts(opened), strict=True)

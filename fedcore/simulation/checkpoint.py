@@ -1,4 +1,6 @@
-"""The whole state of a run as one safetensors file: tensors by name, and a manifest that says whose they are."""
+"""The whole state of a run as one safetensors file: tensors by name, and a manifest that says whose
+they are.
+"""
 
 import hashlib
 import json
@@ -17,11 +19,14 @@ _MANIFEST = "fedq"
 
 
 def fingerprint(spec: ExperimentSpec, seed: int, *without: str) -> str:
-    """What identifies a run's computation: SHA-256 over its specification (without names and execution) and seed.
+    """What identifies a run's computation: SHA-256 over its specification (without names and
+    execution) and seed.
 
-    Nor do its `rounds` belong to it, where whoever extends a run makes sure that those it has would have been the same.
+    Nor do its `rounds` belong to it, where whoever extends a run makes sure that those it has would
+    have been the same.
     """
-    # What is decided about a run is not of its computation; a block that came later says nothing where it is absent.
+    # What is decided about a run is not of its computation; a block that came later says nothing
+    # where it is absent.
     absent = {"early_stopping"} if spec.early_stopping is None else set()
     others = {"name", "description", "tags", "seeds", "sweep", "search", "execution", *without} | absent
     computed = spec.model_dump(mode="json", exclude=others)
@@ -37,10 +42,15 @@ def dumps(tensors: Mapping[str, Tensor], manifest: Mapping[str, Any]) -> bytes:
 
 
 def loads(data: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and manifest of `dumps`; raises CheckpointError when the bytes are damaged or of another format."""
+    """Tensors and manifest of `dumps`.
+
+    Raises CheckpointError when the bytes are damaged or of another format.
+    """
     tensors, manifest = _read(data)
     if manifest.get("format") != FORMAT:
-        raise CheckpointError(f"unsupported checkpoint format {manifest.get('format')}; this version reads format {FORMAT}")
+        raise CheckpointError(
+            f"unsupported checkpoint format {manifest.get('format')}; this version reads format {FORMAT}"
+        )
     if manifest.pop("digest", None) != _digest(tensors, manifest):
         raise CheckpointError("the checkpoint is damaged: its content does not match its digest")
     return tensors, manifest

@@ -1,4 +1,7 @@
-"""Early stopping of one run: what is remembered from one evaluation to the next. Standard library only."""
+"""Early stopping of one run: what is remembered from one evaluation to the next.
+
+Standard library only.
+"""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace

@@ -1,15 +1,20 @@
-"""Successive halving over the arms of a sweep: who goes on from a rung, decided on what has arrived there. Standard library only.
+"""Successive halving over the arms of a sweep: who goes on from a rung, decided on what has arrived
+there. Standard library only.
 
-    SHA   Jamieson and Talwalkar 2016; Li et al. 2020, Algorithm 1      ASHA   Li et al. 2020, Algorithm 2
+    SHA   Jamieson and Talwalkar 2016; Li et al. 2020, Algorithm 1      ASHA   Li et al. 2020,
+    Algorithm 2
 
 With n arms and rungs r_k = r eta^k, k = 0 ... K - 1, r_K = R, K = floor(log_eta(R / r)):
 
-    SHA   when all arms of rung k are there: promote the best floor(n / eta^(k + 1)), stop the others
-    ASHA  after every arrival: promote those among the best floor(|rung k| / eta) that are not promoted yet
+    SHA   when all arms of rung k are there: promote the best floor(n / eta^(k + 1)), stop the
+        others
+    ASHA  after every arrival: promote those among the best floor(|rung k| / eta) that are not
+        promoted yet
 
-Departures: r_K is R also where R is no power of eta times r. An arm without a finite value (failed, diverged) is the worst and is never
-promoted, whatever others are like. ASHA's arms are finitely many, so once no more can come to a rung, those that are not promoted stop;
-where fewer came than SHA would have sent, for others had no value, as many go on as in SHA. Ties go to the lower arm.
+Departures: r_K is R also where R is no power of eta times r. An arm without a finite value (failed,
+diverged) is the worst and is never promoted, whatever others are like. ASHA's arms are finitely
+many, so once no more can come to a rung, those that are not promoted stop; where fewer came than
+SHA would have sent, for others had no value, as many go on as in SHA. Ties go to the lower arm.
 """
 
 from bisect import insort
@@ -70,7 +75,13 @@ class HalvingSchedule:
     @classmethod
     def of(cls, search: Halving, arms: int, rounds: int) -> Self:
         """The ladder of so many arms with R = `rounds`."""
-        return cls(arms, rungs(search.min_rounds, search.eta, rounds), search.eta, search.maximise, isinstance(search, Asha))
+        return cls(
+            arms,
+            rungs(search.min_rounds, search.eta, rounds),
+            search.eta,
+            search.maximise,
+            isinstance(search, Asha),
+        )
 
     def survivors(self, rung: int) -> int:
         """Arms that SHA promotes from a rung: floor(n / eta^(k + 1))."""
@@ -93,7 +104,10 @@ class RungTable:
             self._verdicts[arrival.rung][arrival.arm] = verdict
 
     def submit(self, arrival: RungResult) -> list[Decision]:
-        """An arm comes to a rung; what follows from that, by rung and rank. It comes to each rung once."""
+        """An arm comes to a rung; what follows from that, by rung and rank.
+
+        It comes to each rung once.
+        """
         self.record(arrival, None)
         return list(self._due())
 
@@ -112,7 +126,11 @@ class RungTable:
             expected = sum(verdict is Verdict.PROMOTED for verdict in verdicts.values()) if closed else None
 
     def _judge(self, rung: int, *, closed: bool) -> Iterator[Decision]:
-        ranking, verdicts, places = self._ranking[rung], self._verdicts[rung], self._places(rung, closed=closed)
+        ranking, verdicts, places = (
+            self._ranking[rung],
+            self._verdicts[rung],
+            self._places(rung, closed=closed),
+        )
         for rank, (worst, _, arm) in enumerate(ranking if closed else ranking[:places], 1):
             if arm not in verdicts and (closed or not worst):
                 verdicts[arm] = Verdict.PROMOTED if rank <= places and not worst else Verdict.STOPPED
@@ -130,6 +148,8 @@ def replay(ladder: HalvingSchedule, arrivals: Iterable[RungResult]) -> list[list
 
 
 def expected(ladder: HalvingSchedule, rounds: int) -> list[tuple[int, int]]:
-    """The stretches of a search where no more arms are promoted than SHA does: the round each ends at, and the arms that play it."""
+    """The stretches of a search where no more arms are promoted than SHA does: the round each ends
+    at, and the arms that play it.
+    """
     ends: Sequence[int] = (*ladder.rungs, rounds)
     return [(end, ladder.arms if rung == 0 else ladder.survivors(rung - 1)) for rung, end in enumerate(ends)]

@@ -52,15 +52,21 @@ class _Trial:
 class HalvingSearch:
     """Plays the arms of a specification with a search; `play` may be called once.
 
-    Where several arms wait, those that were promoted come first, the farthest before all (Li et al. 2020, Algorithm 2, get_job).
+    Where several arms wait, those that were promoted come first, the farthest before all (Li et al.
+    2020, Algorithm 2, get_job).
     """
 
-    def __init__(self, spec: ExperimentSpec, search: Halving, folder: Path, decided: Callable[[Decision], None]) -> None:
+    def __init__(
+        self, spec: ExperimentSpec, search: Halving, folder: Path, decided: Callable[[Decision], None]
+    ) -> None:
         """What waits for a decision is kept in `folder`; `decided` is told each decision."""
         self._metric, self._decided, arms = search.metric, decided, spec.arms()
         ladder = HalvingSchedule.of(search, len(arms), spec.rounds)
         self._ends, self._board = (*ladder.rungs, spec.rounds), RungTable(ladder)
-        self._arms = [[_Trial(arm, seed, self._ends[0], folder / f"{arm.index}-{seed}") for seed in spec.seeds] for arm in arms]
+        self._arms = [
+            [_Trial(arm, seed, self._ends[0], folder / f"{arm.index}-{seed}") for seed in spec.seeds]
+            for arm in arms
+        ]
         self._stretch = [0] * len(arms)
         """By arm, the stretch of rounds it is in: up to rung k, or after the last one."""
         self._waiting = deque(contender for arm in self._arms for contender in arm)
@@ -89,10 +95,21 @@ class HalvingSearch:
             simulation.restore(contender.file.read_bytes())
         return contender, simulation
 
-    def _advance(self, gang: Sequence[tuple[_Trial, Simulation]], ready: dict[int, None]) -> Iterator[RoundReport]:
-        """Play each up to its end; `ready` gets the arms, in the order in which the last of their runs came there."""
-        while playing := [(one, simulation) for one, simulation in gang if not simulation.finished and simulation.round < one.until]:
-            for (contender, simulation), report in zip(playing, advance_batch([simulation for _, simulation in playing]), strict=True):
+    def _advance(
+        self, gang: Sequence[tuple[_Trial, Simulation]], ready: dict[int, None]
+    ) -> Iterator[RoundReport]:
+        """Play each up to its end.
+
+        `ready` gets the arms, in the order in which the last of their runs came there.
+        """
+        while playing := [
+            (one, simulation)
+            for one, simulation in gang
+            if not simulation.finished and simulation.round < one.until
+        ]:
+            for (contender, simulation), report in zip(
+                playing, advance_batch([simulation for _, simulation in playing]), strict=True
+            ):
                 contender.note(report, self._metric)
                 yield report
                 if simulation.finished or simulation.round == contender.until:
@@ -125,12 +142,17 @@ class HalvingSearch:
             self._waiting.extendleft(reversed(going))
 
 
-def run(spec: ExperimentSpec, resume: Path | None = None, decided: Callable[[Decision], None] | None = None) -> Iterator[RoundReport]:
-    """Carry out every arm with every seed, under a search as far as it is promoted; one report per round.
+def run(
+    spec: ExperimentSpec, resume: Path | None = None, decided: Callable[[Decision], None] | None = None
+) -> Iterator[RoundReport]:
+    """Carry out every arm with every seed, under a search as far as it is promoted.
 
-    Runs come one after another, or in gangs where that is faster: then the reports of a round follow one another. `resume` is
-    a checkpoint to go on from, for a specification of a single run. `decided` is told each decision of a search. Raises SpecificationError,
-    DataUnavailableError, or CheckpointError when the checkpoint belongs to another run.
+    One report per round.
+
+    Runs come one after another, or in gangs where that is faster: then the reports of a round
+    follow one another. `resume` is a checkpoint to go on from, for a specification of a single run.
+    `decided` is told each decision of a search. Raises SpecificationError, DataUnavailableError, or
+    CheckpointError when the checkpoint belongs to another run.
     """
     arms = spec.arms()
     if resume is not None and len(arms) * len(spec.seeds) != 1:

@@ -19,7 +19,10 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
-    """What is known of one round of one run; None where it was not evaluated or has no meaning for the problem."""
+    """What is known of one round of one run.
+
+    None where it was not evaluated or has no meaning for the problem.
+    """
 
     arm: int
     """Position in the sweep, from 0."""

@@ -1,4 +1,6 @@
-"""A run: one arm of an experiment with one seed, carried out round by round; no database, no queue."""
+"""A run: one arm of an experiment with one seed, carried out round by round; no database, no
+queue.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,10 @@ COLUMNS = ("train_loss", "test_loss", "test_accuracy")
 
 
 class Simulation:
-    """One run: a specification without a sweep, and one seed. Holds the run's state; `advance` plays a round."""
+    """One run: a specification without a sweep, and one seed.
+
+    Holds the run's state; `advance` plays a round.
+    """
 
     def __init__(
         self,
@@ -60,12 +65,15 @@ class Simulation:
         recorded: EngineChoice | None = None,
         thrift: int = 1,
     ) -> None:
-        """Load the problem, users' own data from `shelf` or else from a folder of `data_dir`, and stand before the first round.
+        """Load the problem, users' own data from `shelf` or else from a folder of `data_dir`, and
+        stand before the first round.
 
-        `recorded` is the engine of rounds that were played before; it goes on where it can. With `thrift` so many times fewer clients
-        than usual are trained at a time, for want of memory: the same bits, but from the engine `vectorised` to rounding.
+        `recorded` is the engine of rounds that were played before; it goes on where it can. With
+        `thrift` so many times fewer clients than usual are trained at a time, for want of memory:
+        the same bits, but from the engine `vectorised` to rounding.
 
-        Raises DataUnavailableError when the data set is not on this machine, SpecificationError when it cannot be divided as asked.
+        Raises DataUnavailableError when the data set is not on this machine, SpecificationError
+        when it cannot be divided as asked.
         """
         retain_freed_memory()
         make_gpu_deterministic(torch.device(device))
@@ -129,7 +137,12 @@ class Simulation:
         """Play the next round up to its training."""
         began = time.perf_counter()
         opened = open_round(
-            self._setting, self._server, self._clients, self._traffic, self.round + 1, each=self._looks_at_each(self.round + 1)
+            self._setting,
+            self._server,
+            self._clients,
+            self._traffic,
+            self.round + 1,
+            each=self._looks_at_each(self.round + 1),
         )
         self._seconds = time.perf_counter() - began
         return opened
@@ -145,9 +158,13 @@ class Simulation:
             measured["simulated_seconds"] = self._simulated_seconds
         finite = _finite(self._server.x)
         self.diverged = not finite or not isfinite(measured.get("train_loss", 0.0))  # type: ignore[arg-type]
-        report = self._report(account, measured, self._seconds + trained.seconds + time.perf_counter() - began)
+        report = self._report(
+            account, measured, self._seconds + trained.seconds + time.perf_counter() - began
+        )
         if self.spec.early_stopping:
-            self._watch = self._watch.update(self.spec.early_stopping, self.round, report.value(self.spec.early_stopping.metric))
+            self._watch = self._watch.update(
+                self.spec.early_stopping, self.round, report.value(self.spec.early_stopping.metric)
+            )
         return replace(report, stopped=self.stopped)
 
     def model(self) -> dict[str, Tensor]:
@@ -155,7 +172,10 @@ class Simulation:
         return self._problem.named(self._server.x)
 
     def checkpoint(self) -> bytes:
-        """The whole state of the run; what follows `restore` of it is bit-identical to what would have followed here."""
+        """The whole state of the run.
+
+        What follows `restore` of it is bit-identical to what would have followed here.
+        """
         server = self._server
         tensors = {"broadcast": server.broadcast, "residual": server.residual}
         tensors |= {f"optimiser.{name}": value for name, value in server.optimiser.items()}
@@ -163,13 +183,25 @@ class Simulation:
         tensors |= {f"book.{name}": value for name, value in server.aggregator_state.items()}
         tensors |= {f"clients.{name}": value for name, value in self._clients.state().items()}
         tensors |= {f"heard.{name}": torch.from_numpy(value) for name, value in self._traffic.state().items()}
-        manifest = {"run": self._fingerprint, "round": self.round, "clock": server.clock, "diverged": self.diverged}
-        manifest |= {"simulated_seconds": self._simulated_seconds, "tuning": dict(server.adaptive_parameters), "gang": self.gang}
+        manifest = {
+            "run": self._fingerprint,
+            "round": self.round,
+            "clock": server.clock,
+            "diverged": self.diverged,
+        }
+        manifest |= {
+            "simulated_seconds": self._simulated_seconds,
+            "tuning": dict(server.adaptive_parameters),
+            "gang": self.gang,
+        }
         manifest |= {"engine": self.choice.document(), "thrift": self.thrift, "watch": self._watch.document()}
         return checkpoint.dumps(tensors, manifest)
 
     def restore(self, data: bytes) -> None:
-        """Become what `checkpoint` described; raises CheckpointError when it is damaged or of another run."""
+        """Become what `checkpoint` described.
+
+        Raises CheckpointError when it is damaged or of another run.
+        """
         tensors, manifest = checkpoint.loads(data)
         # The second one stands in what was written before runs could be extended.
         if manifest["run"] not in (self._fingerprint, checkpoint.fingerprint(self.spec, self.seed)):
@@ -180,7 +212,9 @@ class Simulation:
             residual=tensors["residual"].to(like),
             optimiser={name: value.to(like) for name, value in _under("optimiser.", tensors).items()},
             shared={name: value.to(like) for name, value in _under("shared.", tensors).items()},
-            aggregator_state={name: value.to(like.device) for name, value in _under("book.", tensors).items()},
+            aggregator_state={
+                name: value.to(like.device) for name, value in _under("book.", tensors).items()
+            },
             models_compressed=self._server.models_compressed,
             adaptive_parameters=manifest["tuning"],
             clock=manifest["clock"],
@@ -194,15 +228,26 @@ class Simulation:
         self._watch = EarlyStoppingState.of(manifest.get("watch"))
 
     def _choose(self, recorded: EngineChoice | None) -> None:
-        """Settle on an engine; a run keeps it to its end, so that it ends in the same bits wherever it is interrupted."""
-        setting, candidacy = self._setting, SelectionContext(self._setting.algorithm, self._setting.problem, self.spec.rounds, self._sample)
+        """Settle on an engine.
+
+        A run keeps it to its end, so that it ends in the same bits wherever it is interrupted.
+        """
+        setting, candidacy = (
+            self._setting,
+            SelectionContext(self._setting.algorithm, self._setting.problem, self.spec.rounds, self._sample),
+        )
         experience = benchmark_cache_at(settings().engine_cache.expanduser())
         self.choice = choose_engine(self.spec.execution.engine, candidacy, experience, recorded=recorded)
         self._setting = replace(setting, engine=ENGINES[self.choice.engine])
 
     def _sample(self) -> Job | None:
         """The training of the first round, as an engine sees it; nothing is changed."""
-        scratch = Traffic(self._setting.algorithm, len(self._problem.share), self._problem.dim, self._server.x.element_size())
+        scratch = Traffic(
+            self._setting.algorithm,
+            len(self._problem.share),
+            self._problem.dim,
+            self._server.x.element_size(),
+        )
         return open_round(self._setting, self._server, self._clients, scratch, 1, each=False).job
 
     @cached_property
@@ -227,7 +272,9 @@ class Simulation:
             measured["x"] = x.tolist()
         return measured
 
-    def _report(self, account: RoundCost, measured: dict[str, float | list[float]], seconds: float) -> RoundReport:
+    def _report(
+        self, account: RoundCost, measured: dict[str, float | list[float]], seconds: float
+    ) -> RoundReport:
         columns = {name: measured.pop(name) for name in COLUMNS if name in measured}
         return RoundReport(
             arm=self.arm,
@@ -244,7 +291,8 @@ class Simulation:
 
 
 def _finite(x: Tensor) -> bool:
-    # A finite sum has finite terms, and is had in one pass; the sum of large ones may be infinite all the same.
+    # A finite sum has finite terms, and is had in one pass; the sum of large ones may be infinite
+    # all the same.
     return isfinite(float(x.sum())) or bool(torch.isfinite(x).all())
 
 

@@ -1,6 +1,7 @@
 """`problem.dataset`: the data sets and the small exact problems that can be asked for.
 
-`problem.dataset` of kind `uploaded`: a user's own data, by id, with a frozen description of what is in them.
+`problem.dataset` of kind `uploaded`: a user's own data, by id, with a frozen description of what is
+in them.
 """
 
 from typing import Annotated, Literal, Self
@@ -18,7 +19,9 @@ class UploadedContent(Block):
 
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     """SHA-256 over the stored arrays."""
-    features: Annotated[tuple[Annotated[int, Field(ge=1, lt=2**53)], ...], Field(fail_fast=True, min_length=1, max_length=8)]
+    features: Annotated[
+        tuple[Annotated[int, Field(ge=1, lt=2**53)], ...], Field(fail_fast=True, min_length=1, max_length=8)
+    ]
     """Shape of one sample."""
     classes: Count
     """Number of classes; 0 if labels are real numbers, for regression."""
@@ -31,7 +34,9 @@ class UploadedContent(Block):
 
 
 class Uploaded(Block):
-    """A data set uploaded to the service: features, labels and, optionally, the client of each sample."""
+    """A data set uploaded to the service: features, labels and, optionally, the client of each
+    sample.
+    """
 
     kind: Literal["uploaded"]
     id: Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[0-9a-z_]+$")] | None = None
@@ -43,8 +48,8 @@ class Uploaded(Block):
     def _is_described(self) -> Self:
         if self.content is None:
             raise ValueError(
-                "the content of the uploaded data set is unknown: submit to the service that stores it, or use the block from "
-                "fedcore.platform.uploads.local.keep(file)"
+                "the content of the uploaded data set is unknown: submit to the service that stores it, or"
+                " use the block from fedcore.platform.uploads.local.keep(file)"
             )
         return self
 
@@ -56,7 +61,9 @@ class Uploaded(Block):
 
 
 class Synthetic(Block):
-    """Synthetic(alpha, beta) of FedProx, Section 5.1: softmax labels over 60 Gaussian features, one distribution per client."""
+    """Synthetic(alpha, beta) of FedProx, Section 5.1: softmax labels over 60 Gaussian features, one
+    distribution per client.
+    """
 
     kind: Literal["synthetic"]
     alpha: NonNegative = 1.0
@@ -72,7 +79,10 @@ class Synthetic(Block):
 
 
 class Digits(Block):
-    """The 1,797 real handwritten digits (8 x 8) that ship with scikit-learn; one in five held out for testing."""
+    """The 1,797 real handwritten digits (8 x 8) that ship with scikit-learn.
+
+    One in five held out for testing.
+    """
 
     kind: Literal["digits"]
 
@@ -82,7 +92,9 @@ class Mnist(Block):
 
     kind: Literal["mnist"]
     standardise: Literal["whole", "pixel"] = "whole"
-    """Standardise by mean and deviation of all pixels together, or per pixel over training and test images, as in FedProx's code."""
+    """Standardise by mean and deviation of all pixels together, or per pixel over training and test
+    images, as in FedProx's code.
+    """
 
 
 class FashionMnist(Block):
@@ -96,7 +108,9 @@ class Emnist(Block):
 
     kind: Literal["emnist"]
     split: Literal["balanced", "byclass", "bymerge", "digits", "letters", "mnist"] = "balanced"
-    """Published split: `balanced`, `bymerge` and `byclass` contain all characters, the others a part."""
+    """Published split: `balanced`, `bymerge` and `byclass` contain all characters, the others a
+    part.
+    """
 
 
 class Cifar10(Block):
@@ -104,11 +118,15 @@ class Cifar10(Block):
 
     kind: Literal["cifar10"]
     augmentation: Literal["none", "crop_flip"] = "none"
-    """`crop_flip`: in each local step images are padded by 4, cropped at random and flipped at random (FedNova, FedAWARE)."""
+    """`crop_flip`: in each local step images are padded by 4, cropped at random and flipped at
+    random (FedNova, FedAWARE).
+    """
 
 
 class Femnist(Block):
-    """FEMNIST (Caldas et al., LEAF, 2018): handwritten characters by writer, 28 x 28, from LEAF's JSON files."""
+    """FEMNIST (Caldas et al., LEAF, 2018): handwritten characters by writer, 28 x 28, from LEAF's
+    JSON files.
+    """
 
     kind: Literal["femnist"]
     classes: Literal["all", "a-j"] = "all"
@@ -116,15 +134,21 @@ class Femnist(Block):
 
 
 class Shakespeare(Block):
-    """Shakespeare's plays by speaking role: predict the next character from 80, of an alphabet of 80 (McMahan et al., 2017)."""
+    """Shakespeare's plays by speaking role: predict the next character from 80, of an alphabet of
+    80 (McMahan et al., 2017).
+    """
 
     kind: Literal["shakespeare"]
     form: Literal["leaf", "text"] = "leaf"
-    """LEAF's JSON files, or a plain text of the plays with the name of the speaker before each speech."""
+    """LEAF's JSON files, or a plain text of the plays with the name of the speaker before each
+    speech.
+    """
 
 
 class Sent140(Block):
-    """Sentiment140 (Go et al., 2009) by account: tweets of 25 words with GloVe vectors of 300, from LEAF's JSON files."""
+    """Sentiment140 (Go et al., 2009) by account: tweets of 25 words with GloVe vectors of 300, from
+    LEAF's JSON files.
+    """
 
     kind: Literal["sent140"]
 
@@ -137,13 +161,26 @@ KeyedDataset = Femnist | Shakespeare | Sent140
 
 
 def comes_divided(dataset: "AnyDataset") -> bool:
-    """Whether a data set comes divided into clients; uploaded data do when they say who holds what."""
+    """Whether a data set comes divided into clients; uploaded data do when they say who holds
+    what.
+    """
     if isinstance(dataset, Uploaded):
         return dataset.known.clients is not None
     return isinstance(dataset, FederatedDataset)
 
 
 AnyDataset = Annotated[
-    Synthetic | Digits | Mnist | FashionMnist | Emnist | Cifar10 | Femnist | Shakespeare | Sent140 | Uploaded | Quadratic | LeastSquares,
+    Synthetic
+    | Digits
+    | Mnist
+    | FashionMnist
+    | Emnist
+    | Cifar10
+    | Femnist
+    | Shakespeare
+    | Sent140
+    | Uploaded
+    | Quadratic
+    | LeastSquares,
     Field(discriminator="kind"),
 ]

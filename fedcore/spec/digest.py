@@ -12,13 +12,16 @@ PLACE = ("queue", "priority")
 
 
 def specification_sha256(document: Mapping[str, Any]) -> str:
-    """SHA-256 over a validated specification, every default written out, without WORDS and PLACE, as canonical JSON.
+    """SHA-256 over a validated specification, every default written out, without WORDS and PLACE,
+    as canonical JSON.
 
-    Canonical: UTF-8, keys sorted, no white space, numbers as Python's json writes them. Arms whose sweep names its paths in another
-    order are other arms, so `sweep` is a list of pairs here.
+    Canonical: UTF-8, keys sorted, no white space, numbers as Python's json writes them. Arms whose
+    sweep names its paths in another order are other arms, so `sweep` is a list of pairs here.
     """
     asked = {name: value for name, value in document.items() if name not in WORDS}
-    asked["execution"] = {name: value for name, value in document.get("execution", {}).items() if name not in PLACE}
+    asked["execution"] = {
+        name: value for name, value in document.get("execution", {}).items() if name not in PLACE
+    }
     if document.get("sweep"):
         asked["sweep"] = list(document["sweep"].items())
     canonical = json.dumps(asked, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -26,6 +29,8 @@ def specification_sha256(document: Mapping[str, Any]) -> str:
 
 
 def results_sha256(document: Mapping[str, Any]) -> str:
-    """SHA-256 over a file of results, without its `digest`: as JSON in the order of the file, no white space, UTF-8."""
+    """SHA-256 over a file of results, without its `digest`: as JSON in the order of the file, no
+    white space, UTF-8.
+    """
     told = {name: value for name, value in document.items() if name != "digest"}
     return hashlib.sha256(json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode()).hexdigest()

@@ -19,7 +19,13 @@ PopulationMeasure = Literal[
 ]
 """Of the model after the round, client by client over the whole population."""
 RoundMeasure = Literal[
-    "weight_bias", "tau_eff", "slowdown", "client_drift", "gamma_inexactness", "mean_gamma_inexactness", "fedaware_chi_square"
+    "weight_bias",
+    "tau_eff",
+    "slowdown",
+    "client_drift",
+    "gamma_inexactness",
+    "mean_gamma_inexactness",
+    "fedaware_chi_square",
 ]
 """Of the clients whose work reached the server in the round."""
 ScalarMeasure = Literal[ModelMeasure, PopulationMeasure, RoundMeasure]
@@ -30,18 +36,29 @@ Measure = Literal[ScalarMeasure, ListMeasure]
 
 
 class Evaluation(Block):
-    """Measures and their frequency. Exact problems also report objective, suboptimality and distance."""
+    """Measures and their frequency.
+
+    Exact problems also report objective, suboptimality and distance.
+    """
 
     every: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     """Interval of evaluations in rounds; the last round is always evaluated."""
     population_every: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Interval for measures over all individual clients (gradient_diversity, surrogate_diversity,
-    b_dissimilarity, gradient_variance, gradient_norm, client_accuracy_std, client_accuracy_worst_decile; default: `every`)."""
-    measures: Annotated[tuple[Measure, ...], Field(fail_fast=True)] = ("train_loss", "test_loss", "test_accuracy")
-    """train_loss is f(w) over the training data of all clients, weighted by p_i. Measures that do not apply to the problem
-    (accuracy of a quadratic), to the algorithm (min_norm_weights without FedAWARE or FedMGDA+) or to a round without client
-    updates are omitted; undefined values are null. min_norm_weights is a list over at most 1,000 clients, reported per round
-    but not summarised."""
+    b_dissimilarity, gradient_variance, gradient_norm, client_accuracy_std,
+    client_accuracy_worst_decile; default: `every`).
+    """
+    measures: Annotated[tuple[Measure, ...], Field(fail_fast=True)] = (
+        "train_loss",
+        "test_loss",
+        "test_accuracy",
+    )
+    """train_loss is f(w) over the training data of all clients, weighted by p_i. Measures that do
+    not apply to the problem (accuracy of a quadratic), to the algorithm (min_norm_weights without
+    FedAWARE or FedMGDA+) or to a round without client updates are omitted; undefined values are
+    null. min_norm_weights is a list over at most 1,000 clients, reported per round but not
+    summarised.
+    """
     record_parameters: bool = False
     """Record the global iterate x in every round (at most 1,000 parameters)."""
 
@@ -62,9 +79,12 @@ class Execution(Block):
     priority: Annotated[int, Field(ge=0, le=9)] = 5
     """0 to 9; higher priorities run first."""
     engine: Literal["auto", "reference", "parallel", "vectorised", "compiled"] = "auto"
-    """`reference` loops over clients; `parallel` trains clients on separate cores; `vectorised` trains them together; `compiled` trains
-    dense networks (`linear`, `logistic`, `mlp`) in machine code, on GPUs only `logistic` models of some thousand parameters; `auto`
-    selects the fastest by a short benchmark for the model, the cohort and the machine. The choice is recorded with the first rounds and
-    never changes within a run. Name an engine for bit-identical results on any machine."""
+    """`reference` loops over clients; `parallel` trains clients on separate cores; `vectorised`
+    trains them together; `compiled` trains dense networks (`linear`, `logistic`, `mlp`) in machine
+    code, on GPUs only `logistic` models of some thousand parameters; `auto` selects the fastest by
+    a short benchmark for the model, the cohort and the machine. The choice is recorded with the
+    first rounds and never changes within a run. Name an engine for bit-identical results on any
+    machine.
+    """
     precision: Literal["float32", "float64"] | None = None
     """Floating-point precision (default: float32, and float64 for exact problems)."""

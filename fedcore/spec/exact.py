@@ -40,7 +40,9 @@ class LeastSquaresClient(Block):
     b: Vector
     """The target of each row."""
     weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """Weight of the client: p_i is weight over the sum of weights (default: the number of its rows)."""
+    """Weight of the client: p_i is weight over the sum of weights (default: the number of its
+    rows).
+    """
 
     @model_validator(mode="after")
     def _shapes_agree(self) -> Self:
@@ -52,12 +54,15 @@ class LeastSquaresClient(Block):
 
 
 class GeneratedProblem(Block):
-    """Randomly drawn problem: client optima spread by `heterogeneity`, curvatures by `condition_number`.
+    """Randomly drawn problem: client optima spread by `heterogeneity`, curvatures by
+    `condition_number`.
 
-    Client i's optimum is c_i = centre c + heterogeneity z_i + shift u_i 1, with c and z_i standard normal vectors and u_i a standard normal
-    number; F_i(c_i) = 0 for quadratics and, without noise, for least squares. FedNova, Fig. 2: any `dim`, `clients: 30, centre: 0,
-    heterogeneity: 0.1, condition_number: 1`. FedLin's linear regression: `dim: 100, clients: 20, samples: 500, centre: 0,
-    heterogeneity: 1, shift: 3.1623, condition_number: 1`, and any `noise`.
+    Client i's optimum is c_i = centre c + heterogeneity z_i + shift u_i 1, with c and z_i standard
+    normal vectors and u_i a standard normal number; F_i(c_i) = 0 for quadratics and, without noise,
+    for least squares. FedNova, Fig. 2: any `dim`,
+    `clients: 30, centre: 0, heterogeneity: 0.1, condition_number: 1`. FedLin's linear regression:
+    `dim: 100, clients: 20, samples: 500, centre: 0, heterogeneity: 1, shift: 3.1623`,
+    `condition_number: 1`, and any `noise`.
     """
 
     dim: Annotated[int, Field(ge=1, le=10_000)] = 10
@@ -65,16 +70,20 @@ class GeneratedProblem(Block):
     clients: ClientCount = 10
     """Number of clients N."""
     heterogeneity: NonNegative = 1.0
-    """Deviation of each coordinate of the clients' optima around the common centre; with no `shift`, 0 makes all optima equal."""
+    """Deviation of each coordinate of the clients' optima around the common centre; with no
+    `shift`, 0 makes all optima equal.
+    """
     centre: NonNegative = 1.0
     """Deviation of each coordinate of the common centre from zero."""
     shift: NonNegative = 0.0
     """Standard deviation of a client-specific number added to every coordinate of its optimum."""
     condition_number: Annotated[float, Field(ge=1, le=1e12)] = 10.0
-    """Largest over smallest eigenvalue, and 1 the largest, of each H_i (quadratic), or of the covariance from which the rows of each
-    A_i are drawn (least squares). The curvatures of least squares, the eigenvalues of A_i' A_i / n_i, lie further apart, the more so
-    the fewer rows there are: between 0.066 and 1.45 for 100 rows in 10 dimensions and a condition number of 10. So the smoothness L
-    of a step size like FedLin's 1 / (6 L) is above 1."""
+    """Largest over smallest eigenvalue, and 1 the largest, of each H_i (quadratic), or of the
+    covariance from which the rows of each A_i are drawn (least squares). The curvatures of least
+    squares, the eigenvalues of A_i' A_i / n_i, lie further apart, the more so the fewer rows there
+    are: between 0.066 and 1.45 for 100 rows in 10 dimensions and a condition number of 10. So the
+    smoothness L of a step size like FedLin's 1 / (6 L) is above 1.
+    """
     samples: Annotated[int, Field(ge=1, le=100_000)] = 100
     """Rows of each A_i (least squares only)."""
     noise: NonNegative = 0.0
@@ -87,16 +96,23 @@ class _ExactProblem(Block):
     x0: Vector | None = None
     """Initial global iterate (default: zero)."""
     gradient_noise: NonNegative = 0.0
-    """Deviation of the Gaussian noise on each coordinate of each local gradient; 0 leaves it exact."""
+    """Deviation of the Gaussian noise on each coordinate of each local gradient; 0 leaves it
+    exact.
+    """
     generate: GeneratedProblem | None = None
     """Draw the clients at random instead of giving them inline."""
 
 
 class Quadratic(_ExactProblem):
-    """Client i holds F_i(x) = 1/2 x' H_i x - e_i' x + c_i; given inline (`clients`) or drawn (`generate`)."""
+    """Client i holds F_i(x) = 1/2 x' H_i x - e_i' x + c_i.
+
+    Given inline (`clients`) or drawn (`generate`).
+    """
 
     kind: Literal["quadratic"]
-    clients: Annotated[tuple[QuadraticClient, ...], Field(fail_fast=True, min_length=1, max_length=10_000)] | None = None
+    clients: (
+        Annotated[tuple[QuadraticClient, ...], Field(fail_fast=True, min_length=1, max_length=10_000)] | None
+    ) = None
     """The clients, given inline."""
 
     @model_validator(mode="after")
@@ -111,10 +127,15 @@ class Quadratic(_ExactProblem):
 
 
 class LeastSquares(_ExactProblem):
-    """Client i holds F_i(x) = 1/(2 n_i) |A_i x - b_i|^2 + ridge |x|^2 / 2; given inline or drawn."""
+    """Client i holds F_i(x) = 1/(2 n_i) |A_i x - b_i|^2 + ridge |x|^2 / 2; given inline or
+    drawn.
+    """
 
     kind: Literal["least_squares"]
-    clients: Annotated[tuple[LeastSquaresClient, ...], Field(fail_fast=True, min_length=1, max_length=10_000)] | None = None
+    clients: (
+        Annotated[tuple[LeastSquaresClient, ...], Field(fail_fast=True, min_length=1, max_length=10_000)]
+        | None
+    ) = None
     """The clients, given inline."""
     ridge: NonNegative = 0.0
     """Adds ridge |x|^2 / 2 to every client's loss."""

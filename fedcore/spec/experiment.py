@@ -23,12 +23,16 @@ from fedcore.spec.systems import Systems
 
 MAX_RUNS = 10_000
 STORED = {"stored": True}
-"""Validation context of a specification that was accepted before: combinations that have been rejected since can be read, not run."""
+"""Validation context of a specification that was accepted before: combinations that have been
+rejected since can be read, not run.
+"""
 Tag = Annotated[str, Field(pattern=r"^[\w][\w .:/-]{0,63}$")]
 
 
 class ExperimentSpec(Block):
-    """A federated-learning experiment: problem, algorithm, heterogeneity, compression, seeds and sweep."""
+    """A federated-learning experiment: problem, algorithm, heterogeneity, compression, seeds and
+    sweep.
+    """
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
     """Display name."""
@@ -55,11 +59,18 @@ class ExperimentSpec(Block):
     evaluation: Evaluation = Evaluation()
     """Measures and their frequency."""
     seeds: Annotated[tuple[Seed, ...], Field(fail_fast=True, min_length=1, max_length=1_000)] = (0,)
-    """One run per seed and arm; arms that share a seed see the same cohorts, stragglers and mini-batches."""
-    sweep: Annotated[dict[str, Annotated[list[Any], Field(min_length=1)]], Field(max_length=16, default_factory=dict)]
-    """Maps dotted paths (`local.optimizer.momentum`) or blocks (`algorithm`) to lists of values; the arms are their product.
-    Combinations that change several fields together are listed under `arms`: `arms: [{name: FedAvg, algorithm: {kind: fedavg},
-    systems.stragglers.policy: drop}, ...]`, where the name is optional."""
+    """One run per seed and arm; arms that share a seed see the same cohorts, stragglers and
+    mini-batches.
+    """
+    sweep: Annotated[
+        dict[str, Annotated[list[Any], Field(min_length=1)]], Field(max_length=16, default_factory=dict)
+    ]
+    """Maps dotted paths (`local.optimizer.momentum`) or blocks (`algorithm`) to lists of values;
+    the arms are their product. Combinations that change several fields together are listed under
+    `arms`:
+    `arms: [{name: FedAvg, algorithm: {kind: fedavg}, systems.stragglers.policy: drop}, ...]`, where
+    the name is optional.
+    """
     search: AnySearch | None = None
     """Search that stops weak arms early (default: all arms run all rounds)."""
     early_stopping: EarlyStopping | None = None
@@ -75,7 +86,9 @@ class ExperimentSpec(Block):
             raise SpecificationError("/seeds", f"seeds must be unique, not {list(self.seeds)}")
         count = self.arm_count * len(self.seeds)
         if count > MAX_RUNS:
-            raise SpecificationError("/sweep", f"{count} runs (arms times seeds) exceed the limit of {MAX_RUNS}")
+            raise SpecificationError(
+                "/sweep", f"{count} runs (arms times seeds) exceed the limit of {MAX_RUNS}"
+            )
         if self.sweep:
             sweep.check_extent(self.model_dump_json(include=self._swept()), self.sweep)
             check_search(self, [arm.spec for arm in self.arms()])
@@ -90,21 +103,29 @@ class ExperimentSpec(Block):
         return sweep.size(self.sweep)
 
     def arms(self, context: dict[str, bool] | None = None) -> list["Arm"]:
-        """The points of the sweep, in the order of its product; one arm when there is no sweep. `context` is that of validation."""
+        """The points of the sweep, in the order of its product.
+
+        One arm when there is no sweep. `context` is that of validation.
+        """
         if not self.sweep:
             return [_arm(0, self.algorithm.kind, {}, self, context)]
         # What no path of the sweep leads into is validated already, and shared by all arms.
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         swept = self.model_dump(mode="json", include={"algorithm", "sweep", *self._swept()})
         points = enumerate(sweep.expand(fields | swept))
-        return [_arm(index, point.name, point.settings, _arm_spec(point, context), context) for index, point in points]
+        return [
+            _arm(index, point.name, point.settings, _arm_spec(point, context), context)
+            for index, point in points
+        ]
 
     def _swept(self) -> set[str]:
         """The fields that differ between arms."""
         return {path.partition(".")[0] for path in sweep.paths(self.sweep)}
 
     def build(self) -> Algorithm:
-        """The algorithm of this specification, with its solver, server optimiser and compressors."""
+        """The algorithm of this specification, with its solver, server optimiser and
+        compressors.
+        """
         dim = dimension(self.problem)
         optimizer = self.local.optimizer
         override = self.server.build() if self.server else None
@@ -136,8 +157,12 @@ class Arm(Block):
     spec: ExperimentSpec
 
 
-def _arm(index: int, name: str, settings: dict[str, Any], spec: ExperimentSpec, context: dict[str, bool] | None) -> Arm:
-    return Arm.model_validate({"index": index, "name": name, "settings": settings, "spec": spec}, context=context)
+def _arm(
+    index: int, name: str, settings: dict[str, Any], spec: ExperimentSpec, context: dict[str, bool] | None
+) -> Arm:
+    return Arm.model_validate(
+        {"index": index, "name": name, "settings": settings, "spec": spec}, context=context
+    )
 
 
 def stored_spec(document: dict[str, Any]) -> ExperimentSpec:
@@ -158,6 +183,8 @@ def _arm_spec(point: sweep.Point, context: dict[str, bool] | None) -> Experiment
             return _arm_spec(point, context)
         first = error.errors()[0]
         place = "/".join(str(part) for part in first["loc"])
-        raise SpecificationError("/sweep", f"arm {point.name!r} is invalid at {place}: {first['msg']}") from error
+        raise SpecificationError(
+            "/sweep", f"arm {point.name!r} is invalid at {place}: {first['msg']}"
+        ) from error
     except SpecificationError as error:
         raise SpecificationError(error.pointer, f"{error.detail} (arm {point.name!r})") from error

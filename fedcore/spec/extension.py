@@ -12,10 +12,12 @@ ANEW = "submit a new experiment instead"
 
 
 def extended(spec: ExperimentSpec, rounds: int | None, seeds: Sequence[int]) -> ExperimentSpec:
-    """`spec` with so many rounds, and with those of `seeds` that it lacks behind its own; equal to it where it has both.
+    """`spec` with so many rounds, and with those of `seeds` that it lacks behind its own.
 
-    Raises ConflictError where it has more rounds already, or a search, and SpecificationError, with a pointer to `/rounds` or `/seeds`,
-    where it would not be valid.
+    Equal to it where it has both.
+
+    Raises ConflictError where it has more rounds already, or a search, and SpecificationError, with
+    a pointer to `/rounds` or `/seeds`, where it would not be valid.
     """
     more = [seed for seed in seeds if seed not in spec.seeds]
     if rounds is not None and rounds < spec.rounds:
@@ -28,15 +30,25 @@ def extended(spec: ExperimentSpec, rounds: int | None, seeds: Sequence[int]) -> 
     longer = _checked({**document, "rounds": rounds or spec.rounds}, "/rounds")
     if any(arm.spec.rounds != longer.rounds for arm in longer.arms()):
         raise ConflictError(f"the arms of the experiment have different numbers of rounds; {ANEW}")
-    return _checked({**document, "rounds": longer.rounds, "seeds": [*spec.seeds, *more]}, "/seeds") if more else longer
+    return (
+        _checked({**document, "rounds": longer.rounds, "seeds": [*spec.seeds, *more]}, "/seeds")
+        if more
+        else longer
+    )
 
 
 def check_history_unchanged(before: ExperimentSpec, after: ExperimentSpec, done: Mapping[int, int]) -> None:
-    """Raise ConflictError where a round that was played would have been another one under `after`; `done` is the most by arm."""
+    """Raise ConflictError where a round that was played would have been another one under `after`.
+
+    `done` is the most by arm.
+    """
     for short, long in zip(before.arms(), after.arms(), strict=True):
         reason = next(_differences(short, long, done.get(short.index, 0)), None)
         if reason:
-            raise ConflictError(f"completed rounds of arm {short.name!r} would differ with {long.spec.rounds} rounds: {reason}; {ANEW}")
+            raise ConflictError(
+                f"completed rounds of arm {short.name!r} would differ with {long.spec.rounds} rounds:"
+                f" {reason}; {ANEW}"
+            )
 
 
 def _differences(short: Arm, long: Arm, done: int) -> Iterator[str]:
@@ -48,9 +60,15 @@ def _differences(short: Arm, long: Arm, done: int) -> Iterator[str]:
                 yield f"its step size fell after round {before}, not {after} (local.lr_schedule.at)"
     if last == done < rounds:
         if not evaluation.due(last, rounds):
-            yield f"round {last} was evaluated as the last one, and is not a multiple of evaluation.every, {evaluation.every}"
+            yield (
+                f"round {last} was evaluated as the last one, and is not a multiple of evaluation.every,"
+                f" {evaluation.every}"
+            )
         if not evaluation.population_due(last, rounds):
-            yield f"population measures were evaluated in the last round, {last}, which is not a multiple of evaluation.population_every"
+            yield (
+                f"population measures were evaluated in the last round, {last}, which is not a multiple of"
+                " evaluation.population_every"
+            )
 
 
 def _checked(document: dict[str, object], pointer: str) -> ExperimentSpec:

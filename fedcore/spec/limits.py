@@ -1,4 +1,7 @@
-"""How large an experiment may be that a service takes; the operator may narrow what a specification allows."""
+"""How large an experiment may be that a service takes.
+
+The operator may narrow what a specification allows.
+"""
 
 from dataclasses import dataclass
 
@@ -10,7 +13,10 @@ from fedcore.spec.shapes import dimension
 
 @dataclass(frozen=True, slots=True)
 class ExperimentLimits:
-    """The most of each; the settings of the same names, with `max_` before them, say how much that is."""
+    """The most of each.
+
+    The settings of the same names, with `max_` before them, say how much that is.
+    """
 
     runs: int
     """Arms times seeds."""
@@ -21,7 +27,9 @@ class ExperimentLimits:
 
 
 def refuse_excess(spec: ExperimentSpec, limits: ExperimentLimits) -> None:
-    """Raise SpecificationError if `spec` has too many runs, or some arm of it too many rounds or parameters."""
+    """Raise SpecificationError if `spec` has too many runs, or some arm of it too many rounds or
+    parameters.
+    """
     arms = spec.arms()
     _hold("/sweep", "runs (arms times seeds)", "RUNS", len(arms) * len(spec.seeds), limits.runs)
     _hold("/rounds", "rounds", "ROUNDS", max(arm.spec.rounds for arm in arms), limits.rounds)
@@ -32,4 +40,6 @@ def refuse_excess(spec: ExperimentSpec, limits: ExperimentLimits) -> None:
 
 def _hold(pointer: str, what: str, setting: str, asked: int, limit: int) -> None:
     if asked > limit:
-        raise SpecificationError(pointer, f"{asked:,} {what} exceed the limit of {limit:,} of this service (FEDQ_MAX_{setting})")
+        raise SpecificationError(
+            pointer, f"{asked:,} {what} exceed the limit of {limit:,} of this service (FEDQ_MAX_{setting})"
+        )

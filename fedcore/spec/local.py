@@ -12,13 +12,18 @@ BatchSize = Count | Literal["full"]
 
 
 class Sgd(Block):
-    """Stochastic gradient descent; momentum, weight decay and a proximal term are zero unless given."""
+    """Stochastic gradient descent.
+
+    Momentum, weight decay and a proximal term are zero unless given.
+    """
 
     kind: Literal["sgd"] = "sgd"
     lr: PositiveRate | None = None
     """Step size eta; required, except with `inverse_time`, which sets it."""
     momentum: Decay = 0.0
-    """rho of v <- rho v + g, y <- y - eta v; v starts at zero in every round (FedNova, Table of a_i)."""
+    """rho of v <- rho v + g, y <- y - eta v; v starts at zero in every round (FedNova, Table of
+    a_i).
+    """
     weight_decay: NonNegative = 0.0
     """Adds weight_decay y to each gradient."""
     prox_mu: NonNegative = 0.0
@@ -35,13 +40,17 @@ class StepLr(Block):
     """Multiplied by `factor` at each of the given fractions of all rounds."""
 
     kind: Literal["step"]
-    at: Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(fail_fast=True, min_length=1, max_length=100)]
+    at: Annotated[
+        tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(fail_fast=True, min_length=1, max_length=100)
+    ]
     """Fractions of the number of rounds T; the factor applies from round ceil(fraction T) + 1."""
     factor: Fraction
     """Factor of each decrease."""
 
     def last_rounds(self, rounds: int) -> list[int]:
-        """ceil(fraction T) for each of the fractions: the rounds after which the step size falls."""
+        """ceil(fraction T) for each of the fractions: the rounds after which the step size
+        falls.
+        """
         return [ceil_share(fraction, rounds) for fraction in self.at]
 
 
@@ -54,7 +63,9 @@ class ExponentialLr(Block):
 
 
 class InverseTimeLr(Block):
-    """eta_t = 2 / (mu (gamma + t)), t counting local steps over all rounds (Li et al., Theorem 2)."""
+    """eta_t = 2 / (mu (gamma + t)), t counting local steps over all rounds (Li et al.,
+    Theorem 2).
+    """
 
     kind: Literal["inverse_time"]
     mu: Annotated[float, Field(gt=0, le=1e12)]
@@ -62,7 +73,9 @@ class InverseTimeLr(Block):
     gamma: Annotated[float, Field(gt=0, le=1e12)]
     """max(9 kappa, E) in the theorem."""
     counts: Literal["steps", "rounds"] = "steps"
-    """Unit of t. In rounds, gamma = 1 and mu = 2 / eta_0 give eta_0 / (1 + t), the decay of their experiments."""
+    """Unit of t. In rounds, gamma = 1 and mu = 2 / eta_0 give eta_0 / (1 + t), the decay of their
+    experiments.
+    """
 
 
 AnyLrSchedule = Annotated[ConstantLr | StepLr | ExponentialLr | InverseTimeLr, Field(discriminator="kind")]
@@ -78,7 +91,9 @@ class LocalSolver(Block):
     lr_schedule: AnyLrSchedule = ConstantLr(kind="constant")
     """Schedule of the step size."""
     epochs: Count | None = None
-    """Passes over the client's data; the short last batch counts as a step: tau_i = epochs * ceil(n_i / batch_size)."""
+    """Passes over the client's data; the short last batch counts as a step: tau_i = epochs *
+    ceil(n_i / batch_size).
+    """
     steps: Count | None = None
     """Local steps tau, instead of epochs."""
     batch_size: BatchSize = "full"

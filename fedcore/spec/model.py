@@ -16,7 +16,10 @@ class _Regularised(Block):
 
 
 class Linear(_Regularised):
-    """Affine map with squared error 1/2 |W z + b - t|^2; t is the one-hot label, or the label itself where it is a real number."""
+    """Affine map with squared error 1/2 |W z + b - t|^2.
+
+    T is the one-hot label, or the label itself where it is a real number.
+    """
 
     kind: Literal["linear"]
 
@@ -36,10 +39,11 @@ class Mlp(_Regularised):
 
 
 class Cnn(_Regularised):
-    """The CNNs of McMahan et al. (2017): two 5 x 5 convolutions, each with 2 x 2 max-pooling, hidden dense layers, cross-entropy.
+    """The CNNs of McMahan et al. (2017): two 5 x 5 convolutions, each with 2 x 2 max-pooling,
+    hidden dense layers, cross-entropy.
 
-    The defaults are those for MNIST. `channels: [64, 64], hidden: [384, 192]` is the model for CIFAR-10 (TensorFlow's tutorial),
-    without local response normalisation and on full images.
+    The defaults are those for MNIST. `channels: [64, 64], hidden: [384, 192]` is the model for
+    CIFAR-10 (TensorFlow's tutorial), without local response normalisation and on full images.
     """
 
     kind: Literal["cnn"]
@@ -54,28 +58,36 @@ class Cnn(_Regularised):
     @classmethod
     def _no_batch_norm(cls, value: object) -> object:
         if value in ("batch", "batch_norm"):
-            raise ValueError("batch norm is not supported: averaging running statistics is wrong under heterogeneity; use 'group'")
+            raise ValueError(
+                "batch norm is not supported: averaging running statistics is wrong under heterogeneity; use"
+                " 'group'"
+            )
         return value
 
 
 class FedawareCnn(_Regularised):
-    """The small CNN of FedAWARE's code: 3 x 3 convolutions without padding of 32, 64 and 64 channels, max-pooling after two, one of 64."""
+    """The small CNN of FedAWARE's code: 3 x 3 convolutions without padding of 32, 64 and 64
+    channels, max-pooling after two, one of 64.
+    """
 
     kind: Literal["fedaware_cnn"]
 
 
 class Vgg11(_Regularised):
-    """VGG-11 without batch norm (FedNova, Table I): eight 3 x 3 convolutions, dense layers of 512 and 512, cross-entropy.
+    """VGG-11 without batch norm (FedNova, Table I): eight 3 x 3 convolutions, dense layers of 512
+    and 512, cross-entropy.
 
-    Its official code has dropout before each hidden dense layer; here there is none, so that a gradient depends on the model and
-    the mini-batch alone.
+    Its official code has dropout before each hidden dense layer; here there is none, so that a
+    gradient depends on the model and the mini-batch alone.
     """
 
     kind: Literal["vgg11"]
 
 
 class Resnet18(_Regularised):
-    """ResNet-18 for small images: a 3 x 3 stem without pooling, group norm in place of batch norm, cross-entropy."""
+    """ResNet-18 for small images: a 3 x 3 stem without pooling, group norm in place of batch norm,
+    cross-entropy.
+    """
 
     kind: Literal["resnet18"]
     groups: Literal[1, 2, 4, 8, 16, 32, 64] = 2
@@ -83,7 +95,9 @@ class Resnet18(_Regularised):
 
 
 class CharLstm(_Regularised):
-    """Next-character LSTM (McMahan et al., 2017; FedProx, Section 5.1): embedding, stacked LSTM, a dense layer on its last output."""
+    """Next-character LSTM (McMahan et al., 2017; FedProx, Section 5.1): embedding, stacked LSTM, a
+    dense layer on its last output.
+    """
 
     kind: Literal["char_lstm"]
     embedding: Width = 8
@@ -95,7 +109,9 @@ class CharLstm(_Regularised):
 
 
 class SentLstm(_Regularised):
-    """Sentiment LSTM (FedProx, Section 5.1): frozen word vectors, stacked LSTM, a linear layer on its last output, a logistic output."""
+    """Sentiment LSTM (FedProx, Section 5.1): frozen word vectors, stacked LSTM, a linear layer on
+    its last output, a logistic output.
+    """
 
     kind: Literal["sent_lstm"]
     hidden: Width = 256
@@ -107,10 +123,12 @@ class SentLstm(_Regularised):
 
 
 class Imported(_Regularised):
-    """A custom model: `factory(shape, outputs)` at an import path that the operator allows (FEDQ_MODELS_ALLOWED).
+    """A custom model: `factory(shape, outputs)` at an import path that the operator allows
+    (FEDQ_MODELS_ALLOWED).
 
-    It must return an `nn.Module` without running statistics that maps samples [B, *shape] to scores [B, outputs], one per class,
-    deterministically. The module's parameters are the initial ones; PyTorch's random generator is seeded by the run.
+    It must return an `nn.Module` without running statistics that maps samples [B, *shape] to scores
+    [B, outputs], one per class, deterministically. The module's parameters are the initial ones;
+    PyTorch's random generator is seeded by the run.
     """
 
     kind: Literal["import"]
@@ -119,7 +137,9 @@ class Imported(_Regularised):
     parameters: Annotated[int, Field(ge=1, le=2**53)]
     """Number of parameters, D; checked by the worker."""
     loss: Literal["cross_entropy", "squared_error"] = "cross_entropy"
-    """Cross-entropy of the scores, or 1/2 |scores - t|^2, t the one-hot label, or the label itself where it is a real number."""
+    """Cross-entropy of the scores, or 1/2 |scores - t|^2, t the one-hot label, or the label itself
+    where it is a real number.
+    """
 
 
 Convolutional = Cnn | FedawareCnn | Vgg11 | Resnet18

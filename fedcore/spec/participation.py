@@ -12,10 +12,12 @@ Weighting = Literal["samples", "uniform", "unbiased", "original"]
 
 class _Participation(Block):
     weighting: Weighting | None = None
-    """`samples`: n_i renormalised over the cohort; `uniform`: equal; `unbiased`: divided by the expected number of
-    times client i is drawn, so that the weighted update is unbiased for sum_i p_i Delta_i; `original`: p_i without
-    renormalisation, as if all other clients had stayed at x, x <- sum_S p_i y_i + sum_not_S p_i x (the baseline scheme of
-    Li et al.). Default: that of the algorithm, else that of the scheme."""
+    """`samples`: n_i renormalised over the cohort; `uniform`: equal; `unbiased`: divided by the
+    expected number of times client i is drawn, so that the weighted update is unbiased for sum_i
+    p_i Delta_i; `original`: p_i without renormalisation, as if all other clients had stayed at x, x
+    <- sum_S p_i y_i + sum_not_S p_i x (the baseline scheme of Li et al.). Default: that of the
+    algorithm, else that of the scheme.
+    """
 
 
 class Full(_Participation):
@@ -45,7 +47,9 @@ class _Sampled(_Participation):
 
 
 class Uniform(_Sampled):
-    """Uniformly without replacement, weights n_i renormalised over the cohort (McMahan et al.; FedProx's experiments)."""
+    """Uniformly without replacement, weights n_i renormalised over the cohort (McMahan et al.;
+    FedProx's experiments).
+    """
 
     kind: Literal["uniform"]
 
@@ -57,7 +61,9 @@ class WithReplacement(_Sampled):
 
 
 class ByShare(_Sampled):
-    """K different clients, one after another with probability p_i among those left, each weighing 1/K (FedProx, Algorithm 2)."""
+    """K different clients, one after another with probability p_i among those left, each weighing
+    1/K (FedProx, Algorithm 2).
+    """
 
     kind: Literal["by_share"]
 
@@ -65,18 +71,24 @@ class ByShare(_Sampled):
 class WithoutReplacement(_Sampled):
     """S2 of Li et al.: K clients uniformly without replacement, x <- (N/K) sum_S p_i y_i.
 
-    The weights sum to one only when all p_i are equal; otherwise the iterate itself is scaled, as printed.
-    `weighting: unbiased` adds the weighted changes to x instead; `transformed` makes all p_i equal.
+    The weights sum to one only when all p_i are equal; otherwise the iterate itself is scaled, as
+    printed. `weighting: unbiased` adds the weighted changes to x instead; `transformed` makes all
+    p_i equal.
     """
 
     kind: Literal["without_replacement"]
     transformed: bool = False
-    """Scheme II for unbalanced p_i (Li et al., Section 3.3): client i trains on F~_i = p_i N F_i, and all have equal weight.
-    The objective stays sum_i p_i F_i; a client's smoothness grows with p_i N, so step sizes must fall."""
+    """Scheme II for unbalanced p_i (Li et al., Section 3.3): client i trains on F~_i = p_i N F_i,
+    and all have equal weight. The objective stays sum_i p_i F_i; a client's smoothness grows with
+    p_i N, so step sizes must fall.
+    """
 
 
 class Bernoulli(_Participation):
-    """Each client is selected independently with its probability, as in FedDyn's code; a cohort can have any size, including zero."""
+    """Each client is selected independently with its probability, as in FedDyn's code.
+
+    A cohort can have any size, including zero.
+    """
 
     kind: Literal["bernoulli"]
     probability: Probability
@@ -88,11 +100,13 @@ class Trace(_Participation):
 
     kind: Literal["trace"]
     rounds: Annotated[
-        tuple[Annotated[tuple[ClientId, ...], Field(fail_fast=True)], ...], Field(fail_fast=True, min_length=1, max_length=100_000)
+        tuple[Annotated[tuple[ClientId, ...], Field(fail_fast=True)], ...],
+        Field(fail_fast=True, min_length=1, max_length=100_000),
     ]
     """A list of client ids per round."""
 
 
 AnyParticipation = Annotated[
-    Full | Uniform | WithReplacement | ByShare | WithoutReplacement | Bernoulli | Trace, Field(discriminator="kind")
+    Full | Uniform | WithReplacement | ByShare | WithoutReplacement | Bernoulli | Trace,
+    Field(discriminator="kind"),
 ]

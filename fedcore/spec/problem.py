@@ -12,12 +12,17 @@ from fedcore.spec.partition import AnyPartition
 
 
 class Problem(Block):
-    """The data set, its partition over clients and the model; an exact problem is all three at once."""
+    """The data set, its partition over clients and the model.
+
+    An exact problem is all three at once.
+    """
 
     dataset: AnyDataset
     """The data set."""
     partition: AnyPartition | None = None
-    """Partition over clients; required for data sets that are not divided into clients, and only for these."""
+    """Partition over clients; required for data sets that are not divided into clients, and only
+    for these.
+    """
     model: AnyModel | None = None
     """The model; exact problems have none."""
 
@@ -42,8 +47,16 @@ def _check_uploaded(content: UploadedContent, model: AnyModel | None, partition:
     """What is certain by the kind for other data: that labels are classes."""
     if content.classes:
         return
-    regresses = model is None or model.kind == "linear" or (model.kind == "import" and model.loss == "squared_error")
+    regresses = (
+        model is None or model.kind == "linear" or (model.kind == "import" and model.loss == "squared_error")
+    )
     if not regresses:
-        raise ValueError("the uploaded labels are real numbers: use the model `linear`, or upload integers 0..C-1 to classify")
+        raise ValueError(
+            "the uploaded labels are real numbers: use the model `linear`, or upload integers 0..C-1 to"
+            " classify"
+        )
     if partition is not None and partition.kind not in ("iid", "shards"):
-        raise ValueError(f"{partition.kind} divides classes, but the uploaded labels are real numbers: use `iid` or `shards`")
+        raise ValueError(
+            f"{partition.kind} divides classes, but the uploaded labels are real numbers: use `iid` or"
+            " `shards`"
+        )

@@ -17,7 +17,9 @@ def rungs(min_rounds: int, eta: int, rounds: int) -> tuple[int, ...]:
 ExactFigure = Literal["objective", "suboptimality", "distance"]
 """What exact problems report whenever they are evaluated."""
 Cost = Literal["local_steps", "bytes_up", "bytes_down", "simulated_seconds"]
-"""What every round reports and every repetition finds again; wall-clock seconds are not of this kind."""
+"""What every round reports and every repetition finds again; wall-clock seconds are not of this
+kind.
+"""
 Metric = Literal[ScalarMeasure, ExactFigure, Cost]
 """What an arm or a run may be judged by."""
 Mode = Literal["min", "max"]
@@ -28,10 +30,13 @@ class Judged(Block):
     """Whatever is decided by a metric of the rounds."""
 
     metric: Metric
-    """A measure of `evaluation.measures`, a figure of exact problems (objective, suboptimality, distance), or local_steps, bytes_up,
-    bytes_down, simulated_seconds."""
+    """A measure of `evaluation.measures`, a figure of exact problems (objective, suboptimality,
+    distance), or local_steps, bytes_up, bytes_down, simulated_seconds.
+    """
     mode: Mode | None = None
-    """Direction: lower (`min`) or higher (`max`) is better (default: that of the metric, e.g. `min` for losses, `max` for accuracies)."""
+    """Direction: lower (`min`) or higher (`max`) is better (default: that of the metric, e.g. `min`
+    for losses, `max` for accuracies).
+    """
 
     @model_validator(mode="after")
     def _knows_what_is_better(self) -> Self:
@@ -48,9 +53,9 @@ class Judged(Block):
 class Halving(Judged):
     """Successive halving.
 
-    Rungs are the rounds r eta^k, k = 0, 1, ..., K - 1, with r = `min_rounds`, R = `rounds` and K = floor(log_eta(R / r)). An arm runs
-    up to a rung, where it is ranked by the mean of the metric over its seeds and either promoted to the next one (from the last to
-    round R) or stopped.
+    Rungs are the rounds r eta^k, k = 0, 1, ..., K - 1, with r = `min_rounds`, R = `rounds` and K =
+    floor(log_eta(R / r)). An arm runs up to a rung, where it is ranked by the mean of the metric
+    over its seeds and either promoted to the next one (from the last to round R) or stopped.
     """
 
     eta: Annotated[int, Field(ge=2, le=1_000)] = 3
@@ -60,24 +65,30 @@ class Halving(Judged):
 
 
 class Asha(Halving):
-    """Asynchronous successive halving: an arm is promoted as soon as it is among the best 1 / eta of those that have reached its rung.
+    """Asynchronous successive halving: an arm is promoted as soon as it is among the best 1 / eta
+    of those that have reached its rung.
 
-    No worker waits for a slow arm. The decisions depend on the order in which arms reach a rung, which is recorded and can be replayed.
+    No worker waits for a slow arm. The decisions depend on the order in which arms reach a rung,
+    which is recorded and can be replayed.
     """
 
-    source: ClassVar[str] = "Li et al. 2020, A System for Massively Parallel Hyperparameter Tuning (MLSys), Algorithm 2"
+    source: ClassVar[str] = (
+        "Li et al. 2020, A System for Massively Parallel Hyperparameter Tuning (MLSys), Algorithm 2"
+    )
 
     kind: Literal["asha"]
 
 
 class SuccessiveHalving(Halving):
-    """Synchronous successive halving: once all arms have reached a rung, the best floor(n / eta^(k + 1)) of n arms are promoted.
+    """Synchronous successive halving: once all arms have reached a rung, the best floor(n /
+    eta^(k + 1)) of n arms are promoted.
 
     The outcome does not depend on the number and speed of workers.
     """
 
     source: ClassVar[str] = (
-        "Jamieson and Talwalkar 2016, Non-stochastic Best Arm Identification (AISTATS), as in Li et al. 2020, Algorithm 1"
+        "Jamieson and Talwalkar 2016, Non-stochastic Best Arm Identification (AISTATS), as in Li et al. 2020,"
+        " Algorithm 1"
     )
 
     kind: Literal["successive_halving"]
@@ -93,7 +104,9 @@ class EarlyStopping(Judged):
     """
 
     patience: Annotated[int, Field(ge=1, le=MAX_ROUNDS)] | None = None
-    """Number of consecutive evaluations without improvement after which the run ends (default: no limit)."""
+    """Number of consecutive evaluations without improvement after which the run ends (default: no
+    limit).
+    """
     min_delta: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """Minimum improvement over the best value so far."""
     min_rounds: Annotated[int, Field(ge=0, le=MAX_ROUNDS)] = 0

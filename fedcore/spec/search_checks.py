@@ -1,4 +1,6 @@
-"""What `search` and `early_stopping` cannot see alone: what is measured, when, and how many arms there are."""
+"""What `search` and `early_stopping` cannot see alone: what is measured, when, and how many arms
+there are.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,14 @@ def check_early_stopping(spec: ExperimentSpec) -> None:
     cadence = evaluated_every(rule, spec.evaluation)
     if rule.patience is not None and rule.patience * cadence >= spec.rounds:
         most = (spec.rounds - 1) // cadence
-        detail = f"{rule.patience} evaluations, one every {cadence} rounds, take until round {spec.rounds} or longer; use at most {most}"
-        raise SpecificationError("/early_stopping/patience", detail if most else f"{rule.metric} is evaluated only in the last round")
+        detail = (
+            f"{rule.patience} evaluations, one every {cadence} rounds, take until round {spec.rounds} or"
+            f" longer; use at most {most}"
+        )
+        raise SpecificationError(
+            "/early_stopping/patience",
+            detail if most else f"{rule.metric} is evaluated only in the last round",
+        )
 
 
 def check_search(spec: ExperimentSpec, arms: Sequence[ExperimentSpec]) -> None:
@@ -44,7 +52,9 @@ def check_search(spec: ExperimentSpec, arms: Sequence[ExperimentSpec]) -> None:
         return
     for path in sorted(paths(spec.sweep)):
         if path == "rounds" or path.split(".")[0] == "evaluation":
-            raise SpecificationError(f"/sweep/{path}", "with `search`, all arms must have the same rounds and evaluations")
+            raise SpecificationError(
+                f"/sweep/{path}", "with `search`, all arms must have the same rounds and evaluations"
+            )
     for arm in arms:
         _check_metric(search, "/search/metric", arm)
     _check_rungs(search, spec)
@@ -54,7 +64,11 @@ def evaluated_every(judged: Judged, evaluation: Evaluation) -> int:
     """Rounds from one evaluation of the metric to the next."""
     if judged.metric in get_args(Cost):
         return 1
-    return (evaluation.population_every or evaluation.every) if judged.metric in _OF_POPULATION else evaluation.every
+    return (
+        (evaluation.population_every or evaluation.every)
+        if judged.metric in _OF_POPULATION
+        else evaluation.every
+    )
 
 
 def _check_rungs(search: Halving, spec: ExperimentSpec) -> None:
@@ -62,20 +76,33 @@ def _check_rungs(search: Halving, spec: ExperimentSpec) -> None:
     if arms < search.eta:
         smaller = f", or use at most {arms}" if arms >= 2 else ""
         raise SpecificationError(
-            "/search/eta", f"one in {search.eta} of {arms} arms leaves none; sweep over at least {search.eta} arms{smaller}"
+            "/search/eta",
+            f"one in {search.eta} of {arms} arms leaves none; sweep over at least {search.eta} arms{smaller}",
         )
     if not steps:
-        detail = f"{search.eta} times as many rounds as the first rung, {search.min_rounds}, exceed `rounds`, {spec.rounds}"
+        detail = (
+            f"{search.eta} times as many rounds as the first rung, {search.min_rounds}, exceed `rounds`,"
+            f" {spec.rounds}"
+        )
         raise SpecificationError(
-            "/search/min_rounds", f"{detail}; use at most {spec.rounds // search.eta}" if spec.rounds >= search.eta else detail
+            "/search/min_rounds",
+            f"{detail}; use at most {spec.rounds // search.eta}" if spec.rounds >= search.eta else detail,
         )
     if arms < search.eta ** len(steps):
-        detail = f"with {arms} arms, none is left after rungs at rounds {', '.join(map(str, steps))}, where one in {search.eta} is promoted"
-        raise SpecificationError("/search/min_rounds", f"{detail}; use at least {_least(search, arms, spec.rounds)}")
+        detail = (
+            f"with {arms} arms, none is left after rungs at rounds {', '.join(map(str, steps))}, where one in"
+            f" {search.eta} is promoted"
+        )
+        raise SpecificationError(
+            "/search/min_rounds", f"{detail}; use at least {_least(search, arms, spec.rounds)}"
+        )
     cadence = evaluated_every(search, spec.evaluation)
     if search.min_rounds % cadence:
         nearest = search.min_rounds + cadence - search.min_rounds % cadence
-        detail = f"must be a multiple of {cadence}, the interval of evaluations of {search.metric}, not {search.min_rounds}; use {nearest}"
+        detail = (
+            f"must be a multiple of {cadence}, the interval of evaluations of {search.metric}, not"
+            f" {search.min_rounds}; use {nearest}"
+        )
         raise SpecificationError("/search/min_rounds", detail)
 
 
@@ -98,7 +125,9 @@ def _unmeasured(metric: str, spec: ExperimentSpec) -> str | None:
     if metric in get_args(ScalarMeasure):
         return _missing(metric, spec)
     if metric in get_args(ExactFigure) and not isinstance(spec.problem.dataset, ExactProblem):
-        return f"only quadratic and least-squares problems have {metric}; use a measure of `evaluation.measures`"
+        return (
+            f"only quadratic and least-squares problems have {metric}; use a measure of `evaluation.measures`"
+        )
     if metric == "simulated_seconds" and not spec.systems.devices:
         return "simulated_seconds requires `systems.devices`"
     return None

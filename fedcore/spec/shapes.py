@@ -1,4 +1,5 @@
-"""The sizes of a problem, known without loading it: clients, samples, and the dimension D of its parameters.
+"""The sizes of a problem, known without loading it: clients, samples, and the dimension D of its
+parameters.
 
 How many parameters a model has, by closed form, and which data it can be trained on.
 """
@@ -48,7 +49,9 @@ class DataShape(NamedTuple):
 
     @property
     def outputs(self) -> int:
-        """Numbers that a model gives for one sample: a score per class, or the one that is regressed."""
+        """Numbers that a model gives for one sample: a score per class, or the one that is
+        regressed.
+        """
         return self.classes or 1
 
 
@@ -57,14 +60,23 @@ def misfit(model: AnyModel, shape: DataShape) -> str | None:
     if isinstance(model, CharLstm | SentLstm):
         return _sequence_misfit(model, shape)
     if shape.symbols:
-        return f"{model.kind} requires numeric features, but these data are symbols: use {'sent_lstm' if shape.embedding else 'char_lstm'}"
+        return (
+            f"{model.kind} requires numeric features, but these data are symbols: use"
+            f" {'sent_lstm' if shape.embedding else 'char_lstm'}"
+        )
     if not isinstance(model, Convolutional):
         return None
     if len(shape.features) != 3:
-        return f"{model.kind} requires images [channels, height, width], but the features are {list(shape.features)}: use logistic or mlp"
+        return (
+            f"{model.kind} requires images [channels, height, width], but the features are"
+            f" {list(shape.features)}: use logistic or mlp"
+        )
     smallest = _SMALLEST[model.kind]
     if min(shape.features[1:]) < smallest:
-        return f"{model.kind} requires images of at least {smallest} x {smallest}, not {shape.features[1]} x {shape.features[2]}"
+        return (
+            f"{model.kind} requires images of at least {smallest} x {smallest}, not {shape.features[1]} x"
+            f" {shape.features[2]}"
+        )
     return None
 
 
@@ -87,7 +99,11 @@ def parameters(model: AnyModel, shape: DataShape) -> int:
         case Imported():
             return model.parameters
         case CharLstm():
-            return shape.symbols * model.embedding + _lstm(model.embedding, model.hidden, model.layers) + _dense(model.hidden, classes)
+            return (
+                shape.symbols * model.embedding
+                + _lstm(model.embedding, model.hidden, model.layers)
+                + _dense(model.hidden, classes)
+            )
         case SentLstm():
             return _lstm(shape.embedding, model.hidden, model.layers) + _dense(model.hidden, model.dense, 1)
         case _:
@@ -105,12 +121,18 @@ def _convolutional(model: Convolutional, features: tuple[int, ...], classes: int
         case Cnn(channels=maps):
             norms = 2 * sum(maps) if model.norm == "group" else 0
             convolutions = _biased_convolutions(5, channels, *maps)
-            return convolutions + norms + _dense(maps[-1] * (height // 4) * (width // 4), *widths(model), classes)
+            return (
+                convolutions
+                + norms
+                + _dense(maps[-1] * (height // 4) * (width // 4), *widths(model), classes)
+            )
         case FedawareCnn():
             flat = FEDAWARE_CHANNELS[-1] * _unpadded(height) * _unpadded(width)
             return _biased_convolutions(3, channels, *FEDAWARE_CHANNELS) + _dense(flat, 64, classes)
         case Vgg11():
-            convolutions = _biased_convolutions(3, channels, *(maps for group in VGG11_CHANNELS for maps in group))
+            convolutions = _biased_convolutions(
+                3, channels, *(maps for group in VGG11_CHANNELS for maps in group)
+            )
             return convolutions + _dense(512 * (height // 32) * (width // 32), 512, 512, classes)
         case Resnet18():
             return _resnet18(channels) + _dense(RESNET18_CHANNELS[-1], classes)
@@ -122,7 +144,10 @@ def _unpadded(side: int) -> int:
 
 
 def _resnet18(channels: int) -> int:
-    """Convolutions without bias, each with the scale and shift of its norm; a 1 x 1 shortcut where the channels change."""
+    """Convolutions without bias, each with the scale and shift of its norm.
+
+    A 1 x 1 shortcut where the channels change.
+    """
     total = 9 * channels * 64 + 2 * 64
     for fan_in, fan_out in pairwise((64, *RESNET18_CHANNELS)):
         total += 9 * fan_out * (fan_in + 3 * fan_out) + 4 * 2 * fan_out
@@ -135,7 +160,9 @@ def _biased_convolutions(side: int, *channels: int) -> int:
 
 
 def _lstm(fan_in: int, hidden: int, layers: int) -> int:
-    """Four gates per layer, each with input weights, recurrent weights and, as PyTorch has it, two biases."""
+    """Four gates per layer, each with input weights, recurrent weights and, as PyTorch has it, two
+    biases.
+    """
     return 4 * hidden * (layers * (hidden + 2) + fan_in + (layers - 1) * hidden)
 
 
@@ -148,7 +175,8 @@ _SHAPES = {
     "mnist": DataShape((1, 28, 28), 10, 60_000),
     "fashion_mnist": DataShape((1, 28, 28), 10, 60_000),
     "cifar10": DataShape((3, 32, 32), 10, 50_000),
-    # What files of LEAF hold is known only once they are read: as many samples as in FedProx, Table 1.
+    # What files of LEAF hold is known only once they are read: as many samples as in FedProx, Table
+    # 1.
     "femnist": DataShape((1, 28, 28), 62, 18_345),
     "shakespeare": DataShape((80,), 80, 517_106, symbols=80),
     "sent140": DataShape((25,), 2, 40_783, symbols=30_000, embedding=300),
@@ -167,7 +195,9 @@ _SYNTHETIC_MEAN_SAMPLES = 408
 
 
 def data_shape(dataset: AnyDataset) -> DataShape:
-    """Shape of one sample, number of classes and, where it is known beforehand, of training samples; else what to expect."""
+    """Shape of one sample, number of classes and, where it is known beforehand, of training
+    samples; else what to expect.
+    """
     if isinstance(dataset, Synthetic):
         return DataShape((SYNTHETIC_FEATURES,), SYNTHETIC_CLASSES, _SYNTHETIC_MEAN_SAMPLES * dataset.clients)
     if isinstance(dataset, Emnist):

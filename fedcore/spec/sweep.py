@@ -1,6 +1,7 @@
 """The expansion of a sweep: a map from dotted paths to values becomes the product of arms.
 
-What changes in several places at once stands under `arms`: a list of maps from dotted paths to one value each, with a `name` if wanted.
+What changes in several places at once stands under `arms`: a list of maps from dotted paths to one
+value each, with a `name` if wanted.
 """
 
 import json
@@ -25,7 +26,9 @@ JOINT = "arms"
 """The entry of a sweep whose values each set several paths."""
 
 UNNAMED = frozenset({"kind", "content"})
-"""What says nothing more in the name of an arm: the kind stands before, and what is in uploaded data follows from their id."""
+"""What says nothing more in the name of an arm: the kind stands before, and what is in uploaded
+data follows from their id.
+"""
 
 
 def size(sweep: Mapping[str, list[Any]]) -> int:
@@ -51,11 +54,15 @@ class SweepValue(NamedTuple):
 
 def paths(sweep: Mapping[str, list[Any]]) -> set[str]:
     """The dotted paths that some arm sets."""
-    return {path for key, values in sweep.items() for path in ((key,) if key != JOINT else _joint_paths(values))}
+    return {
+        path for key, values in sweep.items() for path in ((key,) if key != JOINT else _joint_paths(values))
+    }
 
 
 def expand(document: Document) -> Iterator[Point]:
-    """Yield the points of `document`'s sweep in order; raises SpecificationError for a path that leads nowhere.
+    """Yield the points of `document`'s sweep in order.
+
+    Raises SpecificationError for a path that leads nowhere.
 
     Points share what they have in common.
     """
@@ -68,7 +75,9 @@ def expand(document: Document) -> Iterator[Point]:
         arm = dict(base)
         for path, value in settings.items():
             _assign(arm, path, value)
-        yield Point(", ".join(choice.name for choice in choices) or document["algorithm"]["kind"], settings, arm)
+        yield Point(
+            ", ".join(choice.name for choice in choices) or document["algorithm"]["kind"], settings, arm
+        )
 
 
 def _choices(key: str, values: list[Any]) -> Iterator[SweepValue]:
@@ -81,9 +90,14 @@ def _choices(key: str, values: list[Any]) -> Iterator[SweepValue]:
 
 
 def _joint(value: Any, pointer: str) -> Document:
-    settings = {path: item for path, item in value.items() if path != "name"} if isinstance(value, dict) else {}
+    settings = (
+        {path: item for path, item in value.items() if path != "name"} if isinstance(value, dict) else {}
+    )
     if not (settings or (isinstance(value, dict) and "name" in value)):
-        raise SpecificationError(pointer, "each entry of `arms` must map dotted paths to values, e.g. {algorithm: ..., local.lr: 0.1}")
+        raise SpecificationError(
+            pointer,
+            "each entry of `arms` must map dotted paths to values, e.g. {algorithm: ..., local.lr: 0.1}",
+        )
     name = value.get("name", "one")
     if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME:
         raise SpecificationError(f"{pointer}/name", f"must have 1 to {LONGEST_NAME} characters")
@@ -98,21 +112,29 @@ def _check_paths(sweep: Mapping[str, list[Any]]) -> None:
     for path in sorted(paths(sweep)):
         if path.split(".")[0] in NOT_SWEPT:
             raise SpecificationError(
-                f"/sweep/{path}", "cannot be swept: name, description, tags, seeds, search and execution are common to all arms"
+                f"/sweep/{path}",
+                "cannot be swept: name, description, tags, seeds, search and execution are common to all"
+                " arms",
             )
     for path in sorted(_joint_paths(sweep.get(JOINT, [])) & sweep.keys()):
         raise SpecificationError(f"/sweep/{path}", f"is also set in the sweep's `{JOINT}`; set it once")
 
 
 def check_extent(swept: str, sweep: Mapping[str, list[Any]]) -> None:
-    """Raise SpecificationError if the arms of `sweep` take too much memory; `swept` are the blocks that it changes, as JSON."""
+    """Raise SpecificationError if the arms of `sweep` take too much memory.
+
+    `swept` are the blocks that it changes, as JSON.
+    """
     arms = size(sweep)
-    total = arms * _memory_bytes(swept) + sum(arms // len(values) * _memory_bytes(json.dumps(values)) for values in sweep.values())
+    total = arms * _memory_bytes(swept) + sum(
+        arms // len(values) * _memory_bytes(json.dumps(values)) for values in sweep.values()
+    )
     if total > MAX_ARMS_BYTES:
         raise SpecificationError(
             "/sweep",
-            f"the blocks that {arms:,} arms do not share would take {total >> 20:,} MiB, and may take {MAX_ARMS_BYTES >> 20}: "
-            "sweep fewer values at a time, or paths outside of blocks with long lists",
+            f"the blocks that {arms:,} arms do not share would take {total >> 20:,} MiB, and may take"
+            f" {MAX_ARMS_BYTES >> 20}: sweep fewer values at a time, or paths outside of blocks with long"
+            " lists",
         )
 
 
@@ -122,14 +144,22 @@ def _memory_bytes(text: str) -> int:
 
 
 def drop_foreign_fields(point: Point, error: ValidationError) -> bool:
-    """Remove from the blocks whose `kind` was swept the fields that the new kind does not have; False if there are none."""
+    """Remove from the blocks whose `kind` was swept the fields that the new kind does not have.
+
+    False if there are none.
+    """
     blocks = [tuple(path.split(".")[:-1]) for path in point.settings if path.endswith(".kind")]
     dropped = False
     for flaw in error.errors():
         location = flaw["loc"]
         for block in blocks:
-            # The location of a field of a discriminated union has the kind between the block and the field.
-            if flaw["type"] == "extra_forbidden" and location[: len(block)] == block and len(location) == len(block) + 2:
+            # The location of a field of a discriminated union has the kind between the block and
+            # the field.
+            if (
+                flaw["type"] == "extra_forbidden"
+                and location[: len(block)] == block
+                and len(location) == len(block) + 2
+            ):
                 _find(point.document, block).pop(str(location[-1]))
                 dropped = True
     return dropped
@@ -165,7 +195,12 @@ def label(path: str, value: Any) -> str:
         return str(value)
     if isinstance(value, dict) and "kind" in value:
         # Whether it is a kind that there is, the arm's validation says.
-        return " ".join([str(value["kind"]), *(f"{key}={_show(item)}" for key, item in value.items() if key not in UNNAMED)])
+        return " ".join(
+            [
+                str(value["kind"]),
+                *(f"{key}={_show(item)}" for key, item in value.items() if key not in UNNAMED),
+            ]
+        )
     return f"{leaf}={_show(value)}"
 
 

@@ -2,7 +2,8 @@
 
 `systems.availability`: which clients can be reached at all in a round.
 
-`systems.devices` and `systems.deadline`: how fast each client computes and sends, and how long the server waits.
+`systems.devices` and `systems.deadline`: how fast each client computes and sends, and how long the
+server waits.
 """
 
 from typing import Annotated, Literal, Self
@@ -28,7 +29,9 @@ __all__ = [
 
 
 ClientId = Annotated[int, Field(ge=0, lt=MAX_CLIENTS)]
-Probability = Fraction | Annotated[tuple[Fraction, ...], Field(fail_fast=True, min_length=1, max_length=MAX_CLIENTS)]
+Probability = (
+    Fraction | Annotated[tuple[Fraction, ...], Field(fail_fast=True, min_length=1, max_length=MAX_CLIENTS)]
+)
 
 
 class AvailabilityTrace(Block):
@@ -36,7 +39,8 @@ class AvailabilityTrace(Block):
 
     kind: Literal["trace"]
     rounds: Annotated[
-        tuple[Annotated[tuple[ClientId, ...], Field(fail_fast=True)], ...], Field(fail_fast=True, min_length=1, max_length=100_000)
+        tuple[Annotated[tuple[ClientId, ...], Field(fail_fast=True)], ...],
+        Field(fail_fast=True, min_length=1, max_length=100_000),
     ]
     """A list of client ids per round; with an empty list, no client is available."""
 
@@ -88,7 +92,9 @@ class UniformRate(Block):
 
 
 class LogNormalRate(Block):
-    """Drawn once per client as median exp(sigma z) with standard normal z: a few clients are many times slower than most."""
+    """Drawn once per client as median exp(sigma z) with standard normal z: a few clients are many
+    times slower than most.
+    """
 
     kind: Literal["log_normal"]
     median: Rate
@@ -101,14 +107,18 @@ AnyRate = Annotated[ConstantRate | PerClientRate | UniformRate | LogNormalRate, 
 
 
 class Devices(Block):
-    """Speed and network of each client's device, constant over rounds; random draws depend only on the seed and the client id.
+    """Speed and network of each client's device, constant over rounds.
+
+    Random draws depend only on the seed and the client id.
 
     A round takes client i, with tau_i local steps,
 
-        latency_i + bytes down / download_i + tau_i / steps_per_second_i + latency_i + bytes up / upload_i
+        latency_i + bytes down / download_i + tau_i / steps_per_second_i + latency_i + bytes up /
+        upload_i
 
-    simulated seconds; omitted fields take no time. If a round begins with an exchange of gradients (FedLin, FedSVRG), their
-    bytes and both latencies are added. Results then include `simulated_seconds`, the sum over the rounds so far.
+    simulated seconds; omitted fields take no time. If a round begins with an exchange of gradients
+    (FedLin, FedSVRG), their bytes and both latencies are added. Results then include
+    `simulated_seconds`, the sum over the rounds so far.
     """
 
     steps_per_second: AnyRate | None = None
@@ -133,8 +143,9 @@ class Deadline(Block):
     seconds: Annotated[NonNegative, Field(gt=0)]
     """Simulated seconds from the start of a round."""
     policy: Literal["drop", "accept_partial"]
-    """`drop` discards late clients. With `accept_partial`, clients stop after the last local step that meets the deadline;
-    clients that cannot complete a single step are discarded."""
+    """`drop` discards late clients. With `accept_partial`, clients stop after the last local step
+    that meets the deadline; clients that cannot complete a single step are discarded.
+    """
 
 
 class Constant(Block):
@@ -186,7 +197,9 @@ class UniformBatch(Block):
 
 
 class NormalDraw(Block):
-    """Drawn for each client in each round from a normal distribution, rounded and clipped to low..high."""
+    """Drawn for each client in each round from a normal distribution, rounded and clipped to
+    low..high.
+    """
 
     kind: Literal["normal"]
     mean: Annotated[float, Field(gt=0, le=1e6)]
@@ -210,29 +223,40 @@ class WorkTrace(Block):
 
     kind: Literal["trace"]
     rounds: Annotated[
-        tuple[Annotated[tuple[Count, ...], Field(fail_fast=True)], ...], Field(fail_fast=True, min_length=1, max_length=100_000)
+        tuple[Annotated[tuple[Count, ...], Field(fail_fast=True)], ...],
+        Field(fail_fast=True, min_length=1, max_length=100_000),
     ]
     """Values by round and client id."""
 
 
 AnyWork = Annotated[Constant | PerClient | UniformDraw | NormalDraw | WorkTrace, Field(discriminator="kind")]
-AnyBatch = Annotated[Constant | PerClient | UniformBatch | NormalDraw | WorkTrace, Field(discriminator="kind")]
+AnyBatch = Annotated[
+    Constant | PerClient | UniformBatch | NormalDraw | WorkTrace, Field(discriminator="kind")
+]
 
 
 class Stragglers(Block):
-    """Clients that do not finish: each does a number of epochs or steps drawn from U{1..E} (FedProx, Section 5.2)."""
+    """Clients that do not finish: each does a number of epochs or steps drawn from U{1..E}
+    (FedProx, Section 5.2).
+    """
 
     fraction: Annotated[float, Field(ge=0, le=1)]
     """Fraction of the cohort; round(K (1 - fraction)) clients finish."""
     policy: Literal["drop", "accept_partial"]
-    """`drop` excludes stragglers from aggregation (FedAvg); `accept_partial` includes their partial work (FedProx)."""
+    """`drop` excludes stragglers from aggregation (FedAvg); `accept_partial` includes their partial
+    work (FedProx).
+    """
     unit: Literal["epochs", "steps"] | None = None
-    """Unit of the draw: `epochs` out of E, or `steps` out of all steps of E epochs, as in FedProx for E = 1 (default: the
-    unit of the local work in `local` or `systems`)."""
+    """Unit of the draw: `epochs` out of E, or `steps` out of all steps of E epochs, as in FedProx
+    for E = 1 (default: the unit of the local work in `local` or `systems`).
+    """
 
 
 class Systems(Block):
-    """Systems heterogeneity; each of `epochs`, `steps` and `batch_size` overrides the same field of `local`."""
+    """Systems heterogeneity.
+
+    Each of `epochs`, `steps` and `batch_size` overrides the same field of `local`.
+    """
 
     stragglers: Stragglers | None = None
     """Clients that do not finish (default: none)."""
@@ -243,8 +267,9 @@ class Systems(Block):
     batch_size: AnyBatch | None = None
     """Samples per step of a client."""
     availability: AnyAvailability | None = None
-    """Clients available to `participation` in each round; cohorts are smaller if there are not enough (default: all). A round
-    without available clients does not change the model."""
+    """Clients available to `participation` in each round; cohorts are smaller if there are not
+    enough (default: all). A round without available clients does not change the model.
+    """
     devices: Devices | None = None
     """Speed of the clients' devices, for a simulated clock (default: no clock)."""
     deadline: Deadline | None = None

@@ -1,7 +1,9 @@
-"""YAML documents, read as YAML 1.2 means them: values are those of JSON, and no document takes more than its share.
+"""YAML documents, read as YAML 1.2 means them: values are those of JSON, and no document takes more
+than its share.
 
-PyYAML on its own reads YAML 1.1, where `1e-3` is text, `no` is false and `12:30` is 750; its C parser overflows the stack
-on deep nesting; and merge keys, which YAML 1.2 has dropped, multiply what they merge.
+PyYAML on its own reads YAML 1.1, where `1e-3` is text, `no` is false and `12:30` is 750; its C
+parser overflows the stack on deep nesting; and merge keys, which YAML 1.2 has dropped, multiply
+what they merge.
 """
 
 import re
@@ -14,7 +16,9 @@ from yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, Sc
 
 MAX_DEPTH = 32
 MAX_REPEATED = 500_000
-"""Values that aliases repeat, each as often as it is repeated: about as many as a megabyte of text can hold."""
+"""Values that aliases repeat, each as often as it is repeated: about as many as a megabyte of text
+can hold.
+"""
 _TAG = "tag:yaml.org,2002:"
 
 
@@ -79,14 +83,19 @@ class _Dumper(yaml.SafeDumper):
 
 
 def dump(value: Any) -> str:
-    """A text that `load` reads as `value`: blocks that hold blocks over several lines, others on one."""
-    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120)
+    """A text that `load` reads as `value`: blocks that hold blocks over several lines, others on
+    one.
+    """
+    return yaml.dump(
+        value, Dumper=_Dumper, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120
+    )
 
 
 def load(text: str, max_parts: int | None = None) -> Any:
     """The document in `text`.
 
-    Raises YamlError, also beyond `max_parts`, `MAX_DEPTH` and `MAX_REPEATED`, or where a key stands twice in a block.
+    Raises YamlError, also beyond `max_parts`, `MAX_DEPTH` and `MAX_REPEATED`, or where a key stands
+    twice in a block.
     """
     try:
         _check_extent(text, max_parts)
@@ -98,7 +107,9 @@ def load(text: str, max_parts: int | None = None) -> Any:
 
 
 def locate(text: str, pointers: Iterable[str]) -> dict[str, SourcePosition]:
-    """Where what each JSON pointer points at begins, a field with its name; or else, where that is missing, the block that lacks it.
+    """Where what each JSON pointer points at begins, a field with its name.
+
+    Or else, where that is missing, the block that lacks it.
 
     `text` is one that `load` takes.
     """

@@ -1,4 +1,6 @@
-"""Whether arms differ from a baseline by more than chance: paired tests over seeds, corrected for many arms. Standard library only."""
+"""Whether arms differ from a baseline by more than chance: paired tests over seeds, corrected for
+many arms. Standard library only.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
@@ -14,7 +16,9 @@ LEVEL = round(1 - CONFIDENCE, 9)
 LEAST_PAIRS = 3
 """Of fewer pairs nothing is concluded: two say next to nothing of how much seeds scatter."""
 EXACT_PAIRS = 50
-"""Up to so many the signed-rank test counts all signs; beyond, its statistic is as good as normal."""
+"""Up to so many the signed-rank test counts all signs; beyond, its statistic is as good as
+normal.
+"""
 ROUNDING = 1e-12
 """Differences that agree to this share of what was compared agree to rounding."""
 
@@ -35,7 +39,9 @@ class Conclusion(StrEnum):
     """The difference is the same for every seed: there is no chance to test against."""
     TOO_FEW_SEEDS = "too_few_seeds"
     INCOMPLETE = "incomplete"
-    """A run of either arm is not done, failed, diverged, or was stopped at a rung: what there is may be a chosen part."""
+    """A run of either arm is not done, failed, diverged, or was stopped at a rung: what there is
+    may be a chosen part.
+    """
 
 
 class ArmComparison(NamedTuple):
@@ -43,7 +49,9 @@ class ArmComparison(NamedTuple):
 
     difference: Estimate
     p: float | None
-    """Of the paired t-test; None of fewer than LEAST_PAIRS pairs, or where all differences are the same."""
+    """Of the paired t-test; None of fewer than LEAST_PAIRS pairs, or where all differences are the
+    same.
+    """
     p_adjusted: float | None
     """The same, corrected by Holm for the number of arms that are compared."""
     p_signed_rank: float | None
@@ -58,11 +66,13 @@ def compare(
     better: Callable[..., Any] | None,
     paired: Sequence[bool] | None = None,
 ) -> list[ArmComparison | None]:
-    """Each arm's figures by seed beside those of arm `baseline`; None for that itself, and for an arm that shares no seed with it.
+    """Each arm's figures by seed beside those of arm `baseline`.
 
-    `whole` says of each arm whether every run of it has its figure for good; `better` is max or min, or None where neither is. `paired`
-    says of each arm whether the same seed means the same chance for it and the baseline, None of all; the others are held against it by
-    Welch's t-test.
+    None for that itself, and for an arm that shares no seed with it.
+
+    `whole` says of each arm whether every run of it has its figure for good; `better` is max or
+    min, or None where neither is. `paired` says of each arm whether the same seed means the same
+    chance for it and the baseline, None of all; the others are held against it by Welch's t-test.
     """
     found = [
         None if arm == baseline else _beside(values, figures[baseline], paired=paired is None or paired[arm])
@@ -70,7 +80,11 @@ def compare(
     ]
     adjusted = holm([one and one.p for one in found])
     return [
-        one and one._replace(p_adjusted=p, verdict=_verdict(one.difference, p, better) if whole[arm] and whole[baseline] else one.verdict)
+        one
+        and one._replace(
+            p_adjusted=p,
+            verdict=_verdict(one.difference, p, better) if whole[arm] and whole[baseline] else one.verdict,
+        )
         for arm, (one, p) in enumerate(zip(found, adjusted, strict=True))
     ]
 
@@ -79,7 +93,9 @@ class Welch(NamedTuple):
     """Two independent samples side by side."""
 
     difference: Estimate
-    """Of their means; `n` is the smaller sample's, `std` that of the difference of one value of each."""
+    """Of their means; `n` is the smaller sample's, `std` that of the difference of one value of
+    each.
+    """
     p: float | None
     """None where one of them has fewer than LEAST_PAIRS values, or nothing varies."""
 
@@ -99,14 +115,23 @@ def welch(values: Sequence[float], others: Sequence[float]) -> Welch | None:
     error, scale = sqrt(sum(errors)), max(map(abs, [*values, *others]))
     if error <= ROUNDING * scale:
         return Welch(Estimate(n, apart, hypot(std, spread), apart, apart), None)
-    freedom = int(sum(errors) ** 2 / (errors[0] ** 2 / (len(values) - 1) + errors[1] ** 2 / (len(others) - 1)) + ROUNDING)
+    freedom = int(
+        sum(errors) ** 2 / (errors[0] ** 2 / (len(values) - 1) + errors[1] ** 2 / (len(others) - 1))
+        + ROUNDING
+    )
     reach = students_t.two_sided_quantile(CONFIDENCE, freedom) * error
-    p = students_t.two_sided_tail(apart / error, freedom) if n >= LEAST_PAIRS and apart else (1.0 if n >= LEAST_PAIRS else None)
+    p = (
+        students_t.two_sided_tail(apart / error, freedom)
+        if n >= LEAST_PAIRS and apart
+        else (1.0 if n >= LEAST_PAIRS else None)
+    )
     return Welch(Estimate(n, apart, hypot(std, spread), apart - reach, apart + reach), p)
 
 
 def paired_t(pairs: Pairs) -> float | None:
-    """The p-value of the paired t-test: t = mean(d) / (std(d) / sqrt(n)) against Student's t with n - 1 degrees of freedom."""
+    """The p-value of the paired t-test: t = mean(d) / (std(d) / sqrt(n)) against Student's t with
+    n - 1 degrees of freedom.
+    """
     if not _testable(pairs):
         return None
     mean, std = moments([value - other for value, other in pairs])
@@ -116,8 +141,9 @@ def paired_t(pairs: Pairs) -> float | None:
 def signed_rank(pairs: Pairs) -> float | None:
     """The p-value of Wilcoxon's signed-rank test, exact for up to EXACT_PAIRS pairs, with ties too.
 
-    Differences of zero are left out; those that are equal but for rounding share the mean of their ranks. W is the sum of the ranks of
-    those above zero, and p the chance of a W as far from its mean, were every sign the toss of a coin.
+    Differences of zero are left out; those that are equal but for rounding share the mean of their
+    ranks. W is the sum of the ranks of those above zero, and p the chance of a W as far from its
+    mean, were every sign the toss of a coin.
     """
     if not _testable(pairs):
         return None
@@ -136,9 +162,11 @@ def signed_rank(pairs: Pairs) -> float | None:
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:
-    """p-values of a family of tests, so corrected that the chance of one false positive or more in it is below the level (Holm 1979).
+    """p-values of a family of tests, so corrected that the chance of one false positive or more in
+    it is below the level (Holm 1979).
 
-    The i-th smallest of m is multiplied by m - i + 1, and is at least the one before it. None is no test.
+    The i-th smallest of m is multiplied by m - i + 1, and is at least the one before it. None is no
+    test.
     """
     known = sorted((p, index) for index, p in enumerate(ps) if p is not None)
     adjusted: list[float | None] = [None] * len(ps)
@@ -148,14 +176,22 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
     return adjusted
 
 
-def _beside(values: Mapping[int, float], others: Mapping[int, float], *, paired: bool) -> ArmComparison | None:
-    """An arm's figures by seed beside the baseline's, by themselves: not corrected for other arms, and without a verdict."""
+def _beside(
+    values: Mapping[int, float], others: Mapping[int, float], *, paired: bool
+) -> ArmComparison | None:
+    """An arm's figures by seed beside the baseline's, by themselves: not corrected for other arms,
+    and without a verdict.
+    """
     if not paired:
         apart = welch(list(values.values()), list(others.values()))
         return apart and ArmComparison(apart.difference, apart.p, None, None, Conclusion.INCOMPLETE)
-    pairs = [(value, others[seed]) for seed, value in values.items() if isfinite(value - others.get(seed, inf))]
+    pairs = [
+        (value, others[seed]) for seed, value in values.items() if isfinite(value - others.get(seed, inf))
+    ]
     difference = estimate([value - other for value, other in pairs])
-    return difference and ArmComparison(difference, paired_t(pairs), None, signed_rank(pairs), Conclusion.INCOMPLETE)
+    return difference and ArmComparison(
+        difference, paired_t(pairs), None, signed_rank(pairs), Conclusion.INCOMPLETE
+    )
 
 
 def _verdict(difference: Estimate, adjusted: float | None, better: Callable[..., Any] | None) -> Conclusion:
@@ -171,7 +207,9 @@ def _verdict(difference: Estimate, adjusted: float | None, better: Callable[...,
 
 
 def _testable(pairs: Pairs) -> bool:
-    """Whether there are enough pairs, and something in their differences that varies by more than rounding."""
+    """Whether there are enough pairs, and something in their differences that varies by more than
+    rounding.
+    """
     if len(pairs) < LEAST_PAIRS:
         return False
     differences = [value - other for value, other in pairs]
@@ -180,7 +218,9 @@ def _testable(pairs: Pairs) -> bool:
 
 
 def _doubled_ranks(sizes: Sequence[int]) -> list[int]:
-    """Twice the rank of each from the smallest, counted from 1: equal ones share the mean of theirs, which is a half at times."""
+    """Twice the rank of each from the smallest, counted from 1: equal ones share the mean of
+    theirs, which is a half at times.
+    """
     ranks, place = [0] * len(sizes), 0
     for _, equal in groupby(sorted(range(len(sizes)), key=sizes.__getitem__), key=sizes.__getitem__):
         members = list(equal)

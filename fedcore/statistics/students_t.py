@@ -4,12 +4,16 @@ from functools import lru_cache
 from math import atan, cos, exp, lgamma, log, log1p, pi, sin, sqrt, tan
 
 CANCELS = 1e-3
-"""A tail smaller than this is summed up itself: as one minus the rest it would keep too few digits."""
+"""A tail smaller than this is summed up itself: as one minus the rest it would keep too few
+digits.
+"""
 
 
 @lru_cache(maxsize=1024)
 def two_sided_quantile(confidence: float, freedom: int) -> float:
-    """The t that |T| stays below with probability `confidence`, for `freedom` degrees of freedom."""
+    """The t that |T| stays below with probability `confidence`, for `freedom` degrees of
+    freedom.
+    """
     low, high = 0.0, pi / 2
     while low < (middle := (low + high) / 2) < high:
         if _inside(middle, freedom) < confidence:
@@ -36,9 +40,11 @@ def _inside(theta: float, freedom: int) -> float:
 
 
 def _tail(t: float, freedom: int) -> float:
-    """P(|T| > t) as the incomplete beta function I_x(a, 1/2), x = freedom / (freedom + t^2), a = freedom / 2: 26.7.1 and 26.5.4.
+    """P(|T| > t) as the incomplete beta function I_x(a, 1/2), x = freedom / (freedom + t^2), a =
+    freedom / 2: 26.7.1 and 26.5.4.
 
-    Its series has positive terms only: x^a (1 - x)^(1/2) / (a B(a, 1/2)) (1 + sum_n B(a + 1, n + 1) / B(a + 1/2, n + 1) x^(n + 1)).
+    Its series has positive terms only: x^a (1 - x)^(1/2) / (a B(a, 1/2)) (1 + sum_n B(a + 1, n + 1)
+    / B(a + 1/2, n + 1) x^(n + 1)).
     """
     a, x, beside = freedom / 2, 1 / (1 + t * t / freedom), 1 / (1 + freedom / (t * t))  # x and 1 - x
     term, total, n = 1.0, 0.0, 0

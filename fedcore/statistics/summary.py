@@ -1,4 +1,6 @@
-"""The statistics of results: figures over seeds with confidence intervals, and what is read off a curve. Standard library only."""
+"""The statistics of results: figures over seeds with confidence intervals, and what is read off a
+curve. Standard library only.
+"""
 
 from collections.abc import Container, Iterable, Sequence
 from math import isfinite, sqrt
@@ -39,7 +41,10 @@ def headline(metrics: Container[str]) -> str:
 
 
 def estimate(values: Sequence[float]) -> Estimate | None:
-    """Mean, sample standard deviation and Student's confidence interval of the mean; None of no values."""
+    """Mean, sample standard deviation and Student's confidence interval of the mean.
+
+    None of no values.
+    """
     if not values:
         return None
     n, mean, std = len(values), *moments(values)
@@ -50,7 +55,9 @@ def estimate(values: Sequence[float]) -> Estimate | None:
 
 
 def moments(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and sample standard deviation (None of a single value), without overflow for any finite values."""
+    """Mean and sample standard deviation (None of a single value), without overflow for any finite
+    values.
+    """
     n, scale = len(values), max(map(abs, values)) or 1.0
     mean = sum(value / scale for value in values) / n
     if n == 1:
@@ -66,7 +73,10 @@ def best(metric: str, values: Iterable[float | None]) -> float | None:
 
 
 def final(values: Sequence[float | None], *, diverged: bool) -> float | None:
-    """The last value of a run; of one that diverged, that of its last round, None where that is not finite."""
+    """The last value of a run.
+
+    Of one that diverged, that of its last round, None where that is not finite.
+    """
     if diverged:
         return values[-1] if values else None
     return next((value for value in reversed(values) if value is not None), None)

@@ -30,7 +30,10 @@ class Reachable(Protocol):
         """[m] whether each of `clients` [m] can be reached."""
 
     def oversample_size(self, wanted: int) -> int | None:
-        """Among so many clients drawn blindly so many as are `wanted` can be reached, most likely; None if `all` is as quick."""
+        """Among so many clients drawn blindly so many as are `wanted` can be reached, most likely.
+
+        None if `all` is as quick.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,9 @@ class RandomlyAvailable:
     def has(self, clients: Ids) -> Mask:
         """Only they draw their lots."""
         each = self._odds.each
-        reached: Mask = uniform_at(clients, self.seed, _PURPOSE, self.round) < (each[clients] if each.ndim else each)
+        reached: Mask = uniform_at(clients, self.seed, _PURPOSE, self.round) < (
+            each[clients] if each.ndim else each
+        )
         return reached
 
     def oversample_size(self, wanted: int) -> int | None:
@@ -92,7 +97,9 @@ class RandomlyAvailable:
         return probabilities(self.probability)
 
 
-def reachable(availability: AnyAvailability | None, population: int, seed: int, round: int) -> Reachable | None:
+def reachable(
+    availability: AnyAvailability | None, population: int, seed: int, round: int
+) -> Reachable | None:
     """The clients that can be reached in a round (counted from 1); None where all can."""
     match availability:
         case None:
@@ -105,11 +112,17 @@ def reachable(availability: AnyAvailability | None, population: int, seed: int, 
 
 def probabilities(probability: Probability) -> Probabilities:
     """Those that a specification gives."""
-    return _read(_Given(probability)) if isinstance(probability, tuple) else Probabilities(np.array(probability), probability, probability)
+    return (
+        _read(_Given(probability))
+        if isinstance(probability, tuple)
+        else Probabilities(np.array(probability), probability, probability)
+    )
 
 
 class _Given:
-    """Numbers of a specification, by identity: a million of them take longer to read than a round takes."""
+    """Numbers of a specification, by identity: a million of them take longer to read than a round
+    takes.
+    """
 
     def __init__(self, numbers: tuple[float, ...]) -> None:
         self.numbers = numbers

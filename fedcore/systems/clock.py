@@ -10,13 +10,23 @@ from numpy.typing import NDArray
 
 from fedcore.data.plan import Work
 from fedcore.data.random import generator
-from fedcore.spec.systems import AnyRate, ConstantRate, Deadline, Devices, LogNormalRate, PerClientRate, UniformRate
+from fedcore.spec.systems import (
+    AnyRate,
+    ConstantRate,
+    Deadline,
+    Devices,
+    LogNormalRate,
+    PerClientRate,
+    UniformRate,
+)
 
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 TOLERANCE = 1e-9
-"""Share of a deadline by which a client may be late: sums of decimal times are off by rounding, as 0.1 s * 3 is more than 0.3 s."""
+"""Share of a deadline by which a client may be late: sums of decimal times are off by rounding, as
+0.1 s * 3 is more than 0.3 s.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +54,12 @@ class TimedRound(NamedTuple):
     """Simulated length of the round."""
 
 
-def device_speed(devices: Devices, clients: Ids, bytes_down: Ids, bytes_up: int, messages: Ids | int, seed: int) -> DeviceSpeed:
-    """The pace of `clients` [M] that receive `bytes_down` [M] and send `bytes_up` each, in so many `messages` [M] both ways."""
+def device_speed(
+    devices: Devices, clients: Ids, bytes_down: Ids, bytes_up: int, messages: Ids | int, seed: int
+) -> DeviceSpeed:
+    """The pace of `clients` [M] that receive `bytes_down` [M] and send `bytes_up` each, in so many
+    `messages` [M] both ways.
+    """
     latency, download, upload, speed = (
         _rates(getattr(devices, field), field, clients, seed, absent)
         for field, absent in (
@@ -58,11 +72,14 @@ def device_speed(devices: Devices, clients: Ids, bytes_down: Ids, bytes_up: int,
     return DeviceSpeed(messages * latency + bytes_down / download + bytes_up / upload, speed)
 
 
-def apply_deadline(deadline: Deadline | None, pace: DeviceSpeed, work: Sequence[Work], arrives: Mask) -> TimedRound:
+def apply_deadline(
+    deadline: Deadline | None, pace: DeviceSpeed, work: Sequence[Work], arrives: Mask
+) -> TimedRound:
     """Hold the work [M] of those who would arrive [M] to the deadline.
 
-    The round lasts until the server has heard from all who arrive; where somebody it drew is missing, or it drew nobody,
-    until the deadline. Without a deadline nobody is waited for in vain, and a round in which nobody arrives takes no time.
+    The round lasts until the server has heard from all who arrive; where somebody it drew is
+    missing, or it drew nobody, until the deadline. Without a deadline nobody is waited for in vain,
+    and a round in which nobody arrives takes no time.
     """
     if deadline is not None:
         work, arrives = _held(deadline, pace, work, arrives)
@@ -73,7 +90,9 @@ def apply_deadline(deadline: Deadline | None, pace: DeviceSpeed, work: Sequence[
     return TimedRound(list(work), arrives, longest if deadline is None else min(longest, deadline.seconds))
 
 
-def _held(deadline: Deadline, pace: DeviceSpeed, work: Sequence[Work], arrives: Mask) -> tuple[list[Work], Mask]:
+def _held(
+    deadline: Deadline, pace: DeviceSpeed, work: Sequence[Work], arrives: Mask
+) -> tuple[list[Work], Mask]:
     steps = np.array([item.steps for item in work], np.int64)
     fitting = _fitting(deadline, pace, steps)
     if deadline.policy == "drop":
@@ -102,7 +121,8 @@ def _rates(rate: AnyRate | None, purpose: str, clients: Ids, seed: int, absent: 
             return np.array([_drawn(rate, purpose, seed, int(client)) for client in clients], np.float64)
 
 
-# A client has the same device in every round: making its generator costs more than remembering the figure.
+# A client has the same device in every round: making its generator costs more than remembering the
+# figure.
 @lru_cache(maxsize=100_000)
 def _drawn(rate: UniformRate | LogNormalRate, purpose: str, seed: int, client: int) -> float:
     lot = generator(seed, f"device {purpose}", client=client)

@@ -1,4 +1,6 @@
-"""Systems heterogeneity: how many steps, on which batch size, each client of a cohort does, and who straggles."""
+"""Systems heterogeneity: how many steps, on which batch size, each client of a cohort does, and who
+straggles.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,24 +34,33 @@ def plan_work(
 ) -> tuple[list[Work], NDArray[np.bool_]]:
     """Each cohort member's work, and whether it reaches the server, [M] each.
 
-    `sizes` [N] are all clients' sample counts. Every draw is keyed by (seed, round, client), so it does not depend on
-    the algorithm or on the rest of the cohort.
+    `sizes` [N] are all clients' sample counts. Every draw is keyed by (seed, round, client), so it
+    does not depend on the algorithm or on the rest of the cohort.
     """
-    if systems.stragglers is None and systems.epochs is None and systems.steps is None and systems.batch_size is None:
+    if (
+        systems.stragglers is None
+        and systems.epochs is None
+        and systems.steps is None
+        and systems.batch_size is None
+    ):
         return _alike(local, sizes[clients]), np.ones(len(clients), bool)
     straggles = _stragglers(systems.stragglers, len(clients), seed, round)
     work = [
         _work_of(local, systems, int(client), int(sizes[client]), seed, round, slow=bool(slow))
         for client, slow in zip(clients, straggles, strict=True)
     ]
-    dropped = straggles if systems.stragglers and systems.stragglers.policy == "drop" else np.zeros_like(straggles)
+    dropped = (
+        straggles if systems.stragglers and systems.stragglers.policy == "drop" else np.zeros_like(straggles)
+    )
     return work, ~dropped
 
 
 def _alike(local: LocalSolver, samples: Ids) -> list[Work]:
     """The work of clients with `samples` [M] of which nothing is drawn."""
     batches = samples if local.batch_size == "full" else np.minimum(local.batch_size, samples)
-    steps = np.full(len(samples), local.steps) if local.epochs is None else local.epochs * -(-samples // batches)
+    steps = (
+        np.full(len(samples), local.steps) if local.epochs is None else local.epochs * -(-samples // batches)
+    )
     return list(map(Work, steps.tolist(), batches.tolist()))
 
 
@@ -64,7 +75,9 @@ def _finishing(size: int, spec: Stragglers) -> int:
 
 
 def least_cohort(spec: Stragglers) -> int:
-    """The size from which on a cohort has clients that finish; some must be able to (fraction < 1)."""
+    """The size from which on a cohort has clients that finish; some must be able to (fraction
+    < 1).
+    """
     size = max(1, int(0.5 / (1 - spec.fraction)))
     while _finishing(size, spec) < 1:
         size += 1
@@ -76,7 +89,9 @@ def round_half_even(value: float) -> int:
     return int(np.rint(value))
 
 
-def _work_of(local: LocalSolver, systems: Systems, client: int, samples: int, seed: int, round: int, *, slow: bool) -> Work:
+def _work_of(
+    local: LocalSolver, systems: Systems, client: int, samples: int, seed: int, round: int, *, slow: bool
+) -> Work:
     batch_size = _batch_size(local.batch_size, systems.batch_size, samples, seed, round, client)
     epochs = _amount(systems.epochs, local.epochs, "epochs", seed, round, client)
     steps = _amount(systems.steps, local.steps, "steps", seed, round, client)
@@ -85,26 +100,34 @@ def _work_of(local: LocalSolver, systems: Systems, client: int, samples: int, se
         if systems.stragglers.unit == "steps" and epochs is not None:
             steps, epochs = steps_of(epochs, samples, batch_size), None
         lot = generator(seed, "straggler work", round, client)
-        epochs, steps = (None if full is None else int(lot.integers(1, full, endpoint=True)) for full in (epochs, steps))
+        epochs, steps = (
+            None if full is None else int(lot.integers(1, full, endpoint=True)) for full in (epochs, steps)
+        )
     if epochs is not None:
         return Work(steps_of(epochs, samples, batch_size), batch_size)
     assert steps is not None
     return Work(steps, batch_size)
 
 
-def _batch_size(fixed: BatchSize, drawn: AnyBatch | None, samples: int, seed: int, round: int, client: int) -> int:
+def _batch_size(
+    fixed: BatchSize, drawn: AnyBatch | None, samples: int, seed: int, round: int, client: int
+) -> int:
     match drawn:
         case None:
             pass
         case UniformBatch(low=low, high=high):
             most = samples if high == "samples" else high
-            fixed = int(generator(seed, "batch size", round, client).integers(min(low, most), most, endpoint=True))
+            fixed = int(
+                generator(seed, "batch size", round, client).integers(min(low, most), most, endpoint=True)
+            )
         case _:
             fixed = _draw(drawn, "batch size", seed, round, client)
     return samples if fixed == "full" else min(fixed, samples)
 
 
-def _amount(drawn: AnyWork | None, fixed: int | None, purpose: str, seed: int, round: int, client: int) -> int | None:
+def _amount(
+    drawn: AnyWork | None, fixed: int | None, purpose: str, seed: int, round: int, client: int
+) -> int | None:
     return fixed if drawn is None else _draw(drawn, purpose, seed, round, client)
 
 

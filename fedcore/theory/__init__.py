@@ -1,1 +1,4 @@
-"""What the papers predict: optima, fixed points, rates and floors, to lay beside what was measured. NumPy only."""
+"""What the papers predict: optima, fixed points, rates and floors, to lay beside what was measured.
+
+NumPy only.
+"""

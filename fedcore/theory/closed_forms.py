@@ -1,6 +1,7 @@
 """Which closed form of `fedcore.theory` says what an arm will do, and what it says. NumPy only.
 
-Known are quadratic clients with exact gradients, all of whom take part in every round: a round is then an affine map of the model.
+Known are quadratic clients with exact gradients, all of whom take part in every round: a round is
+then an affine map of the model.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +37,9 @@ class ClosedForm:
     formula: str
     source: str
     rate: float
-    """The distance to where rounds come to rest shrinks by this factor a round in the long run; they come to rest only if it is below 1."""
+    """The distance to where rounds come to rest shrinks by this factor a round in the long run;
+    they come to rest only if it is below 1.
+    """
     levels: Mapping[str, float]
     """Where each metric comes to rest."""
     rounds: Sequence[int]
@@ -45,7 +48,10 @@ class ClosedForm:
 
 
 def predict(spec: ExperimentSpec, points: int) -> ClosedForm:
-    """What is known of an arm, for at most `points` of its rounds; raises NoLawError, which says why where nothing is."""
+    """What is known of an arm, for at most `points` of its rounds.
+
+    Raises NoLawError, which says why where nothing is.
+    """
     dataset = _dataset(spec)
     for obstacle in (*_of_problem(spec), *_of_cohorts(spec), *_of_steps(spec), *_of_server(spec)):
         raise NoClosedFormError(obstacle)
@@ -53,7 +59,9 @@ def predict(spec: ExperimentSpec, points: int) -> ClosedForm:
     problem = Quadratics(given.hessians, given.linear, given.share)
     rounds = _spread(spec.rounds, points)
     try:
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # what is not finite then has no point of rest
+        with np.errstate(
+            over="ignore", invalid="ignore", divide="ignore"
+        ):  # what is not finite then has no point of rest
             phases = [(start, known.map(spec, _weighed(spec, problem), eta)) for start, eta in _phases(spec)]
         figures = _figures(problem, given, _play(phases, exact.start_of(dataset), rounds))
         levels = _figures(problem, given, phases[-1][1].fixed_point[None])
@@ -84,12 +92,16 @@ _LAWS: Mapping[str, _Known] = {
         lambda spec, problem, eta: averaging(problem, eta, _tau(spec, len(problem.share)), _mu(spec)),
     ),
     "fednova": _Known(
-        f"{_AFFINE}, M = I - s tau_eff sum_i p_i K_i H_i / |a_i|_1, K_i = [I - (I - eta (H_i + mu I))^tau_i] (H_i + mu I)^-1",
+        f"{_AFFINE}, M = I - s tau_eff sum_i p_i K_i H_i / |a_i|_1, K_i = [I - (I - eta (H_i + mu I))^tau_i]"
+        " (H_i + mu I)^-1",
         "Wang et al., FedNova (IEEE TSP 2021), Section VIII-A",
-        lambda spec, problem, eta: normalised_averaging(problem, eta, _tau(spec, len(problem.share)), _mu(spec)),
+        lambda spec, problem, eta: normalised_averaging(
+            problem, eta, _tau(spec, len(problem.share)), _mu(spec)
+        ),
     ),
     "fedlin": _Known(
-        f"{_AFFINE}, M = I - s (1/N) sum_i K_i H, K_i = [I - (I - eta/tau_i H_i)^tau_i] H_i^-1, H = (1/N) sum_i H_i",
+        f"{_AFFINE}, M = I - s (1/N) sum_i K_i H, K_i = [I - (I - eta/tau_i H_i)^tau_i] H_i^-1, H = (1/N)"
+        " sum_i H_i",
         "Mitra et al., FedLin (NeurIPS 2021), Section 2",
         lambda spec, problem, eta: fedlin(problem, eta, _tau(spec, len(problem.share))),
     ),
@@ -106,16 +118,20 @@ def _known(spec: ExperimentSpec) -> _Known:
             found = _LAWS["fedlin"]
         case other:
             raise NoClosedFormError(
-                f"no closed form is available for {other.kind} with these parameters, only for FedAvg, FedProx, FedNova and FedLin"
+                f"no closed form is available for {other.kind} with these parameters, only for FedAvg,"
+                " FedProx, FedNova and FedLin"
             )
     lr = _server(spec).lr
-    return found if lr == 1 else _Known(found.formula, found.source, lambda *given: found.map(*given).damped(lr))
+    return (
+        found if lr == 1 else _Known(found.formula, found.source, lambda *given: found.map(*given).damped(lr))
+    )
 
 
 def _dataset(spec: ExperimentSpec) -> ExactProblem:
     if not isinstance(spec.problem.dataset, ExactProblem):
         raise NoClosedFormError(
-            f"no closed form is available for {spec.problem.dataset.kind}, only for quadratic and least_squares problems"
+            f"no closed form is available for {spec.problem.dataset.kind}, only for quadratic and"
+            " least_squares problems"
         )
     return spec.problem.dataset
 
@@ -126,7 +142,9 @@ def _of_problem(spec: ExperimentSpec) -> Iterator[str]:
     clients = dataset.generate.clients if dataset.generate else len(dataset.clients or ())
     if dataset.gradient_noise:
         yield "the local gradients are noisy"
-    if isinstance(dataset, LeastSquares) and (spec.local.batch_size != "full" or spec.systems.batch_size is not None):
+    if isinstance(dataset, LeastSquares) and (
+        spec.local.batch_size != "full" or spec.systems.batch_size is not None
+    ):
         yield "the local gradients are of mini-batches; with `batch_size: full` they are exact"
     if clients * dataset.dim**2 > LARGEST:
         yield f"{clients} Hessians of {dataset.dim} x {dataset.dim} are more than are worked with here"
@@ -148,7 +166,10 @@ def _of_steps(spec: ExperimentSpec) -> Iterator[str]:
         yield "the local solver has momentum or weight decay"
     match spec.local.lr_schedule:
         case InverseTimeLr(counts="rounds"):
-            yield "the local step size changes with every round (`inverse_time`), so rounds come to no rest at a fixed point"
+            yield (
+                "the local step size changes with every round (`inverse_time`), so rounds come to no rest at"
+                " a fixed point"
+            )
         case ExponentialLr() | InverseTimeLr() as schedule:
             yield f"the local step size changes within a round (`{schedule.kind}`)"
     if not isinstance(work, Constant | PerClient | None):
@@ -170,7 +191,11 @@ def _uniform(spec: ExperimentSpec) -> bool:
 
 def _weighed(spec: ExperimentSpec, problem: Quadratics) -> Quadratics:
     """The problem with the weights by which the server averages."""
-    return replace(problem, share=np.full_like(problem.share, 1 / len(problem.share))) if _uniform(spec) else problem
+    return (
+        replace(problem, share=np.full_like(problem.share, 1 / len(problem.share)))
+        if _uniform(spec)
+        else problem
+    )
 
 
 def _mu(spec: ExperimentSpec) -> float:
@@ -204,7 +229,12 @@ def _spread(rounds: int, points: int) -> list[int]:
     if rounds <= points:
         return list(range(1, rounds + 1))
     half = points // 2
-    return sorted({*np.linspace(1, rounds, points - half).astype(int).tolist(), *np.geomspace(1, rounds, half).astype(int).tolist()})
+    return sorted(
+        {
+            *np.linspace(1, rounds, points - half).astype(int).tolist(),
+            *np.geomspace(1, rounds, half).astype(int).tolist(),
+        }
+    )
 
 
 def _play(phases: Sequence[tuple[int, RoundMap]], start: Floats, rounds: Sequence[int]) -> Floats:

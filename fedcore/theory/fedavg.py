@@ -1,7 +1,9 @@
-"""FedAvg on strongly convex, smooth clients with a decaying step size: Li et al., On the Convergence of FedAvg on Non-IID Data.
+"""FedAvg on strongly convex, smooth clients with a decaying step size: Li et al., On the
+Convergence of FedAvg on Non-IID Data.
 
-Of their poster's bound: F_k is L-smooth and mu-strongly convex, stochastic gradients of client k have variance at most
-sigma_k^2 and mean square at most G^2, each round is E local steps, and eta_t = 2 / (mu (gamma + t)), t counting local steps.
+Of their poster's bound: F_k is L-smooth and mu-strongly convex, stochastic gradients of client k
+have variance at most sigma_k^2 and mean square at most G^2, each round is E local steps, and
+eta_t = 2 / (mu (gamma + t)), t counting local steps.
 """
 
 from dataclasses import dataclass
@@ -45,11 +47,18 @@ class FedAvgConstants:
     def local_error(self) -> float:
         """B = sum_k p_k^2 sigma_k^2 + 6 L Gamma + 8 (E - 1)^2 G^2."""
         noise = float(np.square(self.share) @ np.asarray(self.variance))
-        return noise + 6 * self.smoothness * self.heterogeneity + 8 * (self.local_steps - 1) ** 2 * self.gradient_square
+        return (
+            noise
+            + 6 * self.smoothness * self.heterogeneity
+            + 8 * (self.local_steps - 1) ** 2 * self.gradient_square
+        )
 
 
 def sampling_error(constants: FedAvgConstants, clients_per_round: int, *, replacement: bool) -> float:
-    """C = 4 E^2 G^2 / K for S1, drawn with replacement; for S2 that times (N - K) / (N - 1), which is 0 for K = N."""
+    """C = 4 E^2 G^2 / K for S1, drawn with replacement.
+
+    For S2 that times (N - K) / (N - 1), which is 0 for K = N.
+    """
     square = 4 * constants.local_steps**2 * constants.gradient_square / clients_per_round
     if replacement:
         return square
@@ -70,11 +79,16 @@ def bound(constants: FedAvgConstants, rounds: ArrayLike, start: float, sampling:
 
 
 def rounds_order(constants: FedAvgConstants, clients_per_round: int) -> float:
-    """What the rounds to a given accuracy are proportional to: large for too few and for too many local steps.
+    """What the rounds to a given accuracy are proportional to: large for too few and for too many
+    local steps.
 
     (1 + 1/K) E G^2 + (sum_k p_k^2 sigma_k^2 + L Gamma + kappa G^2) / E
     """
     noise = float(np.square(constants.share) @ np.asarray(constants.variance))
-    fixed = noise + constants.smoothness * constants.heterogeneity + constants.condition * constants.gradient_square
+    fixed = (
+        noise
+        + constants.smoothness * constants.heterogeneity
+        + constants.condition * constants.gradient_square
+    )
     many = (1 + 1 / clients_per_round) * constants.local_steps * constants.gradient_square
     return many + fixed / constants.local_steps

@@ -1,4 +1,5 @@
-"""FedLin and what it improves on: Mitra et al., Linear Convergence in Federated Learning (NeurIPS 2021), Section 2 and Theorems 1 to 4.
+"""FedLin and what it improves on: Mitra et al., Linear Convergence in Federated Learning (NeurIPS
+2021), Section 2 and Theorems 1 to 4.
 
 f = (1/N) sum_i f_i with L-smooth f_i, client step sizes eta_i = eta_bar / tau_i, no compression.
 """
@@ -14,7 +15,9 @@ Floats = NDArray[np.float64]
 
 
 def proposition_1(problem: Quadratics, eta: float, steps: int, beta: float = 0.0) -> Floats:
-    """[D] what FedProx with H = `steps` and penalty beta minimises instead of f; beta = 0 is FedAvg.
+    """[D] what FedProx with H = `steps` and penalty beta minimises instead of f.
+
+    Beta = 0 is FedAvg.
 
         (sum_i S_i)^-1 sum_i S_i c_i,   S_i = sum_{l < H} (I - eta (A_i + beta I))^l A_i
 
@@ -26,29 +29,41 @@ def proposition_1(problem: Quadratics, eta: float, steps: int, beta: float = 0.0
 def proposition_2(problem: Quadratics, eta: float, steps: ArrayLike) -> Floats:
     """[D] what FedNova with tau_i = `steps` [N] minimises instead of f.
 
-    As proposition 1, with S_i = (tau_eff / tau_i) sum_{l < tau_i} (I - eta A_i)^l A_i and tau_eff the mean of tau_i.
+    As proposition 1, with S_i = (tau_eff / tau_i) sum_{l < tau_i} (I - eta A_i)^l A_i and tau_eff
+    the mean of tau_i.
     """
     tau = np.broadcast_to(steps, problem.share.shape)
-    return _minimiser(problem, [tau.mean() / t * _powers(a, eta, int(t), 0.0) for a, t in zip(problem.hessians, tau, strict=True)])
+    return _minimiser(
+        problem,
+        [tau.mean() / t * _powers(a, eta, int(t), 0.0) for a, t in zip(problem.hessians, tau, strict=True)],
+    )
 
 
 def strongly_convex_bound(condition: float, gap: float, rounds: ArrayLike) -> Floats:
-    """On f(x_{T+1}) - f(x*) after `rounds` [T], eta_bar = 1 / (6 L): (1 - 1 / (6 kappa))^T gap (Theorem 1); `gap` is that of x_1."""
+    """On f(x_{T+1}) - f(x*) after `rounds` [T], eta_bar = 1 / (6 L): (1 - 1 / (6 kappa))^T gap
+    (Theorem 1); `gap` is that of x_1.
+    """
     return (1 - 1 / (6 * condition)) ** np.asarray(rounds, np.float64) * gap
 
 
 def convex_bound(smoothness: float, start: float, rounds: ArrayLike, end: float = 0.0) -> Floats:
-    """On f(mean of x_1 .. x_T) - f(x*), eta_bar = 1 / (10 L): 10 L / T (|x_1 - x*|^2 - |x_{T+1} - x*|^2) (Theorem 2)."""
+    """On f(mean of x_1 .. x_T) - f(x*), eta_bar = 1 / (10 L): 10 L / T (|x_1 - x*|^2 - |x_{T+1} -
+    x*|^2) (Theorem 2).
+    """
     return 10 * smoothness * (start - end) / np.asarray(rounds, np.float64)
 
 
 def gradient_bound(smoothness: float, gap: float, rounds: ArrayLike) -> Floats:
-    """On min_t |grad f(x_t)|^2, eta_bar = 1 / (26 L): 52 L / T (f(x_1) - f(x_{T+1})) (Theorem 3); `gap` is that difference."""
+    """On min_t |grad f(x_t)|^2, eta_bar = 1 / (26 L): 52 L / T (f(x_1) - f(x_{T+1})) (Theorem 3).
+
+    `gap` is that difference.
+    """
     return 52 * smoothness * gap / np.asarray(rounds, np.float64)
 
 
 def noisy_bound(eta_bar: float, convexity: float, variance: float, start: float, rounds: ArrayLike) -> Floats:
-    """On E|x - x*|^2 after `rounds` [T], eta_bar < 1 / (6 L): r^T start + 25 eta_bar^2 sigma^2 (1 - r^T) / (1 - r), r = 1 - eta_bar mu / 2.
+    """On E|x - x*|^2 after `rounds` [T], eta_bar < 1 / (6 L): r^T start + 25 eta_bar^2 sigma^2 (1 -
+    r^T) / (1 - r), r = 1 - eta_bar mu / 2.
 
     Theorem 4, its recursion summed up; `start` is |x_1 - x*|^2.
     """
@@ -71,6 +86,12 @@ def _powers(a: Floats, eta: float, steps: int, beta: float) -> Floats:
 
 
 def _minimiser(problem: Quadratics, powers: Sequence[Floats]) -> Floats:
-    """(sum_i S_i)^-1 sum_i S_i c_i for S_i = `powers`_i A_i; A_i c_i = e_i, so that A_i may be singular."""
-    sums, targets = np.einsum("ide,ief->df", powers, problem.hessians), np.einsum("ide,ie->d", powers, problem.linear)
+    """(sum_i S_i)^-1 sum_i S_i c_i for S_i = `powers`_i A_i.
+
+    A_i c_i = e_i, so that A_i may be singular.
+    """
+    sums, targets = (
+        np.einsum("ide,ief->df", powers, problem.hessians),
+        np.einsum("ide,ie->d", powers, problem.linear),
+    )
     return solve_system(sums, targets, "the point of rest", "sum_i S_i")

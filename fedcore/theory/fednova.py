@@ -1,6 +1,8 @@
-"""The general framework of Wang et al., FedNova (IEEE TSP 2021): solvers as vectors a_i, weights they imply, rates and floors.
+"""The general framework of Wang et al., FedNova (IEEE TSP 2021): solvers as vectors a_i, weights
+they imply, rates and floors.
 
-A round is x <- x - tau_eff sum_i w_i eta d_i with d_i = G_i a_i / ||a_i||_1, G_i the client's stochastic gradients.
+A round is x <- x - tau_eff sum_i w_i eta d_i with d_i = G_i a_i / ||a_i||_1, G_i the client's
+stochastic gradients.
 """
 
 from collections.abc import Sequence
@@ -23,7 +25,9 @@ def proximal(steps: int, alpha: float) -> Floats:
 
 
 def momentum(steps: int, rho: float) -> Floats:
-    """a [tau] of SGD with momentum rho, its buffer zero at the start of a round: (1 - rho^(tau - k)) / (1 - rho)."""
+    """a [tau] of SGD with momentum rho, its buffer zero at the start of a round: (1 - rho^(tau -
+    k)) / (1 - rho).
+    """
     return (1 - rho ** np.arange(steps, 0, -1.0)) / (1 - rho)
 
 
@@ -55,7 +59,9 @@ class Framework:
 
 
 def fedavg(share: ArrayLike, accumulation: Sequence[Floats]) -> Framework:
-    """Averaging of models: w_i = p_i ||a_i||_1 / tau_eff, tau_eff = sum_i p_i ||a_i||_1 (eq. (8))."""
+    """Averaging of models: w_i = p_i ||a_i||_1 / tau_eff, tau_eff = sum_i p_i ||a_i||_1 (eq.
+    (8)).
+    """
     travelled = np.asarray(share) * np.array([a.sum() for a in accumulation])
     return Framework(accumulation, travelled / travelled.sum(), float(travelled.sum()))
 
@@ -63,7 +69,9 @@ def fedavg(share: ArrayLike, accumulation: Sequence[Floats]) -> Framework:
 def fednova(share: ArrayLike, accumulation: Sequence[Floats], tau_eff: float | None = None) -> Framework:
     """Normalised averaging: w_i = p_i; tau_eff is sum_i p_i tau_i if absent."""
     p = np.asarray(share, np.float64)
-    return Framework(accumulation, p, float(p @ [len(a) for a in accumulation]) if tau_eff is None else tau_eff)
+    return Framework(
+        accumulation, p, float(p @ [len(a) for a in accumulation]) if tau_eff is None else tau_eff
+    )
 
 
 def chi_square(share: ArrayLike, weights: ArrayLike) -> float:
@@ -81,7 +89,9 @@ class Assumptions:
     variance: float
     """sigma^2, of stochastic gradients."""
     beta_square: float
-    """beta^2 of sum_i w_i |grad F_i|^2 <= beta^2 |sum_i w_i grad F_i|^2 + kappa^2; 1 for IID data."""
+    """beta^2 of sum_i w_i |grad F_i|^2 <= beta^2 |sum_i w_i grad F_i|^2 + kappa^2; 1 for IID
+    data.
+    """
     kappa_square: float
     """kappa^2; 0 for IID data."""
 
@@ -99,7 +109,10 @@ class Constants:
 
 
 def constants(method: Framework) -> Constants:
-    """Of a method; Lambda is the largest entry of all a_i: 1 for plain SGD, up to 1 / (1 - rho) with momentum."""
+    """Of a method.
+
+    Lambda is the largest entry of all a_i: 1 for plain SGD, up to 1 / (1 - rho) with momentum.
+    """
     travelled = np.array([a.sum() for a in method.accumulation])
     square = np.array([a @ a for a in method.accumulation])
     largest, tau, w = max(float(a.max()) for a in method.accumulation), method.steps, method.weights
@@ -111,7 +124,8 @@ def constants(method: Framework) -> Constants:
 
 
 def sampled_a(share: ArrayLike, method: Framework) -> float:
-    """A' = tau_eff sum_i (w_i^2 / p_i) ||a_i||_2^2 / ||a_i||_1^2, which with q clients drawn by p_i takes the place of A / m as A' / q.
+    """A' = tau_eff sum_i (w_i^2 / p_i) ||a_i||_2^2 / ||a_i||_1^2, which with q clients drawn by p_i
+    takes the place of A / m as A' / q.
 
     Of Theorem 3, as its proof has it (eq. (71)): the statement is not legible in the copy at hand.
     """
@@ -121,52 +135,76 @@ def sampled_a(share: ArrayLike, method: Framework) -> float:
 
 
 def largest_step_size(method: Framework, problem: Assumptions) -> float:
-    """The largest eta for which Theorem 1 is proved, 1/(2 L) min(1 / (max_i ||a_i||_1 sqrt(2 beta^2 + 1)), 1 / tau_eff) (eq. (53))."""
+    """The largest eta for which Theorem 1 is proved, 1/(2 L) min(1 / (max_i ||a_i||_1 sqrt(2
+    beta^2 + 1)), 1 / tau_eff) (eq. (53)).
+    """
     farthest = max(float(a.sum()) for a in method.accumulation) * np.sqrt(2 * problem.beta_square + 1)
     return float(1 / (2 * problem.smoothness * max(farthest, method.tau_eff)))
 
 
-def optimisation_error(method: Framework, problem: Assumptions, gap: float, eta: float, rounds: ArrayLike) -> Floats:
-    """The bound on min_t E|grad F~|^2 of the surrogate F~ = sum_i w_i F_i after `rounds` [T] (Theorem 1 with its step size eta, eq. (49)).
+def optimisation_error(
+    method: Framework, problem: Assumptions, gap: float, eta: float, rounds: ArrayLike
+) -> Floats:
+    """The bound on min_t E|grad F~|^2 of the surrogate F~ = sum_i w_i F_i after `rounds` [T]
+    (Theorem 1 with its step size eta, eq. (49)).
 
-        4 gap / (eta tau_eff T) + 4 eta L sigma^2 A / m + 6 eta^2 L^2 sigma^2 B + 12 eta^2 L^2 kappa^2 C
+        4 gap / (eta tau_eff T) + 4 eta L sigma^2 A / m + 6 eta^2 L^2 sigma^2 B + 12 eta^2 L^2
+        kappa^2 C
 
-    `gap` is F~(x_0) - F~_inf. Raises ValueError for an eta beyond `largest_step_size`, where it is no bound.
+    `gap` is F~(x_0) - F~_inf. Raises ValueError for an eta beyond `largest_step_size`, where it is
+    no bound.
     """
     largest = largest_step_size(method, problem)
     if eta > largest * (1 + 1e-12):
-        raise ValueError(f"the bound holds for step sizes up to {largest:.6g} (FedNova, eq. (53)), not for {eta:.6g}")
+        raise ValueError(
+            f"the bound holds for step sizes up to {largest:.6g} (FedNova, eq. (53)), not for {eta:.6g}"
+        )
     found, count, size = constants(method), len(method.weights), problem.smoothness
     floor = 4 * eta * size * problem.variance * found.a / count
-    floor += 6 * (eta * size) ** 2 * problem.variance * found.b + 12 * (eta * size) ** 2 * problem.kappa_square * found.c
+    floor += (
+        6 * (eta * size) ** 2 * problem.variance * found.b
+        + 12 * (eta * size) ** 2 * problem.kappa_square * found.c
+    )
     return 4 * gap / (eta * method.tau_eff * np.asarray(rounds, np.float64)) + floor
 
 
 def step_size(method: Framework, rounds: int) -> float:
-    """eta = sqrt(m / (mean tau T)), which Theorem 1 takes when the number of rounds is given in advance, and large enough for eq. (53)."""
+    """eta = sqrt(m / (mean tau T)), which Theorem 1 takes when the number of rounds is given in
+    advance, and large enough for eq. (53).
+    """
     return float(np.sqrt(len(method.weights) / (method.steps.mean() * rounds)))
 
 
 def gradient_bound(share: ArrayLike, method: Framework, problem: Assumptions, error: ArrayLike) -> Floats:
-    """The bound on min_t E|grad F|^2 of the true objective, given that of the surrogate (Theorem 2).
+    """The bound on min_t E|grad F|^2 of the true objective, given that of the surrogate (Theorem
+    2).
 
     2 [chi^2 (beta^2 - 1) + 1] error + 2 chi^2 kappa^2
     """
     bias = chi_square(share, method.weights)
-    return 2 * (bias * (problem.beta_square - 1) + 1) * np.asarray(error, np.float64) + inconsistency_floor(share, method, problem)
+    return 2 * (bias * (problem.beta_square - 1) + 1) * np.asarray(error, np.float64) + inconsistency_floor(
+        share, method, problem
+    )
 
 
 def inconsistency_floor(share: ArrayLike, method: Framework, problem: Assumptions) -> float:
-    """2 chi^2 kappa^2: what of the bound no number of rounds takes away (Theorem 2); 0 for FedNova."""
+    """2 chi^2 kappa^2: what of the bound no number of rounds takes away (Theorem 2); 0 for
+    FedNova.
+    """
     return 2 * chi_square(share, method.weights) * problem.kappa_square
 
 
-def strongly_convex_order(method: Framework, problem: Assumptions, convexity: float, rounds: ArrayLike) -> Floats:
-    """What the error of the surrogate is at most proportional to, for eta_t = 6 / (c tau_eff (t + gamma)) (Theorem 4).
+def strongly_convex_order(
+    method: Framework, problem: Assumptions, convexity: float, rounds: ArrayLike
+) -> Floats:
+    """What the error of the surrogate is at most proportional to, for eta_t = 6 / (c tau_eff (t +
+    gamma)) (Theorem 4).
 
     L sigma^2 A / (c^2 m tau_eff T) + L^2 (sigma^2 B + kappa^2 C) / (c^3 tau_eff^2 T^2)
     """
     found, size = constants(method), problem.smoothness
     travelled = convexity * method.tau_eff * np.asarray(rounds, np.float64)
     noise = size * problem.variance * found.a / (convexity * len(method.weights) * travelled)
-    return noise + size**2 * (problem.variance * found.b + problem.kappa_square * found.c) / (convexity * travelled**2)
+    return noise + size**2 * (problem.variance * found.b + problem.kappa_square * found.c) / (
+        convexity * travelled**2
+    )

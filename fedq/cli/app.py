@@ -35,7 +35,8 @@ from fedq.client import ClientError
 
 HELP = """Run federated-learning experiments with FedQ.
 
-Commands use the service at FEDQ_URL and the key FEDQ_API_KEY. `fedq up` starts a service on this machine; its key is found automatically.
+Commands use the service at FEDQ_URL and the key FEDQ_API_KEY. `fedq up` starts a service on this
+machine; its key is found automatically.
 """
 EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in MEANINGS.items()) + "."
 

@@ -11,12 +11,17 @@ SWEEP = "sweep"
 
 
 def overrides(assignments: Sequence[str]) -> dict[str, Any]:
-    """Document built from `path=value` strings; paths are dotted, values YAML. Raises typer.BadParameter."""
+    """Document built from `path=value` strings; paths are dotted, values YAML.
+
+    Raises typer.BadParameter.
+    """
     document: dict[str, Any] = {}
     for assignment in assignments:
         path, sign, text = assignment.partition("=")
         if not (path and sign):
-            raise typer.BadParameter(f"{assignment!r} is not of the form path=value, e.g. local.lr=0.1", param_hint="--set")
+            raise typer.BadParameter(
+                f"{assignment!r} is not of the form path=value, e.g. local.lr=0.1", param_hint="--set"
+            )
         _assign(document, path, _value(assignment, text))
     return document
 
@@ -26,7 +31,9 @@ def _assign(document: dict[str, Any], path: str, value: Any) -> None:
     for block in blocks:
         document = document.setdefault(block, {})
         if not isinstance(document, dict):
-            raise typer.BadParameter(f"{path}: {block} already has a value and cannot also be a block", param_hint="--set")
+            raise typer.BadParameter(
+                f"{path}: {block} already has a value and cannot also be a block", param_hint="--set"
+            )
     document[field] = value
 
 
@@ -40,4 +47,6 @@ def _value(assignment: str, text: str) -> Any:
     try:
         return yaml_documents.load(text)
     except ValueError as error:
-        raise typer.BadParameter(f"the value of {assignment!r} is not valid YAML: {error}", param_hint="--set") from error
+        raise typer.BadParameter(
+            f"the value of {assignment!r} is not valid YAML: {error}", param_hint="--set"
+        ) from error

@@ -10,7 +10,9 @@ from fedq.cli.connection import connect
 from fedq.cli.terminal import AsJson, show
 
 Owner = Annotated[str | None, typer.Option(help="Show only actions of this owner.")]
-Target = Annotated[str | None, typer.Option(metavar="ID", help="Show only actions on this experiment, data set or key.")]
+Target = Annotated[
+    str | None, typer.Option(metavar="ID", help="Show only actions on this experiment, data set or key.")
+]
 Limit = Annotated[int, typer.Option(min=1, help="Maximum number of entries, newest first.")]
 
 

@@ -13,11 +13,17 @@ from fedq.cli.failures import ExitCode, complain
 from fedq.cli.terminal import AsJson, tell
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the backup.")]
-Files = Annotated[bool, typer.Option("--files", help="Only checkpoints, models and data sets; back up the database separately.")]
+Files = Annotated[
+    bool,
+    typer.Option("--files", help="Only checkpoints, models and data sets; back up the database separately."),
+]
 
 
 def backup(folder: Folder, files: Files = False, as_json: AsJson = False) -> None:
-    """Back up the database at FEDQ_DATABASE_URL and the files at FEDQ_STORAGE_URL. The service may keep running."""
+    """Back up the database at FEDQ_DATABASE_URL and the files at FEDQ_STORAGE_URL.
+
+    The service may keep running.
+    """
     from fedcore.platform.backup import back_up, back_up_files
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -26,7 +32,9 @@ def backup(folder: Folder, files: Files = False, as_json: AsJson = False) -> Non
 
 
 def restore(folder: Folder, files: Files = False, as_json: AsJson = False) -> None:
-    """Restore a backup to an empty database at FEDQ_DATABASE_URL and to the storage at FEDQ_STORAGE_URL."""
+    """Restore a backup to an empty database at FEDQ_DATABASE_URL and to the storage at
+    FEDQ_STORAGE_URL.
+    """
     from fedcore.platform import backup
 
     configured = settings()
@@ -34,7 +42,9 @@ def restore(folder: Folder, files: Files = False, as_json: AsJson = False) -> No
         make_private_folder(configured.home)
     _do(
         lambda: (
-            backup.restore_files(configured.storage, folder) if files else backup.restore(configured.database, configured.storage, folder)
+            backup.restore_files(configured.storage, folder)
+            if files
+            else backup.restore(configured.database, configured.storage, folder)
         )
     )
     tell(None, as_json=as_json, folder=folder)

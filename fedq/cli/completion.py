@@ -1,4 +1,7 @@
-"""Shell completion of experiments, presets and arms; empty when the service does not answer within a second."""
+"""Shell completion of experiments, presets and arms.
+
+Empty when the service does not answer within a second.
+"""
 
 import os
 import re
@@ -18,7 +21,12 @@ Choices = list[tuple[str, str]]
 
 def experiments(incomplete: str) -> Choices:
     """The newest experiments, by id."""
-    return _asked(lambda client: [(found.id, f"{found.name}, {found.status}") for found in islice(client.experiments(), MOST)], incomplete)
+    return _asked(
+        lambda client: [
+            (found.id, f"{found.name}, {found.status}") for found in islice(client.experiments(), MOST)
+        ],
+        incomplete,
+    )
 
 
 def presets(incomplete: str) -> Choices:
@@ -28,11 +36,17 @@ def presets(incomplete: str) -> Choices:
 
 def arms(incomplete: str) -> Choices:
     """The arms of the experiment already on the command line."""
-    # The parser gives up at an option without its value, so the line itself is searched: bash's, or that of the other shells.
-    found = re.search(r"\bexp_[0-9a-z]+", os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", ""))
+    # The parser gives up at an option without its value, so the line itself is searched: bash's, or
+    # that of the other shells.
+    found = re.search(
+        r"\bexp_[0-9a-z]+", os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
+    )
     if found is None:
         return []
-    return _asked(lambda client: [(arm.name, f"arm {arm.index}") for arm in client.experiment(found[0]).arms], incomplete)
+    return _asked(
+        lambda client: [(arm.name, f"arm {arm.index}") for arm in client.experiment(found[0]).arms],
+        incomplete,
+    )
 
 
 def _asked(ask: Callable[[Client], Choices], incomplete: str) -> Choices:

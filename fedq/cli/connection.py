@@ -12,7 +12,10 @@ Key = Annotated[
     typer.Option(
         "--key",
         metavar="KEY",
-        help="API key (default: FEDQ_API_KEY, which other users cannot see in the process list, or the embedded stack's key).",
+        help=(
+            "API key (default: FEDQ_API_KEY, which other users cannot see in the process list, or the"
+            " embedded stack's key)."
+        ),
     ),
 ]
 _key: ContextVar[str | None] = ContextVar("key", default=None)

@@ -11,15 +11,23 @@ from fedq.cli.connection import connect
 from fedq.cli.terminal import AsJson, print_json, show, tell
 
 DataFile = Annotated[
-    Path, typer.Argument(metavar="FILE", help="NPZ or Parquet file with features, label and, optionally, client and test.")
+    Path,
+    typer.Argument(
+        metavar="FILE", help="NPZ or Parquet file with features, label and, optionally, client and test."
+    ),
 ]
-Name = Annotated[str | None, typer.Option(metavar="NAME", help="Name of the data set (default: the file's name).")]
+Name = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Name of the data set (default: the file's name).")
+]
 Limit = Annotated[int, typer.Option(min=1, help="Maximum number to list, newest first.")]
 DatasetId = Annotated[str, typer.Argument(metavar="DATASET", help="Data set id.")]
 
 
 def add(file: DataFile, name: Name = None, as_json: AsJson = False) -> None:
-    """Upload a data set and print its id for problem.dataset: {kind: uploaded, id: ...}. The same content keeps its id."""
+    """Upload a data set and print its id for problem.dataset: {kind: uploaded, id: ...}.
+
+    The same content keeps its id.
+    """
     with connect() as client:
         dataset = client.upload(file, name)
     print_json(dataset) if as_json else typer.echo(dataset.id)

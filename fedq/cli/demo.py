@@ -23,7 +23,10 @@ Folder = Annotated[Path, typer.Option("--output", metavar="DIR", help="Folder fo
 
 
 def demo(output: Folder = Path("demo"), assignments: Assignments = None, as_json: AsJson = False) -> None:
-    """Compare four algorithms on real data, as a table and figures. Starts a temporary service and stops it afterwards."""
+    """Compare four algorithms on real data, as a table and figures.
+
+    Starts a temporary service and stops it afterwards.
+    """
     require_all()
     from fedq.embedded import embedded_service
 
@@ -31,7 +34,10 @@ def demo(output: Folder = Path("demo"), assignments: Assignments = None, as_json
     # Ends like Ctrl-C, so that everything started here is stopped.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     stderr().print("Starting a service in a temporary folder ...")
-    with embedded_service(workers=min(os.cpu_count() or 1, MOST_WORKERS)) as (url, key), Client(url, key) as client:
+    with (
+        embedded_service(workers=min(os.cpu_count() or 1, MOST_WORKERS)) as (url, key),
+        Client(url, key) as client,
+    ):
         experiment = client.submit(PRESET, changes)
         stderr().print(experiment.description, markup=False)
         ended = client.wait(experiment.id, progress=True)

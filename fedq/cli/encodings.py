@@ -34,4 +34,6 @@ def encoding_of(path: Path) -> Encoding:
         return Encoding(path.suffix.lower().removeprefix("."))
     except ValueError as error:
         known = ", ".join(f".{encoding}" for encoding in Encoding)
-        raise typer.BadParameter(f"the file name must end in {known}, not {path}", param_hint="--output") from error
+        raise typer.BadParameter(
+            f"the file name must end in {known}, not {path}", param_hint="--output"
+        ) from error

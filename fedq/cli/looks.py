@@ -9,16 +9,31 @@ import typer
 
 from fedq.client.looks import FigureOptions
 
-Width = Annotated[str | None, typer.Option(metavar="W", help="Width: single (89 mm), double (183 mm), or a number in mm.")]
-Height = Annotated[float | None, typer.Option(metavar="MM", help="Height in mm (default: 9/16 of the width).")]
+Width = Annotated[
+    str | None, typer.Option(metavar="W", help="Width: single (89 mm), double (183 mm), or a number in mm.")
+]
+Height = Annotated[
+    float | None, typer.Option(metavar="MM", help="Height in mm (default: 9/16 of the width).")
+]
 Font = Annotated[Literal["sans", "serif"], typer.Option(help="Font of text and formulas.")]
-Size = Annotated[float | None, typer.Option(metavar="PT", help="Font size (default: 10, or 8 if --width is given).")]
+Size = Annotated[
+    float | None, typer.Option(metavar="PT", help="Font size (default: 10, or 8 if --width is given).")
+]
 Dpi = Annotated[int, typer.Option(help="Resolution of PNG files.")]
-Markers = Annotated[bool, typer.Option("--markers", help="Give each line its own marker, for printing in black and white.")]
+Markers = Annotated[
+    bool, typer.Option("--markers", help="Give each line its own marker, for printing in black and white.")
+]
 Title = Annotated[str | None, typer.Option(help="Title (default: the name of the experiment; empty: none).")]
-Log = Annotated[Literal["none", "x", "y", "xy"] | None, typer.Option(help="Logarithmic axes (default: depends on the metric).")]
-XLim = Annotated[str | None, typer.Option(metavar="LOW:HIGH", help="Limits of the horizontal axis, e.g. 0:100 or 10:.")]
-YLim = Annotated[str | None, typer.Option(metavar="LOW:HIGH", help="Limits of the vertical axis, e.g. 0:100 or 10:.")]
+Log = Annotated[
+    Literal["none", "x", "y", "xy"] | None,
+    typer.Option(help="Logarithmic axes (default: depends on the metric)."),
+]
+XLim = Annotated[
+    str | None, typer.Option(metavar="LOW:HIGH", help="Limits of the horizontal axis, e.g. 0:100 or 10:.")
+]
+YLim = Annotated[
+    str | None, typer.Option(metavar="LOW:HIGH", help="Limits of the vertical axis, e.g. 0:100 or 10:.")
+]
 
 
 def look_of(  # noqa: PLR0913, PLR0917 - one parameter per option

@@ -8,7 +8,9 @@ from fedq.cli.terminal import AsJson, tell
 
 
 def migrate(as_json: AsJson = False) -> None:
-    """Upgrade the database at FEDQ_DATABASE_URL to the current schema. `fedq up` does this automatically."""
+    """Upgrade the database at FEDQ_DATABASE_URL to the current schema. `fedq up` does this
+    automatically.
+    """
     from fedcore.platform.store import UNAVAILABLE, upgrade
 
     try:

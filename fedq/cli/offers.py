@@ -12,9 +12,15 @@ from fedq.schemas import Catalog, CatalogBlock
 
 PresetName = Annotated[
     str | None,
-    typer.Argument(metavar="[NAME]", help="Print the specification of this preset as YAML.", autocompletion=completion.presets),
+    typer.Argument(
+        metavar="[NAME]",
+        help="Print the specification of this preset as YAML.",
+        autocompletion=completion.presets,
+    ),
 ]
-BlockPath = Annotated[str | None, typer.Argument(metavar="[BLOCK]", help="Show the kinds of one block, e.g. problem.dataset.")]
+BlockPath = Annotated[
+    str | None, typer.Argument(metavar="[BLOCK]", help="Show the kinds of one block, e.g. problem.dataset.")
+]
 
 
 def presets(name: PresetName = None, as_json: AsJson = False) -> None:

@@ -20,8 +20,14 @@ from fedq.planning.estimates import plan as estimate
 from fedq.schemas import Flaw
 from fedq.validation_errors import errors_of
 
-Files = Annotated[list[Path], typer.Argument(metavar="SPEC...", help="Specification files in JSON or YAML; - reads standard input.")]
-PresetName = Annotated[str | None, typer.Option("--preset", metavar="NAME", help="Plan a preset.", autocompletion=completion.presets)]
+Files = Annotated[
+    list[Path],
+    typer.Argument(metavar="SPEC...", help="Specification files in JSON or YAML; - reads standard input."),
+]
+PresetName = Annotated[
+    str | None,
+    typer.Option("--preset", metavar="NAME", help="Plan a preset.", autocompletion=completion.presets),
+]
 
 
 class Check(BaseModel):
@@ -33,7 +39,10 @@ class Check(BaseModel):
 
 
 def validate(files: Files, assignments: Assignments = None, as_json: AsJson = False) -> None:
-    """Check specifications without a service and print each error with its position. Exit code 2 if there are errors."""
+    """Check specifications without a service and print each error with its position.
+
+    Exit code 2 if there are errors.
+    """
     changes = overrides(assignments or [])
     checks = [_check(file, changes)[0] for file in files]
     if as_json:
@@ -44,7 +53,12 @@ def validate(files: Files, assignments: Assignments = None, as_json: AsJson = Fa
         raise typer.Exit(ExitCode.REFUSED)
 
 
-def plan(spec: SpecificationFile = None, preset: PresetName = None, assignments: Assignments = None, as_json: AsJson = False) -> None:
+def plan(
+    spec: SpecificationFile = None,
+    preset: PresetName = None,
+    assignments: Assignments = None,
+    as_json: AsJson = False,
+) -> None:
     """Estimate the cost of a specification without a service: arms, runs, work, memory and bytes.
 
     `fedq submit --dry-run` also checks the limits, data sets and workers of a service.
@@ -73,7 +87,9 @@ def _check(file: Path, changes: dict[str, Any]) -> tuple[Check, ExperimentSpec |
     except (OSError, UnicodeDecodeError) as error:
         return _refused(str(file), [Flaw(pointer="", detail=f"cannot read the file: {error}")])
     if not isinstance(document, dict):
-        return _refused(str(file), [Flaw(pointer="", detail=f"must be a mapping, not {type(document).__name__}")])
+        return _refused(
+            str(file), [Flaw(pointer="", detail=f"must be a mapping, not {type(document).__name__}")]
+        )
     return _checked(str(file), presets.override(document, changes), text)
 
 
@@ -85,7 +101,9 @@ def _checked(file: str, document: dict[str, Any], text: str) -> tuple[Check, Exp
     except SpecificationError as error:
         flaws = [Flaw(pointer=error.pointer, detail=error.detail)]
     places = yaml_documents.locate(text, {flaw.pointer for flaw in flaws})
-    return _refused(file, [flaw.model_copy(update=places[flaw.pointer]._asdict()) if places else flaw for flaw in flaws])
+    return _refused(
+        file, [flaw.model_copy(update=places[flaw.pointer]._asdict()) if places else flaw for flaw in flaws]
+    )
 
 
 def _refused(file: str, flaws: list[Flaw]) -> tuple[Check, None]:

@@ -25,34 +25,67 @@ class Format(StrEnum):
     CSV = "csv"
 
 
-Metric = Annotated[str | None, typer.Option(help="Metric to show (default: the main metric of the experiment).")]
+Metric = Annotated[
+    str | None, typer.Option(help="Metric to show (default: the main metric of the experiment).")
+]
 Baseline = Annotated[
     str | None,
-    typer.Option(metavar="ARM", help="Baseline arm, by name or index (default: the first).", autocompletion=completion.arms),
+    typer.Option(
+        metavar="ARM",
+        help="Baseline arm, by name or index (default: the first).",
+        autocompletion=completion.arms,
+    ),
 ]
-Target = Annotated[str | None, typer.Option(metavar="METRIC:VALUE", help="Show the cost of reaching a value, e.g. test_accuracy:0.9.")]
-AsFormat = Annotated[Format, typer.Option("--format", help="A table of one metric, or all results as JSON or CSV.")]
+Target = Annotated[
+    str | None,
+    typer.Option(metavar="METRIC:VALUE", help="Show the cost of reaching a value, e.g. test_accuracy:0.9."),
+]
+AsFormat = Annotated[
+    Format, typer.Option("--format", help="A table of one metric, or all results as JSON or CSV.")
+]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="Run id, listed by `fedq status EXPERIMENT`.")]
 Picture = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Output file: .svg, .png, .pdf, or .csv for the numbers (default: ./EXPERIMENT.svg)."),
+    typer.Option(
+        metavar="FILE",
+        help="Output file: .svg, .png, .pdf, or .csv for the numbers (default: ./EXPERIMENT.svg).",
+    ),
 ]
-Over = Annotated[Horizontal, typer.Option("--x", help="Horizontal axis: rounds, bytes sent or simulated time.")]
-Theory = Annotated[bool, typer.Option("--theory", help="Also draw the closed-form prediction of an arm, where one exists.")]
+Over = Annotated[
+    Horizontal, typer.Option("--x", help="Horizontal axis: rounds, bytes sent or simulated time.")
+]
+Theory = Annotated[
+    bool, typer.Option("--theory", help="Also draw the closed-form prediction of an arm, where one exists.")
+]
 Arms = Annotated[
     list[str],
-    typer.Argument(metavar="ARM...", help="An experiment id for all of its arms, or a single arm as ID:INDEX or ID:NAME."),
+    typer.Argument(
+        metavar="ARM...", help="An experiment id for all of its arms, or a single arm as ID:INDEX or ID:NAME."
+    ),
 ]
 Place = Annotated[int, typer.Option(min=0, help="Position of the baseline arm in the comparison, from 0.")]
 Painting = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Also draw the curves to this file: .svg, .png, .pdf, or .csv for the numbers.")
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Also draw the curves to this file: .svg, .png, .pdf, or .csv for the numbers."
+    ),
 ]
-Page = Annotated[Path | None, typer.Option("--output", metavar="FILE", help="Output file, .html or .md (default: ./EXPERIMENT.html).")]
+Page = Annotated[
+    Path | None,
+    typer.Option("--output", metavar="FILE", help="Output file, .html or .md (default: ./EXPERIMENT.html)."),
+]
 Shown = Annotated[
     list[str] | None,
-    typer.Option("--arm", metavar="ARM", help="Draw only this arm, by name or index; may be repeated.", autocompletion=completion.arms),
+    typer.Option(
+        "--arm",
+        metavar="ARM",
+        help="Draw only this arm, by name or index; may be repeated.",
+        autocompletion=completion.arms,
+    ),
 ]
-ModelFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Output file (default: ./RUN.safetensors).")]
+ModelFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Output file (default: ./RUN.safetensors).")
+]
 
 
 def results(
@@ -63,7 +96,9 @@ def results(
     target: Target = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the results of an experiment, including partial ones. --json is short for --format json."""
+    """Print the results of an experiment, including partial ones. --json is short for --format
+    json.
+    """
     with connect() as client:
         found = client.results(experiment, baseline=baseline, target=target)
     match Format.JSON if as_json else form:
@@ -106,7 +141,9 @@ def compare(
     *,
     look: FigureOptions,
 ) -> None:
-    """Compare arms of any experiments. --figure also draws their curves, in the style of the other options."""
+    """Compare arms of any experiments. --figure also draws their curves, in the style of the other
+    options.
+    """
     if figure is None and (x, look) != ("round", look_of()):
         raise typer.BadParameter("required by the options that style the figure", param_hint="--figure")
     with connect() as client:
@@ -126,7 +163,9 @@ def compare(
 
 
 def report(experiment: ExperimentId, output: Page = None, as_json: AsJson = False) -> None:
-    """Write a self-contained report of an experiment with tables and figures, and print its path."""
+    """Write a self-contained report of an experiment with tables and figures, and print its
+    path.
+    """
     path = output or Path(f"{experiment}.html")
     with connect() as client:
         try:

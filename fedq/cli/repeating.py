@@ -21,11 +21,19 @@ CODES = {
 SHOWN = 10
 """Number of runs whose differences are printed."""
 
-Check = Annotated[bool, typer.Option("--check", help="Only compare EXPERIMENT, which is already a reproduction, with its original.")]
+Check = Annotated[
+    bool,
+    typer.Option(
+        "--check", help="Only compare EXPERIMENT, which is already a reproduction, with its original."
+    ),
+]
 
 
 def reproduce(experiment: ExperimentId, check: Check = False, as_json: AsJson = False) -> None:
-    """Run a succeeded experiment again and compare the results bit by bit. Exit code 1 if they differ."""
+    """Run a succeeded experiment again and compare the results bit by bit.
+
+    Exit code 1 if they differ.
+    """
     with connect() as client:
         if not check:
             repetition = client.reproduce(experiment)
@@ -39,10 +47,20 @@ def reproduce(experiment: ExperimentId, check: Check = False, as_json: AsJson = 
 def _told(found: Reproduction) -> RenderableType:
     compared = f"{found.runs} runs, {found.rounds:,} rounds and {found.models} final models compared"
     unmatched = f", {found.unmatched} runs have no counterpart in the original" if found.unmatched else ""
-    items: list[RenderableType] = [Text(f"{found.experiment_id} reproduces {found.reproduces}: {found.outcome} ({compared}{unmatched})")]
+    items: list[RenderableType] = [
+        Text(f"{found.experiment_id} reproduces {found.reproduces}: {found.outcome} ({compared}{unmatched})")
+    ]
     if found.differing:
         rows = (
-            (one.arm_name, one.seed, one.round, one.measure, _value(one.original), _value(one.here), _relative(one))
+            (
+                one.arm_name,
+                one.seed,
+                one.round,
+                one.measure,
+                _value(one.original),
+                _value(one.here),
+                _relative(one),
+            )
             for one in found.differing[:SHOWN]
         )
         columns = ("arm", "seed", "round", "measure", "original", "here", "relative")
@@ -50,7 +68,11 @@ def _told(found: Reproduction) -> RenderableType:
         items.append(table(columns, rows, title=title))
     if found.made_otherwise:
         others = ((one.what, one.original, one.here, one.runs) for one in found.made_otherwise)
-        title = "changed since" if found.outcome is ReproductionOutcome.IDENTICAL else "changed since, and so a likely cause"
+        title = (
+            "changed since"
+            if found.outcome is ReproductionOutcome.IDENTICAL
+            else "changed since, and so a likely cause"
+        )
         items.append(table(("property", "original", "here", "runs"), others, title=title))
     return Group(*items)
 

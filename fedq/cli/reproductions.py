@@ -22,15 +22,30 @@ from fedq.schemas import Claims, PresetSummary
 
 FORMS: tuple[Format, ...] = ("svg", "png")
 """Formats of a figure."""
-SheetName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Figure or table, or a panel of one (default: list them).")]
-InSmall = Annotated[bool, typer.Option("--small", help="Run a smaller version with the same ordering, in a minute or two on two cores.")]
-Folder = Annotated[Path, typer.Option("--output", metavar="DIR", help="Folder for the figure, the report and the numbers.")]
+SheetName = Annotated[
+    str | None,
+    typer.Argument(metavar="[NAME]", help="Figure or table, or a panel of one (default: list them)."),
+]
+InSmall = Annotated[
+    bool,
+    typer.Option(
+        "--small", help="Run a smaller version with the same ordering, in a minute or two on two cores."
+    ),
+]
+Folder = Annotated[
+    Path, typer.Option("--output", metavar="DIR", help="Folder for the figure, the report and the numbers.")
+]
 
 
 def reproduce_paper(
-    name: SheetName = None, small: InSmall = False, output: Folder = Path("reproductions"), as_json: AsJson = False
+    name: SheetName = None,
+    small: InSmall = False,
+    output: Folder = Path("reproductions"),
+    as_json: AsJson = False,
 ) -> None:
-    """Reproduce a figure or table of a paper: draw it, compare with the published numbers and check each claim."""
+    """Reproduce a figure or table of a paper: draw it, compare with the published numbers and check
+    each claim.
+    """
     if name is None:
         with connect() as client:
             show([preset for preset in client.presets() if _claimed(preset)], _sheets, as_json=as_json)
@@ -58,7 +73,10 @@ def _sheets(listed: Sequence[PresetSummary]) -> RenderableType:
     for preset in listed:
         panels.setdefault(preset.sheet, {})[preset.panel] = None
     sheets = presets.sheets()
-    rows = ((name, ", ".join(filter(None, own)) or ABSENT, sheets[name].title, sheets[name].source) for name, own in panels.items())
+    rows = (
+        (name, ", ".join(filter(None, own)) or ABSENT, sheets[name].title, sheets[name].source)
+        for name, own in panels.items()
+    )
     return table(("figure or table", "panels", "shows", "source"), rows)
 
 
@@ -73,7 +91,9 @@ def _write(reproduction: SheetReproduction, folder: Path) -> list[Path]:
             written.append(folder / f"{stem}.{form}")
             written[-1].write_bytes(draw(reproduction, form))
     written += [folder / f"{stem}.md", folder / f"{stem}.json"]
-    written[-2].write_text(report(reproduction, f"{stem}.svg" if reproduction.sheet.figure else None), encoding="utf-8")
+    written[-2].write_text(
+        report(reproduction, f"{stem}.svg" if reproduction.sheet.figure else None), encoding="utf-8"
+    )
     written[-1].write_text(_json([part.claims for part in reproduction.parts]), encoding="utf-8")
     return written
 
@@ -87,11 +107,17 @@ def _verdicts(reproduction: SheetReproduction) -> RenderableType:
 
 
 def _part(part: Part) -> list[RenderableType]:
-    rows = [(verdict(claim), f"{claim.says} ({claim.source})", "\n".join(grounds(claim))) for claim in part.claims.claims]
+    rows = [
+        (verdict(claim), f"{claim.says} ({claim.source})", "\n".join(grounds(claim)))
+        for claim in part.claims.claims
+    ]
     items: list[RenderableType] = [table(("verdict", "claim", "result"), rows, title=part.preset.title)]
     for printed in part.claims.published:
         items += [
             Text(subject(printed)),
-            table(("arm", "published", "here"), [(row.arm, published(row), measured(row)) for row in printed.rows]),
+            table(
+                ("arm", "published", "here"),
+                [(row.arm, published(row), measured(row)) for row in printed.rows],
+            ),
         ]
     return items

@@ -13,7 +13,9 @@ from fedq.schemas import SearchPage
 
 
 def search(experiment: ExperimentId, as_json: AsJson = False) -> None:
-    """Show which arms a search promoted and stopped at each rung, and verify the decisions from the recorded results."""
+    """Show which arms a search promoted and stopped at each rung, and verify the decisions from the
+    recorded results.
+    """
     with connect() as client:
         show(client.search(experiment), view, as_json=as_json)
 
@@ -21,7 +23,10 @@ def search(experiment: ExperimentId, as_json: AsJson = False) -> None:
 def view(item: SearchPage) -> RenderableType:
     """Table of the arms at each rung, best first."""
     rungs = ", ".join(map(str, item.rungs))
-    head = f"{item.kind}: {item.arms} arms, one in {item.eta} is promoted at rounds {rungs}, up to round {item.rounds}"
+    head = (
+        f"{item.kind}: {item.arms} arms, one in {item.eta} is promoted at rounds {rungs}, up to round"
+        f" {item.rounds}"
+    )
     known = sorted(item.items, key=lambda one: (one.rung, one.verdict is None, one.rank or 0, one.sequence))
     rows = [
         (
@@ -39,7 +44,9 @@ def view(item: SearchPage) -> RenderableType:
         if repeats(item)
         else "NOT verified: the recorded results lead to other decisions"
     )
-    return Group(Text(head), table(("arm", "round", item.metric, "rank", "places", "verdict"), rows), Text(verified))
+    return Group(
+        Text(head), table(("arm", "round", item.metric, "rank", "places", "verdict"), rows), Text(verified)
+    )
 
 
 def repeats(item: SearchPage) -> bool:
@@ -47,5 +54,11 @@ def repeats(item: SearchPage) -> bool:
     ladder = HalvingSchedule(item.arms, tuple(item.rungs), item.eta, item.mode == "max", item.kind == "asha")
     arrivals = [RungResult(one.arm, one.rung, nan if one.value is None else one.value) for one in item.items]
     told = {(found.arm, found.rung): found for decisions in replay(ladder, arrivals) for found in decisions}
-    recorded = {(one.arm, one.rung): (one.verdict, one.rank, one.field, one.places) for one in item.items if one.verdict is not None}
-    return {place: (found.verdict, found.rank, found.field, found.places) for place, found in told.items()} == recorded
+    recorded = {
+        (one.arm, one.rung): (one.verdict, one.rank, one.field, one.places)
+        for one in item.items
+        if one.verdict is not None
+    }
+    return {
+        place: (found.verdict, found.rank, found.field, found.places) for place, found in told.items()
+    } == recorded

@@ -13,17 +13,28 @@ from fedq.cli.terminal import AsJson, ExperimentId, print_json, show, stdout
 
 OptionalId = Annotated[
     str | None,
-    typer.Argument(metavar="[EXPERIMENT]", help="Experiment id (default: list all).", autocompletion=completion.experiments),
+    typer.Argument(
+        metavar="[EXPERIMENT]",
+        help="Experiment id (default: list all).",
+        autocompletion=completion.experiments,
+    ),
 ]
-WithStatus = Annotated[Status | None, typer.Option("--status", help="List only experiments with this status.")]
+WithStatus = Annotated[
+    Status | None, typer.Option("--status", help="List only experiments with this status.")
+]
 Tag = Annotated[str | None, typer.Option(help="List only experiments with this tag.")]
 Name = Annotated[str | None, typer.Option(help="List only experiments with exactly this name.")]
-Search = Annotated[str | None, typer.Option(help="List only experiments whose name contains this text, ignoring case.")]
+Search = Annotated[
+    str | None, typer.Option(help="List only experiments whose name contains this text, ignoring case.")
+]
 Since = Annotated[
     str | None,
     typer.Option(
         metavar="PLACE",
-        help="Start with `now`, i.e. the current status and newest round of each run, or with the `position` of results.",
+        help=(
+            "Start with `now`, i.e. the current status and newest round of each run, or with the `position`"
+            " of results."
+        ),
     ),
 ]
 Limit = Annotated[int, typer.Option(min=1, help="Maximum number to list, newest first.")]
@@ -41,7 +52,9 @@ def status(
     """Show an experiment and its runs, or list experiments, newest first."""
     with connect() as client:
         if experiment is None:
-            items = list(islice(client.experiments(status=with_status, tag=tag, name=name, search=search), limit))
+            items = list(
+                islice(client.experiments(status=with_status, tag=tag, name=name, search=search), limit)
+            )
             show(items, views.experiments, as_json=as_json)
         elif as_json:
             print_json(client.experiment(experiment))
@@ -50,7 +63,10 @@ def status(
 
 
 def watch(experiment: ExperimentId, since: Since = None, as_json: AsJson = False) -> None:
-    """Follow an experiment until it is finished. With --json, print every event from the first round, one per line."""
+    """Follow an experiment until it is finished.
+
+    With --json, print every event from the first round, one per line.
+    """
     if since is not None and not as_json:
         raise typer.BadParameter("requires --json", param_hint="--since")
     with connect() as client:

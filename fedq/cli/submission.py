@@ -22,24 +22,42 @@ from fedq.client.specification import Specification, parse
 STDIN = Path("-")
 
 SpecificationFile = Annotated[
-    Path | None, typer.Argument(metavar="SPEC", help="Specification file in JSON or YAML; - reads standard input.")
+    Path | None,
+    typer.Argument(metavar="SPEC", help="Specification file in JSON or YAML; - reads standard input."),
 ]
 PresetName = Annotated[
     str | None,
-    typer.Option("--preset", metavar="NAME", help="Submit a preset, listed by `fedq presets`.", autocompletion=completion.presets),
+    typer.Option(
+        "--preset",
+        metavar="NAME",
+        help="Submit a preset, listed by `fedq presets`.",
+        autocompletion=completion.presets,
+    ),
 ]
 Assignments = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="PATH=VALUE", help="Change a field, e.g. --set rounds=20 --set local.lr=0.1; may be repeated."),
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="Change a field, e.g. --set rounds=20 --set local.lr=0.1; may be repeated.",
+    ),
 ]
-Wait = Annotated[bool, typer.Option("--wait", help="Wait until the experiment is finished, then print its results.")]
+Wait = Annotated[
+    bool, typer.Option("--wait", help="Wait until the experiment is finished, then print its results.")
+]
 Output = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Wait, and also write the results to this file: .json, .csv or .parquet.")
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Wait, and also write the results to this file: .json, .csv or .parquet."
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan without submitting.")]
 Key = Annotated[
     str | None,
-    typer.Option(metavar="KEY", help="Idempotency key: repeating a request with the same key and specification submits nothing new."),
+    typer.Option(
+        metavar="KEY",
+        help="Idempotency key: repeating a request with the same key and specification submits nothing new.",
+    ),
 ]
 
 
@@ -80,7 +98,9 @@ def _placing(file: Path | None) -> Iterator[None]:
         yield
     except InvalidRequestError as error:
         if file is not None and file != STDIN:
-            places = yaml_documents.locate(file.read_text(encoding="utf-8"), {flaw.pointer for flaw in error.flaws})
+            places = yaml_documents.locate(
+                file.read_text(encoding="utf-8"), {flaw.pointer for flaw in error.flaws}
+            )
             flaws = [flaw.model_copy(update=places[flaw.pointer]._asdict()) for flaw in error.flaws]
             error.problem = error.problem.model_copy(update={"errors": flaws})
         raise

@@ -15,7 +15,9 @@ FILE_WIDTH = 200
 """Width of tables in files and pipes, wide enough for all columns."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-ExperimentId = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Experiment id.", autocompletion=completion.experiments)]
+ExperimentId = Annotated[
+    str, typer.Argument(metavar="EXPERIMENT", help="Experiment id.", autocompletion=completion.experiments)
+]
 Answer = TypeVar("Answer", bound=BaseModel | Sequence[BaseModel])
 
 
@@ -47,5 +49,9 @@ def tell(text: object, *, as_json: bool, **facts: object) -> None:
 
 def print_json(answer: BaseModel | Sequence[BaseModel]) -> None:
     """Print one JSON document."""
-    document = answer.model_dump(mode="json") if isinstance(answer, BaseModel) else [item.model_dump(mode="json") for item in answer]
+    document = (
+        answer.model_dump(mode="json")
+        if isinstance(answer, BaseModel)
+        else [item.model_dump(mode="json") for item in answer]
+    )
     typer.echo(json.dumps(document, indent=2, ensure_ascii=False))

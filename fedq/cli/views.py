@@ -25,14 +25,22 @@ from fedq.schemas import (
     Worker,
 )
 
-STYLES = {Status.SUCCEEDED: "green", Status.RUNNING: "cyan", Status.FAILED: "red", Status.CANCELLED: "yellow", Status.PAUSED: "yellow"}
+STYLES = {
+    Status.SUCCEEDED: "green",
+    Status.RUNNING: "cyan",
+    Status.FAILED: "red",
+    Status.CANCELLED: "yellow",
+    Status.PAUSED: "yellow",
+}
 ABSENT = "-"
 TIME = "%Y-%m-%d %H:%M:%S"
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str | None = None) -> Table:
     """Build a table of plain text; the first column is never shortened, since it names the row."""
-    made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, collapse_padding=True)
+    made = Table(
+        box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, collapse_padding=True
+    )
     for number, column in enumerate(columns):
         made.add_column(column, no_wrap=number == 0, overflow="fold")
     for row in rows:
@@ -51,7 +59,10 @@ def experiment(item: Experiment, runs: Sequence[Run]) -> RenderableType:
     eta = "" if item.progress.eta_s is None else f", about {item.progress.eta_s:.0f} s remaining"
     head = Text.assemble(f"{item.name}: ", _cell(item.status), f", {_rounds(item)} rounds{eta}")
     error = [Text(item.error, style="red")] if item.error else []
-    rows = ((run.id, run.arm_name, run.seed, run.status, f"{run.rounds_done}/{run.rounds_total}", _note(run)) for run in runs)
+    rows = (
+        (run.id, run.arm_name, run.seed, run.status, f"{run.rounds_done}/{run.rounds_total}", _note(run))
+        for run in runs
+    )
     return Group(head, *error, table(("run", "arm", "seed", "status", "rounds", ""), rows))
 
 
@@ -60,15 +71,29 @@ def plan(item: Plan) -> RenderableType:
     columns = ("arm", "runs", "parameters", "local steps", "MB up", "MB down", "memory, MB")
     sizes = ((arm.bytes_up, arm.bytes_down, arm.memory_bytes) for arm in item.arms)
     rows = [
-        (arm.name, arm.runs, f"{arm.parameters:,}", f"{arm.local_steps:,}", *(f"{size / 1e6:,.1f}" for size in of_arm))
+        (
+            arm.name,
+            arm.runs,
+            f"{arm.parameters:,}",
+            f"{arm.local_steps:,}",
+            *(f"{size / 1e6:,.1f}" for size in of_arm),
+        )
         for arm, of_arm in zip(item.arms, sizes, strict=True)
     ]
-    total = f"{item.runs} runs, {item.rounds:,} rounds, about {item.local_steps:,} local steps; the table shows one run of each arm"
+    total = (
+        f"{item.runs} runs, {item.rounds:,} rounds, about {item.local_steps:,} local steps; the table shows"
+        " one run of each arm"
+    )
     warnings = [Text(warning, style="yellow") for warning in item.warnings]
     time = (
         []
         if item.seconds is None
-        else [Text(f"about {item.seconds:,.0f} s on one worker, estimated from similar runs; workers available: {item.workers}")]
+        else [
+            Text(
+                f"about {item.seconds:,.0f} s on one worker, estimated from similar runs; workers available:"
+                f" {item.workers}"
+            )
+        ]
     )
     return Group(Text(f"{item.name}: {total}"), *time, *warnings, *_saving(item.search), table(columns, rows))
 
@@ -76,30 +101,52 @@ def plan(item: Plan) -> RenderableType:
 def _saving(search: SearchPlan | None) -> Iterable[Text]:
     if search is not None:
         stretches = ", ".join(f"{stretch.arms} arms to round {stretch.until}" for stretch in search.stretches)
-        yield Text(f"with the search, about {search.rounds:,} rounds ({search.saving:.0%} fewer): {stretches}")
+        yield Text(
+            f"with the search, about {search.rounds:,} rounds ({search.saving:.0%} fewer): {stretches}"
+        )
 
 
 def presets(items: Sequence[PresetSummary]) -> Table:
     """Table of presets."""
-    return table(("preset", "version", "shows", "source"), ((item.name, item.version, item.title, item.source) for item in items))
+    return table(
+        ("preset", "version", "shows", "source"),
+        ((item.name, item.version, item.title, item.source) for item in items),
+    )
 
 
 def blocks(items: Sequence[CatalogBlock]) -> Table:
     """Table of the blocks of a specification that offer several kinds."""
-    return table(("block", "kinds"), ((block.path, ", ".join(kind.kind for kind in block.kinds)) for block in items))
+    return table(
+        ("block", "kinds"), ((block.path, ", ".join(kind.kind for kind in block.kinds)) for block in items)
+    )
 
 
 def kinds(block: CatalogBlock) -> Table:
     """Table of the kinds of one block."""
-    rows = ((kind.kind, kind.description.partition("\n")[0], _fields(kind.defaults), kind.source) for kind in block.kinds)
+    rows = (
+        (kind.kind, kind.description.partition("\n")[0], _fields(kind.defaults), kind.source)
+        for kind in block.kinds
+    )
     return table((block.path, "description", "defaults", "source"), rows)
 
 
 def datasets(items: Sequence[Dataset]) -> Table:
     """Table of data sets."""
     columns = ("data set", "name", "sample", "classes", "clients", "training", "test", "uploaded (UTC)")
-    sizes = ((_shape(item), item.classes or ABSENT, item.clients, f"{item.train_samples:,}", f"{item.test_samples:,}") for item in items)
-    rows = ((item.id, item.name, *size, f"{item.created_at:{TIME}}") for item, size in zip(items, sizes, strict=True))
+    sizes = (
+        (
+            _shape(item),
+            item.classes or ABSENT,
+            item.clients,
+            f"{item.train_samples:,}",
+            f"{item.test_samples:,}",
+        )
+        for item in items
+    )
+    rows = (
+        (item.id, item.name, *size, f"{item.created_at:{TIME}}")
+        for item, size in zip(items, sizes, strict=True)
+    )
     return table(columns, rows)
 
 
@@ -107,7 +154,10 @@ def dataset(item: Dataset) -> RenderableType:
     """Description of a data set."""
     kind = f"{item.classes} classes" if item.classes else "real labels"
     lines = [
-        f"{item.name}: {item.train_samples:,} training and {item.test_samples:,} test samples of shape {_shape(item)}, {kind}",
+        (
+            f"{item.name}: {item.train_samples:,} training and {item.test_samples:,} test samples of shape"
+            f" {_shape(item)}, {kind}"
+        ),
         "not divided into clients" if item.client_sizes is None else _clients(item),
         f"{item.size_bytes / 1e6:,.1f} MB, SHA-256 {item.digest}",
         f"problem.dataset: {{kind: uploaded, id: {item.id}}}",
@@ -117,14 +167,32 @@ def dataset(item: Dataset) -> RenderableType:
 
 def queues(items: Sequence[QueueDepth]) -> Table:
     """Table of queues."""
-    rows = ((item.queue, item.queued, item.too_large, item.running, item.waiting, item.paused, f"{item.rounds_left:,}") for item in items)
+    rows = (
+        (
+            item.queue,
+            item.queued,
+            item.too_large,
+            item.running,
+            item.waiting,
+            item.paused,
+            f"{item.rounds_left:,}",
+        )
+        for item in items
+    )
     return table(("queue", "queued", "too large", "running", "waiting", "paused", "rounds left"), rows)
 
 
 def workers(items: Sequence[Worker]) -> Table:
     """Table of workers."""
     rows = (
-        (item.id, item.device, _gigabytes(item.memory_bytes), ", ".join(item.queues), item.run_id, f"{item.seen_at:{TIME}}")
+        (
+            item.id,
+            item.device,
+            _gigabytes(item.memory_bytes),
+            ", ".join(item.queues),
+            item.run_id,
+            f"{item.seen_at:{TIME}}",
+        )
         for item in items
     )
     return table(("worker", "device", "memory", "queues", "run", "seen (UTC)"), rows)
@@ -137,19 +205,36 @@ def _gigabytes(size: int | None) -> str | None:
 def keys(items: Sequence[Key]) -> Table:
     """Table of API keys."""
     columns = ("key", "owner", "scope", "name", "expires (UTC)", "last used (UTC)")
-    return table(columns, ((item.id, item.owner, item.scope, item.name, _end(item), _time(item.last_used_at)) for item in items))
+    return table(
+        columns,
+        (
+            (item.id, item.owner, item.scope, item.name, _end(item), _time(item.last_used_at))
+            for item in items
+        ),
+    )
 
 
 def key(item: Key) -> Table:
     """Table of the editable fields of an API key."""
-    shown = ("scope", "name", "expires_at", "max_waiting_runs", "max_running_runs", "max_stored_bytes", "max_compute_seconds")
+    shown = (
+        "scope",
+        "name",
+        "expires_at",
+        "max_waiting_runs",
+        "max_running_runs",
+        "max_stored_bytes",
+        "max_compute_seconds",
+    )
     return table((item.id, "value"), ((name, getattr(item, name)) for name in shown))
 
 
 def audit(items: Sequence[AuditEntry]) -> Table:
     """Table of entries of the audit log."""
     columns = ("time (UTC)", "owner", "action", "target", "status", "address")
-    rows = ((f"{item.at:{TIME}}", item.owner, item.action, item.target, item.status, item.address) for item in items)
+    rows = (
+        (f"{item.at:{TIME}}", item.owner, item.action, item.target, item.status, item.address)
+        for item in items
+    )
     return table(columns, rows)
 
 
@@ -162,7 +247,9 @@ def standing(item: KeyStanding) -> RenderableType:
         ("stored bytes of data sets", used.stored_bytes, key.max_stored_bytes),
         ("compute seconds", round(used.compute_seconds, 1), key.max_compute_seconds),
     )
-    return Group(Text(f"{key.owner}, key {key.id} of scope {key.scope}"), table(("quota", "used", "limit"), counted))
+    return Group(
+        Text(f"{key.owner}, key {key.id} of scope {key.scope}"), table(("quota", "used", "limit"), counted)
+    )
 
 
 def _end(key: Key) -> str | None:
@@ -175,7 +262,10 @@ def _time(moment: datetime | None) -> str | None:
 
 def _cell(value: object) -> Text:
     """Plain text, since text of users may look like markup."""
-    return Text(ABSENT if value is None else str(value), style=STYLES.get(value, "") if isinstance(value, Status) else "")
+    return Text(
+        ABSENT if value is None else str(value),
+        style=STYLES.get(value, "") if isinstance(value, Status) else "",
+    )
 
 
 def _rounds(item: ExperimentSummary) -> str:
@@ -204,5 +294,8 @@ def _shape(item: Dataset) -> str:
 def _clients(item: Dataset) -> str:
     assert item.client_sizes is not None
     sizes = item.client_sizes
-    spread = f"{sizes.smallest:,} to {sizes.largest:,} training samples, mean {sizes.mean:,.1f}, median {sizes.median:,g}"
+    spread = (
+        f"{sizes.smallest:,} to {sizes.largest:,} training samples, mean {sizes.mean:,.1f}, median"
+        f" {sizes.median:,g}"
+    )
     return f"{item.clients:,} clients with {spread}"

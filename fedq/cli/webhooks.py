@@ -1,4 +1,6 @@
-"""`fedq webhook create`, `list`, `show`, `edit`, `rotate`, `delete`, `ping`, `deliveries`, `redeliver`."""
+"""`fedq webhook create`, `list`, `show`, `edit`, `rotate`, `delete`, `ping`, `deliveries`,
+`redeliver`.
+"""
 
 import time
 from itertools import islice
@@ -22,11 +24,17 @@ Url = Annotated[str, typer.Argument(metavar="URL", help="URL to send events to."
 Webhook = Annotated[str, typer.Argument(metavar="WEBHOOK", help="Webhook id.")]
 DeliveryId = Annotated[str, typer.Argument(metavar="DELIVERY", help="Delivery id.")]
 Events = Annotated[
-    list[EventKind] | None, typer.Option("--event", metavar="EVENT", help=f"Event to send; may be repeated: {', '.join(EventKind)}.")
+    list[EventKind] | None,
+    typer.Option("--event", metavar="EVENT", help=f"Event to send; may be repeated: {', '.join(EventKind)}."),
 ]
 Name = Annotated[str | None, typer.Option(metavar="NAME", help="Purpose of the webhook.")]
-Experiment = Annotated[str | None, typer.Option("--experiment", metavar="ID", help="Send events of this experiment only; '' for all.")]
-Tag = Annotated[str | None, typer.Option(metavar="TAG", help="Send events of experiments with this tag only; '' for all.")]
+Experiment = Annotated[
+    str | None,
+    typer.Option("--experiment", metavar="ID", help="Send events of this experiment only; '' for all."),
+]
+Tag = Annotated[
+    str | None, typer.Option(metavar="TAG", help="Send events of experiments with this tag only; '' for all.")
+]
 NewUrl = Annotated[str | None, typer.Option("--url", metavar="URL", help="URL to send events to.")]
 Enabled = Annotated[bool | None, typer.Option("--enable/--disable", help="Enable or disable the webhook.")]
 Status = Annotated[DeliveryStatus | None, typer.Option(help="List only deliveries with this status.")]
@@ -34,14 +42,21 @@ Limit = Annotated[int, typer.Option(min=1, help="Maximum number to list, newest 
 
 
 def create(
-    url: Url, event: Events = None, name: Name = None, experiment: Experiment = None, tag: Tag = None, as_json: AsJson = False
+    url: Url,
+    event: Events = None,
+    name: Name = None,
+    experiment: Experiment = None,
+    tag: Tag = None,
+    as_json: AsJson = False,
 ) -> None:
     """Create a webhook and print its signing secret, which cannot be shown again.
 
     By default, it is sent the final status of experiments.
     """
     with connect() as client:
-        made = client.webhooks.create(url, event, name=name, experiment_id=experiment or None, tag=tag or None)
+        made = client.webhooks.create(
+            url, event, name=name, experiment_id=experiment or None, tag=tag or None
+        )
     if as_json:
         print_json(made)
         return
@@ -73,14 +88,23 @@ def edit(
 ) -> None:
     """Edit, disable or enable a webhook."""
     wanted = {"url": url, "events": event, "name": name, "enabled": enabled}
-    confined = {field: value or None for field, value in (("experiment_id", experiment), ("tag", tag)) if value is not None}
+    confined = {
+        field: value or None
+        for field, value in (("experiment_id", experiment), ("tag", tag))
+        if value is not None
+    }
     with connect() as client:
-        changed = client.webhooks.edit(webhook, **{field: value for field, value in wanted.items() if value is not None}, **confined)
+        changed = client.webhooks.edit(
+            webhook, **{field: value for field, value in wanted.items() if value is not None}, **confined
+        )
         show(changed, views.webhook, as_json=as_json)
 
 
 def rotate(webhook: Webhook, as_json: AsJson = False) -> None:
-    """Replace the secret of a webhook and print the new one once. The old secret remains valid for a day."""
+    """Replace the secret of a webhook and print the new one once.
+
+    The old secret remains valid for a day.
+    """
     with connect() as client:
         made = client.webhooks.rotate(webhook)
     print_json(made) if as_json else typer.echo(made.secret)
@@ -105,7 +129,11 @@ def ping(webhook: Webhook, as_json: AsJson = False) -> None:
 def deliveries(webhook: Webhook, status: Status = None, limit: Limit = 20, as_json: AsJson = False) -> None:
     """List the deliveries of a webhook, pending ones included, newest first."""
     with connect() as client:
-        show(list(islice(client.webhooks.deliveries(webhook, status=status), limit)), views.deliveries, as_json=as_json)
+        show(
+            list(islice(client.webhooks.deliveries(webhook, status=status), limit)),
+            views.deliveries,
+            as_json=as_json,
+        )
 
 
 def redeliver(webhook: Webhook, delivery: DeliveryId, as_json: AsJson = False) -> None:
@@ -118,7 +146,14 @@ def app() -> typer.Typer:
     """The commands."""
     made = typer.Typer(help="Send status changes to a URL.", no_args_is_help=True)
     commands = (
-        *(("create", create), ("list", listing), ("show", display), ("edit", edit), ("rotate", rotate), ("delete", delete)),
+        *(
+            ("create", create),
+            ("list", listing),
+            ("show", display),
+            ("edit", edit),
+            ("rotate", rotate),
+            ("delete", delete),
+        ),
         *(("ping", ping), ("deliveries", deliveries), ("redeliver", redeliver)),
     )
     for name, command in commands:

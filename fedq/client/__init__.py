@@ -1,7 +1,8 @@
 """The Python client of a FedQ service.
 
-`AsyncClient` has the same calls for asyncio: `await client.submit("demo")`, `async for event in client.stream(id)`. In a notebook,
-experiments, results and figures show themselves.
+`AsyncClient` has the same calls for asyncio: `await client.submit("demo")`,
+`async for event in client.stream(id)`. In a notebook, experiments, results and figures show
+themselves.
 
 from fedq.client import Client
 

@@ -23,7 +23,9 @@ class _Blocking(Protocol):
     _calls: Any
 
 
-def _now(ask: Callable[Concatenate[Any, Given], Coroutine[Any, Any, Answer]]) -> Callable[Concatenate[Any, Given], Answer]:
+def _now(
+    ask: Callable[Concatenate[Any, Given], Coroutine[Any, Any, Answer]],
+) -> Callable[Concatenate[Any, Given], Answer]:
     """A method that waits for what `ask` returns."""
 
     @functools.wraps(ask)
@@ -33,7 +35,9 @@ def _now(ask: Callable[Concatenate[Any, Given], Coroutine[Any, Any, Answer]]) ->
     return asked
 
 
-def _each(list_: Callable[Concatenate[Any, Given], AsyncGenerator[Answer, None]]) -> Callable[Concatenate[Any, Given], Iterator[Answer]]:
+def _each(
+    list_: Callable[Concatenate[Any, Given], AsyncGenerator[Answer, None]],
+) -> Callable[Concatenate[Any, Given], Iterator[Answer]]:
     """A method that waits for each thing that `list_` yields."""
 
     @functools.wraps(list_)
@@ -43,15 +47,30 @@ def _each(list_: Callable[Concatenate[Any, Given], AsyncGenerator[Answer, None]]
     return listed
 
 
-def _transport(wire: Callable[..., Wire], url: str | None, api_key: str | None, retries: int, timeout_s: float) -> Transport:
+def _transport(
+    wire: Callable[..., Wire], url: str | None, api_key: str | None, retries: int, timeout_s: float
+) -> Transport:
     address = url or settings().url
-    return Transport(wire, address, api_key or settings().api_key or local_credentials.discover(address), retries, timeout_s)
+    return Transport(
+        wire,
+        address,
+        api_key or settings().api_key or local_credentials.discover(address),
+        retries,
+        timeout_s,
+    )
 
 
 class AsyncClient(AllCalls):
     """Client of a FedQ service for asyncio, with the methods of Client."""
 
-    def __init__(self, url: str | None = None, api_key: str | None = None, *, retries: int = RETRIES, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        url: str | None = None,
+        api_key: str | None = None,
+        *,
+        retries: int = RETRIES,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
         """As Client's."""
         super().__init__(_transport(AsyncWire, url, api_key, retries, timeout_s))
         self.webhooks = WebhookCalls(self._transport)
@@ -60,7 +79,9 @@ class AsyncClient(AllCalls):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -94,15 +115,24 @@ class Webhooks:
 class Client:
     """Client of a FedQ service. Use it as a context manager, or `close` it.
 
-    Every method raises ServiceUnreachableError if the service does not respond, and a ServiceError if it returns an error:
-    InvalidRequestError, NotFoundError, ConflictError, NotAllowedError.
+    Every method raises ServiceUnreachableError if the service does not respond, and a ServiceError
+    if it returns an error: InvalidRequestError, NotFoundError, ConflictError, NotAllowedError.
     """
 
-    def __init__(self, url: str | None = None, api_key: str | None = None, *, retries: int = RETRIES, timeout_s: float = TIMEOUT_S) -> None:
-        """Connect to `url` with `api_key` (default: FEDQ_URL and FEDQ_API_KEY, or the key of an embedded stack on this machine).
+    def __init__(
+        self,
+        url: str | None = None,
+        api_key: str | None = None,
+        *,
+        retries: int = RETRIES,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        """Connect to `url` with `api_key` (default: FEDQ_URL and FEDQ_API_KEY, or the key of an
+        embedded stack on this machine).
 
-        A request without response is retried `retries` times, except one that may have been executed and is not idempotent, e.g. the
-        creation of a key or webhook. `timeout_s` limits the time between parts of a response.
+        A request without response is retried `retries` times, except one that may have been
+        executed and is not idempotent, e.g. the creation of a key or webhook. `timeout_s` limits
+        the time between parts of a response.
         """
         self._transport = _transport(BlockingWire, url, api_key, retries, timeout_s)
         self._calls = AllCalls(self._transport)
@@ -112,7 +142,9 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:

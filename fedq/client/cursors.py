@@ -17,7 +17,10 @@ _GROUP = re.compile(rf"([-{''.join(_STATUSES)}])(\d{{1,9}})(?:x(\d{{1,9}}))?", r
 
 @dataclass(slots=True)
 class Position:
-    """What a listener was told: the experiment's status, and each run's status and last round. Changes in place."""
+    """What a listener was told: the experiment's status, and each run's status and last round.
+
+    Changes in place.
+    """
 
     experiment: Status | None
     statuses: list[Status | None]
@@ -34,19 +37,26 @@ class Position:
 
     @classmethod
     def at(cls, experiment: Status, runs: Iterable[tuple[Status, int]], decisions: int) -> Self:
-        """All was told of an experiment that stands so; of each run status and rounds done, in order of their ids."""
+        """All was told of an experiment that stands so.
+
+        Of each run status and rounds done, in order of their ids.
+        """
         told = list(runs)
         return cls(experiment, [status for status, _ in told], [done for _, done in told], decisions)
 
     @classmethod
     def before(cls, runs: Iterable[tuple[Status, int]], decisions: int) -> Self:
-        """Nothing was told of how an experiment stands, but for all rounds before the newest of each run, and the decisions."""
+        """Nothing was told of how an experiment stands, but for all rounds before the newest of
+        each run, and the decisions.
+        """
         rounds = [max(done - 1, 0) for _, done in runs]
         return cls(None, [None] * len(rounds), rounds, decisions)
 
     @classmethod
     def parse(cls, text: str, runs: int) -> Self:
-        """What `str` wrote, for an experiment that has `runs` runs by now, the last ones of which may be new; raises ValueError."""
+        """What `str` wrote, for an experiment that has `runs` runs by now, the last ones of which
+        may be new; raises ValueError.
+        """
         text, told_of, decisions = text.partition(_DECISIONS)
         if told_of and not _NUMBER.fullmatch(decisions):
             raise ValueError(f"{decisions!r} is not part of an event id")
@@ -56,16 +66,28 @@ class Position:
         if first not in {*_STATUSES, _UNTOLD} or len(told) > runs or bool(runs) > bool(told):
             raise ValueError(f"{text!r} is not an event id of this experiment")
         told += [(None, 0)] * (runs - len(told))
-        return cls(_STATUSES.get(first), [status for status, _ in told], [round for _, round in told], int(decisions or 0))
+        return cls(
+            _STATUSES.get(first),
+            [status for status, _ in told],
+            [round for _, round in told],
+            int(decisions or 0),
+        )
 
     def __str__(self) -> str:
-        """The initial of the experiment's status; then, for each run, `.`, initial and round; last `.d` and decisions.
+        """The initial of the experiment's status.
+
+        Then, for each run, `.`, initial and round; last `.d` and decisions.
 
         `x` counts equal neighbours.
         """
         runs = groupby(zip(self.statuses, self.rounds, strict=True))
         decisions = f"{_DECISIONS}{self.decisions}" if self.decisions else ""
-        return ".".join([_initial(self.experiment), *(_format_group(*run, len(list(same))) for run, same in runs)]) + decisions
+        return (
+            ".".join(
+                [_initial(self.experiment), *(_format_group(*run, len(list(same))) for run, same in runs)]
+            )
+            + decisions
+        )
 
 
 def _parse_group(group: str) -> Iterator[tuple[Status | None, int]]:

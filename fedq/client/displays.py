@@ -29,16 +29,25 @@ def results(item: schemas.ArmResults) -> str:
 
 def lines(columns: Sequence[str], rows: Sequence[dict[str, object]], most: int = 20) -> str:
     """The first lines of a longer table, and how many there are."""
-    shown = [["" if row.get(column) is None else str(row[column]) for column in columns] for row in rows[:most]]
-    return table(columns, shown, f"{len(rows):,} rows" + (f", showing the first {most}" if len(rows) > most else ""))
+    shown = [
+        ["" if row.get(column) is None else str(row[column]) for column in columns] for row in rows[:most]
+    ]
+    return table(
+        columns, shown, f"{len(rows):,} rows" + (f", showing the first {most}" if len(rows) > most else "")
+    )
 
 
 def bars(runs: Sequence[tuple[str, str, int, int, str]]) -> str:
-    """The progress of runs: name, status, rounds done and in all, and a note; of many, the first."""
+    """The progress of runs: name, status, rounds done and in all, and a note; of many, the
+    first.
+    """
     done, total = sum(run[2] for run in runs), sum(run[3] for run in runs)
     counts = ", ".join(f"{count} {status}" for status, count in Counter(str(run[1]) for run in runs).items())
     rows = "".join(map(_progress, runs[:MOST_BARS]))
-    return f"<div>{bar(done / max(total, 1))} {done:,} of {total:,} rounds; {counts}</div><table><tbody>{rows}</tbody></table>"
+    return (
+        f"<div>{bar(done / max(total, 1))} {done:,} of {total:,} rounds;"
+        f" {counts}</div><table><tbody>{rows}</tbody></table>"
+    )
 
 
 def bar(fraction: float) -> str:
@@ -50,7 +59,8 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[str]], title: str) -> 
     """A table of plain text."""
     head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<table><caption>{escape(title)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    head = f"<caption>{escape(title)}</caption><thead><tr>{head}</tr></thead>"
+    return f"<table>{head}<tbody>{body}</tbody></table>"
 
 
 def _progress(run: tuple[str, str, int, int, str]) -> str:

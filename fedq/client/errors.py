@@ -13,7 +13,9 @@ class ClientError(Exception):
 
 
 class UnreadableSpecificationError(ClientError):
-    """The specification cannot be read: missing file, invalid JSON or YAML, or values that are not serialisable as JSON."""
+    """The specification cannot be read: missing file, invalid JSON or YAML, or values that are not
+    serialisable as JSON.
+    """
 
 
 class UnreadableDataError(ClientError):
@@ -63,7 +65,9 @@ class NotFoundError(ServiceError):
 
 
 class ConflictError(ServiceError):
-    """Conflict with the current state of the experiment, or of experiments that use the data set."""
+    """Conflict with the current state of the experiment, or of experiments that use the data
+    set.
+    """
 
 
 KINDS: dict[int, type[ServiceError]] = {
@@ -92,7 +96,10 @@ def _problem(response: httpx.Response) -> ProblemDetails:
             type="about:blank",
             title=response.reason_phrase,
             status=response.status_code,
-            detail=f"{response.url} returned {response.status_code} {response.reason_phrase}, which is not a response of FedQ",
+            detail=(
+                f"{response.url} returned {response.status_code} {response.reason_phrase}, which is not a"
+                " response of FedQ"
+            ),
             instance=response.url.path,
             errors=[],
         )

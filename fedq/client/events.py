@@ -1,4 +1,7 @@
-"""Following an experiment: its event stream, picked up where it broke off; polling where streams do not get through."""
+"""Following an experiment: its event stream, picked up where it broke off.
+
+Polling where streams do not get through.
+"""
 
 import time
 from collections.abc import AsyncGenerator
@@ -11,7 +14,17 @@ from fedcore.platform.status import ENDED, Status
 from fedq.client.cursors import Position
 from fedq.client.errors import ServiceUnreachableError
 from fedq.client.transport import Transport, given, walk
-from fedq.schemas import ArmArrival, DecisionEvent, Experiment, MetricsPage, RoundEvent, Run, RunPage, SearchPage, StatusEvent
+from fedq.schemas import (
+    ArmArrival,
+    DecisionEvent,
+    Experiment,
+    MetricsPage,
+    RoundEvent,
+    Run,
+    RunPage,
+    SearchPage,
+    StatusEvent,
+)
 
 Event = RoundEvent | StatusEvent | DecisionEvent
 
@@ -67,10 +80,11 @@ class Seen:
 async def follow(
     transport: Transport, experiment_id: str, *, since: str | None = None, quiet_s: float = HEARTBEAT_S
 ) -> AsyncGenerator[Event | None, None]:
-    """Every round, every decision and every change of status, each once, until the experiment has ended; None after `quiet_s` without any.
+    """Every round, every decision and every change of status, each once, until the experiment has
+    ended; None after `quiet_s` without any.
 
-    Of all that there were, or `since` a position, or NOW. Raises NotFoundError, also when the experiment is deleted, and
-    ServiceUnreachableError when the service stays away.
+    Of all that there were, or `since` a position, or NOW. Raises NotFoundError, also when the
+    experiment is deleted, and ServiceUnreachableError when the service stays away.
     """
     seen, strikes = Seen(since), 0
     heartbeat_s = max(min(quiet_s, HEARTBEAT_S), SHORTEST_HEARTBEAT_S)
@@ -92,7 +106,9 @@ async def follow(
         yield event
 
 
-async def _stream(transport: Transport, experiment_id: str, seen: Seen, heartbeat_s: float) -> AsyncGenerator[Event | None, None]:
+async def _stream(
+    transport: Transport, experiment_id: str, seen: Seen, heartbeat_s: float
+) -> AsyncGenerator[Event | None, None]:
     """What one connection brings."""
     resumed = seen.place not in (None, NOW)
     headers = given(Accept="text/event-stream", **{"Last-Event-ID": seen.place if resumed else None})
@@ -147,12 +163,17 @@ async def _poll(transport: Transport, experiment_id: str, seen: Seen) -> AsyncGe
 
 
 async def _look(transport: Transport, experiment_id: str, seen: Seen) -> AsyncGenerator[Event, None]:
-    """What is new since what was seen; the experiment's own status is read first and told last, so no row can follow it."""
+    """What is new since what was seen.
+
+    The experiment's own status is read first and told last, so no row can follow it.
+    """
     experiment = await transport.read(Experiment, f"/v1/experiments/{experiment_id}")
     async for run in _runs(transport, experiment_id):
         async for row in _rows(transport, run, seen.rounds.get(run.id, 0)):
             yield row
-        yield StatusEvent(experiment_id=experiment_id, run_id=run.id, status=run.status, rounds_done=run.rounds_done)
+        yield StatusEvent(
+            experiment_id=experiment_id, run_id=run.id, status=run.status, rounds_done=run.rounds_done
+        )
     for one in await _decisions(transport, experiment):
         yield DecisionEvent(experiment_id=experiment_id, **one.model_dump())
     yield StatusEvent(experiment_id=experiment_id, run_id=None, status=experiment.status, rounds_done=None)
@@ -160,11 +181,16 @@ async def _look(transport: Transport, experiment_id: str, seen: Seen) -> AsyncGe
 
 def _runs(transport: Transport, experiment_id: str) -> AsyncGenerator[Run, None]:
     """In order of their ids."""
-    return walk(lambda cursor: transport.read(RunPage, f"/v1/experiments/{experiment_id}/runs", cursor=cursor))
+    return walk(
+        lambda cursor: transport.read(RunPage, f"/v1/experiments/{experiment_id}/runs", cursor=cursor)
+    )
 
 
 async def arrivals_of(transport: Transport, experiment_id: str) -> SearchPage:
-    """All that has come of an experiment's search, on one page; raises NotFoundError where it has none."""
+    """All that has come of an experiment's search, on one page.
+
+    Raises NotFoundError where it has none.
+    """
     path = f"/v1/experiments/{experiment_id}/search"
     page = await transport.read(SearchPage, path)
     items = list(page.items)
@@ -178,7 +204,9 @@ async def _decisions(transport: Transport, experiment: Experiment) -> list[ArmAr
     """Of its search, in order; none where it has none."""
     if not experiment.specification.get("search"):
         return []
-    return sorted((one for one in (await arrivals_of(transport, experiment.id)).items if one.verdict), key=_order)
+    return sorted(
+        (one for one in (await arrivals_of(transport, experiment.id)).items if one.verdict), key=_order
+    )
 
 
 def _order(decision: ArmArrival) -> tuple[int, int, int]:

@@ -18,8 +18,12 @@ Draw = Callable[[str], None]
 
 
 @contextmanager
-def in_notebook(runs: Sequence[Run], draw: Draw | None = None, breath_s: float = BREATH_S) -> Iterator[Callable[[Event], None]]:
-    """A function that shows each event of an experiment with these runs below the cell that waits for it."""
+def in_notebook(
+    runs: Sequence[Run], draw: Draw | None = None, breath_s: float = BREATH_S
+) -> Iterator[Callable[[Event], None]]:
+    """A function that shows each event of an experiment with these runs below the cell that waits
+    for it.
+    """
     shown = _Rows(runs, draw or _cell(), breath_s)
     try:
         yield shown.tell
@@ -52,7 +56,10 @@ class _Rows:
             self.draw()
 
     def draw(self) -> None:
-        cells = ((self._names[id], self._statuses[id], self._rounds[id], self._totals[id], self._notes.get(id, "")) for id in self._names)
+        cells = (
+            (self._names[id], self._statuses[id], self._rounds[id], self._totals[id], self._notes.get(id, ""))
+            for id in self._names
+        )
         self._draw(displays.bars(list(cells)))
         self._drawn = time.monotonic()
 

@@ -11,6 +11,10 @@ def name_of(run: Run) -> str:
 
 def note_of(row: RoundEvent) -> str:
     """The most telling figure of a round, in words."""
-    measured = {name: value for name, value in {**row.extra, **row.model_dump(exclude={"extra"})}.items() if value is not None}
+    measured = {
+        name: value
+        for name, value in {**row.extra, **row.model_dump(exclude={"extra"})}.items()
+        if value is not None
+    }
     metric = headline(measured)
     return f"{metric.replace('_', ' ')} {measured[metric]:.4g}" if metric in measured else ""

@@ -1,4 +1,7 @@
-"""The progress of an experiment: a bar per run on a terminal and in a notebook; a line per ended run where the output is neither."""
+"""The progress of an experiment: a bar per run on a terminal and in a notebook.
+
+A line per ended run where the output is neither.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +23,9 @@ MOST_BARS = 40
 
 @contextmanager
 def report(runs: Sequence[Run], console: Console | None = None) -> Iterator[Tell]:
-    """A function that shows each event of an experiment with these runs, on stderr unless told otherwise."""
+    """A function that shows each event of an experiment with these runs, on stderr unless told
+    otherwise.
+    """
     console = console or Console(stderr=True)
     if console.is_jupyter:
         with in_notebook(runs) as tell:
@@ -45,7 +50,10 @@ class _Bars:
 
     def __init__(self, runs: Sequence[Run], progress: Progress) -> None:
         self._progress = progress
-        self._tasks = {run.id: progress.add_task(name_of(run), total=run.rounds_total, start=False, note="") for run in runs}
+        self._tasks = {
+            run.id: progress.add_task(name_of(run), total=run.rounds_total, start=False, note="")
+            for run in runs
+        }
 
     def tell(self, event: Event) -> None:
         match event:
@@ -54,8 +62,12 @@ class _Bars:
                 self._progress.update(self._tasks[run_id], completed=round, note=note_of(event))
             case StatusEvent(run_id=str(run_id), status=Status.SUCCEEDED):
                 # One that diverged or was stopped early has fewer rounds than were asked for.
-                self._progress.update(self._tasks[run_id], completed=event.rounds_done, total=event.rounds_done)
-            case StatusEvent(run_id=str(run_id), status=Status.AT_RUNG | Status.PAUSED | Status.FAILED | Status.CANCELLED):
+                self._progress.update(
+                    self._tasks[run_id], completed=event.rounds_done, total=event.rounds_done
+                )
+            case StatusEvent(
+                run_id=str(run_id), status=Status.AT_RUNG | Status.PAUSED | Status.FAILED | Status.CANCELLED
+            ):
                 self._progress.update(self._tasks[run_id], note=event.status)
 
 
@@ -65,7 +77,9 @@ class _Bar:
     def __init__(self, runs: Sequence[Run], progress: Progress) -> None:
         self._progress, self._ended, self._runs = progress, 0, len(runs)
         self._rounds: dict[str, int] = {}
-        self._task = progress.add_task(f"{len(runs)} runs", total=sum(run.rounds_total for run in runs), note="")
+        self._task = progress.add_task(
+            f"{len(runs)} runs", total=sum(run.rounds_total for run in runs), note=""
+        )
 
     def tell(self, event: Event) -> None:
         if isinstance(event, RoundEvent):

@@ -58,12 +58,16 @@ class Framed(schemas.ArmResults):
 
     @property
     def summary(self) -> Frame:
-        """One figure a line: arm, metric, figure (`best`, `final`, their differences to the baseline), mean, std, interval, tests."""
+        """One figure a line: arm, metric, figure (`best`, `final`, their differences to the
+        baseline), mean, std, interval, tests.
+        """
         return Frame(tables.COLUMNS["summary"], tables.lines(self, "summary"))
 
     @property
     def curves(self) -> Frame:
-        """One point a line: arm, metric, round, megabytes sent and simulated seconds passed until then, mean and std over the seeds."""
+        """One point a line: arm, metric, round, megabytes sent and simulated seconds passed until
+        then, mean and std over the seeds.
+        """
         return Frame(tables.COLUMNS["curves"], tables.lines(self, "curves"))
 
     def to_pandas(self) -> pd.DataFrame:
@@ -76,17 +80,30 @@ class Framed(schemas.ArmResults):
 
 
 class Results(Framed, schemas.Results):
-    """What came out of an experiment: per arm figures over the seeds, differences to the baseline, curves."""
+    """What came out of an experiment: per arm figures over the seeds, differences to the baseline,
+    curves.
+    """
 
 
 class ComparisonFrame(Framed, schemas.Comparison):
-    """Arms of any experiments side by side: as results, with `members` that say where each arm is from."""
+    """Arms of any experiments side by side: as results, with `members` that say where each arm is
+    from.
+    """
 
 
 def rows_of(runs: Iterable[tuple[schemas.Run, Iterable[schemas.RoundRow]]]) -> Frame:
-    """The rows of several runs as one table; what is measured beside the usual has a column of its own, after the others."""
+    """The rows of several runs as one table.
+
+    What is measured beside the usual has a column of its own, after the others.
+    """
     lines = [_line(run, row) for run, rows in runs for row in rows]
-    usual = ("run_id", "arm", "arm_name", "seed", *(name for name in schemas.RoundRow.model_fields if name != "extra"))
+    usual = (
+        "run_id",
+        "arm",
+        "arm_name",
+        "seed",
+        *(name for name in schemas.RoundRow.model_fields if name != "extra"),
+    )
     return Frame(tuple(dict.fromkeys((*usual, *(name for line in lines for name in line)))), lines)
 
 

@@ -14,11 +14,14 @@ from fedq.client.errors import UnreadableSpecificationError
 SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 
 Specification = Mapping[str, Any] | BaseModel | Path | str
-"""A document, an ExperimentSpec, a JSON or YAML file (a path, or text that ends like one), or else the name of a preset."""
+"""A document, an ExperimentSpec, a JSON or YAML file (a path, or text that ends like one), or else
+the name of a preset.
+"""
 
 
 def body_of(specification: Specification, overrides: Mapping[str, Any]) -> bytes:
-    """The request's body: the document with `overrides` merged in, or the name of a preset with them.
+    """The request's body: the document with `overrides` merged in, or the name of a preset with
+    them.
 
     Raises UnreadableSpecificationError.
     """
@@ -28,7 +31,10 @@ def body_of(specification: Specification, overrides: Mapping[str, Any]) -> bytes
 
 
 def parse(text: str, origin: str) -> dict[str, Any]:
-    """The document that `text` is, JSON or YAML; `origin` is for the message of UnreadableSpecificationError."""
+    """The document that `text` is, JSON or YAML.
+
+    `origin` is for the message of UnreadableSpecificationError.
+    """
     try:
         # JSON is YAML, so one reader does.
         document = yaml_documents.load(text)
@@ -61,7 +67,9 @@ def _encode(body: Mapping[str, Any]) -> bytes:
         # Infinities are passed on, for the service says where they stand.
         return to_json(body, inf_nan_mode="constants", fallback=_plain)
     except PydanticSerializationError as error:
-        raise UnreadableSpecificationError(f"the specification is not serialisable as JSON: {error}") from error
+        raise UnreadableSpecificationError(
+            f"the specification is not serialisable as JSON: {error}"
+        ) from error
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,6 @@
-"""Requests to the service: where it is, who asks, patience with a service that is away for a moment."""
+"""Requests to the service: where it is, who asks, patience with a service that is away for a
+moment.
+"""
 
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
@@ -18,7 +20,8 @@ TIMEOUT_S = 30.0
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 30.0
 AWAY = frozenset({502, 503, 504})
-"""Answers of a proxy whose service is starting, stopping or gone, and, with 503, of a service whose database is.
+"""Answers of a proxy whose service is starting, stopping or gone, and, with 503, of a service whose
+database is.
 
 The request may have been carried out all the same: the answer to it, or to its commit, was lost.
 """
@@ -29,7 +32,9 @@ PACED = frozenset({429, 503})
 UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 """Nothing of the request has left."""
 UNSAFE = frozenset({"POST"})
-"""A second one does a second thing, unless it carries an Idempotency-Key or is marked as repeatable."""
+"""A second one does a second thing, unless it carries an Idempotency-Key or is marked as
+repeatable.
+"""
 MAYBE_DONE = "fedq.maybe_done"
 """Extension of a request that may have been carried out before it is repeated."""
 
@@ -51,15 +56,26 @@ class PagedResponse(Protocol[Item_co]):
 
 
 class Transport:
-    """Carries requests to one service, and repeats those without an answer that are safe to repeat."""
+    """Carries requests to one service, and repeats those without an answer that are safe to
+    repeat.
+    """
 
-    def __init__(self, wire: Callable[..., Wire], url: str, api_key: str | None, retries: int, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        wire: Callable[..., Wire],
+        url: str,
+        api_key: str | None,
+        retries: int,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
         """Connects at the first request; raises ServiceUnreachableError for what is no address."""
         self.url = url.rstrip("/")
         self._retries = retries
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         try:
-            self.wire = wire(base_url=self.url, headers=headers, timeout=timeout_s, trust_env=not _is_loopback(self.url))
+            self.wire = wire(
+                base_url=self.url, headers=headers, timeout=timeout_s, trust_env=not _is_loopback(self.url)
+            )
         except httpx.InvalidURL as error:
             raise ServiceUnreachableError(f"{url!r} is not a valid URL: {error}") from error
 
@@ -85,7 +101,10 @@ class Transport:
         await self.request("DELETE", path)
 
     async def download(self, source: str, path: Path, **params: Any) -> Path:
-        """Write what stands at `source` to `path`, which is there once it is whole; a parameter that is None is left out."""
+        """Write what stands at `source` to `path`, which is there once it is whole.
+
+        A parameter that is None is left out.
+        """
         partial = path.with_name(f".{path.name}.partial")
         async with self.stream("GET", source, params=given(**params)) as response:
             with partial.open("wb") as file:
@@ -108,7 +127,9 @@ class Transport:
             try:
                 if response.is_error and not _was_removed(response):
                     await self.wire.read(response)
-                    raise self._away(error_of(response)) if response.status_code in AWAY else error_of(response)
+                    raise (
+                        self._away(error_of(response)) if response.status_code in AWAY else error_of(response)
+                    )
                 yield response
             finally:
                 await self.wire.release(response)
@@ -153,7 +174,9 @@ class Transport:
         return response
 
     def _away(self, error: Exception) -> ServiceUnreachableError:
-        return ServiceUnreachableError(f"no answer from {self.url}: {error}; start a service with `fedq up`, or set FEDQ_URL")
+        return ServiceUnreachableError(
+            f"no answer from {self.url}: {error}; start a service with `fedq up`, or set FEDQ_URL"
+        )
 
 
 async def walk(page_at: Callable[[str | None], Awaitable[PagedResponse[Item]]]) -> AsyncGenerator[Item, None]:
@@ -173,9 +196,15 @@ def given(**params: Any) -> dict[str, Any]:
 
 
 def _was_removed(response: httpx.Response) -> bool:
-    """Whether what was to be deleted is gone, perhaps since an earlier request whose answer did not come."""
+    """Whether what was to be deleted is gone, perhaps since an earlier request whose answer did not
+    come.
+    """
     request = response.request
-    return request.method == "DELETE" and response.status_code == HTTPStatus.NOT_FOUND and MAYBE_DONE in request.extensions
+    return (
+        request.method == "DELETE"
+        and response.status_code == HTTPStatus.NOT_FOUND
+        and MAYBE_DONE in request.extensions
+    )
 
 
 def _pause_s(repetition: int) -> float:

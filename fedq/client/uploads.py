@@ -16,11 +16,15 @@ TIMEOUT_S = 600.0
 """The service answers when it has checked the whole file."""
 
 Upload = Mapping[str, Any] | Path | str
-"""An NPZ or Parquet file, or the arrays `features`, `label` and, where there are, `client` and `test`."""
+"""An NPZ or Parquet file, or the arrays `features`, `label` and, where there are, `client` and
+`test`.
+"""
 
 
 class Pieces(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """A file in pieces, from its beginning each time it is sent: a request without an answer is sent again."""
+    """A file in pieces, from its beginning each time it is sent: a request without an answer is
+    sent again.
+    """
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -56,7 +60,9 @@ def _write(arrays: Mapping[str, Any], file: Path) -> None:
     try:
         np.savez(file, allow_pickle=False, **arrays)
     except ValueError as error:
-        raise UnreadableDataError(f"cannot write the arrays: {error}; they must contain numbers, booleans or strings") from error
+        raise UnreadableDataError(
+            f"cannot write the arrays: {error}; they must contain numbers, booleans or strings"
+        ) from error
 
 
 def name_of(data: Upload) -> str:

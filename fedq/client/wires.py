@@ -1,7 +1,8 @@
 """How requests travel: by a wire that blocks, or by one that lets the event loop go on meanwhile.
 
-The client is written once, as coroutines over a wire. On the blocking wire they come to their end without ever being suspended, so that
-`finish` carries them out without an event loop, and also where one is running already, as in a notebook.
+The client is written once, as coroutines over a wire. On the blocking wire they come to their end
+without ever being suspended, so that `finish` carries them out without an event loop, and also
+where one is running already, as in a notebook.
 """
 
 import time

@@ -1,4 +1,6 @@
-"""Curves as a picture: a metric over rounds, bytes or simulated time, one line per arm, the spread over seeds around it."""
+"""Curves as a picture: a metric over rounds, bytes or simulated time, one line per arm, the spread
+over seeds around it.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
@@ -44,7 +46,10 @@ drawing = Lock()
 
 
 def measured(curve: Curve, horizontal: Horizontal) -> bool:
-    """Whether the runs behind a curve have what it shall be drawn over; all have rounds and bytes, not all a simulated clock."""
+    """Whether the runs behind a curve have what it shall be drawn over.
+
+    All have rounds and bytes, not all a simulated clock.
+    """
     return None not in getattr(curve, AXES[horizontal][0])
 
 
@@ -141,7 +146,9 @@ def _lay_over(axes: "Axes", results: ArmResults, metric: str, horizontal: Horizo
     for arm in _drawn(results, metric, horizontal):
         if arm.index in laws:
             law, curve = laws[arm.index], arm.curves[metric]
-            across = np.interp(law.rounds, curve.rounds, getattr(curve, AXES[horizontal][0]), left=nan, right=nan)
+            across = np.interp(
+                law.rounds, curve.rounds, getattr(curve, AXES[horizontal][0]), left=nan, right=nan
+            )
             values = [nan if value is None else value for value in law.curves[metric]]
             axes.plot(across, values, color=THEORY, linewidth=1, linestyle=(0, (1, 2)), zorder=3)
 

@@ -1,4 +1,6 @@
-"""What a picture shall look like: as wide as a paper's column, in its font, fit for print without colours. Standard library only."""
+"""What a picture shall look like: as wide as a paper's column, in its font, fit for print without
+colours. Standard library only.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -63,4 +65,8 @@ class FigureStyle:
 
     def logarithmic(self, axis: Literal["x", "y"], metric: str) -> bool:
         """Whether an axis is."""
-        return (axis == "y" and metric in LOGARITHMIC) if self.log is None else axis in self.log.replace("none", "")
+        return (
+            (axis == "y" and metric in LOGARITHMIC)
+            if self.log is None
+            else axis in self.log.replace("none", "")
+        )

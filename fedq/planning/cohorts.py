@@ -17,7 +17,10 @@ def drawn_clients(spec: ExperimentSpec) -> float:
     given = given_cohorts(spec)
     if given is not None:
         return fmean(map(len, given))
-    return fmean(_drawn_from(reachable, spec) for reachable in _reachable(spec.systems.availability, population(spec.problem)))
+    return fmean(
+        _drawn_from(reachable, spec)
+        for reachable in _reachable(spec.systems.availability, population(spec.problem))
+    )
 
 
 def client_odds(spec: ExperimentSpec) -> Counter[float]:
@@ -38,7 +41,10 @@ def given_cohorts(spec: ExperimentSpec) -> list[set[int]] | None:
     rows = scheme.rounds[: spec.rounds]
     if availability is None:
         return [set(row) for row in rows]
-    return [reachable.intersection(row) for row, reachable in zip(rows, cycle(map(set, availability.rounds)), strict=False)]
+    return [
+        reachable.intersection(row)
+        for row, reachable in zip(rows, cycle(map(set, availability.rounds)), strict=False)
+    ]
 
 
 def _drawn_from(reachable: float, spec: ExperimentSpec) -> float:

@@ -1,4 +1,6 @@
-"""What a specification would cost, estimated without loading anything: every client is taken to hold the mean number of samples."""
+"""What a specification would cost, estimated without loading anything: every client is taken to
+hold the mean number of samples.
+"""
 
 from dataclasses import dataclass
 from math import ceil, exp, prod
@@ -18,19 +20,27 @@ from fedq.planning.traffic import bytes_down, bytes_up, reached
 from fedq.schemas import ArmPlan, Plan, SearchPlan, Stretch
 
 MAX_EXPONENT = 700.0
-"""Of a client's mean number of samples: more is more than any data set has, and more than a float holds."""
+"""Of a client's mean number of samples: more is more than any data set has, and more than a float
+holds.
+"""
 BATCH_SIZES = 1_000
 """Of a distribution of batch sizes, looked at to find how many steps they make."""
 COHORT_VECTORS = 8
-"""Vectors [D] held per client of a round: start, model, gradient, direction, velocity, change, and copies on their way."""
+"""Vectors [D] held per client of a round: start, model, gradient, direction, velocity, change, and
+copies on their way.
+"""
 MEMORY_VECTORS = 3
 """Of each vector that a client keeps: what it was, what it becomes, and a copy on the way."""
 COMPRESSED_VECTORS = 6
 """What a compressor makes of a cohort's changes: orders and chances have eight bytes each."""
 SERVER_VECTORS = 8
-"""Model, residual of the downlink, direction, and copies while they are aggregated, measured and saved."""
+"""Model, residual of the downlink, direction, and copies while they are aggregated, measured and
+saved.
+"""
 KEPT_COPIES = 5
-"""Of the table of what clients keep, at its height: it doubles when it is full, and is copied, hashed and written when it is saved."""
+"""Of the table of what clients keep, at its height: it doubles when it is full, and is copied,
+hashed and written when it is saved.
+"""
 DATA_COPIES = 3
 """Of a data set while it is read, divided and brought to its type."""
 WORKING_BYTES = 256 << 20
@@ -38,7 +48,9 @@ WORKING_BYTES = 256 << 20
 
 
 def plan(spec: ExperimentSpec) -> Plan:
-    """The arms and runs of `spec`, and what they would cost; `outlook` says how it would fare here."""
+    """The arms and runs of `spec`, and what they would cost; `outlook` says how it would fare
+    here.
+    """
     points = spec.arms()
     arms = [_plan_arm(point) for point in points]
     return Plan(
@@ -71,7 +83,9 @@ def _search(spec: ExperimentSpec) -> SearchPlan | None:
 
 def memory_needed(spec: ExperimentSpec) -> list[int]:
     """Bytes that a run of each arm needs of its worker's memory, rather too many than too few."""
-    return [_memory(arm.spec, arm.spec.build(), drawn_clients(arm.spec), _word(arm.spec)) for arm in spec.arms()]
+    return [
+        _memory(arm.spec, arm.spec.build(), drawn_clients(arm.spec), _word(arm.spec)) for arm in spec.arms()
+    ]
 
 
 def _plan_arm(arm: Arm) -> ArmPlan:
@@ -177,12 +191,19 @@ def _word(spec: ExperimentSpec) -> int:
 
 
 def _memory(spec: ExperimentSpec, algorithm: Algorithm, drawn: float, word: int) -> int:
-    """Of one run on a CPU, at its height; the factors are those that were measured, and then some (docs/decisions/0023)."""
+    """Of one run on a CPU, at its height.
+
+    The factors are those that were measured, and then some (docs/decisions/0023).
+    """
     vector, held = dimension(spec.problem) * word, len(algorithm.rule.memory())
     booked, booked_per_client = algorithm.aggregator.vectors_kept()
     server = SERVER_VECTORS + len(algorithm.server.start()) + len(algorithm.rule.shared()) + booked
     kept = held + algorithm.uplink.error_feedback + booked_per_client
-    client = COHORT_VECTORS + MEMORY_VECTORS * kept + (COMPRESSED_VECTORS if spec.compression.uplink.kind != "none" else 0)
+    client = (
+        COHORT_VECTORS
+        + MEMORY_VECTORS * kept
+        + (COMPRESSED_VECTORS if spec.compression.uplink.kind != "none" else 0)
+    )
     vectors = server + KEPT_COPIES * kept * reached(spec) + client * drawn
     return round(WORKING_BYTES + DATA_COPIES * _data_bytes(spec.problem, word) + vector * vectors)
 
@@ -190,6 +211,9 @@ def _memory(spec: ExperimentSpec, algorithm: Algorithm, drawn: float, word: int)
 def _data_bytes(problem: Problem, word: int) -> int:
     shape, samples = data_shape(problem.dataset), _samples(problem)
     if shape.symbols:
-        return samples * prod(shape.features) * (1 if shape.symbols <= 256 else 4) + shape.symbols * shape.embedding * word
+        return (
+            samples * prod(shape.features) * (1 if shape.symbols <= 256 else 4)
+            + shape.symbols * shape.embedding * word
+        )
     numbers = problem.dataset.dim**2 if isinstance(problem.dataset, Quadratic) else prod(shape.features)
     return samples * numbers * word

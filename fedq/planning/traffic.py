@@ -1,4 +1,7 @@
-"""Bytes that a run would send, in the mean over what is drawn; `fedcore.engine.traffic` counts what a run does send."""
+"""Bytes that a run would send, in the mean over what is drawn.
+
+`fedcore.engine.traffic` counts what a run does send.
+"""
 
 from collections.abc import Sequence
 
@@ -16,16 +19,23 @@ def bytes_up(spec: ExperimentSpec, algorithm: Algorithm, arrived: float, word: i
 
 
 def bytes_down(spec: ExperimentSpec, algorithm: Algorithm, drawn: float, arrived: float, word: int) -> float:
-    """Of a run: a client's first download is dense, a later one makes up for the rounds it missed, or is dense where that is shorter."""
+    """Of a run: a client's first download is dense, a later one makes up for the rounds it missed,
+    or is dense where that is shorter.
+    """
     dim = dimension(spec.problem)
-    dense, message = Compressor().message_bytes(dim, word), _model_links(algorithm)[1].message_bytes(dim, word)
+    dense, message = (
+        Compressor().message_bytes(dim, word),
+        _model_links(algorithm)[1].message_bytes(dim, word),
+    )
     shared = spec.rounds * drawn * len(algorithm.rule.shared())
     models = (reached(spec) + shared) * dense + _messages(spec, algorithm, arrived, dense / message) * message
     return models + arrived * _exchanged(spec, algorithm, algorithm.downlink, word)
 
 
 def _messages(spec: ExperimentSpec, algorithm: Algorithm, arrived: float, most: float) -> float:
-    """Messages of the downlink beside first downloads, none for more than `most` of them at a time."""
+    """Messages of the downlink beside first downloads, none for more than `most` of them at a
+    time.
+    """
     if not algorithm.rule.receives_new_model():
         return _made_up(spec, most)
     # One at the end of each of a client's rounds, and at the next those of the rounds between.
@@ -42,11 +52,18 @@ def reached(spec: ExperimentSpec) -> float:
 
 def _model_links(algorithm: Algorithm) -> tuple[Compressor, Compressor]:
     """What models travel under, up and down: whole where gradients are exchanged instead."""
-    return (Compressor(), Compressor()) if algorithm.rule.exchanges_gradients() else (algorithm.uplink, algorithm.downlink)
+    return (
+        (Compressor(), Compressor())
+        if algorithm.rule.exchanges_gradients()
+        else (algorithm.uplink, algorithm.downlink)
+    )
 
 
 def _exchanged(spec: ExperimentSpec, algorithm: Algorithm, link: Compressor, word: int) -> int:
-    """Bytes of a client's exchanges of gradients before training, one in every round; the first may be exact or left out."""
+    """Bytes of a client's exchanges of gradients before training, one in every round.
+
+    The first may be exact or left out.
+    """
     if not algorithm.rule.exchanges_gradients():
         return 0
     dim, opening = dimension(spec.problem), algorithm.rule.first_exchange()
@@ -59,7 +76,9 @@ def _made_up(spec: ExperimentSpec, most: float) -> float:
     given = given_cohorts(spec)
     if given is not None:
         return _made_up_in(given, most)
-    return sum(clients * _mean_made_up(spec.rounds, odds, most) for odds, clients in client_odds(spec).items())
+    return sum(
+        clients * _mean_made_up(spec.rounds, odds, most) for odds, clients in client_odds(spec).items()
+    )
 
 
 def _made_up_in(cohorts: Sequence[set[int]], most: float) -> float:
@@ -74,12 +93,18 @@ def _made_up_in(cohorts: Sequence[set[int]], most: float) -> float:
 def _mean_made_up(rounds: int, odds: float, most: float) -> float:
     """Of one client that takes part in each of T = `rounds` rounds with odds s = `odds`.
 
-    With q = 1 - s it has A_j = s (T - j) q^(j-1) - q^j + q^T gaps of j rounds or more; the sum is A_1 + ... + A_most.
+    With q = 1 - s it has A_j = s (T - j) q^(j-1) - q^j + q^T gaps of j rounds or more; the sum is
+    A_1 + ... + A_most.
     """
     if not odds:
         return 0.0
     q, whole = 1 - odds, min(int(most), rounds)
     beyond, end = q**whole, q**rounds
-    counted = rounds * (1 - beyond) - (1 - (whole + 1) * beyond + whole * q * beyond) / odds - q * (1 - beyond) / odds + whole * end
+    counted = (
+        rounds * (1 - beyond)
+        - (1 - (whole + 1) * beyond + whole * q * beyond) / odds
+        - q * (1 - beyond) / odds
+        + whole * end
+    )
     part = odds * (rounds - whole - 1) * beyond - q * beyond + end if whole < rounds else 0.0
     return counted + (most - whole) * part

@@ -1,4 +1,6 @@
-"""A figure or table of a publication, run again: its picture, its numbers, and a verdict on each of its claims."""
+"""A figure or table of a publication, run again: its picture, its numbers, and a verdict on each of
+its claims.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -24,7 +26,10 @@ class Part(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What stands above the panel; of a small form with the data it really ran on, which may stand in for others."""
+        """What stands above the panel.
+
+        Of a small form with the data it really ran on, which may stand in for others.
+        """
         title = presets.sheet(self.preset.sheet).parts[self.preset.panel].title
         data = ", ".join(self.data)
         return f"{title} (small form: {data})" if self.preset.small and data not in title else title

@@ -35,13 +35,17 @@ def page(folder: Path, at: str) -> str:
     sheets = {name: sheet for name, sheet in presets.sheets().items() if sheet.claims or sheet.published}
     lines = list(_overview(sheets, records))
     for name, sheet in sheets.items():
-        lines += _sheet(name, sheet, records, reasons, [f"{at}/{file.name}" for file in pictures(name, folder)])
+        lines += _sheet(
+            name, sheet, records, reasons, [f"{at}/{file.name}" for file in pictures(name, folder)]
+        )
     return "\n".join(lines) + "\n"
 
 
 def not_run(folder: Path) -> Sequence[NotRun]:
     """What was not run, and why."""
-    return TypeAdapter(tuple[NotRun, ...]).validate_python(yaml_documents.load((folder / NOT_RUN).read_text(encoding="utf-8")))
+    return TypeAdapter(tuple[NotRun, ...]).validate_python(
+        yaml_documents.load((folder / NOT_RUN).read_text(encoding="utf-8"))
+    )
 
 
 def pictures(sheet: str, folder: Path) -> list[Path]:
@@ -59,17 +63,28 @@ def _overview(sheets: Mapping[str, Sheet], records: Mapping[str, Record]) -> Ite
     yield "| figure or table | in full: panels run, claims that hold | small: panels run, claims that hold |"
     yield "| --- | --- | --- |"
     for name, sheet in sheets.items():
-        full, small = ([name + variant.suffix for variant in variants(sheet) if variant.small is small] for small in (False, True))
+        full, small = (
+            [name + variant.suffix for variant in variants(sheet) if variant.small is small]
+            for small in (False, True)
+        )
         yield f"| [`{name}`](#{name}) | {_tally(full, records)} | {_tally(small, records)} |"
 
 
 def _totals(sheets: Mapping[str, Sheet], records: Mapping[str, Record]) -> Iterator[str]:
     for small, form in ((False, "in full"), (True, "in the small form")):
-        names = [name + variant.suffix for name, sheet in sheets.items() for variant in variants(sheet) if variant.small is small]
+        names = [
+            name + variant.suffix
+            for name, sheet in sheets.items()
+            for variant in variants(sheet)
+            if variant.small is small
+        ]
         run = [records[name] for name in names if name in records]
         claims = [claim for kept in run for claim in kept.claims]
         holding = sum(bool(claim.holds) for claim in claims)
-        yield f"- {form}: {len(run)} of {len(names)} panels run, {len(names) - len(run)} not; {holding} of {len(claims)} claims hold"
+        yield (
+            f"- {form}: {len(run)} of {len(names)} panels run, {len(names) - len(run)} not; {holding} of"
+            f" {len(claims)} claims hold"
+        )
     yield ""
 
 
@@ -78,10 +93,14 @@ def _tally(names: Sequence[str], records: Mapping[str, Record]) -> str:
     claims = [claim for kept in run for claim in kept.claims]
     if not names:
         return "as in full"
-    return f"{len(run)} of {len(names)}" + (f", {sum(bool(claim.holds) for claim in claims)} of {len(claims)}" if run else "")
+    return f"{len(run)} of {len(names)}" + (
+        f", {sum(bool(claim.holds) for claim in claims)} of {len(claims)}" if run else ""
+    )
 
 
-def _sheet(name: str, sheet: Sheet, records: Mapping[str, Record], reasons: Mapping[str, str], shown: Sequence[str]) -> Iterator[str]:
+def _sheet(
+    name: str, sheet: Sheet, records: Mapping[str, Record], reasons: Mapping[str, str], shown: Sequence[str]
+) -> Iterator[str]:
     yield f"\n## {name}\n"
     yield f"{sheet.title}. {sheet.source}."
     yield from (f"\n![{sheet.title}]({picture})" for picture in shown)
@@ -89,7 +108,9 @@ def _sheet(name: str, sheet: Sheet, records: Mapping[str, Record], reasons: Mapp
         if preset.name in records:
             yield f"\n### {preset.name}\n"
             yield from section(records[preset.name], preset)
-    missing = [preset for preset in (name + variant.suffix for variant in variants(sheet)) if preset not in records]
+    missing = [
+        preset for preset in (name + variant.suffix for variant in variants(sheet)) if preset not in records
+    ]
     if missing:
         yield "\nNot run:\n"
         yield from (f"- `{preset}`: {reasons.get(preset, NOT_YET)}" for preset in missing)

@@ -1,4 +1,6 @@
-"""A sheet's figure: a column for each panel and swept value, a row for each metric and swept value, in each of them a line for each arm."""
+"""A sheet's figure: a column for each panel and swept value, a row for each metric and swept value,
+in each of them a line for each arm.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
@@ -54,7 +56,12 @@ class FigureColumn(NamedTuple):
     @property
     def title(self) -> str:
         """What stands above it."""
-        return ", ".join(filter(None, (self.part.title if self.part.preset.panel or not self.facet.path else "", self.facet.label)))
+        return ", ".join(
+            filter(
+                None,
+                (self.part.title if self.part.preset.panel or not self.facet.path else "", self.facet.label),
+            )
+        )
 
 
 def draw(reproduction: SheetReproduction, form: Format) -> bytes:
@@ -77,9 +84,17 @@ def draw(reproduction: SheetReproduction, form: Format) -> bytes:
             for axes, column in zip(grid[0], columns, strict=True):
                 axes.set_title(plain(over_a_column(column.title)))
             for axes, row in zip(grid[:, 0], rows, strict=True):
-                axes.set_ylabel(plain("\n".join(filter(None, (row.metric.replace("_", " "), row.facet.label)))))
-            handles = {text: handle for axes in grid.flat for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)}
-            figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=across, frameon=False)
+                axes.set_ylabel(
+                    plain("\n".join(filter(None, (row.metric.replace("_", " "), row.facet.label))))
+                )
+            handles = {
+                text: handle
+                for axes in grid.flat
+                for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)
+            }
+            figure.legend(
+                handles.values(), handles.keys(), loc="outside lower center", ncols=across, frameon=False
+            )
             picture = BytesIO()
             figure.savefig(picture, format=form, dpi=150, metadata={"Date": None} if form == "svg" else None)
             return picture.getvalue()
@@ -91,14 +106,18 @@ def names_in_a_line(names: Iterable[str], width_in: float) -> int:
 
 
 def over_a_column(title: str) -> str:
-    """`title` in lines that are no wider than a column of the grid, so that no two run into each other."""
+    """`title` in lines that are no wider than a column of the grid, so that no two run into each
+    other.
+    """
     return fill(title, int(WIDTH_IN / LETTER_IN))
 
 
 def _grid(layout: Drawing, parts: Sequence[Part]) -> tuple[list[FigureRow], list[FigureColumn]]:
     arms = [arm for part in parts for arm in part.results.arms]
     rows = [FigureRow(metric, facet) for metric, facet in product(layout.metrics, _facets(layout.rows, arms))]
-    return rows, [FigureColumn(part, facet) for part in parts for facet in _facets(layout.columns, part.results.arms)]
+    return rows, [
+        FigureColumn(part, facet) for part in parts for facet in _facets(layout.columns, part.results.arms)
+    ]
 
 
 def _facets(path: str | None, arms: Iterable[ArmResult]) -> Iterator[Facet]:
@@ -118,7 +137,9 @@ def _styles(parts: Sequence[Part], layout: Drawing) -> dict[str, tuple[str, str]
     return dict(zip(names, islice(strokes(), len(names)), strict=True))
 
 
-def _fill(axes: "Axes", row: FigureRow, column: FigureColumn, layout: Drawing, styles: dict[str, tuple[str, str]]) -> None:
+def _fill(
+    axes: "Axes", row: FigureRow, column: FigureColumn, layout: Drawing, styles: dict[str, tuple[str, str]]
+) -> None:
     for arm in column.part.results.arms:
         curve = arm.curves.get(row.metric)
         if curve is not None and row.facet.shows(arm) and column.facet.shows(arm):
@@ -130,5 +151,9 @@ def _fill(axes: "Axes", row: FigureRow, column: FigureColumn, layout: Drawing, s
 
 def _name(arm: ArmResult, layout: Drawing) -> str:
     """The name of an arm without what its row and column say."""
-    said = {label(path, arm.settings[path]) for path in (layout.rows, layout.columns) if path and path in arm.settings}
+    said = {
+        label(path, arm.settings[path])
+        for path in (layout.rows, layout.columns)
+        if path and path in arm.settings
+    }
     return ", ".join(part for part in arm.name.split(", ") if part not in said) or arm.name

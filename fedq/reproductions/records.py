@@ -1,4 +1,6 @@
-"""What came out of a preset, as it is kept in a file: what was run, on what, with which verdicts."""
+"""What came out of a preset, as it is kept in a file: what was run, on what, with which
+verdicts.
+"""
 
 from datetime import date
 from pathlib import Path
@@ -83,4 +85,8 @@ def _path(folder: Path, preset: str) -> Path:
 
 def _engine(run: Run) -> str | None:
     made: dict[str, Any] = run.provenance
-    return "{engine} in {precision} on {device}".format_map(made) if {"engine", "precision", "device"} <= made.keys() else None
+    return (
+        "{engine} in {precision} on {device}".format_map(made)
+        if {"engine", "precision", "device"} <= made.keys()
+        else None
+    )

@@ -10,7 +10,9 @@ from fedq.schemas import ClaimResult, PublishedTable
 
 
 def report(reproduction: SheetReproduction, picture: str | None) -> str:
-    """A section on the sheet: what was run, the picture beside the text, published numbers, and a verdict for each claim."""
+    """A section on the sheet: what was run, the picture beside the text, published numbers, and a
+    verdict for each claim.
+    """
     return "\n".join(_lines(reproduction, picture)) + "\n"
 
 
@@ -18,7 +20,10 @@ def _lines(reproduction: SheetReproduction, picture: str | None) -> Iterator[str
     sheet = reproduction.sheet
     yield f"# {sheet.title}"
     yield ""
-    yield f"{sheet.source}. Run again by `fedq reproduce-paper {reproduction.name}{' --small' if reproduction.small else ''}`."
+    yield (
+        f"{sheet.source}. Run again by `fedq reproduce-paper"
+        f" {reproduction.name}{' --small' if reproduction.small else ''}`."
+    )
     if picture:
         yield f"\n![{sheet.title}]({picture})"
     for part in reproduction.parts:
@@ -32,7 +37,10 @@ def section(kept: Record, preset: Preset) -> Iterator[str]:
     """What was run of one panel, how it departs from its source, and what came out."""
     data, engines = ", ".join(kept.data) or "its own data", " and ".join(kept.engines)
     seeds = f"seed{'s' if len(kept.seeds) > 1 else ''} {', '.join(map(str, kept.seeds))}"
-    yield f"Preset `{kept.preset}`, version {kept.version}: {data}; {kept.rounds} rounds, {seeds}; {engines}; {kept.status}."
+    yield (
+        f"Preset `{kept.preset}`, version {kept.version}: {data}; {kept.rounds} rounds, {seeds}; {engines};"
+        f" {kept.status}."
+    )
     if preset.departures:
         yield "\nDepartures from the source:\n"
         yield from (f"- {departure}" for departure in preset.departures)
@@ -42,11 +50,13 @@ def section(kept: Record, preset: Preset) -> Iterator[str]:
     for table in kept.published:
         yield from _table(table)
     if kept.diverged:
-        yield f"\nDiverged: {', '.join(f'{arm} ({count} of {len(kept.seeds)} runs)' for arm, count in kept.diverged.items())}."
+        diverged = (f"{arm} ({count} of {len(kept.seeds)} runs)" for arm, count in kept.diverged.items())
+        yield f"\nDiverged: {', '.join(diverged)}."
     if kept.unsuccessful:
         yield "\nRuns that did not succeed:\n"
         yield from (
-            f"- `{arm}`: {', '.join(f'{count} {status}' for status, count in runs.items())}" for arm, runs in kept.unsuccessful.items()
+            f"- `{arm}`: {', '.join(f'{count} {status}' for status, count in runs.items())}"
+            for arm, runs in kept.unsuccessful.items()
         )
 
 

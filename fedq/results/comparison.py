@@ -27,7 +27,9 @@ class ComparisonTable(NamedTuple):
 
 
 def comparison(results: ArmResults, metric: str | None = None) -> ComparisonTable:
-    """Best and final of a metric over the seeds, beside the baseline what may be concluded, traffic; absent, the most telling metric."""
+    """Best and final of a metric over the seeds, beside the baseline what may be concluded,
+    traffic; absent, the most telling metric.
+    """
     metric = metric or headline({name for arm in results.arms for name in arm.metrics})
     shares = metric.endswith("accuracy")
     number: Format = _percent if shares else _plain
@@ -35,14 +37,23 @@ def comparison(results: ArmResults, metric: str | None = None) -> ComparisonTabl
     beside = f"final - {results.arms[results.baseline].name} [{results.confidence:.0%} CI]"
     columns = ["arm", "best", "final", beside, "verdict", "MB sent"]
     if results.target is not None:
-        columns += [f"reached {results.target.metric.replace('_', ' ')} {results.target.value:g}", "rounds to it", "MB to it"]
+        columns += [
+            f"reached {results.target.metric.replace('_', ' ')} {results.target.value:g}",
+            "rounds to it",
+            "MB to it",
+        ]
         rows = [[*row, *_way(arm.to_target)] for row, arm in zip(rows, results.arms, strict=True)]
     remarks = [_remark(arm) for arm in results.arms]
     if any(remarks):
         columns.append("")
         rows = [[*row, remark] for row, remark in zip(rows, remarks, strict=True)]
-    words, seeds = metric.replace("_", " ") + (" in %" if shares else ""), max(len(arm.seeds) for arm in results.arms)
-    return ComparisonTable(columns, rows, f"{results.name}: {words}, mean ± std over {seeds} seed{'s' * (seeds != 1)}")
+    words, seeds = (
+        metric.replace("_", " ") + (" in %" if shares else ""),
+        max(len(arm.seeds) for arm in results.arms),
+    )
+    return ComparisonTable(
+        columns, rows, f"{results.name}: {words}, mean ± std over {seeds} seed{'s' * (seeds != 1)}"
+    )
 
 
 def _row(arm: ArmResult, metric: str, number: Format) -> Iterator[str]:
@@ -71,7 +82,11 @@ def _spread(estimate: Estimate | None, number: Format) -> str:
 def _difference(estimate: Estimate | None, number: Format) -> str:
     if estimate is None:
         return ABSENT
-    interval = "" if estimate.low is None or estimate.high is None else f" [{number(estimate.low, '+')}, {number(estimate.high, '+')}]"
+    interval = (
+        ""
+        if estimate.low is None or estimate.high is None
+        else f" [{number(estimate.low, '+')}, {number(estimate.high, '+')}]"
+    )
     return number(estimate.mean, "+") + interval
 
 

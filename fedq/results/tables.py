@@ -13,7 +13,21 @@ Table = Literal["summary", "curves"]
 Line = dict[str, Any]
 
 COLUMNS: dict[Table, tuple[str, ...]] = {
-    "summary": ("arm", "name", "metric", "figure", "n", "mean", "std", "low", "high", "p", "p_adjusted", "p_signed_rank", "verdict"),
+    "summary": (
+        "arm",
+        "name",
+        "metric",
+        "figure",
+        "n",
+        "mean",
+        "std",
+        "low",
+        "high",
+        "p",
+        "p_adjusted",
+        "p_signed_rank",
+        "verdict",
+    ),
     "curves": ("arm", "name", "metric", "round", "megabytes", "simulated_seconds", "n", "mean", "std"),
 }
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -31,7 +45,11 @@ def lines(results: ArmResults, table: Table) -> list[Line]:
     if table == "curves" or results.target is None:
         return told
     metric = results.target.metric
-    return told + [{"arm": arm.index, "name": arm.name, **line} for arm in results.arms for line in _to_target(arm, metric)]
+    return told + [
+        {"arm": arm.index, "name": arm.name, **line}
+        for arm in results.arms
+        for line in _to_target(arm, metric)
+    ]
 
 
 def written(results: ArmResults, table: Table, media_type: str) -> bytes:
@@ -58,11 +76,16 @@ def _as_text(value: Any) -> Any:
 
 
 def to_parquet(results: ArmResults, table: Table) -> bytes:
-    """The table as a Parquet file; whose it is, and what was made from what, is in the file's metadata, as JSON under `fedq`."""
+    """The table as a Parquet file.
+
+    Whose it is, and what was made from what, is in the file's metadata, as JSON under `fedq`.
+    """
     import pyarrow as pa
     from pyarrow import parquet
 
-    types = dict.fromkeys(("arm", "n", "round"), pa.int64()) | dict.fromkeys(("name", "metric", "figure", "verdict"), pa.string())
+    types = dict.fromkeys(("arm", "n", "round"), pa.int64()) | dict.fromkeys(
+        ("name", "metric", "figure", "verdict"), pa.string()
+    )
     about = {"fedq": results.model_dump_json(exclude={"arms"})}
     schema = pa.schema([(column, types.get(column, pa.float64())) for column in COLUMNS[table]], about)
     file = BytesIO()
@@ -79,13 +102,23 @@ def _summary(arm: ArmResult) -> Iterator[Line]:
 
 
 def _to_target(arm: ArmResult, metric: str) -> Iterator[Line]:
-    """Of each cost its mean over the runs that reached the target; their share of all runs is the mean of `reached_target`."""
+    """Of each cost its mean over the runs that reached the target.
+
+    Their share of all runs is the mean of `reached_target`.
+    """
     found = arm.to_target
     if found is not None:
-        yield {"metric": metric, "figure": "reached_target", "n": found.runs, "mean": found.reached / found.runs}
+        yield {
+            "metric": metric,
+            "figure": "reached_target",
+            "n": found.runs,
+            "mean": found.reached / found.runs,
+        }
         for cost in COSTS:
             yield from _line(metric, f"{cost}_to_target", getattr(found, cost))
-            yield from _line(metric, f"{cost}_to_target_difference", getattr(found, f"{cost}_difference", None))
+            yield from _line(
+                metric, f"{cost}_to_target_difference", getattr(found, f"{cost}_difference", None)
+            )
 
 
 def _line(metric: str, figure: str, estimate: Estimate | None) -> Iterator[Line]:

@@ -1,4 +1,6 @@
-"""A publication's claims and numbers in words, beside what came out: the same wherever they are told."""
+"""A publication's claims and numbers in words, beside what came out: the same wherever they are
+told.
+"""
 
 from collections.abc import Callable, Mapping
 
@@ -10,7 +12,10 @@ MOST = 0.5
 
 
 def verdict(claim: ClaimResult) -> str:
-    """The verdict, which is that of the means; with the share of the seeds where most of them say otherwise."""
+    """The verdict, which is that of the means.
+
+    With the share of the seeds where most of them say otherwise.
+    """
     fewest = min(claim.comparisons, key=lambda side: side.seeds_holding / max(side.seeds, 1), default=None)
     if not claim.holds or fewest is None or fewest.seeds_holding >= MOST * fewest.seeds:
         return VERDICTS[claim.holds]
@@ -19,8 +24,13 @@ def verdict(claim: ClaimResult) -> str:
 
 def side(found: ComparisonResult) -> str:
     """One inequality behind a claim, with its numbers."""
-    left, right = ("diverged or never" if value is None else _number(value) for value in (found.left, found.right))
-    return f"{'' if found.holds else 'not '}{found.says}: {left} against {right} ({found.seeds_holding} of {found.seeds} seeds)"
+    left, right = (
+        "diverged or never" if value is None else _number(value) for value in (found.left, found.right)
+    )
+    return (
+        f"{'' if found.holds else 'not '}{found.says}: {left} against {right} ({found.seeds_holding} of"
+        f" {found.seeds} seeds)"
+    )
 
 
 def known(claim: ClaimResult) -> str | None:
@@ -35,7 +45,10 @@ def grounds(claim: ClaimResult) -> list[str]:
 
 def subject(table: PublishedTable) -> str:
     """What a published table is of."""
-    return f"{table.statistic.replace('_', ' ').capitalize()} {table.metric.replace('_', ' ')}, published in {table.source}"
+    return (
+        f"{table.statistic.replace('_', ' ').capitalize()} {table.metric.replace('_', ' ')}, published in"
+        f" {table.source}"
+    )
 
 
 def published(row: PublishedRow) -> str:

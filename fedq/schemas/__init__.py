@@ -42,7 +42,16 @@ from fedq.schemas.results import (
 )
 from fedq.schemas.runs import MetricsPage, RoundRow, Run, RunPage
 from fedq.schemas.search import ArmArrival, SearchPage
-from fedq.schemas.webhooks import Attempt, Delivery, DeliveryPage, NewWebhook, Webhook, WebhookEdit, WebhookPage, WebhookRequest
+from fedq.schemas.webhooks import (
+    Attempt,
+    Delivery,
+    DeliveryPage,
+    NewWebhook,
+    Webhook,
+    WebhookEdit,
+    WebhookPage,
+    WebhookRequest,
+)
 
 __all__ = [
     "ArmArrival",

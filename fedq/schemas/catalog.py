@@ -15,11 +15,15 @@ class PresetSummary(Schema):
     title: str
     """Short description."""
     source: str
-    """Publication, table or figure that the preset follows, or a description of the demonstration."""
+    """Publication, table or figure that the preset follows, or a description of the
+    demonstration.
+    """
     departures: list[str]
     """Differences from the source."""
     sheet: str
-    """Figure, table or demonstration that the preset belongs to; `fedq reproduce-paper` runs all of it."""
+    """Figure, table or demonstration that the preset belongs to; `fedq reproduce-paper` runs all of
+    it.
+    """
     panel: str
     """Panel of the figure or table; empty if there is only one."""
     small: bool

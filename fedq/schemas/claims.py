@@ -63,7 +63,9 @@ class PublishedTable(Schema):
 
 
 class Claims(Schema):
-    """Published numbers and claims for the figure or table that an experiment follows, with the results."""
+    """Published numbers and claims for the figure or table that an experiment follows, with the
+    results.
+    """
 
     experiment_id: str
     """The experiment."""

@@ -28,7 +28,9 @@ class Dataset(Schema):
     owner: str
     """Owner of the data set."""
     digest: str
-    """SHA-256 over the stored arrays. Equal content has an equal digest, independent of the file format."""
+    """SHA-256 over the stored arrays. Equal content has an equal digest, independent of the file
+    format.
+    """
     features: list[int]
     """Shape of one sample."""
     classes: int

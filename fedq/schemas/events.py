@@ -21,7 +21,9 @@ class StatusEvent(Schema):
     experiment_id: str
     """The experiment."""
     run_id: str | None
-    """The run; null for the status of the experiment. The stream ends after the final status of the experiment."""
+    """The run; null for the status of the experiment. The stream ends after the final status of the
+    experiment.
+    """
     status: Status
     """The new status. A status that lasted only briefly may be skipped."""
     rounds_done: int | None

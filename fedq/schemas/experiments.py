@@ -37,9 +37,13 @@ class ArmSummary(Schema):
     settings: dict[str, Any]
     """Swept paths and their values."""
     rung: int | None = None
-    """In a search, the round of the last rung that all runs of the arm have reached; null before the first."""
+    """In a search, the round of the last rung that all runs of the arm have reached; null before
+    the first.
+    """
     value: float | None = None
-    """Mean of the search metric over the seeds at that rung; null if a run failed, diverged or has no value."""
+    """Mean of the search metric over the seeds at that rung; null if a run failed, diverged or has
+    no value.
+    """
     verdict: Verdict | None = None
     """Decision at that rung; null while undecided."""
 
@@ -83,8 +87,10 @@ class Experiment(ExperimentSummary):
     specification: dict[str, Any]
     """The validated specification with all defaults; it can be submitted again."""
     provenance: dict[str, Any]
-    """Origin of the experiment: the version of FedQ that accepted it (`fedq`, and its git `commit` if known), the preset with its
-    overrides, the experiment that it `reproduces`, and `specification_sha256`. Runs record the software and hardware."""
+    """Origin of the experiment: the version of FedQ that accepted it (`fedq`, and its git `commit`
+    if known), the preset with its overrides, the experiment that it `reproduces`, and
+    `specification_sha256`. Runs record the software and hardware.
+    """
 
 
 class ExperimentPage(Schema):
@@ -123,7 +129,10 @@ class Stretch(Schema):
 
 
 class SearchPlan(Schema):
-    """Cost of a search if each rung promotes as many arms as synchronous halving; `asha` may promote a few more."""
+    """Cost of a search if each rung promotes as many arms as synchronous halving.
+
+    `asha` may promote a few more.
+    """
 
     stretches: list[Stretch]
     """Stages in order."""
@@ -145,7 +154,9 @@ class Plan(Schema):
     runs: int
     """Number of runs: arms times seeds."""
     rounds: int
-    """Total rounds of all runs. With a search or early stopping, this and all estimates are upper bounds."""
+    """Total rounds of all runs. With a search or early stopping, this and all estimates are upper
+    bounds.
+    """
     search: "SearchPlan | None" = None
     """Savings of the search."""
     local_steps: int
@@ -157,7 +168,9 @@ class Plan(Schema):
     memory_bytes: int
     """Estimated memory of the largest run."""
     seconds: float | None = None
-    """Estimated seconds on one worker, from recent runs with the same data, model and batch size; null if there are none."""
+    """Estimated seconds on one worker, from recent runs with the same data, model and batch size;
+    null if there are none.
+    """
     workers: int = 0
     """Number of active workers that serve its queue."""
     warnings: list[str]
@@ -187,4 +200,6 @@ class ExperimentEdit(BaseModel):
     tags: list[Tag] | None = Field(default=None, max_length=32)
     """Tags for filtering."""
     priority: int | None = Field(default=None, ge=0, le=9)
-    """Higher priorities run first. Runs in progress yield after their current round; changes are polled at most ten times a second."""
+    """Higher priorities run first. Runs in progress yield after their current round; changes are
+    polled at most ten times a second.
+    """

@@ -21,7 +21,9 @@ class _Part(BaseModel):
 
 
 class ImportedRows(_Part):
-    """Rounds of a run, one list per measure. Entry i belongs to round i + 1; null means no value."""
+    """Rounds of a run, one list per measure. Entry i belongs to round i + 1; null means no
+    value.
+    """
 
     train_loss: Annotated[list[Number | None], Column]
     """f(w) over the training data of all clients."""
@@ -101,4 +103,6 @@ class ResultsFile(_Part):
     runs: list[ImportedRun] = Field(fail_fast=True, min_length=1, max_length=10_000)
     """Runs of each arm with each seed, in order."""
     digest: str = Field(pattern=r"^[0-9a-f]{64}$")
-    """SHA-256 over all other fields: JSON in the order of the file, without white space, in UTF-8, numbers as in Python's `json`."""
+    """SHA-256 over all other fields: JSON in the order of the file, without white space, in UTF-8,
+    numbers as in Python's `json`.
+    """

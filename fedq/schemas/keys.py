@@ -50,7 +50,9 @@ class _Terms(BaseModel):
     max_stored_bytes: MaxBytes = None
     """Maximum size of uploaded data sets in bytes; null: no limit."""
     max_compute_seconds: MaxSeconds = None
-    """Maximum total compute time of its runs in seconds, after which no further round starts; null: no limit."""
+    """Maximum total compute time of its runs in seconds, after which no further round starts; null:
+    no limit.
+    """
 
 
 class KeyEdit(_Terms):
@@ -61,7 +63,9 @@ class KeyRequest(_Terms):
     """Request to create a key."""
 
     owner: Owner
-    """Owner of everything created with the key: letters, digits and `_.@+-`. An owner can have several keys."""
+    """Owner of everything created with the key: letters, digits and `_.@+-`. An owner can have
+    several keys.
+    """
 
 
 class Key(Schema):

@@ -20,7 +20,9 @@ class QueueDepth(Schema):
     paused: int
     """Paused runs."""
     too_large: int
-    """Queued runs that need more memory than any active worker of the queue has; 0 if there are no workers."""
+    """Queued runs that need more memory than any active worker of the queue has; 0 if there are no
+    workers.
+    """
     rounds_left: int
     """Remaining rounds of queued and running runs."""
 
@@ -84,6 +86,8 @@ class Readiness(Schema):
     """Readiness of the service."""
 
     status: Literal["ready", "degraded", "unready"]
-    """`degraded`: the broker is unavailable. Requests are served and runs continue, but start up to a few seconds later."""
+    """`degraded`: the broker is unavailable. Requests are served and runs continue, but start up to
+    a few seconds later.
+    """
     checks: dict[Literal["database", "broker"], Check]
     """Checks by dependency."""

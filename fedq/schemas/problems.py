@@ -7,13 +7,15 @@ class Flaw(Schema):
     """An error in a field of a request."""
 
     pointer: str
-    """JSON pointer (RFC 6901) into the request body; `?name` for a parameter, the name for a header, and for an uploaded file, the
-    array or column."""
+    """JSON pointer (RFC 6901) into the request body; `?name` for a parameter, the name for a
+    header, and for an uploaded file, the array or column.
+    """
     detail: str
     """Description of the error and of valid values."""
     line: int | None = None
-    """Where that begins in a YAML body of at most 64 KiB, counted from 1; of what is missing, the block that lacks it. In JSON, only of
-    what cannot be read."""
+    """Where that begins in a YAML body of at most 64 KiB, counted from 1; of what is missing, the
+    block that lacks it. In JSON, only of what cannot be read.
+    """
     column: int | None = None
     """Column in that line, from 1."""
 

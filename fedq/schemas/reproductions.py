@@ -11,7 +11,9 @@ class ReproductionOutcome(StrEnum):
     PENDING = "pending"
     """No difference so far, and some runs are unfinished."""
     IDENTICAL = "identical"
-    """All numbers of all rounds, except wall-clock times, and the final models are bit-identical."""
+    """All numbers of all rounds, except wall-clock times, and the final models are
+    bit-identical.
+    """
     DIFFERENT = "different"
 
 
@@ -31,8 +33,9 @@ class RunDifference(Schema):
     round: int
     """First round that differs."""
     measure: str
-    """First measure that differs in that round, with the index for a list (`x[3]`); or `rounds`, `status` or `model_sha256` if all rounds
-    that both have are the same."""
+    """First measure that differs in that round, with the index for a list (`x[3]`); or `rounds`,
+    `status` or `model_sha256` if all rounds that both have are the same.
+    """
     original: float | str | None
     """Value in the original; null if there is none."""
     here: float | str | None
@@ -62,7 +65,9 @@ class Reproduction(Schema):
     reproduces: str
     """The original experiment."""
     outcome: ReproductionOutcome
-    """`identical`, `different`, or `pending` while there is no difference and runs are unfinished."""
+    """`identical`, `different`, or `pending` while there is no difference and runs are
+    unfinished.
+    """
     runs: int
     """Number of compared runs, matched by arm and seed."""
     unmatched: int

@@ -17,7 +17,9 @@ class Estimate(Schema):
     std: float | None
     """Sample standard deviation (n - 1); null for a single seed."""
     low: float | None
-    """Lower end of the 95 % confidence interval of the mean (Student's t); null for a single seed."""
+    """Lower end of the 95 % confidence interval of the mean (Student's t); null for a single
+    seed.
+    """
     high: float | None
     """Upper end of the interval."""
 
@@ -26,45 +28,65 @@ class Difference(Estimate):
     """Difference between an arm and the baseline, paired by seed, with tests of significance."""
 
     p: float | None
-    """Two-sided p-value of the paired t-test; null for fewer than 3 pairs, or if the difference is the same for every seed."""
+    """Two-sided p-value of the paired t-test; null for fewer than 3 pairs, or if the difference is
+    the same for every seed.
+    """
     p_adjusted: float | None
     """The p-value with Holm's correction for the number of arms compared with the baseline."""
     p_signed_rank: float | None
-    """Two-sided p-value of Wilcoxon's signed-rank test, exact up to 50 pairs, not corrected. It does not assume a normal
-    distribution, and cannot fall below 0.05 with fewer than 6 pairs."""
+    """Two-sided p-value of Wilcoxon's signed-rank test, exact up to 50 pairs, not corrected. It
+    does not assume a normal distribution, and cannot fall below 0.05 with fewer than 6 pairs.
+    """
     verdict: Conclusion
-    """`better`, `worse`, or `different` for a metric without a direction, if `p_adjusted` is below the `level`; else `unclear`. No
-    conclusion is drawn from fewer than 3 pairs (`too_few_seeds`), if the difference is the same for all seeds (`same_for_all`), or
-    while a run of either arm is unfinished, failed, diverged or was stopped at a rung (`incomplete`)."""
+    """`better`, `worse`, or `different` for a metric without a direction, if `p_adjusted` is below
+    the `level`; else `unclear`. No conclusion is drawn from fewer than 3 pairs (`too_few_seeds`),
+    if the difference is the same for all seeds (`same_for_all`), or while a run of either arm is
+    unfinished, failed, diverged or was stopped at a rung (`incomplete`).
+    """
 
 
 class MetricResult(Schema):
     """One metric of one arm; a statistic is null if no run has a value."""
 
     best: Estimate | None
-    """Value of each run's best round, e.g. the highest accuracy or lowest loss; null for a metric without a direction."""
+    """Value of each run's best round, e.g. the highest accuracy or lowest loss; null for a metric
+    without a direction.
+    """
     final: Estimate | None
-    """Value of each run's last evaluated round. A diverged run counts only if its last value is finite."""
+    """Value of each run's last evaluated round. A diverged run counts only if its last value is
+    finite.
+    """
     area: Estimate | None = None
-    """Area under each run's curve divided by the number of rounds, i.e. its mean from the first to the last evaluated round with
-    linear interpolation. Diverged runs have none."""
+    """Area under each run's curve divided by the number of rounds, i.e. its mean from the first to
+    the last evaluated round with linear interpolation. Diverged runs have none.
+    """
     best_difference: Difference | None
-    """Difference of `best` from the baseline; null for the baseline itself, or if no seed has both values."""
+    """Difference of `best` from the baseline; null for the baseline itself, or if no seed has both
+    values.
+    """
     final_difference: Difference | None
-    """Difference of `final` from the baseline; null for the baseline itself, or if no seed has both values."""
+    """Difference of `final` from the baseline; null for the baseline itself, or if no seed has both
+    values.
+    """
     area_difference: Difference | None = None
-    """Difference of `area` from the baseline; null for the baseline itself, or if no seed has both values."""
+    """Difference of `area` from the baseline; null for the baseline itself, or if no seed has both
+    values.
+    """
 
 
 class Curve(Schema):
     """A metric over rounds. Entry i of every list belongs to the same round."""
 
     rounds: list[int]
-    """Rounds evaluated by at least one run. If there are more than the requested points, only ends and extremes are kept."""
+    """Rounds evaluated by at least one run. If there are more than the requested points, only ends
+    and extremes are kept.
+    """
     megabytes: list[float]
     """Megabytes (10^6 bytes) sent in both directions up to the round, mean over the runs in `n`."""
     simulated_seconds: list[float | None]
-    """Seconds on the simulated clock up to the round, mean over the runs in `n`; null without `systems.devices`."""
+    """Seconds on the simulated clock up to the round, mean over the runs in `n`; null without
+    `systems.devices`.
+    """
     mean: list[float]
     """Mean over the runs."""
     std: list[float | None]
@@ -88,7 +110,9 @@ class TargetResult(Schema):
     runs: int
     """Number of runs of the arm."""
     reached: int
-    """Number of runs that reached the target. The statistics below cover only these, so compare them only if this equals `runs`."""
+    """Number of runs that reached the target. The statistics below cover only these, so compare
+    them only if this equals `runs`.
+    """
     missed: int
     """Number of finished runs that did not reach the target; the others are unfinished."""
     rounds: Estimate | None
@@ -100,7 +124,9 @@ class TargetResult(Schema):
     seconds: Estimate | None
     """Wall-clock seconds of the rounds to the target."""
     rounds_difference: Difference | None
-    """Difference of `rounds` from the baseline; `incomplete` unless every run of both arms reached the target."""
+    """Difference of `rounds` from the baseline; `incomplete` unless every run of both arms reached
+    the target.
+    """
     megabytes_difference: Difference | None
     """Difference of `megabytes` from the baseline, as for `rounds`."""
     simulated_seconds_difference: Difference | None
@@ -123,7 +149,9 @@ class ArmResult(Schema):
     diverged: int
     """Number of diverged runs."""
     stopped: int
-    """Number of runs stopped early, at a rung or by early stopping. Their results cover the completed rounds."""
+    """Number of runs stopped early, at a rung or by early stopping. Their results cover the
+    completed rounds.
+    """
     rounds_done: int
     """Committed rounds of all runs."""
     local_steps: Estimate | None
@@ -188,8 +216,10 @@ class Member(Schema):
     arm: int
     """Index of the arm in its experiment."""
     paired: bool
-    """True if differences from the baseline are paired by seed: both arms share seeds, and equal seeds mean equal data, clients and
-    draws. Otherwise, the arms are compared as independent samples by Welch's t-test."""
+    """True if differences from the baseline are paired by seed: both arms share seeds, and equal
+    seeds mean equal data, clients and draws. Otherwise, the arms are compared as independent
+    samples by Welch's t-test.
+    """
 
 
 class Comparison(ArmResults):
@@ -205,11 +235,15 @@ class Law(Schema):
     """Closed-form prediction for one arm."""
 
     formula: str
-    """The closed form: x is the model, x~ its fixed point, eta the step size, tau_i the local steps, s the server's step size."""
+    """The closed form: x is the model, x~ its fixed point, eta the step size, tau_i the local
+    steps, s the server's step size.
+    """
     source: str
     """Source of the closed form."""
     rate: float
-    """Asymptotic factor per round by which the distance to the fixed point shrinks; no convergence from 1 on."""
+    """Asymptotic factor per round by which the distance to the fixed point shrinks; no convergence
+    from 1 on.
+    """
     levels: dict[str, float | None]
     """Value of each metric at the fixed point; null if not finite."""
     rounds: list[int]

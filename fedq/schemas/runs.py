@@ -30,14 +30,18 @@ class Run(Schema):
     diverged_round: int | None
     """Round in which the run diverged."""
     stop_reason: StopReason | None
-    """Reason for stopping early: the search did not promote the arm at a `rung`, or early stopping found no improvement
-    (`patience`) or the `target` reached; null if the run did not stop early, or diverged."""
+    """Reason for stopping early: the search did not promote the arm at a `rung`, or early stopping
+    found no improvement (`patience`) or the `target` reached; null if the run did not stop early,
+    or diverged.
+    """
     rounds_done: int
     """Committed rounds."""
     rounds_total: int
     """Total rounds."""
     next_rung: int | None
-    """In a search, the next rung or last round, up to which the run may proceed; null without a search."""
+    """In a search, the next rung or last round, up to which the run may proceed; null without a
+    search.
+    """
     waiting_since: datetime | None
     """Time since which the run has waited at a rung for the decision about its arm."""
     queue: str
@@ -49,9 +53,13 @@ class Run(Schema):
     attempts: int
     """Number of attempts since the last completed round; the run fails after `FEDQ_ATTEMPTS`."""
     waits_for: str | None
-    """Reason why a queued run cannot start, e.g. no worker serves its queue or a quota is reached; null if there is none."""
+    """Reason why a queued run cannot start, e.g. no worker serves its queue or a quota is reached;
+    null if there is none.
+    """
     next_try_at: datetime | None
-    """Earliest time of the next attempt of a queued run after an error; null if it can start immediately."""
+    """Earliest time of the next attempt of a queued run after an error; null if it can start
+    immediately.
+    """
     memory_bytes: int
     """Conservative estimate of the memory of the run; 0 if unknown."""
     error: str | None
@@ -67,8 +75,9 @@ class Run(Schema):
     has_checkpoint: bool
     """True if a checkpoint can be downloaded."""
     provenance: dict[str, Any]
-    """Provenance: code, versions, device, hardware, engine, precision, description of the data, and SHA-256 digests of data and final
-    model (`data_sha256`, `model_sha256`)."""
+    """Provenance: code, versions, device, hardware, engine, precision, description of the data, and
+    SHA-256 digests of data and final model (`data_sha256`, `model_sha256`).
+    """
 
 
 class RunPage(Schema):
@@ -81,7 +90,9 @@ class RunPage(Schema):
 
 
 class RoundRow(Schema):
-    """Measurements after one round of a run; null if not evaluated, not applicable or not finite."""
+    """Measurements after one round of a run; null if not evaluated, not applicable or not
+    finite.
+    """
 
     round: int
     """Number of the round, from 1."""
@@ -100,7 +111,9 @@ class RoundRow(Schema):
     seconds: float
     """Wall-clock time of the round on its worker."""
     extra: dict[str, Any]
-    """Other measures by name: objective, suboptimality, distance, x, gradient_diversity, simulated_seconds and so on."""
+    """Other measures by name: objective, suboptimality, distance, x, gradient_diversity,
+    simulated_seconds and so on.
+    """
     committed_at: datetime
     """Time at which the round was stored."""
 
@@ -111,8 +124,12 @@ class MetricsPage(Schema):
     run_id: str
     """The run."""
     status: Status
-    """Status of the run, read before the rounds. If it is final, an empty page means that there are no further rounds."""
+    """Status of the run, read before the rounds. If it is final, an empty page means that there are
+    no further rounds.
+    """
     items: list[RoundRow]
     """The rounds."""
     next: int
-    """Value of `after` for the next page: the last round of this page, or `after` if the page is empty."""
+    """Value of `after` for the next page: the last round of this page, or `after` if the page is
+    empty.
+    """

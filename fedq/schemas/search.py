@@ -25,11 +25,15 @@ class ArmArrival(Schema):
     round: int
     """Round of the rung."""
     value: float | None
-    """Mean of the metric over the seeds; null, which ranks last, if a run failed, diverged or has no value."""
+    """Mean of the metric over the seeds; null, which ranks last, if a run failed, diverged or has
+    no value.
+    """
     arrived_at: datetime
     """Time at which the last run of the arm reached the rung."""
     verdict: Verdict | None
-    """Decision: `promoted` to the next rung (from the last rung to the last round) or `stopped`; null while undecided."""
+    """Decision: `promoted` to the next rung (from the last rung to the last round) or `stopped`;
+    null while undecided.
+    """
     rank: int | None
     """Rank among the compared arms, from 1."""
     field: int | None
@@ -64,5 +68,6 @@ class SearchPage(Schema):
     items: list[ArmArrival]
     """Arrivals in order of `sequence`."""
     next: int
-    """Value of `after` for the next page: the last sequence of this page, or `after` if the page is empty. Undecided arrivals may
-    be decided later: request them again."""
+    """Value of `after` for the next page: the last sequence of this page, or `after` if the page is
+    empty. Undecided arrivals may be decided later: request them again.
+    """

@@ -77,7 +77,9 @@ class Webhook(Schema):
     disabled_reason: str | None
     """Reason why the webhook was disabled."""
     failing_since: datetime | None
-    """Time of the first failed attempt since the last successful delivery (UTC); null if there is none."""
+    """Time of the first failed attempt since the last successful delivery (UTC); null if there is
+    none.
+    """
     previous_secret_until: datetime | None
     """Time until which deliveries are also signed with the previous secret (UTC)."""
     created_at: datetime

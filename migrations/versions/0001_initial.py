@@ -49,7 +49,12 @@ def _experiments() -> None:
     op.create_table(
         "experiment_tag",
         sa.Column("tag", sa.String(64), primary_key=True),
-        sa.Column("experiment_id", sa.String(40), sa.ForeignKey("experiment.id", ondelete="CASCADE"), primary_key=True),
+        sa.Column(
+            "experiment_id",
+            sa.String(40),
+            sa.ForeignKey("experiment.id", ondelete="CASCADE"),
+            primary_key=True,
+        ),
     )
     op.create_index("experiment_tag_by_experiment", "experiment_tag", ["experiment_id"])
 
@@ -58,7 +63,9 @@ def _runs() -> None:
     op.create_table(
         "run",
         sa.Column("id", sa.String(40), primary_key=True),
-        sa.Column("experiment_id", sa.String(40), sa.ForeignKey("experiment.id", ondelete="CASCADE"), nullable=False),
+        sa.Column(
+            "experiment_id", sa.String(40), sa.ForeignKey("experiment.id", ondelete="CASCADE"), nullable=False
+        ),
         sa.Column("arm", sa.Integer, nullable=False),
         sa.Column("arm_name", sa.Text, nullable=False),
         sa.Column("settings", sa.JSON, nullable=False),

@@ -1,4 +1,6 @@
-"""Users' own data sets, the experiments that train on them, and the keys they were uploaded under."""
+"""Users' own data sets, the experiments that train on them, and the keys they were uploaded
+under.
+"""
 
 import sqlalchemy as sa
 from alembic import op
@@ -27,8 +29,15 @@ def upgrade() -> None:
     )
     op.create_table(
         "dataset_use",
-        sa.Column("dataset_id", sa.String(40), sa.ForeignKey("dataset.id", ondelete="CASCADE"), primary_key=True),
-        sa.Column("experiment_id", sa.String(40), sa.ForeignKey("experiment.id", ondelete="CASCADE"), primary_key=True),
+        sa.Column(
+            "dataset_id", sa.String(40), sa.ForeignKey("dataset.id", ondelete="CASCADE"), primary_key=True
+        ),
+        sa.Column(
+            "experiment_id",
+            sa.String(40),
+            sa.ForeignKey("experiment.id", ondelete="CASCADE"),
+            primary_key=True,
+        ),
     )
     op.create_index("dataset_use_by_experiment", "dataset_use", ["experiment_id"])
     op.create_table(
@@ -36,7 +45,9 @@ def upgrade() -> None:
         sa.Column("principal", sa.String(200), primary_key=True),
         sa.Column("key", sa.String(200), primary_key=True),
         sa.Column("request_hash", sa.String(64), nullable=False),
-        sa.Column("dataset_id", sa.String(40), sa.ForeignKey("dataset.id", ondelete="CASCADE"), nullable=False),
+        sa.Column(
+            "dataset_id", sa.String(40), sa.ForeignKey("dataset.id", ondelete="CASCADE"), nullable=False
+        ),
         sa.Column("created_at", MOMENT, nullable=False),
     )
     op.create_index("dataset_key_by_dataset", "dataset_key", ["dataset_id"])

@@ -1,7 +1,7 @@
 """API keys, and listings by owner.
 
-Whatever was made before there were keys has the owner `local`, whose key an embedded stack makes for itself; elsewhere a key for
-that owner, or any key of an administrator, reaches it.
+Whatever was made before there were keys has the owner `local`, whose key an embedded stack makes
+for itself; elsewhere a key for that owner, or any key of an administrator, reaches it.
 """
 
 import sqlalchemy as sa

@@ -34,7 +34,9 @@ def upgrade() -> None:
     op.create_table(
         "webhook_delivery",
         sa.Column("id", sa.String(40), primary_key=True),
-        sa.Column("webhook_id", sa.String(40), sa.ForeignKey("webhook.id", ondelete="CASCADE"), nullable=False),
+        sa.Column(
+            "webhook_id", sa.String(40), sa.ForeignKey("webhook.id", ondelete="CASCADE"), nullable=False
+        ),
         sa.Column("kind", sa.String(64), nullable=False),
         sa.Column("body", sa.Text, nullable=False),
         sa.Column("status", sa.String(16), nullable=False),

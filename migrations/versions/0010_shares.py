@@ -1,4 +1,6 @@
-"""What owners have had of each queue, and an index in which the best run of each owner and key is found by leaps."""
+"""What owners have had of each queue, and an index in which the best run of each owner and key is
+found by leaps.
+"""
 
 import sqlalchemy as sa
 from alembic import op
@@ -22,7 +24,11 @@ def upgrade() -> None:
         sa.Column("turn", sa.BigInteger, nullable=False),
     )
     op.drop_index("run_by_turn", "run")
-    op.create_index("run_by_turn", "run", ["status", "queue", "owner", "key_id", "priority", "experiment_id", "queued_at", "id"])
+    op.create_index(
+        "run_by_turn",
+        "run",
+        ["status", "queue", "owner", "key_id", "priority", "experiment_id", "queued_at", "id"],
+    )
 
 
 def downgrade() -> None:

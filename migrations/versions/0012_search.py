@@ -11,7 +11,11 @@ branch_labels = None
 depends_on = None
 
 MOMENT = sa.TIMESTAMP(timezone=True).with_variant(sa.String(23), "sqlite")
-OF_RUNS: dict[str, sa.types.TypeEngine[Any]] = {"until": sa.Integer(), "held_at": MOMENT, "stop_reason": sa.String(16)}
+OF_RUNS: dict[str, sa.types.TypeEngine[Any]] = {
+    "until": sa.Integer(),
+    "held_at": MOMENT,
+    "stop_reason": sa.String(16),
+}
 
 
 def upgrade() -> None:
@@ -34,7 +38,12 @@ def downgrade() -> None:
 def _searches() -> None:
     op.create_table(
         "search",
-        sa.Column("experiment_id", sa.String(40), sa.ForeignKey("experiment.id", ondelete="CASCADE"), primary_key=True),
+        sa.Column(
+            "experiment_id",
+            sa.String(40),
+            sa.ForeignKey("experiment.id", ondelete="CASCADE"),
+            primary_key=True,
+        ),
         sa.Column("kind", sa.String(64), nullable=False),
         sa.Column("metric", sa.String(64), nullable=False),
         sa.Column("maximise", sa.Boolean, nullable=False),
@@ -49,7 +58,12 @@ def _searches() -> None:
 def _arrivals() -> None:
     op.create_table(
         "search_arrival",
-        sa.Column("experiment_id", sa.String(40), sa.ForeignKey("search.experiment_id", ondelete="CASCADE"), primary_key=True),
+        sa.Column(
+            "experiment_id",
+            sa.String(40),
+            sa.ForeignKey("search.experiment_id", ondelete="CASCADE"),
+            primary_key=True,
+        ),
         sa.Column("sequence", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("arm", sa.Integer, nullable=False),
         sa.Column("rung", sa.Integer, nullable=False),

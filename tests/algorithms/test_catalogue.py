@@ -21,7 +21,10 @@ from tests.support.resuming import assert_resumable_at_every_round
 def compressed(up: str, down: str, **options: Any) -> Document:
     """One compressor on the uplink, one on the downlink."""
     return {
-        "compression": {"uplink": {"kind": up, **COMPRESSORS[up], **options}, "downlink": {"kind": down, **COMPRESSORS[down], **options}}
+        "compression": {
+            "uplink": {"kind": up, **COMPRESSORS[up], **options},
+            "downlink": {"kind": down, **COMPRESSORS[down], **options},
+        }
     }
 
 
@@ -58,7 +61,11 @@ OPTIONS: dict[str, Document] = {
 }
 CASES: dict[str, tuple[Document, str]] = {
     **{f"{kind}: {name}": ({"kind": kind}, name) for kind in ALGORITHMS for name in VARIANTS},
-    **{f"{option}: {name}": (algorithm, name) for option, algorithm in OPTIONS.items() for name in ("momentum, proximal", "compressed")},
+    **{
+        f"{option}: {name}": (algorithm, name)
+        for option, algorithm in OPTIONS.items()
+        for name in ("momentum, proximal", "compressed")
+    },
 }
 """Every algorithm under every variant, and every option under two."""
 
@@ -71,7 +78,9 @@ def test_every_module_of_the_package_is_in_the_catalogue() -> None:
     listed = {member.__module__ for member in members()}
     shared = {"base", "control", "min_norm", "server"}
     modules = {
-        f"fedcore.algorithms.{module.name}" for module in pkgutil.iter_modules(fedcore.algorithms.__path__) if module.name not in shared
+        f"fedcore.algorithms.{module.name}"
+        for module in pkgutil.iter_modules(fedcore.algorithms.__path__)
+        if module.name not in shared
     }
     assert modules == listed
 
@@ -90,20 +99,36 @@ def test_an_aggregators_book_is_of_the_size_it_says(kind: str) -> None:
 
 
 def reports(spec: ExperimentSpec) -> list[tuple[Any, ...]]:
-    return [(r.round, r.train_loss, r.test_loss, r.test_accuracy, r.local_steps, r.bytes_up, r.bytes_down) for r in run(spec)]
+    return [
+        (r.round, r.train_loss, r.test_loss, r.test_accuracy, r.local_steps, r.bytes_up, r.bytes_down)
+        for r in run(spec)
+    ]
 
 
 def test_the_page_on_algorithms_names_every_one_and_its_example_holds() -> None:
     page = (Path(__file__).parents[2] / "docs" / "algorithms.md").read_text()
     assert [kind for kind in ALGORITHMS if f"`{kind}`" not in page] == []
     example = yaml.safe_load(page.split("```yaml\n")[1].split("```")[0])
-    assert specification({key: value for key, value in SYNTHETIC.items() if key != "local"}, **example).algorithm.kind == "fednova"
+    assert (
+        specification(
+            {key: value for key, value in SYNTHETIC.items() if key != "local"}, **example
+        ).algorithm.kind
+        == "fednova"
+    )
 
 
 def variant(case: str, **changes: Any) -> ExperimentSpec:
     algorithm, name = CASES[case]
-    document = {**SYNTHETIC, **VARIANTS[name], "local": {**SYNTHETIC["local"], "batch_size": 50, **VARIANTS[name].get("local", {})}}
-    averages = next(member.averages_exactly for member in members() if member.model_fields["kind"].default == algorithm["kind"])
+    document = {
+        **SYNTHETIC,
+        **VARIANTS[name],
+        "local": {**SYNTHETIC["local"], "batch_size": 50, **VARIANTS[name].get("local", {})},
+    }
+    averages = next(
+        member.averages_exactly
+        for member in members()
+        if member.model_fields["kind"].default == algorithm["kind"]
+    )
     if averages and name in ("compressed without feedback", "quantised"):
         # A downlink that loses part of a message is rejected for these.
         document = merged(document, {"compression": {"downlink": {"error_feedback": True}}})
@@ -131,8 +156,12 @@ def test_a_run_resumed_at_any_round_ends_bit_identical(case: str) -> None:
 @pytest.mark.parametrize("kind", ALGORITHMS)
 def test_a_round_that_nobody_takes_part_in_changes_nothing(kind: str) -> None:
     changes: Document = {"algorithm": {"kind": kind}, "systems": {"steps": {"kind": "constant", "value": 3}}}
-    with_gap = specification(QUADRATIC, **changes, rounds=4, participation={"kind": "trace", "rounds": [[0, 1], [], [2, 3], [0]]})
-    without = specification(QUADRATIC, **changes, rounds=3, participation={"kind": "trace", "rounds": [[0, 1], [2, 3], [0]]})
+    with_gap = specification(
+        QUADRATIC, **changes, rounds=4, participation={"kind": "trace", "rounds": [[0, 1], [], [2, 3], [0]]}
+    )
+    without = specification(
+        QUADRATIC, **changes, rounds=3, participation={"kind": "trace", "rounds": [[0, 1], [2, 3], [0]]}
+    )
     first, second, *_, last = (report.extra["x"] for report in run(with_gap))
     assert first == second
     assert last == [report.extra["x"] for report in run(without)][-1]
@@ -142,12 +171,19 @@ def test_a_round_that_nobody_takes_part_in_changes_nothing(kind: str) -> None:
 @pytest.mark.parametrize("kind", ALGORITHMS)
 def test_single_precision_stays_single(kind: str, engine: str) -> None:
     """Only what an aggregator computes weights from may be double."""
-    spec = specification(SYNTHETIC, algorithm={"kind": kind}, rounds=2, execution={"engine": engine, "precision": "float32"})
+    spec = specification(
+        SYNTHETIC, algorithm={"kind": kind}, rounds=2, execution={"engine": engine, "precision": "float32"}
+    )
     simulation = Simulation(spec, seed=0)
     while not simulation.finished:
         simulation.advance()
     server = simulation._server
-    vectors = [server.x, *server.optimiser.values(), *server.shared.values(), *simulation._clients.gather(np.arange(8)).values()]
+    vectors = [
+        server.x,
+        *server.optimiser.values(),
+        *server.shared.values(),
+        *simulation._clients.gather(np.arange(8)).values(),
+    ]
     vectors += [kept for kept in server.aggregator_state.values() if kept.shape[-1:] == server.x.shape]
     assert {vector.dtype for vector in vectors} == {torch.float32}
 
@@ -155,7 +191,10 @@ def test_single_precision_stays_single(kind: str, engine: str) -> None:
 @pytest.mark.parametrize("kind", ALGORITHMS)
 def test_arms_that_share_a_seed_do_the_same_work(kind: str) -> None:
     def work(document: str) -> list[tuple[int, int]]:
-        return [(report.round, report.local_steps) for report in run(specification(SYNTHETIC, algorithm={"kind": document}))]
+        return [
+            (report.round, report.local_steps)
+            for report in run(specification(SYNTHETIC, algorithm={"kind": document}))
+        ]
 
     assert work(kind) == work("fedavg")
 

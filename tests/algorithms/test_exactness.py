@@ -1,4 +1,7 @@
-"""Exact methods come to rest at the optimum of quadratics, or the combination is rejected; they never rest anywhere else."""
+"""Exact methods come to rest at the optimum of quadratics, or the combination is rejected.
+
+They never rest anywhere else.
+"""
 
 from typing import Any
 
@@ -10,7 +13,10 @@ from fedcore.errors import SpecificationError
 from tests.documents import Document, quadratics, specification
 
 CLIENTS = quadratics(4, 3)
-HESSIANS, LINEAR = np.array([client["H"] for client in CLIENTS]), np.array([client["e"] for client in CLIENTS])
+HESSIANS, LINEAR = (
+    np.array([client["H"] for client in CLIENTS]),
+    np.array([client["e"] for client in CLIENTS]),
+)
 WEIGHT = np.array([client["weight"] for client in CLIENTS])
 BASE: Document = {
     "name": "exact",
@@ -68,8 +74,12 @@ def rest(algorithm: str, **changes: Any) -> np.ndarray | None:
 
 @pytest.mark.parametrize("weighting", [None, "samples", "uniform", "unbiased", "original"])
 @pytest.mark.parametrize("algorithm", EXACT)
-def test_an_exact_method_rests_at_the_optimum_whoever_takes_part(algorithm: str, weighting: str | None) -> None:
-    """FedSplit and VRLSGD that of the objective they weigh by, the others that of the uniform sum whatever they weigh by."""
+def test_an_exact_method_rests_at_the_optimum_whoever_takes_part(
+    algorithm: str, weighting: str | None
+) -> None:
+    """FedSplit and VRLSGD that of the objective they weigh by, the others that of the uniform sum
+    whatever they weigh by.
+    """
     shared = algorithm in ("fedsplit", "vrlsgd") and weighting == "samples"
     expected, found = optimum(WEIGHT / WEIGHT.sum() if shared else np.full(4, 1 / 4)), 0
     for name, scheme in SCHEMES.items():
@@ -77,7 +87,9 @@ def test_an_exact_method_rests_at_the_optimum_whoever_takes_part(algorithm: str,
         if reached is not None:
             np.testing.assert_allclose(reached, expected, rtol=1e-6, atol=1e-7, err_msg=name)
             found += 1
-    assert found >= (0 if algorithm in ("fedsplit", "vrlsgd") and weighting in ("unbiased", "original") else 4)
+    assert found >= (
+        0 if algorithm in ("fedsplit", "vrlsgd") and weighting in ("unbiased", "original") else 4
+    )
 
 
 @pytest.mark.parametrize("direction", ["uplink", "downlink"])
@@ -93,14 +105,24 @@ def test_an_exact_method_rests_at_the_optimum_whatever_compression_takes_from_me
             assert reached is None
         else:
             assert reached is not None
-            np.testing.assert_allclose(reached, optimum(np.full(4, 1 / 4)), rtol=1e-6, atol=1e-7, err_msg=name)
+            np.testing.assert_allclose(
+                reached, optimum(np.full(4, 1 / 4)), rtol=1e-6, atol=1e-7, err_msg=name
+            )
 
 
 @pytest.mark.parametrize(
     ("changes", "pointer", "words"),
     [
-        ({"compression": {"downlink": {"kind": "rand_k", "k": 2}}}, "/compression/downlink", "error_feedback: true"),
-        ({"participation": {"kind": "bernoulli", "probability": 0.5, "weighting": "unbiased"}}, "/participation/weighting", "not sum to 1"),
+        (
+            {"compression": {"downlink": {"kind": "rand_k", "k": 2}}},
+            "/compression/downlink",
+            "error_feedback: true",
+        ),
+        (
+            {"participation": {"kind": "bernoulli", "probability": 0.5, "weighting": "unbiased"}},
+            "/participation/weighting",
+            "not sum to 1",
+        ),
         (
             {"participation": {"kind": "uniform", "clients_per_round": 2, "weighting": "original"}},
             "/participation/weighting",
@@ -109,7 +131,9 @@ def test_an_exact_method_rests_at_the_optimum_whatever_compression_takes_from_me
     ],
 )
 @pytest.mark.parametrize("algorithm", ["fedsplit", "vrlsgd"])
-def test_a_combination_without_the_optimum_as_fixed_point_is_rejected(algorithm: str, changes: Document, pointer: str, words: str) -> None:
+def test_a_combination_without_the_optimum_as_fixed_point_is_rejected(
+    algorithm: str, changes: Document, pointer: str, words: str
+) -> None:
     with pytest.raises(SpecificationError, match=words) as refused:
         specification(BASE, algorithm=EXACT[algorithm], **changes)
     assert refused.value.pointer == pointer

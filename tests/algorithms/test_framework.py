@@ -1,4 +1,6 @@
-"""FedNova's framework as the paper writes it, any solver under any server: directions from the coefficients a_i of recorded gradients."""
+"""FedNova's framework as the paper writes it, any solver under any server: directions from the
+coefficients a_i of recorded gradients.
+"""
 
 from typing import Any
 
@@ -71,7 +73,9 @@ def longhand(client: Client, server: Server, tau_eff: str | float, *, reduce: bo
                 effective = sum(w * trained[i][2] for w, i in zip(weights, cohort, strict=True))
             case _:
                 effective = tau_eff
-        x = x + server.move(-effective * ETA * sum(w * trained[i][0] for w, i in zip(weights, cohort, strict=True)))
+        x = x + server.move(
+            -effective * ETA * sum(w * trained[i][0] for w, i in zip(weights, cohort, strict=True))
+        )
         for i in cohort:
             d[i] = trained[i][1]
         rows.append(x)

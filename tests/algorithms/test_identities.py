@@ -1,4 +1,6 @@
-"""Limit cases as identities: algorithms that are FedAvg in a limit move as FedAvg does, whoever takes part and however they weigh."""
+"""Limit cases as identities: algorithms that are FedAvg in a limit move as FedAvg does, whoever
+takes part and however they weigh.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -36,7 +38,10 @@ SYSTEMS: dict[str, Document] = {
 COMPRESSIONS: dict[str, Document] = {
     "dense": {},
     "top-k up": {"uplink": {"kind": "top_k", "k": 2, "error_feedback": False}},
-    "rand-k up, top-k down": {"uplink": {"kind": "rand_k", "k": 2}, "downlink": {"kind": "top_k", "k": 1, "error_feedback": False}},
+    "rand-k up, top-k down": {
+        "uplink": {"kind": "rand_k", "k": 2},
+        "downlink": {"kind": "top_k", "k": 1, "error_feedback": False},
+    },
     "signs up": {"uplink": {"kind": "sign", "error_feedback": False}},
     "error feedback": {
         "uplink": {"kind": "qsgd", "levels": 3, "error_feedback": True},
@@ -57,12 +62,19 @@ def trajectory(spec: ExperimentSpec, seed: int = 3) -> np.ndarray:
 
 
 def settings(compressions: dict[str, Document]) -> Iterator[Document]:
-    """Every scheme with every weighting under every kind of lateness, dense; and compressed, where everyone is on time."""
+    """Every scheme with every weighting under every kind of lateness, dense.
+
+    And compressed, where everyone is on time.
+    """
     for participation in SCHEMES.values():
         for weighting in WEIGHTINGS:
             weighed = {**participation, "weighting": weighting}
             yield from ({"participation": weighed, "systems": systems} for systems in SYSTEMS.values())
-            yield from ({"participation": weighed, "compression": links} for name, links in compressions.items() if name != "dense")
+            yield from (
+                {"participation": weighed, "compression": links}
+                for name, links in compressions.items()
+                if name != "dense"
+            )
 
 
 def accepted(algorithm: Document, changes: Document, **more: Any) -> ExperimentSpec | None:
@@ -76,7 +88,12 @@ def accepted(algorithm: Document, changes: Document, **more: Any) -> ExperimentS
 WITHOUT_FEEDBACK = {name: links for name, links in COMPRESSIONS.items() if name != "error feedback"}
 IDENTITIES: dict[str, tuple[Document, Document, Document, dict[str, Document]]] = {
     "fednova with equal steps": ({"kind": "fednova"}, {"kind": "fedavg"}, THREE, COMPRESSIONS),
-    "fednova with equal steps, by its normaliser": ({"kind": "fednova", "tau_eff": "normaliser"}, {"kind": "fedavg"}, THREE, COMPRESSIONS),
+    "fednova with equal steps, by its normaliser": (
+        {"kind": "fednova", "tau_eff": "normaliser"},
+        {"kind": "fedavg"},
+        THREE,
+        COMPRESSIONS,
+    ),
     "fednova with equal steps and momentum": (
         {"kind": "fednova", "tau_eff": "normaliser"},
         {"kind": "fedavg"},
@@ -85,9 +102,15 @@ IDENTITIES: dict[str, tuple[Document, Document, Document, dict[str, Document]]] 
     ),
     "fedprox without its term": ({"kind": "fedprox", "mu": 0.0}, {"kind": "fedavg"}, THREE, COMPRESSIONS),
     "fedlin with one full step": ({"kind": "fedlin"}, {"kind": "fedavg"}, ONE, {}),
-    # It compresses gradients where FedAvg compresses models: a factor of lr, which compressors without feedback commute with.
+    # It compresses gradients where FedAvg compresses models: a factor of lr, which compressors
+    # without feedback commute with.
     "fedsvrg with one full step": ({"kind": "fedsvrg"}, {"kind": "fedavg"}, ONE, WITHOUT_FEEDBACK),
-    "scaffold 1 with one full step, from zero": ({"kind": "scaffold", "option": 1}, {"kind": "fedavg"}, {**ONE, "rounds": 1}, COMPRESSIONS),
+    "scaffold 1 with one full step, from zero": (
+        {"kind": "scaffold", "option": 1},
+        {"kind": "fedavg"},
+        {**ONE, "rounds": 1},
+        COMPRESSIONS,
+    ),
     "fedavgm without momentum": ({"kind": "fedavgm", "beta": 0.0}, {"kind": "fedavg"}, THREE, COMPRESSIONS),
 }
 
@@ -101,17 +124,24 @@ def test_an_algorithm_is_fedavg_in_its_limit(name: str) -> None:
         if mine is None:
             continue
         assert other is not None
-        np.testing.assert_allclose(trajectory(mine), trajectory(other), rtol=1e-10, atol=1e-12, err_msg=f"{changes}")
+        np.testing.assert_allclose(
+            trajectory(mine), trajectory(other), rtol=1e-10, atol=1e-12, err_msg=f"{changes}"
+        )
         compared += 1
     assert compared >= 100, "few combinations are rejected"
 
 
 def test_feddyn_without_its_regulariser_adds_all_earlier_changes() -> None:
-    """As alpha -> 0 clients train as in FedAvg and h/alpha -> -(1/N) sum_t sum_S Delta_k: FedAvg's step plus all changes so far."""
+    """As alpha -> 0 clients train as in FedAvg and h/alpha -> -(1/N) sum_t sum_S Delta_k: FedAvg's
+    step plus all changes so far.
+    """
     tiny = {"kind": "feddyn", "alpha": 1e-7}
     full = {"participation": {"kind": "full", "weighting": "uniform"}}
     nesterov = {"kind": "momentum", "beta": 1 - 1e-9, "nesterov": True}
-    mine, other = accepted(tiny, {**full, **THREE}), accepted({"kind": "fedavg"}, {**full, **THREE}, server=nesterov)
+    mine, other = (
+        accepted(tiny, {**full, **THREE}),
+        accepted({"kind": "fedavg"}, {**full, **THREE}, server=nesterov),
+    )
     assert mine is not None
     assert other is not None
     np.testing.assert_allclose(trajectory(mine), trajectory(other), rtol=1e-5, atol=1e-5)
@@ -119,7 +149,9 @@ def test_feddyn_without_its_regulariser_adds_all_earlier_changes() -> None:
 
 @pytest.mark.parametrize("weighting", ["samples", "uniform", "unbiased"])
 def test_the_first_round_of_feddyn_adds_the_mean_change_of_all_clients_to_fedavg(weighting: str) -> None:
-    """x + sum_S w_k Delta_k + (1/N) sum_S Delta_k, in the limit alpha -> 0 and whoever takes part."""
+    """x + sum_S w_k Delta_k + (1/N) sum_S Delta_k, in the limit alpha -> 0 and whoever takes
+    part.
+    """
     changes = {"participation": {"kind": "bernoulli", "probability": 0.6, "weighting": weighting}, **THREE}
     start = np.array(BASE["problem"]["dataset"]["x0"])
     spec = specification(BASE, algorithm={"kind": "feddyn", "alpha": 1e-9}, rounds=1, **changes)

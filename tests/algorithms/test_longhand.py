@@ -1,4 +1,6 @@
-"""Every algorithm against its paper's loop, written out in float64 NumPy on heterogeneous quadratics with unequal steps."""
+"""Every algorithm against its paper's loop, written out in float64 NumPy on heterogeneous
+quadratics with unequal steps.
+"""
 
 from collections.abc import Callable
 from itertools import product
@@ -27,7 +29,9 @@ def gradient(i: int, y: Vector) -> Vector:
     return H[i] @ y - E[i]
 
 
-def sgd(i: int, x: Vector, correction: Vector | float = 0.0, mu: float = 0.0, rho: float = 0.0, scale: float = 1.0) -> Vector:
+def sgd(
+    i: int, x: Vector, correction: Vector | float = 0.0, mu: float = 0.0, rho: float = 0.0, scale: float = 1.0
+) -> Vector:
     y, v = x.copy(), np.zeros_like(x)
     for _ in range(STEPS[i]):
         v = rho * v + scale * gradient(i, y) + correction + mu * (y - x)
@@ -56,7 +60,9 @@ def fedprox(x: Vector, cohort: list[int]) -> Vector:
 
 
 def objective(x: Vector) -> float:
-    return sum(p * (x @ h @ x / 2 - e @ x + client["c"]) for p, h, e, client in zip(P, H, E, CLIENTS, strict=True))
+    return sum(
+        p * (x @ h @ x / 2 - e @ x + client["c"]) for p, h, e, client in zip(P, H, E, CLIENTS, strict=True)
+    )
 
 
 def adaptive_fedprox(mu: float) -> Callable[[Vector, list[int]], Vector]:
@@ -162,7 +168,12 @@ def top(entries: int | None, vector: Vector) -> Vector:
 
 
 def fedlin(
-    initial: str = "exact", up: int | None = None, down: int | None = None, *, feedback: bool = True, weighted: bool = False
+    initial: str = "exact",
+    up: int | None = None,
+    down: int | None = None,
+    *,
+    feedback: bool = True,
+    weighted: bool = False,
 ) -> Callable[[Vector, list[int]], Vector]:
     rho, e = np.zeros((4, 3)), np.zeros(3)
     g: Vector | None = None
@@ -182,7 +193,11 @@ def fedlin(
         nonlocal g
         weights = over(cohort) if weighted else np.full(len(cohort), 1 / len(cohort))
         if g is None and initial != "compressed":
-            g = sum(w * gradient(i, x) for w, i in zip(weights, cohort, strict=True)) if initial == "exact" else np.zeros(3)
+            g = (
+                sum(w * gradient(i, x) for w, i in zip(weights, cohort, strict=True))
+                if initial == "exact"
+                else np.zeros(3)
+            )
         else:
             g = exchange(x, cohort, weights)
         result = np.zeros(3)
@@ -197,8 +212,14 @@ def fedlin(
 
 
 def shortest(vectors: list[Vector], centre: Vector, epsilon: float = 1.0) -> Vector:
-    """The min-norm point of the boxed hull, by trying which weights are at their lower bound, at their upper bound, or free."""
-    gram, low, high = np.array(vectors) @ np.array(vectors).T, np.maximum(centre - epsilon, 0), np.minimum(centre + epsilon, 1)
+    """The min-norm point of the boxed hull, by trying which weights are at their lower bound, at
+    their upper bound, or free.
+    """
+    gram, low, high = (
+        np.array(vectors) @ np.array(vectors).T,
+        np.maximum(centre - epsilon, 0),
+        np.minimum(centre + epsilon, 1),
+    )
     points = []
     for state in product((0, 1, 2), repeat=len(centre)):
         free = np.array(state) == 1
@@ -207,18 +228,26 @@ def shortest(vectors: list[Vector], centre: Vector, epsilon: float = 1.0) -> Vec
         system = np.block([[gram[free][:, free], -ones[:, None]], [ones, np.zeros(1)]])
         given_up = np.append(-gram[free] @ weights, 1 - weights.sum())
         weights[free] = np.linalg.lstsq(system, given_up, rcond=None)[0][:-1]
-        if abs(weights.sum() - 1) < 1e-12 and (weights >= low - 1e-12).all() and (weights <= high + 1e-12).all():
+        if (
+            abs(weights.sum() - 1) < 1e-12
+            and (weights >= low - 1e-12).all()
+            and (weights <= high + 1e-12).all()
+        ):
             points.append(weights @ np.array(vectors))
     return min(points, key=lambda point: float(np.linalg.norm(point)))
 
 
-def fedaware(alpha: float, *, normalise: bool = False, first: str = "gradient") -> Callable[[Vector, list[int]], Vector]:
+def fedaware(
+    alpha: float, *, normalise: bool = False, first: str = "gradient"
+) -> Callable[[Vector, list[int]], Vector]:
     m: dict[int, Vector] = {}
 
     def round_of(x: Vector, cohort: list[int]) -> Vector:
         for i in cohort:
             g = x - sgd(i, x)
-            m[i] = alpha * m[i] + (1 - alpha) * g if i in m else (g if first == "gradient" else (1 - alpha) * g)
+            m[i] = (
+                alpha * m[i] + (1 - alpha) * g if i in m else (g if first == "gradient" else (1 - alpha) * g)
+            )
         hull = [v / np.linalg.norm(v) if normalise else v for v in m.values()]
         return x - 0.5 * shortest(hull, np.ones(len(hull)) / len(hull))
 
@@ -297,11 +326,23 @@ CASES: dict[str, tuple[Document, Document, Callable[[], Callable[[Vector, list[i
     "fedavg variance-reduced": ({"kind": "fedavg", "variance_reduction": True}, {}, variance_reduced_fedavg),
     "fedprox": ({"kind": "fedprox", "mu": 0.7}, {}, lambda: fedprox),
     "fedprox adaptive": ({"kind": "fedprox", "mu": 0.7, "adaptive": True}, {}, lambda: adaptive_fedprox(0.7)),
-    "fedprox adaptive from zero": ({"kind": "fedprox", "mu": 0.0, "adaptive": True}, {}, lambda: adaptive_fedprox(0.0)),
+    "fedprox adaptive from zero": (
+        {"kind": "fedprox", "mu": 0.0, "adaptive": True},
+        {},
+        lambda: adaptive_fedprox(0.0),
+    ),
     "fednova": ({"kind": "fednova"}, {}, lambda: fednova(float)),
     "fednova proximal": ({"kind": "fednova"}, {"prox_mu": 0.7}, lambda: fednova(proximal_norm(0.7), mu=0.7)),
-    "fednova momentum": ({"kind": "fednova"}, {"momentum": 0.9}, lambda: fednova(momentum_norm(0.9), rho=0.9)),
-    "fednova variance-reduced": ({"kind": "fednova", "variance_reduction": True}, {}, variance_reduced_fednova),
+    "fednova momentum": (
+        {"kind": "fednova"},
+        {"momentum": 0.9},
+        lambda: fednova(momentum_norm(0.9), rho=0.9),
+    ),
+    "fednova variance-reduced": (
+        {"kind": "fednova", "variance_reduction": True},
+        {},
+        variance_reduced_fednova,
+    ),
     "scaffold option 1": ({"kind": "scaffold", "option": 1}, {}, lambda: scaffold(1)),
     "scaffold option 2": ({"kind": "scaffold"}, {}, lambda: scaffold(2)),
     "vrlsgd": ({"kind": "vrlsgd"}, {}, vrlsgd),
@@ -323,7 +364,11 @@ CASES: dict[str, tuple[Document, Document, Callable[[], Callable[[Vector, list[i
     "fedlin": ({"kind": "fedlin"}, {}, fedlin),
     "fedlin from zero": ({"kind": "fedlin", "initial_gradient": "zero"}, {}, lambda: fedlin("zero")),
     "fedsvrg": ({"kind": "fedsvrg"}, {}, lambda: fedlin("compressed", weighted=True)),
-    "fedavgm": ({"kind": "fedavgm", "beta": 0.8, "server_lr": 0.5}, {}, lambda: momentum_server(0.8, nesterov=False)),
+    "fedavgm": (
+        {"kind": "fedavgm", "beta": 0.8, "server_lr": 0.5},
+        {},
+        lambda: momentum_server(0.8, nesterov=False),
+    ),
     "fedavgm nesterov": (
         {"kind": "fedavgm", "beta": 0.8, "nesterov": True, "server_lr": 0.5},
         {},
@@ -397,9 +442,15 @@ def test_fedlin_exchanges_sparse_gradients_and_exact_models(
     ids=["original", "S2", "S2 transformed", "S1"],
 )
 @pytest.mark.parametrize("engine", ["reference", "vectorised"])
-def test_the_schemes_of_li_et_al(scheme: Document, longhand: Callable[[Vector, list[int]], Vector], engine: str) -> None:
+def test_the_schemes_of_li_et_al(
+    scheme: Document, longhand: Callable[[Vector, list[int]], Vector], engine: str
+) -> None:
     spec = specification(
-        QUADRATIC, local={"lr": ETA}, participation={**scheme, "clients_per_round": 2}, execution={"engine": engine}, seeds=[5]
+        QUADRATIC,
+        local={"lr": ETA},
+        participation={**scheme, "clients_per_round": 2},
+        execution={"engine": engine},
+        seeds=[5],
     )
     drawn = [draw(spec.participation, P, 5, round) for round in range(1, ROUNDS + 1)]
     cohorts = [np.repeat(row.clients, row.times).tolist() for row in drawn]

@@ -1,4 +1,6 @@
-"""The min-norm point: against SciPy, closed forms, rational arithmetic, and the optimality conditions of any hull."""
+"""The min-norm point: against SciPy, closed forms, rational arithmetic, and the optimality
+conditions of any hull.
+"""
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -21,15 +23,21 @@ def weights_of(vectors: np.ndarray, centre: np.ndarray | None = None, epsilon: f
 
 def hull(seed: int, count: int, dim: int, *, spread: float = 1.0, offset: float = 0.0) -> np.ndarray:
     draw = np.random.default_rng(seed)
-    return draw.normal(size=(count, dim)) * draw.lognormal(0, spread, (count, 1)) + offset * draw.normal(size=dim)
+    return draw.normal(size=(count, dim)) * draw.lognormal(0, spread, (count, 1)) + offset * draw.normal(
+        size=dim
+    )
 
 
 @pytest.mark.parametrize(("count", "dim"), [(1, 3), (2, 5), (7, 30), (12, 4), (60, 300)])
 def test_it_is_the_point_that_nonnegative_least_squares_finds(count: int, dim: int) -> None:
-    """The minimiser of |sum_i w_i g_i|^2 + (sum_i w_i - 1)^2 over w >= 0 is a multiple of lambda."""
+    """The minimiser of |sum_i w_i g_i|^2 + (sum_i w_i - 1)^2 over w >= 0 is a multiple of
+    lambda.
+    """
     vectors = hull(count, count, dim, offset=1.0)
     found, _ = nnls(np.vstack([vectors.T, np.ones(count)]), np.append(np.zeros(dim), 1.0), maxiter=10_000)
-    np.testing.assert_allclose(weights_of(vectors) @ vectors, found / found.sum() @ vectors, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(
+        weights_of(vectors) @ vectors, found / found.sum() @ vectors, rtol=0, atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -51,12 +59,19 @@ def test_of_orthogonal_vectors_weights_fall_with_the_squared_length() -> None:
     epsilon=st.sampled_from([0.0, 0.03, 0.2, 1.0]),
     repeat=st.booleans(),
 )
-@example(seed=8399, count=2, dim=5, epsilon=1.0, repeat=False)  # the null direction of two weights, known to rounding only
+@example(
+    seed=8399, count=2, dim=5, epsilon=1.0, repeat=False
+)  # the null direction of two weights, known to rounding only
 @example(seed=2896, count=9, dim=5, epsilon=0.2, repeat=False)  # a weight beside its bound by rounding
 @example(seed=1649, count=6, dim=8, epsilon=1.0, repeat=False)  # nearly parallel vectors
 @settings(max_examples=60)
-def test_it_satisfies_the_optimality_conditions(seed: int, count: int, dim: int, epsilon: float, repeat: bool) -> None:
-    """Feasible; entries that could give weight have no steeper slope than entries that could take it."""
+def test_it_satisfies_the_optimality_conditions(
+    seed: int, count: int, dim: int, epsilon: float, repeat: bool
+) -> None:
+    """Feasible.
+
+    Entries that could give weight have no steeper slope than entries that could take it.
+    """
     vectors = hull(seed, count, dim, spread=2.0, offset=float(seed % 3))
     if repeat:
         vectors[count // 2 :] = vectors[0]
@@ -107,7 +122,10 @@ Numbers = list[Fraction]
 
 
 def nearly_parallel(seed: int, count: int, distance: float) -> np.ndarray:
-    """Vectors this far from a common one; a third of them of one length, a third with their shortest point inside the hull."""
+    """Vectors this far from a common one.
+
+    A third of them of one length, a third with their shortest point inside the hull.
+    """
     draw = np.random.default_rng(seed)
     common = np.append(1.0, np.zeros(3))
     apart = draw.normal(size=(count, 4))
@@ -126,7 +144,10 @@ def solved(rows: list[Numbers]) -> Numbers | None:
         rows[column] = [entry / rows[column][column] for entry in rows[column]]
         for row in range(len(rows)):
             if row != column:
-                rows[row] = [entry - rows[row][column] * lead for entry, lead in zip(rows[row], rows[column], strict=True)]
+                rows[row] = [
+                    entry - rows[row][column] * lead
+                    for entry, lead in zip(rows[row], rows[column], strict=True)
+                ]
     return [row[-1] for row in rows]
 
 
@@ -135,8 +156,19 @@ def stationary(gram: list[Numbers], bounds: Sequence[tuple[Fraction, Fraction]])
     for held in product((None, 0, 1), repeat=len(gram)):
         fixed = {i: bounds[i][side] for i, side in enumerate(held) if side is not None}
         free = [i for i in range(len(gram)) if i not in fixed]
-        rows = [[*(gram[i][j] for j in free), Fraction(-1), -sum((gram[i][j] * w for j, w in fixed.items()), Fraction())] for i in free]
-        found = solved([*rows, [*(Fraction(1) for _ in free), Fraction(), 1 - sum(fixed.values(), Fraction())]]) if free else []
+        rows = [
+            [
+                *(gram[i][j] for j in free),
+                Fraction(-1),
+                -sum((gram[i][j] * w for j, w in fixed.items()), Fraction()),
+            ]
+            for i in free
+        ]
+        found = (
+            solved([*rows, [*(Fraction(1) for _ in free), Fraction(), 1 - sum(fixed.values(), Fraction())]])
+            if free
+            else []
+        )
         if found is None or (not free and sum(fixed.values()) != 1):
             continue
         weights = fixed | dict(zip(free, found, strict=False))
@@ -147,24 +179,44 @@ def stationary(gram: list[Numbers], bounds: Sequence[tuple[Fraction, Fraction]])
 @pytest.mark.parametrize("distance", [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2])
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("epsilon", [1.0, 0.125])
-def test_of_nearly_parallel_vectors_it_is_the_exact_point(count: int, distance: float, epsilon: float) -> None:
-    """Of all stationary points, in rational arithmetic, the shortest; weights as sharply as the curvature along the hull tells them."""
+def test_of_nearly_parallel_vectors_it_is_the_exact_point(
+    count: int, distance: float, epsilon: float
+) -> None:
+    """Of all stationary points, in rational arithmetic, the shortest.
+
+    Weights as sharply as the curvature along the hull tells them.
+    """
     for seed in range(9):
         vectors = nearly_parallel(seed, count, distance)
         centre = np.array([0.25, 0.75]) if count == 2 else np.array([0.25, 0.25, 0.5])
         weights = [Fraction(weight) for weight in weights_of(vectors, centre, epsilon).tolist()]
         exact = [[Fraction(entry) for entry in vector] for vector in vectors.tolist()]
-        gram = [[sum((a * b for a, b in zip(left, right, strict=True)), Fraction()) for right in exact] for left in exact]
+        gram = [
+            [sum((a * b for a, b in zip(left, right, strict=True)), Fraction()) for right in exact]
+            for left in exact
+        ]
         bounds = [(Fraction(max(c - epsilon, 0)), Fraction(min(c + epsilon, 1))) for c in centre.tolist()]
 
         def square(point: Numbers, gram: list[Numbers] = gram) -> Fraction:
-            return sum((a * b * gram[i][j] for i, a in enumerate(point) for j, b in enumerate(point)), Fraction())
+            return sum(
+                (a * b * gram[i][j] for i, a in enumerate(point) for j, b in enumerate(point)), Fraction()
+            )
 
         best = min(stationary(gram, bounds), key=square)
         longest = max(gram[i][i] for i in range(count))
-        slopes = [sum((a * b for a, b in zip(row, weights, strict=True)), Fraction()) / longest for row in gram]
-        gives = [slope for slope, weight, (low, _) in zip(slopes, weights, bounds, strict=True) if weight > low + TOLERANCE]
-        takes = [slope for slope, weight, (_, high) in zip(slopes, weights, bounds, strict=True) if weight < high - TOLERANCE]
+        slopes = [
+            sum((a * b for a, b in zip(row, weights, strict=True)), Fraction()) / longest for row in gram
+        ]
+        gives = [
+            slope
+            for slope, weight, (low, _) in zip(slopes, weights, bounds, strict=True)
+            if weight > low + TOLERANCE
+        ]
+        takes = [
+            slope
+            for slope, weight, (_, high) in zip(slopes, weights, bounds, strict=True)
+            if weight < high - TOLERANCE
+        ]
         assert abs(float(sum(weights, Fraction())) - 1) < 1e-15
         assert not (gives and takes) or float(max(gives) - min(takes)) < TOLERANCE
         assert float((square(weights) - square(best)) / longest) < TOLERANCE
@@ -174,7 +226,9 @@ def test_of_nearly_parallel_vectors_it_is_the_exact_point(count: int, distance: 
 
 
 def test_a_bound_that_is_downhill_is_reached_however_near_the_vectors_are() -> None:
-    """The second is shorter by 1e-7 of their length, of which floats keep nine digits, their distance squared but two."""
+    """The second is shorter by 1e-7 of their length, of which floats keep nine digits, their
+    distance squared but two.
+    """
     vectors = np.array([[1.0, 1e-7], [1 - 1e-7, 0.0]])
     assert weights_of(vectors).tolist() == [0, 1]
 
@@ -187,7 +241,15 @@ def test_of_many_nearly_parallel_vectors_the_optimality_conditions_hold(count: i
         weights = weights_of(vectors)
         exact = [[Fraction(entry) for entry in vector] for vector in vectors.tolist()]
         shares = list(map(Fraction, weights.tolist()))
-        point = [sum((share * vector[i] for share, vector in zip(shares, exact, strict=True)), Fraction()) for i in range(4)]
-        slopes = np.array([float(sum((a * b for a, b in zip(vector, point, strict=True)), Fraction()) - 1) for vector in exact])
+        point = [
+            sum((share * vector[i] for share, vector in zip(shares, exact, strict=True)), Fraction())
+            for i in range(4)
+        ]
+        slopes = np.array(
+            [
+                float(sum((a * b for a, b in zip(vector, point, strict=True)), Fraction()) - 1)
+                for vector in exact
+            ]
+        )
         assert slopes[weights > TOLERANCE].max() - slopes.min() < TOLERANCE * (vectors**2).sum(1).max()
         assert abs(weights.sum() - 1) < 1e-13

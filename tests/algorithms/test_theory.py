@@ -40,7 +40,11 @@ def test_fednova_with_equal_steps_is_fedavg() -> None:
 def test_fednova_with_the_normaliser_of_fedavg_and_its_weights_moves_like_sgd_of_one_client() -> None:
     one = {"participation": {"kind": "trace", "rounds": [[2]] * 8}}
     np.testing.assert_allclose(
-        final(algorithm={"kind": "fednova", "tau_eff": "normaliser"}, local={"optimizer": {"momentum": 0.9}}, **one),
+        final(
+            algorithm={"kind": "fednova", "tau_eff": "normaliser"},
+            local={"optimizer": {"momentum": 0.9}},
+            **one,
+        ),
         final(local={"optimizer": {"momentum": 0.9}}, **one),
         rtol=1e-12,
     )
@@ -65,7 +69,9 @@ ALONE: dict[str, tuple[dict[str, Any], float]] = {
     "fedlin": ({"kind": "fedlin"}, 0.05 * 6),
     "fedsvrg": ({"kind": "fedsvrg"}, 0.05 * 6),
 }
-"""Algorithms that have nothing to correct where there is one client, with the step size that makes six steps of 0.05 each."""
+"""Algorithms that have nothing to correct where there is one client, with the step size that makes
+six steps of 0.05 each.
+"""
 
 
 @pytest.mark.parametrize("case", ALONE)
@@ -86,7 +92,9 @@ def test_a_population_of_one_is_gradient_descent(case: str) -> None:
 def test_keeping_every_entry_is_no_compression_of_gradients_either() -> None:
     whole = {"kind": "top_k", "delta": 1}
     fedlin = {"algorithm": {"kind": "fedlin"}}
-    np.testing.assert_allclose(final(compression={"uplink": whole, "downlink": whole}, **fedlin), final(**fedlin), rtol=1e-13)
+    np.testing.assert_allclose(
+        final(compression={"uplink": whole, "downlink": whole}, **fedlin), final(**fedlin), rtol=1e-13
+    )
 
 
 def test_keeping_every_entry_is_no_compression() -> None:
@@ -112,7 +120,9 @@ def test_every_round_is_the_predicted_one(kind: str) -> None:
     predicted = rounds.iterates(QUADRATIC["problem"]["dataset"]["x0"], 8)[1:]
     reports = list(run(specification(QUADRATIC, algorithm={"kind": kind})))
     np.testing.assert_allclose([report.extra["x"] for report in reports], predicted, rtol=1e-12)
-    np.testing.assert_allclose([report.extra["suboptimality"] for report in reports], THEORY.suboptimality(predicted), rtol=1e-10)
+    np.testing.assert_allclose(
+        [report.extra["suboptimality"] for report in reports], THEORY.suboptimality(predicted), rtol=1e-10
+    )
 
 
 def test_fedprox_reaches_its_surrogate_optimum() -> None:
@@ -132,8 +142,16 @@ def test_fednova_reaches_its_own_fixed_point_which_nears_the_optimum_as_the_step
 UNIFORM_OPTIMUM = np.linalg.solve(H.mean(0), E.mean(0))
 EQUAL = {"steps": {"kind": "constant", "value": 3}}
 EXACT: dict[str, dict[str, Any]] = {
-    "scaffold, option 1": {"algorithm": {"kind": "scaffold", "option": 1}, "local": {"lr": 0.08}, "systems": EQUAL},
-    "scaffold, option 2": {"algorithm": {"kind": "scaffold", "option": 2}, "local": {"lr": 0.08}, "systems": EQUAL},
+    "scaffold, option 1": {
+        "algorithm": {"kind": "scaffold", "option": 1},
+        "local": {"lr": 0.08},
+        "systems": EQUAL,
+    },
+    "scaffold, option 2": {
+        "algorithm": {"kind": "scaffold", "option": 2},
+        "local": {"lr": 0.08},
+        "systems": EQUAL,
+    },
     "vrlsgd with equal steps": {"algorithm": {"kind": "vrlsgd"}, "local": {"lr": 0.08}, "systems": EQUAL},
     "feddyn with unequal steps": {"algorithm": {"kind": "feddyn", "alpha": 1.0}, "local": {"lr": 0.2}},
     "feddyn with some clients at a time": {
@@ -164,19 +182,27 @@ def test_fedmgda_with_no_room_is_fedavg_of_unit_changes() -> None:
     x = np.array(QUADRATIC["problem"]["dataset"]["x0"])
     changes = [reach(H[i], 0.05, tau) @ (E[i] - H[i] @ x) for i, tau in enumerate(TAU)]
     expected = x + sum(p * change / np.linalg.norm(change) for p, change in zip(P, changes, strict=True))
-    np.testing.assert_allclose(final(algorithm={"kind": "fedmgda", "epsilon": 0.0}, rounds=1), expected, rtol=1e-12)
+    np.testing.assert_allclose(
+        final(algorithm={"kind": "fedmgda", "epsilon": 0.0}, rounds=1), expected, rtol=1e-12
+    )
 
 
 def test_fedaware_of_one_client_without_memory_is_gradient_descent() -> None:
     one = {"participation": {"kind": "trace", "rounds": [[2]] * 8}}
-    np.testing.assert_allclose(final(algorithm={"kind": "fedaware", "alpha": 0.0}, **one), final(**one), rtol=1e-12)
+    np.testing.assert_allclose(
+        final(algorithm={"kind": "fedaware", "alpha": 0.0}, **one), final(**one), rtol=1e-12
+    )
 
 
 def test_fedaware_comes_to_rest_at_a_point_no_step_from_which_serves_all() -> None:
-    """Pareto stationary: the convex hull of the clients' changes holds zero, and server_lr may stay as it is."""
+    """Pareto stationary: the convex hull of the clients' changes holds zero, and server_lr may stay
+    as it is.
+    """
     x = limit(rounds=150, algorithm={"kind": "fedaware", "alpha": 0.2})
     changes = np.array([reach(H[i], 0.05, tau) @ (E[i] - H[i] @ x) for i, tau in enumerate(TAU)])
-    weights = min_norm(torch.from_numpy(changes @ changes.T), torch.full((4,), 0.25, dtype=torch.float64)).numpy()
+    weights = min_norm(
+        torch.from_numpy(changes @ changes.T), torch.full((4,), 0.25, dtype=torch.float64)
+    ).numpy()
     assert np.linalg.norm(weights @ changes) < 1e-7
 
 
@@ -199,32 +225,43 @@ def test_adaptive_mu_falls_while_the_loss_does_and_never_below_zero() -> None:
 
 def test_adaptive_mu_rises_after_a_first_round_in_which_the_loss_rose() -> None:
     """From the optimum FedAvg with unequal steps can only move away."""
-    away = {"problem": {"dataset": {"x0": OPTIMUM.tolist()}}, "algorithm": {"kind": "fedprox", "mu": 0.0, "adaptive": True}}
+    away = {
+        "problem": {"dataset": {"x0": OPTIMUM.tolist()}},
+        "algorithm": {"kind": "fedprox", "mu": 0.0, "adaptive": True},
+    }
     simulation = Simulation(specification(QUADRATIC, **away), seed=0)
     simulation.advance()
     assert simulation._server.adaptive_parameters["mu"] == pytest.approx(0.1)
 
 
 def test_fedsvrg_reaches_the_optimum_of_the_weighted_sum() -> None:
-    np.testing.assert_allclose(limit(algorithm={"kind": "fedsvrg"}, local={"lr": 0.4}), OPTIMUM, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        limit(algorithm={"kind": "fedsvrg"}, local={"lr": 0.4}), OPTIMUM, rtol=0, atol=1e-12
+    )
 
 
 def test_fedsvrg_reaches_it_under_gradient_noise_too() -> None:
     """The noise is the same at y and at x, so it cancels."""
     noisy: dict[str, Any] = {"problem": {"dataset": {"gradient_noise": 1.0}}}
-    np.testing.assert_allclose(limit(algorithm={"kind": "fedsvrg"}, local={"lr": 0.4}, **noisy), OPTIMUM, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        limit(algorithm={"kind": "fedsvrg"}, local={"lr": 0.4}, **noisy), OPTIMUM, rtol=0, atol=1e-12
+    )
 
 
 def test_fedlin_with_one_step_is_gradient_descent_on_the_uniform_sum() -> None:
     one = {"systems": {"steps": {"kind": "constant", "value": 1}}}
     uniform = {"participation": {"kind": "full", "weighting": "uniform"}}
-    np.testing.assert_allclose(final(algorithm={"kind": "fedlin"}, **one), final(**one, **uniform), rtol=1e-12)
+    np.testing.assert_allclose(
+        final(algorithm={"kind": "fedlin"}, **one), final(**one, **uniform), rtol=1e-12
+    )
 
 
 def test_fedlin_compressed_at_the_clients_stops_at_a_distance_that_falls_with_the_step_size() -> None:
     sparse = {"compression": {"uplink": {"kind": "top_k", "k": 1}}}
     gaps = [
-        np.linalg.norm(limit(algorithm={"kind": "fedlin"}, local={"lr": lr}, rounds=rounds, **sparse) - UNIFORM_OPTIMUM)
+        np.linalg.norm(
+            limit(algorithm={"kind": "fedlin"}, local={"lr": lr}, rounds=rounds, **sparse) - UNIFORM_OPTIMUM
+        )
         for lr, rounds in ((0.2, 150), (0.05, 400))
     ]
     assert 1e-6 < gaps[1] < gaps[0] / 2
@@ -243,21 +280,31 @@ def test_vrlsgd_leaves_the_optimum_when_steps_are_unequal() -> None:
 def test_vrlsgd_with_equal_steps_moves_as_scaffold_does() -> None:
     """Then Delta_i is c_i - c."""
     np.testing.assert_allclose(
-        final(algorithm={"kind": "vrlsgd"}, systems=EQUAL), final(algorithm={"kind": "scaffold"}, systems=EQUAL), rtol=1e-12
+        final(algorithm={"kind": "vrlsgd"}, systems=EQUAL),
+        final(algorithm={"kind": "scaffold"}, systems=EQUAL),
+        rtol=1e-12,
     )
 
 
 def test_variance_reduced_fednova_reaches_the_true_optimum_with_unequal_steps() -> None:
     np.testing.assert_allclose(
-        limit(algorithm={"kind": "fednova", "variance_reduction": True}, local={"lr": 0.05}), OPTIMUM, rtol=0, atol=1e-12
+        limit(algorithm={"kind": "fednova", "variance_reduction": True}, local={"lr": 0.05}),
+        OPTIMUM,
+        rtol=0,
+        atol=1e-12,
     )
 
 
 def test_variance_reduced_fedavg_reaches_the_true_optimum_with_unequal_steps() -> None:
-    np.testing.assert_allclose(limit(algorithm={"kind": "fedavg", "variance_reduction": True}), OPTIMUM, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        limit(algorithm={"kind": "fedavg", "variance_reduction": True}), OPTIMUM, rtol=0, atol=1e-12
+    )
 
 
 def test_the_gap_of_fedavg_grows_with_local_steps() -> None:
     """Li et al., Theorem 3: |w~ - w*| = Omega((E - 1) eta)."""
-    gaps = [np.linalg.norm(limit(systems={"steps": {"kind": "constant", "value": steps}}) - OPTIMUM) for steps in (1, 2, 8)]
+    gaps = [
+        np.linalg.norm(limit(systems={"steps": {"kind": "constant", "value": steps}}) - OPTIMUM)
+        for steps in (1, 2, 8)
+    ]
     assert gaps[0] < 1e-10 < gaps[1] < gaps[2]

@@ -1,4 +1,7 @@
-"""The application on a fresh database, with a client; on SQLite alone where the database makes no difference."""
+"""The application on a fresh database, with a client.
+
+On SQLite alone where the database makes no difference.
+"""
 
 import shutil
 from collections.abc import Iterator
@@ -19,7 +22,10 @@ from tests.support.asgi import calling
 
 @pytest.fixture
 def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
-    """A home of its own, and a broker that is not there; SQLite unless the test asks for `database_url`."""
+    """A home of its own, and a broker that is not there.
+
+    SQLite unless the test asks for `database_url`.
+    """
     home = tmp_path / "home"
     home.mkdir()
     if "database_url" in request.fixturenames:

@@ -1,4 +1,6 @@
-"""Experiments as workers would leave them: written through the store, or carried out on tiny problems."""
+"""Experiments as workers would leave them: written through the store, or carried out on tiny
+problems.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -38,7 +40,14 @@ def commit(database: Database, held: Claim, reports: Sequence[RoundReport]) -> C
 def finish(database: Database, held: Claim, *, diverged_round: int | None = None) -> None:
     """End a run well."""
     made_with = {"engine": "vectorised"}
-    acts.write(database, runs.finish, held, model=model_key(held), provenance=made_with, diverged_round=diverged_round)
+    acts.write(
+        database,
+        runs.finish,
+        held,
+        model=model_key(held),
+        provenance=made_with,
+        diverged_round=diverged_round,
+    )
 
 
 def write(database: Database, history: Callable[[Claim], Sequence[RoundReport]], count: int) -> list[Claim]:

@@ -30,12 +30,20 @@ from tests.support.described import described
 
 DOCUMENT = described()
 OPEN = {"/healthz", "/readyz", "/metrics"}
-ROUTES = [(method, path) for path, operations in DOCUMENT["paths"].items() for method in operations if path not in OPEN]
-OWNED = [(method, path) for method, path in ROUTES if re.search(r"\{(experiment|run|dataset|webhook)_id\}", path)]
+ROUTES = [
+    (method, path)
+    for path, operations in DOCUMENT["paths"].items()
+    for method in operations
+    if path not in OPEN
+]
+OWNED = [
+    (method, path) for method, path in ROUTES if re.search(r"\{(experiment|run|dataset|webhook)_id\}", path)
+]
 READ = [
     path
     for method, path in OWNED
-    if method == "get" and not path.endswith(("model", "checkpoint", "events", "claims", "reproduction", "search"))
+    if method == "get"
+    and not path.endswith(("model", "checkpoint", "events", "claims", "reproduction", "search"))
 ]
 BODIES: dict[tuple[str, str], Any] = {
     ("post", "/v1/experiments"): TINY,
@@ -50,7 +58,9 @@ FOREIGN = [{}, bearer("guess"), bearer(Token.of("key_" + "0" * 26).text), {"Auth
 
 
 class House(NamedTuple):
-    """A service with Ann's experiment, run, data set and key, which no refused request changes: it serves all the tests below."""
+    """A service with Ann's experiment, run, data set and key, which no refused request changes: it
+    serves all the tests below.
+    """
 
     stranger: httpx.Client
     keys: dict[str, dict[str, str]]
@@ -60,8 +70,12 @@ class House(NamedTuple):
     nothing: dict[str, str]
     """Ids of nothing."""
 
-    def ask(self, method: str, path: str, headers: dict[str, str], things: dict[str, str] | None = None) -> httpx.Response:
-        filled = path.format(**(things or self.things), name="demo", form="html" if "report" in path else "svg")
+    def ask(
+        self, method: str, path: str, headers: dict[str, str], things: dict[str, str] | None = None
+    ) -> httpx.Response:
+        filled = path.format(
+            **(things or self.things), name="demo", form="html" if "report" in path else "svg"
+        )
         return self.stranger.request(method.upper(), filled, json=BODIES.get((method, path)), headers=headers)
 
 
@@ -69,14 +83,25 @@ class House(NamedTuple):
 def house(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     home = tmp_path_factory.mktemp("house")
     url = f"sqlite:///{shutil.copy(sqlite_template, home / 'fedq.db')}"
-    keys = {f"{owner} {scope}": bearer(key_for(url, owner, scope)) for owner in ("ann", "bob") for scope in Scope}
-    with calling(create_app(Settings(_env_file=None, home=home, database_url=url))) as http, closing(open_database(url)) as rows:
+    keys = {
+        f"{owner} {scope}": bearer(key_for(url, owner, scope)) for owner in ("ann", "bob") for scope in Scope
+    }
+    with (
+        calling(create_app(Settings(_env_file=None, home=home, database_url=url))) as http,
+        closing(open_database(url)) as rows,
+    ):
         experiment = http.post("/v1/experiments", json=TINY, headers=keys["ann submit"]).json()["id"]
         (run,) = http.get(f"/v1/experiments/{experiment}/runs", headers=keys["ann read"]).json()["items"]
         key = http.get("/v1/me", headers=keys["ann read"]).json()["key"]["id"]
         hook = listen(rows, owner="ann").id
         told = {"webhook_id": hook, "delivery_id": write(rows, webhook_deliveries.ping, hook).id}
-        things = {"experiment_id": experiment, "run_id": run["id"], "dataset_id": keep(rows).id, "key_id": key, **told}
+        things = {
+            "experiment_id": experiment,
+            "run_id": run["id"],
+            "dataset_id": keep(rows).id,
+            "key_id": key,
+            **told,
+        }
         before = _rows(rows)
         yield House(http, keys, things, {name: f"{id[:4]}{'0' * 26}" for name, id in things.items()})
         assert _rows(rows) == before
@@ -115,7 +140,11 @@ def test_without_a_valid_key_nothing_is_told_and_nothing_done(house: House, meth
 def test_each_route_wants_the_scope_that_the_document_says(house: House, method: str, path: str) -> None:
     (requirement,) = DOCUMENT["paths"][path][method]["security"]
     (scope,) = requirement["key"]
-    assert scope == "admin" if path.startswith(("/v1/keys", "/v1/audit")) else (scope == "read") == (method == "get")
+    assert (
+        scope == "admin"
+        if path.startswith(("/v1/keys", "/v1/audit"))
+        else (scope == "read") == (method == "get")
+    )
     for lesser in (given for given in Scope if not given.covers(Scope(scope))):
         answer = house.ask(method, path, house.keys[f"ann {lesser}"])
         assert (answer.status_code, answer.json()["type"]) == (403, "urn:fedq:problem:forbidden")
@@ -150,36 +179,56 @@ def test_listings_hold_what_is_ones_own_and_for_administrators_everything(
     rows: Database, http: httpx.Client, ann: httpx.Client, bob: httpx.Client
 ) -> None:
     anns, bobs, dataset = submit(ann)["id"], submit(bob)["id"], keep(rows).id
-    seen = [[item["id"] for item in client.get("/v1/experiments").json()["items"]] for client in (ann, bob, http)]
+    seen = [
+        [item["id"] for item in client.get("/v1/experiments").json()["items"]] for client in (ann, bob, http)
+    ]
     assert seen == [[anns], [bobs], [bobs, anns]]
-    seen = [[item["id"] for item in client.get("/v1/datasets").json()["items"]] for client in (ann, bob, http)]
+    seen = [
+        [item["id"] for item in client.get("/v1/datasets").json()["items"]] for client in (ann, bob, http)
+    ]
     assert seen == [[dataset], [], [dataset]]
 
 
 def test_nobody_trains_on_the_data_of_others_but_administrators(
     rows: Database, http: httpx.Client, ann: httpx.Client, bob: httpx.Client
 ) -> None:
-    document = {**TINY, "problem": {"dataset": {"kind": "uploaded", "id": keep(rows).id}, "model": {"kind": "logistic"}}}
+    document = {
+        **TINY,
+        "problem": {"dataset": {"kind": "uploaded", "id": keep(rows).id}, "model": {"kind": "logistic"}},
+    }
     answers = [client.post("/v1/experiments", json=document) for client in (ann, http, bob)]
     assert [answer.status_code for answer in answers] == [201, 201, 422]
     assert answers[2].json()["errors"][0]["pointer"] == "/problem/dataset/id"
     assert "there is no data set" in answers[2].json()["detail"]
 
 
-def test_idempotency_keys_of_two_owners_have_nothing_to_do_with_each_other(http: httpx.Client, ann: httpx.Client) -> None:
-    made = [client.post("/v1/experiments", json=TINY, headers={"Idempotency-Key": "monday"}).json() for client in (ann, http, ann)]
+def test_idempotency_keys_of_two_owners_have_nothing_to_do_with_each_other(
+    http: httpx.Client, ann: httpx.Client
+) -> None:
+    made = [
+        client.post("/v1/experiments", json=TINY, headers={"Idempotency-Key": "monday"}).json()
+        for client in (ann, http, ann)
+    ]
     assert [entry["owner"] for entry in made] == ["ann", "local", "ann"]
     assert made[0]["id"] == made[2]["id"] != made[1]["id"]
 
 
-def test_a_worker_names_its_run_to_those_who_may_see_it(rows: Database, http: httpx.Client, ann: httpx.Client, bob: httpx.Client) -> None:
+def test_a_worker_names_its_run_to_those_who_may_see_it(
+    rows: Database, http: httpx.Client, ann: httpx.Client, bob: httpx.Client
+) -> None:
     submit(ann)
     held = claim(rows).run_id
     write(rows, workers.seen, "w1", host="here", pid=1, queues=["default"], device="cpu", run_id=held)
-    assert [client.get("/v1/workers").json()["items"][0]["run_id"] for client in (http, ann, bob)] == [held, held, None]
+    assert [client.get("/v1/workers").json()["items"][0]["run_id"] for client in (http, ann, bob)] == [
+        held,
+        held,
+        None,
+    ]
 
 
-def test_a_key_is_shown_once_works_until_it_is_revoked_and_says_who_it_is(app: FastAPI, http: httpx.Client) -> None:
+def test_a_key_is_shown_once_works_until_it_is_revoked_and_says_who_it_is(
+    app: FastAPI, http: httpx.Client
+) -> None:
     made = http.post("/v1/keys", json={"owner": "cleo", "scope": "read", "name": "laptop"}).json()
     assert made["key"].startswith(f"{made['prefix']}_")
     listed = http.get("/v1/keys")
@@ -209,13 +258,17 @@ def test_an_expired_key_is_refused_and_says_so(app: FastAPI, http: httpx.Client)
         ({"expires_at": 5}, "/expires_at"),
     ],
 )
-def test_a_key_for_nobody_or_for_anything_is_refused(http: httpx.Client, change: Document, pointer: str) -> None:
+def test_a_key_for_nobody_or_for_anything_is_refused(
+    http: httpx.Client, change: Document, pointer: str
+) -> None:
     answer = http.post("/v1/keys", json={"owner": "cleo"} | change)
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, pointer)
 
 
 @pytest.mark.slow
-def test_a_key_revoked_by_another_process_is_refused_within_moments(settings: Settings, http: httpx.Client) -> None:
+def test_a_key_revoked_by_another_process_is_refused_within_moments(
+    settings: Settings, http: httpx.Client
+) -> None:
     made = http.post("/v1/keys", json={"owner": "cleo"}).json()
     with calling(create_app(settings), made["key"]) as elsewhere:
         assert elsewhere.get("/v1/me").status_code == 200
@@ -224,10 +277,16 @@ def test_a_key_revoked_by_another_process_is_refused_within_moments(settings: Se
         assert elsewhere.get("/v1/me").status_code == 401
 
 
-def test_no_key_is_in_the_log_or_in_an_error(http: httpx.Client, admin_key: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_key_is_in_the_log_or_in_an_error(
+    http: httpx.Client, admin_key: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     key, secret = admin_key, admin_key.rpartition("_")[2]
     wrong = key[:-1] + ("0" if key[-1] != "0" else "1")
-    answers = [http.get("/v1/me"), http.get("/v1/me", headers=bearer(wrong)), http.get(f"/v1/experiments/{key}")]
+    answers = [
+        http.get("/v1/me"),
+        http.get("/v1/me", headers=bearer(wrong)),
+        http.get(f"/v1/experiments/{key}"),
+    ]
     assert [answer.status_code for answer in answers] == [200, 401, 404]
     assert wrong.rpartition("_")[2] not in answers[1].text
     assert "/v1/me" in (printed := "".join(capsys.readouterr()))
@@ -237,18 +296,31 @@ def test_no_key_is_in_the_log_or_in_an_error(http: httpx.Client, admin_key: str,
 
 
 def test_a_key_is_changed_where_something_is_given_and_works_on(app: FastAPI, http: httpx.Client) -> None:
-    made = http.post("/v1/keys", json={"owner": "cleo", "scope": "read", "max_waiting_runs": 5, "max_compute_seconds": 60}).json()
+    made = http.post(
+        "/v1/keys", json={"owner": "cleo", "scope": "read", "max_waiting_runs": 5, "max_compute_seconds": 60}
+    ).json()
     path = f"/v1/keys/{made['id']}"
     with calling(app, made["key"]) as cleo:
         assert cleo.post("/v1/experiments", json=TINY).status_code == 403
-        changed = http.patch(path, json={"scope": "submit", "max_running_runs": 2, "max_compute_seconds": None})
+        changed = http.patch(
+            path, json={"scope": "submit", "max_running_runs": 2, "max_compute_seconds": None}
+        )
         assert changed.status_code == 200
         assert cleo.post("/v1/experiments", json=TINY).status_code == 201
         assert cleo.get("/v1/me").json() == http.get(path).json()
-    expected = {"scope": "submit", "name": "", "max_waiting_runs": 5, "max_running_runs": 2, "max_compute_seconds": None}
+    expected = {
+        "scope": "submit",
+        "name": "",
+        "max_waiting_runs": 5,
+        "max_running_runs": 2,
+        "max_compute_seconds": None,
+    }
     assert {name: http.get(path).json()["key"][name] for name in expected} == expected
     assert http.get(path).json()["usage"]["waiting_runs"] == 1
-    assert http.patch(path, json={"expires_at": "2026-01-01T00:00:00Z"}).json()["expires_at"] == "2026-01-01T00:00:00Z"
+    assert (
+        http.patch(path, json={"expires_at": "2026-01-01T00:00:00Z"}).json()["expires_at"]
+        == "2026-01-01T00:00:00Z"
+    )
     with calling(app, made["key"]) as cleo:
         assert cleo.get("/v1/me").status_code == 401
 
@@ -262,7 +334,9 @@ def test_a_key_is_changed_where_something_is_given_and_works_on(app: FastAPI, ht
         ({"expires_at": 5}, "/expires_at"),
     ],
 )
-def test_a_change_of_a_key_that_makes_no_sense_is_refused(http: httpx.Client, change: Document, pointer: str) -> None:
+def test_a_change_of_a_key_that_makes_no_sense_is_refused(
+    http: httpx.Client, change: Document, pointer: str
+) -> None:
     made = http.post("/v1/keys", json={"owner": "cleo"}).json()
     answer = http.patch(f"/v1/keys/{made['id']}", json=change)
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, pointer)

@@ -44,7 +44,9 @@ def test_the_interface_describes_itself(http: httpx.Client, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/docs", "/redoc"])
-def test_the_pages_of_documentation_load_only_what_the_service_itself_serves(http: httpx.Client, path: str) -> None:
+def test_the_pages_of_documentation_load_only_what_the_service_itself_serves(
+    http: httpx.Client, path: str
+) -> None:
     loaded = re.findall(r'(?:src|href)="([^"]+)"', http.get(path).text)
     assert len(loaded) >= 2
     assert all(place.startswith("/") and http.get(place).status_code == 200 for place in loaded)
@@ -59,12 +61,19 @@ def test_to_submit_and_read_experiments_is_handed_to_a_thread_once() -> None:
     routes = [route for route in experiments_routes.router.routes if isinstance(route, APIRoute)]
     assert {route.name for route in routes} == {"submit", "read_experiments", "read_experiment"}
     needed = {call for route in routes for call in calls(route.dependant)}
-    # FastAPI hands what is not async to a thread, which takes longer than any of these. The endpoint itself is not among them.
-    asynchronous = (iscoroutinefunction, isasyncgenfunction, lambda call: iscoroutinefunction(type(call).__call__))
+    # FastAPI hands what is not async to a thread, which takes longer than any of these. The
+    # endpoint itself is not among them.
+    asynchronous = (
+        iscoroutinefunction,
+        isasyncgenfunction,
+        lambda call: iscoroutinefunction(type(call).__call__),
+    )
     assert [call for call in needed if not any(kind(call) for kind in asynchronous)] == []
 
 
-def test_no_more_threads_answer_than_have_connections(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_threads_answer_than_have_connections(
+    http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     at_work, most, asked = 0, 0, stored.page
 
     def page(*given: Any, **named: Any) -> Any:

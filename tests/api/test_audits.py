@@ -1,4 +1,7 @@
-"""The audit log: every change leaves an entry with who, what and whence; every refused attempt does; reading leaves none."""
+"""The audit log: every change leaves an entry with who, what and whence.
+
+Every refused attempt does; reading leaves none.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +28,12 @@ from workers.wakeups import WakeupNotifier
 CENTURY_S = 36_500 * 86_400.0
 """It reaches back beyond 1970, where the time that identifiers carry begins."""
 DOCUMENT = described()
-MUTATIONS = {f"{method.upper()} {path}" for path, operations in DOCUMENT["paths"].items() for method in operations if method != "get"}
+MUTATIONS = {
+    f"{method.upper()} {path}"
+    for path, operations in DOCUMENT["paths"].items()
+    for method in operations
+    if method != "get"
+}
 WEBHOOKS = {action for action in MUTATIONS if "/v1/webhooks" in action}
 """`test_webhooks` has these."""
 IMPORT = "POST /v1/imports"
@@ -57,7 +65,11 @@ def test_every_change_is_noted_once_with_what_it_was_done_to(http: httpx.Client,
     dataset = http.post("/v1/datasets", params={"name": "mine"}, content=npz(arrays())).json()["id"]
     key = http.post("/v1/keys", json={"owner": "cleo"}).json()["id"]
     things = {"experiment_id": id, "dataset_id": dataset, "key_id": key}
-    expected = [("POST /v1/experiments", id, 201), ("POST /v1/datasets", dataset, 201), ("POST /v1/keys", key, 201)]
+    expected = [
+        ("POST /v1/experiments", id, 201),
+        ("POST /v1/datasets", dataset, 201),
+        ("POST /v1/keys", key, 201),
+    ]
     calls = ["PATCH", "POST pause", "POST resume", "POST cancel", "POST retry", "POST extend", "DELETE"]
     for method, _, act in (call.partition(" ") for call in calls):
         action = f"{method} /v1/experiments/{{experiment_id}}" + (f"/{act}" if act else "")
@@ -82,7 +94,9 @@ def test_a_repetition_is_noted_with_what_it_made(http: httpx.Client, rows: Datab
 
 
 @pytest.mark.parametrize("action", sorted(MUTATIONS))
-def test_every_refused_attempt_is_noted(app: FastAPI, settings: Settings, rows: Database, http: httpx.Client, action: str) -> None:
+def test_every_refused_attempt_is_noted(
+    app: FastAPI, settings: Settings, rows: Database, http: httpx.Client, action: str
+) -> None:
     things = {
         "experiment_id": submit(http)["id"],
         "dataset_id": keep(rows).id,
@@ -121,7 +135,11 @@ def test_an_entry_says_who_when_whence_and_under_which_id_the_request_is_logged(
     answer = http.post("/v1/experiments", json=TINY)
     (entry,) = http.get("/v1/audit").json()["items"]
     me = http.get("/v1/me").json()["key"]
-    assert (entry["owner"], entry["key_id"], entry["request_id"]) == ("local", me["id"], answer.headers["x-request-id"])
+    assert (entry["owner"], entry["key_id"], entry["request_id"]) == (
+        "local",
+        me["id"],
+        answer.headers["x-request-id"],
+    )
     assert (entry["address"], entry["at"].endswith("Z")) == ("127.0.0.1", True)
 
 
@@ -131,8 +149,13 @@ def test_the_log_is_read_in_pages_and_by_owner_and_target(ann: httpx.Client, htt
     rest = http.get("/v1/audit", params={"limit": 2, "cursor": first["next"]}).json()
     assert [entry["target"] for entry in (*first["items"], *rest["items"])] == ids[::-1]
     assert rest["next"] is None
-    assert [entry["target"] for entry in http.get("/v1/audit", params={"owner": "ann"}).json()["items"]] == [ids[2], ids[0]]
-    assert [entry["owner"] for entry in http.get("/v1/audit", params={"target": ids[1]}).json()["items"]] == ["local"]
+    assert [entry["target"] for entry in http.get("/v1/audit", params={"owner": "ann"}).json()["items"]] == [
+        ids[2],
+        ids[0],
+    ]
+    assert [entry["owner"] for entry in http.get("/v1/audit", params={"target": ids[1]}).json()["items"]] == [
+        "local"
+    ]
 
 
 def test_a_change_that_cannot_be_noted_is_not_made(http: httpx.Client, rows: Database) -> None:
@@ -144,7 +167,9 @@ def test_a_change_that_cannot_be_noted_is_not_made(http: httpx.Client, rows: Dat
     assert http.get("/v1/experiments").json()["items"] == []
 
 
-def test_entries_are_kept_for_ever_or_as_long_as_the_operator_says(database: Database, tmp_path: Path) -> None:
+def test_entries_are_kept_for_ever_or_as_long_as_the_operator_says(
+    database: Database, tmp_path: Path
+) -> None:
     """By the reconciler, so many at a time."""
     deed = audit.AuditEntry("POST /v1/keys", "", 201, "ann", "", "127.0.0.1")
     for _ in range(3):

@@ -73,7 +73,9 @@ def test_a_field_without_a_default_is_required_by_the_schema(catalog: Document) 
 
 
 @pytest.mark.parametrize("document", [QUADRATIC, SYNTHETIC])
-def test_the_schema_of_a_specification_admits_specifications_and_no_unknown_field(catalog: Document, document: Document) -> None:
+def test_the_schema_of_a_specification_admits_specifications_and_no_unknown_field(
+    catalog: Document, document: Document
+) -> None:
     jsonschema.validate(document, catalog["json_schema"])
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**document, "colour": "red"}, catalog["json_schema"])

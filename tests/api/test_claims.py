@@ -27,7 +27,16 @@ def nowhere(held: Claim) -> Sequence[RoundReport]:
 
 
 def report(held: Claim, round: int, distance: float) -> RoundReport:
-    return RoundReport(held.arm, held.seed, round, local_steps=1, bytes_up=1, bytes_down=1, seconds=0.1, extra={"distance": distance})
+    return RoundReport(
+        held.arm,
+        held.seed,
+        round,
+        local_steps=1,
+        bytes_up=1,
+        bytes_down=1,
+        seconds=0.1,
+        extra={"distance": distance},
+    )
 
 
 def verdicts(http: httpx.Client, id: str) -> list[bool | None]:
@@ -54,12 +63,20 @@ def test_an_answer_says_what_it_rests_on(http: httpx.Client, rows: Database) -> 
     assert (answer["preset"], answer["preset_version"], answer["changed"]) == (PRESET, preset.version, True)
     assert answer["departures"] == list(preset.departures)
     side = answer["claims"][1]["comparisons"][0]
-    assert (side["says"], side["left"], side["right"]) == ("final distance of [FedLin] below 1e-12", 0.0, 1e-12)
+    assert (side["says"], side["left"], side["right"]) == (
+        "final distance of [FedLin] below 1e-12",
+        0.0,
+        1e-12,
+    )
     assert (side["seeds"], side["seeds_holding"]) == (1, 1)
 
 
-@pytest.mark.parametrize("provenance", [{"preset": "gone", "preset_version": 1}, {"preset": PRESET, "preset_version": 0}])
-def test_claims_that_are_no_longer_there_are_not_found(http: httpx.Client, rows: Database, provenance: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "provenance", [{"preset": "gone", "preset_version": 1}, {"preset": PRESET, "preset_version": 0}]
+)
+def test_claims_that_are_no_longer_there_are_not_found(
+    http: httpx.Client, rows: Database, provenance: dict[str, object]
+) -> None:
     id = submit(http, {"preset": PRESET})["id"]
     with rows.transaction() as session:
         session.execute(update(ExperimentRecord).values(provenance=provenance))

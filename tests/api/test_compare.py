@@ -32,16 +32,27 @@ def _made(http: httpx.Client, rows: Database, document: Document, runs: int) -> 
 
 def test_a_whole_experiment_is_compared_as_in_its_results(http: httpx.Client, rows: Database) -> None:
     id = _made(http, rows, TWO_ARMS, 6)
-    found, results = http.get(PLACE, params={"arm": id}).json(), http.get(f"/v1/experiments/{id}/results").json()
+    found, results = (
+        http.get(PLACE, params={"arm": id}).json(),
+        http.get(f"/v1/experiments/{id}/results").json(),
+    )
     assert found["arms"] == results["arms"]
     assert [(member["arm"], member["paired"]) for member in found["members"]] == [(0, True), (1, True)]
     assert found["pairing"] == "Differences are paired by seed."
 
 
-def test_arms_of_several_are_named_with_their_experiments_and_paired_where_conditions_agree(http: httpx.Client, rows: Database) -> None:
+def test_arms_of_several_are_named_with_their_experiments_and_paired_where_conditions_agree(
+    http: httpx.Client, rows: Database
+) -> None:
     two, other = _made(http, rows, TWO_ARMS, 6), _made(http, rows, OTHER, 3)
-    found = http.get(PLACE, params={"arm": [f"{two}:lr=0.05", f"{two}:0", other, f"{two}:1"], "baseline": 1}).json()
-    assert [arm["name"] for arm in found["arms"]] == ["two arms: lr=0.05", "two arms: lr=0.1", "another: scaffold"]
+    found = http.get(
+        PLACE, params={"arm": [f"{two}:lr=0.05", f"{two}:0", other, f"{two}:1"], "baseline": 1}
+    ).json()
+    assert [arm["name"] for arm in found["arms"]] == [
+        "two arms: lr=0.05",
+        "two arms: lr=0.1",
+        "another: scaffold",
+    ]
     assert [arm["index"] for arm in found["arms"]] == [0, 1, 2]
     assert [(member["experiment_id"], member["arm"], member["paired"]) for member in found["members"]] == [
         (two, 1, True),
@@ -62,7 +73,9 @@ def test_arms_of_several_are_named_with_their_experiments_and_paired_where_condi
     ],
     ids=["seeds", "participation", "data"],
 )
-def test_what_shares_no_chance_is_not_paired_and_it_is_said(http: httpx.Client, rows: Database, change: Document) -> None:
+def test_what_shares_no_chance_is_not_paired_and_it_is_said(
+    http: httpx.Client, rows: Database, change: Document
+) -> None:
     two, other = _made(http, rows, TWO_ARMS, 6), _made(http, rows, OTHER | change, 3)
     found = http.get(PLACE, params={"arm": [two, other]}).json()
     assert [member["paired"] for member in found["members"]] == [True, True, False]
@@ -77,7 +90,10 @@ def test_what_shares_no_chance_is_not_paired_and_it_is_said(http: httpx.Client, 
 def test_experiments_of_one_name_are_told_apart_by_their_ids(http: httpx.Client, rows: Database) -> None:
     first, second = _made(http, rows, OTHER, 3), _made(http, rows, OTHER, 3)
     found = http.get(PLACE, params={"arm": [first, second], "metric": "train_loss", "points": 2}).json()
-    assert [arm["name"] for arm in found["arms"]] == [f"another ({first}): scaffold", f"another ({second}): scaffold"]
+    assert [arm["name"] for arm in found["arms"]] == [
+        f"another ({first}): scaffold",
+        f"another ({second}): scaffold",
+    ]
     assert found["arms"][0]["curves"]["train_loss"]["rounds"] == [1, 3]
     difference = found["arms"][1]["metrics"]["train_loss"]["final_difference"]
     assert (difference["mean"], difference["verdict"]) == (0, "same_for_all")
@@ -103,9 +119,13 @@ def test_a_comparison_is_drawn(http: httpx.Client, rows: Database) -> None:
         ({"arm": "ID", "baseline": 2}, 422, "?baseline", "must be less than 2"),
     ],
 )
-def test_what_cannot_be_compared_is_pointed_at(http: httpx.Client, asked: Document, status: int, pointer: str | None, words: str) -> None:
+def test_what_cannot_be_compared_is_pointed_at(
+    http: httpx.Client, asked: Document, status: int, pointer: str | None, words: str
+) -> None:
     id = submit(http, TWO_ARMS)["id"]
-    params = {name: value.replace("ID", id) if isinstance(value, str) else value for name, value in asked.items()}
+    params = {
+        name: value.replace("ID", id) if isinstance(value, str) else value for name, value in asked.items()
+    }
     answer = http.get(PLACE, params=params)
     assert answer.status_code == status
     assert words in answer.text.replace(id, "ID").lower() or words in answer.json()["detail"]
@@ -113,7 +133,9 @@ def test_what_cannot_be_compared_is_pointed_at(http: httpx.Client, asked: Docume
         assert [flaw["pointer"] for flaw in answer.json()["errors"]] == [pointer]
 
 
-def test_experiments_of_others_cannot_be_compared(http: httpx.Client, app: FastAPI, settings: Settings) -> None:
+def test_experiments_of_others_cannot_be_compared(
+    http: httpx.Client, app: FastAPI, settings: Settings
+) -> None:
     mine = submit(http, TINY)["id"]
     with calling(app, key_for(settings.database, owner="bob", scope=Scope.READ)) as bob:
         assert bob.get(PLACE, params={"arm": mine}).status_code == 404

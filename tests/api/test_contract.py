@@ -1,5 +1,6 @@
-"""Requests made up from the OpenAPI document, valid and not, one by one and in chains along its links, on both databases and with keys of
-each scope: every answer must be one that the document describes, and none a fault of the service.
+"""Requests made up from the OpenAPI document, valid and not, one by one and in chains along its
+links, on both databases and with keys of each scope: every answer must be one that the document
+describes, and none a fault of the service.
 """
 
 import shutil
@@ -45,7 +46,9 @@ PATIENCE_S = 120.0
 """A busy machine takes its time to start such a process."""
 CHAINS, STEPS = 6, 16
 UNLINKED = ["GET /v1/experiments/{experiment_id}/events", "POST /v1/datasets"]
-"""What is in no chain: a stream, which would not end where no worker is, and uploads, of which those that are made up make nothing."""
+"""What is in no chain: a stream, which would not end where no worker is, and uploads, of which
+those that are made up make nothing.
+"""
 NOT_ALWAYS = [
     *(f"GET /v1/experiments/{{experiment_id}}/{part}" for part in ("claims", "reproduction", "search")),
     *(f"GET /v1/runs/{{run_id}}/{part}" for part in ("model", "checkpoint")),
@@ -54,16 +57,25 @@ NOT_ALWAYS = [
 SCOPES = (Scope.ADMIN, Scope.ADMIN, Scope.ADMIN, Scope.SUBMIT, Scope.READ, None)
 """Of the keys that are used, mostly one that allows anything; None: no key."""
 CONFIG = {
-    # Of the specification's schema alone the phase of coverage would make thousands of requests. Links are those of the document.
+    # Of the specification's schema alone the phase of coverage would make thousands of requests.
+    # Links are those of the document.
     "phases": {"coverage": {"enabled": False}, "stateful": {"inference": {"algorithms": []}}},
     "generation": {"max-examples": EXAMPLES},
-    # What a schema cannot say is refused as well: blocks that do not fit together, fewer rounds than there are, an id of another
-    # experiment's event, NUL, the twenty-first webhook.
+    # What a schema cannot say is refused as well: blocks that do not fit together, fewer rounds
+    # than there are, an id of another experiment's event, NUL, the twenty-first webhook.
     "operations": [
         {"include-name": "POST /v1/datasets", "generation": {"max-examples": UPLOADS}},
-        *({"include-name": name, "checks": {"ensure_resource_availability": {"enabled": False}}} for name in NOT_ALWAYS),
         *(
-            {"include-name": name, "checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", 401, 403, 404, 409, 422]}}}
+            {"include-name": name, "checks": {"ensure_resource_availability": {"enabled": False}}}
+            for name in NOT_ALWAYS
+        ),
+        *(
+            {
+                "include-name": name,
+                "checks": {
+                    "positive_data_acceptance": {"expected-statuses": ["2xx", 401, 403, 404, 409, 422]}
+                },
+            }
             for name in (
                 "POST /v1/datasets",
                 "POST /v1/experiments",
@@ -89,7 +101,8 @@ BOUNDS = bounds(phases=[Phase.generate], database=None, suppress_health_check=li
 def _described() -> Document:
     """The OpenAPI document, bodies as JSON only: Schemathesis writes YAML that is none.
 
-    Nor does it know of keys, which it would garble: here they are valid, or none. `test_access` has all others, on every route.
+    Nor does it know of keys, which it would garble: here they are valid, or none. `test_access` has
+    all others, on every route.
     """
     document = deepcopy(described())
     for path in document["paths"].values():
@@ -101,7 +114,10 @@ def _described() -> Document:
 
 def _examples(operation: Document) -> list[Document]:
     """Those of its body."""
-    return [example["value"] for example in operation["requestBody"]["content"]["application/json"]["examples"].values()]
+    return [
+        example["value"]
+        for example in operation["requestBody"]["content"]["application/json"]["examples"].values()
+    ]
 
 
 schema = schemathesis.openapi.from_dict(_described(), config=SchemathesisConfig.from_dict(CONFIG))
@@ -116,14 +132,18 @@ class Stock(NamedTuple):
     copied: Callable[[Path], Any]
     """A context manager: the URL of a copy."""
     known: dict[str, str]
-    """Path parameters that lead somewhere: to a finished experiment and one of its runs, among others."""
+    """Path parameters that lead somewhere: to a finished experiment and one of its runs, among
+    others.
+    """
     keys: dict[Scope, str]
 
 
 @pytest.fixture(scope="module")
 def stocks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Stock]]:
     """One of each kind."""
-    file = Path(shutil.copy(request.getfixturevalue("sqlite_template"), tmp_path_factory.mktemp("stock") / "fedq.db"))
+    file = Path(
+        shutil.copy(request.getfixturevalue("sqlite_template"), tmp_path_factory.mktemp("stock") / "fedq.db")
+    )
     server, name = request.getfixturevalue("postgresql_server"), f"fedq_stock_{uuid4().hex}"
     with fresh_database(server, name, request.getfixturevalue("postgresql_template")) as url:
         yield [
@@ -138,7 +158,13 @@ def _filled(url: str) -> tuple[dict[str, str], dict[Scope, str]]:
     held = write(database, lambda _: [report(round, train_loss=1.0 / round) for round in (1, 2, 3)], 6)
     hook = listen(database).id
     told = {"webhook_id": hook, "delivery_id": acts.write(database, webhook_deliveries.ping, hook).id}
-    known = {"dataset_id": keep(database).id, "experiment_id": made.id, "run_id": held[0].run_id, "name": "demo", **told}
+    known = {
+        "dataset_id": keep(database).id,
+        "experiment_id": made.id,
+        "run_id": held[0].run_id,
+        "name": "demo",
+        **told,
+    }
     database.close()
     return known, {scope: key_for(url, scope=scope) for scope in Scope}
 
@@ -181,13 +207,21 @@ def services(stocks: list[Stock], tmp_path: Path) -> Iterator[list[Service]]:
 def test_every_answer_is_as_described(case: AnyCase, services: list[Service]) -> None:
     for service, scope in _askers(case, services):
         if case.meta and case.meta.generation.mode is GenerationMode.POSITIVE:
-            case.path_parameters.update({name: value for name, value in service.known.items() if name in case.path_parameters})
+            case.path_parameters.update(
+                {name: value for name, value in service.known.items() if name in case.path_parameters}
+            )
         case.call_and_validate(session=service.session, headers=service.headers(scope), timeout=PATIENCE_S)
 
 
 def _askers(case: AnyCase, services: list[Service]) -> Sequence[tuple[Service, Scope | None]]:
-    """Where the request goes, and whose it is: the same whenever it is repeated. Where an operation knows only one, all send it."""
-    everybody, drawn = list(product(services, SCOPES)), _digest(case.path_parameters, case.query, case.headers, case.body)
+    """Where the request goes, and whose it is: the same whenever it is repeated.
+
+    Where an operation knows only one, all send it.
+    """
+    everybody, drawn = (
+        list(product(services, SCOPES)),
+        _digest(case.path_parameters, case.query, case.headers, case.body),
+    )
     several = case.operation.body or any(case.operation.iter_parameters())
     return [everybody[drawn % len(everybody)]] if several else everybody
 
@@ -208,6 +242,10 @@ def test_every_answer_along_the_links_is_as_described(stocks: list[Stock], kind:
                     case.body = bodies[_digest(case.body) % len(bodies)]
 
             def get_call_kwargs(self, _case: AnyCase) -> dict[str, Any]:
-                return {"session": service.session, "headers": service.headers(Scope.ADMIN), "timeout": PATIENCE_S}
+                return {
+                    "session": service.session,
+                    "headers": service.headers(Scope.ADMIN),
+                    "timeout": PATIENCE_S,
+                }
 
         Chain.run(settings=bounds(BOUNDS, max_examples=CHAINS, stateful_step_count=STEPS))

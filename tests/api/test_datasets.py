@@ -70,7 +70,10 @@ def test_an_upload_is_answered_with_what_is_in_it(http: httpx.Client) -> None:
     made = answer.json()
     assert answer.headers["Location"] == f"/v1/datasets/{made['id']}"
     assert http.get(answer.headers["Location"]).json() == made
-    assert {name: made[name] for name in ("name", "owner", "features", "classes", "clients", "train_samples", "test_samples")} == {
+    assert {
+        name: made[name]
+        for name in ("name", "owner", "features", "classes", "clients", "train_samples", "test_samples")
+    } == {
         "name": "our hospitals",
         "owner": "local",
         "features": [4],
@@ -119,7 +122,11 @@ def test_an_idempotency_key_stands_for_one_upload(http: httpx.Client, settings: 
         (b"a,b\n1,2\n", "", "must be NPZ"),
         (npz(arrays())[:-30], "", "not a readable NPZ file"),
         (npz(arrays(label=np.arange(60) % 3 + 1)), "/label", "must be 0..2"),
-        (npz(arrays(features=np.full((60, 4), np.nan))), "/features", "is nan at [0, 0]; every number must be finite"),
+        (
+            npz(arrays(features=np.full((60, 4), np.nan))),
+            "/features",
+            "is nan at [0, 0]; every number must be finite",
+        ),
         (npz(arrays(**{"a/b": [1]})), "/a~1b", "unknown array"),
         (parquet(arrays(client=np.full(60, 0.5))), "/client", "integers or text"),
     ],
@@ -143,12 +150,16 @@ def test_a_name_is_needed_and_a_form_is_refused(http: httpx.Client) -> None:
 def narrow(settings: Settings, admin_key: str) -> Iterator[httpx.Client]:
     """A client of a service that takes small uploads only."""
     limits = {"upload_max_bytes": 10_000, "upload_max_samples": 50, "upload_max_features": 3}
-    with calling(create_app(settings.model_copy(update={**limits, "upload_dir": settings.home / "uploads"})), admin_key) as client:
+    with calling(
+        create_app(settings.model_copy(update={**limits, "upload_dir": settings.home / "uploads"})), admin_key
+    ) as client:
         yield client
 
 
 @pytest.mark.parametrize("declared", [True, False])
-def test_what_is_too_large_is_refused_before_it_is_read_whole(narrow: httpx.Client, declared: bool, settings: Settings) -> None:
+def test_what_is_too_large_is_refused_before_it_is_read_whole(
+    narrow: httpx.Client, declared: bool, settings: Settings
+) -> None:
     taken = 0
 
     def pieces() -> Iterator[bytes]:
@@ -157,8 +168,15 @@ def test_what_is_too_large_is_refused_before_it_is_read_whole(narrow: httpx.Clie
             taken += 1
             yield bytes(1_000)
 
-    answer = upload(narrow, bytes(100_000)) if declared else narrow.post("/v1/datasets", params={"name": "mine"}, content=pieces())
-    assert (answer.status_code, "10000 bytes, the limit for uploads" in answer.json()["detail"]) == (413, True)
+    answer = (
+        upload(narrow, bytes(100_000))
+        if declared
+        else narrow.post("/v1/datasets", params={"name": "mine"}, content=pieces())
+    )
+    assert (answer.status_code, "10000 bytes, the limit for uploads" in answer.json()["detail"]) == (
+        413,
+        True,
+    )
     assert taken < 20
     assert not list((settings.home / "uploads").glob("*"))
 
@@ -186,7 +204,10 @@ def test_data_sets_are_listed_newest_first_a_page_at_a_time(http: httpx.Client) 
 def test_an_experiment_names_it_by_id_and_is_stored_with_its_content(http: httpx.Client) -> None:
     made = upload(http, npz(arrays())).json()
     dataset = submit(http, on(made["id"]))["specification"]["problem"]["dataset"]
-    content = {name: made[name] for name in ("digest", "features", "classes", "clients", "train_samples", "test_samples")}
+    content = {
+        name: made[name]
+        for name in ("digest", "features", "classes", "clients", "train_samples", "test_samples")
+    }
     assert dataset == {"kind": "uploaded", "id": made["id"], "content": content}
 
 
@@ -204,11 +225,22 @@ def test_checks_and_estimates_know_its_sizes(http: httpx.Client) -> None:
     assert (arm["parameters"], arm["local_steps"]) == (15, 14)
     too_many = merged(on(id), {"participation": {"clients_per_round": 8}})
     assert flaws(http.post("/v1/experiments", json=too_many)) == [
-        ("/participation/clients_per_round", "8 clients cannot be drawn from 7 without replacement; use at most 7")
+        (
+            "/participation/clients_per_round",
+            "8 clients cannot be drawn from 7 without replacement; use at most 7",
+        )
     ]
     partition = {"problem": {"partition": {"kind": "iid", "clients": 3}}}
-    assert "is already divided into clients" in flaws(http.post("/v1/experiments", json=merged(on(id), partition)))[0][1]
-    assert "cnn requires images" in flaws(http.post("/v1/experiments", json=merged(on(id), {"problem": {"model": {"kind": "cnn"}}})))[0][1]
+    assert (
+        "is already divided into clients"
+        in flaws(http.post("/v1/experiments", json=merged(on(id), partition)))[0][1]
+    )
+    assert (
+        "cnn requires images"
+        in flaws(http.post("/v1/experiments", json=merged(on(id), {"problem": {"model": {"kind": "cnn"}}})))[
+            0
+        ][1]
+    )
 
 
 def test_data_in_one_piece_are_divided_by_a_partition(http: httpx.Client) -> None:
@@ -226,18 +258,26 @@ def test_an_unknown_id_is_pointed_at_wherever_it_stands(http: httpx.Client, dry_
         (on("set_gone"), "/problem/dataset/id"),
         (on(id, "set_gone"), "/sweep/problem.dataset/1/id"),
         (on(id) | {"sweep": {"problem": [problem]}}, "/sweep/problem/0/dataset/id"),
-        (on(id) | {"sweep": {"arms": [{"problem.dataset": problem["dataset"]}]}}, "/sweep/arms/0/problem.dataset/id"),
+        (
+            on(id) | {"sweep": {"arms": [{"problem.dataset": problem["dataset"]}]}},
+            "/sweep/arms/0/problem.dataset/id",
+        ),
         ({"preset": "demo", "overrides": {"problem": problem}}, "/overrides/problem/dataset/id"),
     ):
         answer = http.post("/v1/experiments", params={"dry_run": dry_run}, json=document)
-        assert [(where, detail.partition(";")[0]) for where, detail in flaws(answer)] == [(pointer, "there is no data set 'set_gone'")]
+        assert [(where, detail.partition(";")[0]) for where, detail in flaws(answer)] == [
+            (pointer, "there is no data set 'set_gone'")
+        ]
     assert flaws(http.post("/v1/experiments", json=OWN))[0][0] == "/problem/dataset/id"
 
 
 @pytest.mark.slow
 def test_a_sweep_may_change_the_data_set_but_not_slip_in_another_content(http: httpx.Client) -> None:
     first, second = uploaded(http), uploaded(http, label=np.arange(60) % 2)
-    assert [arm["name"] for arm in submit(http, on(first, second))["arms"]] == [f"uploaded id={first}", f"uploaded id={second}"]
+    assert [arm["name"] for arm in submit(http, on(first, second))["arms"]] == [
+        f"uploaded id={first}",
+        f"uploaded id={second}",
+    ]
     for path, value in (("id", second), ("content.classes", 2)):
         for dry_run in (True, False):
             document = on(first) | {"sweep": {f"problem.dataset.{path}": [value]}}
@@ -245,7 +285,9 @@ def test_a_sweep_may_change_the_data_set_but_not_slip_in_another_content(http: h
             assert flaws(answer)[0][0] == f"/sweep/problem.dataset.{path}"
 
 
-def test_a_data_set_is_kept_while_an_unfinished_experiment_uses_it(http: httpx.Client, settings: Settings, rows: Database) -> None:
+def test_a_data_set_is_kept_while_an_unfinished_experiment_uses_it(
+    http: httpx.Client, settings: Settings, rows: Database
+) -> None:
     id = uploaded(http)
     experiment = submit(http, on(id))["id"]
     refused = http.delete(f"/v1/datasets/{id}")
@@ -259,7 +301,9 @@ def test_a_data_set_is_kept_while_an_unfinished_experiment_uses_it(http: httpx.C
 
 
 @pytest.mark.slow
-def test_what_was_deleted_can_be_uploaded_again_under_a_new_id(http: httpx.Client, settings: Settings, rows: Database) -> None:
+def test_what_was_deleted_can_be_uploaded_again_under_a_new_id(
+    http: httpx.Client, settings: Settings, rows: Database
+) -> None:
     first = uploaded(http)
     http.delete(f"/v1/datasets/{first}")
     again = uploaded(http)
@@ -281,7 +325,8 @@ settings = Settings(_env_file=None, home=folder)
 upgrade(settings.database)
 
 def peaks():
-    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    status = Path("/proc/self/status").read_text()
+    (line,) = [line for line in status.splitlines() if line.startswith("VmHWM")]
     return int(line.split()[1]), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
 
 def pieces(path):
@@ -294,25 +339,37 @@ with calling(create_app(settings), key_for(settings.database)) as http:
     before = peaks()
     large = http.post("/v1/datasets", params={"name": "large"}, content=pieces(folder / "large"))
 print(small.status_code, large.status_code, *(1024 * (now - then) for now, then in zip(peaks(), before)))
-print(*sorted({"numpy", "pyarrow", "torch", "torchvision", "sklearn", "scipy", "pandas", "polars"} & set(sys.modules)))
+heavy = {"numpy", "pyarrow", "torch", "torchvision", "sklearn", "scipy", "pandas", "polars"}
+print(*sorted(heavy & set(sys.modules)))
 """
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", [npz, parquet, partial(parquet, lists=True)])
-def test_the_api_process_holds_no_upload_and_loads_no_arrays_and_its_reader_holds_it_once(form: Any, tmp_path: Path) -> None:
+def test_the_api_process_holds_no_upload_and_loads_no_arrays_and_its_reader_holds_it_once(
+    form: Any, tmp_path: Path
+) -> None:
     draw = np.random.default_rng(0)
-    held = {"features": draw.normal(size=(160_000, 100)), "label": np.arange(160_000) % 10, "client": np.arange(160_000) % 99}
+    held = {
+        "features": draw.normal(size=(160_000, 100)),
+        "label": np.arange(160_000) % 10,
+        "client": np.arange(160_000) % 99,
+    }
     (tmp_path / "small").write_bytes(form(arrays()))
     (tmp_path / "large").write_bytes(form(held))
     done = subprocess.run(
-        [sys.executable, "-c", WEIGH, str(tmp_path)], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
+        [sys.executable, "-c", WEIGH, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
     )
     told, heavy = done.stdout.splitlines()[-2:]
     small, large, grown, readers_grown = map(int, told.split())
     assert (small, large, heavy) == (201, 201, "")
     assert grown < 16e6
-    # What Arrow and NumPy unpack at a time, and what their allocators keep of it, does not grow with the file.
+    # What Arrow and NumPy unpack at a time, and what their allocators keep of it, does not grow
+    # with the file.
     assert readers_grown < held["features"].nbytes + 110e6
 
 
@@ -323,7 +380,13 @@ class Upload:
         self.asked, self._rest = anyio.Event(), anyio.Event()
         self.status = 0
         headers = [(b"authorization", f"Bearer {key}".encode())]
-        scope = {"type": "http", "method": "POST", "path": "/v1/datasets", "query_string": b"name=mine", "headers": headers}
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/v1/datasets",
+            "query_string": b"name=mine",
+            "headers": headers,
+        }
         group.start_soon(app, scope, self._receive, self._send)
 
     async def finish(self) -> None:
@@ -366,7 +429,10 @@ def test_no_more_than_two_uploads_of_a_key_are_read_at_a_time(app: FastAPI, sett
 def test_an_upload_that_breaks_off_leaves_nothing_and_no_error_in_the_log(
     app: FastAPI, admin_key: str, settings: Settings, capsys: Any
 ) -> None:
-    waiting: list[Any] = [{"type": "http.request", "body": b"PK", "more_body": True}, {"type": "http.disconnect"}]
+    waiting: list[Any] = [
+        {"type": "http.request", "body": b"PK", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
     sent: list[Any] = []
 
     async def receive() -> Any:

@@ -1,4 +1,6 @@
-"""Server-sent events from a real server: everything is told, in order, once, whoever hangs up when."""
+"""Server-sent events from a real server: everything is told, in order, once, whoever hangs up
+when.
+"""
 
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -36,15 +38,22 @@ class Event(NamedTuple):
 @pytest.fixture
 def http(app: FastAPI, admin_key: str, caplog: pytest.LogCaptureFixture) -> Iterator[httpx.Client]:
     """A client of the application behind a real server, which must log no error."""
-    with serving(app) as url, httpx.Client(base_url=url, timeout=TIMEOUT_S, headers=bearer(admin_key)) as client:
+    with (
+        serving(app) as url,
+        httpx.Client(base_url=url, timeout=TIMEOUT_S, headers=bearer(admin_key)) as client,
+    ):
         yield client
     assert [entry.message for entry in caplog.get_records("call") if entry.levelname == "ERROR"] == []
 
 
 @contextmanager
-def _listening(http: httpx.Client, made: Document, last: str | None = None, **parameters: float | str) -> Iterator[Iterator[Event]]:
+def _listening(
+    http: httpx.Client, made: Document, last: str | None = None, **parameters: float | str
+) -> Iterator[Iterator[Event]]:
     headers = {} if last is None else {"Last-Event-ID": last}
-    with connect_sse(http, "GET", f"/v1/experiments/{made['id']}/events", headers=headers, params=parameters) as source:
+    with connect_sse(
+        http, "GET", f"/v1/experiments/{made['id']}/events", headers=headers, params=parameters
+    ) as source:
         yield (Event(event.event, event.id, event.json()) for event in source.iter_sse())
 
 
@@ -64,7 +73,9 @@ def _rows(events: Sequence[Event]) -> dict[str, list[int]]:
 
 
 def _statuses(events: Sequence[Event], run_id: str | None) -> list[str]:
-    return [event.data["status"] for event in events if event.kind == "status" and event.data["run_id"] == run_id]
+    return [
+        event.data["status"] for event in events if event.kind == "status" and event.data["run_id"] == run_id
+    ]
 
 
 def _three_rounds(_: Any) -> list[Any]:
@@ -93,7 +104,9 @@ def test_resumed_after_any_event_the_stream_tells_the_rest(http: httpx.Client, r
 
 
 @pytest.mark.usefixtures("database_url")
-def test_whoever_has_read_results_is_told_what_came_after_them_and_nothing_twice(http: httpx.Client, rows: Database) -> None:
+def test_whoever_has_read_results_is_told_what_came_after_them_and_nothing_twice(
+    http: httpx.Client, rows: Database
+) -> None:
     made = submit(http, {**TINY, "seeds": [0, 1]})
     first, second = (run["id"] for run in http.get(f"/v1/experiments/{made['id']}/runs").json()["items"])
 
@@ -113,12 +126,18 @@ def test_whoever_has_read_results_is_told_what_came_after_them_and_nothing_twice
     assert [_statuses(events, None) for events in heard] == [["succeeded"], ["succeeded"], ["succeeded"], []]
 
 
-def test_whoever_begins_now_is_told_how_things_stand_and_then_what_happens(http: httpx.Client, rows: Database) -> None:
+def test_whoever_begins_now_is_told_how_things_stand_and_then_what_happens(
+    http: httpx.Client, rows: Database
+) -> None:
     made = submit(http, {**TINY, "seeds": [0, 1]})
     held = commit(rows, claim(rows), [report(1), report(2)])
     with _listening(http, made, since="now") as events:
         told = list(islice(events, 4))
-        assert (_rows(told), _statuses(told, held.run_id), _statuses(told, None)) == ({held.run_id: [2]}, ["running"], ["running"])
+        assert (_rows(told), _statuses(told, held.run_id), _statuses(told, None)) == (
+            {held.run_id: [2]},
+            ["running"],
+            ["running"],
+        )
         commit(rows, held, [report(3)])
         assert _rows([next(events)]) == {held.run_id: [3]}
         assert _rows(_begun(http, made, told[-1].id, since="now")) == {held.run_id: [3]}
@@ -131,7 +150,9 @@ def _begun(http: httpx.Client, made: Document, last: str, **parameters: str) -> 
 
 
 @pytest.mark.usefixtures("database_url")
-def test_a_listener_that_hangs_up_now_and_then_misses_nothing_of_a_live_experiment(http: httpx.Client, rows: Database) -> None:
+def test_a_listener_that_hangs_up_now_and_then_misses_nothing_of_a_live_experiment(
+    http: httpx.Client, rows: Database
+) -> None:
     made = submit(http, {**TINY, "rounds": 30, "seeds": [0, 1]})
     writer = Thread(target=write_live, args=(rows, 30, 2))
     writer.start()
@@ -168,7 +189,9 @@ def test_many_listeners_hear_the_same(http: httpx.Client, rows: Database) -> Non
     assert all(list(_rows(events).values()) == [list(range(1, 21))] for events in heard)
 
 
-def test_one_who_joins_while_nothing_changes_is_told_how_things_stand(http: httpx.Client, rows: Database) -> None:
+def test_one_who_joins_while_nothing_changes_is_told_how_things_stand(
+    http: httpx.Client, rows: Database
+) -> None:
     made = submit(http)
     with _listening(http, made) as first:
         assert [event.data["status"] for event in islice(first, 2)] == ["queued", "queued"]
@@ -200,7 +223,10 @@ def test_a_stream_outlives_a_database_that_is_away_for_a_while(
             assert [event.kind for event in islice(events, 6)] == ["heartbeat"] * 6
         assert "event poll failed" in capsys.readouterr().err
         http.post(f"/v1/experiments/{made['id']}/cancel")
-        assert [event.data["status"] for event in events if event.kind == "status"] == ["cancelled", "cancelled"]
+        assert [event.data["status"] for event in events if event.kind == "status"] == [
+            "cancelled",
+            "cancelled",
+        ]
 
 
 @contextmanager
@@ -212,13 +238,24 @@ def _without_runs(settings: Settings) -> Iterator[None]:
         connection.execute("ALTER TABLE run_away RENAME TO run")
 
 
-@pytest.mark.parametrize("change", [{"scope": "read"}, {"expires_at": "2026-01-01T00:00:00Z"}, None], ids=["scope", "expiry", "revocation"])
+@pytest.mark.parametrize(
+    "change",
+    [{"scope": "read"}, {"expires_at": "2026-01-01T00:00:00Z"}, None],
+    ids=["scope", "expiry", "revocation"],
+)
 def test_the_stream_ends_before_it_tells_anything_more_to_a_key_that_has_ended(
-    http: httpx.Client, settings: Settings, rows: Database, change: Document | None, monkeypatch: pytest.MonkeyPatch
+    http: httpx.Client,
+    settings: Settings,
+    rows: Database,
+    change: Document | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("api.events.routes.LOOK_S", 0.0)
     made, key = submit(http), key_for(settings.database)
-    with httpx.Client(base_url=http.base_url, timeout=TIMEOUT_S, headers=bearer(key)) as other, _listening(other, made) as events:
+    with (
+        httpx.Client(base_url=http.base_url, timeout=TIMEOUT_S, headers=bearer(key)) as other,
+        _listening(other, made) as events,
+    ):
         assert [event.kind for event in islice(events, 2)] == ["status", "status"]
         with rows.transaction() as session:
             id = Token.parse(key).key_id
@@ -264,12 +301,16 @@ def test_an_id_of_no_event_of_the_experiment_is_refused(http: httpx.Client, last
     made = submit(http, TWO_ARMS)
     answer = http.get(f"/v1/experiments/{made['id']}/events", params={"since": last})
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "?since")
-    answer = http.get(f"/v1/experiments/{made['id']}/events", headers=[(b"Last-Event-ID", last.encode("latin-1"))])
+    answer = http.get(
+        f"/v1/experiments/{made['id']}/events", headers=[(b"Last-Event-ID", last.encode("latin-1"))]
+    )
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["pointer"] == "Last-Event-ID"
 
 
-def test_a_key_holds_so_many_streams_open_and_no_more(http: httpx.Client, app: FastAPI, settings: Settings) -> None:
+def test_a_key_holds_so_many_streams_open_and_no_more(
+    http: httpx.Client, app: FastAPI, settings: Settings
+) -> None:
     app.state.seats = StreamLimit(2)
     made, path = submit(http), "/v1/experiments/{id}/events"
     with _listening(http, made) as first, _listening(http, made) as second:
@@ -280,7 +321,10 @@ def test_a_key_holds_so_many_streams_open_and_no_more(http: httpx.Client, app: F
         assert "2 open event streams per key (FEDQ_STREAMS_MAX)" in refused.json()["detail"]
         assert int(refused.headers["Retry-After"]) > 0
         another = bearer(key_for(settings.database))
-        with httpx.Client(base_url=http.base_url, timeout=TIMEOUT_S, headers=another) as other, _listening(other, made) as third:
+        with (
+            httpx.Client(base_url=http.base_url, timeout=TIMEOUT_S, headers=another) as other,
+            _listening(other, made) as third,
+        ):
             assert next(third).kind == "status"
     http.post(f"/v1/experiments/{made['id']}/cancel")
     assert eventually(lambda: http.get(path.format(**made)).status_code == 200)

@@ -31,7 +31,13 @@ def test_a_new_experiment_is_queued_and_found_where_the_answer_says(http: httpx.
     made = answer.json()
     assert http.get(answer.headers["location"]).json() == made
     assert made["status"] == "queued"
-    assert made["progress"] == {"rounds_done": 0, "rounds_total": 18, "fraction": 0.0, "runs": {"queued": 6}, "eta_s": None}
+    assert made["progress"] == {
+        "rounds_done": 0,
+        "rounds_total": 18,
+        "fraction": 0.0,
+        "runs": {"queued": 6},
+        "eta_s": None,
+    }
     assert [(arm["index"], arm["name"], arm["settings"]) for arm in made["arms"]] == [
         (0, "lr=0.1", {"local.lr": 0.1}),
         (1, "lr=0.05", {"local.lr": 0.05}),
@@ -47,7 +53,13 @@ def test_progress_and_the_time_to_go_follow_the_rows(http: httpx.Client, rows: D
     commit(rows, claim(rows), [report(1, seconds=2.0), report(2, seconds=4.0)])
     now = http.get(f"/v1/experiments/{made['id']}").json()
     assert now["status"] == "running"
-    assert now["progress"] == {"rounds_done": 2, "rounds_total": 10, "fraction": 0.2, "runs": {"running": 1}, "eta_s": 24.0}
+    assert now["progress"] == {
+        "rounds_done": 2,
+        "rounds_total": 10,
+        "fraction": 0.2,
+        "runs": {"running": 1},
+        "eta_s": 24.0,
+    }
 
 
 def test_a_run_that_diverged_counts_as_done(http: httpx.Client, rows: Database) -> None:
@@ -63,7 +75,9 @@ def test_experiments_are_listed_newest_first_a_page_at_a_time(http: httpx.Client
     _submitted(http, "a", "b", "c", "d", "e")
     names, cursor = [], None
     while True:
-        page = http.get("/v1/experiments", params={"limit": 2} | ({"cursor": cursor} if cursor else {})).json()
+        page = http.get(
+            "/v1/experiments", params={"limit": 2} | ({"cursor": cursor} if cursor else {})
+        ).json()
         names.append([item["name"] for item in page["items"]])
         cursor = page["next"]
         if cursor is None:
@@ -90,7 +104,9 @@ def test_the_list_is_filtered_by_status_tag_and_name_together(http: httpx.Client
     assert _names(http, name="A") == []
 
 
-def test_the_list_is_searched_by_a_part_of_the_name_within_what_is_seen(http: httpx.Client, settings: Settings) -> None:
+def test_the_list_is_searched_by_a_part_of_the_name_within_what_is_seen(
+    http: httpx.Client, settings: Settings
+) -> None:
     _submitted(http, "FedAvg on digits", "FedProx, 50 %", "a_b", tags=["x"])
     assert _names(http, search="FED") == ["FedProx, 50 %", "FedAvg on digits"]
     assert [_names(http, search=text) for text in ("%", "_", "nowhere")] == [["FedProx, 50 %"], ["a_b"], []]
@@ -117,7 +133,9 @@ def test_the_list_is_bounded_in_time_including_the_lower_end(http: httpx.Client)
 def test_a_listed_experiment_says_all_but_specification_arms_and_provenance(http: httpx.Client) -> None:
     made = submit(http)
     (listed,) = http.get("/v1/experiments").json()["items"]
-    assert listed == {name: value for name, value in made.items() if name not in ("arms", "specification", "provenance")}
+    assert listed == {
+        name: value for name, value in made.items() if name not in ("arms", "specification", "provenance")
+    }
 
 
 @pytest.mark.parametrize(
@@ -133,7 +151,9 @@ def test_a_listed_experiment_says_all_but_specification_arms_and_provenance(http
         ({"search": "a\0b"}, "?search"),
     ],
 )
-def test_a_filter_that_makes_no_sense_is_pointed_at(http: httpx.Client, parameters: dict[str, str], pointer: str) -> None:
+def test_a_filter_that_makes_no_sense_is_pointed_at(
+    http: httpx.Client, parameters: dict[str, str], pointer: str
+) -> None:
     answer = http.get("/v1/experiments", params=parameters)
     assert answer.status_code == 422
     assert [flaw["pointer"] for flaw in answer.json()["errors"]] == [pointer]

@@ -29,7 +29,11 @@ def test_an_ended_experiment_goes_on_and_its_results_are_of_all_rounds_and_seeds
     first, again = (_extend(http, made, rounds=5, seeds=[9]) for _ in range(2))
     assert (first.status_code, again.status_code, again.json()) == (200, 200, first.json())
     extended = first.json()
-    assert (extended["status"], extended["finished_at"], extended["specification"]["seeds"]) == ("running", None, [0, 1, 2, 9])
+    assert (extended["status"], extended["finished_at"], extended["specification"]["seeds"]) == (
+        "running",
+        None,
+        [0, 1, 2, 9],
+    )
     assert (extended["progress"]["rounds_done"], extended["progress"]["rounds_total"]) == (18, 40)
     (history,) = extended["provenance"]["extensions"]
     assert (history["rounds_before"], history["rounds"], history["seeds_added"]) == (3, 5, [9])
@@ -39,7 +43,13 @@ def test_an_ended_experiment_goes_on_and_its_results_are_of_all_rounds_and_seeds
     assert [(arm["index"], arm["seeds"]) for arm in results["arms"]] == [(0, [0, 1, 2, 9]), (1, [0, 1, 2, 9])]
     for run in http.get(f"/v1/experiments/{made['id']}/runs").json()["items"]:
         assert (run["status"], run["rounds_done"]) == ("succeeded", 5)
-        assert [row["round"] for row in http.get(f"/v1/runs/{run['id']}/metrics").json()["items"]] == [1, 2, 3, 4, 5]
+        assert [row["round"] for row in http.get(f"/v1/runs/{run['id']}/metrics").json()["items"]] == [
+            1,
+            2,
+            3,
+            4,
+            5,
+        ]
         assert run["id"] in before or run["seed"] == 9
 
 
@@ -49,10 +59,17 @@ def test_an_ended_experiment_goes_on_and_its_results_are_of_all_rounds_and_seeds
         ({}, {"rounds": 2}, 409, "has 3 rounds, which cannot be reduced to 2"),
         ({}, {"rounds": 10_000_000}, 422, "/rounds"),
         ({}, {"seeds": [-1]}, 422, "/seeds/0"),
-        ({"participation": {"kind": "trace", "rounds": [[0], [1], [0]]}}, {"rounds": 4}, 422, "a row for each of the 4 rounds"),
+        (
+            {"participation": {"kind": "trace", "rounds": [[0], [1], [0]]}},
+            {"rounds": 4},
+            422,
+            "a row for each of the 4 rounds",
+        ),
     ],
 )
-def test_what_cannot_be_is_refused_with_the_reason(http: httpx.Client, changes: Document, wanted: Document, status: int, told: str) -> None:
+def test_what_cannot_be_is_refused_with_the_reason(
+    http: httpx.Client, changes: Document, wanted: Document, status: int, told: str
+) -> None:
     answer = _extend(http, submit(http, merged(TWO_ARMS, changes)), **wanted)
     assert (answer.status_code, told in answer.text) == (status, True), answer.text
 
@@ -67,4 +84,8 @@ def test_who_listens_hears_of_new_runs_and_who_listened_to_the_end_of_what_came_
         client.extend(id, rounds=4, seeds=[9])
         carry_out(rows, open_storage(settings.storage), 8)
         told = [(event.run_id, event.round) for event in events if isinstance(event, RoundEvent)]
-        assert sorted(told) == [(run.id, round) for run in sorted(client.runs(id), key=lambda run: run.id) for round in (1, 2, 3, 4)]
+        assert sorted(told) == [
+            (run.id, round)
+            for run in sorted(client.runs(id), key=lambda run: run.id)
+            for round in (1, 2, 3, 4)
+        ]

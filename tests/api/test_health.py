@@ -11,13 +11,17 @@ AWAY = "redis+socket:///nowhere/broker.sock"
 
 
 def _readiness(home: Path, database_url: str, broker_url: str) -> tuple[int, Document]:
-    with calling(create_app(Settings(_env_file=None, home=home, database_url=database_url, broker_url=broker_url))) as http:
+    with calling(
+        create_app(Settings(_env_file=None, home=home, database_url=database_url, broker_url=broker_url))
+    ) as http:
         assert http.get("/healthz").json()["status"] == "ok"
         answer = http.get("/readyz")
         return answer.status_code, answer.json()
 
 
-def test_the_service_is_ready_when_database_and_broker_answer(tmp_path: Path, database_url: str, broker_url: str) -> None:
+def test_the_service_is_ready_when_database_and_broker_answer(
+    tmp_path: Path, database_url: str, broker_url: str
+) -> None:
     status, readiness = _readiness(tmp_path, database_url, broker_url)
     assert (status, readiness["status"]) == (200, "ready")
     assert readiness["checks"] == {

@@ -68,7 +68,9 @@ def test_an_endless_head_closes_the_connection(app: FastAPI, first: bytes, repea
     ids=["trailer", "trailers", "chunk extension"],
 )
 @pytest.mark.parametrize("answered", [False, True], ids=["before the answer", "after the answer"])
-def test_an_endless_trailer_closes_the_connection(app: FastAPI, first: bytes, repeated: bytes, answered: bool) -> None:
+def test_an_endless_trailer_closes_the_connection(
+    app: FastAPI, first: bytes, repeated: bytes, answered: bool
+) -> None:
     with serving(app) as url:
         with _connected(url) as endless:
             endless.sendall(POST)
@@ -81,7 +83,10 @@ def test_an_endless_trailer_closes_the_connection(app: FastAPI, first: bytes, re
 
 def test_a_head_just_below_the_limit_is_answered_whatever_body_follows(app: FastAPI) -> None:
     body = b" " * (2 * HEAD_BYTES)
-    head = b"POST /v1/experiments HTTP/1.1\r\nHost: fedq\r\nConnection: close\r\nContent-Length: %d\r\nX-Long: " % len(body)
+    head = (
+        b"POST /v1/experiments HTTP/1.1\r\nHost: fedq\r\nConnection: close\r\nContent-Length: %d\r\nX-Long: "
+        % len(body)
+    )
     head += b"x" * (HEAD_BYTES - len(head) - 8)
     with serving(app) as url, _connected(url) as connection:
         connection.sendall(head)

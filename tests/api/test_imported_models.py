@@ -1,4 +1,6 @@
-"""Models by import path: refused or taken by the operator's patterns, and never imported by the API process."""
+"""Models by import path: refused or taken by the operator's patterns, and never imported by the API
+process.
+"""
 
 import subprocess
 import sys
@@ -20,7 +22,9 @@ OWN: Document = SYNTHETIC | {"problem": {**SYNTHETIC["problem"], "model": MODEL}
 @pytest.fixture
 def allowing(settings: Settings, admin_key: str) -> Iterator[httpx.Client]:
     """A client of a service that allows models of one package."""
-    with calling(create_app(settings.model_copy(update={"models_allowed": ("ourlab.*",)})), admin_key) as client:
+    with calling(
+        create_app(settings.model_copy(update={"models_allowed": ("ourlab.*",)})), admin_key
+    ) as client:
         yield client
 
 
@@ -33,7 +37,9 @@ def test_without_leave_there_are_none(http: httpx.Client, dry_run: bool) -> None
         (flaw,) = answer.json()["errors"]
         assert flaw == {
             "pointer": pointer,
-            "detail": "models by import path are disabled; the operator can enable them with FEDQ_MODELS_ALLOWED",
+            "detail": (
+                "models by import path are disabled; the operator can enable them with FEDQ_MODELS_ALLOWED"
+            ),
         }
 
 
@@ -66,7 +72,13 @@ print(*sorted({"ourlab", "torch"} & set(sys.modules)))
 def test_the_api_process_imports_neither_the_model_nor_a_tensor_library(tmp_path: Path) -> None:
     (tmp_path / "ourlab").mkdir()
     (tmp_path / "ourlab" / "networks.py").write_text("raise SystemExit('imported')")
-    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{SUBMIT}", str(tmp_path), str(OWN)]
+    command = [
+        sys.executable,
+        "-c",
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{SUBMIT}",
+        str(tmp_path),
+        str(OWN),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
     status, imported = done.stdout.splitlines()[-2:]
     assert (status, imported) == ("201", "")

@@ -34,29 +34,47 @@ def exported(http: httpx.Client, rows: Database, tmp_path: Path) -> Document:
 
     def history(held: Any) -> Any:
         values = [nextafter(1 / (round + held.seed), 1) for round in range(1, 206)]
-        return [report(round, train_loss=None, extra={"objective": value, "x": [value, -value]}) for round, value in enumerate(values, 1)]
+        return [
+            report(round, train_loss=None, extra={"objective": value, "x": [value, -value]})
+            for round, value in enumerate(values, 1)
+        ]
 
     write(rows, history, 4)
     return _exported(http, id, tmp_path)
 
 
-def test_it_gives_the_same_results_and_rows_to_the_last_bit(database_url: str, http: httpx.Client, exported: Document) -> None:
+def test_it_gives_the_same_results_and_rows_to_the_last_bit(
+    database_url: str, http: httpx.Client, exported: Document
+) -> None:
     answer = http.post("/v1/imports", json=exported)
     assert answer.status_code == 201, answer.text
     made, id = answer.json(), exported["experiment"]["id"]
     assert made["id"] != id
-    assert (made["status"], made["name"], made["provenance"]["imported"]["experiment_id"]) == ("succeeded", "two arms", id)
+    assert (made["status"], made["name"], made["provenance"]["imported"]["experiment_id"]) == (
+        "succeeded",
+        "two arms",
+        id,
+    )
     assert answer.headers["location"] == f"/v1/experiments/{made['id']}"
     for end in ("results", "theory"):
         before, after = (http.get(f"/v1/experiments/{each}/{end}").json() for each in (id, made["id"]))
         own = {"experiment_id", "provenance"}
-        assert {name: after[name] for name in after.keys() - own} == {name: before[name] for name in before.keys() - own}
+        assert {name: after[name] for name in after.keys() - own} == {
+            name: before[name] for name in before.keys() - own
+        }
     runs = [http.get(f"/v1/experiments/{each}/runs").json()["items"] for each in (id, made["id"])]
     for there, here in zip(*runs, strict=True):
-        assert (here["arm"], here["seed"], here["has_model"], here["has_checkpoint"]) == (there["arm"], there["seed"], False, False)
+        assert (here["arm"], here["seed"], here["has_model"], here["has_checkpoint"]) == (
+            there["arm"],
+            there["seed"],
+            False,
+            False,
+        )
         pages = [http.get(f"/v1/runs/{run['id']}/metrics").json()["items"] for run in (there, here)]
         assert pages[0] == pages[1]
-    assert made["id"] in {item["id"] for item in http.get("/v1/experiments", params={"tag": "small"}).json()["items"]}
+    assert made["id"] in {
+        item["id"] for item in http.get("/v1/experiments", params={"tag": "small"}).json()["items"]
+    }
 
 
 def test_the_same_file_twice_is_the_same_experiment_of_each_owner(
@@ -64,18 +82,28 @@ def test_the_same_file_twice_is_the_same_experiment_of_each_owner(
 ) -> None:
     first, again = (http.post("/v1/imports", json=exported) for _ in range(2))
     assert (first.status_code, again.status_code, again.json()) == (201, 200, first.json())
-    other = http.post("/v1/imports", json=exported, headers=bearer(key_for(settings.database, "bob", Scope.SUBMIT)))
+    other = http.post(
+        "/v1/imports", json=exported, headers=bearer(key_for(settings.database, "bob", Scope.SUBMIT))
+    )
     assert (other.status_code, other.json()["owner"]) == (201, "bob")
     assert other.json()["id"] != first.json()["id"]
     with rows.reading() as session:
-        noted = [(entry.action, entry.target, entry.owner) for entry in audit.page(session).items if entry.action == "POST /v1/imports"]
+        noted = [
+            (entry.action, entry.target, entry.owner)
+            for entry in audit.page(session).items
+            if entry.action == "POST /v1/imports"
+        ]
     assert ("POST /v1/imports", first.json()["id"], "local") in noted
     assert ("POST /v1/imports", other.json()["id"], "bob") in noted
 
 
-def test_it_never_goes_on_here_and_costs_its_key_nothing(http: httpx.Client, rows: Database, exported: Document) -> None:
+def test_it_never_goes_on_here_and_costs_its_key_nothing(
+    http: httpx.Client, rows: Database, exported: Document
+) -> None:
     before = _spent(http, rows)
-    file = _changed(exported, lambda file: file["runs"][0].update(status="failed", error="its machine was lost"))
+    file = _changed(
+        exported, lambda file: file["runs"][0].update(status="failed", error="its machine was lost")
+    )
     made = http.post("/v1/imports", json=file).json()
     assert (made["status"], made["error"]) == ("failed", "its machine was lost")
     for action, body in (("retry", None), ("extend", {"rounds": 300}), ("resume", None), ("pause", None)):
@@ -87,7 +115,9 @@ def test_it_never_goes_on_here_and_costs_its_key_nothing(http: httpx.Client, row
     assert http.post("/v1/imports", json=file).status_code == 201
 
 
-def test_claims_are_told_of_the_preset_that_it_followed_elsewhere(http: httpx.Client, rows: Database, tmp_path: Path) -> None:
+def test_claims_are_told_of_the_preset_that_it_followed_elsewhere(
+    http: httpx.Client, rows: Database, tmp_path: Path
+) -> None:
     id = submit(http, {"preset": PRESET, "overrides": {"rounds": 10}})["id"]
     write(rows, at_rest, 3)
     there = http.get(f"/v1/experiments/{id}/claims").json()
@@ -105,7 +135,9 @@ def test_claims_are_told_of_the_preset_that_it_followed_elsewhere(http: httpx.Cl
         assert http.get(f"/v1/experiments/{made}/claims").status_code == status
 
 
-def test_its_repetition_is_carried_out_here_and_goes_on_like_any_other(http: httpx.Client, exported: Document) -> None:
+def test_its_repetition_is_carried_out_here_and_goes_on_like_any_other(
+    http: httpx.Client, exported: Document
+) -> None:
     imported = http.post("/v1/imports", json=exported).json()["id"]
     again = http.post(f"/v1/experiments/{imported}/reproduce").json()
     assert again["provenance"]["reproduces"] == imported
@@ -117,13 +149,21 @@ def test_its_repetition_is_carried_out_here_and_goes_on_like_any_other(http: htt
 def test_it_can_be_repeated_here_and_what_repeats_it_goes_on_as_any_other(
     http: httpx.Client, rows: Database, settings: Settings, tmp_path: Path
 ) -> None:
-    original, storage = submit(http, {"preset": PRESET, "overrides": {"rounds": 3}})["id"], open_storage(settings.storage)
+    original, storage = (
+        submit(http, {"preset": PRESET, "overrides": {"rounds": 3}})["id"],
+        open_storage(settings.storage),
+    )
     carry_out(rows, storage, 3)
     made = http.post("/v1/imports", json=_exported(http, original, tmp_path)).json()["id"]
     again = http.post(f"/v1/experiments/{made}/reproduce").json()
     carry_out(rows, storage, 3)
     found = http.get(f"/v1/experiments/{again['id']}/reproduction").json()
-    assert (found["reproduces"], found["outcome"], found["runs"], found["unmatched"]) == (made, "identical", 3, 0)
+    assert (found["reproduces"], found["outcome"], found["runs"], found["unmatched"]) == (
+        made,
+        "identical",
+        3,
+        0,
+    )
     assert http.get(f"/v1/experiments/{again['id']}/claims").json()["preset"] == PRESET
     assert http.post(f"/v1/experiments/{made}/extend", json={"seeds": [9]}).status_code == 409
     extended = http.post(f"/v1/experiments/{again['id']}/extend", json={"seeds": [9]})
@@ -143,8 +183,14 @@ def test_it_can_be_repeated_here_and_what_repeats_it_goes_on_as_any_other(
         ("/runs/0/status", lambda file: file["runs"][0].update(status="running")),
         ("/runs/0/rows/bytes_up/3", lambda file: file["runs"][0]["rows"]["bytes_up"].__setitem__(3, 2**63)),
         ("/runs/0/finished_at", lambda file: file["runs"][0].update(finished_at="0001-01-01T00:00:00+14:00")),
-        ("/runs/0/provenance/model_sha256", lambda file: file["runs"][0]["provenance"].update(model_sha256=7)),
-        ("/experiment/specification/rounds", lambda file: file["experiment"]["specification"].update(rounds=0)),
+        (
+            "/runs/0/provenance/model_sha256",
+            lambda file: file["runs"][0]["provenance"].update(model_sha256=7),
+        ),
+        (
+            "/experiment/specification/rounds",
+            lambda file: file["experiment"]["specification"].update(rounds=0),
+        ),
     ],
 )
 def test_what_is_not_whole_is_refused_with_its_place(
@@ -158,7 +204,9 @@ def test_what_is_not_whole_is_refused_with_its_place(
 
 def _exported(http: httpx.Client, id: str, folder: Path) -> Document:
     """As the client writes it."""
-    file = archive.ArchiveRuns(schemas.Experiment(**http.get(f"/v1/experiments/{id}").json()), folder / "file.json.gz", None)
+    file = archive.ArchiveRuns(
+        schemas.Experiment(**http.get(f"/v1/experiments/{id}").json()), folder / "file.json.gz", None
+    )
     for run in http.get(f"/v1/experiments/{id}/runs").json()["items"]:
         page = http.get(f"/v1/runs/{run['id']}/metrics", params={"limit": 10_000}).json()["items"]
         file.add(schemas.Run(**run), [schemas.RoundRow(**row) for row in page], None)

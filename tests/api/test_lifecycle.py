@@ -32,12 +32,22 @@ def _status(http: httpx.Client, made: Document, call: str) -> str:
 
 def test_waiting_runs_are_paused_and_queued_again_at_once(http: httpx.Client) -> None:
     made = submit(http)
-    assert [_status(http, made, call) for call in ("pause", "pause", "resume", "resume")] == ["paused", "paused", "queued", "queued"]
+    assert [_status(http, made, call) for call in ("pause", "pause", "resume", "resume")] == [
+        "paused",
+        "paused",
+        "queued",
+        "queued",
+    ]
 
 
 def test_waiting_runs_are_cancelled_and_retried(http: httpx.Client) -> None:
     made = submit(http)
-    assert [_status(http, made, call) for call in ("cancel", "cancel", "retry", "retry")] == ["cancelled", "cancelled", "queued", "queued"]
+    assert [_status(http, made, call) for call in ("cancel", "cancel", "retry", "retry")] == [
+        "cancelled",
+        "cancelled",
+        "queued",
+        "queued",
+    ]
 
 
 def test_a_running_run_is_cancelled_when_its_worker_gives_it_up(http: httpx.Client, rows: Database) -> None:
@@ -60,7 +70,9 @@ def test_a_retried_run_keeps_its_rounds(http: httpx.Client, rows: Database) -> N
     assert (again["status"], again["error"], again["progress"]["rounds_done"]) == ("running", None, 1)
 
 
-def test_a_run_that_failed_says_when_it_is_tried_again_until_somebody_asks_for_it_at_once(http: httpx.Client, rows: Database) -> None:
+def test_a_run_that_failed_says_when_it_is_tried_again_until_somebody_asks_for_it_at_once(
+    http: httpx.Client, rows: Database
+) -> None:
     made = submit(http)
     held = claim(rows)
     with rows.transaction() as session:
@@ -74,7 +86,9 @@ def test_a_run_that_failed_says_when_it_is_tried_again_until_somebody_asks_for_i
 
 
 @pytest.mark.parametrize("call", ["cancel", "pause", "resume", "retry"])
-def test_an_experiment_that_has_succeeded_cannot_be_changed_any_more(http: httpx.Client, rows: Database, call: str) -> None:
+def test_an_experiment_that_has_succeeded_cannot_be_changed_any_more(
+    http: httpx.Client, rows: Database, call: str
+) -> None:
     made = submit(http)
     write(rows, lambda _: [report(1), report(2), report(3)], 1)
     answer = _call(http, made, call)
@@ -96,7 +110,9 @@ def test_name_tags_and_priority_can_be_changed_one_by_one(http: httpx.Client) ->
     now = http.patch(place, json={"priority": 9}).json()
     assert (now["name"], now["tags"], now["priority"]) == ("renamed", ["a", "b"], 9)
     assert [run["priority"] for run in http.get(f"{place}/runs").json()["items"]] == [9]
-    assert [item["id"] for item in http.get("/v1/experiments", params={"tag": "b"}).json()["items"]] == [made["id"]]
+    assert [item["id"] for item in http.get("/v1/experiments", params={"tag": "b"}).json()["items"]] == [
+        made["id"]
+    ]
     assert http.get("/v1/experiments", params={"tag": "small"}).json()["items"] == []
 
 
@@ -110,13 +126,17 @@ def test_name_tags_and_priority_can_be_changed_one_by_one(http: httpx.Client) ->
         ({"tags": ["a", "b,c"]}, "/tags/1"),
     ],
 )
-def test_a_change_that_is_not_possible_is_pointed_at(http: httpx.Client, change: Document, pointer: str) -> None:
+def test_a_change_that_is_not_possible_is_pointed_at(
+    http: httpx.Client, change: Document, pointer: str
+) -> None:
     answer = http.patch(f"/v1/experiments/{submit(http)['id']}", json=change)
     assert answer.status_code == 422
     assert [flaw["pointer"] for flaw in answer.json()["errors"]] == [pointer]
 
 
-def test_an_experiment_is_deleted_with_its_runs_rows_and_files(http: httpx.Client, rows: Database, settings: Settings) -> None:
+def test_an_experiment_is_deleted_with_its_runs_rows_and_files(
+    http: httpx.Client, rows: Database, settings: Settings
+) -> None:
     other = submit(http, {**TINY, "name": "other"})
     made = submit(http, TWO_ARMS)
     carry_out(rows, open_storage(settings.storage), 7)

@@ -1,4 +1,6 @@
-"""Whatever is sent is answered, and nothing is an error of the service: mutated specifications, dates, headers."""
+"""Whatever is sent is answered, and nothing is an error of the service: mutated specifications,
+dates, headers.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,12 @@ from tests.documents import DIGITS, QUADRATIC, SYNTHETIC, Document
 from tests.support.mutations import mutated
 
 EXAMPLES = Path(api.openapi.__file__).with_name("examples.yaml")
-DOCUMENTS: list[Document] = [*yaml.safe_load(EXAMPLES.read_text(encoding="utf-8"))["ExperimentSpec"], SYNTHETIC, QUADRATIC, DIGITS]
+DOCUMENTS: list[Document] = [
+    *yaml.safe_load(EXAMPLES.read_text(encoding="utf-8"))["ExperimentSpec"],
+    SYNTHETIC,
+    QUADRATIC,
+    DIGITS,
+]
 FUZZ: dict[str, Any] = {
     "derandomize": True,
     "deadline": None,
@@ -27,9 +34,44 @@ FUZZ: dict[str, Any] = {
 ENDS = ("0001-01-01", "1969-12-31", "1970-01-01", "9999-12-31")
 MOMENTS = (*(f"{day}T00:00:00Z" for day in ENDS), "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00")
 ODD_HEADERS = (
-    *("", " ", "null", "*", "http://[", "http://[::1", "http://a:99999999", "//", "://", "%00", "%ff%fe", "\xff\xfe", "a" * 5_000, "-1"),
-    *("1e999", "9" * 400, ";", ";;;===", "a=b=c", ",,,", "q=", "text/html;q=nan", "text/html;q=1e999", "application/json; charset=utf-16"),
-    *("Bearer", "Bearer fq_\xff", "Basic Og==", f"00-{'0' * 32}-{'0' * 16}-zz", "ff-x-y-z", "javascript:alert(1)", "fedq:70000", "[zz]"),
+    *(
+        "",
+        " ",
+        "null",
+        "*",
+        "http://[",
+        "http://[::1",
+        "http://a:99999999",
+        "//",
+        "://",
+        "%00",
+        "%ff%fe",
+        "\xff\xfe",
+        "a" * 5_000,
+        "-1",
+    ),
+    *(
+        "1e999",
+        "9" * 400,
+        ";",
+        ";;;===",
+        "a=b=c",
+        ",,,",
+        "q=",
+        "text/html;q=nan",
+        "text/html;q=1e999",
+        "application/json; charset=utf-16",
+    ),
+    *(
+        "Bearer",
+        "Bearer fq_\xff",
+        "Basic Og==",
+        f"00-{'0' * 32}-{'0' * 16}-zz",
+        "ff-x-y-z",
+        "javascript:alert(1)",
+        "fedq:70000",
+        "[zz]",
+    ),
     *("exp_1:2", "1_2_3", "bytes=0-", "../../etc", "<script>", '"', "{"),
 )
 NAMES = (
@@ -45,14 +87,25 @@ NAMES = (
         "tracestate",
         "cookie",
     ),
-    *("authorization", "content-type", "x-request-id", "sec-fetch-site", "range", "accept-encoding", "x-forwarded-for", "user-agent"),
+    *(
+        "authorization",
+        "content-type",
+        "x-request-id",
+        "sec-fetch-site",
+        "range",
+        "accept-encoding",
+        "x-forwarded-for",
+        "user-agent",
+    ),
 )
 
 
 @examples(max_examples=300, **FUZZ)
 @given(mutated(DOCUMENTS))
 def test_a_mutated_specification_is_checked_and_never_breaks_the_check(document: Document) -> None:
-    """As `fedq validate` does; each error points somewhere, or says what is wrong with the whole."""
+    """As `fedq validate` does; each error points somewhere, or says what is wrong with the
+    whole.
+    """
     check, spec = _checked("spec.yaml", document, "")
     assert check.valid == (spec is not None)
     assert all(flaw.pointer or flaw.detail for flaw in check.errors)
@@ -91,7 +144,9 @@ def test_no_day_is_beyond_the_last_one(http: httpx.Client) -> None:
     made = submit(http, TINY)
     found = http.get("/v1/experiments", params={"created_before": "9999-12-31T00:00:00Z"}).json()["items"]
     assert [item["id"] for item in found] == [made["id"]]
-    assert http.get("/v1/experiments", params={"created_before": "1969-12-31T00:00:00Z"}).json()["items"] == []
+    assert (
+        http.get("/v1/experiments", params={"created_before": "1969-12-31T00:00:00Z"}).json()["items"] == []
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -106,7 +161,11 @@ def test_an_odd_header_is_answered(http: httpx.Client, name: str) -> None:
     ]
     for value in ODD_HEADERS:
         for method, path in requests:
-            headers = [(b"accept", b"text/html"), (b"hx-request", b"true"), (name.encode(), value.encode("latin-1"))]
+            headers = [
+                (b"accept", b"text/html"),
+                (b"hx-request", b"true"),
+                (name.encode(), value.encode("latin-1")),
+            ]
             content = b"key=x&next=/" if method == "POST" else None
             answer = http.request(method, path, content=content, headers=headers)
             assert answer.status_code < 500, (method, path, name, value, answer.text)
@@ -114,7 +173,9 @@ def test_an_odd_header_is_answered(http: httpx.Client, name: str) -> None:
 
 @pytest.mark.parametrize("kind", [None, 1, 0.5, True, [], {}])
 def test_a_swept_block_whose_kind_is_no_text_points_at_the_sweep(http: httpx.Client, kind: Any) -> None:
-    answer = http.post("/v1/experiments?dry_run=true", json={**TINY, "sweep": {"algorithm": [{"kind": kind, "mu": 0.1}]}})
+    answer = http.post(
+        "/v1/experiments?dry_run=true", json={**TINY, "sweep": {"algorithm": [{"kind": kind, "mu": 0.1}]}}
+    )
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["pointer"].startswith("/sweep")
 

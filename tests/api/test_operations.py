@@ -18,8 +18,24 @@ def test_queues_hold_what_is_not_finished(http: httpx.Client, rows: Database) ->
     paused = submit(http, {**TINY, "execution": {"queue": "gpu"}})
     http.post(f"/v1/experiments/{paused['id']}/pause")
     assert http.get("/v1/queue").json()["items"] == [
-        {"queue": "default", "queued": 1, "running": 1, "waiting": 0, "paused": 0, "too_large": 0, "rounds_left": 5},
-        {"queue": "gpu", "queued": 0, "running": 0, "waiting": 0, "paused": 1, "too_large": 0, "rounds_left": 0},
+        {
+            "queue": "default",
+            "queued": 1,
+            "running": 1,
+            "waiting": 0,
+            "paused": 0,
+            "too_large": 0,
+            "rounds_left": 5,
+        },
+        {
+            "queue": "gpu",
+            "queued": 0,
+            "running": 0,
+            "waiting": 0,
+            "paused": 1,
+            "too_large": 0,
+            "rounds_left": 0,
+        },
     ]
 
 
@@ -27,7 +43,9 @@ def test_a_worker_is_listed_while_it_reports(http: httpx.Client, rows: Database)
     submit(http)
     held = claim(rows)
     with rows.transaction() as session:
-        workers.seen(session, "worker-1", host="here", pid=7, queues=["default"], device="cpu", run_id=held.run_id)
+        workers.seen(
+            session, "worker-1", host="here", pid=7, queues=["default"], device="cpu", run_id=held.run_id
+        )
         workers.seen(session, "worker-2", host="there", pid=8, queues=["gpu"], device="cuda:0", run_id=None)
     first, second = http.get("/v1/workers").json()["items"]
     assert (first["id"], first["host"], first["queues"], first["device"], first["run_id"]) == (
@@ -43,7 +61,9 @@ def test_a_worker_is_listed_while_it_reports(http: httpx.Client, rows: Database)
     assert [worker["id"] for worker in http.get("/v1/workers").json()["items"]] == ["worker-2"]
 
 
-def test_a_run_says_what_it_waits_for_until_there_is_a_worker_with_the_memory_it_needs(http: httpx.Client, rows: Database) -> None:
+def test_a_run_says_what_it_waits_for_until_there_is_a_worker_with_the_memory_it_needs(
+    http: httpx.Client, rows: Database
+) -> None:
     made = submit(http)
 
     def seen(worker: str, memory_bytes: int | None) -> tuple[str | None, int]:
@@ -63,7 +83,10 @@ def test_a_run_says_what_it_waits_for_until_there_is_a_worker_with_the_memory_it
     assert waits_for() == "no worker currently serves the queue 'default'"
     told, too_large = seen("small", 100_000_000)
     assert told is not None
-    assert told.startswith("needs about 0.3 GB of memory, but workers of the queue 'default' have at most 0.1 GB: start a larger worker")
+    assert told.startswith(
+        "needs about 0.3 GB of memory, but workers of the queue 'default' have at most 0.1 GB: start a larger"
+        " worker"
+    )
     assert too_large == 1
     assert seen("large", 2_000_000_000) == (None, 0)
     assert seen("large", None) == (None, 0)

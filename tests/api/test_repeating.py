@@ -36,7 +36,9 @@ def _compared(http: httpx.Client, id: str) -> Document:
 
 
 @pytest.mark.usefixtures("database_url")
-def test_it_is_pending_until_its_runs_have_ended_or_a_number_differs(http: httpx.Client, rows: Database) -> None:
+def test_it_is_pending_until_its_runs_have_ended_or_a_number_differs(
+    http: httpx.Client, rows: Database
+) -> None:
     again = _again(http, _done(http, rows))
     held = [claim(rows) for _ in range(6)]
     assert (_compared(http, again)["outcome"], _compared(http, again)["rounds"]) == ("pending", 0)
@@ -45,7 +47,9 @@ def test_it_is_pending_until_its_runs_have_ended_or_a_number_differs(http: httpx
     commit(rows, held[5], [report(1, train_loss=7.0)])
     found = _compared(http, again)
     assert found["outcome"] == "different"
-    assert [(one["arm"], one["seed"], one["round"], one["original"], one["here"]) for one in found["differing"]] == [(1, 2, 1, 0.25, 7.0)]
+    assert [
+        (one["arm"], one["seed"], one["round"], one["original"], one["here"]) for one in found["differing"]
+    ] == [(1, 2, 1, 0.25, 7.0)]
 
 
 def test_runs_that_fail_or_stop_elsewhere_differ(http: httpx.Client, rows: Database) -> None:
@@ -54,7 +58,10 @@ def test_runs_that_fail_or_stop_elsewhere_differ(http: httpx.Client, rows: Datab
     failed = claim(rows)
     fail(rows, commit(rows, failed, _history(failed)[:2]))
     write(rows, lambda held: _history(held)[: 2 if held.arm else 3], 5)
-    found = [(one["measure"], one["round"], one["original"], one["here"]) for one in _compared(http, again)["differing"]]
+    found = [
+        (one["measure"], one["round"], one["original"], one["here"])
+        for one in _compared(http, again)["differing"]
+    ]
     assert found == [("status", 2, "succeeded", "failed"), *[("rounds", 3, 3, 2)] * 3]
 
 
@@ -67,12 +74,16 @@ def test_what_has_not_succeeded_is_not_repeated(http: httpx.Client) -> None:
 
 def test_a_repeated_request_repeats_once(http: httpx.Client, rows: Database) -> None:
     original = _done(http, rows)
-    assert _again(http, original, **{"Idempotency-Key": "once"}) == _again(http, original, **{"Idempotency-Key": "once"})
+    assert _again(http, original, **{"Idempotency-Key": "once"}) == _again(
+        http, original, **{"Idempotency-Key": "once"}
+    )
     answer = http.post("/v1/experiments", json=TINY, headers={"Idempotency-Key": "once"})
     assert (answer.status_code, answer.json()["type"]) == (422, "urn:fedq:problem:idempotency")
 
 
-def test_what_repeats_nothing_or_something_that_is_gone_is_not_found(http: httpx.Client, rows: Database) -> None:
+def test_what_repeats_nothing_or_something_that_is_gone_is_not_found(
+    http: httpx.Client, rows: Database
+) -> None:
     original = _done(http, rows)
     again = _again(http, original)
     answer = http.get(f"/v1/experiments/{original}/reproduction")
@@ -93,8 +104,12 @@ def test_another_specification_is_told(http: httpx.Client, rows: Database) -> No
     assert other["original"] != other["here"]
 
 
-@pytest.mark.parametrize(("original", "here", "expected"), [(2.0, 1.0, 0.5), (-1.0, 1.0, 2.0), (1e308, -1e308, 2.0), (0, 3, 1.0)])
-def test_differences_are_told_relative_to_the_larger_number(original: float, here: float, expected: float) -> None:
+@pytest.mark.parametrize(
+    ("original", "here", "expected"), [(2.0, 1.0, 0.5), (-1.0, 1.0, 2.0), (1e308, -1e308, 2.0), (0, 3, 1.0)]
+)
+def test_differences_are_told_relative_to_the_larger_number(
+    original: float, here: float, expected: float
+) -> None:
     assert relative(original, here) == expected
 
 

@@ -32,7 +32,16 @@ def history(held: Claim) -> list[RoundReport]:
     """Arm 1 ends with 0.8 + seed / 100, arm 0 with 0.7."""
     accuracy = 0.8 + held.seed / 100 if held.arm else 0.7 + held.seed / 50
     return [
-        RoundReport(held.arm, held.seed, round, local_steps=1, bytes_up=1, bytes_down=1, seconds=0.1, test_accuracy=accuracy * round / 3)
+        RoundReport(
+            held.arm,
+            held.seed,
+            round,
+            local_steps=1,
+            bytes_up=1,
+            bytes_down=1,
+            seconds=0.1,
+            test_accuracy=accuracy * round / 3,
+        )
         for round in (1, 2, 3)
     ]
 
@@ -87,7 +96,9 @@ def test_the_specification_in_it_can_be_submitted_again(http: httpx.Client, id: 
 
 @pytest.mark.parametrize("ticks", [3, 4, 9])
 def test_no_line_of_a_description_ends_the_specification(http: httpx.Client, ticks: int) -> None:
-    """A fence of N backticks is closed by a line of N or more, indented by three spaces at most (CommonMark, Section 4.5)."""
+    """A fence of N backticks is closed by a line of N or more, indented by three spaces at most
+    (CommonMark, Section 4.5).
+    """
     made = submit(http, {**TINY, "description": f"code\n{'`' * ticks}\n<b>live</b>"})
     text = read(http, made["id"], "md").text
     fence, code = re.findall(r"^(`{4,})yaml\n(.*?)^\1$", text, re.DOTALL | re.MULTILINE)[0]
@@ -96,7 +107,9 @@ def test_no_line_of_a_description_ends_the_specification(http: httpx.Client, tic
 
 
 def test_names_load_no_picture_and_lead_nowhere(http: httpx.Client) -> None:
-    made = submit(http, {**TINY, "name": "![x](http://127.0.0.1/x.png)", "description": "[here](javascript:alert(1))"})
+    made = submit(
+        http, {**TINY, "name": "![x](http://127.0.0.1/x.png)", "description": "[here](javascript:alert(1))"}
+    )
     lines = read(http, made["id"], "md").text.splitlines()
     assert lines[0] == r"# !\[x\](http://127.0.0.1/x.png)"
     assert lines[2] == r"\[here\](javascript:alert(1))"
@@ -118,7 +131,9 @@ def test_an_experiment_that_has_not_begun_has_a_report_too(http: httpx.Client) -
     assert "0 of 3" in text
 
 
-def test_all_of_it_is_of_one_moment(http: httpx.Client, rows: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_of_it_is_of_one_moment(
+    http: httpx.Client, rows: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A round is committed whenever something has been read."""
     id = str(submit(http, TINY)["id"])
     held, reading = commit(rows, claim(rows), [report(1, test_accuracy=0.1)]), rows.reading
@@ -132,12 +147,22 @@ def test_all_of_it_is_of_one_moment(http: httpx.Client, rows: Database, monkeypa
 
     monkeypatch.setattr(rows, "reading", followed_by_a_round)
     told = content(Principal("key_1", "local", Scope.ADMIN), id, rows)
-    finals = [section.rows[0][section.columns.index("final")].text for section in told.sections if section.name == "test accuracy"]
-    assert ([run.rounds_done for run in told.runs], told.experiment.progress.rounds_done, finals) == ([1], 1, ["10.00"])
+    finals = [
+        section.rows[0][section.columns.index("final")].text
+        for section in told.sections
+        if section.name == "test accuracy"
+    ]
+    assert ([run.rounds_done for run in told.runs], told.experiment.progress.rounds_done, finals) == (
+        [1],
+        1,
+        ["10.00"],
+    )
 
 
 @pytest.mark.parametrize("form", ["html", "md"])
-def test_verdicts_are_told_in_the_words_that_serve_everywhere(http: httpx.Client, rows: Database, form: str) -> None:
+def test_verdicts_are_told_in_the_words_that_serve_everywhere(
+    http: httpx.Client, rows: Database, form: str
+) -> None:
     id = str(submit(http, {"preset": claimed.PRESET})["id"])
     write(rows, claimed.nowhere, 3)
     text = re.sub(r"\\([\[\]])", r"\1", html.unescape(read(http, id, form).text))

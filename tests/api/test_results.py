@@ -23,19 +23,29 @@ CSV, PARQUET = "text/csv", "application/vnd.apache.parquet"
 def place(http: httpx.Client, rows: Database) -> str:
     """The results of six finished runs."""
     made = submit(http, TWO_ARMS)
-    write(rows, lambda held: [report(round, train_loss=1 / (round + held.seed + held.arm)) for round in (1, 2, 3)], 6)
+    write(
+        rows,
+        lambda held: [report(round, train_loss=1 / (round + held.seed + held.arm)) for round in (1, 2, 3)],
+        6,
+    )
     return f"/v1/experiments/{made['id']}/results"
 
 
 def _fetch(http: httpx.Client, place: str, media_type: str, table: str) -> pd.DataFrame:
     answer = http.get(place, params={"table": table}, headers={"Accept": media_type})
     assert answer.headers["content-type"].partition(";")[0] == media_type
-    return pd.read_csv(StringIO(answer.text)) if media_type == CSV else parquet.read_table(BytesIO(answer.content)).to_pandas()
+    return (
+        pd.read_csv(StringIO(answer.text))
+        if media_type == CSV
+        else parquet.read_table(BytesIO(answer.content)).to_pandas()
+    )
 
 
 @pytest.mark.usefixtures("database_url")
 @pytest.mark.parametrize("media_type", [CSV, PARQUET])
-def test_the_summary_table_holds_the_figures_of_the_json(http: httpx.Client, place: str, media_type: str) -> None:
+def test_the_summary_table_holds_the_figures_of_the_json(
+    http: httpx.Client, place: str, media_type: str
+) -> None:
     table = _fetch(http, place, media_type, "summary")
     lines = {(line["arm"], line["metric"], line["figure"]): line for line in table.to_dict("records")}
     for arm in http.get(place).json()["arms"]:
@@ -47,7 +57,9 @@ def test_the_summary_table_holds_the_figures_of_the_json(http: httpx.Client, pla
 
 @pytest.mark.usefixtures("database_url")
 @pytest.mark.parametrize("media_type", [CSV, PARQUET])
-def test_the_curves_table_holds_the_points_of_the_json(http: httpx.Client, place: str, media_type: str) -> None:
+def test_the_curves_table_holds_the_points_of_the_json(
+    http: httpx.Client, place: str, media_type: str
+) -> None:
     table = _fetch(http, place, media_type, "curves")
     curve = http.get(place).json()["arms"][1]["curves"]["train_loss"]
     mine = table[(table["arm"] == 1) & (table["metric"] == "train_loss")]
@@ -61,7 +73,11 @@ def test_a_parquet_file_says_what_it_was_made_from(http: httpx.Client, place: st
     answer = http.get(place, params={"table": table}, headers={"Accept": PARQUET})
     about = json.loads(parquet.read_schema(BytesIO(answer.content)).metadata[b"fedq"])
     experiment = http.get(place.removesuffix("/results")).json()
-    assert (about["experiment_id"], about["name"], about["status"]) == (experiment["id"], "two arms", "succeeded")
+    assert (about["experiment_id"], about["name"], about["status"]) == (
+        experiment["id"],
+        "two arms",
+        "succeeded",
+    )
     assert about["provenance"] == experiment["provenance"] == http.get(place).json()["provenance"]
 
 
@@ -85,11 +101,15 @@ def test_a_table_without_lines_has_its_columns(http: httpx.Client, media_type: s
         ("APPLICATION/VND.APACHE.PARQUET", PARQUET),
     ],
 )
-def test_the_best_of_the_accepted_media_types_is_sent(http: httpx.Client, place: str, accept: str, media_type: str) -> None:
+def test_the_best_of_the_accepted_media_types_is_sent(
+    http: httpx.Client, place: str, accept: str, media_type: str
+) -> None:
     assert http.get(place, headers={"Accept": accept}).headers["content-type"].partition(";")[0] == media_type
 
 
-@pytest.mark.parametrize("accept", ["text/html", "application/json;q=0", "application/json;q=x", "image/png, text/html"])
+@pytest.mark.parametrize(
+    "accept", ["text/html", "application/json;q=0", "application/json;q=x", "image/png, text/html"]
+)
 def test_a_media_type_that_there_is_not_is_refused(http: httpx.Client, place: str, accept: str) -> None:
     answer = http.get(place, headers={"Accept": accept})
     assert answer.status_code == 406

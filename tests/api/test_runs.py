@@ -23,7 +23,12 @@ def test_runs_are_listed_by_arm_and_seed_a_page_at_a_time(http: httpx.Client, da
     place = f"/v1/experiments/{made['id']}/runs"
     first = http.get(place, params={"limit": 3}).json()
     rest = http.get(place, params={"limit": 3, "cursor": first["next"]}).json()
-    assert [(run["arm"], run["seed"]) for run in first["items"] + rest["items"]] == [(0, 9), (0, 3), (1, 9), (1, 3)]
+    assert [(run["arm"], run["seed"]) for run in first["items"] + rest["items"]] == [
+        (0, 9),
+        (0, 3),
+        (1, 9),
+        (1, 3),
+    ]
     assert rest["next"] is None
     assert http.get("/v1/runs/" + first["items"][2]["id"]).json() == first["items"][2]
 
@@ -32,7 +37,12 @@ def test_a_run_says_who_has_it_and_how_far_it_is(http: httpx.Client, rows: Datab
     made = submit(http)
     commit(rows, claim(rows), [report(1)])
     (run,) = _runs(http, made)
-    assert (run["status"], run["worker"], run["rounds_done"], run["rounds_total"]) == ("running", "worker-1", 1, 3)
+    assert (run["status"], run["worker"], run["rounds_done"], run["rounds_total"]) == (
+        "running",
+        "worker-1",
+        1,
+        3,
+    )
     assert (run["has_model"], run["has_checkpoint"], run["diverged"]) == (False, True, False)
 
 
@@ -40,12 +50,21 @@ def test_a_run_that_diverged_has_succeeded_and_says_where(http: httpx.Client, ro
     made = submit(http)
     write(rows, lambda _: [report(1), report(2, diverged=True)], 1)
     (run,) = _runs(http, made)
-    assert (run["status"], run["diverged"], run["diverged_round"], run["worker"]) == ("succeeded", True, 2, None)
+    assert (run["status"], run["diverged"], run["diverged_round"], run["worker"]) == (
+        "succeeded",
+        True,
+        2,
+        None,
+    )
 
 
 def test_rows_are_polled_after_a_round(http: httpx.Client, rows: Database, database_url: str) -> None:
     submit(http, {**TINY, "rounds": 5})
-    held = commit(rows, claim(rows), [report(round, train_loss=1.0 / round, extra={"x": [1.0, 2.0]}) for round in (1, 2, 3)])
+    held = commit(
+        rows,
+        claim(rows),
+        [report(round, train_loss=1.0 / round, extra={"x": [1.0, 2.0]}) for round in (1, 2, 3)],
+    )
     place = f"/v1/runs/{held.run_id}/metrics"
     first = http.get(place, params={"limit": 2}).json()
     assert ([row["round"] for row in first["items"]], first["next"]) == ([1, 2], 2)
@@ -58,12 +77,16 @@ def test_rows_are_polled_after_a_round(http: httpx.Client, rows: Database, datab
 
 def test_what_is_not_finite_is_absent(http: httpx.Client, rows: Database) -> None:
     submit(http)
-    (held,) = write(rows, lambda _: [report(1, train_loss=float("inf"), test_loss=float("nan"), diverged=True)], 1)
+    (held,) = write(
+        rows, lambda _: [report(1, train_loss=float("inf"), test_loss=float("nan"), diverged=True)], 1
+    )
     (row,) = http.get(f"/v1/runs/{held.run_id}/metrics").json()["items"]
     assert (row["train_loss"], row["test_loss"]) == (None, None)
 
 
-def test_the_final_model_is_that_of_the_library(http: httpx.Client, rows: Database, settings: Settings) -> None:
+def test_the_final_model_is_that_of_the_library(
+    http: httpx.Client, rows: Database, settings: Settings
+) -> None:
     made = submit(http)
     carry_out(rows, open_storage(settings.storage), 1)
     (run,) = _runs(http, made)
@@ -75,7 +98,9 @@ def test_the_final_model_is_that_of_the_library(http: httpx.Client, rows: Databa
     }
 
 
-def test_a_run_goes_on_from_the_checkpoint_that_was_fetched(http: httpx.Client, rows: Database, settings: Settings) -> None:
+def test_a_run_goes_on_from_the_checkpoint_that_was_fetched(
+    http: httpx.Client, rows: Database, settings: Settings
+) -> None:
     made = submit(http)
     storage = open_storage(settings.storage)
     held = commit(rows, claim(rows), [report(1), report(2)])
@@ -96,7 +121,9 @@ def test_a_file_that_is_not_there_yet_is_not_found(http: httpx.Client, file: str
     assert run["id"] in answer.json()["detail"]
 
 
-def test_a_file_that_the_storage_does_not_give_is_worth_another_try(http: httpx.Client, rows: Database, settings: Settings) -> None:
+def test_a_file_that_the_storage_does_not_give_is_worth_another_try(
+    http: httpx.Client, rows: Database, settings: Settings
+) -> None:
     (run,) = _runs(http, submit(http))
     held = commit(rows, claim(rows), [report(1)])
     assert held.checkpoint is not None

@@ -39,10 +39,22 @@ def ended(http: httpx.Client, rows: Database) -> Document:
 def test_a_search_tells_what_it_decided_and_on_what(http: httpx.Client, ended: Document) -> None:
     place = f"/v1/experiments/{ended['id']}/search"
     found = SearchPage.model_validate(http.get(place).json())
-    assert (found.kind, found.metric, found.mode, found.rungs, found.arms) == ("successive_halving", "suboptimality", "min", [1, 3], 9)
-    promoted = [(one.arm, one.round, one.rank, one.field, one.places) for one in found.items if one.verdict == "promoted"]
+    assert (found.kind, found.metric, found.mode, found.rungs, found.arms) == (
+        "successive_halving",
+        "suboptimality",
+        "min",
+        [1, 3],
+        9,
+    )
+    promoted = [
+        (one.arm, one.round, one.rank, one.field, one.places)
+        for one in found.items
+        if one.verdict == "promoted"
+    ]
     assert sorted(promoted) == [(1, 1, 3, 9, 3), (3, 1, 1, 9, 3), (3, 3, 1, 3, 1), (5, 1, 2, 9, 3)]
-    assert {one.arm: one.value for one in found.items if one.rung == 0} == {arm: loss + 0.5 for arm, loss in enumerate(LOSSES)}
+    assert {one.arm: one.value for one in found.items if one.rung == 0} == {
+        arm: loss + 0.5 for arm, loss in enumerate(LOSSES)
+    }
     assert repeats(found)
     first, *others = found.items
     assert not repeats(found.model_copy(update={"items": [first.model_copy(update={"value": 0.0}), *others]}))
@@ -54,14 +66,20 @@ def test_a_search_tells_what_it_decided_and_on_what(http: httpx.Client, ended: D
     assert "lead to the same decisions" in shown
     # A page at a time.
     pages = [http.get(place, params={"limit": 7, "after": after}).json() for after in (0, 7, 12)]
-    assert [[one["sequence"] for one in page["items"]] for page in pages] == [list(range(1, 8)), list(range(8, 13)), []]
+    assert [[one["sequence"] for one in page["items"]] for page in pages] == [
+        list(range(1, 8)),
+        list(range(8, 13)),
+        [],
+    ]
     assert [page["next"] for page in pages] == [7, 12, 12]
 
 
 def test_arms_and_runs_say_where_they_were_stopped(http: httpx.Client, ended: Document) -> None:
     assert ended["status"] == "succeeded"
     last = {1: (3, "stopped"), 3: (3, "promoted"), 5: (3, "stopped")}
-    assert [(arm["rung"], arm["verdict"]) for arm in ended["arms"]] == [last.get(arm, (1, "stopped")) for arm in range(9)]
+    assert [(arm["rung"], arm["verdict"]) for arm in ended["arms"]] == [
+        last.get(arm, (1, "stopped")) for arm in range(9)
+    ]
     runs = http.get(f"/v1/experiments/{ended['id']}/runs").json()["items"]
     told = {(run["rounds_done"], run["stop_reason"], run["has_model"]) for run in runs}
     assert told == {(1, "rung", True), (3, "rung", True), (9, None, True)}
@@ -71,12 +89,18 @@ def test_arms_and_runs_say_where_they_were_stopped(http: httpx.Client, ended: Do
     ]
 
 
-def test_decisions_are_events_each_told_once_in_the_order_in_which_they_were_made(app: FastAPI, admin_key: str, rows: Database) -> None:
+def test_decisions_are_events_each_told_once_in_the_order_in_which_they_were_made(
+    app: FastAPI, admin_key: str, rows: Database
+) -> None:
     with serving(app) as url, httpx.Client(base_url=url, timeout=60, headers=bearer(admin_key)) as http:
         made = submit(http, NINE)
         drain(rows)
         events = listen(http, made, None)
-        told = [(event.data["rung"], event.data["rank"], event.data["verdict"]) for event in events if event.kind == "decision"]
+        told = [
+            (event.data["rung"], event.data["rank"], event.data["verdict"])
+            for event in events
+            if event.kind == "decision"
+        ]
         assert told == [(0, rank, "promoted" if rank <= 3 else "stopped") for rank in range(1, 10)] + [
             (1, rank, "promoted" if rank <= 1 else "stopped") for rank in range(1, 4)
         ]
@@ -85,16 +109,23 @@ def test_decisions_are_events_each_told_once_in_the_order_in_which_they_were_mad
         assert listen(http, made, events[cut].id) == events[cut + 1 :]
 
 
-def test_the_client_is_told_of_decisions_where_it_has_to_poll_too(app: FastAPI, admin_key: str, rows: Database) -> None:
+def test_the_client_is_told_of_decisions_where_it_has_to_poll_too(
+    app: FastAPI, admin_key: str, rows: Database
+) -> None:
     with serving(app) as url, Client(url, admin_key) as client:
         id = client.submit(NINE).id
         drain(rows)
         streamed = [event for event in client.stream(id) if isinstance(event, DecisionEvent)]
-        polled = [event for event in finish_each(_poll(client._transport, id, Seen())) if isinstance(event, DecisionEvent)]
-        assert streamed == polled
-        assert [event.model_dump(exclude={"experiment_id"}) for event in sorted(polled, key=lambda one: one.sequence)] == [
-            one.model_dump() for one in client.search(id).items
+        polled = [
+            event
+            for event in finish_each(_poll(client._transport, id, Seen()))
+            if isinstance(event, DecisionEvent)
         ]
+        assert streamed == polled
+        assert [
+            event.model_dump(exclude={"experiment_id"})
+            for event in sorted(polled, key=lambda one: one.sequence)
+        ] == [one.model_dump() for one in client.search(id).items]
 
 
 def listen(http: httpx.Client, made: Document, last: str | None) -> list[Event]:
@@ -116,7 +147,11 @@ def test_a_run_at_its_rung_waits_and_is_counted_so(http: httpx.Client, rows: Dat
 def test_a_dry_run_says_what_a_search_saves(http: httpx.Client) -> None:
     plan = http.post("/v1/experiments", params={"dry_run": True}, json=NINE).json()
     assert plan["rounds"] == 2 * 9 * 9
-    assert plan["search"]["stretches"] == [{"until": 1, "arms": 9}, {"until": 3, "arms": 3}, {"until": 9, "arms": 1}]
+    assert plan["search"]["stretches"] == [
+        {"until": 1, "arms": 9},
+        {"until": 3, "arms": 3},
+        {"until": 9, "arms": 1},
+    ]
     assert plan["search"]["rounds"] == 2 * (9 + 3 * 2 + 6)
     assert plan["search"]["saving"] == pytest.approx(1 - 42 / 162)
 

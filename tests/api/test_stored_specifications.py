@@ -1,4 +1,6 @@
-"""Experiments whose specification was accepted once and is rejected today: they can be read, and not run."""
+"""Experiments whose specification was accepted once and is rejected today: they can be read, and
+not run.
+"""
 
 import httpx
 import pytest
@@ -21,7 +23,9 @@ def stored(http: httpx.Client, rows: Database, request: pytest.FixtureRequest) -
     with rows.transaction() as session:
         record = session.get_one(ExperimentRecord, made["id"])
         document = merged(record.spec, {"compression": REJECTED["compression"]})
-        session.execute(update(ExperimentRecord).where(ExperimentRecord.id == made["id"]).values(spec=document))
+        session.execute(
+            update(ExperimentRecord).where(ExperimentRecord.id == made["id"]).values(spec=document)
+        )
     return str(made["id"])
 
 

@@ -10,7 +10,9 @@ from fedq.figures.drawing import THEORY
 from tests.api.histories import TINY, carry_out, submit
 
 
-def test_the_law_of_each_arm_is_what_its_runs_show(http: httpx.Client, rows: Database, settings: Settings) -> None:
+def test_the_law_of_each_arm_is_what_its_runs_show(
+    http: httpx.Client, rows: Database, settings: Settings
+) -> None:
     sweep = {"algorithm.kind": ["fedavg", "fednova", "scaffold"]}
     made = submit(http, {**TINY, "sweep": sweep})
     carry_out(rows, open_storage(settings.storage), 3)
@@ -32,10 +34,14 @@ def test_a_curve_that_runs_away_is_null_from_there_on(http: httpx.Client) -> Non
     assert arm["law"]["curves"]["suboptimality"][0] > 0
 
 
-def test_the_figure_has_a_thin_line_for_each_law(http: httpx.Client, rows: Database, settings: Settings) -> None:
+def test_the_figure_has_a_thin_line_for_each_law(
+    http: httpx.Client, rows: Database, settings: Settings
+) -> None:
     made = submit(http, {**TINY, "sweep": {"algorithm.kind": ["fedavg", "fednova", "scaffold"]}})
     carry_out(rows, open_storage(settings.storage), 3)
     place = f"/v1/experiments/{made['id']}/figure.svg"
-    plain, over = (http.get(place, params={"metric": "distance", **more}).text for more in ({}, {"theory": True}))
+    plain, over = (
+        http.get(place, params={"metric": "distance", **more}).text for more in ({}, {"theory": True})
+    )
     assert (plain.count(f"stroke: {THEORY}"), over.count(f"stroke: {THEORY}")) == (0, 2)
     assert over.count("stroke: #0072b2") == plain.count("stroke: #0072b2")

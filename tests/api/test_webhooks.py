@@ -22,7 +22,11 @@ from tests.support.access import key_for
 from tests.support.asgi import calling
 
 HOOKS, URL = "/v1/webhooks", "https://hooks.example.org/fedq"
-NAMES = {"hooks.example.org": "93.184.216.34", "inside.example.org": "10.0.0.7", "metadata.example.org": "169.254.169.254"}
+NAMES = {
+    "hooks.example.org": "93.184.216.34",
+    "inside.example.org": "10.0.0.7",
+    "metadata.example.org": "169.254.169.254",
+}
 
 
 def look_up(host: str, port: int) -> list[Any]:
@@ -57,7 +61,11 @@ def test_a_webhook_is_made_shown_without_its_secret_changed_and_deleted(http: ht
     assert changed == made | {"events": ["run.failed"], "tag": None}
     assert http.patch(path, json={}).json() == changed
     assert http.delete(path).status_code == 204
-    assert [http.get(path).status_code, http.delete(path).status_code, http.patch(path, json={"name": "x"}).status_code] == [404] * 3
+    assert [
+        http.get(path).status_code,
+        http.delete(path).status_code,
+        http.patch(path, json={"name": "x"}).status_code,
+    ] == [404] * 3
     assert not any(secret in answer.text for answer in answers)
 
 
@@ -65,7 +73,10 @@ def test_a_new_secret_is_another_and_the_old_one_has_an_end(http: httpx.Client) 
     made = make(http)
     rotated = http.post(f"{HOOKS}/{made['id']}/rotate").json()
     assert rotated["secret"] not in {made["secret"], None}
-    assert (made["previous_secret_until"], rotated["previous_secret_until"] > rotated["created_at"]) == (None, True)
+    assert (made["previous_secret_until"], rotated["previous_secret_until"] > rotated["created_at"]) == (
+        None,
+        True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,7 +84,11 @@ def test_a_new_secret_is_another_and_the_old_one_has_an_end(http: httpx.Client) 
     [
         ({"url": "http://hooks.example.org/hunter2"}, "/url", "FEDQ_WEBHOOK_HTTP"),
         ({"url": "https://ann:hunter2@hooks.example.org/"}, "/url", "user or a password"),
-        ({"url": "https://inside.example.org/hunter2"}, "/url", "(private); the operator allows networks by FEDQ_WEBHOOK_NETWORKS"),
+        (
+            {"url": "https://inside.example.org/hunter2"},
+            "/url",
+            "(private); the operator allows networks by FEDQ_WEBHOOK_NETWORKS",
+        ),
         ({"url": "https://metadata.example.org/hunter2"}, "/url", "(link-local)"),
         ({"url": "https://nowhere.example.org/hunter2"}, "/url", "cannot resolve"),
         ({"url": "hunter2"}, "/url", "https://host/path"),
@@ -96,7 +111,9 @@ def test_what_makes_no_webhook_is_refused_by_its_field_and_no_url_is_repeated(
     assert "hunter2" not in answer.text.replace("not 'hunter2'", "") + "".join(capsys.readouterr())
 
 
-@pytest.mark.parametrize(("change", "pointer"), [({"url": "https://inside.example.org/"}, "/url"), ({"enabled": "no"}, "/enabled")])
+@pytest.mark.parametrize(
+    ("change", "pointer"), [({"url": "https://inside.example.org/"}, "/url"), ({"enabled": "no"}, "/enabled")]
+)
 def test_a_change_is_looked_at_as_closely(http: httpx.Client, change: Document, pointer: str) -> None:
     made = make(http)
     answer = http.patch(f"{HOOKS}/{made['id']}", json=change)
@@ -112,7 +129,9 @@ def test_what_the_operator_allows_may_be_told(settings: Settings, admin_key: str
 
 
 def test_an_owner_has_as_many_as_there_may_be(settings: Settings, admin_key: str) -> None:
-    configured = Settings(_env_file=None, home=settings.home, database_url=settings.database_url, webhooks_max=1)
+    configured = Settings(
+        _env_file=None, home=settings.home, database_url=settings.database_url, webhooks_max=1
+    )
     app = create_app(configured)
     app.state.prober = UrlValidator(look_up)
     with calling(app, admin_key) as http:
@@ -128,7 +147,10 @@ def test_nobody_listens_to_experiments_of_others_and_administrators_change_all(
     with calling(app, key_for(settings.database, "ann", Scope.SUBMIT)) as ann:
         anns, locals_ = submit(ann)["id"], submit(http)["id"]
         made = make(ann, experiment_id=anns)
-        assert ann.post(HOOKS, json={"url": URL, "experiment_id": locals_}).json()["errors"][0]["pointer"] == "/experiment_id"
+        assert (
+            ann.post(HOOKS, json={"url": URL, "experiment_id": locals_}).json()["errors"][0]["pointer"]
+            == "/experiment_id"
+        )
         assert http.patch(f"{HOOKS}/{made['id']}", json={"name": "seen to"}).json()["owner"] == "ann"
         assert http.patch(f"{HOOKS}/{made['id']}", json={"experiment_id": locals_}).status_code == 422
         assert ann.get(HOOKS).json()["items"] == http.get(HOOKS).json()["items"]
@@ -144,12 +166,20 @@ def test_a_ping_and_what_became_of_it(http: httpx.Client, rows: Database) -> Non
     conclude(rows, take(rows), BAD)
     delivery = http.get(f"{path}/deliveries/{waiting['id']}").json()
     (attempt,) = delivery["attempts"]
-    assert (attempt["code"], attempt["error"], attempt["answer"], attempt["seconds"]) == (500, "the answer was 500", "no", 0.2)
+    assert (attempt["code"], attempt["error"], attempt["answer"], attempt["seconds"]) == (
+        500,
+        "the answer was 500",
+        "no",
+        0.2,
+    )
     assert delivery["next_attempt_at"] > waiting["next_attempt_at"]
     assert http.get(path).json()["failing_since"] is not None
     let_pass(rows, failures=100)
     conclude(rows, take(rows), BAD)
-    assert [len(http.get(f"{path}/deliveries", params={"status": status}).json()["items"]) for status in ("pending", "failed")] == [0, 1]
+    assert [
+        len(http.get(f"{path}/deliveries", params={"status": status}).json()["items"])
+        for status in ("pending", "failed")
+    ] == [0, 1]
     again = http.post(f"{path}/deliveries/{waiting['id']}/redeliver")
     assert (again.status_code, again.json()["id"], again.json()["status"]) == (202, waiting["id"], "pending")
 
@@ -161,7 +191,9 @@ def test_a_disabled_webhook_is_told_nothing_until_it_is_enabled(http: httpx.Clie
     disabled = http.patch(path, json={"enabled": False}).json()
     assert (disabled["enabled"], disabled["disabled_reason"]) == (False, "its owner disabled it")
     assert http.get(f"{path}/deliveries/{delivery['id']}").json()["status"] == "failed"
-    assert [http.post(f"{path}/{what}").status_code for what in ("ping", f"deliveries/{delivery['id']}/redeliver")] == [409, 409]
+    assert [
+        http.post(f"{path}/{what}").status_code for what in ("ping", f"deliveries/{delivery['id']}/redeliver")
+    ] == [409, 409]
     submit(http)
     assert http.patch(path, json={"enabled": True}).json()["disabled_reason"] is None
     submit(http)

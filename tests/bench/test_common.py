@@ -17,7 +17,11 @@ serve(Channel(), Counts())
 def test_a_turn_of_several_rounds_is_answered_once() -> None:
     requests = [{"do": "play", "first": 1, "last": 1}, {"do": "play", "first": 2, "last": 4}, {"do": "stop"}]
     done = subprocess.run(
-        (sys.executable, "-c", COUNTS), input="\n".join(map(json.dumps, requests)), capture_output=True, text=True, check=True
+        (sys.executable, "-c", COUNTS),
+        input="\n".join(map(json.dumps, requests)),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     ready, first, turn = map(json.loads, done.stdout.splitlines())
     assert ready == {"ready": True}

@@ -17,7 +17,9 @@ from fedcore.data.leaf import TEXT, from_text
 from fedcore.spec.participation import Uniform
 
 
-def _small(name: str, local: dict[str, object], dataset: dict[str, object], model: dict[str, object]) -> Workload:
+def _small(
+    name: str, local: dict[str, object], dataset: dict[str, object], model: dict[str, object]
+) -> Workload:
     return Workload(name, "small", lambda _: {"dataset": dataset, "model": model}, local, 3, 1.0)
 
 
@@ -67,7 +69,9 @@ def test_a_turn_is_the_work_of_its_rounds(tmp_path: Path, workload: Workload) ->
     ]
 
 
-def test_data_are_written_once_and_again_when_others_are_asked_for(tmp_path: Path, workload: Workload) -> None:
+def test_data_are_written_once_and_again_when_others_are_asked_for(
+    tmp_path: Path, workload: Workload
+) -> None:
     features = export(workload, tmp_path, rounds=1) / "features.npy"
     first = features.read_bytes(), features.stat().st_mtime_ns
     export(workload, tmp_path, rounds=1)
@@ -79,8 +83,12 @@ def test_data_are_written_once_and_again_when_others_are_asked_for(tmp_path: Pat
 
 def test_populations_have_clients_of_one_size_and_the_same_cohort(tmp_path: Path) -> None:
     specs = [population.workload(clients).spec(tmp_path) for clients in (20, 300)]
-    assert [spec.participation.cohort_size(300) for spec in specs if isinstance(spec.participation, Uniform)] == [20, 100]
-    fedavg, scaffold = (population.measure(20, 2, tmp_path, algorithm) for algorithm in ("fedavg", "scaffold"))
+    assert [
+        spec.participation.cohort_size(300) for spec in specs if isinstance(spec.participation, Uniform)
+    ] == [20, 100]
+    fedavg, scaffold = (
+        population.measure(20, 2, tmp_path, algorithm) for algorithm in ("fedavg", "scaffold")
+    )
     assert len(fedavg.rounds_s) == 2
     assert fedavg.checkpoint_bytes < scaffold.checkpoint_bytes
 
@@ -105,7 +113,10 @@ def test_the_workloads_are_those_of_their_titles(tmp_path: Path, monkeypatch: py
     content = {"digest": "0" * 64, "classes": 10, "train_samples": 60_000, "test_samples": 0}
 
     def described(name: str, shape: tuple[int, ...], *_: object, **__: object) -> dict[str, object]:
-        return {"kind": "uploaded", "content": {**content, "features": shape, "clients": 10_000 if name == "many" else None}}
+        return {
+            "kind": "uploaded",
+            "content": {**content, "features": shape, "clients": 10_000 if name == "many" else None},
+        }
 
     monkeypatch.setattr("bench.workloads.images", described)
     specs = {name: workload.spec(tmp_path) for name, workload in WORKLOADS.items()}

@@ -13,7 +13,9 @@ def _counted(model: dict[str, Any], features: torch.Tensor, classes: int) -> flo
     """Operations a sample, by PyTorch's own count of a step's products."""
     module = modules.module(model, tuple(features.shape[1:]), classes)
     with step_by_step(), FlopCounterMode(display=False) as counter:
-        torch.autograd.backward(nn.functional.cross_entropy(module(features), torch.zeros(len(features), dtype=torch.long)))
+        torch.autograd.backward(
+            nn.functional.cross_entropy(module(features), torch.zeros(len(features), dtype=torch.long))
+        )
     return counter.get_total_flops() / len(features)
 
 

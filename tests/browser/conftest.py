@@ -10,7 +10,15 @@ from typing import Any, NamedTuple
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from PIL import Image
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, ViewportSize, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    ViewportSize,
+    expect,
+    sync_playwright,
+)
 
 from fedq.client import Client
 from fedq.embedded import embedded_service
@@ -79,7 +87,10 @@ def signed_in(chromium: Browser, stack: Stack) -> Any:
 
 @pytest.fixture
 def opened(chromium: Browser, stack: Stack, signed_in: Any) -> Iterator[Opened]:
-    """Opens a page; `known=None` is the browser of a stranger. At the end no page may have reported an error."""
+    """Opens a page; `known=None` is the browser of a stranger.
+
+    At the end no page may have reported an error.
+    """
     contexts: list[BrowserContext] = []
     errors: list[str] = []
 
@@ -119,7 +130,9 @@ def shoot(request: pytest.FixtureRequest) -> Shoot:
             PICTURES.mkdir(parents=True, exist_ok=True)
             picture = Image.open(BytesIO(page.screenshot(full_page=whole, animations="disabled")))
             # Of few pixels, too, the colour is kept: that of a badge says how a run ended.
-            few = picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
+            few = picture.convert("RGB").quantize(
+                256, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE
+            )
             few.save(PICTURES / f"{name}.png", optimize=True)
 
     return keep
@@ -135,13 +148,16 @@ def hold_accessible(page: Page, rules: Sequence[str] = RULES) -> None:
     """Fail where a screen reader or somebody with weak eyes would (WCAG 2.2 AA, by axe-core)."""
     found = Axe().run(page, options={"runOnly": list(rules), "resultTypes": ["violations"]})
     told = [
-        f"{violation['id']}: {violation['help']}\n  " + "\n  ".join(node["html"] for node in violation["nodes"])
+        f"{violation['id']}: {violation['help']}\n  "
+        + "\n  ".join(node["html"] for node in violation["nodes"])
         for violation in found.response["violations"]
     ]
     assert not told, "\n".join(told)
 
 
 def hold_narrow(page: Page) -> None:
-    """Fail where the page is wider than its window: only tables and code may be, each in a box that scrolls."""
+    """Fail where the page is wider than its window: only tables and code may be, each in a box that
+    scrolls.
+    """
     wider = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert wider <= 0, f"{page.url} is {wider} px too wide"

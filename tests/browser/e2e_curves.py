@@ -1,10 +1,21 @@
-"""Curves in a browser: watched while they grow, read and switched by the keyboard, laid side by side."""
+"""Curves in a browser: watched while they grow, read and switched by the keyboard, laid side by
+side.
+"""
 
 import re
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import PATIENCE_MS, PHONE, Opened, Shoot, Stack, hold_accessible, hold_narrow, ready
+from tests.browser.conftest import (
+    PATIENCE_MS,
+    PHONE,
+    Opened,
+    Shoot,
+    Stack,
+    hold_accessible,
+    hold_narrow,
+    ready,
+)
 from tests.documents import QUADRATIC, SYNTHETIC, merged
 
 expect.set_options(timeout=PATIENCE_MS)
@@ -28,7 +39,9 @@ def filled(page: Page) -> None:
     expect(page.locator("table.results tbody tr").first).to_be_visible()
 
 
-def test_curves_grow_while_they_are_watched_and_arms_and_axes_are_changed_by_the_keyboard(opened: Opened, stack: Stack) -> None:
+def test_curves_grow_while_they_are_watched_and_arms_and_axes_are_changed_by_the_keyboard(
+    opened: Opened, stack: Stack
+) -> None:
     id = stack.client.submit(GROWING).id
     page = opened(f"/experiments/{id}")
     filled(page)
@@ -55,7 +68,9 @@ def test_curves_grow_while_they_are_watched_and_arms_and_axes_are_changed_by_the
     stack.client.wait(id)
 
 
-def test_a_part_that_is_zoomed_into_is_drawn_with_what_the_whole_leaves_out(opened: Opened, stack: Stack) -> None:
+def test_a_part_that_is_zoomed_into_is_drawn_with_what_the_whole_leaves_out(
+    opened: Opened, stack: Stack
+) -> None:
     id = stack.client.submit(GROWING | {"rounds": 4_000, "seeds": [0]}).id
     stack.client.wait(id)
     page = opened(f"/experiments/{id}")
@@ -63,7 +78,11 @@ def test_a_part_that_is_zoomed_into_is_drawn_with_what_the_whole_leaves_out(open
     over, back = page.locator(".plot .u-over"), page.get_by_role("button", name="Reset zoom")
     box = over.bounding_box()
     assert box is not None
-    left, right, middle = box["x"] + 0.5 * box["width"], box["x"] + 0.6 * box["width"], box["y"] + 0.5 * box["height"]
+    left, right, middle = (
+        box["x"] + 0.5 * box["width"],
+        box["x"] + 0.6 * box["width"],
+        box["y"] + 0.5 * box["height"],
+    )
     page.mouse.move(left, middle)
     page.mouse.down()
     page.mouse.move(right, middle + 2, steps=4)
@@ -78,7 +97,9 @@ def test_a_part_that_is_zoomed_into_is_drawn_with_what_the_whole_leaves_out(open
     expect(back).to_be_disabled()
 
 
-def test_theory_is_laid_over_and_arms_of_experiments_are_compared(opened: Opened, stack: Stack, shoot: Shoot) -> None:
+def test_theory_is_laid_over_and_arms_of_experiments_are_compared(
+    opened: Opened, stack: Stack, shoot: Shoot
+) -> None:
     half = {"name": "The same with half the step size", "local": {"lr": 0.025}}
     ids = [stack.client.submit(merged(EXACT, change)).id for change in ({}, half)]
     for id in ids:

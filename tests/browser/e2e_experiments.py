@@ -6,7 +6,18 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.browser.conftest import CONTRAST, PATIENCE_MS, PHONE, RULES, Opened, Shoot, Stack, hold_accessible, hold_narrow, ready
+from tests.browser.conftest import (
+    CONTRAST,
+    PATIENCE_MS,
+    PHONE,
+    RULES,
+    Opened,
+    Shoot,
+    Stack,
+    hold_accessible,
+    hold_narrow,
+    ready,
+)
 from tests.documents import SYNTHETIC, merged
 
 expect.set_options(timeout=PATIENCE_MS)
@@ -38,7 +49,10 @@ def done(stack: Stack) -> str:
 @pytest.fixture(scope="module")
 def others(stack: Stack) -> None:
     """Two that rest: one is paused, one was cancelled."""
-    for name, act in (("Client drift under label skew", stack.client.pause), ("Step sizes for SCAFFOLD", stack.client.cancel)):
+    for name, act in (
+        ("Client drift under label skew", stack.client.pause),
+        ("Step sizes for SCAFFOLD", stack.client.cancel),
+    ):
         act(stack.client.submit(merged(LONG, {"name": name, "tags": ["thesis"]})).id)
 
 
@@ -47,7 +61,9 @@ def taken_over(page: Page) -> None:
     expect(page.get_by_role("tab", name="Results")).to_have_attribute("tabindex", "0")
 
 
-def test_a_stranger_signs_in_with_a_key_and_gets_where_they_wanted(opened: Opened, stack: Stack, done: str, shoot: Shoot) -> None:
+def test_a_stranger_signs_in_with_a_key_and_gets_where_they_wanted(
+    opened: Opened, stack: Stack, done: str, shoot: Shoot
+) -> None:
     page = opened(f"/experiments/{done}", known=None)
     expect(page).to_have_url(re.compile("/sign-in"))
     hold_accessible(page)
@@ -116,7 +132,9 @@ def test_one_that_is_done_is_extended_by_rounds_and_seeds(opened: Opened, stack:
     stack.client.delete(id)
 
 
-def test_the_list_is_narrowed_as_one_types_and_moves_by_itself(opened: Opened, stack: Stack, done: str) -> None:
+def test_the_list_is_narrowed_as_one_types_and_moves_by_itself(
+    opened: Opened, stack: Stack, done: str
+) -> None:
     page = opened("/")
     ready(page)
     rows = page.locator("tbody tr")
@@ -150,7 +168,9 @@ def test_files_are_downloaded_under_their_names(opened: Opened, done: str, tmp_p
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pages_are_accessible_and_look_right(opened: Opened, done: str, others: None, shoot: Shoot, scheme: str) -> None:
+def test_pages_are_accessible_and_look_right(
+    opened: Opened, done: str, others: None, shoot: Shoot, scheme: str
+) -> None:
     rules = RULES if scheme == "light" else CONTRAST
     page = opened("/", color_scheme=scheme)
     hold_accessible(page, rules)
@@ -186,7 +206,9 @@ def test_a_phone_shows_all_of_it(opened: Opened, done: str, shoot: Shoot) -> Non
 
 
 def test_a_tab_chosen_while_the_page_loads_keeps_the_focus(opened: Opened, done: str) -> None:
-    """A browser goes to what the address names once it has parsed a page, and clears the focus where that cannot be focused."""
+    """A browser goes to what the address names once it has parsed a page, and clears the focus
+    where that cannot be focused.
+    """
     page = opened("/")
     held: list[Route] = []
     page.route("**/curves.js", lambda route: held.append(route))  # noqa: PLW0108 (Playwright marks the function)

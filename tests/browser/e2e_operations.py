@@ -4,7 +4,16 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.conftest import PATIENCE_MS, PHONE, Opened, Shoot, Stack, hold_accessible, hold_narrow, ready
+from tests.browser.conftest import (
+    PATIENCE_MS,
+    PHONE,
+    Opened,
+    Shoot,
+    Stack,
+    hold_accessible,
+    hold_narrow,
+    ready,
+)
 from tests.documents import SYNTHETIC, merged
 
 expect.set_options(timeout=PATIENCE_MS)
@@ -12,9 +21,13 @@ expect.set_options(timeout=PATIENCE_MS)
 LONG = merged(SYNTHETIC, {"name": "one that takes long", "rounds": 1_000_000})
 
 
-def test_the_queue_shows_what_runs_and_what_waits_and_follows_it(opened: Opened, stack: Stack, shoot: Shoot) -> None:
+def test_the_queue_shows_what_runs_and_what_waits_and_follows_it(
+    opened: Opened, stack: Stack, shoot: Shoot
+) -> None:
     running = stack.client.submit(LONG).id
-    homeless = stack.client.submit(merged(LONG, {"name": "without a worker", "execution": {"queue": "gpu"}})).id
+    homeless = stack.client.submit(
+        merged(LONG, {"name": "without a worker", "execution": {"queue": "gpu"}})
+    ).id
     pages = {scheme: opened("/queue", color_scheme=scheme) for scheme in ("dark", "light")}
     for scheme, page in pages.items():
         ready(page)
@@ -65,7 +78,9 @@ def test_a_key_is_made_shown_once_changed_and_revoked(opened: Opened, stack: Sta
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["keys", "audit", "webhooks"])
-def test_keys_and_the_audit_log_are_accessible_and_look_right(opened: Opened, shoot: Shoot, name: str, scheme: str) -> None:
+def test_keys_and_the_audit_log_are_accessible_and_look_right(
+    opened: Opened, shoot: Shoot, name: str, scheme: str
+) -> None:
     page = opened(f"/{name}", color_scheme=scheme)
     ready(page)
     hold_accessible(page)

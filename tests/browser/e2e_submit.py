@@ -1,4 +1,6 @@
-"""Write a specification in the form and in YAML, be told what is wrong and what it would do, and send it once."""
+"""Write a specification in the form and in YAML, be told what is wrong and what it would do, and
+send it once.
+"""
 
 import re
 
@@ -6,7 +8,16 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from fedcore.spec import yaml_documents
-from tests.browser.conftest import PATIENCE_MS, PHONE, Opened, Shoot, Stack, hold_accessible, hold_narrow, ready
+from tests.browser.conftest import (
+    PATIENCE_MS,
+    PHONE,
+    Opened,
+    Shoot,
+    Stack,
+    hold_accessible,
+    hold_narrow,
+    ready,
+)
 from tests.documents import SYNTHETIC, merged
 
 expect.set_options(timeout=PATIENCE_MS)
@@ -55,7 +66,10 @@ def test_the_form_writes_the_yaml_and_what_it_makes_is_submitted_once(opened: Op
     written = yaml_documents.load(_text(page))
     assert "# What is trained" in _text(page)
     assert (written["rounds"], written["seeds"]) == (2, [4, 5])
-    assert written["problem"] == {"dataset": {"kind": "synthetic", "clients": 8}, "model": {"kind": "logistic"}}
+    assert written["problem"] == {
+        "dataset": {"kind": "synthetic", "clients": 8},
+        "model": {"kind": "logistic"},
+    }
     before = {experiment.id for experiment in stack.client.experiments()}
     page.get_by_role("button", name="Submit", exact=True).dblclick()
     expect(page).to_have_url(re.compile("/experiments/exp_"))

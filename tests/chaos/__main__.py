@@ -1,13 +1,19 @@
-"""Runs that suffer, on servers of their own: what comes of them is compared to the bit, and how soon they recover is reported.
+"""Runs that suffer, on servers of their own: what comes of them is compared to the bit, and how
+soon they recover is reported.
 
-    python -m tests.chaos [--parts kills,faults,defaults,embedded,api,hangs] [--seed 0] [--kills 50] [--write docs/operations.md]
+    python -m tests.chaos [--parts kills,faults,defaults,embedded,api,hangs] [--seed 0] [--kills 50]
+    [--write docs/operations.md]
 
-- kills: one run loses its worker so many times, under a short lease: at random moments, in a checkpoint, in a commit, parent and child.
-- faults: one run suffers all else once, the broker and the database away for a minute among it, and brokers that are slow.
+- kills: one run loses its worker so many times, under a short lease: at random moments, in a
+  checkpoint, in a commit, parent and child.
+- faults: one run suffers all else once, the broker and the database away for a minute among it, and
+  brokers that are slow.
 - defaults: five kills under the settings that everybody has.
 - embedded: ten kills on SQLite and Valkey.
-- api: clients submit without a pause while the API is killed ten times, and replaced five times, of which they must notice nothing.
-- hangs: clients submit to the embedded stack while its processes are stopped (SIGSTOP) one after another, to be replaced by its supervisor.
+- api: clients submit without a pause while the API is killed ten times, and replaced five times, of
+  which they must notice nothing.
+- hangs: clients submit to the embedded stack while its processes are stopped (SIGSTOP) one after
+  another, to be replaced by its supervisor.
 """
 
 import argparse
@@ -60,7 +66,8 @@ def main() -> None:
         rows, reached = rows + more, reached and well
     minutes, command = (time.monotonic() - began) / 60, " ".join(["python -m tests.chaos", *sys.argv[1:]])
     said = (
-        f"Every run ended in the rows and the model of an undisturbed one, to the bit. `{command}`, seed {options.seed}, {minutes:.0f} min."
+        f"Every run ended in the rows and the model of an undisturbed one, to the bit. `{command}`, seed"
+        f" {options.seed}, {minutes:.0f} min."
     )
     text = f"{said}\n\n{table(HEADINGS, rows)}"
     print(text)
@@ -73,7 +80,11 @@ def _kills(count: int, draws: random.Random) -> tuple[list[Row], bool]:
     kinds = [KILLS[place % len(KILLS)] for place in range(count)]
     draws.shuffle(kinds)
     took = _suffered(kinds, draws, lease_seconds=LEASE_S)
-    each = [_row(kind.name, LEASE_S, [seconds for fault, seconds in took if fault is kind]) for kind in KILLS if kind in kinds]
+    each = [
+        _row(kind.name, LEASE_S, [seconds for fault, seconds in took if fault is kind])
+        for kind in KILLS
+        if kind in kinds
+    ]
     together = [seconds for _, seconds in took]
     return [*each, _row("**all of these**", LEASE_S, together)], _reached(together, LEASE_S)
 
@@ -84,17 +95,30 @@ def _faults(_: int, draws: random.Random) -> tuple[list[Row], bool]:
 
 
 def _defaults(_: int, draws: random.Random) -> tuple[list[Row], bool]:
-    took = [seconds for _, seconds in _suffered(KILLS[:1] * DEFAULT_KILLS, draws, slice_seconds=2.0, lease_seconds=DEFAULT_LEASE_S)]
-    return [_row(f"{KILLS[0].name}, under default settings", DEFAULT_LEASE_S, took)], _reached(took, DEFAULT_LEASE_S)
+    took = [
+        seconds
+        for _, seconds in _suffered(
+            KILLS[:1] * DEFAULT_KILLS, draws, slice_seconds=2.0, lease_seconds=DEFAULT_LEASE_S
+        )
+    ]
+    return [_row(f"{KILLS[0].name}, under default settings", DEFAULT_LEASE_S, took)], _reached(
+        took, DEFAULT_LEASE_S
+    )
 
 
 def _embedded(_: int, draws: random.Random) -> tuple[list[Row], bool]:
-    took = [seconds for _, seconds in _suffered(KILLS[:1] * EMBEDDED_KILLS, draws, embedded=True, lease_seconds=LEASE_S)]
+    took = [
+        seconds
+        for _, seconds in _suffered(KILLS[:1] * EMBEDDED_KILLS, draws, embedded=True, lease_seconds=LEASE_S)
+    ]
     return [_row(f"{KILLS[0].name}, on SQLite and Valkey", LEASE_S, took)], _reached(took, LEASE_S)
 
 
 def _api(_: int, draws: random.Random) -> tuple[list[Row], bool]:
-    """Seconds until something that was asked for after the kill is acknowledged; of a replacement, until the process before has ended."""
+    """Seconds until something that was asked for after the kill is acknowledged.
+
+    Of a replacement, until the process before has ended.
+    """
     kills, replacements = list[float](), list[float]()
     with _site() as site, calling(site) as (gate, callers):
         for _number in range(API_KILLS):
@@ -110,11 +134,16 @@ def _api(_: int, draws: random.Random) -> tuple[list[Row], bool]:
             replacements.append(time.monotonic() - began)
         assert callers.failures == failures, "a client noticed that the API was replaced"
     print(f"{len(callers.acknowledged)} submissions, none lost, none made twice", flush=True)
-    return [_row("the API is killed, and started again", None, kills), _row("the API is replaced under load", None, replacements)], True
+    return [
+        _row("the API is killed, and started again", None, kills),
+        _row("the API is replaced under load", None, replacements),
+    ], True
 
 
 def _hangs(_: int, draws: random.Random) -> tuple[list[Row], bool]:
-    """Seconds until another process is there, and something that was asked for after the stop is acknowledged."""
+    """Seconds until another process is there, and something that was asked for after the stop is
+    acknowledged.
+    """
     rows = []
     with tempfile.TemporaryDirectory() as folder, running_stack(Path(folder)) as stack, ExitStack() as open_:
         database = open_.enter_context(closing(open_database(f"sqlite:///{stack.home / 'fedq.db'}")))
@@ -143,10 +172,15 @@ PARTS: dict[str, Callable[[int, random.Random], tuple[list[Row], bool]]] = {
 }
 
 
-def _suffered(faults: Sequence[Fault], draws: random.Random, *, embedded: bool = False, **settings: float) -> list[tuple[Fault, float]]:
+def _suffered(
+    faults: Sequence[Fault], draws: random.Random, *, embedded: bool = False, **settings: float
+) -> list[tuple[Fault, float]]:
     """One run suffers the faults in turn; each, and the seconds until the run went on."""
     took = []
-    with _site(embedded=embedded) as plain, world(plain.with_settings(**settings), len(faults), draws.randrange(2**32)) as suffering:
+    with (
+        _site(embedded=embedded) as plain,
+        world(plain.with_settings(**settings), len(faults), draws.randrange(2**32)) as suffering,
+    ):
         for fault in faults:
             took.append((fault, suffering.suffer(fault)))
             print(f"{took[-1][1]:6.2f} s  {fault.name}", flush=True)
@@ -164,16 +198,28 @@ def _site(*, embedded: bool = False) -> Iterator[Site]:
         database_url = f"sqlite:///{folder}/fedq.db" if embedded else servers.enter_context(_database())
         broker_url = servers.enter_context(broker("valkey" if embedded else "redis"))
         upgrade(database_url)
-        own = {"HOME": folder, "DATABASE_URL": database_url, "BROKER_URL": broker_url, "STORAGE_URL": f"{folder}/storage"}
-        environment = {f"FEDQ_{name}": value for name, value in own.items()} | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        own = {
+            "HOME": folder,
+            "DATABASE_URL": database_url,
+            "BROKER_URL": broker_url,
+            "STORAGE_URL": f"{folder}/storage",
+        }
+        environment = {f"FEDQ_{name}": value for name, value in own.items()} | {
+            "PYTHONPATH": os.pathsep.join(sys.path)
+        }
         database = open_database(database_url)
-        yield Site(database, broker_url, os.environ | environment | {"FEDQ_SLICE_SECONDS": "0.1"}, Path(folder))
+        yield Site(
+            database, broker_url, os.environ | environment | {"FEDQ_SLICE_SECONDS": "0.1"}, Path(folder)
+        )
         database.close()
 
 
 @contextmanager
 def _database() -> Iterator[str]:
-    """The URL of an empty database beside the maintenance database; it goes with its server, which may be another by then."""
+    """The URL of an empty database beside the maintenance database.
+
+    It goes with its server, which may be another by then.
+    """
     with postgresql() as server:
         with closing(at_the_server(make_url(server))) as maintenance:
             maintenance.execute("CREATE DATABASE fedq")
@@ -196,11 +242,23 @@ def _reached(seconds: Sequence[float], lease_s: float) -> bool:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.chaos", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m tests.chaos",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--parts", default=",".join(PARTS), help="which of them (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="of all draws (default: a new one, which is printed)")
-    parser.add_argument("--kills", type=int, default=50, help="how often the run of the first part loses its worker (default: %(default)s)")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=random.randrange(10**6),
+        help="of all draws (default: a new one, which is printed)",
+    )
+    parser.add_argument(
+        "--kills",
+        type=int,
+        default=50,
+        help="how often the run of the first part loses its worker (default: %(default)s)",
+    )
     parser.add_argument("--write", type=Path, help="put the table into this page")
     return parser
 

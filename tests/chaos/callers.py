@@ -1,4 +1,6 @@
-"""Clients at work while the API is killed and replaced under them: what was acknowledged is there, and nothing is there twice."""
+"""Clients at work while the API is killed and replaced under them: what was acknowledged is there,
+and nothing is there twice.
+"""
 
 import signal
 import socket
@@ -40,7 +42,9 @@ class Gate:
         self._started += 1
         descriptor = self._listener.fileno()
         command, environment = [*API, f"--fd={descriptor}"], dict(self._site.environment)
-        return self._stack.enter_context(served(command, self._log(), env=environment, cwd=self._site.folder, pass_fds=(descriptor,)))
+        return self._stack.enter_context(
+            served(command, self._log(), env=environment, cwd=self._site.folder, pass_fds=(descriptor,))
+        )
 
     def kill(self) -> None:
         """End the process at once, and start another."""
@@ -57,7 +61,10 @@ class Gate:
         assert before.wait(END_S) == -signal.SIGTERM
 
     def _has_served(self) -> bool:
-        """Whether the latest process has answered a request, which it notes; the callers' connections stay with the one before."""
+        """Whether the latest process has answered a request, which it notes.
+
+        The callers' connections stay with the one before.
+        """
         httpx.get(f"{self.url}/v1/me", timeout=END_S, trust_env=False)
         return self._log().stat().st_size > 0
 
@@ -92,7 +99,9 @@ class Callers:
                 thread.join(END_S)
 
     def served_after(self, moment: float) -> bool:
-        """Whether something that was asked for after this moment, by the monotonic clock, has been acknowledged."""
+        """Whether something that was asked for after this moment, by the monotonic clock, has been
+        acknowledged.
+        """
         return self.latest > moment
 
     def _submit(self, place: int) -> None:
@@ -116,7 +125,10 @@ class Callers:
 
 @contextmanager
 def calling(site: Site) -> Iterator[tuple[Gate, Callers]]:
-    """An API on a site with clients at work; at the end, what they were told is held against the database."""
+    """An API on a site with clients at work.
+
+    At the end, what they were told is held against the database.
+    """
     with ExitStack() as stack:
         gate = Gate(site, stack)
         with calling_at(gate.url, key_for(site.environment["FEDQ_DATABASE_URL"]), site.database) as callers:

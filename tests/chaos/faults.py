@@ -1,4 +1,6 @@
-"""What can happen to a run: each fault strikes real processes and servers, and none needs a hook in the product."""
+"""What can happen to a run: each fault strikes real processes and servers, and none needs a hook in
+the product.
+"""
 
 import os
 import signal
@@ -25,7 +27,9 @@ HELD_UP = "SELECT pid FROM pg_locks WHERE relation = 'round'::regclass AND NOT g
 
 def at_the_server(url: URL) -> psycopg.Connection:
     """A connection of an administrator to a database of PostgreSQL."""
-    return psycopg.connect(url.set(drivername="postgresql").render_as_string(hide_password=False), autocommit=True)
+    return psycopg.connect(
+        url.set(drivername="postgresql").render_as_string(hide_password=False), autocommit=True
+    )
 
 
 def _worker(world: World, run: RunRecord) -> float:
@@ -52,7 +56,9 @@ def _in_a_checkpoint(world: World, run: RunRecord) -> float:
 
 
 def _in_a_commit(world: World, run: RunRecord) -> float:
-    """Whoever commits a slice has written to the run, and waits for the lock on the rounds: then it is killed."""
+    """Whoever commits a slice has written to the run, and waits for the lock on the rounds: then it
+    is killed.
+    """
     with closing(at_the_server(world.site.database.url)) as server, server.transaction():
         server.execute("LOCK TABLE round IN SHARE MODE")
         world.site.let_go(world.run.done + 1)
@@ -101,7 +107,9 @@ def _restarted_broker(world: World, run: RunRecord) -> float:
         pid = int(broker.info("server")["process_id"])
     _end(pid, signal.SIGKILL)
     _worker(world, run)
-    world.stack.enter_context(serving_on(Path(world.site.broker_url.removeprefix("redis+socket://")), "redis"))
+    world.stack.enter_context(
+        serving_on(Path(world.site.broker_url.removeprefix("redis+socket://")), "redis")
+    )
     return time.monotonic()
 
 
@@ -147,7 +155,9 @@ def _restarted_database(world: World, _: RunRecord) -> float:
     group = server_process.gids().real
     _end(server_process.pid, signal.SIGQUIT)
     own = {"user": user, "group": group, "extra_groups": []} if os.geteuid() == 0 else {}
-    world.stack.enter_context(served(command, world.site.folder / "postgresql.log", stop=signal.SIGINT, cwd=home, **own))
+    world.stack.enter_context(
+        served(command, world.site.folder / "postgresql.log", stop=signal.SIGINT, cwd=home, **own)
+    )
     eventually(lambda: _answers(world.site.database.url), timeout_s=END_S)
     return time.monotonic()
 

@@ -19,14 +19,20 @@ from workers.celery_app import celery_app, queue_name, send_wakeup
 
 QUEUE, DEAD = queue_name("default"), "dead"
 UNACKNOWLEDGED, SINCE = "unacked", "unacked_index"
-"""Where Celery's transport keeps what was taken and not acknowledged yet, and since when: after an hour it is delivered again."""
+"""Where Celery's transport keeps what was taken and not acknowledged yet, and since when: after an
+hour it is delivered again.
+"""
 HOURS_S = 2 * 3600.0
 HELD_BACK = 20
 BESIDE = merged(EXPERIMENT, {"name": "beside late wake-ups", "rounds": 20})
 
 
-def slow_broker(pause_s: float, at_once: int = AT_ONCE, for_s: float | None = None) -> Callable[[World, RunRecord], float]:
-    """The worker is killed while each piece of an answer takes so long: until the run goes on, or for so many seconds."""
+def slow_broker(
+    pause_s: float, at_once: int = AT_ONCE, for_s: float | None = None
+) -> Callable[[World, RunRecord], float]:
+    """The worker is killed while each piece of an answer takes so long: until the run goes on, or
+    for so many seconds.
+    """
 
     def strike(world: World, run: RunRecord) -> float:
         with connect(world.site.broker_url) as client:
@@ -45,9 +51,11 @@ def slow_broker(pause_s: float, at_once: int = AT_ONCE, for_s: float | None = No
 
 
 def late_messages(world: World, run: RunRecord) -> float:
-    """A worker is killed, and many wake-ups come that were sent when there was nothing to do, while its run waits and is taken up.
+    """A worker is killed, and many wake-ups come that were sent when there was nothing to do, while
+    its run waits and is taken up.
 
-    So does one that a worker had taken when it died, hours ago: the next that starts delivers it again.
+    So does one that a worker had taken when it died, hours ago: the next that starts delivers it
+    again.
     """
     _leave_unacknowledged(world.site.broker_url)
     held_back = _held_back()
@@ -58,7 +66,9 @@ def late_messages(world: World, run: RunRecord) -> float:
 
 
 def assert_unmoved(world: World) -> None:
-    """The run is over: wake-ups that come now change nothing of it, nor of one that is under way."""
+    """The run is over: wake-ups that come now change nothing of it, nor of one that is under
+    way.
+    """
     url, before = world.site.broker_url, world.run
     beside = world.site.submit(BESIDE)
     _deliver(url, _held_back(), random.Random(before.fence))
@@ -66,7 +76,12 @@ def assert_unmoved(world: World) -> None:
     _deliver(url, _held_back(), random.Random(before.fence))
     eventually(lambda: _all_delivered(url), timeout_s=END_S)
     after = world.run
-    assert (after.status, after.fence, after.done, after.model) == (before.status, before.fence, before.done, before.model)
+    assert (after.status, after.fence, after.done, after.model) == (
+        before.status,
+        before.fence,
+        before.done,
+        before.model,
+    )
     assert_undisturbed(world.site, after)
     assert_undisturbed(world.site, other)
 
@@ -92,7 +107,10 @@ def _connected(place: Path) -> socket.socket:
 
 
 def _held_back() -> list[bytes]:
-    """Genuine wake-ups, kept from those they were sent to; they carry no time, so hours make no difference."""
+    """Genuine wake-ups, kept from those they were sent to.
+
+    They carry no time, so hours make no difference.
+    """
     with broker("redis") as url, connect(url) as elsewhere:
         for _ in range(HELD_BACK):
             assert send_wakeup("default", url)

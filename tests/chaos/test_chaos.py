@@ -1,4 +1,6 @@
-"""In short what `make chaos` does at length: a run suffers one fault after another, and nobody can tell from what comes of it."""
+"""In short what `make chaos` does at length: a run suffers one fault after another, and nobody can
+tell from what comes of it.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,7 +30,9 @@ def redis_of_its_own() -> Iterator[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_run_that_suffers_one_fault_after_another_is_the_run_of_the_library(production: Site, redis_of_its_own: str) -> None:
+def test_a_run_that_suffers_one_fault_after_another_is_the_run_of_the_library(
+    production: Site, redis_of_its_own: str
+) -> None:
     site = replace(production.with_settings(broker_url=redis_of_its_own), broker_url=redis_of_its_own)
     faults = [fault for fault in (*KILLS, *OTHERS) if any(word in fault.name for word in NEW)]
     assert len(faults) == len(NEW)

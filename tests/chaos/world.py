@@ -18,12 +18,16 @@ from tests.workers.site import EXPERIMENT, Site
 
 END_S = 300.0
 ROUNDS_PER_FAULT = 30
-"""So long a run is not over before it has suffered all, however slow the machine: on a leash, two rounds are played in a second."""
+"""So long a run is not over before it has suffered all, however slow the machine: on a leash, two
+rounds are played in a second.
+"""
 EVERY_S, HELD_UP_S = 0.02, 0.5
 """A look at the run takes milliseconds; one that takes so long was held up."""
 _AT_SPEED = 3
 _MOMENT_S = 0.6
-"""A fault strikes within this time, in which a worker on its leash plays a round, saves and commits it."""
+"""A fault strikes within this time, in which a worker on its leash plays a round, saves and commits
+it.
+"""
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,10 @@ class Fault:
 
 
 class World:
-    """Two workers and a reconciler on a site, started again when they end, and a run; all its draws come from one generator."""
+    """Two workers and a reconciler on a site, started again when they end, and a run.
+
+    All its draws come from one generator.
+    """
 
     def __init__(self, site: Site, rounds: int, draws: random.Random, stack: ExitStack) -> None:
         self.site, self._draws, self.stack = site, draws, stack
@@ -54,7 +61,9 @@ class World:
         return self.site.run(self.experiment)
 
     def suffer(self, fault: Fault) -> float:
-        """The run suffers a fault at a random moment; the seconds until a worker takes it up again, or goes on with it, if it kept it.
+        """The run suffers a fault at a random moment.
+
+        The seconds until a worker takes it up again, or goes on with it, if it kept it.
 
         Not a number where this process was held up meanwhile, and cannot tell.
         """
@@ -103,7 +112,9 @@ class World:
     def _start(self, module: str, name: str) -> Forked:
         site = self.site
         log = site.folder / f"{name}-{time.monotonic_ns()}.log"
-        return self.stack.enter_context(forked(module, log=log, environment=site.environment, folder=site.folder))
+        return self.stack.enter_context(
+            forked(module, log=log, environment=site.environment, folder=site.folder)
+        )
 
 
 @contextmanager

@@ -22,7 +22,9 @@ every_precision = pytest.mark.parametrize("dtype", [torch.float32, torch.float64
 
 
 def build(kind: str, *, feedback: bool, dim: int = DIM) -> Compressor:
-    member = next(member for member in members() if get_args(member.model_fields["kind"].annotation) == (kind,))
+    member = next(
+        member for member in members() if get_args(member.model_fields["kind"].annotation) == (kind,)
+    )
     level: dict[str, Any] = COMPRESSORS[kind] | {"error_feedback": feedback}
     return member.model_validate({"kind": kind, **level}).build(dim)
 
@@ -35,13 +37,17 @@ def normal(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=dtype)
 
 
-def received(compressor: Compressor, message: Tensor, clients: np.ndarray = CLIENTS, round: int = 1, seed: int = 0) -> Tensor:
+def received(
+    compressor: Compressor, message: Tensor, clients: np.ndarray = CLIENTS, round: int = 1, seed: int = 0
+) -> Tensor:
     residual = torch.zeros_like(message)
     return send(compressor, message, residual, message_rngs(seed, "test", round, clients)).received
 
 
 def test_every_module_of_the_package_is_in_the_catalogue_and_tested() -> None:
-    modules = {f"fedcore.compression.{module.name}" for module in pkgutil.iter_modules(fedcore.compression.__path__)}
+    modules = {
+        f"fedcore.compression.{module.name}" for module in pkgutil.iter_modules(fedcore.compression.__path__)
+    }
     own = [member for member in members() if member.__module__ != "fedcore.compression"]
     assert {member.__module__ for member in own} == modules - {"fedcore.compression.base"}
     assert {get_args(member.model_fields["kind"].annotation)[0] for member in own} == set(COMPRESSORS)
@@ -50,7 +56,9 @@ def test_every_module_of_the_package_is_in_the_catalogue_and_tested() -> None:
 
 @every_precision
 @every_compressor
-def test_a_client_of_a_cohort_sends_what_it_would_send_alone(kind: str, feedback: bool, dtype: torch.dtype) -> None:
+def test_a_client_of_a_cohort_sends_what_it_would_send_alone(
+    kind: str, feedback: bool, dtype: torch.dtype
+) -> None:
     compressor, cohort = build(kind, feedback=feedback), normal(len(CLIENTS), DIM, dtype=dtype)
     alone = [received(compressor, row, CLIENTS[i : i + 1]) for i, row in enumerate(cohort)]
     torch.testing.assert_close(received(compressor, cohort), torch.stack(alone))
@@ -59,13 +67,25 @@ def test_a_client_of_a_cohort_sends_what_it_would_send_alone(kind: str, feedback
 
 @every_compressor
 def test_the_order_of_the_cohort_changes_nothing(kind: str, feedback: bool) -> None:
-    compressor, cohort, order = build(kind, feedback=feedback), normal(len(CLIENTS), DIM), np.array([4, 0, 3, 1, 2])
-    assert torch.equal(received(compressor, cohort[order], CLIENTS[order]), received(compressor, cohort)[order])
+    compressor, cohort, order = (
+        build(kind, feedback=feedback),
+        normal(len(CLIENTS), DIM),
+        np.array([4, 0, 3, 1, 2]),
+    )
+    assert torch.equal(
+        received(compressor, cohort[order], CLIENTS[order]), received(compressor, cohort)[order]
+    )
 
 
 @every_compressor
-def test_how_many_are_compressed_at_a_time_changes_nothing(kind: str, feedback: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    compressor, cohort, residual = build(kind, feedback=feedback), normal(len(CLIENTS), DIM), normal(2, len(CLIENTS), DIM)[1]
+def test_how_many_are_compressed_at_a_time_changes_nothing(
+    kind: str, feedback: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compressor, cohort, residual = (
+        build(kind, feedback=feedback),
+        normal(len(CLIENTS), DIM),
+        normal(2, len(CLIENTS), DIM)[1],
+    )
     whole = send(compressor, cohort, residual, message_rngs(0, "test", 1, CLIENTS))
     monkeypatch.setattr("fedcore.engine.compressed_links.CHUNK_ELEMENTS", 2 * DIM)
     parts = send(compressor, cohort, residual, message_rngs(0, "test", 1, CLIENTS))
@@ -76,7 +96,9 @@ def test_how_many_are_compressed_at_a_time_changes_nothing(kind: str, feedback: 
 
 
 @every_compressor
-def test_what_is_left_to_chance_is_drawn_anew_by_client_round_and_seed_and_the_same_again(kind: str, feedback: bool) -> None:
+def test_what_is_left_to_chance_is_drawn_anew_by_client_round_and_seed_and_the_same_again(
+    kind: str, feedback: bool
+) -> None:
     compressor, cohort = build(kind, feedback=feedback), normal(1, DIM).expand(len(CLIENTS), DIM)
     chance = compressor.sample(np.random.default_rng(0), DIM) is not None
     first = received(compressor, cohort)
@@ -97,7 +119,9 @@ def test_nothing_is_sent_as_nothing(kind: str, feedback: bool, dtype: torch.dtyp
 @pytest.mark.parametrize("kind", COMPRESSORS)
 def test_a_single_number_arrives_as_it_is(kind: str, dtype: torch.dtype) -> None:
     message = torch.tensor([[0.3], [-2.0], [0.0], [1e-30], [7e18]], dtype=dtype)
-    torch.testing.assert_close(received(build(kind, feedback=False, dim=1), message), message, rtol=1e-15, atol=0)
+    torch.testing.assert_close(
+        received(build(kind, feedback=False, dim=1), message), message, rtol=1e-15, atol=0
+    )
 
 
 @every_compressor
@@ -122,7 +146,9 @@ def test_what_was_received_and_what_is_kept_back_add_up_to_what_was_meant(kind: 
 @pytest.mark.parametrize("word", [4, 8])
 @pytest.mark.parametrize("dim", [1, 2, 3, 7, 8, 9, 1_000])
 @pytest.mark.parametrize("kind", COMPRESSORS)
-def test_a_message_takes_whole_bytes_and_never_more_than_the_dense_one(kind: str, dim: int, word: int) -> None:
+def test_a_message_takes_whole_bytes_and_never_more_than_the_dense_one(
+    kind: str, dim: int, word: int
+) -> None:
     taken = build(kind, feedback=False, dim=dim).message_bytes(dim, word)
     assert isinstance(taken, int)
     assert 0 < taken <= dim * word

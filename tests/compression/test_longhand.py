@@ -57,7 +57,9 @@ KINDS: dict[str, tuple[Document, Compress]] = {
 
 
 def longhand(compress: Compress, feedback: bool, seed: int) -> list[Vector]:
-    """Every round: y_i from w; h_i = C(rho_i + y_i - w); x' = x + sum p_i h_i; w <- w + C(x' - w)."""
+    """Every round: y_i from w; h_i = C(rho_i + y_i - w); x' = x + sum p_i h_i; w <- w +
+    C(x' - w).
+    """
     w = np.array(QUADRATIC["problem"]["dataset"]["x0"])
     rho, e, seen = np.zeros((len(CLIENTS), DIM)), np.zeros(DIM), []
     for round in range(1, ROUNDS + 1):
@@ -83,6 +85,8 @@ def longhand(compress: Compress, feedback: bool, seed: int) -> list[Vector]:
 def test_every_round_is_that_of_the_loop(kind: str, feedback: bool, engine: str) -> None:
     level, compress = KINDS[kind]
     block = {"kind": kind, **level, "error_feedback": feedback}
-    spec = specification(QUADRATIC, seeds=[5], compression={"uplink": block, "downlink": block}, execution={"engine": engine})
+    spec = specification(
+        QUADRATIC, seeds=[5], compression={"uplink": block, "downlink": block}, execution={"engine": engine}
+    )
     got = [report.extra["x"] for report in run(spec)]
     np.testing.assert_allclose(got, longhand(compress, feedback, seed=5), rtol=0, atol=1e-10)

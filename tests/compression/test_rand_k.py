@@ -27,7 +27,9 @@ def all_outcomes(compressor: Compressor, k: int) -> Tensor:
 
 @pytest.mark.parametrize("k", range(1, len(V) + 1))
 def test_its_mean_is_the_message_and_its_variance_that_of_the_paper(k: int) -> None:
-    """E C(v) = v and E |C(v) - v|^2 = (D/k - 1) |v|^2 (Wangni et al., 2018, with equal probabilities)."""
+    """E C(v) = v and E |C(v) - v|^2 = (D/k - 1) |v|^2 (Wangni et al., 2018, with equal
+    probabilities).
+    """
     outcomes = all_outcomes(keep(k), k)
     torch.testing.assert_close(outcomes.mean(0), V, rtol=1e-12, atol=1e-12)
     variance = (outcomes - V).square().sum(-1).mean()
@@ -42,7 +44,10 @@ def test_with_error_feedback_it_contracts_in_the_mean_by_one_minus_k_over_d(k: i
 
 
 def test_every_set_of_indices_is_equally_likely() -> None:
-    """Each of the 15 counts is binomial; 5 standard deviations hold for all of them but once in 10^5 choices of the seed."""
+    """Each of the 15 counts is binomial.
+
+    5 standard deviations hold for all of them but once in 10^5 choices of the seed.
+    """
     rounds, sets = 6_000, comb(len(V), 2)
     counts: dict[tuple[int, ...], int] = {}
     for round in range(rounds):

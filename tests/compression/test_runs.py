@@ -8,7 +8,9 @@ from fedcore import ExperimentSpec, Simulation, run
 from tests.documents import COMPRESSORS, QUADRATIC, SYNTHETIC, Document, specification
 from tests.support.resuming import assert_resumable_at_every_round
 
-every_compressor = pytest.mark.parametrize(("kind", "feedback"), [(kind, feedback) for kind in COMPRESSORS for feedback in (False, True)])
+every_compressor = pytest.mark.parametrize(
+    ("kind", "feedback"), [(kind, feedback) for kind in COMPRESSORS for feedback in (False, True)]
+)
 
 
 def both_ways(kind: str, *, feedback: bool) -> Document:
@@ -26,7 +28,9 @@ def finished(spec: ExperimentSpec, seed: int = 0) -> Simulation:
 @every_compressor
 def test_the_engines_agree(kind: str, feedback: bool) -> None:
     models = [
-        finished(specification(SYNTHETIC, execution={"engine": engine}, **both_ways(kind, feedback=feedback))).model()
+        finished(
+            specification(SYNTHETIC, execution={"engine": engine}, **both_ways(kind, feedback=feedback))
+        ).model()
         for engine in ("reference", "vectorised")
     ]
     torch.testing.assert_close(models[1], models[0], rtol=0, atol=1e-9)
@@ -42,7 +46,9 @@ def test_a_run_resumed_at_any_round_ends_bit_identical(kind: str, feedback: bool
 @pytest.mark.parametrize("kind", COMPRESSORS)
 @pytest.mark.parametrize("link", ["uplink", "downlink"])
 def test_error_feedback_leads_one_client_to_the_optimum(kind: str, link: str) -> None:
-    """Gradient descent on (1/2) y'Hy - e'y, compressed: the residual is sent sooner or later, so the fixed point is H^-1 e."""
+    """Gradient descent on (1/2) y'Hy - e'y, compressed: the residual is sent sooner or later, so
+    the fixed point is H^-1 e.
+    """
     client = QUADRATIC["problem"]["dataset"]["clients"][0]
     document: Document = {
         "name": "one client",
@@ -59,16 +65,26 @@ def test_error_feedback_leads_one_client_to_the_optimum(kind: str, link: str) ->
 
 @every_compressor
 def test_arms_that_share_a_seed_are_compressed_alike(kind: str, feedback: bool) -> None:
-    """FedProx with mu = 0 is FedAvg, to the bit; a message is drawn for by seed, link, round and client alone."""
+    """FedProx with mu = 0 is FedAvg, to the bit.
+
+    A message is drawn for by seed, link, round and client alone.
+    """
     changes = both_ways(kind, feedback=feedback)
-    proximal = finished(specification(SYNTHETIC, algorithm={"kind": "fedprox", "mu": 0.0}, **changes), seed=2).model()
+    proximal = finished(
+        specification(SYNTHETIC, algorithm={"kind": "fedprox", "mu": 0.0}, **changes), seed=2
+    ).model()
     plain = finished(specification(SYNTHETIC, **changes), seed=2).model()
     torch.testing.assert_close(proximal, plain, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(("kind", "message"), [("top_k", 8 + 4), ("rand_k", 8), ("qsgd", 8 + 2), ("sign", 8 + 1)])
+@pytest.mark.parametrize(
+    ("kind", "message"), [("top_k", 8 + 4), ("rand_k", 8), ("qsgd", 8 + 2), ("sign", 8 + 1)]
+)
 def test_a_run_counts_the_bytes_of_every_message(kind: str, message: int) -> None:
-    """Three numbers of eight bytes: k = 1, s = 5 in four bits an entry, signs in one; four clients, all in all eight rounds."""
+    """Three numbers of eight bytes: k = 1, s = 5 in four bits an entry, signs in one.
+
+    Four clients, all in all eight rounds.
+    """
     reports = list(run(specification(QUADRATIC, **both_ways(kind, feedback=True))))
     assert [report.bytes_up for report in reports] == [4 * message] * 8
     assert [report.bytes_down for report in reports] == [4 * 24, *[4 * message] * 7]

@@ -19,7 +19,9 @@ def test_among_equals_the_lowest_index_stays() -> None:
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=40), st.data())
-def test_it_is_a_contraction_with_factor_one_minus_k_over_d(entries: list[float], data: st.DataObject) -> None:
+def test_it_is_a_contraction_with_factor_one_minus_k_over_d(
+    entries: list[float], data: st.DataObject
+) -> None:
     """|v - C(v)|^2 <= (1 - k/D) |v|^2 (Stich et al., 2018, Definition 2.1)."""
     k = data.draw(st.integers(1, len(entries)))
     message = torch.tensor(entries, dtype=torch.float64)
@@ -33,7 +35,9 @@ def test_each_client_of_a_cohort_keeps_its_own_entries() -> None:
     assert torch.equal(keep(4).compress(cohort), alone)
 
 
-@pytest.mark.parametrize(("level", "kept"), [({"k": 7}, 7), ({"ratio": 0.01}, 10), ({"delta": 4}, 250), ({"ratio": 1e-9}, 1)])
+@pytest.mark.parametrize(
+    ("level", "kept"), [({"k": 7}, 7), ({"ratio": 0.01}, 10), ({"delta": 4}, 250), ({"ratio": 1e-9}, 1)]
+)
 def test_levels(level: dict[str, float], kept: int) -> None:
     assert TopK.model_validate({"kind": "top_k", **level}).kept(1_000) == kept
 

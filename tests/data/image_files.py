@@ -20,7 +20,9 @@ def grey(count: int, seed: int) -> Pixels:
 
 
 def colour(count: int, seed: int) -> Pixels:
-    """One colour in each quarter: what JPEG, which works on blocks of 8 x 8, keeps nearly as it is."""
+    """One colour in each quarter: what JPEG, which works on blocks of 8 x 8, keeps nearly as
+    it is.
+    """
     quarters = np.random.default_rng(seed).integers(0, 256, (count, 2, 2, 3), np.uint8)
     return quarters.repeat(16, axis=1).repeat(16, axis=2)
 
@@ -30,7 +32,9 @@ def labels(count: int, classes: int, first: int = 0) -> Pixels:
 
 
 def write_idx(path: Path, array: Pixels) -> None:
-    """The IDX format of MNIST: two zero bytes, a type (8: unsigned bytes), the number of dimensions, each as 4 bytes, the data."""
+    """The IDX format of MNIST: two zero bytes, a type (8: unsigned bytes), the number of
+    dimensions, each as 4 bytes, the data.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     sizes = b"".join(size.to_bytes(4, "big") for size in array.shape)
     path.write_bytes(bytes([0, 0, 8, array.ndim]) + sizes + array.tobytes())
@@ -45,11 +49,17 @@ def write_mnist(root: Path, folder: str = "MNIST", train: int = TRAIN) -> None:
 def write_emnist(root: Path, split: str, classes: int, first: int) -> None:
     for part, count, seed in (("train", 2 * classes, 0), ("test", classes, 1)):
         write_idx(root / "EMNIST" / "raw" / f"emnist-{split}-{part}-images-idx3-ubyte", grey(count, seed))
-        write_idx(root / "EMNIST" / "raw" / f"emnist-{split}-{part}-labels-idx1-ubyte", labels(count, classes, first))
+        write_idx(
+            root / "EMNIST" / "raw" / f"emnist-{split}-{part}-labels-idx1-ubyte",
+            labels(count, classes, first),
+        )
 
 
 def write_cifar10(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python's pickled batches; torchvision is told their checksums, since it knows only those of the published files."""
+    """Python's pickled batches.
+
+    Torchvision is told their checksums, since it knows only those of the published files.
+    """
     folder = root / "cifar-10-batches-py"
     folder.mkdir()
 

@@ -36,10 +36,16 @@ WRITERS: tuple[dict[str, list[int]], dict[str, list[int]]] = (
 
 def write_femnist(root: Path) -> None:
     """LEAF spreads writers over files."""
-    train, test = ({user: images(labels, len(user) + sum(labels)) for user, labels in part.items()} for part in WRITERS)
+    train, test = (
+        {user: images(labels, len(user) + sum(labels)) for user, labels in part.items()} for part in WRITERS
+    )
     first, *others = train
     write(root / "femnist" / "train", "all_data_0_niid_0_keep_0_train_9.json", {first: train[first]})
-    write(root / "femnist" / "train", "all_data_1_niid_0_keep_0_train_9.json", {user: train[user] for user in others})
+    write(
+        root / "femnist" / "train",
+        "all_data_1_niid_0_keep_0_train_9.json",
+        {user: train[user] for user in others},
+    )
     write(root / "femnist" / "test", "all_data_0_niid_0_keep_0_test_9.json", test)
 
 
@@ -52,8 +58,16 @@ def write_shakespeare(root: Path, *, letters: str = ALPHABET) -> None:
     text = (letters * 3)[:200]
     (long_x, long_y), (short_x, short_y) = windows(text), windows(text[:82])
     folder = root / "shakespeare" / "data"
-    write(folder / "train", "train.json", {"ROMEO": (long_x[:90], long_y[:90]), "PAGE": (short_x[:1], short_y[:1])})
-    write(folder / "test", "test.json", {"ROMEO": (long_x[90:], long_y[90:]), "PAGE": (short_x[1:], short_y[1:])})
+    write(
+        folder / "train",
+        "train.json",
+        {"ROMEO": (long_x[:90], long_y[:90]), "PAGE": (short_x[:1], short_y[:1])},
+    )
+    write(
+        folder / "test",
+        "test.json",
+        {"ROMEO": (long_x[90:], long_y[90:]), "PAGE": (short_x[1:], short_y[1:])},
+    )
 
 
 def tweet(user: str, text: str) -> list[str]:
@@ -65,7 +79,9 @@ def write_sent140(root: Path) -> None:
     ann = [tweet("ann", "what a day, what luck!"), tweet("ann", "no luck")], [1, 0]
     bob = [tweet("bob", " ".join(["day"] * 30))], ["4"]
     write(root / "sent140" / "train", "all_data_train_9.json", {"ann": ann, "bob": bob})
-    write(root / "sent140" / "test", "all_data_test_9.json", {"ann": ([tweet("ann", "luck unheardof")], ["0"])})
+    write(
+        root / "sent140" / "test", "all_data_test_9.json", {"ann": ([tweet("ann", "luck unheardof")], ["0"])}
+    )
     vectors = {"what": 0.5, "luck": -1.25, "day": 2.0, "unused": 9.0}
     lines = [f"{word} " + " ".join([f"{value:.5f}"] * 300) for word, value in vectors.items()]
     (root / "glove.6B.300d.txt").write_text("\n".join(lines) + "\n")

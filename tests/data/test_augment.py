@@ -34,14 +34,20 @@ def by_hand(image: torch.Tensor, pad: int, view: int) -> torch.Tensor:
 
 @given(pad=st.integers(1, 3), height=st.integers(1, 4), width=st.integers(1, 4), data=st.data())
 @settings(max_examples=50)
-def test_every_view_is_a_crop_of_the_padded_image_mirrored_or_not(pad: int, height: int, width: int, data: st.DataObject) -> None:
+def test_every_view_is_a_crop_of_the_padded_image_mirrored_or_not(
+    pad: int, height: int, width: int, data: st.DataObject
+) -> None:
     augmentation = CropFlip(pad, FILL)
-    views = torch.tensor(data.draw(st.lists(st.integers(0, augmentation.views - 1), min_size=6, max_size=6))).view(2, 3)
+    views = torch.tensor(
+        data.draw(st.lists(st.integers(0, augmentation.views - 1), min_size=6, max_size=6))
+    ).view(2, 3)
     pictures = torch.arange(6.0 * 2 * height * width).view(2, 3, 2, height, width)
     seen = augmentation.see(pictures, views)
     for row in range(2):
         for column in range(3):
-            assert torch.equal(seen[row, column], by_hand(pictures[row, column], pad, int(views[row, column])))
+            assert torch.equal(
+                seen[row, column], by_hand(pictures[row, column], pad, int(views[row, column]))
+            )
 
 
 def test_one_view_is_the_image_itself() -> None:
@@ -98,11 +104,18 @@ def finished(running: Simulation) -> torch.Tensor:
     return torch.cat([parameter.flatten() for parameter in running.model().values()])
 
 
-@pytest.mark.parametrize("model", [{"kind": "cnn"}, {"kind": "mlp", "hidden": [3]}, {"kind": "logistic"}], ids=lambda model: model["kind"])
+@pytest.mark.parametrize(
+    "model",
+    [{"kind": "cnn"}, {"kind": "mlp", "hidden": [3]}, {"kind": "logistic"}],
+    ids=lambda model: model["kind"],
+)
 @pytest.mark.parametrize("batch_size", [5, "full"])
 def test_the_engines_see_the_same_views(model: Document, batch_size: int | str, files: Path) -> None:
     changes: Document = {"problem": {"model": model}, "local": {"batch_size": batch_size}}
-    reference, vectorised = (finished(simulation(files, execution={"engine": engine}, **changes)) for engine in ("reference", "vectorised"))
+    reference, vectorised = (
+        finished(simulation(files, execution={"engine": engine}, **changes))
+        for engine in ("reference", "vectorised")
+    )
     torch.testing.assert_close(vectorised, reference, rtol=0, atol=1e-9)
     plain = finished(simulation(files, **merged(changes, {"problem": {"dataset": {"augmentation": "none"}}})))
     assert (plain - reference).abs().max() > 1e-6
@@ -116,16 +129,25 @@ def test_a_run_goes_on_from_a_checkpoint_with_the_views_it_would_have_seen(files
 
 
 def test_full_gradients_and_measures_are_of_the_images_as_they_are(files: Path) -> None:
-    varied, plain = (simulation(files, problem={"dataset": {"augmentation": kind}})._setting.problem for kind in ("crop_flip", "none"))
+    varied, plain = (
+        simulation(files, problem={"dataset": {"augmentation": kind}})._setting.problem
+        for kind in ("crop_flip", "none")
+    )
     theta = plain.initial()
-    assert torch.equal(varied.client_gradients(theta, np.arange(4)), plain.client_gradients(theta, np.arange(4)))
-    assert varied.evaluate(theta, ["train_loss", "test_accuracy"]) == plain.evaluate(theta, ["train_loss", "test_accuracy"])
+    assert torch.equal(
+        varied.client_gradients(theta, np.arange(4)), plain.client_gradients(theta, np.arange(4))
+    )
+    assert varied.evaluate(theta, ["train_loss", "test_accuracy"]) == plain.evaluate(
+        theta, ["train_loss", "test_accuracy"]
+    )
 
 
 def test_images_are_padded_with_black(files: Path) -> None:
     data = images(Cifar10(kind="cifar10", augmentation="crop_flip"), files)
     assert data.augmentation is not None
-    np.testing.assert_allclose(data.augmentation.fill, [-0.4914 / 0.2023, -0.4822 / 0.1994, -0.4465 / 0.2010], rtol=1e-6)
+    np.testing.assert_allclose(
+        data.augmentation.fill, [-0.4914 / 0.2023, -0.4822 / 0.1994, -0.4465 / 0.2010], rtol=1e-6
+    )
     assert data.source == "CIFAR-10 (JPEG copy)"
 
 

@@ -42,4 +42,6 @@ def test_any_change_changes_it() -> None:
 def test_how_the_numbers_lie_in_memory_does_not_count() -> None:
     turned = FEATURES.permute(2, 1, 0).contiguous().permute(2, 1, 0)
     assert not turned.is_contiguous()
-    assert checksum(replace(WHOLE, train=Samples(turned, WHOLE.train.labels), source="elsewhere")) == checksum(WHOLE)
+    assert checksum(
+        replace(WHOLE, train=Samples(turned, WHOLE.train.labels), source="elsewhere")
+    ) == checksum(WHOLE)

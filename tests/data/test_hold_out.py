@@ -18,14 +18,20 @@ def numbered(count: int, first: int = 0) -> Samples:
 
 
 def test_pooled_data_are_all_to_be_divided() -> None:
-    whole = merge_splits(Dataset(numbered(4), numbered(2, 4), "numbers", Keys(np.zeros(4, np.int64), np.zeros(2, np.int64))))
+    whole = merge_splits(
+        Dataset(numbered(4), numbered(2, 4), "numbers", Keys(np.zeros(4, np.int64), np.zeros(2, np.int64)))
+    )
     assert whole.train.labels.tolist() == [0, 1, 2, 3, 4, 5]
     assert (len(whole.test), whole.keys) == (0, None)
 
 
-@given(seed=st.integers(0, 99), clients=st.integers(1, 8), samples=st.integers(8, 60), percent=st.integers(1, 99))
+@given(
+    seed=st.integers(0, 99), clients=st.integers(1, 8), samples=st.integers(8, 60), percent=st.integers(1, 99)
+)
 @settings(max_examples=60)
-def test_every_sample_is_trained_or_tested_on_once(seed: int, clients: int, samples: int, percent: int) -> None:
+def test_every_sample_is_trained_or_tested_on_once(
+    seed: int, clients: int, samples: int, percent: int
+) -> None:
     dataset = merge_splits(Dataset(numbered(samples - 3), numbered(3, samples - 3), "numbers"))
     parts = partition(IidPartition(kind="iid", clients=clients), dataset.train.labels.numpy(), seed)
     data = hold_out(dataset, parts, percent / 100, seed)
@@ -39,7 +45,10 @@ def test_every_sample_is_trained_or_tested_on_once(seed: int, clients: int, samp
         assert len(held) == max(1, (100 - percent) * len(part) // 100)
 
 
-@pytest.mark.parametrize(("share", "samples", "trained"), [(0.3, 90, 63), (0.3, 170, 119), (0.07, 500, 465), (0.1, 30, 27), (0.99, 3, 1)])
+@pytest.mark.parametrize(
+    ("share", "samples", "trained"),
+    [(0.3, 90, 63), (0.3, 170, 119), (0.07, 500, 465), (0.1, 30, 27), (0.99, 3, 1)],
+)
 def test_the_share_that_trains_is_rounded_down_once(share: float, samples: int, trained: int) -> None:
     """0.7 of 90 is 63, of which the product of floats falls short."""
     dataset = merge_splits(Dataset(numbered(samples), numbered(0, samples), "numbers"))

@@ -1,4 +1,6 @@
-"""Image data sets: read from generated files in their true formats, and from the real files where this machine has them."""
+"""Image data sets: read from generated files in their true formats, and from the real files where
+this machine has them.
+"""
 
 from collections import Counter
 from pathlib import Path
@@ -18,7 +20,11 @@ from fedcore.spec.shapes import data_shape
 from tests.data import image_files
 from tests.data.image_files import TEST, TRAIN
 
-MNIST, FASHION_MNIST, CIFAR10 = Mnist(kind="mnist"), FashionMnist(kind="fashion_mnist"), Cifar10(kind="cifar10")
+MNIST, FASHION_MNIST, CIFAR10 = (
+    Mnist(kind="mnist"),
+    FashionMnist(kind="fashion_mnist"),
+    Cifar10(kind="cifar10"),
+)
 CIFAR_MEAN, CIFAR_DEVIATION = np.array([0.4914, 0.4822, 0.4465]), np.array([0.2023, 0.1994, 0.2010])
 
 
@@ -35,19 +41,29 @@ def test_digits_are_those_of_scikit_learn_each_once() -> None:
 def test_a_fifth_of_each_digit_is_held_out() -> None:
     data = images(Digits(kind="digits"), Path("nowhere"))
     held_out, all_of_it = (
-        torch.bincount(part, minlength=10) for part in (data.test.labels, torch.cat([data.train.labels, data.test.labels]))
+        torch.bincount(part, minlength=10)
+        for part in (data.test.labels, torch.cat([data.train.labels, data.test.labels]))
     )
     np.testing.assert_allclose(held_out / all_of_it, 0.2, atol=0.005)
-    assert (len(data.train), tuple(data.train.features.shape[1:])) == (data_shape(Digits(kind="digits")).train_samples, (1, 8, 8))
+    assert (len(data.train), tuple(data.train.features.shape[1:])) == (
+        data_shape(Digits(kind="digits")).train_samples,
+        (1, 8, 8),
+    )
 
 
-@pytest.mark.parametrize(("spec", "folder", "name"), [(MNIST, "MNIST", "MNIST"), (FASHION_MNIST, "FashionMNIST", "Fashion-MNIST")])
-def test_mnist_and_fashion_mnist_are_read_from_idx_files(spec: Mnist | FashionMnist, folder: str, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("spec", "folder", "name"), [(MNIST, "MNIST", "MNIST"), (FASHION_MNIST, "FashionMNIST", "Fashion-MNIST")]
+)
+def test_mnist_and_fashion_mnist_are_read_from_idx_files(
+    spec: Mnist | FashionMnist, folder: str, name: str, tmp_path: Path
+) -> None:
     image_files.write_mnist(tmp_path, folder)
     data = images(spec, tmp_path)
     assert (len(data.train), len(data.test), data.source) == (TRAIN, TEST, name)
     mean, deviation = {"MNIST": (0.1307, 0.3081), "FashionMNIST": (0.2860, 0.3530)}[folder]
-    np.testing.assert_allclose(data.train.features[:, 0], (image_files.grey(TRAIN, 0) / 255 - mean) / deviation, atol=1e-6)
+    np.testing.assert_allclose(
+        data.train.features[:, 0], (image_files.grey(TRAIN, 0) / 255 - mean) / deviation, atol=1e-6
+    )
     assert data.test.labels.tolist() == image_files.labels(TEST, 10).tolist()
 
 
@@ -56,7 +72,9 @@ def test_mnist_may_be_standardised_pixel_by_pixel_as_in_fedproxs_code(tmp_path: 
     data = images(Mnist(kind="mnist", standardise="pixel"), tmp_path)
     pixels = np.concatenate([image_files.grey(TRAIN, 0), image_files.grey(TEST, 1)]).astype(float)
     expected = (pixels - pixels.mean(0)) / (pixels.std(0) + 0.001)
-    np.testing.assert_allclose(torch.cat([data.train.features, data.test.features])[:, 0], expected, atol=1e-5)
+    np.testing.assert_allclose(
+        torch.cat([data.train.features, data.test.features])[:, 0], expected, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(("split", "first"), [("balanced", 0), ("letters", 1), ("digits", 0)])
@@ -88,7 +106,9 @@ def test_a_jpeg_copy_of_cifar10_goes_by_another_name(tmp_path: Path) -> None:
     assert data.source == "CIFAR-10 (JPEG copy)"
 
 
-@pytest.mark.parametrize("spec", [MNIST, FASHION_MNIST, Emnist(kind="emnist"), CIFAR10], ids=lambda spec: spec.kind)
+@pytest.mark.parametrize(
+    "spec", [MNIST, FASHION_MNIST, Emnist(kind="emnist"), CIFAR10], ids=lambda spec: spec.kind
+)
 def test_missing_files_are_reported_with_what_to_do(spec: Images, tmp_path: Path) -> None:
     with pytest.raises(DataUnavailableError, match="FEDQ_DATA_DIR") as refusal:
         images(spec, tmp_path)
@@ -106,7 +126,9 @@ def test_a_file_cut_short_is_reported_like_a_missing_one(name: str, kept: int, t
         images(MNIST, tmp_path)
 
 
-def test_a_download_leaves_alone_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_download_leaves_alone_what_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     image_files.write_mnist(tmp_path)
     monkeypatch.setenv("FEDQ_DATA_DIR", str(tmp_path))
     settings.cache_clear()
@@ -132,5 +154,6 @@ def test_the_real_images_are_complete_and_normalised(spec: Mnist | Cifar10) -> N
     assert torch.unique(data.train.labels).tolist() == [*range(10)]
     pixels = data.train.features.transpose(0, 1).flatten(1)
     np.testing.assert_allclose(pixels.mean(1), 0, atol=0.01)
-    # The deviations that everyone, FedNova included, takes for CIFAR-10 are means over images: too small by a fifth to a quarter.
+    # The deviations that everyone, FedNova included, takes for CIFAR-10 are means over images: too
+    # small by a fifth to a quarter.
     np.testing.assert_allclose(pixels.std(1), [1.0] if spec is MNIST else [1.22, 1.22, 1.30], atol=0.02)

@@ -1,4 +1,6 @@
-"""LEAF's data sets: read from generated files in their true formats, and from the real text where this machine has it."""
+"""LEAF's data sets: read from generated files in their true formats, and from the real text where
+this machine has it.
+"""
 
 import json
 from collections.abc import Callable
@@ -58,7 +60,9 @@ def test_shakespeare_is_read_as_characters_of_leafs_alphabet(tmp_path: Path) -> 
 
 def test_foreign_characters_are_read_as_spaces(tmp_path: Path) -> None:
     leaf_files.write_shakespeare(tmp_path, letters="$é~" + ALPHABET[3:])
-    assert shakespeare(SHAKESPEARE, tmp_path).train.features[0, :4].tolist() == [ALPHABET.index(" ")] * 3 + [3]
+    assert shakespeare(SHAKESPEARE, tmp_path).train.features[0, :4].tolist() == [ALPHABET.index(" ")] * 3 + [
+        3
+    ]
 
 
 def test_the_alphabet_is_leafs() -> None:
@@ -142,9 +146,13 @@ BROKEN = {
     "of another form": "[1, 2]",
     "without data": json.dumps({"users": ["a"], "user_data": {}}),
     "with too few labels": json.dumps({"users": ["a"], "user_data": {"a": {"x": [[0.0] * 784], "y": []}}}),
-    "with images of another size": json.dumps({"users": ["a"], "user_data": {"a": {"x": [[0.0] * 783], "y": [1]}}}),
+    "with images of another size": json.dumps(
+        {"users": ["a"], "user_data": {"a": {"x": [[0.0] * 783], "y": [1]}}}
+    ),
     "of nobody": json.dumps({"users": [], "user_data": {}}),
-    "of one user twice": json.dumps({"users": ["a", "a"], "user_data": {"a": {"x": [[0.0] * 784], "y": [1]}}}),
+    "of one user twice": json.dumps(
+        {"users": ["a", "a"], "user_data": {"a": {"x": [[0.0] * 784], "y": [1]}}}
+    ),
 }
 
 
@@ -152,7 +160,9 @@ BROKEN = {
 def test_a_broken_file_is_reported_like_a_missing_one(case: str, tmp_path: Path) -> None:
     leaf_files.write_femnist(tmp_path)
     for file in (tmp_path / "femnist" / "train").iterdir():
-        file.write_text(BROKEN[case] if "all_data_0" in file.name else json.dumps({"users": [], "user_data": {}}))
+        file.write_text(
+            BROKEN[case] if "all_data_0" in file.name else json.dumps({"users": [], "user_data": {}})
+        )
     with pytest.raises(DataUnavailableError, match=r"FEMNIST .* cannot be read"):
         femnist(FEMNIST, tmp_path)
 
@@ -171,4 +181,6 @@ def test_the_real_plays_have_their_roles() -> None:
     assert data.keys is not None
     assert len(data.train) > 700_000
     assert len(np.unique(data.keys.train)) > 200
-    assert decoded(data.train.features[:1])[0].startswith("Before we proceed any further, hear me speak.\nYou are all resolved")
+    assert decoded(data.train.features[:1])[0].startswith(
+        "Before we proceed any further, hear me speak.\nYou are all resolved"
+    )

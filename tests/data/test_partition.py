@@ -30,8 +30,12 @@ def dirichlet(clients: int, alpha: float, min_samples: int = 1) -> DirichletPart
     return DirichletPartition(kind="dirichlet", clients=clients, alpha=alpha, min_samples=min_samples)
 
 
-def classes_per_client(clients: int, classes: int, sigma: float, min_samples: int = 1) -> ClassesPerClientPartition:
-    return ClassesPerClientPartition(kind="classes_per_client", clients=clients, classes=classes, sigma=sigma, min_samples=min_samples)
+def classes_per_client(
+    clients: int, classes: int, sigma: float, min_samples: int = 1
+) -> ClassesPerClientPartition:
+    return ClassesPerClientPartition(
+        kind="classes_per_client", clients=clients, classes=classes, sigma=sigma, min_samples=min_samples
+    )
 
 
 PARTITIONS: dict[str, AnyPartition] = {
@@ -42,7 +46,9 @@ PARTITIONS: dict[str, AnyPartition] = {
     "dirichlet of feddyn": dirichlet(7, 0.1, min_samples=3).model_copy(update={"variant": "feddyn"}),
     "shards": ShardsPartition(kind="shards", clients=7, shards_per_client=2),
     "classes per client": classes_per_client(7, 2, 1.5, min_samples=4),
-    "classes per client with a mean": classes_per_client(7, 2, 0.2, min_samples=4).model_copy(update={"mean": 1.0}),
+    "classes per client with a mean": classes_per_client(7, 2, 0.2, min_samples=4).model_copy(
+        update={"mean": 1.0}
+    ),
 }
 LEFT_OVER = {"classes per client", "classes per client with a mean"}
 """Partitions that need not hand out every sample."""
@@ -51,7 +57,9 @@ LEFT_OVER = {"classes per client", "classes per client with a mean"}
 @pytest.mark.parametrize("name", PARTITIONS)
 @given(seed=SEEDS, counts=st.lists(st.integers(30, 60), min_size=2, max_size=6))
 @properties
-def test_no_sample_goes_to_two_clients_and_no_client_goes_empty(name: str, seed: int, counts: list[int]) -> None:
+def test_no_sample_goes_to_two_clients_and_no_client_goes_empty(
+    name: str, seed: int, counts: list[int]
+) -> None:
     parts = partition(PARTITIONS[name], labels_of(counts), seed)
     held = np.concatenate(parts)
     assert len(parts) == 7
@@ -74,13 +82,23 @@ def test_the_run_seed_draws_the_partition_unless_it_has_its_own(name: str) -> No
 @given(seed=SEEDS, clients=st.integers(1, 40), samples=st.integers(40, 300))
 @properties
 def test_iid_parts_differ_in_size_by_one_at_most(seed: int, clients: int, samples: int) -> None:
-    sizes = [len(part) for part in partition(IidPartition(kind="iid", clients=clients), labels_of([samples]), seed)]
+    sizes = [
+        len(part) for part in partition(IidPartition(kind="iid", clients=clients), labels_of([samples]), seed)
+    ]
     assert max(sizes) - min(sizes) <= 1
 
 
-@given(seed=SEEDS, clients=st.integers(1, 10), shards=st.integers(1, 4), shard_size=st.integers(1, 5), per_class=st.integers(1, 4))
+@given(
+    seed=SEEDS,
+    clients=st.integers(1, 10),
+    shards=st.integers(1, 4),
+    shard_size=st.integers(1, 5),
+    per_class=st.integers(1, 4),
+)
 @properties
-def test_a_client_holds_no_more_classes_than_shards(seed: int, clients: int, shards: int, shard_size: int, per_class: int) -> None:
+def test_a_client_holds_no_more_classes_than_shards(
+    seed: int, clients: int, shards: int, shard_size: int, per_class: int
+) -> None:
     assume(clients * shards % per_class == 0)
     labels = labels_of([shard_size * per_class] * (clients * shards // per_class))
     parts = partition(ShardsPartition(kind="shards", clients=clients, shards_per_client=shards), labels, seed)
@@ -89,9 +107,16 @@ def test_a_client_holds_no_more_classes_than_shards(seed: int, clients: int, sha
 
 
 @pytest.mark.parametrize("variant", ["per_client", "feddyn"])
-@given(seed=SEEDS, clients=st.integers(1, 30), alpha=st.floats(1e-6, 1e6), counts=st.lists(st.integers(1, 60), min_size=1, max_size=5))
+@given(
+    seed=SEEDS,
+    clients=st.integers(1, 30),
+    alpha=st.floats(1e-6, 1e6),
+    counts=st.lists(st.integers(1, 60), min_size=1, max_size=5),
+)
 @properties
-def test_clients_that_draw_have_equal_sizes(variant: str, seed: int, clients: int, alpha: float, counts: list[int]) -> None:
+def test_clients_that_draw_have_equal_sizes(
+    variant: str, seed: int, clients: int, alpha: float, counts: list[int]
+) -> None:
     assume(clients <= sum(counts))
     spec = dirichlet(clients, alpha).model_copy(update={"variant": variant})
     parts = partition(spec, labels_of(counts), seed)
@@ -99,8 +124,12 @@ def test_clients_that_draw_have_equal_sizes(variant: str, seed: int, clients: in
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
-def drawn_one_by_one(variant: str, alpha: float, clients: int, counts: list[int], draw: np.random.Generator) -> Ids:
-    """Classes held [N, C], as the published codes draw them: one sample after another, again where a class is exhausted."""
+def drawn_one_by_one(
+    variant: str, alpha: float, clients: int, counts: list[int], draw: np.random.Generator
+) -> Ids:
+    """Classes held [N, C], as the published codes draw them: one sample after another, again where
+    a class is exhausted.
+    """
     left, size = np.array(counts), sum(counts) // clients
     concentration = alpha * left / left.sum() if variant == "per_client" else np.full(len(left), alpha)
     shares, held = draw.dirichlet(concentration, clients), np.zeros((clients, len(counts)), np.int64)
@@ -150,10 +179,17 @@ def test_a_client_with_its_share_gets_no_further_class(seed: int, alpha: float, 
 
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 10.0])
 def test_class_shares_have_the_second_moment_of_the_dirichlet(alpha: float) -> None:
-    """E sum_i q_i^2 = (alpha + 1) / (N alpha + 1) for q ~ Dirichlet(alpha, ..., alpha) in N dimensions."""
+    """E sum_i q_i^2 = (alpha + 1) / (N alpha + 1) for q ~ Dirichlet(alpha, ..., alpha) in N
+    dimensions.
+    """
     clients, samples, draws = 3, 20_000, 300
     labels = np.zeros(samples, np.int64)
-    shares = np.array([[len(part) / samples for part in partition(dirichlet(clients, alpha), labels, seed)] for seed in range(draws)])
+    shares = np.array(
+        [
+            [len(part) / samples for part in partition(dirichlet(clients, alpha), labels, seed)]
+            for seed in range(draws)
+        ]
+    )
     squares = (shares**2).sum(1)
     assert abs(squares.mean() - (alpha + 1) / (clients * alpha + 1)) < 4 * squares.std() / np.sqrt(draws)
 
@@ -172,7 +208,9 @@ def test_a_small_alpha_gives_each_class_to_one_client() -> None:
 
 
 def test_a_minimum_that_no_draw_reaches_is_refused_with_what_would_be_right() -> None:
-    with pytest.raises(SpecificationError, match="fewer clients, a larger alpha or a smaller min_samples") as refusal:
+    with pytest.raises(
+        SpecificationError, match="fewer clients, a larger alpha or a smaller min_samples"
+    ) as refusal:
         partition(dirichlet(10, 0.01, min_samples=90), labels_of([500, 500]), seed=0)
     assert refusal.value.pointer == "/problem/partition"
 
@@ -194,7 +232,9 @@ def test_without_deviation_clients_of_a_class_hold_the_same() -> None:
 
 @pytest.mark.parametrize("sigma", [0.5, 2.0])
 def test_the_logarithms_of_sizes_deviate_by_sigma(sigma: float) -> None:
-    """Sizes of FedProx, Section 5.1, follow a power law: n_k is proportional to lognormal(0, sigma)."""
+    """Sizes of FedProx, Section 5.1, follow a power law: n_k is proportional to lognormal(0,
+    sigma).
+    """
     clients = 400
     parts = partition(classes_per_client(clients, 1, sigma), np.zeros(2_000_000, np.int64), seed=0)
     logs = np.log([len(part) for part in parts])
@@ -202,7 +242,9 @@ def test_the_logarithms_of_sizes_deviate_by_sigma(sigma: float) -> None:
 
 
 def test_a_class_with_too_few_samples_is_named() -> None:
-    with pytest.raises(SpecificationError, match="class 1 has 3 samples too few for 6 clients of at least 10"):
+    with pytest.raises(
+        SpecificationError, match="class 1 has 3 samples too few for 6 clients of at least 10"
+    ):
         partition(classes_per_client(6, 1, 2.0, min_samples=10), labels_of([100, 27]), seed=0)
 
 
@@ -214,8 +256,12 @@ def fedprox_mnist_sizes(seed: int) -> Ids:
     """How many images FedProx's `generate_niid.py` gives each of its 1,000 devices."""
     draw = np.random.default_rng(seed)
     props = draw.lognormal(0, 2.0, (10, 100, 2))
-    props = np.array([[[count - 1000]] for count in MNIST_DIGITS]) * props / np.sum(props, (1, 2), keepdims=True)
-    return np.array([10 + sum(int(props[(user + j) % 10, user // 10, j]) for j in range(2)) for user in range(1000)])
+    props = (
+        np.array([[[count - 1000]] for count in MNIST_DIGITS]) * props / np.sum(props, (1, 2), keepdims=True)
+    )
+    return np.array(
+        [10 + sum(int(props[(user + j) % 10, user // 10, j]) for j in range(2)) for user in range(1000)]
+    )
 
 
 def test_mnist_on_1000_devices_has_the_sizes_of_fedprox() -> None:
@@ -229,7 +275,9 @@ def test_mnist_on_1000_devices_has_the_sizes_of_fedprox() -> None:
 
 
 def test_femnist_on_200_devices_has_the_sizes_of_fedprox() -> None:
-    """5 + lognormal(4, 1) of five letters each: 18,345 images, 92 a device with a deviation of 159 (FedProx, Table 1)."""
+    """5 + lognormal(4, 1) of five letters each: 18,345 images, 92 a device with a deviation of 159
+    (FedProx, Table 1).
+    """
     labels = np.repeat(np.arange(10), 4_000)
     spec = classes_per_client(200, 5, 1.0, min_samples=5).model_copy(update={"mean": 4.0})
     drawn = [partition(spec, labels, seed) for seed in range(5)]
@@ -251,12 +299,16 @@ def test_sizes_that_the_data_do_not_hold_are_refused() -> None:
         partition(spec, labels_of([100, 100]), seed=0)
 
 
-KEYS = st.lists(st.integers(0, 8), min_size=1, max_size=60).map(lambda keys: np.unique(keys, return_inverse=True)[1].astype(np.int64))
+KEYS = st.lists(st.integers(0, 8), min_size=1, max_size=60).map(
+    lambda keys: np.unique(keys, return_inverse=True)[1].astype(np.int64)
+)
 
 
 @given(seed=SEEDS, keys=KEYS, least=st.integers(1, 4), data=st.data())
 @properties
-def test_by_key_a_client_holds_all_that_one_key_made(seed: int, keys: Ids, least: int, data: st.DataObject) -> None:
+def test_by_key_a_client_holds_all_that_one_key_made(
+    seed: int, keys: Ids, least: int, data: st.DataObject
+) -> None:
     enough = [key for key in range(keys.max() + 1) if (keys == key).sum() >= least]
     assume(enough)
     clients = data.draw(st.integers(1, len(enough)))

@@ -9,7 +9,12 @@ from fedcore.data.plan import PADDING, Work, cohort_batches, gradient_noise, min
 from fedcore.data.random import generator
 
 
-@given(samples=st.integers(1, 60), batch_size=st.integers(1, 70), epochs=st.integers(1, 4), round=st.integers(1, 1_000))
+@given(
+    samples=st.integers(1, 60),
+    batch_size=st.integers(1, 70),
+    epochs=st.integers(1, 4),
+    round=st.integers(1, 1_000),
+)
 def test_every_epoch_sees_every_sample_once(samples: int, batch_size: int, epochs: int, round: int) -> None:
     batch_size = min(batch_size, samples)
     work = Work(steps_of(epochs, samples, batch_size), batch_size)
@@ -27,13 +32,22 @@ def test_more_steps_go_on_where_fewer_stopped() -> None:
 
 
 def test_epochs_rounds_clients_and_seeds_are_shuffled_differently() -> None:
-    orders = {tuple(mini_batches(seed, round, client, 50, Work(1, 49))[0]) for seed in (0, 1) for round in (1, 2) for client in (0, 1)}
+    orders = {
+        tuple(mini_batches(seed, round, client, 50, Work(1, 49))[0])
+        for seed in (0, 1)
+        for round in (1, 2)
+        for client in (0, 1)
+    }
     assert len(orders) == 8
 
 
 @given(
     seed=st.integers(0, 2**63 - 1),
-    members=st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 300), st.integers(1, 80), st.integers(1, 40)), min_size=1, max_size=6),
+    members=st.lists(
+        st.tuples(st.integers(0, 10**6), st.integers(1, 300), st.integers(1, 80), st.integers(1, 40)),
+        min_size=1,
+        max_size=6,
+    ),
 )
 def test_machine_code_shuffles_as_numpy_does(seed: int, members: list[tuple[int, int, int, int]]) -> None:
     # A large client with them, so that there is enough for machine code.

@@ -1,4 +1,6 @@
-"""The papers' settings of data and work, each a specification: who holds what, and how many steps that makes."""
+"""The papers' settings of data and work, each a specification: who holds what, and how many steps
+that makes.
+"""
 
 from typing import Any
 

@@ -26,13 +26,19 @@ def test_sound_data_pass_as_they_are() -> None:
     assert validate_samples(Dataset(symbols, symbols, "symbols"), SHAPE).train is symbols
 
 
-@given(row=st.integers(0, 4), value=st.sampled_from([float("nan"), float("inf"), -float("inf")]), part=st.sampled_from(["train", "test"]))
+@given(
+    row=st.integers(0, 4),
+    value=st.sampled_from([float("nan"), float("inf"), -float("inf")]),
+    part=st.sampled_from(["train", "test"]),
+)
 def test_a_sample_that_is_not_finite_is_named(row: int, value: float, part: str) -> None:
     broken = samples()
     broken.features[row, 1, 2] = value
     whole = Dataset(samples(), samples(), "noise")
     dataset = replace(whole, train=broken) if part == "train" else replace(whole, test=broken)
-    with pytest.raises(DataUnavailableError, match=f"noise: .* sample {row} holds a number that is not finite"):
+    with pytest.raises(
+        DataUnavailableError, match=f"noise: .* sample {row} holds a number that is not finite"
+    ):
         validate_samples(dataset, SHAPE)
 
 
@@ -48,7 +54,9 @@ def test_large_data_are_looked_at_in_pieces(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_label_of_no_class_is_named(label: int) -> None:
     broken = samples()
     broken.labels[3] = label
-    with pytest.raises(DataUnavailableError, match=f"test sample 3 is of class {label}, and classes are numbered from 0 to 3"):
+    with pytest.raises(
+        DataUnavailableError, match=f"test sample 3 is of class {label}, and classes are numbered from 0 to 3"
+    ):
         validate_samples(Dataset(samples(), broken, "noise"), SHAPE)
 
 
@@ -59,4 +67,6 @@ def test_samples_of_another_shape_are_refused() -> None:
 
 def test_vectors_must_be_finite() -> None:
     with pytest.raises(DataUnavailableError, match="a word's vector is not finite"):
-        validate_samples(Dataset(samples(), samples(), "noise", vectors=torch.full((1, 2), float("nan"))), SHAPE)
+        validate_samples(
+            Dataset(samples(), samples(), "noise", vectors=torch.full((1, 2), float("nan"))), SHAPE
+        )

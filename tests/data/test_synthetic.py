@@ -1,4 +1,6 @@
-"""Synthetic(alpha, beta): against its generator written out, and against the distributions of FedProx, Section 5.1."""
+"""Synthetic(alpha, beta): against its generator written out, and against the distributions of
+FedProx, Section 5.1.
+"""
 
 import numpy as np
 import pytest
@@ -17,11 +19,17 @@ def spec(alpha: float = 1.0, beta: float = 1.0, *, iid: bool = False, clients: i
 
 
 def longhand(spec: Synthetic, seed: int) -> list[Client]:
-    """The official generator, one number after another: sizes, u_k, B_k, every v_k; then W_k, b_k and the samples by client."""
+    """The official generator, one number after another: sizes, u_k, B_k, every v_k.
+
+    Then W_k, b_k and the samples by client.
+    """
     draw = generator(seed, "synthetic")
     sizes = [50 + int(draw.lognormal(4, 2)) for _ in range(spec.clients)]
     if spec.iid:
-        weights, bias = ([[draw.normal(0, 1) for _ in range(10)] for _ in range(60)], [draw.normal(0, 1) for _ in range(10)])
+        weights, bias = (
+            [[draw.normal(0, 1) for _ in range(10)] for _ in range(60)],
+            [draw.normal(0, 1) for _ in range(10)],
+        )
         return [samples(draw, size, [0.0] * 60, weights, bias) for size in sizes]
     u = [draw.normal(0, spec.alpha) for _ in range(spec.clients)]
     centres = [draw.normal(0, spec.beta) for _ in range(spec.clients)]
@@ -34,13 +42,19 @@ def longhand(spec: Synthetic, seed: int) -> list[Client]:
     return clients
 
 
-def samples(draw: np.random.Generator, size: int, mean: list[float], weights: list[list[float]], bias: list[float]) -> Client:
-    inputs = [[mean[j] + draw.normal(0, 1) * ((j + 1) ** -1.2) ** 0.5 for j in range(60)] for _ in range(size)]
+def samples(
+    draw: np.random.Generator, size: int, mean: list[float], weights: list[list[float]], bias: list[float]
+) -> Client:
+    inputs = [
+        [mean[j] + draw.normal(0, 1) * ((j + 1) ** -1.2) ** 0.5 for j in range(60)] for _ in range(size)
+    ]
     scores = [[sum(z[j] * weights[j][c] for j in range(60)) + bias[c] for c in range(10)] for z in inputs]
     return inputs, [max(range(10), key=row.__getitem__) for row in scores]
 
 
-@pytest.mark.parametrize("drawn", [spec(1.0, 0.5, clients=2), spec(iid=True, clients=2)], ids=["heterogeneous", "iid"])
+@pytest.mark.parametrize(
+    "drawn", [spec(1.0, 0.5, clients=2), spec(iid=True, clients=2)], ids=["heterogeneous", "iid"]
+)
 def test_the_data_are_those_of_the_generator_written_out(drawn: Synthetic) -> None:
     data = synthetic(drawn, seed=3)
     for client, (features, labels) in enumerate(longhand(drawn, seed=3)):
@@ -73,7 +87,9 @@ def test_sizes_follow_a_shifted_lognormal() -> None:
 def test_beta_is_the_deviation_of_client_means_and_alpha_plays_no_part_in_them() -> None:
     beta, clients = 3.0, 100
     data = synthetic(spec(0.0, beta, clients=clients), seed=1)
-    means = np.array([float(data.dataset.train.take(data.rows(client)).features.mean()) for client in range(clients)])
+    means = np.array(
+        [float(data.dataset.train.take(data.rows(client)).features.mean()) for client in range(clients)]
+    )
     expected = np.sqrt(beta**2 + 1 / 60)
     assert abs(means.std() - expected) < 4 * expected / np.sqrt(2 * clients)
 

@@ -49,11 +49,17 @@ def kept(tmp_path: Path) -> Any:
 def _rows(document: Document, folder: Path) -> list[tuple[Any, ...]]:
     simulation = Simulation(specification(document), 0, data_dir=folder)
     reports = [simulation.advance() for _ in range(simulation.spec.rounds)]
-    return [(row.train_loss, row.test_loss, row.test_accuracy, row.local_steps, row.bytes_up, row.bytes_down) for row in reports]
+    return [
+        (row.train_loss, row.test_loss, row.test_accuracy, row.local_steps, row.bytes_up, row.bytes_down)
+        for row in reports
+    ]
 
 
 def _together(train: Samples, test: Samples) -> Arrays:
-    features, label = (np.concatenate([a.numpy(), b.numpy()]) for a, b in ((train.features, test.features), (train.labels, test.labels)))
+    features, label = (
+        np.concatenate([a.numpy(), b.numpy()])
+        for a, b in ((train.features, test.features), (train.labels, test.labels))
+    )
     return {"features": features, "label": label, "test": np.arange(len(label)) >= len(train)}
 
 
@@ -68,7 +74,10 @@ def test_pixels_uploaded_as_bytes_are_trained_on_as_numbers(kept: Any, tmp_path:
     held = _together(digits.train, digits.test)
     pixels = np.rint(held["features"] * 16)
     as_bytes, as_numbers = (
-        merged(OF_DIGITS, {"problem": {"dataset": kept({**held, "features": pixels.astype(kind)})}, "local": {"lr": 0.001}})
+        merged(
+            OF_DIGITS,
+            {"problem": {"dataset": kept({**held, "features": pixels.astype(kind)})}, "local": {"lr": 0.001}},
+        )
         for kind in (np.uint8, np.float32)
     )
     assert _rows(as_bytes, tmp_path) == _rows(as_numbers, tmp_path)
@@ -84,8 +93,12 @@ def test_synthetic_clients_uploaded_train_as_the_drawn_ones(kept: Any, tmp_path:
 
 
 @pytest.mark.parametrize("engine", ["reference", "vectorised"])
-def test_federated_regression_is_the_recursion_worked_out_by_hand(kept: Any, tmp_path: Path, engine: str) -> None:
-    """FedAvg with K full gradient steps: theta_i <- theta_i - lr (1/n_i sum (w z + b - t) [z, 1]), theta = sum_i n_i / n theta_i."""
+def test_federated_regression_is_the_recursion_worked_out_by_hand(
+    kept: Any, tmp_path: Path, engine: str
+) -> None:
+    """FedAvg with K full gradient steps: theta_i <- theta_i - lr (1/n_i sum (w z + b - t) [z, 1]),
+    theta = sum_i n_i / n theta_i.
+    """
     lr, steps, rounds = 0.1, 3, 4
     held = arrays(label=np.random.default_rng(1).normal(size=60))
     document = {
@@ -106,7 +119,9 @@ def test_federated_regression_is_the_recursion_worked_out_by_hand(kept: Any, tmp
         for rows in members:
             own = theta.copy()
             for _ in range(steps):
-                own -= lr * (inputs[rows].T @ (inputs[rows] @ own - held["label"][rows]) / len(rows) + 0.01 * own)
+                own -= lr * (
+                    inputs[rows].T @ (inputs[rows] @ own - held["label"][rows]) / len(rows) + 0.01 * own
+                )
             average += own * len(rows) / train.sum()
         theta = average
     *_, report = [simulation.advance() for _ in range(rounds)]
@@ -146,7 +161,9 @@ def test_each_client_holds_its_training_samples_in_the_order_of_the_file(kept: A
     assert spec.known.digest in data.dataset.source
 
 
-def test_data_without_test_samples_and_of_one_sample_clients_are_trained_on(kept: Any, tmp_path: Path) -> None:
+def test_data_without_test_samples_and_of_one_sample_clients_are_trained_on(
+    kept: Any, tmp_path: Path
+) -> None:
     held = arrays(test=None, client=np.arange(60))
     document = merged(SYNTHETIC, {"problem": {"dataset": kept(held)}})
     for train_loss, test_loss, test_accuracy, *_ in _rows(document, tmp_path):
@@ -175,7 +192,9 @@ def test_what_is_not_there_or_damaged_is_said_to_be(kept: Any, tmp_path: Path) -
     with pytest.raises(DataUnavailableError, match="upload it again"):
         uploaded(spec, local_dataset_storage(tmp_path))
     path.unlink()
-    with pytest.raises(DataUnavailableError, match=r"keep the data set here by fedcore\.platform\.uploads\.local\.keep"):
+    with pytest.raises(
+        DataUnavailableError, match=r"keep the data set here by fedcore\.platform\.uploads\.local\.keep"
+    ):
         uploaded(spec, local_dataset_storage(tmp_path))
 
 

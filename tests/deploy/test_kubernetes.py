@@ -32,7 +32,10 @@ def _kustomization(folder: Path) -> Manifest:
 
 
 def _resources() -> list[Path]:
-    parts = [FOLDER / part for part in (*_kustomization(FOLDER)["resources"], *_kustomization(FOLDER)["components"])]
+    parts = [
+        FOLDER / part
+        for part in (*_kustomization(FOLDER)["resources"], *_kustomization(FOLDER)["components"])
+    ]
     return [part / name for part in parts for name in _kustomization(part)["resources"]]
 
 
@@ -44,7 +47,11 @@ def manifests() -> list[Manifest]:
 @pytest.fixture(scope="module")
 def pods(manifests: list[Manifest]) -> dict[str, Manifest]:
     """What each kind of pod is to be, by the name of what makes it."""
-    return {one["metadata"]["name"]: one["spec"]["template"]["spec"] for one in manifests if one["kind"] in ("Deployment", "Job")}
+    return {
+        one["metadata"]["name"]: one["spec"]["template"]["spec"]
+        for one in manifests
+        if one["kind"] in ("Deployment", "Job")
+    }
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +72,9 @@ def _settings(pod: Manifest, shared: dict[str, str]) -> dict[str, str]:
 
 
 def test_every_file_is_part_of_what_is_applied() -> None:
-    assert set(_resources()) == {file for file in FOLDER.glob("*/*.yaml") if file.name != "kustomization.yaml"}
+    assert set(_resources()) == {
+        file for file in FOLDER.glob("*/*.yaml") if file.name != "kustomization.yaml"
+    }
 
 
 def test_every_manifest_is_valid(manifests: list[Manifest]) -> None:
@@ -74,26 +83,37 @@ def test_every_manifest_is_valid(manifests: list[Manifest]) -> None:
             validate(manifest, KUBERNETES, strict=True)
 
 
-def test_every_setting_is_one_that_fedq_reads(pods: dict[str, Manifest], shared: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_setting_is_one_that_fedq_reads(
+    pods: dict[str, Manifest], shared: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for pod in pods.values():
         with monkeypatch.context() as patch:
             for name, value in _settings(pod, shared).items():
                 assert name.removeprefix("FEDQ_").lower() in Settings.model_fields
                 patch.setenv(name, value)
             assert Settings(_env_file=None).database == shared["FEDQ_DATABASE_URL"]
-        assert {kind for source in _container(pod)["envFrom"] for kind in source} == {"configMapRef", "secretRef"}
+        assert {kind for source in _container(pod)["envFrom"] for kind in source} == {
+            "configMapRef",
+            "secretRef",
+        }
 
 
-def test_processes_and_images_are_those_of_the_compose_file(pods: dict[str, Manifest], ours: dict[str, Any]) -> None:
+def test_processes_and_images_are_those_of_the_compose_file(
+    pods: dict[str, Manifest], ours: dict[str, Any]
+) -> None:
     assert {name.removeprefix("fedq-") for name in pods} == set(ours)
     for name, service in ours.items():
         container = _container(pods[f"fedq-{name}"])
         assert container["image"] == service["image"]
         assert container["command"][: len(service["command"])] == service["command"]
-    assert {image["name"] for image in _kustomization(FOLDER)["images"]} == {service["image"] for service in ours.values()}
+    assert {image["name"] for image in _kustomization(FOLDER)["images"]} == {
+        service["image"] for service in ours.values()
+    }
 
 
-def test_probes_ask_for_paths_that_there_are_at_the_port_that_is_listened_on(pods: dict[str, Manifest], manifests: list[Manifest]) -> None:
+def test_probes_ask_for_paths_that_there_are_at_the_port_that_is_listened_on(
+    pods: dict[str, Manifest], manifests: list[Manifest]
+) -> None:
     container = _container(pods["fedq-api"])
     (port,) = container["ports"]
     assert str(port["containerPort"]) == container["command"][container["command"].index("--port") + 1]
@@ -102,16 +122,29 @@ def test_probes_ask_for_paths_that_there_are_at_the_port_that_is_listened_on(pod
         asked = container[probe]["httpGet"]
         assert asked["path"] in paths
         assert asked["port"] == port["name"]
-    targets = [one["targetPort"] for manifest in manifests if manifest["kind"] == "Service" for one in manifest["spec"]["ports"]]
+    targets = [
+        one["targetPort"]
+        for manifest in manifests
+        if manifest["kind"] == "Service"
+        for one in manifest["spec"]["ports"]
+    ]
     assert targets == [port["name"]]
 
 
-def test_who_is_asked_to_end_is_given_the_time_that_it_takes(pods: dict[str, Manifest], shared: dict[str, str]) -> None:
+def test_who_is_asked_to_end_is_given_the_time_that_it_takes(
+    pods: dict[str, Manifest], shared: dict[str, str]
+) -> None:
     for name in ("fedq-worker", "fedq-worker-gpu"):
-        assert pods[name]["terminationGracePeriodSeconds"] >= float(shared["FEDQ_GRACE_SECONDS"]) + BEYOND_GRACE_S
+        assert (
+            pods[name]["terminationGracePeriodSeconds"]
+            >= float(shared["FEDQ_GRACE_SECONDS"]) + BEYOND_GRACE_S
+        )
     api, command = pods["fedq-api"], _container(pods["fedq-api"])["command"]
     streams_s = int(command[command.index("--timeout-graceful-shutdown") + 1])
-    assert api["terminationGracePeriodSeconds"] > streams_s + _container(api)["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert (
+        api["terminationGracePeriodSeconds"]
+        > streams_s + _container(api)["lifecycle"]["preStop"]["sleep"]["seconds"]
+    )
 
 
 def _bytes(quantity: str) -> int:
@@ -121,20 +154,33 @@ def _bytes(quantity: str) -> int:
 def test_the_largest_upload_fits_into_the_memory_of_the_api(
     pods: dict[str, Manifest], shared: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    api, memory = pods["fedq-api"], {name: part["memory"] for name, part in _container(pods["fedq-api"])["resources"].items()}
+    api, memory = (
+        pods["fedq-api"],
+        {name: part["memory"] for name, part in _container(pods["fedq-api"])["resources"].items()},
+    )
     for name, value in _settings(api, shared).items():
         monkeypatch.setenv(name, value)
-    assert _bytes(memory["requests"]) + peak_bytes(UploadLimits.of(Settings(_env_file=None))) <= _bytes(memory["limits"])
+    assert _bytes(memory["requests"]) + peak_bytes(UploadLimits.of(Settings(_env_file=None))) <= _bytes(
+        memory["limits"]
+    )
 
 
-def test_what_a_worker_leaves_for_its_successor_outlives_its_container(pods: dict[str, Manifest], shared: dict[str, str]) -> None:
+def test_what_a_worker_leaves_for_its_successor_outlives_its_container(
+    pods: dict[str, Manifest], shared: dict[str, str]
+) -> None:
     for name in ("fedq-worker", "fedq-worker-gpu"):
         home = _settings(pods[name], shared)["FEDQ_HOME"]
-        (volume,) = (one["name"] for one in _container(pods[name])["volumeMounts"] if home.startswith(f"{one['mountPath']}/"))
+        (volume,) = (
+            one["name"]
+            for one in _container(pods[name])["volumeMounts"]
+            if home.startswith(f"{one['mountPath']}/")
+        )
         assert {"name": volume, "emptyDir": {}} in pods[name]["volumes"]
 
 
-def test_pods_run_as_nobody_in_particular_with_nothing_to_write_but_their_volumes(pods: dict[str, Manifest]) -> None:
+def test_pods_run_as_nobody_in_particular_with_nothing_to_write_but_their_volumes(
+    pods: dict[str, Manifest],
+) -> None:
     for pod in pods.values():
         container = _container(pod)
         assert pod["automountServiceAccountToken"] is False
@@ -149,9 +195,15 @@ def test_pods_run_as_nobody_in_particular_with_nothing_to_write_but_their_volume
 
 
 def test_what_selects_pods_selects_some(manifests: list[Manifest], pods: dict[str, Manifest]) -> None:
-    made = [one["spec"]["template"]["metadata"]["labels"] | {PART_OF: "fedq"} for one in manifests if "template" in one["spec"]]
+    made = [
+        one["spec"]["template"]["metadata"]["labels"] | {PART_OF: "fedq"}
+        for one in manifests
+        if "template" in one["spec"]
+    ]
     selectors = [
-        spec["selector"].get("matchLabels", spec["selector"]) if "selector" in spec else spec["podSelector"]["matchLabels"]
+        spec["selector"].get("matchLabels", spec["selector"])
+        if "selector" in spec
+        else spec["podSelector"]["matchLabels"]
         for spec in (one["spec"] for one in manifests)
         if {"selector", "podSelector"} & spec.keys()
     ]

@@ -1,4 +1,6 @@
-"""What is watched is what there is: every metric of the dashboard and of the alerts is told at /metrics."""
+"""What is watched is what there is: every metric of the dashboard and of the alerts is told at
+/metrics.
+"""
 
 import json
 import re
@@ -28,7 +30,9 @@ SCRAPED = {"instance", "job"}
 @pytest.fixture
 def told(database: Database, database_url: str, tmp_path: Path) -> dict[str, set[str]]:
     """The names of what a service in use tells, each with its labels."""
-    with calling(create_app(Settings(_env_file=None, home=tmp_path, database_url=database_url)), key_for(database_url)) as http:
+    with calling(
+        create_app(Settings(_env_file=None, home=tmp_path, database_url=database_url)), key_for(database_url)
+    ) as http:
         submit(http, {**TINY, "seeds": [0, 1]})
         commit(database, claim(database))
         with database.transaction() as session:
@@ -59,14 +63,21 @@ def test_every_metric_that_is_asked_for_is_told_with_the_labels_asked_for(told: 
             asked.add(name)
         for grouped in GROUPED.findall(expression):
             assert {label.strip() for label in grouped.split(",")} <= names, expression
-    ours = {name for name in told if name.startswith("fedq_") and not name.endswith(("_bucket", "_sum", "_count"))}
+    ours = {
+        name for name in told if name.startswith("fedq_") and not name.endswith(("_bucket", "_sum", "_count"))
+    }
     assert ours - asked == {"fedq_info"}, "told, and nowhere to be seen"
 
 
 def test_panels_do_not_overlap_and_have_ids_of_their_own() -> None:
     panels = _dashboard()["panels"]
     places = [panel["gridPos"] for panel in panels]
-    cells = [(x, y) for at in places for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])]
+    cells = [
+        (x, y)
+        for at in places
+        for x in range(at["x"], at["x"] + at["w"])
+        for y in range(at["y"], at["y"] + at["h"])
+    ]
     assert len(cells) == len(set(cells))
     assert max(x for x, _ in cells) < 24
     assert len({panel["id"] for panel in panels}) == len(panels)
@@ -82,8 +93,12 @@ def test_what_is_mounted_is_there_and_what_is_scraped_is_a_service(services: dic
     (target,) = job["static_configs"][0]["targets"]
     name, _, port = target.partition(":")
     assert port in services[name]["command"]
-    provisioned = yaml.safe_load((ROOT / "deploy/grafana/provisioning/datasources/prometheus.yml").read_text())
-    assert {panel["datasource"]["uid"] for panel in _dashboard()["panels"]} == {provisioned["datasources"][0]["uid"]}
+    provisioned = yaml.safe_load(
+        (ROOT / "deploy/grafana/provisioning/datasources/prometheus.yml").read_text()
+    )
+    assert {panel["datasource"]["uid"] for panel in _dashboard()["panels"]} == {
+        provisioned["datasources"][0]["uid"]
+    }
 
 
 def test_nobody_outside_this_machine_reaches_what_asks_for_no_password(services: dict[str, Any]) -> None:

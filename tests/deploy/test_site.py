@@ -1,4 +1,6 @@
-"""The site: all that is public is in it, nothing in it comes from elsewhere, and its links lead somewhere."""
+"""The site: all that is public is in it, nothing in it comes from elsewhere, and its links lead
+somewhere.
+"""
 
 import re
 from pathlib import Path
@@ -26,7 +28,9 @@ def test_it_builds_without_a_dead_link_and_loads_nothing_from_other_hosts(tmp_pa
     loaded = [
         found
         for page in site.rglob("*.html")
-        for found in re.findall(r"<(?:script|img|iframe|link)\b[^>]*?(?:src|href)=\"?((?:https?:)?//[^\" >]+)", page.read_text())
+        for found in re.findall(
+            r"<(?:script|img|iframe|link)\b[^>]*?(?:src|href)=\"?((?:https?:)?//[^\" >]+)", page.read_text()
+        )
     ]
     assert not loaded
     for name in navigation():
@@ -51,7 +55,9 @@ def test_every_kind_is_there_with_its_source_and_its_fields(pages: dict[str, str
             fields = kind.json_schema["properties"].keys() - {"kind"}
             assert all(f"| `{field}` |" in page for field in fields)
     algorithms = pages["specification/algorithm.md"]
-    assert algorithms.count("*Source:* ") == len(next(block for block in catalog().blocks if block.path == "algorithm").kinds)
+    assert algorithms.count("*Source:* ") == len(
+        next(block for block in catalog().blocks if block.path == "algorithm").kinds
+    )
 
 
 def test_every_algorithm_has_a_formula() -> None:

@@ -1,4 +1,6 @@
-"""The processes of the compose file, run here on a real PostgreSQL and Redis, carry an experiment out."""
+"""The processes of the compose file, run here on a real PostgreSQL and Redis, carry an experiment
+out.
+"""
 
 import json
 import os
@@ -21,7 +23,11 @@ from tests.support.processes import served
 pytestmark = pytest.mark.slow
 
 PROCESSES = ("api", "reconciler", "worker")
-PROGRAMS = {"python": [sys.executable], "uvicorn": [sys.executable, "-m", "uvicorn"], "fedq": [sys.executable, "-m", "fedq.cli"]}
+PROGRAMS = {
+    "python": [sys.executable],
+    "uvicorn": [sys.executable, "-m", "uvicorn"],
+    "fedq": [sys.executable, "-m", "fedq.cli"],
+}
 
 
 def test_the_services_of_the_compose_file_carry_an_experiment_out(
@@ -30,15 +36,28 @@ def test_the_services_of_the_compose_file_carry_an_experiment_out(
     port, database = str(_free_port()), f"fedq_{uuid4().hex}"
     with ExitStack() as running:
         database_url = running.enter_context(fresh_database(postgresql_server, database))
-        here = {"FEDQ_DATABASE_URL": database_url, "FEDQ_BROKER_URL": redis_url, "FEDQ_STORAGE_URL": str(tmp_path / "storage")}
+        here = {
+            "FEDQ_DATABASE_URL": database_url,
+            "FEDQ_BROKER_URL": redis_url,
+            "FEDQ_STORAGE_URL": str(tmp_path / "storage"),
+        }
         places = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-        subprocess.run(_command(ours["migrate"], port), env=places | ours["migrate"]["environment"] | here, cwd=tmp_path, check=True)
+        subprocess.run(
+            _command(ours["migrate"], port),
+            env=places | ours["migrate"]["environment"] | here,
+            cwd=tmp_path,
+            check=True,
+        )
         made = [*PROGRAMS["fedq"], "key", "create", "admin", "--scope=admin", "--direct"]
-        printed = subprocess.run(made, env=places | here, cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True).stdout
+        printed = subprocess.run(
+            made, env=places | here, cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True
+        ).stdout
         client = running.enter_context(Client(f"http://127.0.0.1:{port}", printed.strip(), retries=0))
         for name in PROCESSES:
             environment = places | ours[name]["environment"] | here
-            running.enter_context(served(_command(ours[name], port), tmp_path / f"{name}.log", env=environment, cwd=tmp_path))
+            running.enter_context(
+                served(_command(ours[name], port), tmp_path / f"{name}.log", env=environment, cwd=tmp_path)
+            )
         eventually(lambda: _answers(client), timeout_s=30)
         id = client.submit(SYNTHETIC).id
         assert client.wait(id, timeout_s=60).status == "succeeded"
@@ -47,13 +66,20 @@ def test_the_services_of_the_compose_file_carry_an_experiment_out(
     told = {name: [json.loads(line) for line in _lines(tmp_path / f"{name}.log")] for name in PROCESSES}
     assert all(line["process"] == name for name, lines in told.items() for line in lines)
     about = [line for line in told["worker"] if line.get("run_id") == run_id]
-    assert [line["event"] for line in about] == ["run claimed, 0 of 4 rounds are done", "run finished after round 4"]
+    assert [line["event"] for line in about] == [
+        "run claimed, 0 of 4 rounds are done",
+        "run finished after round 4",
+    ]
     assert all(line["experiment_id"] == id and line["fence"] == 1 and line["worker_id"] for line in about)
 
 
 def _lines(log: Path) -> list[str]:
     """What a process has logged; how it was asked to end, Celery says beside the log."""
-    return [line for line in log.read_text().splitlines() if line and line != "worker: Warm shutdown (MainProcess)"]
+    return [
+        line
+        for line in log.read_text().splitlines()
+        if line and line != "worker: Warm shutdown (MainProcess)"
+    ]
 
 
 def _command(service: dict[str, Any], port: str) -> list[str]:

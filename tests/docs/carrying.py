@@ -20,7 +20,11 @@ from tests.support.polling import eventually
 ROOT = Path(__file__).parents[2]
 WHOLE = {
     "name": "the rest of a specification",
-    "problem": {"dataset": {"kind": "digits"}, "partition": {"kind": "iid", "clients": 20}, "model": {"kind": "logistic"}},
+    "problem": {
+        "dataset": {"kind": "digits"},
+        "partition": {"kind": "iid", "clients": 20},
+        "model": {"kind": "logistic"},
+    },
     "algorithm": {"kind": "fedavg"},
     "local": {"lr": 0.1, "epochs": 1, "batch_size": 10},
     "rounds": 100,
@@ -65,13 +69,20 @@ class Desk:
             self.names |= names
 
     def python(self, example: Example) -> None:
-        """Put a program that has a name where it belongs; run another one with what those before it have defined."""
+        """Put a program that has a name where it belongs.
+
+        Run another one with what those before it have defined.
+        """
         source = renamed(str(example.parsed), self.names)
         if not self._kept(source):
             exec(compile("\n" * example.line + source, example.path, "exec"), example.namespace)
 
     def yaml(self, example: Example) -> None:
-        """Read a document; put one that has a name where it belongs, and complete one that is a part of a specification."""
+        """Read a document.
+
+        Put one that has a name where it belongs, and complete one that is a part of a
+        specification.
+        """
         text = renamed(str(example.parsed), self.names)
         document = yaml.safe_load(text)
         if not self._kept(text) and document.keys() <= ExperimentSpec.model_fields.keys():
@@ -96,14 +107,23 @@ class Desk:
 
 
 def blocks(page: Path, desk: Desk | None) -> Document:
-    """The blocks of a page, to be carried out at `desk`; raises AssertionError for one of a language that nobody knows."""
+    """The blocks of a page, to be carried out at `desk`.
+
+    Raises AssertionError for one of a language that nobody knows.
+    """
 
     def refuse(example: Example) -> None:
         raise AssertionError(f"nobody carries out a block of {example.region.lexemes['arguments']!r}")
 
     known: dict[str, Any] = {"text": lambda _: None}
     if desk is not None:
-        known |= {"console": desk.console, "python": desk.python, "yaml": desk.yaml, "json": desk.json, "snakemake": desk.file}
+        known |= {
+            "console": desk.console,
+            "python": desk.python,
+            "yaml": desk.yaml,
+            "json": desk.json,
+            "snakemake": desk.file,
+        }
     parsers = [CodeBlockParser(language, known.get(language, refuse)) for language in languages(page)]
     return Sybil(parsers).parse(page)
 

@@ -17,7 +17,10 @@ _PATTERNS = {
 
 
 def matched(expected: str, printed: str) -> dict[str, str] | None:
-    """What the page calls ids and secrets, and what they are here; None where `printed` does not end with what is expected."""
+    """What the page calls ids and secrets, and what they are here.
+
+    None where `printed` does not end with what is expected.
+    """
     parts = list(_PARTS.finditer(expected.strip()))
     pattern = "".join(_PATTERNS.get(str(part.lastgroup)) or re.escape(part[0]) for part in parts)
     found = re.fullmatch(rf"(?:[\s\S]*\n)?{pattern}", printed.strip())

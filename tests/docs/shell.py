@@ -41,7 +41,9 @@ class Shell:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         os.killpg(self._bash.pid, signal.SIGKILL)
         self._bash.communicate()
 

@@ -59,7 +59,9 @@ def environment(place: Path) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_what_the_pages_show_can_be_done(place: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests) -> None:
+def test_what_the_pages_show_can_be_done(
+    place: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
     ours = environment(place)
     for name, value in ours.items():
         monkeypatch.setenv(name, value)

@@ -21,7 +21,9 @@ SCHEMA = ExperimentSpec.model_json_schema()
 
 
 def exists(name: str) -> bool:
-    """A class of the sources, a setting, a path of the specification, a measure, or a field of a response."""
+    """A class of the sources, a setting, a path of the specification, a measure, or a field of a
+    response.
+    """
     if name.startswith("FEDQ_"):
         return name.removeprefix("FEDQ_").lower() in Settings.model_fields
     if name[0].isupper():

@@ -23,7 +23,8 @@ def test_every_setting_is_in_the_table_with_its_default_and_what_it_does() -> No
 def settings_table() -> list[str]:
     """The rows, in the order of the settings."""
     return [
-        f"| `FEDQ_{name.upper()}` | {_shown(field.default)} | {str(field.description).replace(chr(10), ' ')} |"
+        f"| `FEDQ_{name.upper()}` | {_shown(field.default)} |"
+        f" {str(field.description).replace(chr(10), ' ')} |"
         for name, field in Settings.model_fields.items()
     ]
 
@@ -50,7 +51,11 @@ def test_every_test_that_shows_a_promise_is_there() -> None:
 def test_every_metric_is_explained_with_its_labels(told: dict[str, set[str]]) -> None:
     rows = re.findall(r"^\| `(fedq_\w+)(?:\{(.*?)\})?`", PAGE, re.MULTILINE)
     explained = {name: set(filter(None, labels.split(","))) for name, labels in rows}
-    series = {re.sub(r"_(bucket|count|sum)$", "", name): labels - {"le"} for name, labels in told.items() if name.startswith("fedq_")}
+    series = {
+        re.sub(r"_(bucket|count|sum)$", "", name): labels - {"le"}
+        for name, labels in told.items()
+        if name.startswith("fedq_")
+    }
     assert explained == series
 
 

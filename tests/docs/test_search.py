@@ -22,4 +22,7 @@ def test_its_examples_are_accepted_and_come_to_the_rounds_it_says() -> None:
     planned = plan(spec).search
     assert planned is not None
     assert [(stretch.until, stretch.arms) for stretch in planned.stretches] == [(10, 9), (30, 3), (90, 1)]
-    assert f"{planned.rounds // len(spec.seeds)} rounds per seed instead of {spec.arm_count * spec.rounds}" in " ".join(PAGE.split())
+    assert (
+        f"{planned.rounds // len(spec.seeds)} rounds per seed instead of {spec.arm_count * spec.rounds}"
+        in " ".join(PAGE.split())
+    )

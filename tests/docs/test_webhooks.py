@@ -39,17 +39,33 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server.server_close()
 
 
-def test_the_receiver_takes_what_is_signed_once_and_nothing_else(receiver: str, capsys: pytest.CaptureFixture[str]) -> None:
-    body = json.dumps({"type": "experiment.succeeded", "timestamp": "2026-11-22T00:00:00Z", "data": {"name": "Zoë"}}, ensure_ascii=False)
+def test_the_receiver_takes_what_is_signed_once_and_nothing_else(
+    receiver: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    body = json.dumps(
+        {"type": "experiment.succeeded", "timestamp": "2026-11-22T00:00:00Z", "data": {"name": "Zoë"}},
+        ensure_ascii=False,
+    )
     moment = datetime.now(UTC)
     genuine = signed("msg_1", moment, body, [SECRET])
-    foreign, old = signed("msg_2", moment, body, [new_secret()]), signed("msg_3", moment - timedelta(minutes=10), body, [SECRET])
+    foreign, old = (
+        signed("msg_2", moment, body, [new_secret()]),
+        signed("msg_3", moment - timedelta(minutes=10), body, [SECRET]),
+    )
     rotated = signed("msg_4", moment, body, [new_secret(), SECRET])
     answers = [
-        httpx.post(receiver, content=body.encode(), headers=dict(headers), timeout=60, trust_env=False).status_code
+        httpx.post(
+            receiver, content=body.encode(), headers=dict(headers), timeout=60, trust_env=False
+        ).status_code
         for headers in (genuine, genuine, foreign, old, rotated)
     ]
-    changed = httpx.post(receiver, content=body.replace("Zoë", "Zoe").encode(), headers=dict(genuine), timeout=60, trust_env=False)
+    changed = httpx.post(
+        receiver,
+        content=body.replace("Zoë", "Zoe").encode(),
+        headers=dict(genuine),
+        timeout=60,
+        trust_env=False,
+    )
     assert (answers, changed.status_code) == ([204, 204, 401, 401, 204], 401)
     assert capsys.readouterr().out == "experiment.succeeded {'name': 'Zoë'}\n" * 2
 

@@ -21,7 +21,13 @@ PAGES = 12_000_000 * 4 // 4096
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="an option of the GNU C library")
-@pytest.mark.parametrize(("environment", "cleared"), [({}, False), ({"MALLOC_MMAP_THRESHOLD_": "1000000"}, True)])
-def test_a_large_block_is_cleared_once_unless_the_user_has_set_the_allocator(environment: dict[str, str], cleared: bool) -> None:
-    ended = subprocess.run([sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, check=True)
+@pytest.mark.parametrize(
+    ("environment", "cleared"), [({}, False), ({"MALLOC_MMAP_THRESHOLD_": "1000000"}, True)]
+)
+def test_a_large_block_is_cleared_once_unless_the_user_has_set_the_allocator(
+    environment: dict[str, str], cleared: bool
+) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, check=True
+    )
     assert (int(ended.stdout) > PAGES // 2) == cleared

@@ -1,4 +1,6 @@
-"""`auto`: which engine is picked, by measurements that are made up here, and that a run keeps it."""
+"""`auto`: which engine is picked, by measurements that are made up here, and that a run keeps
+it.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -47,7 +49,9 @@ def simulation() -> Simulation:
 
 @pytest.fixture
 def pick(simulation: Simulation) -> Callable[..., EngineChoice]:
-    def picked(stopwatch: Stopwatch, experience: BenchmarkCache | None = None, rounds: int = 100_000, **more: Any) -> EngineChoice:
+    def picked(
+        stopwatch: Stopwatch, experience: BenchmarkCache | None = None, rounds: int = 100_000, **more: Any
+    ) -> EngineChoice:
         setting = simulation._setting
         candidacy = SelectionContext(setting.algorithm, setting.problem, rounds, simulation._sample)
         return choose_engine("auto", candidacy, experience or BenchmarkCache(None), play=stopwatch, **more)
@@ -55,7 +59,9 @@ def pick(simulation: Simulation) -> Callable[..., EngineChoice]:
     return picked
 
 
-def test_the_presumed_order_is_that_of_how_much_an_engine_is_made_for_the_problem(simulation: Simulation) -> None:
+def test_the_presumed_order_is_that_of_how_much_an_engine_is_made_for_the_problem(
+    simulation: Simulation,
+) -> None:
     assert tuple(candidates(simulation._setting.algorithm, simulation._setting.problem)) == CONTENDERS
 
 
@@ -65,7 +71,9 @@ def test_the_fastest_is_taken_with_what_was_measured(pick: Callable[..., EngineC
     assert made.seconds == pytest.approx({"compiled": 2e-5, "vectorised": 1e-5, "parallel": 3e-5})
 
 
-def test_an_engine_that_gains_by_many_clients_is_measured_with_many(pick: Callable[..., EngineChoice]) -> None:
+def test_an_engine_that_gains_by_many_clients_is_measured_with_many(
+    pick: Callable[..., EngineChoice],
+) -> None:
     made = pick(Stopwatch({"vectorised": 1e-3}, compiled=1e-4, vectorised=1e-6, parallel=2e-4))
     assert made.engine == "vectorised"
 
@@ -74,7 +82,9 @@ def test_of_near_ties_the_presumed_one_wins(pick: Callable[..., EngineChoice]) -
     assert pick(Stopwatch(compiled=1e-5, vectorised=0.9e-5, parallel=0.95e-5)).engine == "compiled"
 
 
-def test_a_measurement_keeps_to_its_budget_and_plays_no_more_with_those_far_behind(pick: Callable[..., EngineChoice]) -> None:
+def test_a_measurement_keeps_to_its_budget_and_plays_no_more_with_those_far_behind(
+    pick: Callable[..., EngineChoice],
+) -> None:
     stopwatch = Stopwatch(compiled=1e-5, vectorised=1.5e-5, parallel=1e-3)
     pick(stopwatch)
     assert stopwatch.seconds < 2 * BUDGET_S
@@ -100,15 +110,22 @@ def test_a_measurement_holds_no_more_models_at_a_time_than_there_is_room_for(
     assert max(stopwatch.clients) == 3
 
 
-def test_a_run_too_short_to_gain_takes_the_presumed_engine_and_looks_once(pick: Callable[..., EngineChoice]) -> None:
+def test_a_run_too_short_to_gain_takes_the_presumed_engine_and_looks_once(
+    pick: Callable[..., EngineChoice],
+) -> None:
     stopwatch, experience = Stopwatch(compiled=2e-5, vectorised=1e-5, parallel=1e-5), BenchmarkCache(None)
     for _ in range(2):
         assert pick(stopwatch, experience, rounds=2) == EngineChoice("compiled", "presumed")
     assert stopwatch.played == ["compiled"] * 2
 
 
-def test_what_was_measured_is_remembered_in_the_process_and_on_disk(pick: Callable[..., EngineChoice], tmp_path: Path) -> None:
-    path, stopwatch = tmp_path / "cache" / "engines.json", Stopwatch(compiled=2e-5, vectorised=1e-5, parallel=3e-5)
+def test_what_was_measured_is_remembered_in_the_process_and_on_disk(
+    pick: Callable[..., EngineChoice], tmp_path: Path
+) -> None:
+    path, stopwatch = (
+        tmp_path / "cache" / "engines.json",
+        Stopwatch(compiled=2e-5, vectorised=1e-5, parallel=3e-5),
+    )
     experience = BenchmarkCache(path)
     first = pick(stopwatch, experience)
     stopwatch.played.clear()
@@ -119,7 +136,9 @@ def test_what_was_measured_is_remembered_in_the_process_and_on_disk(pick: Callab
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"\xff\x00", b"[]", b'{"entries": {"a": {"engine": "warp"}}}'])
-def test_a_damaged_file_is_measured_anew_and_written_over(pick: Callable[..., EngineChoice], tmp_path: Path, damage: bytes) -> None:
+def test_a_damaged_file_is_measured_anew_and_written_over(
+    pick: Callable[..., EngineChoice], tmp_path: Path, damage: bytes
+) -> None:
     path = tmp_path / "engines.json"
     path.write_bytes(damage)
     stopwatch = Stopwatch(compiled=2e-5, vectorised=1e-5, parallel=3e-5)
@@ -127,14 +146,18 @@ def test_a_damaged_file_is_measured_anew_and_written_over(pick: Callable[..., En
     assert pick(stopwatch, BenchmarkCache(path)).how == "remembered"
 
 
-def test_a_place_that_cannot_be_written_is_no_error(pick: Callable[..., EngineChoice], tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_no_error(
+    pick: Callable[..., EngineChoice], tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
     experience = BenchmarkCache(tmp_path / "file" / "engines.json")
     stopwatch = Stopwatch(compiled=2e-5, vectorised=1e-5, parallel=3e-5)
     assert [pick(stopwatch, experience).how for _ in range(2)] == ["measured", "remembered"]
 
 
-def test_what_another_process_found_meanwhile_stands(pick: Callable[..., EngineChoice], tmp_path: Path) -> None:
+def test_what_another_process_found_meanwhile_stands(
+    pick: Callable[..., EngineChoice], tmp_path: Path
+) -> None:
     path = tmp_path / "engines.json"
     ours, theirs = BenchmarkCache(path), BenchmarkCache(path)
     pick(Stopwatch(compiled=1e-5, vectorised=3e-5, parallel=3e-5), theirs)
@@ -196,9 +219,9 @@ def test_a_recorded_engine_that_cannot_go_on_here_is_named_beside_the_new_one() 
 def test_an_engine_by_name_is_forced(simulation: Simulation) -> None:
     setting = simulation._setting
     candidacy = SelectionContext(setting.algorithm, setting.problem, 100_000, simulation._sample)
-    assert choose_engine("reference", candidacy, BenchmarkCache(None), EngineChoice("compiled", "measured")) == EngineChoice(
-        "reference", "forced"
-    )
+    assert choose_engine(
+        "reference", candidacy, BenchmarkCache(None), EngineChoice("compiled", "measured")
+    ) == EngineChoice("reference", "forced")
 
 
 @pytest.mark.parametrize("document", [None, {}, {"engine": "warp", "how": "measured"}, "compiled"])
@@ -206,7 +229,9 @@ def test_what_was_recorded_otherwise_counts_as_nothing(document: object) -> None
     assert EngineChoice.of(document) is None
 
 
-def test_a_run_taken_over_elsewhere_goes_on_with_its_engine_in_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_taken_over_elsewhere_goes_on_with_its_engine_in_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     spec = specification(SYNTHETIC, rounds=4)
 
     def on_a_machine_where(engine: EngineName) -> None:
@@ -221,7 +246,10 @@ def test_a_run_taken_over_elsewhere_goes_on_with_its_engine_in_the_same_bits(mon
     begun.advance()
     saved = begun.checkpoint()
     on_a_machine_where("compiled")
-    resumed, told = Simulation(spec, seed=0), Simulation(spec, seed=0, recorded=EngineChoice("vectorised", "measured"))
+    resumed, told = (
+        Simulation(spec, seed=0),
+        Simulation(spec, seed=0, recorded=EngineChoice("vectorised", "measured")),
+    )
     assert (resumed.engine, told.engine) == ("compiled", "vectorised")
     resumed.restore(saved)
     assert resumed.engine == "vectorised"

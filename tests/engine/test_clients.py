@@ -1,4 +1,6 @@
-"""The client table: zero until written, stored only for those who took part, wherever there is room."""
+"""The client table: zero until written, stored only for those who took part, wherever there is
+room.
+"""
 
 import errno
 import os
@@ -55,7 +57,10 @@ def test_state_restores_the_table() -> None:
 
 
 def test_rows_in_a_file_are_those_in_memory(tmp_path: Path) -> None:
-    tables = [ClientTable({"c": LIKE, "z": LIKE + 5}, 40, room) for room in (MemoryBudget(), MemoryBudget(200, tmp_path))]
+    tables = [
+        ClientTable({"c": LIKE, "z": LIKE + 5}, 40, room)
+        for room in (MemoryBudget(), MemoryBudget(200, tmp_path))
+    ]
     lot = np.random.default_rng(0)
     for _ in range(6):
         cohort = np.sort(lot.choice(40, 5, replace=False))
@@ -79,7 +84,9 @@ def test_a_file_of_rows_has_no_name_and_small_tables_have_none(tmp_path: Path) -
     assert not list(tmp_path.iterdir())
 
 
-def test_a_full_disk_is_an_error_and_leaves_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_an_error_and_leaves_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = ClientTable({"c": LIKE}, 10, MemoryBudget(0, tmp_path))
     table.scatter(np.array([4]), {"c": rows(4)})
 
@@ -95,7 +102,9 @@ def test_a_full_disk_is_an_error_and_leaves_the_table(tmp_path: Path, monkeypatc
     assert torch.equal(table.gather(np.array([4, 5]))["c"], rows(4, 5))
 
 
-def test_a_run_ends_in_the_same_bits_wherever_its_clients_memory_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_ends_in_the_same_bits_wherever_its_clients_memory_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def played() -> tuple[bytes, torch.Tensor]:
         simulation = Simulation(specification(SYNTHETIC, algorithm={"kind": "scaffold"}), seed=0)
         simulation.advance()

@@ -61,7 +61,11 @@ def test_every_algorithm_is_the_cpus_loop_by_every_engine(kind: str, name: Engin
 def test_so_is_softmax_regression_on_mnists_pixels(tmp_path: Path) -> None:
     """The kernel's largest shape: sixteen warps to a client."""
     image_files.write_mnist(tmp_path, train=600)
-    problem = {"dataset": {"kind": "mnist"}, "partition": {"kind": "iid", "clients": 6}, "model": {"kind": "logistic"}}
+    problem = {
+        "dataset": {"kind": "mnist"},
+        "partition": {"kind": "iid", "clients": 6},
+        "model": {"kind": "logistic"},
+    }
     document = {"name": "pixels", "problem": problem, "algorithm": {"kind": "fedavg"}, "rounds": 2}
     document["local"] = {"lr": 0.03, "epochs": 2, "batch_size": 10}
     models = []
@@ -75,7 +79,10 @@ def test_so_is_softmax_regression_on_mnists_pixels(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["reference", "parallel", "vectorised"])
 def test_so_is_a_convolutional_network(name: EngineName) -> None:
-    there, here = (model(simulated(specification(CNN, **engine(by)), device)) for by, device in ((name, "cuda"), ("reference", "cpu")))
+    there, here = (
+        model(simulated(specification(CNN, **engine(by)), device))
+        for by, device in ((name, "cuda"), ("reference", "cpu"))
+    )
     torch.testing.assert_close(there, here, rtol=0, atol=1e-9)
 
 
@@ -101,7 +108,11 @@ def test_a_run_stopped_and_resumed_ends_in_the_same_bits(name: EngineName) -> No
 
 
 def job(seed: int, **changes: Any) -> Job:
-    simulation = Simulation(specification(SYNTHETIC, **merged(engine("compiled", precision="float32"), changes)), seed, device="cuda")
+    simulation = Simulation(
+        specification(SYNTHETIC, **merged(engine("compiled", precision="float32"), changes)),
+        seed,
+        device="cuda",
+    )
     opened = open_round(simulation._setting, simulation._server, simulation._clients, simulation._traffic, 1)
     assert opened.job is not None
     return opened.job

@@ -1,4 +1,6 @@
-"""Rounds on a device that is not this machine's CPU: nothing is left behind on the host, and the host seldom waits."""
+"""Rounds on a device that is not this machine's CPU: nothing is left behind on the host, and the
+host seldom waits.
+"""
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -14,7 +16,9 @@ from fedcore.spec import ExperimentSpec
 from tests.documents import ALGORITHMS, COMPRESSORS, QUADRATIC, SYNTHETIC, Document, merged, specification
 from tests.support.simulated_device import SimulatedDevice
 
-SHORT: Document = merged(SYNTHETIC, {"local": {"epochs": None, "steps": 2}, "systems": {"stragglers": None}, "rounds": 2})
+SHORT: Document = merged(
+    SYNTHETIC, {"local": {"epochs": None, "steps": 2}, "systems": {"stragglers": None}, "rounds": 2}
+)
 MAY_WAIT = {
     "simulation/simulation.py",
     "simulation/checkpoint.py",
@@ -24,7 +28,10 @@ MAY_WAIT = {
     "a test",
 }
 """To see whether a run has diverged, to measure, and to save."""
-ALSO = {"fedaware": {"algorithms/fedaware.py", "algorithms/min_norm.py"}, "fedmgda": {"algorithms/min_norm.py"}}
+ALSO = {
+    "fedaware": {"algorithms/fedaware.py", "algorithms/min_norm.py"},
+    "fedmgda": {"algorithms/min_norm.py"},
+}
 """Min-norm points are found on the host."""
 
 
@@ -60,7 +67,9 @@ def test_a_round_leaves_nothing_on_the_host_and_reads_nothing_back_while_clients
 @pytest.mark.parametrize("kind", COMPRESSORS)
 def test_messages_are_compressed_where_they_are(kind: str) -> None:
     link = {"kind": kind, **COMPRESSORS[kind], "error_feedback": True}
-    spec = specification(SHORT, compression={"uplink": link, "downlink": link}, execution={"engine": "vectorised"})
+    spec = specification(
+        SHORT, compression={"uplink": link, "downlink": link}, execution={"engine": "vectorised"}
+    )
     assert assert_at_home_on_a_device(spec) <= MAY_WAIT
 
 
@@ -69,12 +78,18 @@ OTHERS: dict[str, tuple[Document, Any]] = {
     "exact problems": (QUADRATIC, {"rounds": 2, "execution": {"engine": "vectorised"}}),
     "full batches of an MLP": (
         SHORT,
-        {"problem": {"model": {"kind": "mlp", "hidden": [3]}}, "local": {"batch_size": "full"}, "execution": {"engine": "vectorised"}},
+        {
+            "problem": {"model": {"kind": "mlp", "hidden": [3]}},
+            "local": {"batch_size": "full"},
+            "execution": {"engine": "vectorised"},
+        },
     ),
     "least squares": (
         {
             "name": "least squares",
-            "problem": {"dataset": {"kind": "least_squares", "generate": {"dim": 3, "clients": 4, "seed": 1}}},
+            "problem": {
+                "dataset": {"kind": "least_squares", "generate": {"dim": 3, "clients": 4, "seed": 1}}
+            },
             "algorithm": {"kind": "fedavg"},
             "local": {"lr": 0.1, "steps": 2, "batch_size": 2},
             "rounds": 2,
@@ -91,7 +106,9 @@ def test_so_do_other_problems_and_engines(name: str) -> None:
 
 
 class InLine(Executor):
-    """Whatever a GPU is asked to do by a thread of its own, which would be outside of the simulation."""
+    """Whatever a GPU is asked to do by a thread of its own, which would be outside of the
+    simulation.
+    """
 
     def __init__(self, workers: int, **_options: Any) -> None:
         assert workers == 1
@@ -122,10 +139,19 @@ def test_so_do_convolutional_networks(engine: str, monkeypatch: pytest.MonkeyPat
     # How data are divided is settled on the host, before the first round.
     assert waited <= MAY_WAIT | {"data/loading.py"}
     # A CPU's kernels for convolutions and those for any device differ in the order of their sums.
-    torch.testing.assert_close(there, trained(specification(CNN, execution={"engine": "reference"}), "cpu"), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        there, trained(specification(CNN, execution={"engine": "reference"}), "cpu"), rtol=1e-4, atol=1e-5
+    )
 
 
-MEASURES = ["train_loss", "test_loss", "test_accuracy", "gradient_diversity", "surrogate_diversity", "client_accuracy_std"]
+MEASURES = [
+    "train_loss",
+    "test_loss",
+    "test_accuracy",
+    "gradient_diversity",
+    "surrogate_diversity",
+    "client_accuracy_std",
+]
 MEASURES += ["weight_bias", "tau_eff", "client_drift", "gamma_inexactness"]
 
 
@@ -134,4 +160,8 @@ def test_measures_are_those_of_the_cpu() -> None:
     with SimulatedDevice():
         there = Simulation(spec, seed=0, device="meta").advance()
     here = Simulation(spec, seed=0).advance()
-    assert (there.train_loss, there.test_accuracy, there.extra) == (here.train_loss, here.test_accuracy, here.extra)
+    assert (there.train_loss, there.test_accuracy, there.extra) == (
+        here.train_loss,
+        here.test_accuracy,
+        here.extra,
+    )

@@ -14,10 +14,21 @@ from tests.documents import DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, specific
 
 LEAST_SQUARES: Document = {
     **QUADRATIC,
-    "problem": {"dataset": {"kind": "least_squares", "ridge": 0.1, "generate": {"dim": 5, "clients": 4, "samples": 20}}},
+    "problem": {
+        "dataset": {
+            "kind": "least_squares",
+            "ridge": 0.1,
+            "generate": {"dim": 5, "clients": 4, "samples": 20},
+        }
+    },
     "local": {"lr": 0.05, "steps": 5, "batch_size": 7},
 }
-LOGISTIC = {**SYNTHETIC, "local": {"lr": 0.01, "steps": 3, "batch_size": 7}, "rounds": 2, "evaluation": {"measures": []}}
+LOGISTIC = {
+    **SYNTHETIC,
+    "local": {"lr": 0.01, "steps": 3, "batch_size": 7},
+    "rounds": 2,
+    "evaluation": {"measures": []},
+}
 CASES = {"logistic": LOGISTIC, "cnn": DIGITS_CNN, "quadratic": QUADRATIC, "least squares": LEAST_SQUARES}
 
 
@@ -30,7 +41,9 @@ def trained(document: Document, engine: str) -> Tensor:
 
 @pytest.mark.parametrize("working_bytes", [20_000, 64 << 20])
 @pytest.mark.parametrize("name", CASES)
-def test_the_engines_agree_however_little_fits_into_memory(name: str, working_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engines_agree_however_little_fits_into_memory(
+    name: str, working_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = trained(CASES[name], "reference")
     monkeypatch.setattr(base, "WORKING_BYTES", working_bytes)
     for engine in ("reference", "parallel", "vectorised"):
@@ -53,7 +66,9 @@ class Noting:
 
 
 @pytest.mark.parametrize("working_bytes", [1, 20_000, 100_000])
-def test_a_stretch_holds_no_more_samples_than_the_problem_has_capacity_for(working_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stretch_holds_no_more_samples_than_the_problem_has_capacity_for(
+    working_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(base, "WORKING_BYTES", working_bytes)
     simulation = Simulation(specification(LOGISTIC, execution={"engine": "vectorised"}), seed=0)
     problem = Noting(simulation._setting.problem)
@@ -64,6 +79,10 @@ def test_a_stretch_holds_no_more_samples_than_the_problem_has_capacity_for(worki
         assert clients * steps * width <= problem.capacity or clients == steps == 1
 
 
-@pytest.mark.parametrize(("document", "engine"), [(SYNTHETIC, "compiled"), (QUADRATIC, "vectorised"), (DIGITS_CNN, "parallel")])
-def test_auto_compiles_dense_networks_stacks_small_matrices_and_gives_convolutions_a_core_each(document: Document, engine: str) -> None:
+@pytest.mark.parametrize(
+    ("document", "engine"), [(SYNTHETIC, "compiled"), (QUADRATIC, "vectorised"), (DIGITS_CNN, "parallel")]
+)
+def test_auto_compiles_dense_networks_stacks_small_matrices_and_gives_convolutions_a_core_each(
+    document: Document, engine: str
+) -> None:
     assert Simulation(specification(document), seed=0).engine == engine

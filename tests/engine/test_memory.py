@@ -1,4 +1,6 @@
-"""What a run may take of the machine's memory: activations of convolutional models, and what many clients keep."""
+"""What a run may take of the machine's memory: activations of convolutional models, and what many
+clients keep.
+"""
 
 import resource
 from pathlib import Path
@@ -15,7 +17,11 @@ from tests.support.forks import template
 
 CNN: Document = {
     "name": "full batches of MNIST",
-    "problem": {"dataset": {"kind": "mnist"}, "partition": {"kind": "iid", "clients": 2}, "model": {"kind": "cnn"}},
+    "problem": {
+        "dataset": {"kind": "mnist"},
+        "partition": {"kind": "iid", "clients": 2},
+        "model": {"kind": "cnn"},
+    },
     "algorithm": {"kind": "fedavg"},
     "local": {"lr": 0.01, "steps": 1, "batch_size": "full"},
     "rounds": 1,
@@ -35,7 +41,10 @@ def growth_mb(engine: str, folder: Path) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["reference", "parallel", "vectorised"])
 def test_full_batches_of_a_cnn_take_little_memory(engine: str, tmp_path: Path) -> None:
-    """Two thousand images at once would take 0.35 MB each by their layers' outputs; so many as fit into 64 MiB do not."""
+    """Two thousand images at once would take 0.35 MB each by their layers' outputs.
+
+    So many as fit into 64 MiB do not.
+    """
     image_files.write_mnist(tmp_path, train=IMAGES)
     with template().Pool(1) as pool:
         assert pool.apply(growth_mb, (engine, tmp_path)) < 300
@@ -45,7 +54,9 @@ POPULATION = 100_000
 
 
 def resident_mb(file: Path, folder: Path) -> float:
-    """This process's peak memory after thirty rounds of a hundred among as many clients as there are in `file`."""
+    """This process's peak memory after thirty rounds of a hundred among as many clients as there
+    are in `file`.
+    """
     torch.set_num_threads(1)
     document: Document = {
         "name": "a hundred thousand clients",
@@ -58,24 +69,35 @@ def resident_mb(file: Path, folder: Path) -> float:
             "availability": {"kind": "bernoulli", "probability": 0.5},
             "devices": {"steps_per_second": {"kind": "log_normal", "median": 10, "sigma": 1}},
         },
-        "evaluation": {"every": 30, "measures": ["train_loss", "surrogate_diversity", "client_accuracy_std", "gamma_inexactness"]},
+        "evaluation": {
+            "every": 30,
+            "measures": ["train_loss", "surrogate_diversity", "client_accuracy_std", "gamma_inexactness"],
+        },
     }
     simulation = Simulation(specification(document), seed=0, data_dir=folder)
     reports = [simulation.advance() for _ in range(30)]
-    assert reports[-1].extra.keys() == {"surrogate_diversity", "client_accuracy_std", "gamma_inexactness", "simulated_seconds"}
+    assert reports[-1].extra.keys() == {
+        "surrogate_diversity",
+        "client_accuracy_std",
+        "gamma_inexactness",
+        "simulated_seconds",
+    }
     assert len(simulation._clients.state()["ids"]) <= 3_000
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 @pytest.mark.slow
 def test_clients_that_never_took_part_cost_nothing(tmp_path: Path) -> None:
-    """All of the population's memory for logistic regression on 60 features and 10 classes would be 244 MB a vector.
+    """All of the population's memory for logistic regression on 60 features and 10 classes would be
+    244 MB a vector.
 
     Neither do availability, devices and measures over all clients take more than that.
     """
     draw = np.random.default_rng(0)
     clients = np.arange(2 * POPULATION) % POPULATION
     features = draw.normal(size=(len(clients), 60)).astype(np.float32)
-    np.savez(tmp_path / "many.npz", features=features, label=draw.integers(10, size=len(clients)), client=clients)
+    np.savez(
+        tmp_path / "many.npz", features=features, label=draw.integers(10, size=len(clients)), client=clients
+    )
     with template().Pool(1) as pool:
         assert pool.apply(resident_mb, (tmp_path / "many.npz", tmp_path)) < 2_000

@@ -16,7 +16,10 @@ from fedcore.errors import DataUnavailableError
 from fedcore.problems.supervised import SupervisedProblem
 from tests.documents import DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, specification
 
-SINGLE: Document = {"execution": {"precision": "float32"}, "local": {"lr": 0.05, "steps": 5, "batch_size": 16}}
+SINGLE: Document = {
+    "execution": {"precision": "float32"},
+    "local": {"lr": 0.05, "steps": 5, "batch_size": 16},
+}
 GROUPS: Document = {"problem": {"model": {"norm": "group"}}}
 """A model that is differentiated automatically, where `cnn` without them is by hand."""
 
@@ -40,8 +43,12 @@ def trained(engine: str, document: Document, threads: int = 1) -> Tensor:
 @pytest.mark.parametrize("changes", [{}, GROUPS], ids=["by hand", "automatically"])
 @pytest.mark.parametrize("kind", ["fedavg", "scaffold", "fedlin", "fedsvrg"])
 def test_it_is_the_loop(kind: str, changes: Document) -> None:
-    document = merged(DIGITS_CNN, {"algorithm": {"kind": kind}, "local": {"optimizer": {"momentum": 0.9}}, **changes})
-    torch.testing.assert_close(trained("parallel", document, threads=2), trained("reference", document), rtol=0, atol=1e-11)
+    document = merged(
+        DIGITS_CNN, {"algorithm": {"kind": kind}, "local": {"optimizer": {"momentum": 0.9}}, **changes}
+    )
+    torch.testing.assert_close(
+        trained("parallel", document, threads=2), trained("reference", document), rtol=0, atol=1e-11
+    )
 
 
 def test_noise_is_added_as_in_the_loop() -> None:
@@ -50,7 +57,9 @@ def test_noise_is_added_as_in_the_loop() -> None:
 
 
 def test_in_single_precision_it_is_the_loop_to_rounding() -> None:
-    parallel, reference = (trained(engine, merged(DIGITS_CNN, SINGLE)) for engine in ("parallel", "reference"))
+    parallel, reference = (
+        trained(engine, merged(DIGITS_CNN, SINGLE)) for engine in ("parallel", "reference")
+    )
     torch.testing.assert_close(parallel, reference, rtol=1e-4, atol=1e-5)
 
 

@@ -16,9 +16,21 @@ def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
     cudnn, matmul = CUDNN, torch.backends.cuda.matmul
-    kept = cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision, matmul.fp32_precision, cudnn.deterministic, cudnn.benchmark
+    kept = (
+        cudnn.conv.fp32_precision,
+        cudnn.rnn.fp32_precision,
+        matmul.fp32_precision,
+        cudnn.deterministic,
+        cudnn.benchmark,
+    )
     yield
-    cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision, matmul.fp32_precision, cudnn.deterministic, cudnn.benchmark = kept
+    (
+        cudnn.conv.fp32_precision,
+        cudnn.rnn.fp32_precision,
+        matmul.fp32_precision,
+        cudnn.deterministic,
+        cudnn.benchmark,
+    ) = kept
 
 
 @pytest.mark.usefixtures("untouched")

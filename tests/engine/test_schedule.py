@@ -18,7 +18,12 @@ CLOSED_FORMS: dict[str, tuple[ClientRule, Solver, StepSizes, Any]] = {
     "vanilla": (ClientRule(), Solver(), StepSizes(ETA), TAU),
     "proximal solver": (ClientRule(), Solver(prox_mu=MU), StepSizes(ETA), (1 - (1 - ALPHA) ** TAU) / ALPHA),
     "proximal rule": (Proximal(MU), Solver(), StepSizes(ETA), (1 - (1 - ALPHA) ** TAU) / ALPHA),
-    "momentum": (ClientRule(), Solver(momentum=RHO), StepSizes(ETA), (TAU - RHO * (1 - RHO**TAU) / (1 - RHO)) / (1 - RHO)),
+    "momentum": (
+        ClientRule(),
+        Solver(momentum=RHO),
+        StepSizes(ETA),
+        (TAU - RHO * (1 - RHO**TAU) / (1 - RHO)) / (1 - RHO),
+    ),
     "decayed": (ClientRule(), Solver(), StepSizes(ETA, decay=GAMMA), (1 - GAMMA**TAU) / (1 - GAMMA)),
     "control variates": (ControlVariates(), Solver(), StepSizes(ETA), TAU),
     "weight decay": (ClientRule(), Solver(weight_decay=0.1), StepSizes(ETA), TAU),
@@ -56,7 +61,9 @@ def test_exponential_decay_starts_over_in_every_round() -> None:
 
 def test_inverse_time_may_count_rounds() -> None:
     solver = local(kind="inverse_time", mu=2 / 0.3, gamma=1, counts="rounds")
-    np.testing.assert_allclose([step_sizes(solver, 8, round, 99)[4] for round in (1, 2, 5)], [0.3, 0.15, 0.06])
+    np.testing.assert_allclose(
+        [step_sizes(solver, 8, round, 99)[4] for round in (1, 2, 5)], [0.3, 0.15, 0.06]
+    )
 
 
 def test_inverse_time_counts_local_steps_over_all_rounds() -> None:

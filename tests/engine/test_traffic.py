@@ -27,7 +27,9 @@ def test_what_a_rule_shares_travels_uncompressed() -> None:
 
 
 def test_a_rule_that_gathers_gradients_sends_those_compressed_and_models_whole() -> None:
-    traffic = Traffic(Algorithm(rule=GlobalGradient(), uplink=SPARSE, downlink=KeepLargest(k=20)), 5, DIM, WORD)
+    traffic = Traffic(
+        Algorithm(rule=GlobalGradient(), uplink=SPARSE, downlink=KeepLargest(k=20)), 5, DIM, WORD
+    )
     assert traffic.up(3) == 3 * DIM * WORD
     assert [traffic.down(np.array([0, 1]), round).sum() for round in (1, 2)] == [2 * DIM * WORD] * 2
     assert traffic.exchange(3, 2) == (3 * 80, 3 * 160)

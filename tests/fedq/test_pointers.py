@@ -2,7 +2,11 @@ import pytest
 
 from fedq.validation_errors import join_pointer, pointer_to
 
-BLOCK = {"problem": {"dataset": {"kind": "quadratic", "clients": [{"H": 1}]}}, "sweep": {"local.lr": [0.1]}, "server": {"lr": "x"}}
+BLOCK = {
+    "problem": {"dataset": {"kind": "quadratic", "clients": [{"H": 1}]}},
+    "sweep": {"local.lr": [0.1]},
+    "server": {"lr": "x"},
+}
 
 
 @pytest.mark.parametrize(
@@ -16,7 +20,9 @@ BLOCK = {"problem": {"dataset": {"kind": "quadratic", "clients": [{"H": 1}]}}, "
         ((), ""),
     ],
 )
-def test_a_location_points_into_the_document_without_tags_and_labels(location: tuple[str | int, ...], pointer: str) -> None:
+def test_a_location_points_into_the_document_without_tags_and_labels(
+    location: tuple[str | int, ...], pointer: str
+) -> None:
     assert pointer_to(location, BLOCK) == pointer
 
 

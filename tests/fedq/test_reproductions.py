@@ -30,9 +30,16 @@ KEPT = Record(
 
 @pytest.mark.parametrize(
     ("names", "width_in", "expected"),
-    [(["alpha = 0.25"] * 5, 4.0, 2), (["FedAvg", "FedLin"], 8.0, 6), (["by p_k, simple average, mu = 1"], 3.0, 1), ([], 4.0, 5)],
+    [
+        (["alpha = 0.25"] * 5, 4.0, 2),
+        (["FedAvg", "FedLin"], 8.0, 6),
+        (["by p_k, simple average, mu = 1"], 3.0, 1),
+        ([], 4.0, 5),
+    ],
 )
-def test_as_many_names_stand_in_a_line_of_the_legend_as_are_wide_enough(names: list[str], width_in: float, expected: int) -> None:
+def test_as_many_names_stand_in_a_line_of_the_legend_as_are_wide_enough(
+    names: list[str], width_in: float, expected: int
+) -> None:
     assert names_in_a_line(names, width_in) == expected
 
 
@@ -43,12 +50,18 @@ def test_a_long_title_stands_above_its_own_column() -> None:
 
 
 def told(holding: int, *, in_the_mean: bool) -> str:
-    """The line on a claim that holds in every seed on one of its comparisons, and in `holding` of three on the other."""
+    """The line on a claim that holds in every seed on one of its comparisons, and in `holding` of
+    three on the other.
+    """
     sides = [
-        ComparisonResult(says="one above another", left=2.0, right=1.0, holds=in_the_mean, seeds=3, seeds_holding=seeds)
+        ComparisonResult(
+            says="one above another", left=2.0, right=1.0, holds=in_the_mean, seeds=3, seeds_holding=seeds
+        )
         for seeds in (3, holding)
     ]
-    claim = ClaimResult(says="it is better", source="Table I", holds=in_the_mean, comparisons=sides, known_to_fail=None)
+    claim = ClaimResult(
+        says="it is better", source="Table I", holds=in_the_mean, comparisons=sides, known_to_fail=None
+    )
     record = KEPT.model_copy(update={"claims": [claim]})
     return next(line for line in section(record, PRESET) if "it is better" in line)
 
@@ -63,5 +76,7 @@ def told(holding: int, *, in_the_mean: bool) -> str:
         (1, False, "**does not hold**"),
     ],
 )
-def test_a_claim_that_holds_in_the_mean_but_not_in_most_seeds_says_so(holding: int, in_the_mean: bool, verdict: str) -> None:
+def test_a_claim_that_holds_in_the_mean_but_not_in_most_seeds_says_so(
+    holding: int, in_the_mean: bool, verdict: str
+) -> None:
     assert told(holding, in_the_mean=in_the_mean).split(" | ")[1] == verdict

@@ -16,5 +16,7 @@ from fedq.validation_errors import suggestion
         (("systems", "stragglers", "fractions"), "did you mean fraction?"),
     ],
 )
-def test_a_field_that_looks_alike_is_suggested_or_else_all_there_are(location: tuple[str | int, ...], told: str) -> None:
+def test_a_field_that_looks_alike_is_suggested_or_else_all_there_are(
+    location: tuple[str | int, ...], told: str
+) -> None:
     assert suggestion(ExperimentSpec, location) == told

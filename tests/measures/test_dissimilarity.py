@@ -1,4 +1,6 @@
-"""How far gradients disagree: against the definitions, at common stationary points, and in chunks."""
+"""How far gradients disagree: against the definitions, at common stationary points, and in
+chunks.
+"""
 
 from math import inf, sqrt
 from pathlib import Path
@@ -17,7 +19,9 @@ X = torch.tensor([0.3, -1.2, 2.0], dtype=torch.float64)
 
 
 def load(document: Document) -> TrainingProblem:
-    return load_problem(ProblemSpec.model_validate(document), seed=0, dtype=torch.float64, data_dir=Path("nowhere"))
+    return load_problem(
+        ProblemSpec.model_validate(document), seed=0, dtype=torch.float64, data_dir=Path("nowhere")
+    )
 
 
 def quadratic(clients: list[Document]) -> TrainingProblem:
@@ -50,7 +54,10 @@ def test_of_a_model_on_data_they_are_those_of_its_gradients() -> None:
     x = problem.initial()
     gradients = [problem.gradient(x, client, None) for client in range(8)]
     mean = sum(share * gradient for share, gradient in zip(problem.share, gradients, strict=True))
-    variance = sum(share * float((gradient - mean).square().sum()) for share, gradient in zip(problem.share, gradients, strict=True))
+    variance = sum(
+        share * float((gradient - mean).square().sum())
+        for share, gradient in zip(problem.share, gradients, strict=True)
+    )
     assert dissimilarity(problem, x)["gradient_variance"] == pytest.approx(variance, rel=1e-12)
 
 
@@ -58,12 +65,19 @@ def test_equal_clients_do_not_disagree() -> None:
     measured = dissimilarity(springs([1, 2, 3], [1, 2, 3]), X)
     norm = measured.pop("gradient_norm")
     assert norm == pytest.approx(float((X - torch.tensor([1.0, 2.0, 3.0])).norm()))
-    assert measured == pytest.approx({"gradient_diversity": 1, "b_dissimilarity": 1, "gradient_variance": 0}, abs=1e-12)
+    assert measured == pytest.approx(
+        {"gradient_diversity": 1, "b_dissimilarity": 1, "gradient_variance": 0}, abs=1e-12
+    )
 
 
 def test_where_only_the_mean_gradient_vanishes_both_ratios_are_infinite() -> None:
     measured = dissimilarity(springs([1, 0], [-1, 0]), torch.zeros(2, dtype=torch.float64))
-    assert measured == {"gradient_diversity": inf, "b_dissimilarity": inf, "gradient_variance": 1.0, "gradient_norm": 0.0}
+    assert measured == {
+        "gradient_diversity": inf,
+        "b_dissimilarity": inf,
+        "gradient_variance": 1.0,
+        "gradient_norm": 0.0,
+    }
 
 
 def test_where_every_gradient_vanishes_clients_are_not_dissimilar() -> None:
@@ -81,7 +95,9 @@ def test_one_client_at_a_time_gives_the_same(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_surrogate_diversity_weighs_the_mean_gradient_by_what_counted() -> None:
-    """FedAWARE, equation (7), by hand: g = (-2, 0), (0, -1) at 0 and w = (1/4, 3/4) make |sum w g|^2 = 1/4 + 9/16."""
+    """FedAWARE, equation (7), by hand: g = (-2, 0), (0, -1) at 0 and w = (1/4, 3/4) make |sum w
+    g|^2 = 1/4 + 9/16.
+    """
     problem, x = springs([2, 0], [0, 1]), torch.zeros(2, dtype=torch.float64)
     measured = dissimilarity(problem, x, np.array([0.25, 0.75]))
     assert measured["surrogate_diversity"] == pytest.approx(sqrt(2.5 / (13 / 16)), rel=1e-14)
@@ -96,7 +112,9 @@ def test_surrogate_diversity_is_infinite_where_what_counted_vanishes() -> None:
 def test_only_what_is_asked_for_is_measured() -> None:
     problem, x = springs([1, 0], [0, 1]), torch.ones(2, dtype=torch.float64)
     assert population_measures(problem, problem, x, None, ["train_loss"]) == {}
-    assert population_measures(problem, problem, x, None, ["b_dissimilarity", "test_loss"]).keys() == {"b_dissimilarity"}
+    assert population_measures(problem, problem, x, None, ["b_dissimilarity", "test_loss"]).keys() == {
+        "b_dissimilarity"
+    }
 
 
 def test_without_a_round_there_is_no_surrogate() -> None:

@@ -1,4 +1,6 @@
-"""How unequally clients are served: against a loop over clients, and where clients or classes are missing."""
+"""How unequally clients are served: against a loop over clients, and where clients or classes are
+missing.
+"""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,11 +22,17 @@ from fedcore.spec.model import Linear
 from fedcore.spec.problem import Problem as ProblemSpec
 from tests.documents import QUADRATIC, SYNTHETIC
 
-DIGITS: dict[str, Any] = {"dataset": {"kind": "digits"}, "partition": {"kind": "iid", "clients": 20}, "model": {"kind": "logistic"}}
+DIGITS: dict[str, Any] = {
+    "dataset": {"kind": "digits"},
+    "partition": {"kind": "iid", "clients": 20},
+    "model": {"kind": "logistic"},
+}
 
 
 def load(document: dict[str, Any]) -> TrainingProblem:
-    return load_problem(ProblemSpec.model_validate(document), seed=0, dtype=torch.float64, data_dir=Path("nowhere"))
+    return load_problem(
+        ProblemSpec.model_validate(document), seed=0, dtype=torch.float64, data_dir=Path("nowhere")
+    )
 
 
 def of(accuracies: list[float]) -> Measured:
@@ -54,14 +62,18 @@ def classified(problem: Any, theta: Tensor, samples: Samples) -> float:
 
 
 @pytest.mark.parametrize("capacity", [7, 1_000])
-def test_accuracies_are_those_of_each_clients_test_samples(capacity: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accuracies_are_those_of_each_clients_test_samples(
+    capacity: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The last tenth of each client's samples, client by client."""
     problem: Any = load(SYNTHETIC["problem"])
     theta = torch.randn(problem.dim, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     tests = problem.data.dataset.test
     counts = np.bincount(problem.data.owners).tolist()
     assert (np.diff(problem.data.owners) >= 0).all()
-    assert [int(0.9 * (size + count)) for size, count in zip(problem.sizes, counts, strict=True)] == problem.sizes.tolist()
+    assert [
+        int(0.9 * (size + count)) for size, count in zip(problem.sizes, counts, strict=True)
+    ] == problem.sizes.tolist()
     pieces = zip(tests.features.split(counts), tests.labels.split(counts), strict=True)
     expected = [classified(problem, theta, Samples(*piece)) for piece in pieces]
     monkeypatch.setattr(problem, "capacity", capacity)
@@ -69,7 +81,9 @@ def test_accuracies_are_those_of_each_clients_test_samples(capacity: int, monkey
 
 
 @pytest.mark.parametrize("capacity", [7, 1_000])
-def test_where_tests_are_nobodys_they_are_those_of_its_training_samples(capacity: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_tests_are_nobodys_they_are_those_of_its_training_samples(
+    capacity: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     problem: Any = load(DIGITS)
     theta = problem.initial()
     expected = [classified(problem, theta, problem.samples(client)) for client in range(20)]
@@ -80,8 +94,13 @@ def test_where_tests_are_nobodys_they_are_those_of_its_training_samples(capacity
 def test_held_out_samples_are_their_clients() -> None:
     problem: Any = load({**DIGITS, "partition": {**DIGITS["partition"], "hold_out": 0.2}})
     theta, data = problem.initial(), problem.data
-    own = [data.dataset.test.take(torch.from_numpy(np.flatnonzero(data.owners == client))) for client in range(20)]
-    assert problem.client_accuracies(theta) == pytest.approx([classified(problem, theta, samples) for samples in own], rel=1e-15)
+    own = [
+        data.dataset.test.take(torch.from_numpy(np.flatnonzero(data.owners == client)))
+        for client in range(20)
+    ]
+    assert problem.client_accuracies(theta) == pytest.approx(
+        [classified(problem, theta, samples) for samples in own], rel=1e-15
+    )
 
 
 def test_owners_are_found_by_their_keys() -> None:

@@ -23,7 +23,10 @@ SPRINGS: Document = {
     "problem": {
         "dataset": {
             "kind": "quadratic",
-            "clients": [{"H": [[1.0]], "e": [4.0], "weight": 3.0}, {"H": [[1.0]], "e": [-2.0], "weight": 1.0}],
+            "clients": [
+                {"H": [[1.0]], "e": [4.0], "weight": 3.0},
+                {"H": [[1.0]], "e": [-2.0], "weight": 1.0},
+            ],
             "x0": [0.0],
         }
     },
@@ -45,7 +48,10 @@ def first(**changes: Any) -> Document:
 
 
 def test_fedavg_weighs_clients_by_their_steps() -> None:
-    """tau_eff = 3/4 2 + 1/4 6 = 3, so w = (1/2, 1/2), and chi^2 = 2 (1/4)^2 / (1/2) = 1/4; mean steps are 4."""
+    """tau_eff = 3/4 2 + 1/4 6 = 3, so w = (1/2, 1/2), and chi^2 = 2 (1/4)^2 / (1/2) = 1/4.
+
+    Mean steps are 4.
+    """
     measured = first()
     assert [measured[name] for name in CONTRIBUTION] == pytest.approx([1 / 4, 3, 4 / 3], rel=1e-14)
 
@@ -76,7 +82,8 @@ def test_a_client_that_counts_nothing_makes_the_bias_infinite() -> None:
 def test_repeated_draws_are_no_bias() -> None:
     """S1 with equal steps: a client drawn twice weighs twice, as it should."""
     measured = first(
-        participation={"kind": "trace", "rounds": [[0, 0, 1]], "weighting": "uniform"}, systems={"steps": {"kind": "constant", "value": 2}}
+        participation={"kind": "trace", "rounds": [[0, 0, 1]], "weighting": "uniform"},
+        systems={"steps": {"kind": "constant", "value": 2}},
     )
     assert measured["weight_bias"] == pytest.approx(0, abs=1e-15)
 
@@ -99,7 +106,9 @@ def test_inexactness_falls_with_each_step() -> None:
     assert [measured[name] for name in INEXACTNESS] == pytest.approx([gammas.max(), gammas.mean()], rel=1e-13)
 
 
-@pytest.mark.parametrize("prox", [{"algorithm": {"kind": "fedprox", "mu": 2.0}}, {"local": {"optimizer": {"prox_mu": 2.0}}}])
+@pytest.mark.parametrize(
+    "prox", [{"algorithm": {"kind": "fedprox", "mu": 2.0}}, {"local": {"optimizer": {"prox_mu": 2.0}}}]
+)
 def test_inexactness_is_that_of_the_proximal_subproblem(prox: Document) -> None:
     """h(y) = 1/2 (y - c)^2 + (y - x)^2 has curvature 3, so gamma_i = (1 - 3 eta)^tau_i."""
     gammas = 0.7 ** np.array([2, 6])
@@ -152,11 +161,19 @@ def test_the_surrogate_of_fedaware_is_that_of_its_min_norm_weights() -> None:
     """Definition 3.2 at x = 0, where the model stays: gradients -4 and 2, weights 1/3 and 2/3."""
     measured = first(algorithm={"kind": "fedaware"}, evaluation={"measures": HULL}, **OPPOSED)
     assert measured["surrogate_diversity"] > 1e12
-    one_sided = {"problem": {"dataset": {"clients": [{"H": [[1.0]], "e": [4.0]}, {"H": [[1.0]], "e": [2.0]}]}}}
-    report = first(algorithm={"kind": "fedaware"}, evaluation={"measures": HULL, "record_parameters": True}, **{**OPPOSED, **one_sided})
+    one_sided = {
+        "problem": {"dataset": {"clients": [{"H": [[1.0]], "e": [4.0]}, {"H": [[1.0]], "e": [2.0]}]}}
+    }
+    report = first(
+        algorithm={"kind": "fedaware"},
+        evaluation={"measures": HULL, "record_parameters": True},
+        **{**OPPOSED, **one_sided},
+    )
     slopes = np.array(report["x"]) - [4.0, 2.0]
     assert report["min_norm_weights"] == [0, 1]
-    assert report["surrogate_diversity"] == pytest.approx(np.sqrt((slopes**2).mean()) / abs(slopes[1]), rel=1e-12)
+    assert report["surrogate_diversity"] == pytest.approx(
+        np.sqrt((slopes**2).mean()) / abs(slopes[1]), rel=1e-12
+    )
 
 
 def test_clients_outside_the_hull_weigh_nothing() -> None:
@@ -179,14 +196,20 @@ def test_other_algorithms_have_no_min_norm_weights() -> None:
 
 
 def test_min_norm_weights_of_too_many_clients_are_refused() -> None:
-    many = {"name": "many", "problem": {"dataset": {"kind": "quadratic", "generate": {"dim": 1, "clients": 1_001}}}}
+    many = {
+        "name": "many",
+        "problem": {"dataset": {"kind": "quadratic", "generate": {"dim": 1, "clients": 1_001}}},
+    }
     with pytest.raises(SpecificationError, match="at most 1000 clients"):
-        ExperimentSpec.model_validate({**SPRINGS, **many, "systems": {}, "evaluation": {"measures": ["min_norm_weights"]}})
+        ExperimentSpec.model_validate(
+            {**SPRINGS, **many, "systems": {}, "evaluation": {"measures": ["min_norm_weights"]}}
+        )
 
 
 def test_a_round_nobody_reaches_has_no_measures_of_it() -> None:
     measured = first(
-        systems={"stragglers": {"fraction": 1.0, "policy": "drop"}}, evaluation={"measures": [*EVERYTHING, "gradient_variance"]}
+        systems={"stragglers": {"fraction": 1.0, "policy": "drop"}},
+        evaluation={"measures": [*EVERYTHING, "gradient_variance"]},
     )
     assert measured.keys() == {"objective", "suboptimality", "distance", "gradient_variance"}
 
@@ -194,7 +217,12 @@ def test_a_round_nobody_reaches_has_no_measures_of_it() -> None:
 @pytest.mark.parametrize("kind", ALGORITHMS)
 def test_the_engines_agree(kind: str) -> None:
     def measured(engine: str) -> list[dict[str, Any]]:
-        spec = specification(SYNTHETIC, algorithm={"kind": kind}, evaluation={"measures": EVERYTHING}, execution={"engine": engine})
+        spec = specification(
+            SYNTHETIC,
+            algorithm={"kind": kind},
+            evaluation={"measures": EVERYTHING},
+            execution={"engine": engine},
+        )
         return [dict(report.extra) for report in run(spec)]
 
     expected = measured("reference")
@@ -212,10 +240,17 @@ def test_measures_over_the_population_have_an_interval_of_their_own() -> None:
 
 
 def test_fedsplit_is_measured_as_feddyn_where_both_move_alike() -> None:
-    """In round 1 both solve F_i(y) + alpha/2 |y - x|^2, alpha = 1/s, from x, and x moves by twice the mean change."""
+    """In round 1 both solve F_i(y) + alpha/2 |y - x|^2, alpha = 1/s, from x, and x moves by twice
+    the mean change.
+    """
     asked = [*CONTRIBUTION, *INEXACTNESS, "client_drift", "train_loss"]
     split, dynamic = (
-        first(algorithm=algorithm, local={"lr": 0.05, "steps": 9}, systems={"steps": None}, evaluation={"measures": asked})
+        first(
+            algorithm=algorithm,
+            local={"lr": 0.05, "steps": 9},
+            systems={"steps": None},
+            evaluation={"measures": asked},
+        )
         for algorithm in ({"kind": "fedsplit", "s": 0.5}, {"kind": "feddyn", "alpha": 2.0})
     )
     assert split == pytest.approx(dynamic, rel=1e-12)
@@ -223,18 +258,27 @@ def test_fedsplit_is_measured_as_feddyn_where_both_move_alike() -> None:
 
 def test_an_exactly_solved_subproblem_of_fedsplit_has_no_inexactness() -> None:
     """One step of size 1 / (1 + 1/s) on 1/2 (y - e)^2 + 1/(2s) (y - x)^2 ends at its minimiser."""
-    measured = first(algorithm={"kind": "fedsplit", "s": 1.0}, local={"lr": 0.5, "steps": 1}, systems={"steps": None})
+    measured = first(
+        algorithm={"kind": "fedsplit", "s": 1.0}, local={"lr": 0.5, "steps": 1}, systems={"steps": None}
+    )
     assert measured["gamma_inexactness"] == pytest.approx(0, abs=1e-14)
     # The minimisers are (e_i + x) / 2 with x = 0: changes of 2 and -1.
     assert measured["client_drift"] == pytest.approx((4 + 1) / 2, rel=1e-14)
 
 
 def test_training_on_the_transformed_objective_changes_no_diversity() -> None:
-    """One full step of all clients moves alike with weights p_i on F_i and weights 1/N on p_i N F_i, and implies the same surrogate."""
+    """One full step of all clients moves alike with weights p_i on F_i and weights 1/N on p_i N
+    F_i, and implies the same surrogate.
+    """
     asked = {"measures": ["surrogate_diversity", "gradient_diversity"]}
     full, transformed = (
-        first(participation=participation, systems={"steps": {"kind": "constant", "value": 1}}, evaluation=asked)
-        for participation in ({"kind": "full"}, {"kind": "without_replacement", "clients_per_round": 2, "transformed": True})
+        first(
+            participation=participation, systems={"steps": {"kind": "constant", "value": 1}}, evaluation=asked
+        )
+        for participation in (
+            {"kind": "full"},
+            {"kind": "without_replacement", "clients_per_round": 2, "transformed": True},
+        )
     )
     assert transformed == pytest.approx(full, rel=1e-12)
     assert full["surrogate_diversity"] == pytest.approx(full["gradient_diversity"], rel=1e-12)

@@ -16,7 +16,9 @@ from fedcore.platform.store.tables import Base
 @pytest.fixture
 def alembic_config() -> Config:
     (folder,) = migrations.__path__
-    return Config(alembic_config=configuration(Path(folder)), config_options={"target_metadata": Base.metadata})
+    return Config(
+        alembic_config=configuration(Path(folder)), config_options={"target_metadata": Base.metadata}
+    )
 
 
 @pytest.fixture

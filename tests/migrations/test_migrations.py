@@ -93,7 +93,9 @@ def test_several_processes_may_upgrade_at_once(empty_url: str) -> None:
     assert {"experiment", "run", "round", "alembic_version"} <= tables(empty_url)
 
 
-def test_a_process_waits_for_one_that_migrates_beyond_the_timeout_of_locks(empty_postgresql_url: str, short_lock_timeout: None) -> None:
+def test_a_process_waits_for_one_that_migrates_beyond_the_timeout_of_locks(
+    empty_postgresql_url: str, short_lock_timeout: None
+) -> None:
     url = empty_postgresql_url
     with ThreadPoolExecutor(1) as beside, closing(open_database(url)) as watching:
         with migrating(url):
@@ -110,7 +112,9 @@ def test_a_process_waits_for_one_that_migrates_beyond_the_timeout_of_locks(empty
     assert "alembic_version" in tables(url)
 
 
-def test_a_statement_of_a_migration_waits_no_longer_for_a_table_than_any_other(empty_postgresql_url: str, short_lock_timeout: None) -> None:
+def test_a_statement_of_a_migration_waits_no_longer_for_a_table_than_any_other(
+    empty_postgresql_url: str, short_lock_timeout: None
+) -> None:
     url = empty_postgresql_url
     upgrade(url)
     with closing(open_database(url)) as database, database.reading() as session:
@@ -118,7 +122,9 @@ def test_a_statement_of_a_migration_waits_no_longer_for_a_table_than_any_other(e
         with pytest.raises(OperationalError, match="lock timeout"):
             _rate(url)
     made = engine(canonical(url))
-    assert "stars" not in {column["name"] for table in ("run", "round") for column in inspect(made).get_columns(table)}
+    assert "stars" not in {
+        column["name"] for table in ("run", "round") for column in inspect(made).get_columns(table)
+    }
     made.dispose()
 
 
@@ -141,13 +147,18 @@ def test_a_table_that_sqlite_must_replace_keeps_the_rows_that_refer_to_it(sqlite
     database = open_database(sqlite_url)
     experiment = submit(database)
     commit(database, claim(database), 2)
-    with migrating(sqlite_url) as connection, operations(connection).batch_alter_table("experiment", recreate="always") as table:
+    with (
+        migrating(sqlite_url) as connection,
+        operations(connection).batch_alter_table("experiment", recreate="always") as table,
+    ):
         table.add_column(Column("stars", Integer))
     assert the_run(database, experiment).done == 2
     database.close()
 
 
-def test_a_filled_database_can_be_taken_all_the_way_down_and_up_again(alembic_runner: MigrationContext, database_at: Database) -> None:
+def test_a_filled_database_can_be_taken_all_the_way_down_and_up_again(
+    alembic_runner: MigrationContext, database_at: Database
+) -> None:
     alembic_runner.migrate_up_to("heads")
     submit(database_at)
     commit(database_at, claim(database_at), 2)

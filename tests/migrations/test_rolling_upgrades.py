@@ -1,4 +1,6 @@
-"""The database is migrated first: until they are replaced, processes of the version before work on with the newer tables."""
+"""The database is migrated first: until they are replaced, processes of the version before work on
+with the newer tables.
+"""
 
 from collections.abc import Iterator
 
@@ -21,7 +23,9 @@ def database_at(empty_url: str) -> Iterator[Database]:
     opened.close()
 
 
-def test_whoever_knows_only_the_older_tables_can_write_to_the_newer(alembic_runner: MigrationContext, alembic_engine: Engine) -> None:
+def test_whoever_knows_only_the_older_tables_can_write_to_the_newer(
+    alembic_runner: MigrationContext, alembic_engine: Engine
+) -> None:
     alembic_runner.migrate_up_to(BEFORE)
     older = {table: set(columns) for table, columns in columns_of(alembic_engine).items()}
     alembic_runner.migrate_up_to("heads")
@@ -29,7 +33,9 @@ def test_whoever_knows_only_the_older_tables_can_write_to_the_newer(alembic_runn
     for table, known in older.items():
         assert known <= newer[table].keys(), f"{table} has lost a column"
         demanded = {name for name, needed in newer[table].items() if needed and name not in known}
-        assert not demanded, f"{table} demands what the version before does not write: give the columns a server_default"
+        assert not demanded, (
+            f"{table} demands what the version before does not write: give the columns a server_default"
+        )
 
 
 def test_a_run_under_way_goes_on_through_an_upgrade(
@@ -57,18 +63,37 @@ def columns_of(engine: Engine) -> dict[str, dict[str, bool]]:
     """The columns of every table: whether a row must be given a value for it."""
     found = inspect(engine)
     return {
-        table: {column["name"]: not column["nullable"] and column["default"] is None for column in found.get_columns(table)}
+        table: {
+            column["name"]: not column["nullable"] and column["default"] is None
+            for column in found.get_columns(table)
+        }
         for table in found.get_table_names()
     }
 
 
-def commit_as_before(engine: Engine, older: MetaData, held: Claim, done: int, *, refused: bool = False) -> None:
-    """Commit a round as a worker of the version before does, with the columns that it knows; its lease is over then."""
+def commit_as_before(
+    engine: Engine, older: MetaData, held: Claim, done: int, *, refused: bool = False
+) -> None:
+    """Commit a round as a worker of the version before does, with the columns that it knows.
+
+    Its lease is over then.
+    """
     run, round = (Table(name, older) for name in ("run", "round"))
-    own = run.c.id == held.run_id, run.c.fence == held.fence, run.c.done == done - 1, run.c.status == Status.RUNNING
+    own = (
+        run.c.id == held.run_id,
+        run.c.fence == held.fence,
+        run.c.done == done - 1,
+        run.c.status == Status.RUNNING,
+    )
     with engine.begin() as connection:
-        changed = connection.execute(update(run).where(*own).values(done=done, attempts=0, lease_until=run.c.queued_at))
+        changed = connection.execute(
+            update(run).where(*own).values(done=done, attempts=0, lease_until=run.c.queued_at)
+        )
         assert changed.rowcount == (0 if refused else 1)
         if not refused:
-            first = connection.execute(select(round).where(round.c.run_id == held.run_id, round.c.round == 1)).mappings().one()
+            first = (
+                connection.execute(select(round).where(round.c.run_id == held.run_id, round.c.round == 1))
+                .mappings()
+                .one()
+            )
             connection.execute(insert(round).values(dict(first) | {"round": done}))

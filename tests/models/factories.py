@@ -40,7 +40,9 @@ def wide(shape: tuple[int, ...], outputs: int) -> nn.Module:
 
 
 def normalised(shape: tuple[int, ...], outputs: int) -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(torch.Size(shape).numel()), nn.Linear(torch.Size(shape).numel(), outputs))
+    return nn.Sequential(
+        nn.Flatten(), nn.BatchNorm1d(torch.Size(shape).numel()), nn.Linear(torch.Size(shape).numel(), outputs)
+    )
 
 
 def forgetful(shape: tuple[int, ...], outputs: int) -> nn.Module:

@@ -30,7 +30,10 @@ def test_a_module_scores_the_same_with_its_own_parameters_and_with_theirs_from_t
 def test_every_entry_of_theta_belongs_to_one_parameter(name: str) -> None:
     layout = Layout(MODULES[name])
     theta = torch.arange(layout.dim)
-    assert sorted(torch.cat([view.flatten() for view in layout.named(theta).values()]).tolist()) == theta.tolist()
+    assert (
+        sorted(torch.cat([view.flatten() for view in layout.named(theta).values()]).tolist())
+        == theta.tolist()
+    )
 
 
 def test_many_vectors_are_named_at_once() -> None:
@@ -50,6 +53,9 @@ def test_a_copy_of_the_parameters_does_not_follow_them() -> None:
     assert torch.equal(theta, before)
 
 
-@pytest.mark.parametrize(("name", "depth"), [("one linear layer", 1), ("deep", 3), ("without bias", 0), ("convolution", 0), ("nested", 0)])
+@pytest.mark.parametrize(
+    ("name", "depth"),
+    [("one linear layer", 1), ("deep", 3), ("without bias", 0), ("convolution", 0), ("nested", 0)],
+)
 def test_depth_counts_the_layers_of_fully_connected_modules_only(name: str, depth: int) -> None:
     assert Layout(MODULES[name]).depth == depth

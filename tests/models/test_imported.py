@@ -42,14 +42,18 @@ def _build(factory: str, parameters: int = 610) -> torch.nn.Module:
 
 def _reports(document: Document) -> list[Any]:
     simulation = Simulation(specification(document), 0)
-    return [(row.train_loss, row.test_accuracy, row.bytes_up) for row in (simulation.advance() for _ in range(4))]
+    return [
+        (row.train_loss, row.test_accuracy, row.bytes_up) for row in (simulation.advance() for _ in range(4))
+    ]
 
 
 @pytest.mark.parametrize("loss", ["cross_entropy", "squared_error"])
 def test_a_factory_that_makes_a_built_in_model_trains_as_that_does(allow: Allow, loss: str) -> None:
     built_in = {"cross_entropy": "logistic", "squared_error": "linear"}[loss]
     imported = {**SYNTHETIC["problem"], "model": own("plain", loss=loss, l2=0.1)}
-    assert _reports(SYNTHETIC | {"problem": imported}) == _reports(merged(SYNTHETIC, {"problem": {"model": {"kind": built_in, "l2": 0.1}}}))
+    assert _reports(SYNTHETIC | {"problem": imported}) == _reports(
+        merged(SYNTHETIC, {"problem": {"model": {"kind": built_in, "l2": 0.1}}})
+    )
 
 
 def test_engines_agree_on_a_network_of_any_make_and_it_goes_on_from_a_checkpoint(allow: Allow) -> None:
@@ -80,7 +84,9 @@ def test_engines_agree_on_a_network_of_any_make_and_it_goes_on_from_a_checkpoint
 
 def test_initial_parameters_come_from_the_seed_alone(allow: Allow) -> None:
     first, other = _build("plain"), _build("plain")
-    assert all(torch.equal(mine, theirs) for mine, theirs in zip(first.parameters(), other.parameters(), strict=True))
+    assert all(
+        torch.equal(mine, theirs) for mine, theirs in zip(first.parameters(), other.parameters(), strict=True)
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,10 +102,14 @@ def test_initial_parameters_come_from_the_seed_alone(allow: Allow) -> None:
         ("forgetful", "/path", "gives other scores for the same samples (dropout?)"),
     ],
 )
-def test_a_model_that_cannot_be_trained_is_refused_with_the_reason(allow: Allow, factory: str, pointer: str, told: str) -> None:
+def test_a_model_that_cannot_be_trained_is_refused_with_the_reason(
+    allow: Allow, factory: str, pointer: str, told: str
+) -> None:
     with pytest.raises(SpecificationError) as refused:
         _build(factory)
-    assert (refused.value.pointer, told in refused.value.detail) == (f"/problem/model{pointer}", True), refused.value
+    assert (refused.value.pointer, told in refused.value.detail) == (f"/problem/model{pointer}", True), (
+        refused.value
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,7 +117,11 @@ def test_a_model_that_cannot_be_trained_is_refused_with_the_reason(allow: Allow,
     [
         ("wide", 671, "gives [2, 11] for two samples; it must give scores of shape [2, 10]"),
         ("narrow", 40, "cannot score samples of shape [60]: RuntimeError"),
-        ("normalised", 730, "models with buffers (1.running_mean, 1.running_var, 1.num_batches_tracked) are refused"),
+        (
+            "normalised",
+            730,
+            "models with buffers (1.running_mean, 1.running_var, 1.num_batches_tracked) are refused",
+        ),
     ],
 )
 def test_scores_and_buffers_are_looked_at(allow: Allow, factory: str, parameters: int, told: str) -> None:
@@ -134,7 +148,9 @@ def test_what_the_process_does_not_allow_is_not_imported(allow: Allow) -> None:
         assert (refused.value.pointer, told in refused.value.detail) == ("/problem/model/path", True)
 
 
-@pytest.mark.parametrize("path", ["plain", "a.b:", ":c", "a b:c", "a..b:c", "os:system('x')", "a:b.c", "/etc/passwd:x"])
+@pytest.mark.parametrize(
+    "path", ["plain", "a.b:", ":c", "a b:c", "a..b:c", "os:system('x')", "a:b.c", "/etc/passwd:x"]
+)
 def test_a_path_names_a_module_and_a_name_in_it(path: str) -> None:
     with pytest.raises(ValueError, match="pattern"):
         Imported.model_validate(own("plain") | {"path": path})

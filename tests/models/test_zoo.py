@@ -1,4 +1,6 @@
-"""The models: as many parameters as their specification says, initialised from the seed and nothing else."""
+"""The models: as many parameters as their specification says, initialised from the seed and nothing
+else.
+"""
 
 from typing import Any
 
@@ -44,7 +46,9 @@ MODELS = {
 
 
 def parse(dataset: str, model: str) -> tuple[AnyDataset, AnyModel]:
-    return TypeAdapter(AnyDataset).validate_python(DATASETS[dataset]), TypeAdapter(AnyModel).validate_python(MODELS[model])
+    return TypeAdapter(AnyDataset).validate_python(DATASETS[dataset]), TypeAdapter(AnyModel).validate_python(
+        MODELS[model]
+    )
 
 
 def fits(dataset: str, model: str) -> bool:
@@ -56,14 +60,20 @@ PAIRS = [(dataset, model) for dataset in DATASETS for model in MODELS if fits(da
 
 
 @pytest.mark.parametrize(("dataset", "model"), PAIRS)
-def test_a_model_has_the_dimension_its_specification_says_and_scores_every_class(dataset: str, model: str) -> None:
+def test_a_model_has_the_dimension_its_specification_says_and_scores_every_class(
+    dataset: str, model: str
+) -> None:
     data, spec = parse(dataset, model)
     partition = None if dataset == "synthetic" else {"kind": "iid", "clients": 2}
     problem = Problem.model_validate({"dataset": data, "partition": partition, "model": spec})
     shape = data_shape(data)
     vectors = torch.zeros(shape.symbols, shape.embedding) if shape.embedding else None
     module = zoo.build(spec, shape.features, shape.classes, seed=0, vectors=vectors)
-    assert sum(parameter.numel() for parameter in module.parameters()) == dimension(problem) == Layout(module).dim
+    assert (
+        sum(parameter.numel() for parameter in module.parameters())
+        == dimension(problem)
+        == Layout(module).dim
+    )
     inputs = torch.zeros(3, *shape.features, dtype=torch.uint8 if shape.symbols else torch.float32)
     assert module(inputs).shape == (3, shape.classes)
 
@@ -76,7 +86,8 @@ def test_the_cnn_has_the_parameters_its_paper_counts() -> None:
 @pytest.mark.parametrize(
     ("model", "shape", "published"),
     [
-        # The BN version with 10 classes, whose norms have as many parameters, is known by 11,173,962.
+        # The BN version with 10 classes, whose norms have as many parameters, is known by
+        # 11,173,962.
         ({"kind": "resnet18"}, DataShape((3, 32, 32), 10, 0), 11_173_962),
         ({"kind": "vgg11"}, DataShape((3, 32, 32), 10, 0), 9_750_922),
         ({"kind": "fedaware_cnn"}, DataShape((3, 32, 32), 10, 0), 122_570),
@@ -86,7 +97,9 @@ def test_the_cnn_has_the_parameters_its_paper_counts() -> None:
         ({"kind": "sent_lstm"}, DataShape((25,), 2, 0, symbols=9, embedding=300), 1_103_421 + 2_048),
     ],
 )
-def test_models_have_the_parameters_that_are_known_of_them(model: dict[str, Any], shape: DataShape, published: int) -> None:
+def test_models_have_the_parameters_that_are_known_of_them(
+    model: dict[str, Any], shape: DataShape, published: int
+) -> None:
     assert parameters_of(TypeAdapter(AnyModel).validate_python(model), shape) == published
 
 

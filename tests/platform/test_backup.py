@@ -16,7 +16,9 @@ sqlite_only = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
 
 @sqlite_only
-def test_it_holds_files_and_later_gets_those_it_lacks(database: Database, database_url: str, tmp_path: Path) -> None:
+def test_it_holds_files_and_later_gets_those_it_lacks(
+    database: Database, database_url: str, tmp_path: Path
+) -> None:
     storage, folder = open_storage(str(tmp_path / "storage")), tmp_path / "backup"
     folder.mkdir()
     experiment = submit(database)
@@ -33,7 +35,10 @@ def test_it_holds_files_and_later_gets_those_it_lacks(database: Database, databa
     back_up(database_url, str(tmp_path / "storage"), folder)
     elsewhere = f"sqlite:///{tmp_path / 'elsewhere.db'}"
     restore(elsewhere, str(tmp_path / "new"), folder)
-    assert {path.relative_to(tmp_path / "new").as_posix(): path.read_bytes() for path in (tmp_path / "new").rglob("*.*")} == kept
+    assert {
+        path.relative_to(tmp_path / "new").as_posix(): path.read_bytes()
+        for path in (tmp_path / "new").rglob("*.*")
+    } == kept
     copy = Database(elsewhere)
     assert the_run(copy, experiment).done == 2
     copy.close()
@@ -62,7 +67,9 @@ def test_a_backup_can_be_read_by_its_user_alone_also_where_an_older_one_was_open
 
 
 @sqlite_only
-def test_a_backup_without_files_is_restored_into_a_folder_that_was_not_there(database: Database, database_url: str, tmp_path: Path) -> None:
+def test_a_backup_without_files_is_restored_into_a_folder_that_was_not_there(
+    database: Database, database_url: str, tmp_path: Path
+) -> None:
     experiment, folder, home = submit(database), tmp_path / "backup", tmp_path / "a" / "home"
     back_up(database_url, str(tmp_path / "storage"), folder)
     restore(f"sqlite:///{home / 'fedq.db'}", str(home / "storage"), folder)
@@ -76,7 +83,9 @@ def test_a_damaged_backup_is_named_and_leaves_nothing(database_url: str, tmp_pat
     (tmp_path / "backup").mkdir()
     (tmp_path / "backup" / "fedq.db").write_bytes(b"no database" * 1_000)
     target = tmp_path / "home" / "fedq.db"
-    with pytest.raises(BackupError, match=rf"backup/fedq\.db cannot be copied to {target}: file is not a database"):
+    with pytest.raises(
+        BackupError, match=rf"backup/fedq\.db cannot be copied to {target}: file is not a database"
+    ):
         restore(f"sqlite:///{target}", str(tmp_path / "storage"), tmp_path / "backup")
     assert list(target.parent.iterdir()) == []
 
@@ -104,14 +113,18 @@ def test_a_folder_without_a_backup_is_named(empty_url: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_without_the_programs_of_postgresql_it_says_what_to_do(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_programs_of_postgresql_it_says_what_to_do(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(BackupError, match="pg_dump is not on PATH"):
         back_up(database_url, str(tmp_path / "storage"), tmp_path)
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_a_dump_that_fails_leaves_the_one_before(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dump_that_fails_leaves_the_one_before(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = tmp_path / "pg_dump"
     program.write_text('#!/bin/sh\nfor last; do :; done\necho half > "${last#--file=}"\nexit ${FAILS:-0}\n')
     program.chmod(0o755)

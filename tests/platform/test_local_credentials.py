@@ -30,10 +30,15 @@ def _stack(home: Path, url: str = URL) -> Iterator[None]:
 
 def test_the_key_of_a_running_stack_is_found_by_any_name_of_this_machine(tmp_path: Path) -> None:
     with _stack(tmp_path / "home"):
-        assert [local_credentials.discover(f"http://{host}:8642/") for host in ("127.0.0.1", "localhost", "[::1]")] == ["fq_1_secret"] * 3
+        assert [
+            local_credentials.discover(f"http://{host}:8642/") for host in ("127.0.0.1", "localhost", "[::1]")
+        ] == ["fq_1_secret"] * 3
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:9000", "http://fedq.example:8642", "http://127.0.0.1", "http://:port", "nonsense"])
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1:9000", "http://fedq.example:8642", "http://127.0.0.1", "http://:port", "nonsense"],
+)
 def test_no_other_service_is_shown_it(tmp_path: Path, url: str) -> None:
     with _stack(tmp_path / "home"):
         assert local_credentials.discover(url) is None

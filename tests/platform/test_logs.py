@@ -55,7 +55,9 @@ def _lines(capsys: pytest.CaptureFixture[str]) -> list[Document]:
     return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
 
 
-def test_lines_name_the_trace_and_the_span_in_which_they_are_written(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_name_the_trace_and_the_span_in_which_they_are_written(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     _configure()
     here = SpanContext(trace_id=0xABC << 100, span_id=0xDEF, is_remote=False, trace_flags=TraceFlags(1))
     logging.getLogger("some.library").warning("before")
@@ -65,7 +67,9 @@ def test_lines_name_the_trace_and_the_span_in_which_they_are_written(capsys: pyt
     before, *within = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert {"trace_id", "span_id"}.isdisjoint(before)
     # As W3C Trace Context writes them: 32 and 16 hexadecimal digits.
-    assert {(line["trace_id"], line["span_id"]) for line in within} == {(f"{0xABC:07x}" + 25 * "0", "0000000000000def")}
+    assert {(line["trace_id"], line["span_id"]) for line in within} == {
+        (f"{0xABC:07x}" + 25 * "0", "0000000000000def")
+    }
 
 
 def test_lines_of_libraries_and_of_our_own_carry_the_same_context(capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,7 +135,9 @@ def test_without_a_choice_a_terminal_gets_text(monkeypatch: pytest.MonkeyPatch) 
     assert "\x1b[" in terminal.getvalue()
 
 
-def test_below_the_level_nothing_is_written_and_what_happens_every_second_is_no_news(capsys: pytest.CaptureFixture[str]) -> None:
+def test_below_the_level_nothing_is_written_and_what_happens_every_second_is_no_news(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     _configure()
     for name in ("uvicorn.access", "celery.worker.strategy", "httpx"):
         logging.getLogger(name).info("again")

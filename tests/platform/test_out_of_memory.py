@@ -13,12 +13,19 @@ SHORTAGES = (
     MemoryError(),
     MemoryError("Unable to allocate 8.00 GiB for an array with shape (1024,)"),
     torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"),
-    RuntimeError("[enforce fail at alloc_cpu.cpp:121] data. DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
+    RuntimeError(
+        "[enforce fail at alloc_cpu.cpp:121] data. DefaultCPUAllocator: can't allocate memory: you tried to"
+        " allocate 8 bytes"
+    ),
     RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
     RuntimeError("CUDA error: out of memory"),
     OSError(12, "Cannot allocate memory"),
 )
-OTHERS = (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), ValueError("out of memory"), OSError(28, "No space left on device"))
+OTHERS = (
+    RuntimeError("mat1 and mat2 shapes cannot be multiplied"),
+    ValueError("out of memory"),
+    OSError(28, "No space left on device"),
+)
 
 
 @pytest.mark.parametrize("error", SHORTAGES, ids=str)
@@ -32,7 +39,9 @@ def test_what_is_none_is_not_taken_for_one(error: Exception) -> None:
     assert not is_out_of_memory(error)
 
 
-@pytest.mark.parametrize("ask", [lambda: torch.empty(1 << 40), lambda: np.ones(1 << 40), lambda: bytearray(1 << 43)])
+@pytest.mark.parametrize(
+    "ask", [lambda: torch.empty(1 << 40), lambda: np.ones(1 << 40), lambda: bytearray(1 << 43)]
+)
 def test_what_libraries_really_raise_is_recognised(ask: object) -> None:
     limits = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (1 << 38, limits[1]))

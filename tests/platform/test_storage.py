@@ -63,7 +63,12 @@ def test_it_can_be_read_in_pieces(storage: Storage) -> None:
 
 
 def test_keys_are_those_of_one_folder_in_order(storage: Storage) -> None:
-    for key in ("run-1/2-1.safetensors", "run-1/1-1.safetensors", "run-10/1-1.safetensors", "run-2/1-1.safetensors"):
+    for key in (
+        "run-1/2-1.safetensors",
+        "run-1/1-1.safetensors",
+        "run-10/1-1.safetensors",
+        "run-2/1-1.safetensors",
+    ):
         storage.put(key, b"")
     assert storage.keys("run-1") == ["run-1/1-1.safetensors", "run-1/2-1.safetensors"]
     assert storage.keys("run-3") == []
@@ -110,7 +115,9 @@ def test_a_full_disk_is_named_and_leaves_what_was_there_and_nothing_else(tmp_pat
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
     try:
-        with pytest.raises(StorageError, match=rf"^the storage is full: {re.escape(KEY)} could not be stored: OSError: "):
+        with pytest.raises(
+            StorageError, match=rf"^the storage is full: {re.escape(KEY)} could not be stored: OSError: "
+        ):
             storage.put(KEY, b"\1" * 200_000)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -119,7 +126,9 @@ def test_a_full_disk_is_named_and_leaves_what_was_there_and_nothing_else(tmp_pat
 
 
 @pytest.mark.parametrize("fault", [faulty.refused, faulty.timed_out, faulty.broken_off, faulty.half_written])
-def test_an_object_that_was_not_stored_whole_is_an_error(monkeypatch: pytest.MonkeyPatch, fault: faulty.Fault) -> None:
+def test_an_object_that_was_not_stored_whole_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, fault: faulty.Fault
+) -> None:
     monkeypatch.setattr(FaultyFileSystem, "on_write", lambda _path: fault)
     with pytest.raises(StorageError, match=rf"^the storage failed: {re.escape(KEY)} could not be stored: "):
         open_storage("faulty://bucket").put(KEY, b"0123456789")

@@ -11,7 +11,9 @@ from fedcore.settings import settings
 
 def _git(tree: Path, *arguments: str) -> str:
     named = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "commit.gpgsign=false")
-    return subprocess.run(["git", *named, *arguments], cwd=tree, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        ["git", *named, *arguments], cwd=tree, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 @pytest.fixture
@@ -37,7 +39,9 @@ def test_a_folder_within_somebody_elses_repository_has_no_commit(checkout: Path)
     assert version.commit_of(checkout / "site-packages") is None
 
 
-def test_without_a_repository_or_git_there_is_no_commit(tmp_path: Path, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_repository_or_git_there_is_no_commit(
+    tmp_path: Path, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert version.commit_of(tmp_path / "gone") is None
     monkeypatch.setenv("PATH", "")
     assert version.commit_of(checkout) is None

@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from fedcore.platform.watchdog import DESCRIPTOR, PERIOD_S, SILENT_S, START_S, Watchdog, reset_from_thread, resetter
+from fedcore.platform.watchdog import (
+    DESCRIPTOR,
+    PERIOD_S,
+    SILENT_S,
+    START_S,
+    Watchdog,
+    reset_from_thread,
+    resetter,
+)
 
 LOOK_S = 0.2
 RESETS = f"""
@@ -27,7 +35,9 @@ class Watched:
         self.watchdog = Watchdog(clock=lambda: self.now_s)
 
     def expired_within(self, for_s: float, every_s: float = LOOK_S) -> bool:
-        """Whether it is taken to hang within the next seconds, while the supervisor looks regularly."""
+        """Whether it is taken to hang within the next seconds, while the supervisor looks
+        regularly.
+        """
         end_s = self.now_s + for_s
         while self.now_s < end_s:
             self.now_s += every_s
@@ -50,7 +60,9 @@ def reset(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Non
     return resetter()
 
 
-def test_a_process_hangs_when_it_was_silent_for_long_and_not_before(watched: Watched, reset: Callable[[], None]) -> None:
+def test_a_process_hangs_when_it_was_silent_for_long_and_not_before(
+    watched: Watched, reset: Callable[[], None]
+) -> None:
     for _ in range(3):
         reset()
         assert not watched.expired_within(SILENT_S - 1)
@@ -67,13 +79,17 @@ def test_a_process_that_has_not_begun_may_take_its_time(watched: Watched, reset:
     assert watched.expired_within(2)
 
 
-def test_what_the_process_before_has_written_says_nothing_of_the_next(watched: Watched, reset: Callable[[], None]) -> None:
+def test_what_the_process_before_has_written_says_nothing_of_the_next(
+    watched: Watched, reset: Callable[[], None]
+) -> None:
     reset()
     watched.watchdog.begin()
     assert not watched.expired_within(START_S - 1)
 
 
-def test_time_in_which_the_supervisor_did_not_run_does_not_count(watched: Watched, reset: Callable[[], None]) -> None:
+def test_time_in_which_the_supervisor_did_not_run_does_not_count(
+    watched: Watched, reset: Callable[[], None]
+) -> None:
     reset()
     assert not watched.expired_within(1)
     for _ in range(10):
@@ -82,7 +98,9 @@ def test_time_in_which_the_supervisor_did_not_run_does_not_count(watched: Watche
     assert watched.expired_within(SILENT_S)
 
 
-def test_a_reset_waits_for_no_supervisor_that_does_not_read(watched: Watched, reset: Callable[[], None]) -> None:
+def test_a_reset_waits_for_no_supervisor_that_does_not_read(
+    watched: Watched, reset: Callable[[], None]
+) -> None:
     for _ in range(200_000):
         reset()
     assert not watched.expired_within(SILENT_S - 1)
@@ -92,7 +110,14 @@ def test_a_process_resets_the_watchdog_that_it_inherits_and_does_not_hand_it_on(
     watched = Watched()
     writer = watched.watchdog.writer
     environment = os.environ | {DESCRIPTOR: str(writer), "PYTHONPATH": os.pathsep.join(sys.path)}
-    ran = subprocess.run([sys.executable, "-c", RESETS], env=environment, pass_fds=[writer], capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", RESETS],
+        env=environment,
+        pass_fds=[writer],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert ran.stdout == "None\n"
     assert watched.expired_within(SILENT_S + 1), "it did not begin"
     watched.watchdog.close()

@@ -15,7 +15,13 @@ DIVERGED = Trajectory([1, 2], [4.0, 9.0], diverged=True)
 
 @pytest.mark.parametrize(
     ("statistic", "of_loss", "of_accuracy"),
-    [("final", 2.0, 0.4), ("best", 1.0, 0.5), ("mean", 2.5, 0.325), ("tail", 2.0, 0.4), ("fluctuation", 2.0, 0.2)],
+    [
+        ("final", 2.0, 0.4),
+        ("best", 1.0, 0.5),
+        ("mean", 2.5, 0.325),
+        ("tail", 2.0, 0.4),
+        ("fluctuation", 2.0, 0.2),
+    ],
 )
 def test_statistics_of_a_curve(statistic: Statistic, of_loss: float, of_accuracy: float) -> None:
     assert read(statistic, "train_loss", LOSS) == pytest.approx(of_loss)
@@ -43,13 +49,18 @@ def test_what_diverged_or_was_never_measured_is_the_worst_there_is() -> None:
 
 
 def claim(**comparison: Any) -> PublishedClaim:
-    made = ClaimComparison(**{"metric": "train_loss", "arm": "a", "relation": "below", "than": "b"} | comparison)
+    made = ClaimComparison(
+        **{"metric": "train_loss", "arm": "a", "relation": "below", "than": "b"} | comparison
+    )
     return PublishedClaim(says="it is so", source="Figure 1", comparisons=(made,))
 
 
 def curves(**finals: list[float]) -> Rows:
     return {
-        arm: {seed: {"train_loss": Trajectory([1], [value], diverged=False)} for seed, value in enumerate(values)}
+        arm: {
+            seed: {"train_loss": Trajectory([1], [value], diverged=False)}
+            for seed, value in enumerate(values)
+        }
         for arm, values in finals.items()
     }
 
@@ -78,12 +89,16 @@ def test_the_seeds_in_which_it_holds_are_counted() -> None:
 
 
 def test_all_comparisons_must_hold_and_none_is_judged_without_results() -> None:
-    both = PublishedClaim(says="", source="", comparisons=(claim().comparisons[0], claim(relation="above").comparisons[0]))
+    both = PublishedClaim(
+        says="", source="", comparisons=(claim().comparisons[0], claim(relation="above").comparisons[0])
+    )
     assert judge(both, curves(a=[1.0], b=[2.0])).holds is False
     assert judge(both, curves(a=[1.0])).holds is None
 
 
-@pytest.mark.parametrize("wrong", [{"statistic": "rounds_to"}, {"target": 1.0}, {"relation": "near"}, {"tolerance": 0.1}])
+@pytest.mark.parametrize(
+    "wrong", [{"statistic": "rounds_to"}, {"target": 1.0}, {"relation": "near"}, {"tolerance": 0.1}]
+)
 def test_a_comparison_says_all_that_it_needs(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="goes with"):
         claim(**wrong)

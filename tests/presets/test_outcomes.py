@@ -1,7 +1,8 @@
 """What the papers claim, run here: every verdict is the one on record.
 
-The suite runs the presets in `QUICK`, a second or a few each, which together show every paper and every way to judge a claim.
-`make reproduce` runs each figure on generated data in full. What came out of all others is held to its record by test_records.py.
+The suite runs the presets in `QUICK`, a second or a few each, which together show every paper and
+every way to judge a claim. `make reproduce` runs each figure on generated data in full. What came
+out of all others is held to its record by test_records.py.
 """
 
 from collections import defaultdict
@@ -58,9 +59,14 @@ def test_claims_come_out_in_full_as_on_record(name: str) -> None:
 
 
 def test_what_the_suite_runs_shows_each_paper_and_each_way_to_judge() -> None:
-    quick, full = (kinds(claim for preset in group for claim in claims_of(preset)) for group in (map(presets.load, QUICK), in_full()))
+    quick, full = (
+        kinds(claim for preset in group for claim in claims_of(preset))
+        for group in (map(presets.load, QUICK), in_full())
+    )
     assert quick == full
-    assert {name.split("-")[0] for name in QUICK} == {name.split("-")[0] for name in presets.sheets() if name != "demo"}
+    assert {name.split("-")[0] for name in QUICK} == {
+        name.split("-")[0] for name in presets.sheets() if name != "demo"
+    }
 
 
 def kinds(claims: Iterator[PublishedClaim]) -> set[tuple[str, str]]:
@@ -88,6 +94,8 @@ def played(spec: ExperimentSpec) -> Rows:
             diverged.add((report.arm, report.seed))
     rows: dict[str, dict[int, dict[str, Trajectory]]] = defaultdict(lambda: defaultdict(dict))
     for (arm, seed, metric), points in values.items():
-        curve = Trajectory([round for round, _ in points], [value for _, value in points], (arm, seed) in diverged)
+        curve = Trajectory(
+            [round for round, _ in points], [value for _, value in points], (arm, seed) in diverged
+        )
         rows[names[arm]][seed][metric] = curve
     return rows

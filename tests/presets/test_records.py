@@ -1,4 +1,6 @@
-"""docs/reproductions says of every preset what came out of it, or why it was not run, and says what is so."""
+"""docs/reproductions says of every preset what came out of it, or why it was not run, and says what
+is so.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,7 +51,9 @@ def test_files_are_of_presets_that_there_are() -> None:
 
 def test_what_was_run_is_the_preset_as_it_is(preset: Preset) -> None:
     record = kept(preset)
-    assert record.digest == preset.digest, f"{preset.name} has changed: run `python -m bench reproductions {preset.name}`"
+    assert record.digest == preset.digest, (
+        f"{preset.name} has changed: run `python -m bench reproductions {preset.name}`"
+    )
     assert record.status is Status.SUCCEEDED
 
 
@@ -60,14 +64,22 @@ def test_verdicts_are_of_the_claims_as_they_are_and_failures_are_explained(prese
         (one.says, [words(side) for side in one.comparisons], not fails, one.because if fails else None)
         for one, fails in zip(claims, failed, strict=True)
     ]
-    told = [(one.says, [side.says for side in one.comparisons], one.holds, one.known_to_fail) for one in kept(preset).claims]
+    told = [
+        (one.says, [side.says for side in one.comparisons], one.holds, one.known_to_fail)
+        for one in kept(preset).claims
+    ]
     assert told == expected
 
 
 def test_published_numbers_are_those_of_the_sheet(preset: Preset) -> None:
-    told = [{row.arm: (row.published_mean, row.published_std) for row in table.rows} for table in kept(preset).published]
+    told = [
+        {row.arm: (row.published_mean, row.published_std) for row in table.rows}
+        for table in kept(preset).published
+    ]
     published = presets.sheet(preset.sheet).published_of(preset.panel)
-    assert told == [{arm: (number.mean, number.std) for arm, number in table.numbers.items()} for table in published]
+    assert told == [
+        {arm: (number.mean, number.std) for arm, number in table.numbers.items()} for table in published
+    ]
 
 
 def test_the_page_shows_what_is_kept() -> None:

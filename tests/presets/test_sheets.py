@@ -1,4 +1,6 @@
-"""Every file of presets holds together: what can be submitted is valid, and what is claimed is about arms and panels that there are."""
+"""Every file of presets holds together: what can be submitted is valid, and what is claimed is
+about arms and panels that there are.
+"""
 
 import numpy as np
 import pytest
@@ -34,7 +36,9 @@ def test_claims_and_numbers_are_about_arms_that_there_are_and_measures_that_are_
     sheet, spec = presets.sheet(preset.sheet), ExperimentSpec.model_validate(preset.spec)
     comparisons = [one for claim in sheet.claims_of(preset.panel) for one in claim.comparisons]
     published = sheet.published_of(preset.panel)
-    named = {arm for one in comparisons for arm in one.arms} | {arm for table in published for arm in table.numbers}
+    named = {arm for one in comparisons for arm in one.arms} | {
+        arm for table in published for arm in table.numbers
+    }
     assert named <= {arm.name for arm in spec.arms()}
     metrics = {one.metric for one in comparisons} | {table.metric for table in published}
     metrics |= set(sheet.figure.metrics) if sheet.figure else set()
@@ -47,7 +51,9 @@ def test_claims_name_panels_that_there_are(sheet_name: str) -> None:
     sheet = presets.sheet(sheet_name)
     assert {panel for claim in sheet.claims for panel in claim.panels} <= sheet.parts.keys()
     assert {table.panel or "" for table in sheet.published} <= sheet.parts.keys()
-    assert {preset for claim in sheet.claims for preset in claim.fails_in} <= {sheet_name + variant.suffix for variant in variants(sheet)}
+    assert {preset for claim in sheet.claims for preset in claim.fails_in} <= {
+        sheet_name + variant.suffix for variant in variants(sheet)
+    }
 
 
 def test_a_small_form_says_what_it_leaves_out_and_does_less_work(sheet_name: str) -> None:
@@ -71,47 +77,74 @@ def test_names_lead_to_one_preset_each() -> None:
     ("name", "small", "meant"),
     [
         ("fedlin-figure-1", False, ["fedlin-figure-1-same-steps", "fedlin-figure-1-different-steps"]),
-        ("fednova-figure-2", True, ["fednova-figure-2-same-steps-small", "fednova-figure-2-different-steps-small"]),
+        (
+            "fednova-figure-2",
+            True,
+            ["fednova-figure-2-same-steps-small", "fednova-figure-2-different-steps-small"],
+        ),
         ("fedprox-figure-3", True, ["fedprox-figure-11-iid-small", "fedprox-figure-11-non-iid-small"]),
         ("fednova-figure-2-same-steps", False, ["fednova-figure-2-same-steps"]),
         ("fednova-figure-2-same-steps", True, ["fednova-figure-2-same-steps-small"]),
         ("fednova-figure-2-same-steps-small", False, ["fednova-figure-2-same-steps-small"]),
     ],
 )
-def test_a_name_means_a_sheet_a_figure_that_another_shows_or_a_panel(name: str, small: bool, meant: list[str]) -> None:
+def test_a_name_means_a_sheet_a_figure_that_another_shows_or_a_panel(
+    name: str, small: bool, meant: list[str]
+) -> None:
     assert [preset.name for preset in presets.meant_by(name, small=small)] == meant
 
 
 def test_every_figure_and_table_of_the_papers_has_a_sheet() -> None:
-    wanted = {f"fedprox-figure-{number}" for number in (1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12)} | {"fednova-table-1", "fedaware-table-1"}
-    wanted |= {f"fedaware-figure-{number}" for number in range(2, 10)} | {f"fednova-figure-{number}" for number in (2, 4, 5)}
+    wanted = {f"fedprox-figure-{number}" for number in (1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12)} | {
+        "fednova-table-1",
+        "fedaware-table-1",
+    }
+    wanted |= {f"fedaware-figure-{number}" for number in range(2, 10)} | {
+        f"fednova-figure-{number}" for number in (2, 4, 5)
+    }
     assert all(presets.meant_by(name, small=False) for name in wanted)
 
 
 def test_a_name_that_means_nothing_is_refused_with_the_nearest() -> None:
-    with pytest.raises(PresetNotFoundError, match=r"no figure or table 'fedprox-figure-13'; the nearest are fedprox-figure-3, "):
+    with pytest.raises(
+        PresetNotFoundError,
+        match=r"no figure or table 'fedprox-figure-13'; the nearest are fedprox-figure-3, ",
+    ):
         presets.meant_by("fedprox-figure-13", small=True)
 
 
 def test_a_sheet_that_is_not_there_is_named_with_those_that_are() -> None:
-    with pytest.raises(PresetNotFoundError, match=r"no figure or table 'fedlin-figure-9'; the nearest are fedlin-figure-1, "):
+    with pytest.raises(
+        PresetNotFoundError, match=r"no figure or table 'fedlin-figure-9'; the nearest are fedlin-figure-1, "
+    ):
         presets.sheet("fedlin-figure-9")
 
 
 def test_where_fedprox_and_fednova_rest_in_fedlins_figure_is_what_theory_says() -> None:
     problem = Quadratics(np.array([[[1.0]], [[2.0]]]), np.array([[3.0], [100.0]]), np.array([0.5, 0.5]))
     (optimum,) = problem.optimum()
-    same, different = (presets.sheet("fedlin-figure-1").claims_of(panel)[0] for panel in ("same-steps", "different-steps"))
+    same, different = (
+        presets.sheet("fedlin-figure-1").claims_of(panel)[0] for panel in ("same-steps", "different-steps")
+    )
     expected = {one.arm: one.than for one in same.comparisons}
-    assert expected["FedProx"] == pytest.approx(abs(fedlin.proposition_1(problem, 0.01, 50, 5.0)[0] - optimum), rel=1e-12)
-    assert expected["FedNova"] == pytest.approx(abs(fedlin.proposition_2(problem, 0.01, 50)[0] - optimum), rel=1e-12)
-    assert different.comparisons[0].than == pytest.approx(abs(fedlin.proposition_2(problem, 0.01, [50, 30])[0] - optimum), rel=1e-12)
+    assert expected["FedProx"] == pytest.approx(
+        abs(fedlin.proposition_1(problem, 0.01, 50, 5.0)[0] - optimum), rel=1e-12
+    )
+    assert expected["FedNova"] == pytest.approx(
+        abs(fedlin.proposition_2(problem, 0.01, 50)[0] - optimum), rel=1e-12
+    )
+    assert different.comparisons[0].than == pytest.approx(
+        abs(fedlin.proposition_2(problem, 0.01, [50, 30])[0] - optimum), rel=1e-12
+    )
 
 
 def test_where_two_clients_lead_in_fedawares_figure_is_what_the_closed_form_says() -> None:
     """lambda_1 = (v_2 - v_1)' v_2 / |v_1 - v_2|^2, held between 0 and 1."""
     sheet = presets.sheet("fedaware-figure-3")
-    arms = {arm["name"]: np.array([client["e"] for client in arm["problem.dataset.clients"]]) for arm in sheet.spec["sweep"]["arms"]}
+    arms = {
+        arm["name"]: np.array([client["e"] for client in arm["problem.dataset.clients"]])
+        for arm in sheet.spec["sweep"]["arms"]
+    }
     for one in (one for claim in sheet.claims for one in claim.comparisons if one.relation == "near"):
         first, second = arms[one.arm]
         weight = np.clip((second - first) @ second / ((first - second) @ (first - second)), 0, 1)
@@ -124,7 +157,9 @@ def test_where_two_clients_lead_in_fedawares_figure_is_what_the_closed_form_says
 
 @pytest.mark.parametrize("name", ["fedavg-noniid-theorem", "fedavg-noniid-theorem-small"])
 def test_the_step_size_of_li_et_al_is_that_of_the_theorem(name: str) -> None:
-    """eta_t = 2 / (mu (gamma + t)) with gamma = max(9 kappa, E) for clients of curvatures from mu to L = kappa mu."""
+    """eta_t = 2 / (mu (gamma + t)) with gamma = max(9 kappa, E) for clients of curvatures from mu
+    to L = kappa mu.
+    """
     for arm in ExperimentSpec.model_validate(presets.load(name).spec).arms():
         dataset, local = arm.spec.problem.dataset, arm.spec.local
         assert isinstance(dataset, ExactProblem)
@@ -133,7 +168,9 @@ def test_the_step_size_of_li_et_al_is_that_of_the_theorem(name: str) -> None:
         curvatures = np.linalg.eigvalsh(exact.quadratics(dataset).hessians)
         mu, kappa = curvatures.min(), curvatures.max() / curvatures.min()
         assert local.lr_schedule.counts == "steps"
-        assert (local.lr_schedule.mu, local.lr_schedule.gamma) == pytest.approx((mu, max(9 * kappa, local.steps)))
+        assert (local.lr_schedule.mu, local.lr_schedule.gamma) == pytest.approx(
+            (mu, max(9 * kappa, local.steps))
+        )
 
 
 def test_the_curvatures_of_fedlins_regression_are_those_of_its_clients() -> None:

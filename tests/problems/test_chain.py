@@ -28,7 +28,9 @@ ROWS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         (3, 12, 12),
     ),
     "odd sizes and one channel": (
-        lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(2, 3, 2), nn.ReLU(), *dense(18, CLASSES)),
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(2, 3, 2), nn.ReLU(), *dense(18, CLASSES)
+        ),
         (1, 9, 11),
     ),
     "uncommon options": (
@@ -69,7 +71,9 @@ def test_the_gradient_is_autograds(name: str, loss: Loss, last: bool) -> None:
 
 
 @pytest.mark.parametrize("images", [1, 2, 5])
-def test_the_first_gradient_does_not_depend_on_how_many_images_are_taken_at_a_time(images: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_gradient_does_not_depend_on_how_many_images_are_taken_at_a_time(
+    images: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make, shape = ROWS["as the published CNN"]
     torch.manual_seed(0)
     module = make().double()
@@ -78,7 +82,11 @@ def test_the_first_gradient_does_not_depend_on_how_many_images_are_taken_at_a_ti
     assert isinstance(row[0], FusedStem)
     # Of each output and of each number that its weights see.
     monkeypatch.setattr(handwritten_backprop, "CACHED_BYTES", images * 8 * 12 * 12 * (4 + 3 * 5 * 5))
-    theta, features, labels = layout.flat(module), torch.randn(BATCH, *shape, dtype=torch.float64), torch.arange(BATCH) % CLASSES
+    theta, features, labels = (
+        layout.flat(module),
+        torch.randn(BATCH, *shape, dtype=torch.float64),
+        torch.arange(BATCH) % CLASSES,
+    )
     weights = torch.rand(BATCH, dtype=torch.float64)
     expected = Automatic(module, layout, CrossEntropy())(theta, features, labels, weights)
     by_hand = Chain(row, layout, CrossEntropy(), last=True)(theta, features, labels, weights)

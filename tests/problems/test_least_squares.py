@@ -1,4 +1,6 @@
-"""Least squares: gradients by rows, minimiser and measures against the formula, given inline or drawn."""
+"""Least squares: gradients by rows, minimiser and measures against the formula, given inline or
+drawn.
+"""
 
 from pathlib import Path
 
@@ -20,7 +22,9 @@ SIZES = (5, 2, 9)
 
 def drawn_clients() -> list[Document]:
     draw = np.random.default_rng(4)
-    return [{"A": draw.normal(size=(size, 4)).tolist(), "b": draw.normal(size=size).tolist()} for size in SIZES]
+    return [
+        {"A": draw.normal(size=(size, 4)).tolist(), "b": draw.normal(size=size).tolist()} for size in SIZES
+    ]
 
 
 CLIENTS = drawn_clients()
@@ -81,7 +85,11 @@ def test_full_gradients_are_those_over_all_rows() -> None:
 
 @pytest.mark.parametrize("weights", [None, [1.0, 5.0, 2.0]])
 def test_measures_are_those_of_the_weighted_sum(weights: list[float] | None) -> None:
-    clients = CLIENTS if weights is None else [{**client, "weight": weight} for client, weight in zip(CLIENTS, weights, strict=True)]
+    clients = (
+        CLIENTS
+        if weights is None
+        else [{**client, "weight": weight} for client, weight in zip(CLIENTS, weights, strict=True)]
+    )
     problem = load({"clients": clients, "ridge": RIDGE})
     share = np.array(SIZES if weights is None else weights, float)
     share /= share.sum()
@@ -90,10 +98,16 @@ def test_measures_are_those_of_the_weighted_sum(weights: list[float] | None) -> 
     hessian = sum(p * a.T @ a / len(b) for p, (a, b) in zip(share, matrices, strict=True)) + RIDGE * np.eye(4)
     linear = sum(p * a.T @ b / len(b) for p, (a, b) in zip(share, matrices, strict=True))
     minimiser = torch.from_numpy(np.linalg.solve(hessian, linear))
-    objective, least = (sum(p * float(value(client, x)) for client, p in enumerate(share)) for x in (X, minimiser))
+    objective, least = (
+        sum(p * float(value(client, x)) for client, p in enumerate(share)) for x in (X, minimiser)
+    )
     measured = problem.evaluate(X, [])
     assert measured == pytest.approx(
-        {"objective": objective, "suboptimality": objective - least, "distance": float((X - minimiser).norm())}
+        {
+            "objective": objective,
+            "suboptimality": objective - least,
+            "distance": float((X - minimiser).norm()),
+        }
     )
 
 
@@ -112,9 +126,14 @@ def test_drawn_rows_have_the_condition_number_asked_for() -> None:
 
 def test_the_curvatures_of_few_rows_lie_further_apart_than_those_of_their_covariance() -> None:
     """The numbers in the description of `condition_number`."""
-    spec = LeastSquares.model_validate({"kind": "least_squares", "generate": {"dim": 10, "samples": 100, "condition_number": 10}})
+    spec = LeastSquares.model_validate(
+        {"kind": "least_squares", "generate": {"dim": 10, "samples": 100, "condition_number": 10}}
+    )
     curvatures = np.linalg.eigvalsh(exact.quadratics(spec).hessians)
-    assert (curvatures.min(), curvatures.max()) == (pytest.approx(0.066, abs=5e-4), pytest.approx(1.45, abs=5e-3))
+    assert (curvatures.min(), curvatures.max()) == (
+        pytest.approx(0.066, abs=5e-4),
+        pytest.approx(1.45, abs=5e-3),
+    )
     assert GeneratedProblem.model_fields["condition_number"].description is not None
     assert "between 0.066 and 1.45" in GeneratedProblem.model_fields["condition_number"].description
 
@@ -123,5 +142,7 @@ def _normal_equations(problem: TrainingProblem) -> tuple[Tensor, Tensor]:
     """H and e of the first client's gradient H x - e."""
     zero = torch.zeros(problem.dim, dtype=torch.float64)
     linear = -problem.gradient(zero, 0, None)
-    columns = [problem.gradient(unit, 0, None) + linear for unit in torch.eye(problem.dim, dtype=torch.float64)]
+    columns = [
+        problem.gradient(unit, 0, None) + linear for unit in torch.eye(problem.dim, dtype=torch.float64)
+    ]
     return torch.stack(columns, 1), linear

@@ -1,4 +1,6 @@
-"""From a specification and files to a problem, and through a run: data sets that must be downloaded, on small stand-ins."""
+"""From a specification and files to a problem, and through a run: data sets that must be
+downloaded, on small stand-ins.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -23,9 +25,12 @@ SHAKESPEARE: Document = {
     "rounds": 2,
     "execution": {"precision": "float64"},
 }
-SENT140: Document = merged(SHAKESPEARE, {"problem": {"dataset": {"kind": "sent140"}, "model": {"kind": "sent_lstm", "hidden": 4}}})
+SENT140: Document = merged(
+    SHAKESPEARE, {"problem": {"dataset": {"kind": "sent140"}, "model": {"kind": "sent_lstm", "hidden": 4}}}
+)
 FEMNIST: Document = merged(
-    SHAKESPEARE, {"problem": {"dataset": {"kind": "femnist"}, "partition": {"clients": 3}, "model": {"kind": "logistic"}}}
+    SHAKESPEARE,
+    {"problem": {"dataset": {"kind": "femnist"}, "partition": {"clients": 3}, "model": {"kind": "logistic"}}},
 )
 DOCUMENTS = {"shakespeare": SHAKESPEARE, "sent140": SENT140, "femnist": FEMNIST}
 
@@ -62,11 +67,18 @@ def test_the_engines_agree_on_each_and_go_on_from_a_checkpoint(name: str, files:
 
 
 def test_the_data_are_called_what_they_are(files: Path) -> None:
-    assert {simulation(name, files).data_source for name in DOCUMENTS} == {"Shakespeare (LEAF)", "Sent140 (LEAF)", "FEMNIST (LEAF)"}
+    assert {simulation(name, files).data_source for name in DOCUMENTS} == {
+        "Shakespeare (LEAF)",
+        "Sent140 (LEAF)",
+        "FEMNIST (LEAF)",
+    }
 
 
 def test_by_key_tests_on_what_its_clients_made(files: Path) -> None:
-    """Writer 1 alone has two or more letters of a to j in training and one in testing; writer 3 does not train at all."""
+    """Writer 1 alone has two or more letters of a to j in training and one in testing.
+
+    Writer 3 does not train at all.
+    """
     problem = {"partition": {"clients": 1, "min_samples": 4}}
     data = simulation("femnist", files, problem=problem)._setting.problem.data  # type: ignore[attr-defined]
     assert data.sizes.tolist() == [4]
@@ -74,7 +86,9 @@ def test_by_key_tests_on_what_its_clients_made(files: Path) -> None:
 
 
 def test_other_partitions_divide_the_same_data(files: Path) -> None:
-    shared = simulation("femnist", files, problem={"partition": {"kind": "iid", "clients": 4}})._setting.problem
+    shared = simulation(
+        "femnist", files, problem={"partition": {"kind": "iid", "clients": 4}}
+    )._setting.problem
     assert shared.sizes.tolist() == [2] * 4
 
 
@@ -85,7 +99,9 @@ def test_more_clients_than_the_files_hold_are_refused(files: Path) -> None:
 
 
 def test_by_key_needs_data_that_say_whose_they_are() -> None:
-    with pytest.raises(SpecificationError, match="by_key requires femnist, shakespeare or sent140") as refusal:
+    with pytest.raises(
+        SpecificationError, match="by_key requires femnist, shakespeare or sent140"
+    ) as refusal:
         ExperimentSpec.model_validate(merged(FEMNIST, {"problem": {"dataset": {"kind": "mnist"}}}))
     assert refusal.value.pointer == "/problem/partition"
 

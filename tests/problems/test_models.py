@@ -1,4 +1,6 @@
-"""Every model beyond the fully connected ones: every way to its gradient is PyTorch's own, whatever the inputs are."""
+"""Every model beyond the fully connected ones: every way to its gradient is PyTorch's own, whatever
+the inputs are.
+"""
 
 from typing import Any
 
@@ -33,7 +35,9 @@ def problem(name: str, dtype: torch.dtype = torch.float64) -> tuple[SupervisedPr
     document, shape, classes = CASES[name]
     spec: AnyModel = TypeAdapter(AnyModel).validate_python(document)
     draw = torch.Generator().manual_seed(0)
-    features = torch.randint(SYMBOLS, (12, *shape), generator=draw, dtype=torch.uint8) if "lstm" in name else None
+    features = (
+        torch.randint(SYMBOLS, (12, *shape), generator=draw, dtype=torch.uint8) if "lstm" in name else None
+    )
     samples = Samples(
         torch.randn(12, *shape, generator=draw, dtype=dtype) if features is None else features,
         torch.randint(classes, (12,), generator=draw),
@@ -41,7 +45,9 @@ def problem(name: str, dtype: torch.dtype = torch.float64) -> tuple[SupervisedPr
     vectors = torch.randn(SYMBOLS, EMBEDDING, generator=draw).to(dtype) if name == "sent_lstm" else None
     parts = np.split(np.arange(sum(SIZES)), np.cumsum(SIZES)[:-1])
     made, plain = (zoo.build(spec, shape, classes, seed=1, vectors=vectors).to(dtype) for _ in range(2))
-    return SupervisedProblem(divide(Dataset(samples, samples, "noise", vectors=vectors), parts), made, loss_of(spec), spec.l2), plain
+    return SupervisedProblem(
+        divide(Dataset(samples, samples, "noise", vectors=vectors), parts), made, loss_of(spec), spec.l2
+    ), plain
 
 
 def plain_gradient(name: str, module: nn.Module, samples: Samples) -> dict[str, Tensor]:
@@ -52,7 +58,9 @@ def plain_gradient(name: str, module: nn.Module, samples: Samples) -> dict[str, 
     return dict(zip(names, torch.autograd.grad(loss, parameters), strict=True))
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in CASES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in CASES]
+)
 def test_all_gradients_are_pytorchs(name: str) -> None:
     made, plain = problem(name)
     thetas = made.initial().repeat(3, 1)
@@ -92,4 +100,6 @@ def test_the_loss_of_the_sentiment_lstm_is_that_of_one_logistic_output() -> None
     samples = made.samples(0)
     logits = module(samples.features)[:, 1]
     expected = nn.functional.binary_cross_entropy_with_logits(logits, samples.labels.double())
-    torch.testing.assert_close(nn.functional.cross_entropy(module(samples.features), samples.labels), expected)
+    torch.testing.assert_close(
+        nn.functional.cross_entropy(module(samples.features), samples.labels), expected
+    )

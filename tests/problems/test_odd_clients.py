@@ -1,4 +1,6 @@
-"""Clients of one sample, of one class, of less than a batch: what they do is defined, and both engines do it."""
+"""Clients of one sample, of one class, of less than a batch: what they do is defined, and both
+engines do it.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,11 @@ def held() -> Arrays:
     draw = np.random.default_rng(0)
     label = draw.integers(0, 2, sum(SIZES))
     label[1:7] = 1
-    return {"features": draw.normal(size=(sum(SIZES), FEATURES)), "label": label, "client": np.repeat(np.arange(3), SIZES)}
+    return {
+        "features": draw.normal(size=(sum(SIZES), FEATURES)),
+        "label": label,
+        "client": np.repeat(np.arange(3), SIZES),
+    }
 
 
 @pytest.fixture
@@ -55,7 +61,9 @@ def trained(document: Document, folder: Path, engine: str, batch_size: int | str
 
 
 def longhand(initial: dict[str, Tensor], batch_size: int) -> dict[str, Tensor]:
-    """Two epochs of plain SGD by each client over batches of at most `batch_size`, averaged by size."""
+    """Two epochs of plain SGD by each client over batches of at most `batch_size`, averaged by
+    size.
+    """
     features, label = (torch.from_numpy(held()[name]) for name in ("features", "label"))
     mean = {name: torch.zeros_like(value) for name, value in initial.items()}
     for client, (start, size) in enumerate(zip(np.cumsum([0, *SIZES]), SIZES, strict=False)):
@@ -77,13 +85,19 @@ def longhand(initial: dict[str, Tensor], batch_size: int) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("batch_size", [1, 4, 8, 1_000])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_odd_clients_train_as_plain_sgd_would(engine: str, batch_size: int, document: Document, tmp_path: Path) -> None:
+def test_odd_clients_train_as_plain_sgd_would(
+    engine: str, batch_size: int, document: Document, tmp_path: Path
+) -> None:
     initial = simulation(document, tmp_path, engine, batch_size).model()
-    torch.testing.assert_close(trained(document, tmp_path, engine, batch_size), longhand(initial, batch_size), rtol=0, atol=1e-10)
+    torch.testing.assert_close(
+        trained(document, tmp_path, engine, batch_size), longhand(initial, batch_size), rtol=0, atol=1e-10
+    )
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_batch_larger_than_the_client_is_all_it_holds(engine: str, document: Document, tmp_path: Path) -> None:
+def test_a_batch_larger_than_the_client_is_all_it_holds(
+    engine: str, document: Document, tmp_path: Path
+) -> None:
     larger, full = (trained(document, tmp_path, engine, batch_size) for batch_size in (40, "full"))
     torch.testing.assert_close(larger, full, rtol=0, atol=0)
 

@@ -1,4 +1,6 @@
-"""The small problems of the papers, each a specification: their minimisers, and where FedAvg goes instead."""
+"""The small problems of the papers, each a specification: their minimisers, and where FedAvg goes
+instead.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,14 @@ FEDNOVA_FIGURE_2: Document = {
     "problem": {
         "dataset": {
             "kind": "quadratic",
-            "generate": {"dim": 50, "clients": 30, "centre": 0, "heterogeneity": 0.1, "condition_number": 1, "seed": 1},
+            "generate": {
+                "dim": 50,
+                "clients": 30,
+                "centre": 0,
+                "heterogeneity": 0.1,
+                "condition_number": 1,
+                "seed": 1,
+            },
         }
     },
     "algorithm": {"kind": "fedavg"},
@@ -27,7 +36,12 @@ FEDNOVA_FIGURE_2: Document = {
 }
 FEDLIN_FIGURE_1: Document = {
     "name": "FedLin, Fig. 1, right",
-    "problem": {"dataset": {"kind": "quadratic", "clients": [{"H": [[1]], "e": [3], "c": 4.5}, {"H": [[2]], "e": [100], "c": 2500}]}},
+    "problem": {
+        "dataset": {
+            "kind": "quadratic",
+            "clients": [{"H": [[1]], "e": [3], "c": 4.5}, {"H": [[2]], "e": [100], "c": 2500}],
+        }
+    },
     "algorithm": {"kind": "fedavg"},
     "local": {"lr": 0.01},
     "systems": {"steps": {"kind": "per_client", "values": [50, 30]}},
@@ -63,7 +77,14 @@ RIDGE: Document = {
         "dataset": {
             "kind": "least_squares",
             "ridge": 0.1,
-            "generate": {"dim": 3, "clients": 4, "samples": 8, "heterogeneity": 2, "condition_number": 5, "seed": 3},
+            "generate": {
+                "dim": 3,
+                "clients": 4,
+                "samples": 8,
+                "heterogeneity": 2,
+                "condition_number": 5,
+                "seed": 3,
+            },
         }
     },
     "algorithm": {"kind": "fedavg"},
@@ -74,7 +95,9 @@ RIDGE: Document = {
 
 
 def problem(document: Document) -> TrainingProblem:
-    return load_problem(specification(document).problem, seed=0, dtype=torch.float64, data_dir=Path("nowhere"))
+    return load_problem(
+        specification(document).problem, seed=0, dtype=torch.float64, data_dir=Path("nowhere")
+    )
 
 
 def at_zero(document: Document) -> NDArray[np.float64]:
@@ -120,7 +143,9 @@ def test_fedlins_regression_has_the_moments_of_its_generator() -> None:
     for client in range(20):
         zero = torch.zeros(100, dtype=torch.float64)
         linear = -loaded.gradient(zero, client, None)
-        hessian = torch.stack([loaded.gradient(unit, client, None) + linear for unit in torch.eye(100, dtype=torch.float64)], 1)
+        hessian = torch.stack(
+            [loaded.gradient(unit, client, None) + linear for unit in torch.eye(100, dtype=torch.float64)], 1
+        )
         optima.append(torch.linalg.solve(hessian, linear).numpy())
     assert loaded.sizes.tolist() == [500] * 20
     means = np.mean(optima, axis=1)
@@ -129,9 +154,15 @@ def test_fedlins_regression_has_the_moments_of_its_generator() -> None:
 
 
 def test_a_fixed_step_keeps_fedavg_from_the_ridge_solution_in_proportion_to_it() -> None:
-    """Li et al.: |w~ - w*| = Omega((E - 1) eta) |w*| with full batches and a fixed small step eta; none at E = 1."""
+    """Li et al.: |w~ - w*| = Omega((E - 1) eta) |w*| with full batches and a fixed small step eta.
+
+    None at E = 1.
+    """
     at_optimum = finally_at(RIDGE, local={"steps": 1, "lr": 0.5}, rounds=200)
-    gap = {eta: np.linalg.norm(finally_at(RIDGE, local={"lr": eta}, rounds=int(16 / eta)) - at_optimum) for eta in (0.04, 0.08)}
+    gap = {
+        eta: np.linalg.norm(finally_at(RIDGE, local={"lr": eta}, rounds=int(16 / eta)) - at_optimum)
+        for eta in (0.04, 0.08)
+    }
     assert problem(RIDGE).evaluate(torch.from_numpy(at_optimum), [])["distance"] == pytest.approx(0, abs=1e-9)
     assert gap[0.04] > 1e-3 * np.linalg.norm(at_optimum)
     assert gap[0.08] / gap[0.04] == pytest.approx(2, rel=0.1)

@@ -1,4 +1,6 @@
-"""Quadratic problems: gradients, minimiser and measures against the formula, given inline or drawn."""
+"""Quadratic problems: gradients, minimiser and measures against the formula, given inline or
+drawn.
+"""
 
 from pathlib import Path
 
@@ -30,14 +32,18 @@ def value(client: Document, x: Tensor) -> Tensor:
 
 
 def objective(x: Tensor) -> Tensor:
-    return sum((share * value(client, x) for share, client in zip(SHARES, CLIENTS, strict=True)), torch.zeros(()))
+    return sum(
+        (share * value(client, x) for share, client in zip(SHARES, CLIENTS, strict=True)), torch.zeros(())
+    )
 
 
 @pytest.mark.parametrize("client", range(4))
 def test_a_clients_gradient_is_autograds(client: int) -> None:
     x = X.clone().requires_grad_()
     (expected,) = torch.autograd.grad(value(CLIENTS[client], x), x)
-    torch.testing.assert_close(load({"clients": CLIENTS}).gradient(X, client, None), expected, rtol=0, atol=1e-14)
+    torch.testing.assert_close(
+        load({"clients": CLIENTS}).gradient(X, client, None), expected, rtol=0, atol=1e-14
+    )
 
 
 def test_stacked_and_full_gradients_are_those_of_each_client() -> None:
@@ -45,7 +51,9 @@ def test_stacked_and_full_gradients_are_those_of_each_client() -> None:
     thetas = torch.stack([X, -X])
     stacked = problem.stack(clients, torch.zeros(2, 5, 1, dtype=torch.int64))
     for step in (0, 4):
-        expected = torch.stack([problem.gradient(theta, client, None) for theta, client in zip(thetas, (2, 0), strict=True)])
+        expected = torch.stack(
+            [problem.gradient(theta, client, None) for theta, client in zip(thetas, (2, 0), strict=True)]
+        )
         torch.testing.assert_close(stacked.gradient(thetas, step), expected, rtol=0, atol=1e-14)
     at_one = torch.stack([problem.gradient(X, client, None) for client in (2, 0)])
     torch.testing.assert_close(problem.client_gradients(X, clients), at_one, rtol=0, atol=1e-14)
@@ -71,7 +79,9 @@ def test_of_many_minimisers_the_distance_is_to_the_shortest() -> None:
     problem = load({"clients": [{"H": [[1.0, 1.0], [1.0, 1.0]], "e": [2.0, 2.0]}]})
     for x, distance in (([1.0, 1.0], 0), ([2.0, 0.0], 2**0.5)):
         expected = {"objective": -2, "suboptimality": 0, "distance": distance}
-        assert problem.evaluate(torch.tensor(x, dtype=torch.float64), []) == pytest.approx(expected, abs=1e-12)
+        assert problem.evaluate(torch.tensor(x, dtype=torch.float64), []) == pytest.approx(
+            expected, abs=1e-12
+        )
 
 
 def test_shares_are_the_weights_and_every_client_is_one_sample() -> None:
@@ -83,17 +93,31 @@ def test_shares_are_the_weights_and_every_client_is_one_sample() -> None:
 
 @pytest.mark.parametrize("condition_number", [1.0, 100.0])
 def test_drawn_clients_have_the_condition_number_asked_for(condition_number: float) -> None:
-    problem = load({"generate": {"dim": 6, "clients": 3, "condition_number": condition_number, "heterogeneity": 1.0}})
+    problem = load(
+        {"generate": {"dim": 6, "clients": 3, "condition_number": condition_number, "heterogeneity": 1.0}}
+    )
     for client in range(3):
         at_zero = problem.gradient(problem.initial(), client, None)
-        columns = [problem.gradient(unit, client, None) - at_zero for unit in torch.eye(6, dtype=torch.float64)]
+        columns = [
+            problem.gradient(unit, client, None) - at_zero for unit in torch.eye(6, dtype=torch.float64)
+        ]
         eigenvalues = np.linalg.eigvalsh(torch.stack(columns))
         np.testing.assert_allclose([eigenvalues[0], eigenvalues[-1]], [1 / condition_number, 1], rtol=1e-9)
 
 
 def test_drawn_clients_deviate_by_the_heterogeneity() -> None:
     def optima(heterogeneity: float) -> Tensor:
-        problem = load({"generate": {"dim": 40, "clients": 40, "condition_number": 1, "heterogeneity": heterogeneity, "seed": 1}})
+        problem = load(
+            {
+                "generate": {
+                    "dim": 40,
+                    "clients": 40,
+                    "condition_number": 1,
+                    "heterogeneity": heterogeneity,
+                    "seed": 1,
+                }
+            }
+        )
         return -problem.client_gradients(problem.initial(), np.arange(40))
 
     assert torch.allclose(optima(0.0), optima(0.0)[0])

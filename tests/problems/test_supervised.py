@@ -53,7 +53,9 @@ class Plain:
     def __init__(self, name: str) -> None:
         self.spec: AnyModel = TypeAdapter(AnyModel).validate_python(MODELS[name])
         self.module = zoo.build(self.spec, FEATURES, CLASSES, seed=1).double()
-        self.loss: Callable[[Tensor, Tensor], Tensor] = half_squared_error if name == "linear" else cross_entropy
+        self.loss: Callable[[Tensor, Tensor], Tensor] = (
+            half_squared_error if name == "linear" else cross_entropy
+        )
         self.data = dataset()
         order = np.random.default_rng(0).permutation(40)[: sum(SIZES)]
         self.parts = np.split(order, np.cumsum(SIZES)[:-1])
@@ -78,7 +80,9 @@ class Plain:
 
 
 def models_around(problem: SupervisedProblem, count: int) -> Tensor:
-    """Different models [count, D], far enough from the initial one for every ReLU to switch somewhere."""
+    """Different models [count, D], far enough from the initial one for every ReLU to switch
+    somewhere.
+    """
     noise = torch.randn(count, problem.dim, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     return problem.initial() + 0.3 * noise
 
@@ -103,7 +107,11 @@ def test_the_gradient_of_one_client_is_autograds(name: str) -> None:
 BATCHES: dict[str, list[list[list[int]]]] = {
     "full batches": [[[0, 1, 2], [3, 4, 5]], [[3, 2, 1], [0, 1, 2]], [[16, 0, 8], [9, 10, 11]]],
     "padded and ragged": [[[0, -1, -1], [3, 4, 5]], [[3, 2, 1], [0, -1, -1]], [[16, 0, -1], [9, 10, 11]]],
-    "padding between samples": [[[-1, 0, 8], [3, -1, 5]], [[-1, -1, 1], [0, 1, -1]], [[16, -1, -1], [-1, 10, 11]]],
+    "padding between samples": [
+        [[-1, 0, 8], [3, -1, 5]],
+        [[-1, -1, 1], [0, 1, -1]],
+        [[16, -1, -1], [-1, 10, 11]],
+    ],
 }
 
 
@@ -125,7 +133,10 @@ def test_stacked_gradients_are_autograds_client_by_client(name: str, batches: li
 def test_one_batch_repeated_counts_in_every_step(name: str) -> None:
     problem = Plain(name).problem()
     clients, batch = np.array([1, 2]), torch.tensor([[[0, 1, 2, 3]], [[5, 4, 16, -1]]])
-    repeated, written_out = problem.stack(clients, batch.expand(-1, 3, -1)), problem.stack(clients, batch.repeat(1, 3, 1))
+    repeated, written_out = (
+        problem.stack(clients, batch.expand(-1, 3, -1)),
+        problem.stack(clients, batch.repeat(1, 3, 1)),
+    )
     thetas = models_around(problem, 2)
     for step in range(3):
         assert torch.equal(repeated.gradient(thetas, step), written_out.gradient(thetas, step))
@@ -136,12 +147,16 @@ def test_full_gradients_of_many_clients_are_those_of_each(name: str) -> None:
     problem = Plain(name).problem()
     (theta,) = models_around(problem, 1)
     expected = torch.stack([problem.gradient(theta, client, None) for client in (3, 1)])
-    torch.testing.assert_close(problem.client_gradients(theta, np.array([3, 1])), expected, rtol=0, atol=1e-14)
+    torch.testing.assert_close(
+        problem.client_gradients(theta, np.array([3, 1])), expected, rtol=0, atol=1e-14
+    )
 
 
 @pytest.mark.parametrize("capacity", [1, 8, 20, 50])
 @each_model
-def test_full_gradients_do_not_depend_on_who_fits_together(name: str, capacity: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_gradients_do_not_depend_on_who_fits_together(
+    name: str, capacity: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     problem = Plain(name).problem()
     (theta,), clients = models_around(problem, 1), np.array([2, 0, 3, 1])
     expected = torch.stack([problem.gradient(theta, client, None) for client in clients])
@@ -151,7 +166,9 @@ def test_full_gradients_do_not_depend_on_who_fits_together(name: str, capacity: 
 
 @pytest.mark.parametrize("working_bytes", [1, base.WORKING_BYTES])
 @each_model
-def test_measures_are_those_of_a_plain_pass_over_all_samples(name: str, working_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measures_are_those_of_a_plain_pass_over_all_samples(
+    name: str, working_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(base, "WORKING_BYTES", working_bytes)
     plain = Plain(name)
     problem = plain.problem()
@@ -161,7 +178,8 @@ def test_measures_are_those_of_a_plain_pass_over_all_samples(name: str, working_
         scores = plain.module(plain.data.test.features)
         expected = {
             "train_loss": sum(
-                share * float(plain.objective(torch.from_numpy(part))) for share, part in zip(problem.share, plain.parts, strict=True)
+                share * float(plain.objective(torch.from_numpy(part)))
+                for share, part in zip(problem.share, plain.parts, strict=True)
             ),
             "test_loss": float(plain.loss(scores, plain.data.test.labels)),
             "test_accuracy": float((scores.argmax(1) == plain.data.test.labels).double().mean()),
@@ -171,7 +189,9 @@ def test_measures_are_those_of_a_plain_pass_over_all_samples(name: str, working_
 
 def test_only_what_is_asked_for_is_measured() -> None:
     problem = Plain("logistic").problem()
-    assert problem.evaluate(problem.initial(), ["test_accuracy", "gradient_diversity"]).keys() == {"test_accuracy"}
+    assert problem.evaluate(problem.initial(), ["test_accuracy", "gradient_diversity"]).keys() == {
+        "test_accuracy"
+    }
 
 
 def test_a_client_counts_by_its_samples() -> None:

@@ -14,17 +14,27 @@ from fedcore.problems.supervised import SupervisedProblem
 MEASURES = {"train_loss", "test_loss", "test_accuracy"}
 MODULES: dict[str, Callable[[], nn.Module]] = {
     "softmax regression": lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 4)),
-    "two hidden layers": lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3), nn.ReLU(), nn.Linear(3, 4)),
+    "two hidden layers": lambda: nn.Sequential(
+        nn.Flatten(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3), nn.ReLU(), nn.Linear(3, 4)
+    ),
     "something else": lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4)),
 }
 
 
-def problem(module: nn.Module, loss: CrossEntropy | SquaredError, l2: float = 0.0) -> tuple[SupervisedProblem, Samples, Samples]:
+def problem(
+    module: nn.Module, loss: CrossEntropy | SquaredError, l2: float = 0.0
+) -> tuple[SupervisedProblem, Samples, Samples]:
     draw = torch.Generator().manual_seed(0)
     train, test = (
-        Samples(torch.randn((n, 2, 3), generator=draw, dtype=torch.float64), torch.randint(4, (n,), generator=draw)) for n in (40, 30)
+        Samples(
+            torch.randn((n, 2, 3), generator=draw, dtype=torch.float64),
+            torch.randint(4, (n,), generator=draw),
+        )
+        for n in (40, 30)
     )
-    made = SupervisedProblem(divide(Dataset(train, test, "random"), np.array_split(np.arange(40), 3)), module.double(), loss, l2)
+    made = SupervisedProblem(
+        divide(Dataset(train, test, "random"), np.array_split(np.arange(40), 3)), module.double(), loss, l2
+    )
     made.capacity = 16
     return made, train, test
 
@@ -40,10 +50,14 @@ def test_they_are_those_of_the_module_sample_by_sample(name: str, loss: CrossEnt
     @torch.no_grad()
     def longhand(samples: Samples) -> tuple[float, float]:
         scores: Tensor = module(samples.features)
-        return float(loss.per_sample(scores, samples.labels).mean()), float((scores.argmax(1) == samples.labels).double().mean())
+        return float(loss.per_sample(scores, samples.labels).mean()), float(
+            (scores.argmax(1) == samples.labels).double().mean()
+        )
 
     measured = made.evaluate(theta, MEASURES)
-    assert measured["train_loss"] == pytest.approx(longhand(train)[0] + 0.1 * float(theta.square().sum()), rel=1e-12)
+    assert measured["train_loss"] == pytest.approx(
+        longhand(train)[0] + 0.1 * float(theta.square().sum()), rel=1e-12
+    )
     assert (measured["test_loss"], measured["test_accuracy"]) == pytest.approx(longhand(test), rel=1e-12)
 
 

@@ -22,19 +22,31 @@ NUMBERS: list[Document] = [
     {},
     {"local": {"lr": 0.02}, "seeds": [1]},
     {"local": {"optimizer": {"momentum": 0.9, "prox_mu": 0.1, "weight_decay": 0.01}}},
-    {"local": {"lr_schedule": {"kind": "exponential", "gamma": 0.9}}, "algorithm": {"kind": "fedprox", "mu": 0.3}},
+    {
+        "local": {"lr_schedule": {"kind": "exponential", "gamma": 0.9}},
+        "algorithm": {"kind": "fedprox", "mu": 0.3},
+    },
     {"algorithm": {"kind": "scaffold"}, "compression": {"uplink": {"kind": "qsgd"}}},
     {"algorithm": {"kind": "fedlin"}, "rounds": 1},
 ]
 """Arms that differ in whatever a step depends on."""
-SHORT = merged(SYNTHETIC, {"local": {"epochs": None, "steps": 4, "batch_size": 8}, "participation": {"clients_per_round": 3}, "rounds": 2})
+SHORT = merged(
+    SYNTHETIC,
+    {
+        "local": {"epochs": None, "steps": 4, "batch_size": 8},
+        "participation": {"clients_per_round": 3},
+        "rounds": 2,
+    },
+)
 PROBLEMS: dict[str, Document] = {
     "softmax": SHORT,
     "fully connected": merged(SHORT, MLP),
     "convolutional": {**DIGITS_CNN, "local": {"lr": 0.05, "steps": 3, "batch_size": 9}, "systems": {}},
     "quadratic": {**QUADRATIC, "rounds": 3},
     "least squares": LEAST_SQUARES,
-    "transformed": merged(SHORT, {"participation": {"kind": "without_replacement", "clients_per_round": 3, "transformed": True}}),
+    "transformed": merged(
+        SHORT, {"participation": {"kind": "without_replacement", "clients_per_round": 3, "transformed": True}}
+    ),
 }
 
 
@@ -60,18 +72,24 @@ def assert_as_each_by_itself(members: Sequence[Simulation]) -> None:
 
 
 COMPILED = ("softmax", "fully connected", "transformed")
-ENGINES_FOR = [(name, engine) for name in PROBLEMS for engine in ENGINES if engine != "compiled" or name in COMPILED]
+ENGINES_FOR = [
+    (name, engine) for name in PROBLEMS for engine in ENGINES if engine != "compiled" or name in COMPILED
+]
 
 
 @pytest.mark.parametrize(("problem", "engine"), ENGINES_FOR)
 def test_runs_come_out_of_a_gang_as_they_do_alone(problem: str, engine: str) -> None:
-    arms = [specification(merged(PROBLEMS[problem], numbers), execution={"engine": engine}) for numbers in NUMBERS]
+    arms = [
+        specification(merged(PROBLEMS[problem], numbers), execution={"engine": engine}) for numbers in NUMBERS
+    ]
     assert_as_each_by_itself([Simulation(arm, seed) for seed, arm in enumerate(arms)])
 
 
 @pytest.mark.parametrize("engine", ["vectorised", "compiled"])
 def test_all_algorithms_go_together(engine: str) -> None:
-    specs = [specification(SHORT, algorithm={"kind": kind}, execution={"engine": engine}) for kind in ALGORITHMS]
+    specs = [
+        specification(SHORT, algorithm={"kind": kind}, execution={"engine": engine}) for kind in ALGORITHMS
+    ]
     assert_as_each_by_itself([Simulation(spec, seed=0) for spec in specs])
 
 
@@ -79,7 +97,9 @@ def test_members_may_be_at_different_rounds_and_leave_when_they_are_done_or_dive
     stacked: Document = merged(merged(SHORT, MLP), {"execution": {"engine": "vectorised"}})
     ahead, other = (Simulation(specification(stacked), seed) for seed in (0, 1))
     ahead.advance()
-    wild = Simulation(specification(stacked, local={"lr": 1e6}, problem={"model": {"l2": 0.1}}, rounds=50), seed=2)
+    wild = Simulation(
+        specification(stacked, local={"lr": 1e6}, problem={"model": {"l2": 0.1}}, rounds=50), seed=2
+    )
     assert [report.round for report in advance_batch([ahead, other, wild])] == [2, 1, 1]
     assert_as_each_by_itself([ahead, other, wild])
     assert (ahead.diverged, other.diverged, wild.diverged) == (False, False, True)
@@ -88,7 +108,9 @@ def test_members_may_be_at_different_rounds_and_leave_when_they_are_done_or_dive
 
 def test_a_round_that_nobody_reaches_holds_nobody_up() -> None:
     unreachable: Document = {"systems": {"availability": {"kind": "trace", "rounds": [[]]}}}
-    nobody, somebody = (Simulation(specification(SYNTHETIC, **changes), seed=0) for changes in (unreachable, {}))
+    nobody, somebody = (
+        Simulation(specification(SYNTHETIC, **changes), seed=0) for changes in (unreachable, {})
+    )
     empty, full = advance_batch([nobody, somebody])
     assert empty.local_steps == 0 < full.local_steps
     assert (nobody.gang, somebody.gang) == (1, 1)
@@ -129,13 +151,20 @@ def test_large_data_sets_are_joined_only_where_they_are_the_same(monkeypatch: py
 
 
 def test_an_experiment_is_the_same_in_gangs_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = specification(merged(SHORT, MLP), execution={"engine": "vectorised"}, seeds=[0, 1, 2], sweep={"local.lr": [0.01, 0.02]})
+    spec = specification(
+        merged(SHORT, MLP),
+        execution={"engine": "vectorised"},
+        seeds=[0, 1, 2],
+        sweep={"local.lr": [0.01, 0.02]},
+    )
     apart = _outcome(spec, 1, monkeypatch)
     assert _outcome(spec, 4, monkeypatch) == pytest.approx(apart, rel=1e-12)
     assert len(apart) == 12
 
 
-def _outcome(spec: ExperimentSpec, size: int, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[int, int, int], float | None]:
+def _outcome(
+    spec: ExperimentSpec, size: int, monkeypatch: pytest.MonkeyPatch
+) -> dict[tuple[int, int, int], float | None]:
     monkeypatch.setenv("FEDQ_GANG_SIZE", str(size))
     settings.cache_clear()
     outcome = {(report.arm, report.seed, report.round): report.test_loss for report in run(spec)}

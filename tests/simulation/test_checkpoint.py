@@ -60,7 +60,9 @@ def test_a_flipped_bit_never_goes_unnoticed(bit: int) -> None:
     damaged = bytearray(DATA)
     damaged[bit // 8] ^= 1 << bit % 8
     try:
-        assert_is_what_was_written(bytes(damaged))  # Upper and lower case of an escaped character mean the same.
+        assert_is_what_was_written(
+            bytes(damaged)
+        )  # Upper and lower case of an escaped character mean the same.
     except CheckpointError:
         return
 
@@ -101,19 +103,32 @@ def test_another_format_is_named() -> None:
         checkpoint.loads(save({"x": torch.zeros(2)}, {"fedq": '{"format": 99, "digest": ""}'}))
 
 
-@pytest.mark.parametrize("change", [{"rounds": 9}, {"algorithm": {"kind": "fedprox"}}, {"execution": {"precision": "float32"}}])
+@pytest.mark.parametrize(
+    "change", [{"rounds": 9}, {"algorithm": {"kind": "fedprox"}}, {"execution": {"precision": "float32"}}]
+)
 def test_another_computation_has_another_fingerprint(change: dict[str, Any]) -> None:
-    assert checkpoint.fingerprint(specification(SYNTHETIC, **change), 0) != checkpoint.fingerprint(specification(SYNTHETIC), 0)
-    assert checkpoint.fingerprint(specification(SYNTHETIC), 0) != checkpoint.fingerprint(specification(SYNTHETIC), 1)
+    assert checkpoint.fingerprint(specification(SYNTHETIC, **change), 0) != checkpoint.fingerprint(
+        specification(SYNTHETIC), 0
+    )
+    assert checkpoint.fingerprint(specification(SYNTHETIC), 0) != checkpoint.fingerprint(
+        specification(SYNTHETIC), 1
+    )
 
 
-@pytest.mark.parametrize("change", [{"name": "renamed"}, {"seeds": [0, 5]}, {"execution": {"priority": 9, "engine": "reference"}}])
+@pytest.mark.parametrize(
+    "change", [{"name": "renamed"}, {"seeds": [0, 5]}, {"execution": {"priority": 9, "engine": "reference"}}]
+)
 def test_names_and_execution_do_not_make_another_run(change: dict[str, Any]) -> None:
-    assert checkpoint.fingerprint(specification(SYNTHETIC, **change), 0) == checkpoint.fingerprint(specification(SYNTHETIC), 0)
+    assert checkpoint.fingerprint(specification(SYNTHETIC, **change), 0) == checkpoint.fingerprint(
+        specification(SYNTHETIC), 0
+    )
 
 
 def test_a_checkpoint_of_another_run_is_refused_and_changes_nothing() -> None:
-    other, run = (Simulation(specification(QUADRATIC, algorithm={"kind": kind}), seed=0) for kind in ("scaffold", "fedavg"))
+    other, run = (
+        Simulation(specification(QUADRATIC, algorithm={"kind": kind}), seed=0)
+        for kind in ("scaffold", "fedavg")
+    )
     other.advance()
     run.advance()
     before = run.checkpoint()

@@ -52,8 +52,15 @@ def test_a_run_ends_when_patience_is_over_or_its_target_reached(
     assert ends(values, **rule) == end
 
 
-@given(st.lists(st.one_of(st.none(), st.integers(0, 6).map(float)), max_size=30), st.integers(1, 4), st.integers(0, 2), st.integers(0, 10))
-def test_patience_longhand(values: list[float | None], patience: int, min_delta: int, min_rounds: int) -> None:
+@given(
+    st.lists(st.one_of(st.none(), st.integers(0, 6).map(float)), max_size=30),
+    st.integers(1, 4),
+    st.integers(0, 2),
+    st.integers(0, 10),
+)
+def test_patience_longhand(
+    values: list[float | None], patience: int, min_delta: int, min_rounds: int
+) -> None:
     def exhausted(round: int) -> bool:
         seen = [value for value in values[:round] if value is not None]
         bests: list[int] = []
@@ -69,7 +76,11 @@ def test_patience_longhand(values: list[float | None], patience: int, min_delta:
     assert (found and found[0]) == expected
 
 
-STOPPING = {"evaluation": {"every": 3}, "early_stopping": {"metric": "suboptimality", "patience": 2}, "rounds": 60}
+STOPPING = {
+    "evaluation": {"every": 3},
+    "early_stopping": {"metric": "suboptimality", "patience": 2},
+    "rounds": 60,
+}
 
 
 def test_a_run_that_is_resumed_ends_in_the_same_round_in_the_same_bits() -> None:
@@ -95,7 +106,10 @@ def test_a_run_that_is_resumed_ends_in_the_same_round_in_the_same_bits() -> None
 
 def test_a_run_that_is_not_stopped_computes_what_it_does_without_the_rule() -> None:
     plain = [report.extra for report in run(specification(QUADRATIC))]
-    ruled = [report.extra for report in run(specification(QUADRATIC, early_stopping={"metric": "objective", "target": -1e9}))]
+    ruled = [
+        report.extra
+        for report in run(specification(QUADRATIC, early_stopping={"metric": "objective", "target": -1e9}))
+    ]
     assert plain == ruled
 
 

@@ -1,4 +1,6 @@
-"""A search without a service: who plays how many rounds, and that those are the rounds it would play alone."""
+"""A search without a service: who plays how many rounds, and that those are the rounds it would
+play alone.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -37,7 +39,10 @@ def decided(spec: ExperimentSpec) -> tuple[list[RoundReport], list[Decision]]:
 def test_every_round_that_is_played_is_that_of_the_arm_alone(kind: str) -> None:
     spec = specification(SEARCH, search=HALVING | {"kind": kind})
     reports, decisions = decided(spec)
-    alone = {(report.arm, report.seed, report.round): report.extra for report in run(specification(SEARCH, search=None))}
+    alone = {
+        (report.arm, report.seed, report.round): report.extra
+        for report in run(specification(SEARCH, search=None))
+    }
     assert len(set(map(key, reports))) == len(reports) < len(alone)
     assert all(alone[key(report)] == report.extra for report in reports)
     assert {decision.arm for decision in decisions} == set(range(9))
@@ -54,8 +59,13 @@ def test_each_rung_keeps_the_best_third_by_the_mean_over_seeds() -> None:
     found = {(report.arm, report.round): report.extra["suboptimality"] for report in reports}
     first = sorted(range(9), key=lambda arm: found[arm, 1])
     second = sorted(first[:3], key=lambda arm: found[arm, 3])
-    assert played(reports) == Counter({arm: 18 if arm == second[0] else 6 if arm in second else 2 for arm in range(9)})
-    assert [decision.arm for decision in decisions if decision.verdict is Verdict.PROMOTED] == [*first[:3], second[0]]
+    assert played(reports) == Counter(
+        {arm: 18 if arm == second[0] else 6 if arm in second else 2 for arm in range(9)}
+    )
+    assert [decision.arm for decision in decisions if decision.verdict is Verdict.PROMOTED] == [
+        *first[:3],
+        second[0],
+    ]
 
 
 def test_what_was_decided_follows_from_the_rows() -> None:
@@ -64,13 +74,19 @@ def test_what_was_decided_follows_from_the_rows() -> None:
     assert spec.search
     ladder = HalvingSchedule.of(spec.search, 9, 9)
     rungs = {round: rung for rung, round in enumerate(ladder.rungs)}
-    arrivals = [RungResult(one.arm, rungs[one.round], one.value("suboptimality") or 0.0) for one in reports if one.round in rungs]
+    arrivals = [
+        RungResult(one.arm, rungs[one.round], one.value("suboptimality") or 0.0)
+        for one in reports
+        if one.round in rungs
+    ]
     assert [decision for told in replay(ladder, arrivals) for decision in told] == decisions
 
 
 def test_an_arm_that_diverges_is_never_promoted() -> None:
     search = HALVING | {"kind": "asha", "min_rounds": 9}
-    reports, decisions = decided(specification(SEARCH, sweep={"local.lr": [1e6, 0.01, 1e6]}, search=search, rounds=27))
+    reports, decisions = decided(
+        specification(SEARCH, sweep={"local.lr": [1e6, 0.01, 1e6]}, search=search, rounds=27)
+    )
     assert played(reports)[1] == 2 * 27
     assert sum(report.diverged for report in reports) == 4
     assert [decision.verdict for decision in decisions if decision.arm != 1] == [Verdict.STOPPED] * 2

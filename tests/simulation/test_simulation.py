@@ -50,12 +50,19 @@ def test_an_arm_is_the_experiment_its_settings_describe() -> None:
 
 
 def test_what_is_not_evaluated_is_absent_but_the_last_round_always_is() -> None:
-    spec = specification(DIGITS, rounds=5, evaluation={"every": 2, "measures": ["test_accuracy", "gradient_diversity"]})
+    spec = specification(
+        DIGITS, rounds=5, evaluation={"every": 2, "measures": ["test_accuracy", "gradient_diversity"]}
+    )
     reports = list(run(spec))
     evaluated = [report.round for report in reports if report.test_accuracy is not None]
-    assert evaluated == [2, 4, 5] == [report.round for report in reports if "gradient_diversity" in report.extra]
+    assert (
+        evaluated == [2, 4, 5] == [report.round for report in reports if "gradient_diversity" in report.extra]
+    )
     assert {report.train_loss for report in reports} == {report.test_loss for report in reports} == {None}
-    assert all(report.local_steps and report.bytes_up and report.bytes_down and report.seconds > 0 for report in reports)
+    assert all(
+        report.local_steps and report.bytes_up and report.bytes_down and report.seconds > 0
+        for report in reports
+    )
 
 
 def test_an_exact_problem_reports_its_gap_and_no_accuracy() -> None:
@@ -74,7 +81,10 @@ def test_digits_are_learned() -> None:
 def test_the_model_is_the_one_that_was_measured() -> None:
     simulation = played(specification(DIGITS))
     model = simulation.model()
-    assert {name: tuple(parameter.shape) for name, parameter in model.items()} == {"1.weight": (10, 64), "1.bias": (10,)}
+    assert {name: tuple(parameter.shape) for name, parameter in model.items()} == {
+        "1.weight": (10, 64),
+        "1.bias": (10,),
+    }
     report = list(run(specification(DIGITS)))[-1]
     test = simulation._setting.problem.data.dataset.test  # type: ignore[attr-defined]
     scores = torch.nn.functional.linear(test.features.flatten(1), model["1.weight"], model["1.bias"])
@@ -120,7 +130,9 @@ def test_a_finished_run_has_nothing_left_to_report(tmp_path: Path) -> None:
     assert list(run(specification(QUADRATIC), resume=tmp_path / "checkpoint")) == []
 
 
-@pytest.mark.parametrize("several", [{"seeds": [0, 1]}, {"sweep": {"local.lr": [0.1, 0.2]}}], ids=["seeds", "arms"])
+@pytest.mark.parametrize(
+    "several", [{"seeds": [0, 1]}, {"sweep": {"local.lr": [0.1, 0.2]}}], ids=["seeds", "arms"]
+)
 def test_a_checkpoint_of_one_run_cannot_resume_several(several: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(SpecificationError, match="a checkpoint resumes a single run"):
         next(run(specification(QUADRATIC, **several), resume=tmp_path / "never read"))
@@ -128,7 +140,9 @@ def test_a_checkpoint_of_one_run_cannot_resume_several(several: dict[str, Any], 
 
 def test_a_checkpoint_of_another_seed_is_refused() -> None:
     with pytest.raises(CheckpointError, match="another specification or seed"):
-        Simulation(specification(QUADRATIC), seed=1).restore(Simulation(specification(QUADRATIC), seed=0).checkpoint())
+        Simulation(specification(QUADRATIC), seed=1).restore(
+            Simulation(specification(QUADRATIC), seed=0).checkpoint()
+        )
 
 
 def test_a_missing_data_set_is_reported_before_the_first_round(tmp_path: Path) -> None:
@@ -162,7 +176,9 @@ ARMS: dict[str, Document] = {
     "another algorithm": {"algorithm": {"kind": "scaffold"}},
     "another server": {"server": {"kind": "adam", "lr": 0.1}},
     "another step size": {"local": {"lr": 0.5, "optimizer": {"momentum": 0.9}}},
-    "compression": {"compression": {"uplink": {"kind": "rand_k", "ratio": 0.1}, "downlink": {"kind": "qsgd"}}},
+    "compression": {
+        "compression": {"uplink": {"kind": "rand_k", "ratio": 0.1}, "downlink": {"kind": "qsgd"}}
+    },
     "other measures": {"evaluation": {"every": 4, "measures": ["gradient_variance"]}},
     "more rounds to come": {"rounds": 6},
     "another model": {"problem": {"model": {"kind": "mlp", "hidden": [3]}}},
@@ -175,7 +191,10 @@ def test_arms_that_share_a_seed_see_the_same_cohorts_stragglers_and_batches(chan
 
 
 def test_dropping_stragglers_leaves_the_others_the_work_they_had() -> None:
-    """FedProx, Section 5.2: FedAvg and FedProx face the same stragglers; only what is done with them differs."""
+    """FedProx, Section 5.2: FedAvg and FedProx face the same stragglers.
+
+    Only what is done with them differs.
+    """
     kept = given(specification(SYNTHETIC))
     dropped = given(specification(SYNTHETIC, systems={"stragglers": {"fraction": 0.5, "policy": "drop"}}))
     for (kept_clients, *kept_work), (clients, *work) in zip(kept, dropped, strict=True):
@@ -185,12 +204,16 @@ def test_dropping_stragglers_leaves_the_others_the_work_they_had() -> None:
 
 
 def test_rounds_and_seeds_differ() -> None:
-    first, second = (given(specification(SYNTHETIC, problem={"dataset": {"seed": 0}}), seed) for seed in (0, 1))
+    first, second = (
+        given(specification(SYNTHETIC, problem={"dataset": {"seed": 0}}), seed) for seed in (0, 1)
+    )
     assert len({str(round) for round in first + second}) == 8
 
 
 def test_a_round_does_not_depend_on_how_the_ones_before_it_were_carried_out() -> None:
-    """Randomness is keyed, not consumed: a run restored at round 2 sees what the undisturbed one saw."""
+    """Randomness is keyed, not consumed: a run restored at round 2 sees what the undisturbed one
+    saw.
+    """
     simulation = Simulation(specification(SYNTHETIC), seed=0)
     simulation.advance()
     simulation.advance()

@@ -1,4 +1,6 @@
-"""The digest of a specification: the same for what computes the same, another for everything else."""
+"""The digest of a specification: the same for what computes the same, another for everything
+else.
+"""
 
 import hashlib
 
@@ -16,7 +18,12 @@ def _digest(document: Document) -> str:
 
 
 def test_it_is_sha256_of_canonical_json() -> None:
-    document = {"rounds": 2, "name": "a", "execution": {"priority": 3, "engine": "auto"}, "local": {"lr": 0.1, "batch": "größer"}}
+    document = {
+        "rounds": 2,
+        "name": "a",
+        "execution": {"priority": 3, "engine": "auto"},
+        "local": {"lr": 0.1, "batch": "größer"},
+    }
     written = '{"execution":{"engine":"auto"},"local":{"batch":"größer","lr":0.1},"rounds":2}'
     assert specification_sha256(document) == hashlib.sha256(written.encode()).hexdigest()
 

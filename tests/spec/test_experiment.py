@@ -18,7 +18,8 @@ problem:
   model:     {kind: cnn}
 algorithm:   {kind: fednova, variance_reduction: false, tau_eff: steps}
 server:      {kind: yogi, lr: 0.01, beta1: 0.9, beta2: 0.99, tau: 1.0e-3}
-local:       {optimizer: {kind: sgd, lr: 0.05, momentum: 0.9, prox_mu: 0.0, weight_decay: 0.0}, epochs: 2, batch_size: 32,
+local:       {optimizer: {kind: sgd, lr: 0.05, momentum: 0.9, prox_mu: 0.0, weight_decay: 0.0},
+              epochs: 2, batch_size: 32,
               lr_schedule: {kind: step, at: [0.5, 0.75], factor: 0.1}}
 participation: {kind: uniform, clients_per_round: 10, weighting: samples}
 systems:
@@ -35,7 +36,12 @@ execution:    {queue: default, priority: 5, engine: auto, precision: float32}
 
 def test_the_contracts_example_expands_to_its_four_arms() -> None:
     arms = ExperimentSpec.model_validate(yaml.safe_load(EXAMPLE)).arms()
-    assert [arm.name for arm in arms] == ["fedavg, momentum=0.0", "fedavg, momentum=0.9", "fednova, momentum=0.0", "fednova, momentum=0.9"]
+    assert [arm.name for arm in arms] == [
+        "fedavg, momentum=0.0",
+        "fedavg, momentum=0.9",
+        "fednova, momentum=0.0",
+        "fednova, momentum=0.9",
+    ]
     assert [(arm.spec.algorithm.kind, arm.spec.local.optimizer.momentum) for arm in arms] == [
         ("fedavg", 0.0),
         ("fedavg", 0.9),
@@ -55,7 +61,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "/participation/clients_per_round",
         "at most 8",
     ),
-    "a top-k beyond the dimension": ({"compression": {"uplink": {"kind": "top_k", "k": 611}}}, "/compression/uplink", "at most 610"),
+    "a top-k beyond the dimension": (
+        {"compression": {"uplink": {"kind": "top_k", "k": 611}}},
+        "/compression/uplink",
+        "at most 610",
+    ),
     "a rand-k beyond the dimension": (
         {"compression": {"downlink": {"kind": "rand_k", "k": 611}}},
         "/compression/downlink",
@@ -78,14 +88,34 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "/problem/model",
         "at least 32 x 32, not 8 x 8",
     ),
-    "numbers for a character model": ({"problem": {"model": {"kind": "char_lstm"}}}, "/problem/model", "sequences of characters"),
-    "numbers for a model of words": ({"problem": {"model": {"kind": "sent_lstm"}}}, "/problem/model", "sequences of words"),
+    "numbers for a character model": (
+        {"problem": {"model": {"kind": "char_lstm"}}},
+        "/problem/model",
+        "sequences of characters",
+    ),
+    "numbers for a model of words": (
+        {"problem": {"model": {"kind": "sent_lstm"}}},
+        "/problem/model",
+        "sequences of words",
+    ),
     "a seed twice": ({"seeds": [1, 1]}, "/seeds", "must be unique"),
     "too many runs": ({"sweep": {"local.lr": [0.1] * 10_001}}, "/sweep", "10000"),
-    "a sweep over what is not computed": ({"sweep": {"seeds": [[1], [2]]}}, "/sweep/seeds", "cannot be swept"),
+    "a sweep over what is not computed": (
+        {"sweep": {"seeds": [[1], [2]]}},
+        "/sweep/seeds",
+        "cannot be swept",
+    ),
     "arms that set nothing": ({"sweep": {"arms": [{}]}}, "/sweep/arms/0", "must map dotted paths"),
-    "an arm with a number for a name": ({"sweep": {"arms": [{"name": 1, "local.lr": 0.1}]}}, "/sweep/arms/0/name", "1 to 200"),
-    "a path in two places": ({"sweep": {"local.lr": [0.1], "arms": [{"local.lr": 0.2}]}}, "/sweep/local.lr", "set it once"),
+    "an arm with a number for a name": (
+        {"sweep": {"arms": [{"name": 1, "local.lr": 0.1}]}},
+        "/sweep/arms/0/name",
+        "1 to 200",
+    ),
+    "a path in two places": (
+        {"sweep": {"local.lr": [0.1], "arms": [{"local.lr": 0.2}]}},
+        "/sweep/local.lr",
+        "set it once",
+    ),
     "seeds in an arm": ({"sweep": {"arms": [{"seeds": [1]}]}}, "/sweep/seeds", "cannot be swept"),
     "a sweep through a number": ({"sweep": {"rounds.deep": [1]}}, "/sweep/rounds.deep", "not a block"),
     "no length": ({"local": {"epochs": None}}, "/local", "epochs"),
@@ -95,9 +125,21 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "/systems/epochs/values",
         "8 clients",
     ),
-    "a trace too short": ({"participation": {"kind": "trace", "rounds": [[0]]}}, "/participation/rounds", "4 rounds"),
-    "a stranger in a trace": ({"participation": {"kind": "trace", "rounds": [[8]] * 4}}, "/participation/rounds", "client 8"),
-    "the server's step size twice": ({"server": {"lr": 0.5}, "algorithm": {"kind": "fedavg", "server_lr": 0.2}}, "/server", "once"),
+    "a trace too short": (
+        {"participation": {"kind": "trace", "rounds": [[0]]}},
+        "/participation/rounds",
+        "4 rounds",
+    ),
+    "a stranger in a trace": (
+        {"participation": {"kind": "trace", "rounds": [[8]] * 4}},
+        "/participation/rounds",
+        "client 8",
+    ),
+    "the server's step size twice": (
+        {"server": {"lr": 0.5}, "algorithm": {"kind": "fedavg", "server_lr": 0.2}},
+        "/server",
+        "once",
+    ),
     "the original scheme over draws by share": (
         {"participation": {"kind": "with_replacement", "clients_per_round": 3, "weighting": "original"}},
         "/participation/weighting",
@@ -113,7 +155,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "/algorithm/server_lr",
         "average",
     ),
-    "a server optimiser for one": ({"algorithm": {"kind": "vrlsgd"}, "server": {"kind": "adam"}}, "/server", "average"),
+    "a server optimiser for one": (
+        {"algorithm": {"kind": "vrlsgd"}, "server": {"kind": "adam"}},
+        "/server",
+        "average",
+    ),
     "the original scheme for operator splitting": (
         {"algorithm": {"kind": "fedsplit"}, "participation": {"weighting": "original"}},
         "/participation/weighting",
@@ -125,7 +171,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "computes its own weights",
     ),
     "S2 of an algorithm that averages changes": (
-        {"algorithm": {"kind": "fednova"}, "participation": {"kind": "without_replacement", "clients_per_round": 3}},
+        {
+            "algorithm": {"kind": "fednova"},
+            "participation": {"kind": "without_replacement", "clients_per_round": 3},
+        },
         "/participation",
         "unbiased",
     ),
@@ -143,23 +192,47 @@ def test_an_impossible_combination_is_refused_at_its_place(case: str) -> None:
 INVALID: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown field": ({"algorithm": {"kind": "fedavg", "mu": 0.1}}, "Extra inputs are not permitted"),
     "an unknown kind": ({"algorithm": {"kind": "fedsgd"}}, "fedprox"),
-    "a partition for federated data": ({"problem": {"partition": {"kind": "iid", "clients": 5}}}, "already divided"),
+    "a partition for federated data": (
+        {"problem": {"partition": {"kind": "iid", "clients": 5}}},
+        "already divided",
+    ),
     "batch norm": ({"problem": {"model": {"kind": "cnn", "norm": "batch"}}}, "use 'group'"),
     "epochs and steps": ({"local": {"steps": 3}}, "not both"),
     "two step sizes": ({"local": {"optimizer": {"lr": 0.1}}}, "not both"),
-    "a step size under 1/t": ({"local": {"lr_schedule": {"kind": "inverse_time", "mu": 1, "gamma": 8}}}, "omit `lr`"),
+    "a step size under 1/t": (
+        {"local": {"lr_schedule": {"kind": "inverse_time", "mu": 1, "gamma": 8}}},
+        "omit `lr`",
+    ),
     "an infinite step size": ({"local": {"lr": float("inf")}}, "finite"),
     "not a number": ({"local": {"lr": float("nan")}}, "finite"),
-    "a rand-k without a level": ({"compression": {"uplink": {"kind": "rand_k"}}}, "one of `k`, `ratio` or `delta`"),
-    "a top-k with two levels": ({"compression": {"uplink": {"kind": "top_k", "k": 1, "delta": 2}}}, "one of `k`, `ratio` or `delta`"),
+    "a rand-k without a level": (
+        {"compression": {"uplink": {"kind": "rand_k"}}},
+        "one of `k`, `ratio` or `delta`",
+    ),
+    "a top-k with two levels": (
+        {"compression": {"uplink": {"kind": "top_k", "k": 1, "delta": 2}}},
+        "one of `k`, `ratio` or `delta`",
+    ),
     "no levels": ({"compression": {"uplink": {"kind": "qsgd", "levels": 0}}}, "greater than or equal to 1"),
-    "levels beyond 16 bits": ({"compression": {"uplink": {"kind": "qsgd", "levels": 32_768}}}, "less than or equal to 32767"),
-    "a level of a sign": ({"compression": {"uplink": {"kind": "sign", "k": 3}}}, "Extra inputs are not permitted"),
-    "a box wider than the simplex": ({"algorithm": {"kind": "fedmgda", "epsilon": 1.5}}, "less than or equal to 1"),
+    "levels beyond 16 bits": (
+        {"compression": {"uplink": {"kind": "qsgd", "levels": 32_768}}},
+        "less than or equal to 32767",
+    ),
+    "a level of a sign": (
+        {"compression": {"uplink": {"kind": "sign", "k": 3}}},
+        "Extra inputs are not permitted",
+    ),
+    "a box wider than the simplex": (
+        {"algorithm": {"kind": "fedmgda", "epsilon": 1.5}},
+        "less than or equal to 1",
+    ),
     "momenta that never move": ({"algorithm": {"kind": "fedaware", "alpha": 1.0}}, "less than 1"),
     "a regulariser of no strength": ({"algorithm": {"kind": "feddyn", "alpha": 0.0}}, "greater than 0"),
     "proximal steps of no size": ({"algorithm": {"kind": "fedsplit", "s": 0.0}}, "greater than 0"),
-    "a first gradient of a kind unknown": ({"algorithm": {"kind": "fedlin", "initial_gradient": "stale"}}, "'exact' or 'zero'"),
+    "a first gradient of a kind unknown": (
+        {"algorithm": {"kind": "fedlin", "initial_gradient": "stale"}},
+        "'exact' or 'zero'",
+    ),
     "an absurd number of rounds": ({"rounds": 10**9}, "1000000"),
 }
 
@@ -182,8 +255,15 @@ def test_arms_set_several_paths_together_and_multiply_with_the_rest() -> None:
     fedavg = {"name": "FedAvg", "algorithm": {"kind": "fedavg"}, "local.lr": 0.1}
     fedprox = {"algorithm": {"kind": "fedprox", "mu": 1}, "local.lr": 0.2}
     arms = specification(SYNTHETIC, sweep={"rounds": [3, 5], "arms": [fedavg, fedprox]}).arms()
-    assert [arm.name for arm in specification(SYNTHETIC, sweep={"arms": [{"name": "as it is"}]}).arms()] == ["as it is"]
-    names = ["rounds=3, FedAvg", "rounds=3, fedprox mu=1, lr=0.2", "rounds=5, FedAvg", "rounds=5, fedprox mu=1, lr=0.2"]
+    assert [arm.name for arm in specification(SYNTHETIC, sweep={"arms": [{"name": "as it is"}]}).arms()] == [
+        "as it is"
+    ]
+    names = [
+        "rounds=3, FedAvg",
+        "rounds=3, fedprox mu=1, lr=0.2",
+        "rounds=5, FedAvg",
+        "rounds=5, fedprox mu=1, lr=0.2",
+    ]
     assert [arm.name for arm in arms] == names
     assert [(arm.spec.rounds, arm.spec.algorithm.kind, arm.spec.local.rate) for arm in arms] == [
         (3, "fedavg", 0.1),

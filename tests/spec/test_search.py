@@ -15,22 +15,58 @@ PATIENT = {"metric": "test_loss", "patience": 3}
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a search without a sweep": ({"sweep": None, "search": ASHA}, "/search/eta", "at least 3 arms"),
     "too few arms for eta": ({"search": ASHA | {"eta": 10}}, "/search/eta", "or use at most 9"),
-    "too few arms for the rungs": ({"search": ASHA | {"min_rounds": 1}}, "/search/min_rounds", "use at least 2"),
+    "too few arms for the rungs": (
+        {"search": ASHA | {"min_rounds": 1}},
+        "/search/min_rounds",
+        "use at least 2",
+    ),
     "too late a first rung": ({"search": ASHA | {"min_rounds": 10}}, "/search/min_rounds", "use at most 9"),
-    "a rung where nothing is evaluated": ({"search": ASHA, "evaluation": {"every": 2}}, "/search/min_rounds", "use 4"),
-    "a metric that is not measured": ({"search": ASHA | {"metric": "b_dissimilarity", "mode": "min"}}, "/search/metric", "add it"),
-    "a metric of exact problems": ({"search": ASHA | {"metric": "distance"}}, "/search/metric", "least-squares"),
-    "a clock that is not there": ({"search": ASHA | {"metric": "simulated_seconds", "mode": "min"}}, "/search/metric", "devices"),
-    "arms of unequal length": ({"search": ASHA, "sweep": {"local.lr": None, "rounds": [9, 18, 27]}}, "/sweep/rounds", "same rounds"),
-    "arms evaluated unequally": ({"search": ASHA, "sweep": {"evaluation.every": [1, 3]}}, "/sweep/evaluation.every", "same rounds"),
+    "a rung where nothing is evaluated": (
+        {"search": ASHA, "evaluation": {"every": 2}},
+        "/search/min_rounds",
+        "use 4",
+    ),
+    "a metric that is not measured": (
+        {"search": ASHA | {"metric": "b_dissimilarity", "mode": "min"}},
+        "/search/metric",
+        "add it",
+    ),
+    "a metric of exact problems": (
+        {"search": ASHA | {"metric": "distance"}},
+        "/search/metric",
+        "least-squares",
+    ),
+    "a clock that is not there": (
+        {"search": ASHA | {"metric": "simulated_seconds", "mode": "min"}},
+        "/search/metric",
+        "devices",
+    ),
+    "arms of unequal length": (
+        {"search": ASHA, "sweep": {"local.lr": None, "rounds": [9, 18, 27]}},
+        "/sweep/rounds",
+        "same rounds",
+    ),
+    "arms evaluated unequally": (
+        {"search": ASHA, "sweep": {"evaluation.every": [1, 3]}},
+        "/sweep/evaluation.every",
+        "same rounds",
+    ),
     "a search that is swept": ({"sweep": {"search.eta": [2, 3]}}, "/sweep/search.eta", "search"),
-    "patience beyond the end": ({"early_stopping": PATIENT | {"patience": 27}}, "/early_stopping/patience", "at most 26"),
+    "patience beyond the end": (
+        {"early_stopping": PATIENT | {"patience": 27}},
+        "/early_stopping/patience",
+        "at most 26",
+    ),
     "patience beyond the end, by evaluations": (
         {"early_stopping": PATIENT, "evaluation": {"every": 9}},
         "/early_stopping/patience",
         "at most 2",
     ),
-    "no end before the end": ({"early_stopping": PATIENT | {"min_rounds": 27}}, "/early_stopping/min_rounds", "less than"),
+    "no end before the end": (
+        {"early_stopping": PATIENT | {"min_rounds": 27}},
+        "/early_stopping/min_rounds",
+        "less than",
+    ),
     "early stopping by what is not measured": (
         {"early_stopping": PATIENT, "evaluation": {"measures": []}},
         "/early_stopping/metric",
@@ -57,7 +93,9 @@ def test_what_the_errors_propose_is_accepted() -> None:
 @pytest.mark.parametrize("measure", ["test_accuracy", "test_loss", "client_accuracy_std"])
 def test_an_exact_problem_has_nothing_to_test_on(measure: str) -> None:
     with pytest.raises(SpecificationError, match="has no"):
-        specification(QUADRATIC, early_stopping={"metric": measure, "patience": 2}, evaluation={"measures": [measure]})
+        specification(
+            QUADRATIC, early_stopping={"metric": measure, "patience": 2}, evaluation={"measures": [measure]}
+        )
 
 
 @pytest.mark.parametrize(
@@ -70,7 +108,9 @@ def test_an_exact_problem_has_nothing_to_test_on(measure: str) -> None:
         ({"search": ASHA | {"kind": "bayes"}}, ("search",), "successive_halving"),
     ],
 )
-def test_a_block_that_makes_no_sense_by_itself_is_refused(block: dict[str, Any], place: tuple[str, ...], detail: str) -> None:
+def test_a_block_that_makes_no_sense_by_itself_is_refused(
+    block: dict[str, Any], place: tuple[str, ...], detail: str
+) -> None:
     with pytest.raises(ValidationError) as caught:
         specification(SWEPT, **block)
     (flaw,) = caught.value.errors()
@@ -82,7 +122,9 @@ def test_population_measures_are_decided_on_at_their_own_pace() -> None:
     spread = {"measures": ["client_accuracy_std"], "population_every": 3}
     specification(SWEPT, search=ASHA | {"metric": "client_accuracy_std"}, evaluation=spread)
     with pytest.raises(SpecificationError, match="multiple of 3"):
-        specification(SWEPT, search=ASHA | {"metric": "client_accuracy_std", "min_rounds": 4}, evaluation=spread)
+        specification(
+            SWEPT, search=ASHA | {"metric": "client_accuracy_std", "min_rounds": 4}, evaluation=spread
+        )
 
 
 def test_arms_are_experiments_without_the_search_among_them() -> None:

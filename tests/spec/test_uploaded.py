@@ -20,7 +20,10 @@ CONTENT: Document = {
 IID: Document = {"kind": "iid", "clients": 4}
 BASE: Document = {
     "name": "own",
-    "problem": {"dataset": {"kind": "uploaded", "id": "set_1", "content": CONTENT}, "model": {"kind": "logistic"}},
+    "problem": {
+        "dataset": {"kind": "uploaded", "id": "set_1", "content": CONTENT},
+        "model": {"kind": "logistic"},
+    },
     "algorithm": {"kind": "fedavg"},
     "local": {"lr": 0.1, "epochs": 1},
     "rounds": 1,
@@ -28,13 +31,20 @@ BASE: Document = {
 
 
 def _own(model: str = "logistic", partition: Document | None = None, **content: Any) -> Document:
-    problem = {"dataset": {**BASE["problem"]["dataset"], "content": CONTENT | content}, "model": {"kind": model}}
+    problem = {
+        "dataset": {**BASE["problem"]["dataset"], "content": CONTENT | content},
+        "model": {"kind": model},
+    }
     return BASE | {"problem": problem | ({"partition": partition} if partition else {})}
 
 
 def test_sizes_follow_from_the_content() -> None:
     problem = specification(BASE).problem
-    assert (population(problem), dimension(problem), data_shape(problem.dataset).train_samples) == (5, 650, 50)
+    assert (population(problem), dimension(problem), data_shape(problem.dataset).train_samples) == (
+        5,
+        650,
+        50,
+    )
     pieces = specification(_own(clients=None, partition=IID)).problem
     assert population(pieces) == 4
     real = specification(_own("linear", classes=0)).problem
@@ -47,9 +57,24 @@ def test_sizes_follow_from_the_content() -> None:
         (_own(partition=IID), "uploaded is already divided into clients; omit `partition`"),
         (_own(clients=None), "uploaded is not divided into clients; give a `partition`"),
         (_own(classes=0), "real numbers: use the model `linear`, or upload integers 0..C-1"),
-        (_own("linear", {**IID, "kind": "dirichlet", "alpha": 1.0}, classes=0, clients=None), "dirichlet divides classes"),
-        (BASE | {"problem": {**BASE["problem"], "dataset": {"kind": "uploaded", "id": "set_1"}}}, "is unknown"),
-        (BASE | {"problem": {**BASE["problem"], "dataset": {"kind": "uploaded", "id": "../x", "content": CONTENT}}}, "pattern"),
+        (
+            _own("linear", {**IID, "kind": "dirichlet", "alpha": 1.0}, classes=0, clients=None),
+            "dirichlet divides classes",
+        ),
+        (
+            BASE | {"problem": {**BASE["problem"], "dataset": {"kind": "uploaded", "id": "set_1"}}},
+            "is unknown",
+        ),
+        (
+            BASE
+            | {
+                "problem": {
+                    **BASE["problem"],
+                    "dataset": {"kind": "uploaded", "id": "../x", "content": CONTENT},
+                }
+            },
+            "pattern",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(document: Document, told: str) -> None:
@@ -58,7 +83,10 @@ def test_what_does_not_fit_is_refused(document: Document, told: str) -> None:
     assert told in str(refused.value)
 
 
-@pytest.mark.parametrize(("features", "told"), [([8, 8], r"\[8, 8\]: use logistic or mlp"), ([1, 3, 8], "at least 4 x 4, not 3 x 8")])
+@pytest.mark.parametrize(
+    ("features", "told"),
+    [([8, 8], r"\[8, 8\]: use logistic or mlp"), ([1, 3, 8], "at least 4 x 4, not 3 x 8")],
+)
 def test_models_of_images_need_images(features: list[int], told: str) -> None:
     with pytest.raises(SpecificationError, match=told) as refused:
         specification(_own("cnn", features=features))

@@ -38,7 +38,13 @@ def test_a_merge_key_is_a_key_like_any_other() -> None:
     ("text", "line"),
     [
         ("a: &a [" + "0, " * 1_000 + "0]\nb: &b [" + "*a, " * 400 + "*a]\nc: [*b, *b]", 3),
-        ("a: &a {k: [0, 0, 0]}\n" + "".join(f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n" for old, new in pairwise("abcdefghij")), 6),
+        (
+            "a: &a {k: [0, 0, 0]}\n"
+            + "".join(
+                f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n" for old, new in pairwise("abcdefghij")
+            ),
+            6,
+        ),
         ("a: &a [*a" + ", 0" * 1_000 + "]\nb: [" + "*a, " * 600 + "0]", 2),
     ],
     ids=["wide", "layered", "an anchor that holds itself"],
@@ -63,7 +69,16 @@ def test_deep_nesting_is_refused_before_it_overflows_the_stack(text: str) -> Non
 
 @pytest.mark.parametrize(
     "text",
-    ["[1", "--- 1\n--- 2", "!!bool maybe", "!!int 1:1", "!!python/name:os.system", "!!timestamp 2026-01-01", "? {a: 1}\n: 2", "1" * 5_000],
+    [
+        "[1",
+        "--- 1\n--- 2",
+        "!!bool maybe",
+        "!!int 1:1",
+        "!!python/name:os.system",
+        "!!timestamp 2026-01-01",
+        "? {a: 1}\n: 2",
+        "1" * 5_000,
+    ],
 )
 def test_what_is_no_document_of_plain_values_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
@@ -96,7 +111,10 @@ def test_a_field_that_stands_twice_is_refused_for_one_of_its_values_would_be_los
 
 
 def test_places_are_those_where_fields_and_entries_begin_or_else_the_block_that_lacks_them() -> None:
-    text = "name: ü\nlocal:\n  lr: 1   # of all\n  seeds: [1, {a/b: 2}]\n'~x': 3\nagain: &it {lr: 1}\nmore: *it\n"
+    text = (
+        "name: ü\nlocal:\n  lr: 1   # of all\n  seeds: [1, {a/b: 2}]\n'~x': 3\nagain: &it {lr: 1}\nmore:"
+        " *it\n"
+    )
     expected = {
         "": (1, 1),
         "/name": (1, 1),
@@ -122,8 +140,36 @@ def test_an_empty_text_has_no_places() -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        *("1e-3", "no", "true", "~", "", "007", "12:30", "a: b", "# no", "- x", "ü", "two\nlines", " x ", "{a", "<<", "="),
-        *(1e-05, 1e20, 0.1, -3, True, None, [], {}, [[1, 2], {"a": [1, {"b": None}]}], {"1": "1", "null": [None]}),
+        *(
+            "1e-3",
+            "no",
+            "true",
+            "~",
+            "",
+            "007",
+            "12:30",
+            "a: b",
+            "# no",
+            "- x",
+            "ü",
+            "two\nlines",
+            " x ",
+            "{a",
+            "<<",
+            "=",
+        ),
+        *(
+            1e-05,
+            1e20,
+            0.1,
+            -3,
+            True,
+            None,
+            [],
+            {},
+            [[1, 2], {"a": [1, {"b": None}]}],
+            {"1": "1", "null": [None]},
+        ),
     ],
 )
 def test_what_is_written_is_read_back(value: object) -> None:

@@ -1,4 +1,6 @@
-"""The tests of significance against SciPy, against their definitions counted out, and against what they promise."""
+"""The tests of significance against SciPy, against their definitions counted out, and against what
+they promise.
+"""
 
 from itertools import combinations, product
 from math import inf, nan
@@ -8,7 +10,16 @@ import pytest
 from scipy import stats
 
 from fedcore.statistics import students_t
-from fedcore.statistics.significance import LEVEL, Conclusion, Pairs, compare, holm, paired_t, signed_rank, welch
+from fedcore.statistics.significance import (
+    LEVEL,
+    Conclusion,
+    Pairs,
+    compare,
+    holm,
+    paired_t,
+    signed_rank,
+    welch,
+)
 
 
 def _pairs(n: int, shift: float = 0.4, seed: int = 0) -> Pairs:
@@ -20,13 +31,17 @@ def _pairs(n: int, shift: float = 0.4, seed: int = 0) -> Pairs:
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 7, 30, 101, 998])
 @pytest.mark.parametrize("t", [0.0, 1e-3, 0.3, 1.0, 3.2, 3.4, 9.0, 40.0, 1e5, 1e200])
 def test_students_tails_are_those_of_scipy_however_small(t: float, freedom: int) -> None:
-    assert students_t.two_sided_tail(t, freedom) == pytest.approx(2 * stats.t.sf(t, freedom), rel=1e-10, abs=1e-300)
+    assert students_t.two_sided_tail(t, freedom) == pytest.approx(
+        2 * stats.t.sf(t, freedom), rel=1e-10, abs=1e-300
+    )
     assert students_t.two_sided_tail(-t, freedom) == students_t.two_sided_tail(t, freedom)
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 29, 30])
 def test_students_quantiles_are_those_of_scipy(freedom: int) -> None:
-    assert students_t.two_sided_quantile(0.95, freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=1e-12)
+    assert students_t.two_sided_quantile(0.95, freedom) == pytest.approx(
+        stats.t.ppf(0.975, freedom), rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("n", [3, 4, 5, 10, 50, 51])
@@ -38,21 +53,32 @@ def test_the_paired_test_is_that_of_scipy(n: int) -> None:
 @pytest.mark.parametrize("n", [3, 4, 5, 10, 30, 50])
 def test_the_signed_rank_test_is_that_of_scipy(n: int) -> None:
     values, others = zip(*_pairs(n), strict=True)
-    assert signed_rank(_pairs(n)) == pytest.approx(stats.wilcoxon(values, others, method="exact").pvalue, rel=1e-9)
+    assert signed_rank(_pairs(n)) == pytest.approx(
+        stats.wilcoxon(values, others, method="exact").pvalue, rel=1e-9
+    )
 
 
 def test_of_many_seeds_the_signed_rank_test_is_as_good_as_exact() -> None:
     values, others = zip(*_pairs(200, 0.1), strict=True)
-    assert signed_rank(_pairs(200, 0.1)) == pytest.approx(stats.wilcoxon(values, others, method="exact").pvalue, rel=0.02)
+    assert signed_rank(_pairs(200, 0.1)) == pytest.approx(
+        stats.wilcoxon(values, others, method="exact").pvalue, rel=0.02
+    )
 
 
-@pytest.mark.parametrize("differences", [[1, 1, 2], [-1, 1, 1, 3, 0, 2], [0, 0, 5, -5, 5, 1, 1], [2, 2, 2, -2, 7, 7, 0, 1]])
+@pytest.mark.parametrize(
+    "differences", [[1, 1, 2], [-1, 1, 1, 3, 0, 2], [0, 0, 5, -5, 5, 1, 1], [2, 2, 2, -2, 7, 7, 0, 1]]
+)
 def test_with_ties_and_zeros_the_signed_rank_test_counts_all_signs(differences: list[int]) -> None:
     left = np.array([difference for difference in differences if difference])
     ranks = stats.rankdata(np.abs(left))
     away = abs(ranks[left > 0].sum() - ranks.sum() / 2)
-    tosses = [abs(ranks[np.array(signs)].sum() - ranks.sum() / 2) for signs in product([True, False], repeat=len(left))]
-    assert signed_rank([(0.1 * (difference + 7), 0.7) for difference in differences]) == pytest.approx(np.mean(np.array(tosses) >= away))
+    tosses = [
+        abs(ranks[np.array(signs)].sum() - ranks.sum() / 2)
+        for signs in product([True, False], repeat=len(left))
+    ]
+    assert signed_rank([(0.1 * (difference + 7), 0.7) for difference in differences]) == pytest.approx(
+        np.mean(np.array(tosses) >= away)
+    )
 
 
 def test_five_seeds_are_too_few_for_the_signed_rank_test_to_rule_chance_out() -> None:
@@ -68,19 +94,29 @@ def test_holms_correction_is_that_of_the_textbook() -> None:
 
 
 def test_holms_correction_is_bonferronis_in_every_subfamily() -> None:
-    """Closed testing: p_i is corrected to the largest, over the families it is in, of their size times their smallest p."""
+    """Closed testing: p_i is corrected to the largest, over the families it is in, of their size
+    times their smallest p.
+    """
     ps = np.random.default_rng(3).uniform(0, 0.2, 6).tolist()
     families = [chosen for size in range(1, 7) for chosen in combinations(range(6), size)]
-    expected = [max(min(1.0, len(family) * min(ps[j] for j in family)) for family in families if i in family) for i in range(6)]
+    expected = [
+        max(min(1.0, len(family) * min(ps[j] for j in family)) for family in families if i in family)
+        for i in range(6)
+    ]
     assert holm(ps) == pytest.approx(expected)
 
 
 def test_of_arms_that_do_not_differ_one_in_twenty_experiments_finds_one_that_does() -> None:
-    """The promise of the correction, in 2,000 experiments with six arms and five seeds that are all alike."""
+    """The promise of the correction, in 2,000 experiments with six arms and five seeds that are all
+    alike.
+    """
     draw, found = np.random.default_rng(11), 0
     for _ in range(2_000):
         figures = [dict(enumerate(draw.normal(size=5).tolist())) for _ in range(6)]
-        found += any(one is not None and one.verdict is not Conclusion.UNCLEAR for one in compare(figures, 0, [True] * 6, max))
+        found += any(
+            one is not None and one.verdict is not Conclusion.UNCLEAR
+            for one in compare(figures, 0, [True] * 6, max)
+        )
     assert found / 2_000 < LEVEL + 0.015
 
 
@@ -120,7 +156,10 @@ def test_an_arm_is_compared_over_the_seeds_that_both_have() -> None:
 
 
 def test_any_arm_may_be_the_baseline() -> None:
-    forth, back = compare([NONE, CLEAR], 0, [True, True], max)[1], compare([NONE, CLEAR], 1, [True, True], max)[0]
+    forth, back = (
+        compare([NONE, CLEAR], 0, [True, True], max)[1],
+        compare([NONE, CLEAR], 1, [True, True], max)[0],
+    )
     assert forth is not None
     assert back is not None
     assert (back.difference.mean, back.p, back.verdict) == (-forth.difference.mean, forth.p, Conclusion.WORSE)
@@ -146,7 +185,13 @@ def test_independent_samples_are_held_together_by_welchs_test(n: int, m: int) ->
     reach = stats.t.ppf(0.975, freedom) * (np.mean(values) - np.mean(others)) / expected.statistic
     middle = np.mean(values) - np.mean(others)
     assert found.difference == pytest.approx(
-        (min(n, m), middle, np.hypot(np.std(values, ddof=1), np.std(others, ddof=1)), middle - reach, middle + reach)
+        (
+            min(n, m),
+            middle,
+            np.hypot(np.std(values, ddof=1), np.std(others, ddof=1)),
+            middle - reach,
+            middle + reach,
+        )
     )
 
 

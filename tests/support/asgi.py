@@ -36,17 +36,24 @@ class _Transport(httpx.BaseTransport):
 
     async def _answer(self, request: httpx.Request) -> httpx.Response:
         assert isinstance(request.stream, httpx.SyncByteStream)
-        asked = httpx.Request(request.method, request.url, headers=request.headers, stream=_Stream(request.stream))
+        asked = httpx.Request(
+            request.method, request.url, headers=request.headers, stream=_Stream(request.stream)
+        )
         response = await self._asgi.handle_async_request(asked)
         return httpx.Response(response.status_code, headers=response.headers, content=await response.aread())
 
 
 @contextmanager
 def calling(app: FastAPI, key: str | None = None) -> Iterator[httpx.Client]:
-    """A client of `app` that sends `key`, if one is given; the application is started and stopped as a server would."""
+    """A client of `app` that sends `key`, if one is given.
+
+    The application is started and stopped as a server would.
+    """
     with (
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(app.router.lifespan_context(app)),
-        httpx.Client(transport=_Transport(app, portal), base_url=BASE_URL, headers=bearer(key) if key else None) as client,
+        httpx.Client(
+            transport=_Transport(app, portal), base_url=BASE_URL, headers=bearer(key) if key else None
+        ) as client,
     ):
         yield client

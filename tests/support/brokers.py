@@ -32,7 +32,17 @@ def broker(kind: str) -> Iterator[str]:
 def serving_on(socket: Path, kind: str) -> Iterator[str]:
     """The same at a place of one's choice."""
     log, url = socket.with_name("log"), f"redis+socket://{socket}"
-    command = [str(_binary(*PACKAGES[kind])), "--port", "0", "--unixsocket", str(socket), "--save", "", "--appendonly", "no"]
+    command = [
+        str(_binary(*PACKAGES[kind])),
+        "--port",
+        "0",
+        "--unixsocket",
+        str(socket),
+        "--save",
+        "",
+        "--appendonly",
+        "no",
+    ]
     with served(command, log, cwd=socket.parent) as server:
         eventually(lambda: _answers(url, server, log))
         yield url

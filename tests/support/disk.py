@@ -1,4 +1,6 @@
-"""What a disk still holds after a power loss: of files and folders, their state when they were last synchronised."""
+"""What a disk still holds after a power loss: of files and folders, their state when they were last
+synchronised.
+"""
 
 import os
 import stat
@@ -18,7 +20,9 @@ Listing = dict[str, int]
 
 
 class Disk:
-    """Remembers what is synchronised in and below a folder, which is taken to be there as it is now. Changes in place."""
+    """Remembers what is synchronised in and below a folder, which is taken to be there as it is
+    now. Changes in place.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -37,7 +41,10 @@ class Disk:
 
     @contextmanager
     def failing(self, times: int) -> Iterator[None]:
-        """As `recording`, until the power fails when os.fsync has been called so many times; then what was not on the disk is gone."""
+        """As `recording`, until the power fails when os.fsync has been called so many times.
+
+        Then what was not on the disk is gone.
+        """
         left = dict[Path, bytes | None]()
         calls = count(1)
 
@@ -73,7 +80,9 @@ class Disk:
             self._note_file(path)
 
     def _note_folder(self, folder: str | Path) -> None:
-        self._folders[Path(folder).stat().st_ino] = {entry.name: entry.inode() for entry in os.scandir(folder)}
+        self._folders[Path(folder).stat().st_ino] = {
+            entry.name: entry.inode() for entry in os.scandir(folder)
+        }
 
     def _note_file(self, file: Path) -> None:
         self._files[file.stat().st_ino] = file.read_bytes()

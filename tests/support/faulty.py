@@ -1,4 +1,6 @@
-"""An object store that goes wrong when it is told to: `faulty://bucket`, all of whose buckets are in this process."""
+"""An object store that goes wrong when it is told to: `faulty://bucket`, all of whose buckets are
+in this process.
+"""
 
 from collections.abc import Callable
 from typing import Any, ClassVar

@@ -1,7 +1,7 @@
 """Workers and reconcilers in a moment: forked from a process that has loaded their libraries once.
 
-What a start from nothing does is shown by the tests of `fedq up`, of the compose file and of the worker's imports; everywhere else it
-only costs seconds.
+What a start from nothing does is shown by the tests of `fedq up`, of the compose file and of the
+worker's imports; everywhere else it only costs seconds.
 """
 
 import multiprocessing
@@ -56,24 +56,36 @@ class Forked:
 
 
 def template() -> ForkServerContext:
-    """What forks: `multiprocessing` with a server that has loaded what `tests.support.loaded` does."""
+    """What forks: `multiprocessing` with a server that has loaded what `tests.support.loaded`
+    does.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(LOADED))
     return context
 
 
 @contextmanager
-def forked(module: str, *arguments: str, log: Path, environment: Mapping[str, str], folder: Path) -> Iterator[Forked]:
-    """`python -m module`, run in `folder`, its output in `log`: its `main` begins at once. At the end it is asked to stop."""
-    process = template().Process(target=_run, name=module, args=(module, arguments, log, dict(environment), folder), daemon=True)
+def forked(
+    module: str, *arguments: str, log: Path, environment: Mapping[str, str], folder: Path
+) -> Iterator[Forked]:
+    """`python -m module`, run in `folder`, its output in `log`: its `main` begins at once.
+
+    At the end it is asked to stop.
+    """
+    process = template().Process(
+        target=_run, name=module, args=(module, arguments, log, dict(environment), folder), daemon=True
+    )
     process.start()
     running = Forked(process)
     with ended(running):
         yield running
 
 
-def _run(module: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str], folder: Path) -> None:
-    # The template ends with the tests, however they end, and its children with it: so none may keep it alive.
+def _run(
+    module: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str], folder: Path
+) -> None:
+    # The template ends with the tests, however they end, and its children with it: so none may keep
+    # it alive.
     os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]
     os.setsid()
     (dying_with_parent(signal.SIGTERM) or bool)()

@@ -12,7 +12,9 @@ class Locks:
 
     def __init__(self, url: URL) -> None:
         self._sqlite = url.get_backend_name() == "sqlite"
-        self._engine = create_engine(url, connect_args={"timeout": 0, "isolation_level": None} if self._sqlite else {})
+        self._engine = create_engine(
+            url, connect_args={"timeout": 0, "isolation_level": None} if self._sqlite else {}
+        )
 
     def writing(self, run_id: str) -> bool:
         """Whether somebody is in the middle of a write to the run; on SQLite, of any write."""
@@ -21,7 +23,9 @@ class Locks:
                 if self._sqlite:
                     connection.exec_driver_sql("BEGIN IMMEDIATE")
                 else:
-                    connection.execute(text("SELECT 1 FROM run WHERE id = :id FOR UPDATE NOWAIT"), {"id": run_id})
+                    connection.execute(
+                        text("SELECT 1 FROM run WHERE id = :id FOR UPDATE NOWAIT"), {"id": run_id}
+                    )
                 connection.rollback()
         except OperationalError:
             return True
@@ -35,4 +39,8 @@ class Locks:
 def wait_until_still(pid: int) -> None:
     """Wait until a process that was sent SIGSTOP has stopped, with all its threads."""
     threads = [psutil.Process(thread.id) for thread in psutil.Process(pid).threads()]
-    eventually(lambda: all(thread.status() == psutil.STATUS_STOPPED for thread in threads), timeout_s=60, every_s=0.001)
+    eventually(
+        lambda: all(thread.status() == psutil.STATUS_STOPPED for thread in threads),
+        timeout_s=60,
+        every_s=0.001,
+    )

@@ -20,7 +20,12 @@ def serving(app: FastAPI) -> Iterator[str]:
     """`app` served by uvicorn in a thread; its URL."""
     listening = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
-        app, http="h11", h11_max_incomplete_event_size=HEAD_BYTES, log_level="warning", ws="none", timeout_graceful_shutdown=1
+        app,
+        http="h11",
+        h11_max_incomplete_event_size=HEAD_BYTES,
+        log_level="warning",
+        ws="none",
+        timeout_graceful_shutdown=1,
     )
     server = uvicorn.Server(config)
     thread = Thread(target=server.run, kwargs={"sockets": [listening]})

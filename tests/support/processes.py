@@ -25,7 +25,9 @@ class Child(Protocol):
 def served(
     command: Sequence[str], log: Path, *, stop: signal.Signals = signal.SIGTERM, **options: Any
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """`command` as a running child; at the end it is asked to `stop`, and killed when it does not."""
+    """`command` as a running child; at the end it is asked to `stop`, and killed when it does
+    not.
+    """
     with log.open("wb") as output:
         child = subprocess.Popen(
             command,
@@ -55,7 +57,9 @@ def ended(child: Child, stop: signal.Signals = signal.SIGTERM) -> Iterator[None]
 
 
 def dying_with_parent(stop: signal.Signals) -> Callable[[], object] | None:
-    """What a child runs first: the kernel is to send it `stop` when its parent is gone, even by kill -9."""
+    """What a child runs first: the kernel is to send it `stop` when its parent is gone, even by
+    kill -9.
+    """
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None).prctl

@@ -1,4 +1,6 @@
-"""A connection that fails: a proxy on a real socket that loses requests, loses answers, or breaks off in the middle of one."""
+"""A connection that fails: a proxy on a real socket that loses requests, loses answers, or breaks
+off in the middle of one.
+"""
 
 import socket
 import threading
@@ -61,7 +63,9 @@ def proxied(url: str, *faults: Fault) -> Iterator[Proxy]:
     assert target.hostname is not None
     assert target.port is not None
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        proxy = Proxy(f"http://127.0.0.1:{listener.getsockname()[1]}", (target.hostname, target.port), list(faults))
+        proxy = Proxy(
+            f"http://127.0.0.1:{listener.getsockname()[1]}", (target.hostname, target.port), list(faults)
+        )
         threading.Thread(target=_accept, args=(listener, proxy), daemon=True).start()
         yield proxy
         # Wakes the thread that waits for connections.

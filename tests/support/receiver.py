@@ -23,7 +23,9 @@ class Received:
 
 @dataclass
 class Receiver:
-    """What it was sent so far, and how it answers: `/500` with that status, and in other ways by the names of `_Handler`."""
+    """What it was sent so far, and how it answers: `/500` with that status, and in other ways by
+    the names of `_Handler`.
+    """
 
     url: str = ""
     received: list[Received] = field(default_factory=list)

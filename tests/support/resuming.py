@@ -6,7 +6,9 @@ from fedcore import ExperimentSpec, Simulation
 
 
 def assert_resumable_at_every_round(spec: ExperimentSpec) -> None:
-    """From the checkpoint of any round a run goes on to the very next state, to the bit, and so to the same end."""
+    """From the checkpoint of any round a run goes on to the very next state, to the bit, and so to
+    the same end.
+    """
     undisturbed = Simulation(spec, seed=1)
     states = [undisturbed.checkpoint()]
     while not undisturbed.finished:

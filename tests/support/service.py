@@ -20,7 +20,9 @@ from workers.embedded.listener import API
 
 @dataclass(frozen=True)
 class Service:
-    """A running service and what lies behind it; no worker takes its runs but the tests themselves."""
+    """A running service and what lies behind it; no worker takes its runs but the tests
+    themselves.
+    """
 
     url: str
     database: Database
@@ -47,14 +49,20 @@ class Service:
 def running_service(database_file: Path) -> Iterator[Service]:
     """A service on a migrated SQLite file, all its state beside it; its broker is not there."""
     home, database_url = database_file.parent, f"sqlite:///{database_file}"
-    own = {"FEDQ_HOME": str(home), "FEDQ_DATABASE_URL": database_url, "FEDQ_BROKER_URL": f"redis+socket://{home / 'nowhere'}"}
+    own = {
+        "FEDQ_HOME": str(home),
+        "FEDQ_DATABASE_URL": database_url,
+        "FEDQ_BROKER_URL": f"redis+socket://{home / 'nowhere'}",
+    }
     own["FEDQ_STORAGE_URL"] = str(home / "storage")
     database = open_database(database_url)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as the embedded stack does
         descriptor, url = listener.fileno(), f"http://127.0.0.1:{listener.getsockname()[1]}"
         environment = os.environ | own | {"PYTHONPATH": os.pathsep.join(sys.path)}
-        with served([*API, f"--fd={descriptor}"], home / "api.log", env=environment, cwd=home, pass_fds=(descriptor,)) as process:
+        with served(
+            [*API, f"--fd={descriptor}"], home / "api.log", env=environment, cwd=home, pass_fds=(descriptor,)
+        ) as process:
             eventually(lambda: httpx.get(f"{url}/healthz", timeout=30, trust_env=False).is_success)
             yield Service(url, database, own["FEDQ_STORAGE_URL"], key_for(database_url), process.pid)
     database.close()

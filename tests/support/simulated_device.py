@@ -1,8 +1,10 @@
-"""A device that is none: numbers stay in this machine's memory, but may be mixed with others, or read, only as a GPU's may.
+"""A device that is none: numbers stay in this machine's memory, but may be mixed with others, or
+read, only as a GPU's may.
 
-PyTorch takes its tensors for those of the device `meta`, since those of `cuda` cannot be had without one. Each knows its numbers, and
-whatever is computed from them is computed by the CPU. Operations on tensors of two devices fail, as on a GPU; what makes the
-host wait for the device is noted.
+PyTorch takes its tensors for those of the device `meta`, since those of `cuda` cannot be had
+without one. Each knows its numbers, and whatever is computed from them is computed by the CPU.
+Operations on tensors of two devices fail, as on a GPU; what makes the host wait for the device is
+noted.
 """
 
 import traceback
@@ -18,7 +20,13 @@ from torch.utils._pytree import tree_leaves, tree_map
 DEVICE = torch.device("meta")
 CPU = torch.device("cpu")
 ATEN = torch.ops.aten
-READS = {ATEN._local_scalar_dense.default, ATEN.item.default, ATEN.nonzero.default, ATEN.masked_select.default, ATEN.equal.default}
+READS = {
+    ATEN._local_scalar_dense.default,
+    ATEN.item.default,
+    ATEN.nonzero.default,
+    ATEN.masked_select.default,
+    ATEN.equal.default,
+}
 
 
 class Resident(torch.Tensor):
@@ -29,7 +37,12 @@ class Resident(torch.Tensor):
     @staticmethod
     def __new__(cls: type[Self], numbers: Tensor) -> Self:
         return torch.Tensor._make_wrapper_subclass(
-            cls, numbers.shape, strides=numbers.stride(), storage_offset=numbers.storage_offset(), dtype=numbers.dtype, device=DEVICE
+            cls,
+            numbers.shape,
+            strides=numbers.stride(),
+            storage_offset=numbers.storage_offset(),
+            dtype=numbers.dtype,
+            device=DEVICE,
         )
 
     def __init__(self, numbers: Tensor) -> None:
@@ -58,13 +71,25 @@ class SimulatedDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.reads: Counter[str] = Counter()
         """How often which module of the library made the host wait for the device."""
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
         given = tree_leaves((args, kwargs or {}))
         named = next((part for part in given if isinstance(part, torch.device)), None)
         here = [part for part in given if isinstance(part, Resident)]
-        elsewhere = [part for part in given if isinstance(part, Tensor) and not isinstance(part, Resident) and part.dim()]
+        elsewhere = [
+            part
+            for part in given
+            if isinstance(part, Tensor) and not isinstance(part, Resident) and part.dim()
+        ]
         copies = func.overloadpacket in {ATEN._to_copy, ATEN.to, ATEN.copy_}
-        stays = isinstance(args[0], Resident) if func is ATEN.copy_.default else named == DEVICE if named else bool(here)
+        stays = (
+            isinstance(args[0], Resident)
+            if func is ATEN.copy_.default
+            else named == DEVICE
+            if named
+            else bool(here)
+        )
         assert copies or not (here and elsewhere), f"{func} of tensors on two devices"
         if here and (func in READS or (copies and not stays) or _chooses_by_mask(func, args)):
             self.reads[_module()] += 1

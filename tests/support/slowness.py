@@ -1,4 +1,6 @@
-"""A server that answers slowly: a proxy before it holds each piece of an answer back for a while."""
+"""A server that answers slowly: a proxy before it holds each piece of an answer back for a
+while.
+"""
 
 import socket
 import threading
@@ -52,8 +54,12 @@ class Slowness:
 
 
 @contextmanager
-def slowed(door: socket.socket, connect: Callable[[], socket.socket], pause_s: float, at_once: int = AT_ONCE) -> Iterator[None]:
-    """Whoever connects to the listening `door` reaches the server that `connect` connects to, and waits for its answers."""
+def slowed(
+    door: socket.socket, connect: Callable[[], socket.socket], pause_s: float, at_once: int = AT_ONCE
+) -> Iterator[None]:
+    """Whoever connects to the listening `door` reaches the server that `connect` connects to, and
+    waits for its answers.
+    """
     slowness = Slowness(connect, pause_s, at_once)
     with ExitStack() as stack:
         stack.enter_context(door)

@@ -73,7 +73,9 @@ def test_an_empty_cohort_of_bernoulli_leaves_the_model_too() -> None:
     assert all(reports[index].extra["x"] == reports[index - 1].extra["x"] for index in empty)
 
 
-@pytest.mark.parametrize("systems", [NOBODY_IN_ROUND_2, {"availability": {"kind": "bernoulli", "probability": 0.3}}])
+@pytest.mark.parametrize(
+    "systems", [NOBODY_IN_ROUND_2, {"availability": {"kind": "bernoulli", "probability": 0.3}}]
+)
 def test_a_run_with_empty_rounds_resumes_bit_identical(systems: Document) -> None:
     spec = specification(SYNTHETIC, algorithm={"kind": "scaffold"}, systems=systems)
 
@@ -92,15 +94,26 @@ def test_a_run_with_empty_rounds_resumes_bit_identical(systems: Document) -> Non
 @pytest.mark.parametrize(
     ("changes", "pointer", "words"),
     [
-        ({"systems": {"availability": {"kind": "trace", "rounds": [[0], [9]]}}}, "/systems/availability/rounds", "client 9 does not exist"),
+        (
+            {"systems": {"availability": {"kind": "trace", "rounds": [[0], [9]]}}},
+            "/systems/availability/rounds",
+            "client 9 does not exist",
+        ),
         (
             {"systems": {"availability": {"kind": "bernoulli", "probability": [0.5]}}},
             "/systems/availability/probability",
             "4 clients, not 1",
         ),
-        ({"participation": {"kind": "bernoulli", "probability": [0.5] * 5}}, "/participation/probability", "4 clients, not 5"),
         (
-            {"systems": NOBODY_IN_ROUND_2, "participation": {"kind": "without_replacement", "clients_per_round": 2}},
+            {"participation": {"kind": "bernoulli", "probability": [0.5] * 5}},
+            "/participation/probability",
+            "4 clients, not 5",
+        ),
+        (
+            {
+                "systems": NOBODY_IN_ROUND_2,
+                "participation": {"kind": "without_replacement", "clients_per_round": 2},
+            },
             "/participation/weighting",
             "use `samples` or `uniform`",
         ),

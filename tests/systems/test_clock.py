@@ -1,4 +1,6 @@
-"""The simulated clock against times worked out by hand, distributions of devices, and what a deadline does to a round."""
+"""The simulated clock against times worked out by hand, distributions of devices, and what a
+deadline does to a round.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -32,7 +34,9 @@ def paced(clients: np.ndarray = ALL, seed: int = 0, **fields: Any) -> DeviceSpee
 
 
 def test_a_round_is_computing_sending_and_waiting_twice() -> None:
-    """0.1 s each way, 1000 bytes down at 1000/s, 500 up at 250/s, 8 steps at 4/s: 0.2 + 1 + 2 + 2."""
+    """0.1 s each way, 1000 bytes down at 1000/s, 500 up at 250/s, 8 steps at 4/s: 0.2 + 1 +
+    2 + 2.
+    """
     one = paced(
         steps_per_second=constant(4),
         download_bytes_per_second=constant(1_000),
@@ -62,7 +66,9 @@ def test_a_client_keeps_its_device_whoever_else_is_there_and_seeds_differ() -> N
 
 def test_each_figure_has_draws_of_its_own() -> None:
     drawn = {"kind": "uniform", "low": 1, "high": 2}
-    one = device_speed(devices(steps_per_second=drawn, latency_seconds=drawn), ALL, np.zeros(4, np.int64), 0, 2, 0)
+    one = device_speed(
+        devices(steps_per_second=drawn, latency_seconds=drawn), ALL, np.zeros(4, np.int64), 0, 2, 0
+    )
     assert not np.isclose(one.speed, one.sending / 2).any()
 
 
@@ -72,11 +78,15 @@ def test_the_distributions_of_devices() -> None:
     assert uniform.min() >= 2
     assert uniform.max() <= 6
     np.testing.assert_allclose([uniform.mean(), uniform.std()], [4, 4 / np.sqrt(12)], rtol=0.03)
-    logarithms = np.log(paced(clients, steps_per_second={"kind": "log_normal", "median": 3, "sigma": 0.5}).speed)
+    logarithms = np.log(
+        paced(clients, steps_per_second={"kind": "log_normal", "median": 3, "sigma": 0.5}).speed
+    )
     np.testing.assert_allclose([logarithms.mean(), logarithms.std()], [np.log(3), 0.5], rtol=0.03)
 
 
-def held(deadline: Document | None, steps: list[int], arrives: list[bool] | None = None) -> tuple[list[int], list[bool], float]:
+def held(
+    deadline: Document | None, steps: list[int], arrives: list[bool] | None = None
+) -> tuple[list[int], list[bool], float]:
     """A cohort whose clients take 1 s on the wire and 1, 2, 3, ... s a step."""
     cohort = DeviceSpeed(np.ones(len(steps)), 1 / np.arange(1.0, len(steps) + 1))
     chosen = None if deadline is None else Deadline.model_validate(deadline)
@@ -105,7 +115,9 @@ def test_the_deadline_itself_is_on_time() -> None:
 
 @pytest.mark.parametrize("policy", ["drop", "accept_partial"])
 def test_work_that_takes_exactly_until_the_deadline_is_on_time(policy: Any) -> None:
-    """All pairs of whole steps and steps per second up to 100, deadline as the decimal number that their quotient is."""
+    """All pairs of whole steps and steps per second up to 100, deadline as the decimal number that
+    their quotient is.
+    """
     steps, speeds = (grid.ravel() for grid in np.meshgrid(np.arange(1, 101), np.arange(1.0, 101)))
     for sending in (0.0, 0.1):
         for seconds in np.unique(steps / speeds)[::50]:
@@ -113,17 +125,25 @@ def test_work_that_takes_exactly_until_the_deadline_is_on_time(policy: Any) -> N
             cohort = DeviceSpeed(np.full(pairs.sum(), sending), speeds[pairs])
             planned = [Work(int(count), 1) for count in steps[pairs]]
             work, arrives, length = apply_deadline(
-                Deadline(seconds=float(f"{seconds + sending:.12g}"), policy=policy), cohort, planned, np.ones(len(planned), bool)
+                Deadline(seconds=float(f"{seconds + sending:.12g}"), policy=policy),
+                cohort,
+                planned,
+                np.ones(len(planned), bool),
             )
             assert arrives.all()
             assert work == planned
             assert length == pytest.approx(seconds + sending, rel=1e-9)
 
 
-@pytest.mark.parametrize(("steps", "speed", "seconds"), [(3, 10.0, 0.3), (7, 100.0, 0.07), (6, 10.0, 0.6), (57, 100.0, 0.57)])
+@pytest.mark.parametrize(
+    ("steps", "speed", "seconds"), [(3, 10.0, 0.3), (7, 100.0, 0.07), (6, 10.0, 0.6), (57, 100.0, 0.57)]
+)
 def test_a_step_is_not_lost_to_rounding(steps: int, speed: float, seconds: float) -> None:
     """3 steps at 10 a second take 0.3 s, although 3 * 0.1 > 0.3 in floating point."""
-    cohort, chosen = DeviceSpeed(np.zeros(1), np.array([speed])), Deadline(seconds=seconds, policy="accept_partial")
+    cohort, chosen = (
+        DeviceSpeed(np.zeros(1), np.array([speed])),
+        Deadline(seconds=seconds, policy="accept_partial"),
+    )
     for planned in (steps, steps + 1):
         work, arrives, _ = apply_deadline(chosen, cohort, [Work(planned, 1)], np.ones(1, bool))
         assert ([item.steps for item in work], arrives.tolist()) == ([steps], [True])
@@ -174,11 +194,16 @@ def test_an_empty_cohort_takes_until_the_deadline_or_no_time() -> None:
     st.floats(1e-2, 100),
     st.sampled_from(["drop", "accept_partial"]),
 )
-def test_nobody_who_arrives_is_late_or_does_more_than_planned(cohort: list[tuple[float, float, int]], seconds: float, policy: Any) -> None:
+def test_nobody_who_arrives_is_late_or_does_more_than_planned(
+    cohort: list[tuple[float, float, int]], seconds: float, policy: Any
+) -> None:
     sending, speed, steps = (np.array(column) for column in zip(*cohort, strict=True))
     rates = DeviceSpeed(sending, speed)
     work, arrives, length = apply_deadline(
-        Deadline(seconds=seconds, policy=policy), rates, [Work(int(count), 3) for count in steps], np.ones(len(cohort), bool)
+        Deadline(seconds=seconds, policy=policy),
+        rates,
+        [Work(int(count), 3) for count in steps],
+        np.ones(len(cohort), bool),
     )
     done = np.array([item.steps for item in work])
     assert (rates.seconds(done)[arrives] <= seconds * (1 + 1.001 * TOLERANCE)).all()
@@ -223,7 +248,9 @@ def test_without_devices_there_is_no_clock() -> None:
 
 
 def test_a_deadline_drops_the_slow_from_the_aggregate() -> None:
-    """Clients 0 and 2 need more than two seconds for their steps: what remains is the cohort of 1 and 3."""
+    """Clients 0 and 2 need more than two seconds for their steps: what remains is the cohort of 1
+    and 3.
+    """
     late = specification(CLOCKED, systems={"deadline": {"seconds": 2.25, "policy": "drop"}})
     without = specification(QUADRATIC, participation={"kind": "trace", "rounds": [[1, 3]] * 8})
     for dropped, expected in zip(run(late), run(without), strict=True):
@@ -251,7 +278,10 @@ def test_a_deadline_nobody_meets_leaves_the_model() -> None:
 
 @pytest.mark.parametrize("engine", ["reference", "vectorised"])
 def test_the_clock_goes_on_where_a_checkpoint_stopped_it(engine: str) -> None:
-    drawn = {"devices": {"steps_per_second": {"kind": "log_normal", "median": 2, "sigma": 1}}, "deadline": {"seconds": 3, "policy": "drop"}}
+    drawn = {
+        "devices": {"steps_per_second": {"kind": "log_normal", "median": 2, "sigma": 1}},
+        "deadline": {"seconds": 3, "policy": "drop"},
+    }
     spec = specification(CLOCKED, systems=drawn, execution={"engine": engine})
     whole = [replace(report, seconds=0.0) for report in run(spec)]
     for done in range(1, 8):
@@ -272,9 +302,17 @@ def test_the_clock_goes_on_where_a_checkpoint_stopped_it(engine: str) -> None:
             "4 clients",
         ),
         ({"devices": {}}, "systems", "at least one of steps_per_second"),
-        ({"devices": {"steps_per_second": {"kind": "uniform", "low": 2, "high": 1}}}, "systems", "must not exceed high"),
+        (
+            {"devices": {"steps_per_second": {"kind": "uniform", "low": 2, "high": 1}}},
+            "systems",
+            "must not exceed high",
+        ),
         ({"devices": {"steps_per_second": constant(0)}}, "systems", "greater than 0"),
-        ({"devices": {"steps_per_second": constant(1)}, "deadline": {"seconds": 0, "policy": "drop"}}, "systems", "greater than 0"),
+        (
+            {"devices": {"steps_per_second": constant(1)}, "deadline": {"seconds": 0, "policy": "drop"}},
+            "systems",
+            "greater than 0",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(systems: Document, pointer: str, words: str) -> None:
@@ -285,11 +323,17 @@ def test_what_does_not_fit_is_refused(systems: Document, pointer: str, words: st
 
 @pytest.mark.parametrize("kind", ALGORITHMS)
 def test_the_clock_waits_for_the_bytes_of_the_row(kind: str) -> None:
-    """All clients at a byte a second, steps taking no time: a round lasts as long as a client's bytes in both directions."""
+    """All clients at a byte a second, steps taking no time: a round lasts as long as a client's
+    bytes in both directions.
+    """
     rates = {"download_bytes_per_second": constant(1), "upload_bytes_per_second": constant(1)}
     for compression in ({}, {"uplink": {"kind": "top_k", "k": 1}, "downlink": {"kind": "sign"}}):
         spec = specification(
-            QUADRATIC, algorithm={"kind": kind}, systems={"devices": rates}, compression=compression, participation={"kind": "full"}
+            QUADRATIC,
+            algorithm={"kind": kind},
+            systems={"devices": rates},
+            compression=compression,
+            participation={"kind": "full"},
         )
         seconds = 0.0
         for report in run(spec):
@@ -298,17 +342,27 @@ def test_the_clock_waits_for_the_bytes_of_the_row(kind: str) -> None:
 
 
 def test_vrlsgds_downloads_take_the_time_that_those_of_fedavg_take() -> None:
-    """24 bytes a model at 1 byte/s: FedAvg's rounds take 24 s; VRLSGD's too, after a first one with two models."""
+    """24 bytes a model at 1 byte/s: FedAvg's rounds take 24 s.
+
+    VRLSGD's too, after a first one with two models.
+    """
     systems = {"devices": {"download_bytes_per_second": constant(1)}}
     clocks = [
-        [report.extra["simulated_seconds"] for report in run(specification(QUADRATIC, algorithm={"kind": kind}, systems=systems, rounds=4))]
+        [
+            report.extra["simulated_seconds"]
+            for report in run(specification(QUADRATIC, algorithm={"kind": kind}, systems=systems, rounds=4))
+        ]
         for kind in ("fedavg", "vrlsgd")
     ]
     assert clocks == [[24, 48, 72, 96], [48, 72, 96, 120]]
 
 
 def test_every_message_waits_for_its_latency() -> None:
-    """FedAvg sends down and up; FedLin exchanges gradients before; VRLSGD sends the next model at the end, and the first at first."""
+    """FedAvg sends down and up.
+
+    FedLin exchanges gradients before; VRLSGD sends the next model at the end, and the first at
+    first.
+    """
     systems = {"devices": {"latency_seconds": constant(1)}}
     for kind, expected in (("fedavg", [2, 4]), ("fedlin", [4, 8]), ("vrlsgd", [3, 5])):
         reports = run(specification(QUADRATIC, algorithm={"kind": kind}, systems=systems, rounds=2))
@@ -316,6 +370,9 @@ def test_every_message_waits_for_its_latency() -> None:
 
 
 def test_a_deadline_counts_the_model_that_vrlsgd_sends_at_the_end() -> None:
-    systems = {"devices": {"download_bytes_per_second": constant(24)}, "deadline": {"seconds": 1.5, "policy": "drop"}}
+    systems = {
+        "devices": {"download_bytes_per_second": constant(24)},
+        "deadline": {"seconds": 1.5, "policy": "drop"},
+    }
     first = next(run(specification(QUADRATIC, algorithm={"kind": "vrlsgd"}, systems=systems)))
     assert (first.local_steps, first.extra["simulated_seconds"]) == (0, 1.5)

@@ -1,4 +1,6 @@
-"""Participation schemes: who is drawn, and that the weights make the aggregate what the scheme promises."""
+"""Participation schemes: who is drawn, and that the weights make the aggregate what the scheme
+promises.
+"""
 
 import tracemalloc
 from collections import Counter
@@ -59,7 +61,12 @@ def test_s2_weighs_by_n_over_k_and_scales_the_iterate_by_the_sum_of_its_weights(
     np.testing.assert_allclose(weight, [0.8, 0.2])
     assert iterate_factor(chosen, weight) == pytest.approx(1.0)
     assert iterate_factor(chosen, np.array([0.8, 0.6])) == pytest.approx(1.4)
-    assert iterate_factor(scheme("without_replacement", clients_per_round=2, weighting="unbiased"), np.array([0.8, 0.6])) == 1.0
+    assert (
+        iterate_factor(
+            scheme("without_replacement", clients_per_round=2, weighting="unbiased"), np.array([0.8, 0.6])
+        )
+        == 1.0
+    )
 
 
 def test_the_original_scheme_leaves_the_absent_where_they_were() -> None:
@@ -79,7 +86,9 @@ def test_a_trace_is_followed_and_repeats_count() -> None:
 def test_the_specification_outranks_the_algorithm_and_the_algorithm_the_scheme() -> None:
     drawn = Drawn(np.array([0, 1]), np.array([1, 1]))
     np.testing.assert_allclose(weights(scheme("full"), drawn, SHARE, "uniform"), [0.5, 0.5])
-    np.testing.assert_allclose(weights(scheme("full", weighting="samples"), drawn, SHARE, "uniform"), [4 / 7, 3 / 7])
+    np.testing.assert_allclose(
+        weights(scheme("full", weighting="samples"), drawn, SHARE, "uniform"), [4 / 7, 3 / 7]
+    )
 
 
 def test_a_fraction_draws_its_share_and_at_least_one() -> None:
@@ -90,7 +99,9 @@ def test_a_fraction_draws_its_share_and_at_least_one() -> None:
 def test_cohorts_differ_between_rounds_and_seeds_and_repeat_for_the_same() -> None:
     chosen = scheme("uniform", clients_per_round=10)
     share = np.full(1_000, 1e-3)
-    cohorts = {(seed, round): tuple(draw(chosen, share, seed, round).clients) for seed in (0, 1) for round in (1, 2)}
+    cohorts = {
+        (seed, round): tuple(draw(chosen, share, seed, round).clients) for seed in (0, 1) for round in (1, 2)
+    }
     assert len(set(cohorts.values())) == 4
     assert tuple(draw(chosen, share, 1, 2).clients) == cohorts[1, 2]
 
@@ -111,12 +122,19 @@ def test_without_replacement_the_average_varies_less_by_n_minus_k_over_n_minus_1
     for kind in ("with_replacement", "without_replacement"):
         chosen = scheme(kind, clients_per_round=4)
         cohorts = (draw(chosen, share, seed=3, round=round) for round in range(1, 4_001))
-        varies[kind] = np.var([weights(chosen, drawn, share, None) @ values[drawn.clients] for drawn in cohorts])
-    assert varies["without_replacement"] / varies["with_replacement"] == pytest.approx((8 - 4) / (8 - 1), rel=0.1)
+        varies[kind] = np.var(
+            [weights(chosen, drawn, share, None) @ values[drawn.clients] for drawn in cohorts]
+        )
+    assert varies["without_replacement"] / varies["with_replacement"] == pytest.approx(
+        (8 - 4) / (8 - 1), rel=0.1
+    )
 
 
 def test_bernoulli_may_draw_nobody() -> None:
-    sizes = {len(draw(scheme("bernoulli", probability=0.1), SHARE, seed=0, round=round).clients) for round in range(1, 50)}
+    sizes = {
+        len(draw(scheme("bernoulli", probability=0.1), SHARE, seed=0, round=round).clients)
+        for round in range(1, 50)
+    }
     assert 0 in sizes
 
 
@@ -140,7 +158,9 @@ def test_only_those_who_can_be_reached_are_drawn(chosen: AnyParticipation, most:
     cohorts = [draw(chosen, SHARE, seed=1, round=round, reachable=reachable) for round in range(1, 31)]
     assert max(len(drawn.clients) for drawn in cohorts) == most
     assert {int(client) for drawn in cohorts for client in drawn.clients} <= {0, 1, 3}
-    assert not len(draw(chosen, SHARE, seed=1, round=1, reachable=TraceAvailable(np.array([], np.int64))).clients)
+    assert not len(
+        draw(chosen, SHARE, seed=1, round=1, reachable=TraceAvailable(np.array([], np.int64))).clients
+    )
 
 
 def test_s1_draws_from_the_reachable_by_their_shares() -> None:
@@ -158,15 +178,29 @@ def test_by_share_weighs_all_alike_and_draws_nobody_twice() -> None:
 
 
 def test_by_share_draws_nobody_who_holds_nothing() -> None:
-    assert draw(scheme("by_share", clients_per_round=2), np.array([0.5, 0.0, 0.5]), seed=0, round=1).clients.tolist() == [0, 2]
-    nobody = draw(scheme("by_share", clients_per_round=1), np.array([1.0, 0.0]), seed=0, round=1, reachable=TraceAvailable(np.array([1])))
+    assert draw(
+        scheme("by_share", clients_per_round=2), np.array([0.5, 0.0, 0.5]), seed=0, round=1
+    ).clients.tolist() == [0, 2]
+    nobody = draw(
+        scheme("by_share", clients_per_round=1),
+        np.array([1.0, 0.0]),
+        seed=0,
+        round=1,
+        reachable=TraceAvailable(np.array([1])),
+    )
     assert not len(nobody.clients)
 
 
 def test_s1_draws_nobody_from_those_who_hold_nothing() -> None:
     share = np.array([1.0, 0.0])
     assert not len(
-        draw(scheme("with_replacement", clients_per_round=3), share, seed=0, round=1, reachable=TraceAvailable(np.array([1]))).clients
+        draw(
+            scheme("with_replacement", clients_per_round=3),
+            share,
+            seed=0,
+            round=1,
+            reachable=TraceAvailable(np.array([1])),
+        ).clients
     )
 
 
@@ -178,7 +212,10 @@ def test_reaching_everybody_is_having_no_availability() -> None:
 
 def test_one_probability_for_all_makes_every_cohort_as_likely_as_independent_lots_do() -> None:
     rounds = 8_000
-    cohorts = Counter(tuple(draw(scheme("bernoulli", probability=0.3), SHARE, seed=2, round=round).clients) for round in range(rounds))
+    cohorts = Counter(
+        tuple(draw(scheme("bernoulli", probability=0.3), SHARE, seed=2, round=round).clients)
+        for round in range(rounds)
+    )
     squares = 0.0
     for present in product((False, True), repeat=4):
         expected = rounds * float(np.prod(np.where(present, 0.3, 0.7)))
@@ -190,7 +227,10 @@ def test_s1_draws_those_that_numpy_would_draw() -> None:
     share = np.random.default_rng(0).dirichlet(np.full(500, 0.3))
     for round in (1, 2):
         chosen = generator(4, "cohort", round).choice(500, 60, p=share)
-        assert draw(scheme("with_replacement", clients_per_round=60), share, 4, round).clients.tolist() == np.unique(chosen).tolist()
+        assert (
+            draw(scheme("with_replacement", clients_per_round=60), share, 4, round).clients.tolist()
+            == np.unique(chosen).tolist()
+        )
 
 
 @pytest.mark.parametrize("kind", ["uniform", "with_replacement", "without_replacement", "bernoulli"])
@@ -263,17 +303,27 @@ def test_few_are_asked_where_few_are_wanted(kind: str) -> None:
 
 def test_all_are_asked_where_few_can_be_reached() -> None:
     there = RandomlyAvailable(0.001, 20_000, seed=0, round=1)
-    drawn = draw(scheme("uniform", clients_per_round=100), np.full(20_000, 1 / 20_000), seed=0, round=1, reachable=there)
+    drawn = draw(
+        scheme("uniform", clients_per_round=100),
+        np.full(20_000, 1 / 20_000),
+        seed=0,
+        round=1,
+        reachable=there,
+    )
     assert drawn.clients.tolist() == there.all().tolist()
 
 
 def test_small_chances_of_ones_own_make_every_cohort_as_likely_as_independent_lots_do() -> None:
     chances = [0.02, 0.005, 0.015]
     rounds, chosen = 12_000, scheme("bernoulli", probability=chances)
-    cohorts = Counter(tuple(draw(chosen, SHARE[:3], seed=6, round=round).clients.tolist()) for round in range(rounds))
+    cohorts = Counter(
+        tuple(draw(chosen, SHARE[:3], seed=6, round=round).clients.tolist()) for round in range(rounds)
+    )
     squares = 0.0
     for cohort in ((), (0,), (1,), (2,)):
-        expected = rounds * float(np.prod([chance if client in cohort else 1 - chance for client, chance in enumerate(chances)]))
+        expected = rounds * float(
+            np.prod([chance if client in cohort else 1 - chance for client, chance in enumerate(chances)])
+        )
         squares += (cohorts[cohort] - expected) ** 2 / expected
     assert squares < 18.5, "chi-square, 4 degrees of freedom: beyond this once in a thousand"
     assert 1 <= sum(cohorts[pair] for pair in ((0, 1), (0, 2), (1, 2))) <= 15, "5.6 are expected"

@@ -1,4 +1,6 @@
-"""`weighting: unbiased`, by enumeration: the expected weight of each client over all cohorts and all dropped stragglers is p_i."""
+"""`weighting: unbiased`, by enumeration: the expected weight of each client over all cohorts and
+all dropped stragglers is p_i.
+"""
 
 from collections.abc import Iterator
 from itertools import combinations, product
@@ -54,7 +56,9 @@ def cohorts(chosen: AnyParticipation) -> Iterator[tuple[float, Drawn]]:
 
 
 def expected_weights(chosen: AnyParticipation, stragglers: Stragglers | None) -> np.ndarray:
-    """[N] the mean over cohorts, and over which of their clients are dropped, all sets of that size alike."""
+    """[N] the mean over cohorts, and over which of their clients are dropped, all sets of that size
+    alike.
+    """
     mean = np.zeros(4)
     for probability, drawn in cohorts(chosen):
         size = len(drawn.clients)
@@ -62,7 +66,9 @@ def expected_weights(chosen: AnyParticipation, stragglers: Stragglers | None) ->
         arrivals = [np.array(kept, np.int64) for kept in combinations(range(size), finishing)]
         for kept in arrivals:
             arrived = Drawn(drawn.clients[kept], drawn.times[kept])
-            mean[arrived.clients] += probability / len(arrivals) * weights(chosen, arrived, SHARE, None, size, stragglers)
+            mean[arrived.clients] += (
+                probability / len(arrivals) * weights(chosen, arrived, SHARE, None, size, stragglers)
+            )
     return mean
 
 
@@ -85,20 +91,31 @@ def test_stragglers_whose_partial_work_is_accepted_change_no_weight(name: str) -
     chosen = scheme(SCHEMES[name])
     partial = Stragglers(fraction=0.9, policy="accept_partial")
     for _, drawn in cohorts(chosen):
-        np.testing.assert_array_equal(weights(chosen, drawn, SHARE, None, len(drawn.clients), partial), weights(chosen, drawn, SHARE, None))
+        np.testing.assert_array_equal(
+            weights(chosen, drawn, SHARE, None, len(drawn.clients), partial),
+            weights(chosen, drawn, SHARE, None),
+        )
 
 
 @pytest.mark.parametrize(
     ("participation", "systems", "words"),
     [
-        ({**SCHEMES["S1"], "weighting": "unbiased"}, {"stragglers": {"fraction": 0.75, "policy": "drop"}}, "losing a whole cohort"),
+        (
+            {**SCHEMES["S1"], "weighting": "unbiased"},
+            {"stragglers": {"fraction": 0.75, "policy": "drop"}},
+            "losing a whole cohort",
+        ),
         (
             {**SCHEMES["bernoulli per client"], "weighting": "unbiased"},
             {"stragglers": {"fraction": 0.9, "policy": "drop"}},
             "losing a whole cohort",
         ),
         *(
-            (participation, {"devices": {"steps_per_second": {"kind": "constant", "value": 1}}, "deadline": deadline}, "be on time")
+            (
+                participation,
+                {"devices": {"steps_per_second": {"kind": "constant", "value": 1}}, "deadline": deadline},
+                "be on time",
+            )
             for deadline in ({"seconds": 9, "policy": "drop"}, {"seconds": 9, "policy": "accept_partial"})
             for participation in (
                 {"kind": "uniform", "clients_per_round": 2, "weighting": "unbiased"},
@@ -112,7 +129,9 @@ def test_stragglers_whose_partial_work_is_accepted_change_no_weight(name: str) -
         ),
     ],
 )
-def test_weights_that_need_an_unknown_chance_are_rejected(participation: Document, systems: Any, words: str) -> None:
+def test_weights_that_need_an_unknown_chance_are_rejected(
+    participation: Document, systems: Any, words: str
+) -> None:
     with pytest.raises(SpecificationError, match=words) as refused:
         specification(QUADRATIC, participation=participation, systems=systems)
     assert refused.value.pointer == "/participation/weighting"

@@ -22,7 +22,14 @@ ALL = np.arange(4)
 def plan(
     local: dict[str, Any], systems: dict[str, Any] | None = None, clients: np.ndarray = ALL, round: int = 1
 ) -> tuple[list[Work], np.ndarray]:
-    return plan_work(LocalSolver.model_validate({"lr": 0.1, **local}), Systems.model_validate(systems or {}), SIZES, clients, 0, round)
+    return plan_work(
+        LocalSolver.model_validate({"lr": 0.1, **local}),
+        Systems.model_validate(systems or {}),
+        SIZES,
+        clients,
+        0,
+        round,
+    )
 
 
 def test_an_epoch_counts_the_short_last_batch() -> None:
@@ -70,13 +77,20 @@ def test_ninety_percent_of_ten_leaves_one() -> None:
         ({"kind": "constant", "value": 4}, {4}),
     ],
 )
-def test_a_distribution_is_drawn_anew_each_round_within_its_bounds(amount: dict[str, Any], allowed: set[int]) -> None:
-    drawn = {item.steps for round in range(1, 101) for item in plan({"steps": 1}, {"steps": amount}, ALL, round)[0]}
+def test_a_distribution_is_drawn_anew_each_round_within_its_bounds(
+    amount: dict[str, Any], allowed: set[int]
+) -> None:
+    drawn = {
+        item.steps for round in range(1, 101) for item in plan({"steps": 1}, {"steps": amount}, ALL, round)[0]
+    }
     assert drawn == allowed
 
 
 def test_given_histories_are_followed() -> None:
-    assert [item.steps for item in plan({"steps": 1}, {"steps": {"kind": "per_client", "values": [5, 6, 7, 8]}})[0]] == [5, 6, 7, 8]
+    assert [
+        item.steps
+        for item in plan({"steps": 1}, {"steps": {"kind": "per_client", "values": [5, 6, 7, 8]}})[0]
+    ] == [5, 6, 7, 8]
     trace = {"kind": "trace", "rounds": [[1, 2, 3, 4], [9, 8, 7, 6]]}
     assert [item.steps for item in plan({"steps": 1}, {"steps": trace}, np.array([1, 3]), 2)[0]] == [8, 6]
 
@@ -96,7 +110,9 @@ def test_a_clients_draw_does_not_depend_on_the_rest_of_the_cohort() -> None:
 
 
 def fits(drawn: list[int], values: range) -> bool:
-    """Whether counts are those of a uniform distribution on exactly `values`, by a chi-square test at one in 1,000."""
+    """Whether counts are those of a uniform distribution on exactly `values`, by a chi-square test
+    at one in 1,000.
+    """
     counts = [drawn.count(value) for value in values]
     return sum(counts) == len(drawn) and float(stats.chisquare(counts).pvalue) > 1e-3
 
@@ -109,12 +125,16 @@ def drawn_steps(local: dict[str, Any], systems: dict[str, Any], rounds: int = 1_
 @pytest.mark.parametrize(("low", "high"), [(1, 20), (2, 5)])
 def test_epochs_are_uniform_with_both_ends(low: int, high: int) -> None:
     """FedProx's U(1, E) for all, and the U(2, 5) of FedNova and FedAWARE."""
-    assert fits(drawn_steps({}, {"epochs": {"kind": "uniform", "low": low, "high": high}}), range(low, high + 1))
+    assert fits(
+        drawn_steps({}, {"epochs": {"kind": "uniform", "low": low, "high": high}}), range(low, high + 1)
+    )
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.5, 0.9])
 def test_a_fraction_of_the_cohort_straggles_with_epochs_from_one_to_all(fraction: float) -> None:
-    """FedProx, Section 5.2: of K = 10, E = 20, round(K s) do U{1..E} epochs, whoever they are, and the others E."""
+    """FedProx, Section 5.2: of K = 10, E = 20, round(K s) do U{1..E} epochs, whoever they are, and
+    the others E.
+    """
     clients, sizes = np.arange(10), np.full(10, 10)
     local = LocalSolver.model_validate({"lr": 0.1, "epochs": 20, "batch_size": 10})
     full, partial, slow = [], [], np.zeros(10)
@@ -150,11 +170,15 @@ def test_stragglers_of_work_in_steps_draw_steps() -> None:
 
 def test_epochs_cannot_be_drawn_where_work_is_in_steps() -> None:
     with pytest.raises(SpecificationError, match="/systems/stragglers/unit"):
-        specification(QUADRATIC, systems={"stragglers": {"fraction": 0.5, "policy": "drop", "unit": "epochs"}})
+        specification(
+            QUADRATIC, systems={"stragglers": {"fraction": 0.5, "policy": "drop", "unit": "epochs"}}
+        )
 
 
 def test_a_batch_is_uniform_up_to_what_the_client_holds() -> None:
-    """FedAWARE, Hybrid+: B ~ U(10, n_i), n = 100 here; a client with seven samples takes them all."""
+    """FedAWARE, Hybrid+: B ~ U(10, n_i), n = 100 here; a client with seven samples takes them
+    all.
+    """
     batch = {"batch_size": {"kind": "uniform", "low": 10, "high": "samples"}}
     sizes = [plan({"steps": 1}, batch, np.array([2]), round)[0][0].batch_size for round in range(1, 4_001)]
     assert fits(sizes, range(10, 101))
@@ -172,7 +196,11 @@ def test_a_batch_above_what_the_client_holds_is_all_of_it() -> None:
 def test_gaussian_steps_are_rounded_and_clipped() -> None:
     """FedNova, Fig. 2 (b): mean 30, clipped to [1, 96], anew in each round."""
     mean, std, low, high = 30, 20, 1, 96
-    steps = drawn_steps({"steps": 1}, {"steps": {"kind": "normal", "mean": mean, "std": std, "low": low, "high": high}}, rounds=4_000)
+    steps = drawn_steps(
+        {"steps": 1},
+        {"steps": {"kind": "normal", "mean": mean, "std": std, "low": low, "high": high}},
+        rounds=4_000,
+    )
     assert min(steps) == low
     assert max(steps) <= high
     edges = np.array([-np.inf, *np.arange(low + 9.5, high - 1, 10), np.inf])
@@ -184,7 +212,9 @@ def test_gaussian_steps_are_rounded_and_clipped() -> None:
 
 AMOUNTS = st.one_of(
     st.integers(1, 30).map(lambda value: {"kind": "constant", "value": value}),
-    st.tuples(st.integers(1, 9), st.integers(0, 9)).map(lambda ends: {"kind": "uniform", "low": ends[0], "high": sum(ends)}),
+    st.tuples(st.integers(1, 9), st.integers(0, 9)).map(
+        lambda ends: {"kind": "uniform", "low": ends[0], "high": sum(ends)}
+    ),
     st.floats(0.5, 20).map(lambda mean: {"kind": "normal", "mean": mean, "std": 30.0, "high": 40}),
 )
 
@@ -203,12 +233,19 @@ def test_every_plan_is_work_that_its_client_can_do(
 ) -> None:
     systems = {unit: length, "batch_size": batch, "stragglers": {"fraction": fraction, "policy": policy}}
     spec, clients = Systems.model_validate(systems), np.arange(len(sizes))
-    work, arrives = plan_work(LocalSolver.model_validate({"lr": 0.1}), spec, np.array(sizes), clients, 0, round)
-    assert all(1 <= item.batch_size <= size and item.steps >= 1 for item, size in zip(work, sizes, strict=True))
+    work, arrives = plan_work(
+        LocalSolver.model_validate({"lr": 0.1}), spec, np.array(sizes), clients, 0, round
+    )
+    assert all(
+        1 <= item.batch_size <= size and item.steps >= 1 for item, size in zip(work, sizes, strict=True)
+    )
     assert arrives.sum() == (np.rint(len(sizes) * (1 - fraction)) if policy == "drop" else len(sizes))
     again, _ = plan_work(LocalSolver.model_validate({"lr": 0.1}), spec, np.array(sizes), clients, 0, round)
     assert work == again
-    batches = [mini_batches(0, round, client, size, item) for client, (item, size) in enumerate(zip(work, sizes, strict=True))]
+    batches = [
+        mini_batches(0, round, client, size, item)
+        for client, (item, size) in enumerate(zip(work, sizes, strict=True))
+    ]
     for rows, item, size in zip(batches, work, sizes, strict=True):
         assert rows.shape == (item.steps, item.batch_size)
         epoch = rows[: -(-size // item.batch_size)]

@@ -1,4 +1,6 @@
-"""Rates and floors: against the formulas worked out by hand, against loops, and above what small problems really do."""
+"""Rates and floors: against the formulas worked out by hand, against loops, and above what small
+problems really do.
+"""
 
 from math import sqrt
 
@@ -13,7 +15,11 @@ from tests.documents import quadratics
 
 Floats = NDArray[np.float64]
 CLIENTS = quadratics(count=4)
-PROBLEM = Quadratics(np.array([client["H"] for client in CLIENTS]), np.array([client["e"] for client in CLIENTS]), np.full(4, 0.25))
+PROBLEM = Quadratics(
+    np.array([client["H"] for client in CLIENTS]),
+    np.array([client["e"] for client in CLIENTS]),
+    np.full(4, 0.25),
+)
 EIGENVALUES = np.linalg.eigvalsh(PROBLEM.hessians)
 L, MU = float(EIGENVALUES.max()), float(EIGENVALUES.min())
 TAU = np.array([5, 1, 7, 3])
@@ -30,7 +36,9 @@ def gradients(x: Floats) -> Floats:
 
 
 def test_the_constants_of_fedavgs_bound_by_hand() -> None:
-    given = fedavg.FedAvgConstants(4.0, 0.5, [0.75, 0.25], [2.0, 4.0], gradient_square=3.0, heterogeneity=0.5, local_steps=5)
+    given = fedavg.FedAvgConstants(
+        4.0, 0.5, [0.75, 0.25], [2.0, 4.0], gradient_square=3.0, heterogeneity=0.5, local_steps=5
+    )
     assert given.local_error == pytest.approx(0.75**2 * 2 + 0.25**2 * 4 + 6 * 4 * 0.5 + 8 * 16 * 3)
     assert given.offset == 72
     assert fedavg.sampling_error(given, 1, replacement=True) == pytest.approx(4 * 25 * 3)
@@ -41,7 +49,10 @@ def test_the_constants_of_fedavgs_bound_by_hand() -> None:
 
 
 def test_fedavg_stays_below_its_bound() -> None:
-    """Full gradients and participation, E = 4, the step size of the theorem; G^2 the largest square met."""
+    """Full gradients and participation, E = 4, the step size of the theorem.
+
+    G^2 the largest square met.
+    """
     steps, optimum = 4, PROBLEM.optimum()
     offset = max(9 * L / MU, steps)
     x, largest, gaps = X0, 0.0, []
@@ -63,7 +74,9 @@ def test_fedavg_stays_below_its_bound() -> None:
 
 def test_rounds_to_an_accuracy_are_fewest_in_between() -> None:
     def order(steps: int) -> float:
-        return fedavg.rounds_order(fedavg.FedAvgConstants(4.0, 0.5, [0.5, 0.5], [2.0, 2.0], 3.0, 0.5, steps), 2)
+        return fedavg.rounds_order(
+            fedavg.FedAvgConstants(4.0, 0.5, [0.5, 0.5], [2.0, 2.0], 3.0, 0.5, steps), 2
+        )
 
     assert order(1) == pytest.approx(1.5 * 3 + (1 + 4 * 0.5 + 8 * 3))
     assert order(1) > order(3) < order(20)
@@ -73,7 +86,9 @@ def test_rounds_to_an_accuracy_are_fewest_in_between() -> None:
 
 
 def unit_travel(steps: int, rho: float = 0.0, alpha: float = 0.0, gamma: float = 1.0) -> Floats:
-    """What each step's gradient counts in the whole change, by running the solver once per step with that gradient alone."""
+    """What each step's gradient counts in the whole change, by running the solver once per step
+    with that gradient alone.
+    """
     counts = []
     for only in range(steps):
         y = velocity = 0.0
@@ -94,7 +109,9 @@ def test_accumulation_is_what_each_gradient_counts() -> None:
 
 def test_their_sums_are_the_normalisers_of_the_paper() -> None:
     tau, rho, alpha, gamma = 9, 0.9, 0.05, 0.8
-    assert fednova.momentum(tau, rho).sum() == pytest.approx((tau - rho * (1 - rho**tau) / (1 - rho)) / (1 - rho))
+    assert fednova.momentum(tau, rho).sum() == pytest.approx(
+        (tau - rho * (1 - rho**tau) / (1 - rho)) / (1 - rho)
+    )
     assert fednova.proximal(tau, alpha).sum() == pytest.approx((1 - (1 - alpha) ** tau) / alpha)
     assert fednova.decayed(tau, gamma).sum() == pytest.approx((1 - gamma**tau) / (1 - gamma))
 
@@ -122,7 +139,9 @@ def test_the_constants_of_plain_sgd_by_hand() -> None:
 
 
 def test_sampling_adds_the_noise_of_fewer_clients() -> None:
-    """The variance of (1/q) sum_j (w_l / p_l) n_l over draws l by p, each n_i with variance ||a_i||_2^2 / ||a_i||_1^2 = 1/tau_i."""
+    """The variance of (1/q) sum_j (w_l / p_l) n_l over draws l by p, each n_i with variance
+    ||a_i||_2^2 / ||a_i||_1^2 = 1/tau_i.
+    """
     method = fednova.fedavg(SHARE, VECTORS)
     draw = np.random.default_rng(0)
     chosen = draw.choice(3, (200_000, 2), p=SHARE)
@@ -178,11 +197,15 @@ def test_the_strongly_convex_rate_is_of_order_one_over_rounds_with_noise_and_fas
 
 @pytest.mark.parametrize("normalised", [False, True])
 def test_averaging_on_springs_stays_below_theorem_1_and_2(normalised: bool) -> None:
-    """F_i = 1/2 |x - e_i|^2: L = 1, beta^2 = 1 and kappa^2 is the weighted spread of e_i, for any weights."""
+    """F_i = 1/2 |x - e_i|^2: L = 1, beta^2 = 1 and kappa^2 is the weighted spread of e_i, for any
+    weights.
+    """
     springs = Quadratics(np.tile(np.eye(3), (4, 1, 1)), PROBLEM.linear, PROBLEM.share)
     vectors, eta = [fednova.vanilla(int(tau)) for tau in TAU], 0.01
     method = (fednova.fednova if normalised else fednova.fedavg)(springs.share, vectors)
-    iterates = (normalised_averaging if normalised else averaging)(springs, eta, TAU).iterates(X0, len(ROUNDS))
+    iterates = (normalised_averaging if normalised else averaging)(springs, eta, TAU).iterates(
+        X0, len(ROUNDS)
+    )
     centre = springs.optimum(method.weights)
     spread = float(method.weights @ ((springs.linear - centre) ** 2).sum(1))
     problem = fednova.Assumptions(1.0, 0.0, 1.0, spread)
@@ -218,7 +241,9 @@ def test_rho_needs_little_inexactness_and_many_clients() -> None:
 
 
 def test_corollary_7() -> None:
-    """Convex clients solved exactly, 1 << B, many of them: mu = 6 L B^2 makes rho about 1 / (24 L B^2)."""
+    """Convex clients solved exactly, 1 << B, many of them: mu = 6 L B^2 makes rho about 1 / (24 L
+    B^2).
+    """
     b, smoothness = 100.0, 3.0
     found = fedprox.rho(fedprox.ProxAssumptions(smoothness, 6 * smoothness * b**2, 0.0, int((2 * b) ** 2)), b)
     assert found * 24 * smoothness * b**2 == pytest.approx(1, abs=0.2)
@@ -271,4 +296,6 @@ def test_the_noisy_bound_sums_up_its_recursion() -> None:
     for round in range(1, 30):
         bound = (1 - eta * mu / 2) * bound + 25 * eta**2 * variance
         assert fedlin.noisy_bound(eta, mu, variance, 9.0, [round]) == pytest.approx([bound], rel=1e-12)
-    assert fedlin.noisy_bound(eta, mu, variance, 9.0, [1e6]) == pytest.approx([fedlin.noise_floor(eta, mu, variance)])
+    assert fedlin.noisy_bound(eta, mu, variance, 9.0, [1e6]) == pytest.approx(
+        [fedlin.noise_floor(eta, mu, variance)]
+    )

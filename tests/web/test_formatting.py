@@ -28,12 +28,16 @@ def test_durations_have_two_units(seconds: float | None, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("passed", "text"), [(5, "just now"), (61, "1 min ago"), (3_700, "1 h ago"), (200_000, "2 d ago"), (-5, "just now")]
+    ("passed", "text"),
+    [(5, "just now"), (61, "1 min ago"), (3_700, "1 h ago"), (200_000, "2 d ago"), (-5, "just now")],
 )
 def test_moments_are_told_by_their_largest_unit(passed: float, text: str) -> None:
     assert formatting.ago(datetime.now(UTC) - timedelta(seconds=passed)) == text
 
 
-@pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (999, "999 B"), (1_000, "1 kB"), (1_234_567, "1.23 MB"), (5e15, "5e+03 TB")])
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1_000, "1 kB"), (1_234_567, "1.23 MB"), (5e15, "5e+03 TB")],
+)
 def test_sizes_have_three_digits(count: float, text: str) -> None:
     assert formatting.size(count) == text

@@ -1,4 +1,6 @@
-"""What all pages have in common: what browsers may do with them, where their scripts come from, and how errors look."""
+"""What all pages have in common: what browsers may do with them, where their scripts come from, and
+how errors look.
+"""
 
 import hashlib
 import json
@@ -27,13 +29,23 @@ EVIL = '"><script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}'
 
 
 @pytest.mark.parametrize("path", [*PAGES, "/nowhere"])
-def test_pages_run_scripts_of_files_alone_and_load_nothing_from_other_hosts(browser: httpx.Client, path: str) -> None:
+def test_pages_run_scripts_of_files_alone_and_load_nothing_from_other_hosts(
+    browser: httpx.Client, path: str
+) -> None:
     page = browser.get(path)
     assert {name: page.headers[name] for name in HEADERS} == HEADERS | {"Referrer-Policy": "same-origin"}
     assert page.headers["cache-control"] == "no-store"
     policy = dict(rule.split(" ", 1) for rule in page.headers["content-security-policy"].split("; "))
-    assert (policy["default-src"], policy["script-src"], policy["style-src"]) == ("'none'", "'self'", "'self'")
-    assert (policy["frame-ancestors"], policy["base-uri"], policy["form-action"]) == ("'none'", "'none'", "'self'")
+    assert (policy["default-src"], policy["script-src"], policy["style-src"]) == (
+        "'none'",
+        "'self'",
+        "'self'",
+    )
+    assert (policy["frame-ancestors"], policy["base-uri"], policy["form-action"]) == (
+        "'none'",
+        "'none'",
+        "'self'",
+    )
     assert "http" not in page.headers["content-security-policy"]
     assert not re.search(r"<script(?![^>]*\ssrc=)|\son\w+=|\sstyle=|<style|https?://", page.text)
     loaded = re.findall(r'(?:src|href)="([^"#]+)"', page.text)
@@ -60,8 +72,16 @@ def test_the_address_changes_with_any_file(tmp_path: Path) -> None:
 
 def test_what_others_made_is_as_they_published_it() -> None:
     manifest = json.loads((FOLDER / "vendor/manifest.json").read_text())
-    listed = {f"{name}/{file}": digest for name, entry in manifest.items() for file, digest in entry["files"].items()}
-    there = [path.relative_to(FOLDER / "vendor").as_posix() for path in (FOLDER / "vendor").rglob("*") if path.is_file()]
+    listed = {
+        f"{name}/{file}": digest
+        for name, entry in manifest.items()
+        for file, digest in entry["files"].items()
+    }
+    there = [
+        path.relative_to(FOLDER / "vendor").as_posix()
+        for path in (FOLDER / "vendor").rglob("*")
+        if path.is_file()
+    ]
     assert sorted([*listed, "manifest.json"]) == sorted(there)
     for name, digest in listed.items():
         assert hashlib.sha256((FOLDER / "vendor" / name).read_bytes()).hexdigest() == digest, name
@@ -83,7 +103,11 @@ def test_errors_are_pages_for_people_and_problems_for_programs(browser: httpx.Cl
     page = browser.get("/nowhere")
     assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
     assert "Not found: /nowhere" in page.text
-    for path, accept in (("/nowhere", "*/*"), ("/v1/nowhere", BROWSER["Accept"]), ("/v1/experiments/x", BROWSER["Accept"])):
+    for path, accept in (
+        ("/nowhere", "*/*"),
+        ("/v1/nowhere", BROWSER["Accept"]),
+        ("/v1/experiments/x", BROWSER["Accept"]),
+    ):
         problem = browser.get(path, headers={"Accept": accept})
         assert (problem.status_code, problem.headers["content-type"]) == (404, "application/problem+json")
     assert browser.put("/sign-in").headers["allow"] == "GET, POST"

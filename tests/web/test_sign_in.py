@@ -27,7 +27,9 @@ def without_site(client: httpx.Client, headers: dict[str, str]) -> dict[str, str
     return headers
 
 
-def test_strangers_are_asked_who_they_are_and_then_get_where_they_wanted(stranger: httpx.Client, admin_key: str) -> None:
+def test_strangers_are_asked_who_they_are_and_then_get_where_they_wanted(
+    stranger: httpx.Client, admin_key: str
+) -> None:
     asked = stranger.get("/?tag=a%26b&cursor=")
     assert asked.status_code == 303
     address = urlsplit(asked.headers["location"])
@@ -41,7 +43,9 @@ def test_strangers_are_asked_who_they_are_and_then_get_where_they_wanted(strange
     assert stranger.get("/").status_code == 200
 
 
-def test_the_cookie_is_shown_to_no_script_and_sent_to_no_other_place(stranger: httpx.Client, admin_key: str) -> None:
+def test_the_cookie_is_shown_to_no_script_and_sent_to_no_other_place(
+    stranger: httpx.Client, admin_key: str
+) -> None:
     cookie = stranger.post("/sign-in", data={"key": admin_key}).headers["set-cookie"].lower()
     assert {"httponly", "samesite=strict", "path=/"} <= {part.strip() for part in cookie.split(";")}
     assert "domain" not in cookie
@@ -52,7 +56,9 @@ def test_the_cookie_is_shown_to_no_script_and_sent_to_no_other_place(stranger: h
     assert sealed.startswith("fedq-8443=")
 
 
-def test_two_stacks_on_one_host_do_not_know_each_others_cookies(stranger: httpx.Client, admin_key: str) -> None:
+def test_two_stacks_on_one_host_do_not_know_each_others_cookies(
+    stranger: httpx.Client, admin_key: str
+) -> None:
     stranger.base_url = httpx.URL("http://127.0.0.1:8001")
     stranger.post("/sign-in", data={"key": admin_key})
     assert stranger.get("/v1/me").status_code == 200
@@ -71,7 +77,15 @@ def test_what_is_no_key_is_refused_with_the_form_again(stranger: httpx.Client) -
 
 
 def test_nobody_is_led_elsewhere(stranger: httpx.Client, admin_key: str) -> None:
-    for wanted in ("https://evil.example/", "//evil.example", "/\\evil.example", "evil", "javascript:alert(1)", "/\t/evil", ""):
+    for wanted in (
+        "https://evil.example/",
+        "//evil.example",
+        "/\\evil.example",
+        "evil",
+        "javascript:alert(1)",
+        "/\t/evil",
+        "",
+    ):
         assert 'name="next" value="/"' in stranger.get("/sign-in", params={"next": wanted}).text
         assert stranger.post("/sign-in", data={"key": admin_key, "next": wanted}).headers["location"] == "/"
 
@@ -103,7 +117,12 @@ def test_a_browsers_own_pages_do_whatever_its_key_may(ann: httpx.Client) -> None
 
 
 def test_a_foreign_page_cannot_make_a_browser_change_anything(browser: httpx.Client) -> None:
-    things = [("POST", "/v1/experiments"), ("PATCH", "/v1/experiments/x"), ("DELETE", "/v1/experiments/x"), ("POST", "/v1/keys")]
+    things = [
+        ("POST", "/v1/experiments"),
+        ("PATCH", "/v1/experiments/x"),
+        ("DELETE", "/v1/experiments/x"),
+        ("POST", "/v1/keys"),
+    ]
     for headers, (method, path) in product(FOREIGN, things):
         answer = browser.request(method, path, json=TINY, headers=without_site(browser, headers))
         assert (answer.status_code, answer.json()["type"]) == (403, "urn:fedq:problem:forbidden")
@@ -122,7 +141,9 @@ def test_a_header_goes_before_a_cookie(browser: httpx.Client) -> None:
     assert answer.status_code == 401
 
 
-def test_the_key_is_in_no_page_and_no_log(browser: httpx.Client, admin_key: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_key_is_in_no_page_and_no_log(
+    browser: httpx.Client, admin_key: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     secret = admin_key.rpartition("_")[2]
     assert secret not in browser.get("/").text
     assert secret not in "".join(capsys.readouterr())

@@ -17,7 +17,9 @@ from tests.support.access import key_for
 from tests.web.conftest import browsing
 
 
-def test_webhooks_are_listed_to_their_owner_and_to_administrators(browser: httpx.Client, ann: httpx.Client, rows: Database) -> None:
+def test_webhooks_are_listed_to_their_owner_and_to_administrators(
+    browser: httpx.Client, ann: httpx.Client, rows: Database
+) -> None:
     mine, hers = listen(rows, name="the chat"), listen(rows, owner="ann", name="her notebook", tag="thesis")
     everything = browser.get("/webhooks").text
     assert f'href="/webhooks/{mine.id}"' in everything
@@ -29,7 +31,9 @@ def test_webhooks_are_listed_to_their_owner_and_to_administrators(browser: httpx
     assert browser.get("/webhooks/whk_nothing").status_code == 404
 
 
-def test_one_is_shown_with_what_it_was_told_and_without_its_secret(browser: httpx.Client, http: httpx.Client, rows: Database) -> None:
+def test_one_is_shown_with_what_it_was_told_and_without_its_secret(
+    browser: httpx.Client, http: httpx.Client, rows: Database
+) -> None:
     hook = listen(rows, name="the chat", tag="small")
     submit(http)
     parcel = take(rows)

@@ -1,4 +1,6 @@
-"""A site: a database, a broker and a storage of its own, and real worker and reconciler processes on them."""
+"""A site: a database, a broker and a storage of its own, and real worker and reconciler processes
+on them.
+"""
 
 import os
 import sys
@@ -39,7 +41,9 @@ def production(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]
     yield from _site(request, tmp_path, "postgresql", "redis")
 
 
-def _site(request: pytest.FixtureRequest, tmp_path: Path, database_kind: str, broker_kind: str) -> Iterator[Site]:
+def _site(
+    request: pytest.FixtureRequest, tmp_path: Path, database_kind: str, broker_kind: str
+) -> Iterator[Site]:
     database_url: str = request.getfixturevalue(f"{database_kind}_url")
     broker_url: str = request.getfixturevalue(f"{broker_kind}_url")
     environment = os.environ | {

@@ -1,6 +1,8 @@
-"""A worker on a leash: it plays some rounds at full speed and then dawdles, at no cost, so that the run is in the middle for long.
+"""A worker on a leash: it plays some rounds at full speed and then dawdles, at no cost, so that the
+run is in the middle for long.
 
-So a test need not be quick to disturb it there, and the rounds need not be slow. It is let go once the test has done its worst.
+So a test need not be quick to disturb it there, and the rounds need not be slow. It is let go once
+the test has done its worst.
 """
 
 import time
@@ -13,7 +15,9 @@ from workers.claimed_run import ClaimedRun
 
 PAUSE_S, LOOK_S = 0.5, 0.01
 LEASH = "leash"
-"""The file, in the folder where the worker was started, that says before how many rounds it need not wait."""
+"""The file, in the folder where the worker was started, that says before how many rounds it need
+not wait.
+"""
 
 
 def main() -> None:
@@ -27,7 +31,10 @@ def main() -> None:
 def _on_a_leash(play: Any) -> Any:
     def round(self: session.WorkSession, group: Sequence[ClaimedRun]) -> None:
         deadline = time.monotonic() + PAUSE_S
-        while max(member.simulation.round for member in group) >= int(Path(LEASH).read_text()) and time.monotonic() < deadline:
+        while (
+            max(member.simulation.round for member in group) >= int(Path(LEASH).read_text())
+            and time.monotonic() < deadline
+        ):
             time.sleep(LOOK_S)
         play(self, group)
 

@@ -54,8 +54,16 @@ class Site:
     folder: Path
 
     def with_settings(self, **values: Any) -> "Site":
-        """The same site, its processes under other settings: `slice_seconds=1` is FEDQ_SLICE_SECONDS."""
-        return replace(self, environment={**self.environment, **{f"FEDQ_{name.upper()}": str(value) for name, value in values.items()}})
+        """The same site, its processes under other settings: `slice_seconds=1` is
+        FEDQ_SLICE_SECONDS.
+        """
+        return replace(
+            self,
+            environment={
+                **self.environment,
+                **{f"FEDQ_{name.upper()}": str(value) for name, value in values.items()},
+            },
+        )
 
     @property
     def storage(self) -> Storage:
@@ -65,20 +73,27 @@ class Site:
     def submit(self, document: Mapping[str, Any] = EXPERIMENT, nudge: bool = True) -> str:
         """Store an experiment and nudge a worker, as the API does; returns its id."""
         with self.database.transaction() as session:
-            experiment = experiments.create(session, NewExperiment(ExperimentSpec.model_validate(document))).record
+            experiment = experiments.create(
+                session, NewExperiment(ExperimentSpec.model_validate(document))
+            ).record
         if nudge:
             send_wakeup("default", self.broker_url)
         return experiment.id
 
     @contextmanager
     def running(self, *, count: int = 1, reconciler: bool = True) -> Iterator[list[Forked]]:
-        """`count` worker processes that have reported for duty, on a leash (see `tests.workers.leashed`), and a reconciler."""
+        """`count` worker processes that have reported for duty, on a leash (see
+        `tests.workers.leashed`), and a reconciler.
+        """
         self.let_go(MIDDLE)
         with ExitStack() as stack:
             if reconciler:
                 stack.enter_context(self._process("workers.reconciler", "reconciler.log"))
             present = len(self.workers())
-            started = [stack.enter_context(self._process("tests.workers.leashed", f"worker-{index}.log")) for index in range(count)]
+            started = [
+                stack.enter_context(self._process("tests.workers.leashed", f"worker-{index}.log"))
+                for index in range(count)
+            ]
             eventually(lambda: len(self.workers()) >= present + count, timeout_s=END_S)
             yield started
 
@@ -103,7 +118,9 @@ class Site:
             return curves.after(session, run_id, limit=10_000)
 
     def in_the_middle(self, experiment_id: str, after: int = MIDDLE) -> RunRecord:
-        """Wait until some rounds are committed, and then some more are under way; returns the run."""
+        """Wait until some rounds are committed, and then some more are under way; returns the
+        run.
+        """
         self.let_go(after)
         eventually(lambda: self.run(experiment_id).done >= after, timeout_s=END_S)
         run = self.run(experiment_id)
@@ -136,7 +153,10 @@ class Site:
         return self.workers()[run.worker]
 
     def freeze(self, experiment_id: str) -> RunRecord:
-        """Stop the process that plays the only run, but not in the middle of a write to it; returns the run."""
+        """Stop the process that plays the only run, but not in the middle of a write to it.
+
+        Returns the run.
+        """
         with closing(Locks(self.database.url)) as locks:
             while True:
                 run = self.in_the_middle(experiment_id)
@@ -156,7 +176,9 @@ class Site:
         """A worker's runner in this process."""
         prefix = "FEDQ_"
         given: dict[str, Any] = {
-            name.removeprefix(prefix).lower(): value for name, value in self.environment.items() if name.startswith(prefix)
+            name.removeprefix(prefix).lower(): value
+            for name, value in self.environment.items()
+            if name.startswith(prefix)
         }
         opened = build_runner(Settings(_env_file=None, **given), "in this process", stopping)
         try:
@@ -166,7 +188,9 @@ class Site:
 
     @contextmanager
     def _process(self, module: str, log: str) -> Iterator[Forked]:
-        with forked(module, log=self.folder / log, environment=self.environment, folder=self.folder) as process:
+        with forked(
+            module, log=self.folder / log, environment=self.environment, folder=self.folder
+        ) as process:
             yield process
 
 
@@ -181,7 +205,9 @@ def undisturbed(rounds: int = EXPERIMENT["rounds"]) -> tuple[list[RoundReport], 
 
 
 def assert_undisturbed(site: Site, run: RunRecord) -> None:
-    """The run succeeded, each of its rows is there once, and rows and model are those of a run that nothing disturbed, to the bit."""
+    """The run succeeded, each of its rows is there once, and rows and model are those of a run that
+    nothing disturbed, to the bit.
+    """
     assert (run.status, run.error) == (Status.SUCCEEDED, None)
     reports, model = undisturbed(run.rounds)
     assert [_measures(row) for row in site.rows(run.id)] == [_measures(report) for report in reports]
@@ -193,4 +219,12 @@ def assert_undisturbed(site: Site, run: RunRecord) -> None:
 
 
 def _measures(row: RoundRecord | RoundReport) -> tuple[Any, ...]:
-    return row.round, row.train_loss, row.test_loss, row.test_accuracy, row.local_steps, row.bytes_up, row.bytes_down
+    return (
+        row.round,
+        row.train_loss,
+        row.test_loss,
+        row.test_accuracy,
+        row.local_steps,
+        row.bytes_up,
+        row.bytes_down,
+    )

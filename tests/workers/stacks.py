@@ -9,8 +9,15 @@ import psutil
 
 from tests.support.commands import log_of, started, url_of
 
-PROCESSES = {"api": "uvicorn", "reconciler": "workers.reconciler", "worker-1": "workers.worker", "broker": "valkey-server"}
-"""What the processes of a stack with one worker run, by the names that its supervisor gives them."""
+PROCESSES = {
+    "api": "uvicorn",
+    "reconciler": "workers.reconciler",
+    "worker-1": "workers.worker",
+    "broker": "valkey-server",
+}
+"""What the processes of a stack with one worker run, by the names that its supervisor gives
+them.
+"""
 
 
 class RunningStack:

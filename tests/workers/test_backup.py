@@ -1,4 +1,6 @@
-"""Backups taken while a run is played, by the commands of docs/operations.md: put elsewhere, the run ends in the same bits."""
+"""Backups taken while a run is played, by the commands of docs/operations.md: put elsewhere, the
+run ends in the same bits.
+"""
 
 import os
 import re
@@ -30,7 +32,9 @@ IN_CONTAINER = re.compile(r"docker compose (?:run|exec) .*? (?:api|postgres) (.*
 
 @dataclass
 class Commands:
-    """Carries out commands of the page here: what they do in a container, on the site's database and storage."""
+    """Carries out commands of the page here: what they do in a container, on the site's database
+    and storage.
+    """
 
     folder: Path
     monkeypatch: pytest.MonkeyPatch
@@ -40,7 +44,9 @@ class Commands:
         block = PAGE.partition(f"{heading}\n")[2].partition("```console\n")[2].partition("```")[0]
         assert block, f"docs/operations.md has no commands under {heading!r}"
         for line in block.splitlines():
-            command = IN_CONTAINER.sub(r"\1", SETTINGS.sub("", line.removeprefix("$ "))).replace("/backup", "backup")
+            command = IN_CONTAINER.sub(r"\1", SETTINGS.sub("", line.removeprefix("$ "))).replace(
+                "/backup", "backup"
+            )
             program, *arguments = shlex.split(command)
             if program == "fedq" and arguments[0] in {"backup", "restore"}:
                 self._fedq(arguments, site)
@@ -61,7 +67,9 @@ class Commands:
     def _postgresql(self, command: str, site: Site) -> None:
         url = make_url(site.environment["FEDQ_DATABASE_URL"])
         # In the container both the user and the database are called fedq.
-        here = command.replace("--username=fedq", f"--username={url.username}").replace("--dbname=fedq", f"--dbname={url.database}")
+        here = command.replace("--username=fedq", f"--username={url.username}").replace(
+            "--dbname=fedq", f"--dbname={url.database}"
+        )
         here = re.sub(r"\bfedq >", f"{url.database} >", here)
         environment = os.environ | {"PGHOST": str(url.query["host"])}
         subprocess.run(here, shell=True, cwd=self.folder, env=environment, check=True)
@@ -89,7 +97,9 @@ def elsewhere(site: Site, request: pytest.FixtureRequest, tmp_path: Path) -> Ite
 
 
 def _on(site: Site) -> Site:
-    return Site(open_database(site.environment["FEDQ_DATABASE_URL"]), site.broker_url, site.environment, site.folder)
+    return Site(
+        open_database(site.environment["FEDQ_DATABASE_URL"]), site.broker_url, site.environment, site.folder
+    )
 
 
 @contextmanager
@@ -107,7 +117,9 @@ def _playing(site: Site) -> Iterator[Callable[[], None]]:
 
 
 @pytest.mark.slow
-def test_a_run_in_flight_goes_on_from_a_backup_to_the_same_bits(site: Site, elsewhere: Site, commands: Commands) -> None:
+def test_a_run_in_flight_goes_on_from_a_backup_to_the_same_bits(
+    site: Site, elsewhere: Site, commands: Commands
+) -> None:
     kind = "one machine" if site.database.url.get_backend_name() == "sqlite" else "Docker Compose"
     experiment = site.submit(nudge=False)
     with _playing(site):

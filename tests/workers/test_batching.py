@@ -1,4 +1,6 @@
-"""A worker plays runs of one experiment together; what happens to one of them happens to no other."""
+"""A worker plays runs of one experiment together; what happens to one of them happens to no
+other.
+"""
 
 import signal
 from collections.abc import Callable, Sequence
@@ -22,7 +24,10 @@ from workers.celery_app import send_wakeup
 
 SEEDS = [0, 1, 2]
 ROUNDS = 12
-GANG = merged(EXPERIMENT, {"rounds": ROUNDS, "seeds": SEEDS, "local": {"epochs": None, "steps": 3}, "evaluation": {"every": 6}})
+GANG = merged(
+    EXPERIMENT,
+    {"rounds": ROUNDS, "seeds": SEEDS, "local": {"epochs": None, "steps": 3}, "evaluation": {"every": 6}},
+)
 
 
 @cache
@@ -33,7 +38,9 @@ def alone(seed: int, rounds: int) -> tuple[list[RoundReport], dict[str, Tensor]]
 
 
 def assert_each_as_alone(site: Site, runs: Sequence[RunRecord], rounds: int = ROUNDS) -> None:
-    """All succeeded, each row is there once, and rows and models are those of each run by itself, to rounding."""
+    """All succeeded, each row is there once, and rows and models are those of each run by itself,
+    to rounding.
+    """
     for run in runs:
         assert (run.status, run.error) == (Status.SUCCEEDED, None)
         expected, model = alone(run.seed, rounds)
@@ -111,7 +118,10 @@ def test_one_that_is_cancelled_keeps_its_rounds_and_leaves_the_others(embedded: 
 
 def test_one_that_is_lost_is_refused_and_the_others_go_on(embedded: Site) -> None:
     experiment = embedded.submit(GANG, nudge=False)
-    work(embedded, lambda: change(embedded, embedded.runs(experiment)[2], fence=RunRecord.fence + 1, worker="another"))
+    work(
+        embedded,
+        lambda: change(embedded, embedded.runs(experiment)[2], fence=RunRecord.fence + 1, worker="another"),
+    )
     *others, lost = embedded.runs(experiment)
     assert (lost.status, lost.worker) == (Status.RUNNING, "another")
     assert lost.done == len(embedded.rows(lost.id)) < ROUNDS
@@ -123,7 +133,9 @@ def test_one_that_is_lost_is_refused_and_the_others_go_on(embedded: Site) -> Non
     assert_each_as_alone(embedded, embedded.runs(experiment))
 
 
-def test_one_that_is_lost_while_the_database_goes_away_leaves_the_others(embedded: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_is_lost_while_the_database_goes_away_leaves_the_others(
+    embedded: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[str] = []
 
     def away(_: Session, run_id: str) -> RunRecord:

@@ -1,4 +1,6 @@
-"""Pause, resume, cancel, delete and priority take effect between two rounds of a run, and change nothing of its results."""
+"""Pause, resume, cancel, delete and priority take effect between two rounds of a run, and change
+nothing of its results.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""A database that breaks off, is away, or is locked by others costs a run time, and nothing else."""
+"""A database that breaks off, is away, or is locked by others costs a run time, and nothing
+else.
+"""
 
 import sqlite3
 from collections.abc import Iterator
@@ -40,7 +42,9 @@ def working(site: Site) -> Iterator[None]:
 
 def at_the_server(url: URL) -> psycopg.Connection:
     """A connection of an administrator to the database of the site, or to the one beside it."""
-    return psycopg.connect(url.set(drivername="postgresql").render_as_string(hide_password=False), autocommit=True)
+    return psycopg.connect(
+        url.set(drivername="postgresql").render_as_string(hide_password=False), autocommit=True
+    )
 
 
 def test_connections_cut_in_the_middle_of_a_commit_lose_and_repeat_nothing(production: Site) -> None:
@@ -50,7 +54,8 @@ def test_connections_cut_in_the_middle_of_a_commit_lose_and_repeat_nothing(produ
         for done in (3, 6, 9):
             site.in_the_middle(experiment, done)
             with server.transaction():
-                # Whoever commits a slice now has written to the run, and waits here to write its rounds.
+                # Whoever commits a slice now has written to the run, and waits here to write its
+                # rounds.
                 server.execute("LOCK TABLE round IN SHARE MODE")
                 (pid,) = eventually(lambda: server.execute(HELD_UP).fetchone(), timeout_s=END_S)
                 server.execute("SELECT pg_terminate_backend(%s)", (pid,))
@@ -59,7 +64,9 @@ def test_connections_cut_in_the_middle_of_a_commit_lose_and_repeat_nothing(produ
     assert run.fence == 1
 
 
-def test_a_server_that_is_away_for_a_while_is_waited_for(production: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_that_is_away_for_a_while_is_waited_for(
+    production: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     site = production
     beside, name = at_the_server(site.database.url.set(database="postgres")), site.database.url.database
 
@@ -80,7 +87,9 @@ def test_a_server_that_is_away_for_a_while_is_waited_for(production: Site, caplo
     assert run.fence == 1
 
 
-def test_a_heart_that_could_not_beat_for_whatever_reason_beats_again(production: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_heart_that_could_not_beat_for_whatever_reason_beats_again(
+    production: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     """As while a backup is restored, whose tables come one after another."""
     with production.runner(), closing(at_the_server(production.database.url)) as server:
         eventually(production.workers, timeout_s=END_S)
@@ -95,7 +104,12 @@ def test_a_file_that_another_process_keeps_locked_is_waited_for(
     embedded: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(database, "BUSY_TIMEOUT_MS", 100)
-    with working(embedded), closing(sqlite3.connect(str(embedded.database.url.database), timeout=60, isolation_level=None)) as other:
+    with (
+        working(embedded),
+        closing(
+            sqlite3.connect(str(embedded.database.url.database), timeout=60, isolation_level=None)
+        ) as other,
+    ):
         experiment = embedded.submit(SHORT, nudge=False)
         embedded.in_the_middle(experiment, 3)
         other.execute("BEGIN IMMEDIATE")

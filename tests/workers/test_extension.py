@@ -1,4 +1,6 @@
-"""A run that is extended, carried out by a worker in this process: it ends in the bits of one that was that long from the start."""
+"""A run that is extended, carried out by a worker in this process: it ends in the bits of one that
+was that long from the start.
+"""
 
 import pytest
 
@@ -11,7 +13,9 @@ from tests.workers.site import EXPERIMENT, Site, assert_undisturbed
 FIRST = 40
 
 
-def test_a_run_that_is_extended_ends_in_the_bits_of_a_longer_one(embedded: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_extended_ends_in_the_bits_of_a_longer_one(
+    embedded: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site, played = embedded, []
     advance = Simulation.advance
 
@@ -25,7 +29,9 @@ def test_a_run_that_is_extended_ends_in_the_bits_of_a_longer_one(embedded: Site,
         runner.work()
         assert site.run(experiment).done == FIRST
         with site.database.transaction() as session:
-            extension.extend(session, experiment, rounds=EXPERIMENT["rounds"], seeds=[], measure=lambda _: [0])
+            extension.extend(
+                session, experiment, rounds=EXPERIMENT["rounds"], seeds=[], measure=lambda _: [0]
+            )
         runner.work()
     assert played == list(range(1, EXPERIMENT["rounds"] + 1))
     assert_undisturbed(site, site.run(experiment))

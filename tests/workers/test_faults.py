@@ -1,4 +1,6 @@
-"""Whatever happens to the processes that carry a run out, its rows and its model are those of an undisturbed run."""
+"""Whatever happens to the processes that carry a run out, its rows and its model are those of an
+undisturbed run.
+"""
 
 import os
 import signal
@@ -56,7 +58,8 @@ def test_a_worker_killed_again_and_again_still_gets_there(embedded: Site) -> Non
 def test_a_worker_that_was_frozen_past_its_lease_is_refused(site: Site) -> None:
     with site.running(count=2) as workers:
         experiment = site.submit()
-        # Parent and child, or the one would see to the other's end; outside of a transaction, or others could not write.
+        # Parent and child, or the one would see to the other's end; outside of a transaction, or
+        # others could not write.
         frozen = site.freeze(experiment)
         (own,) = (worker for worker in workers if worker.pid == psutil.Process(site.pid(frozen)).ppid())
         own.send_signal(signal.SIGSTOP)

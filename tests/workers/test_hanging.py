@@ -1,4 +1,6 @@
-"""The embedded stack replaces a process that hangs, here by SIGSTOP, and leaves one alone that is slow."""
+"""The embedded stack replaces a process that hangs, here by SIGSTOP, and leaves one alone that is
+slow.
+"""
 
 import os
 import signal
@@ -23,7 +25,10 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[RunningStack]:
-    with tempfile.TemporaryDirectory() as folder, running_stack(Path(folder), "tests.workers.impatient_supervisor") as running:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_stack(Path(folder), "tests.workers.impatient_supervisor") as running,
+    ):
         yield running
 
 

@@ -8,11 +8,16 @@ from tests.documents import SYNTHETIC, merged
 from tests.workers.site import Site
 
 DOCUMENT = SYNTHETIC | {
-    "problem": {**SYNTHETIC["problem"], "model": {"kind": "import", "path": "tests.models.factories:plain", "parameters": 610}}
+    "problem": {
+        **SYNTHETIC["problem"],
+        "model": {"kind": "import", "path": "tests.models.factories:plain", "parameters": 610},
+    }
 }
 
 
-def test_a_worker_trains_what_it_allows_and_refuses_the_rest_at_once(embedded: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_trains_what_it_allows_and_refuses_the_rest_at_once(
+    embedded: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     built_in = embedded.submit(merged(SYNTHETIC, {}), nudge=False)
     refused = embedded.submit(DOCUMENT, nudge=False)
     with embedded.runner() as runner:

@@ -1,4 +1,7 @@
-"""A run for which memory runs out is played again with less; if that is not enough it fails and says so, and others go on."""
+"""A run for which memory runs out is played again with less.
+
+If that is not enough it fails and says so, and others go on.
+"""
 
 import resource
 from collections.abc import Iterator
@@ -41,7 +44,10 @@ def work(site: Site) -> None:
 
 
 def scarce(monkeypatch: pytest.MonkeyPatch, room: int, error: Exception) -> list[int]:
-    """Let the engine `vectorised` run out of memory with more than `room` clients at a time; how many it had each time."""
+    """Let the engine `vectorised` run out of memory with more than `room` clients at a time.
+
+    How many it had each time.
+    """
     advance, asked = vectorised._advance, list[int]()
 
     def limited(rows: Any, *given: Any) -> Any:
@@ -82,8 +88,12 @@ def test_a_run_is_played_again_with_fewer_clients_at_a_time_until_there_is_room(
     assert set(asked[1:]) == {1}
     assert (run.status, run.error, run.model) == (Status.SUCCEEDED, None, f"{run.id}/model-2.safetensors")
     rows = embedded.rows(run.id)
-    assert [(row.round, row.local_steps) for row in rows] == [(report.round, report.local_steps) for report in expected]
-    assert [row.test_loss for row in rows] == pytest.approx([report.test_loss for report in expected], rel=1e-9)
+    assert [(row.round, row.local_steps) for row in rows] == [
+        (report.round, report.local_steps) for report in expected
+    ]
+    assert [row.test_loss for row in rows] == pytest.approx(
+        [report.test_loss for report in expected], rel=1e-9
+    )
     with embedded.storage.open(f"{run.id}/model-2.safetensors") as file:
         torch.testing.assert_close(load(file.read()), model, rtol=1e-9, atol=1e-12)
 
@@ -100,10 +110,17 @@ def test_a_run_for_which_memory_is_never_enough_fails_and_says_so_and_others_are
         "memory ran out (OutOfMemoryError: CUDA out of memory. Tried to allocate 20 GiB); use fewer clients"
     )
     assert asked == [4, 1, 1]
-    assert (other.status, other.fence, other.shortages, other.provenance["thrift"]) == (Status.SUCCEEDED, 1, 0, 1)
+    assert (other.status, other.fence, other.shortages, other.provenance["thrift"]) == (
+        Status.SUCCEEDED,
+        1,
+        0,
+        1,
+    )
 
 
-def test_an_engine_that_promises_bits_keeps_them_after_a_shortage(embedded: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_promises_bits_keeps_them_after_a_shortage(
+    embedded: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     document = merged(SHORT, {"execution": {"engine": "compiled"}})
     shortages = [MemoryError("8 GiB")]
 
@@ -120,8 +137,13 @@ def test_an_engine_that_promises_bits_keeps_them_after_a_shortage(embedded: Site
     assert [row.test_loss for row in embedded.rows(run.id)] == alone
 
 
-def test_a_gang_in_which_memory_runs_out_costs_none_of_them_an_attempt(embedded: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    experiment, asked = embedded.submit(merged(SHORT, {"seeds": [0, 1, 2]}), nudge=False), scarce(monkeypatch, 4, SHORTAGES[1])
+def test_a_gang_in_which_memory_runs_out_costs_none_of_them_an_attempt(
+    embedded: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment, asked = (
+        embedded.submit(merged(SHORT, {"seeds": [0, 1, 2]}), nudge=False),
+        scarce(monkeypatch, 4, SHORTAGES[1]),
+    )
     work(embedded)
     for run in embedded.runs(experiment):
         assert (run.status, run.fence, run.shortages) == (Status.SUCCEEDED, 1, 0)
@@ -130,7 +152,9 @@ def test_a_gang_in_which_memory_runs_out_costs_none_of_them_an_attempt(embedded:
     assert set(asked[1:]) == {4}
 
 
-def test_a_problem_that_does_not_fit_fails_with_what_the_system_says_and_others_are_untouched(embedded: Site) -> None:
+def test_a_problem_that_does_not_fit_fails_with_what_the_system_says_and_others_are_untouched(
+    embedded: Site,
+) -> None:
     quiet = embedded.submit(merged(SHORT, {"execution": {"priority": 1}}), nudge=False)
     greedy = embedded.submit(merged(GREEDY, {"execution": {"priority": 9}}), nudge=False)
     with at_most(2 << 30):
@@ -153,7 +177,9 @@ def test_a_run_that_starves_its_workers_again_and_again_fails_and_says_so(site: 
 
 def test_a_worker_takes_no_run_that_needs_more_than_it_has(embedded: Site) -> None:
     with embedded.database.transaction() as session:
-        made = experiments.create(session, NewExperiment(ExperimentSpec.model_validate(SHORT), memory_bytes=[1 << 30])).record
+        made = experiments.create(
+            session, NewExperiment(ExperimentSpec.model_validate(SHORT), memory_bytes=[1 << 30])
+        ).record
     work(embedded.with_settings(memory_bytes=(1 << 30) - 1))
     assert (embedded.run(made.id).status, embedded.run(made.id).fence) == (Status.QUEUED, 0)
     work(embedded.with_settings(memory_bytes=1 << 30))

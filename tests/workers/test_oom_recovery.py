@@ -1,4 +1,6 @@
-"""Runs of a worker that was killed because memory ran out go on with less, whichever of its processes died."""
+"""Runs of a worker that was killed because memory ran out go on with less, whichever of its
+processes died.
+"""
 
 import os
 import signal
@@ -30,7 +32,9 @@ REASON = "memory ran out, and the system ended the worker"
 def counted(site: Site, name: str) -> Iterator[Forked]:
     """A worker to which a file says how many processes the system has killed."""
     log = site.folder / f"worker-{name}.log"
-    with forked("tests.workers.counted", log=log, environment=site.environment, folder=site.folder) as process:
+    with forked(
+        "tests.workers.counted", log=log, environment=site.environment, folder=site.folder
+    ) as process:
         yield process
 
 
@@ -66,7 +70,12 @@ def test_a_run_whose_worker_was_killed_for_memory_goes_on_with_less_before_its_l
             eventually(lambda: site.run(experiment).shortages, timeout_s=END_S)
             send_wakeup("default", site.broker_url)
             (ended,) = site.ended(experiment)
-    assert (ended.status, ended.shortages, ended.error, ended.provenance["thrift"]) == (Status.SUCCEEDED, 1, None, MEMORY_DIVISOR)
+    assert (ended.status, ended.shortages, ended.error, ended.provenance["thrift"]) == (
+        Status.SUCCEEDED,
+        1,
+        None,
+        MEMORY_DIVISOR,
+    )
     rows = [row.test_loss for row in site.rows(ended.id)]
     assert rows == pytest.approx([report.test_loss for report in undisturbed(ended.rounds)[0]], rel=1e-9)
 
@@ -158,7 +167,9 @@ def test_the_count_of_another_machine_or_of_an_earlier_start_says_nothing(
     assert the_run(database, experiment).status is Status.RUNNING
 
 
-def test_a_shortage_is_counted_where_the_reconciler_took_the_run_before(database: Database, configured: Settings, kills: list[int]) -> None:
+def test_a_shortage_is_counted_where_the_reconciler_took_the_run_before(
+    database: Database, configured: Settings, kills: list[int]
+) -> None:
     waiting, elsewhere, done = submit(database), submit(database), submit(database)
     held = [claim(database, lease_s=-1.0) for _ in range(3)]
     finish(database, next(one for one in held if one.experiment_id == done.id))
@@ -168,14 +179,22 @@ def test_a_shortage_is_counted_where_the_reconciler_took_the_run_before(database
     claim(database, "worker-2")
     requeue_oom_killed(configured)
     runs = [the_run(database, experiment) for experiment in (waiting, elsewhere, done)]
-    assert sorted((run.status, run.shortages) for run in runs) == [(Status.QUEUED, 1), (Status.RUNNING, 1), (Status.SUCCEEDED, 0)]
+    assert sorted((run.status, run.shortages) for run in runs) == [
+        (Status.QUEUED, 1),
+        (Status.RUNNING, 1),
+        (Status.SUCCEEDED, 0),
+    ]
     assert [(run.error or "").startswith(REASON) for run in runs] == [True, True, False]
 
 
-def test_a_run_that_lost_its_last_worker_to_memory_says_so(database: Database, configured: Settings, kills: list[int]) -> None:
+def test_a_run_that_lost_its_last_worker_to_memory_says_so(
+    database: Database, configured: Settings, kills: list[int]
+) -> None:
     experiment = submit(database)
     for attempt in range(ATTEMPTS):
-        left_by(f"worker-{attempt}", configured.home, [claim(database, f"worker-{attempt}", lease_s=-1.0).run_id])
+        left_by(
+            f"worker-{attempt}", configured.home, [claim(database, f"worker-{attempt}", lease_s=-1.0).run_id]
+        )
         lose(database)
     run = the_run(database, experiment)
     assert (run.status, "were lost" in (run.error or "")) == (Status.FAILED, True)
@@ -188,7 +207,9 @@ def test_a_run_that_lost_its_last_worker_to_memory_says_so(database: Database, c
     assert found.error == run.error
 
 
-def test_a_file_waits_for_a_database_that_is_away(database: Database, configured: Settings, kills: list[int], tmp_path: Path) -> None:
+def test_a_file_waits_for_a_database_that_is_away(
+    database: Database, configured: Settings, kills: list[int], tmp_path: Path
+) -> None:
     experiment = submit(database)
     file = left_by("worker-1", configured.home, [claim(database).run_id])
     kills[0] += 1

@@ -11,7 +11,10 @@ from tests.documents import merged
 from tests.support.disk import Disk
 from tests.workers.site import EXPERIMENT, Site, assert_undisturbed
 
-POINTERS = "SELECT checkpoint FROM run WHERE checkpoint IS NOT NULL UNION SELECT model FROM run WHERE model IS NOT NULL"
+POINTERS = (
+    "SELECT checkpoint FROM run WHERE checkpoint IS NOT NULL UNION SELECT model FROM run WHERE model IS NOT"
+    " NULL"
+)
 
 
 @contextmanager
@@ -33,7 +36,11 @@ def test_no_row_points_to_a_file_that_a_power_loss_would_take(site: Site) -> Non
             if disk.survives(file) != file.read_bytes():
                 lost.add(key)
 
-    with site.with_settings(slice_seconds=0.001).runner() as runner, disk.recording(), before_each_commit(look):
+    with (
+        site.with_settings(slice_seconds=0.001).runner() as runner,
+        disk.recording(),
+        before_each_commit(look),
+    ):
         runner.work()
     run = site.run(experiment)
     assert run.status is Status.SUCCEEDED
@@ -50,7 +57,11 @@ def test_what_a_power_loss_leaves_is_enough_to_go_on_to_the_same_bits(embedded: 
         with site.runner() as runner, disk.failing(moment):
             runner.work()
         with site.database.transaction() as session:
-            session.execute(update(RunRecord).where(RunRecord.status == Status.RUNNING).values(lease_until=RunRecord.created_at))
+            session.execute(
+                update(RunRecord)
+                .where(RunRecord.status == Status.RUNNING)
+                .values(lease_until=RunRecord.created_at)
+            )
             assert len(recovery.requeue_expired(session, max_attempts=3)) == 1
         with site.runner() as runner:
             runner.work()

@@ -1,4 +1,6 @@
-"""The reconciler: every run that waits is announced, sparingly, and none stays with a worker that is gone."""
+"""The reconciler: every run that waits is announced, sparingly, and none stays with a worker that
+is gone.
+"""
 
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +34,9 @@ def configured(broker_url: str, tmp_path: Path) -> Settings:
     return _settings(tmp_path, broker_url)
 
 
-def test_a_queue_with_runs_that_wait_is_nudged_once_whatever_their_number(database: Database, configured: Settings) -> None:
+def test_a_queue_with_runs_that_wait_is_nudged_once_whatever_their_number(
+    database: Database, configured: Settings
+) -> None:
     for _ in range(5):
         submit(database)
     submit(database, execution={"queue": "gpu"})
@@ -40,11 +44,15 @@ def test_a_queue_with_runs_that_wait_is_nudged_once_whatever_their_number(databa
     assert (_messages(configured, "default"), _messages(configured, "gpu")) == (1, 1)
 
 
-def test_of_a_queue_that_no_worker_serves_nobody_is_told_until_there_is_one(database: Database, configured: Settings) -> None:
+def test_of_a_queue_that_no_worker_serves_nobody_is_told_until_there_is_one(
+    database: Database, configured: Settings
+) -> None:
     submit(database, execution={"queue": "quantum"})
     reconcile(database, configured)
     assert _messages(configured, "quantum") == 0
-    write(database, workers.seen, "worker-2", host="here", pid=2, queues=["quantum"], device="cpu", run_id=None)
+    write(
+        database, workers.seen, "worker-2", host="here", pid=2, queues=["quantum"], device="cpu", run_id=None
+    )
     reconcile(database, configured)
     assert _messages(configured, "quantum") == 1
 
@@ -64,7 +72,9 @@ def test_a_run_in_the_hands_of_a_worker_is_left_alone(database: Database, config
     assert _messages(configured, "default") == 0
 
 
-def test_a_run_whose_lease_has_expired_waits_again_and_is_announced(database: Database, configured: Settings) -> None:
+def test_a_run_whose_lease_has_expired_waits_again_and_is_announced(
+    database: Database, configured: Settings
+) -> None:
     experiment = submit(database)
     claim(database, lease_s=-1.0)
     reconcile(database, configured)
@@ -72,28 +82,38 @@ def test_a_run_whose_lease_has_expired_waits_again_and_is_announced(database: Da
     assert _messages(configured, "default") == 1
 
 
-def test_without_a_broker_runs_are_still_taken_from_workers_that_are_gone(database: Database, tmp_path: Path) -> None:
+def test_without_a_broker_runs_are_still_taken_from_workers_that_are_gone(
+    database: Database, tmp_path: Path
+) -> None:
     experiment = submit(database)
     claim(database, lease_s=-1.0)
     reconcile(database, _settings(tmp_path, f"redis+socket://{tmp_path}/nobody.sock"))
     assert the_run(database, experiment).status is Status.QUEUED
 
 
-def test_a_broker_that_hangs_keeps_no_run_with_a_worker_that_is_gone(database: Database, tmp_path: Path) -> None:
+def test_a_broker_that_hangs_keeps_no_run_with_a_worker_that_is_gone(
+    database: Database, tmp_path: Path
+) -> None:
     for queue in QUEUES:
         submit(database, execution={"queue": queue})
     with socket.create_server(("127.0.0.1", 0)) as silent:
         configured = _settings(tmp_path, f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
         caller = WakeupNotifier(configured.broker)
         reconciler.reconcile(database, configured, caller)
-        assert knocks(silent) < len(QUEUES), "it has waited for the nudge of one queue to fail before that of the next"
+        assert knocks(silent) < len(QUEUES), (
+            "it has waited for the nudge of one queue to fail before that of the next"
+        )
     caller.close()
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_an_error_that_is_not_foreseen_does_not_end_the_reconciler(database: Database, tmp_path: Path) -> None:
+def test_an_error_that_is_not_foreseen_does_not_end_the_reconciler(
+    database: Database, tmp_path: Path
+) -> None:
     # A date that far back does not exist; settings that are read from the environment refuse it.
-    configured = _settings(tmp_path, f"filesystem://{tmp_path}").model_copy(update={"audit_retention_days": 800_000.0})
+    configured = _settings(tmp_path, f"filesystem://{tmp_path}").model_copy(
+        update={"audit_retention_days": 800_000.0}
+    )
     ended = Event()
     with ThreadPoolExecutor(1) as beside:
         watching = beside.submit(reconciler.run_forever, database, configured, ended)

@@ -70,7 +70,9 @@ def let_time_pass(database: Database) -> None:
         session.execute(update(RemovalRecord).values(due_at=sql_now(-1.0)))
 
 
-def test_files_are_removed_though_nothing_but_the_deleting_transaction_was_carried_out(database: Database, storage: Flaky) -> None:
+def test_files_are_removed_though_nothing_but_the_deleting_transaction_was_carried_out(
+    database: Database, storage: Flaky
+) -> None:
     (gone, gone_run), (_, kept_run) = played(database, storage), played(database, storage)
     write(database, experiments.delete, gone)
     assert len(storage.keys(gone_run)) == 2, "the API was killed here"
@@ -81,7 +83,9 @@ def test_files_are_removed_though_nothing_but_the_deleting_transaction_was_carri
     assert len(storage.keys(kept_run)) == 2
 
 
-def test_what_cannot_be_removed_keeps_nothing_else_from_being_removed_and_is_tried_again(database: Database, storage: Flaky) -> None:
+def test_what_cannot_be_removed_keeps_nothing_else_from_being_removed_and_is_tried_again(
+    database: Database, storage: Flaky
+) -> None:
     made = [played(database, storage) for _ in range(3)]
     for experiment, _ in made:
         write(database, experiments.delete, experiment)
@@ -112,7 +116,9 @@ def test_a_remover_that_was_killed_is_replaced(database: Database, storage: Flak
     assert not storage.keys(run)
 
 
-def test_the_file_of_a_data_set_is_removed_and_none_of_a_data_set_that_there_is(database: Database, storage: Flaky) -> None:
+def test_the_file_of_a_data_set_is_removed_and_none_of_a_data_set_that_there_is(
+    database: Database, storage: Flaky
+) -> None:
     first, bobs = keep(database), keep(database, owner="bob")
     for kept in (first, bobs):
         storage.put(dataset_storage.storage_key(kept.id, kept.digest), b"arrays")
@@ -120,11 +126,18 @@ def test_the_file_of_a_data_set_is_removed_and_none_of_a_data_set_that_there_is(
     again = keep(database)
     storage.put(dataset_storage.storage_key(again.id, again.digest), b"arrays")
     remove(database, storage)
-    assert storage.keys("datasets") == sorted(dataset_storage.storage_key(kept.id, kept.digest) for kept in (bobs, again))
+    assert storage.keys("datasets") == sorted(
+        dataset_storage.storage_key(kept.id, kept.digest) for kept in (bobs, again)
+    )
 
 
 def test_the_reconciler_removes_what_is_due(database: Database, database_url: str, tmp_path: Path) -> None:
-    configured = Settings(_env_file=None, home=tmp_path, database_url=database_url, broker_url=f"redis+socket://{tmp_path}/nobody.sock")
+    configured = Settings(
+        _env_file=None,
+        home=tmp_path,
+        database_url=database_url,
+        broker_url=f"redis+socket://{tmp_path}/nobody.sock",
+    )
     storage = open_storage(configured.storage)
     experiment, run = played(database, storage)
     write(database, experiments.delete, experiment)

@@ -1,4 +1,6 @@
-"""An experiment on real data, repeated by a worker: identical to the bit, and different as soon as a number is not the same."""
+"""An experiment on real data, repeated by a worker: identical to the bit, and different as soon as
+a number is not the same.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -31,7 +33,9 @@ Tampering = Callable[[Database, str], None]
 def http(embedded: Site) -> Iterator[httpx.Client]:
     """A client of the service of the site."""
     given: dict[str, Any] = {
-        name.removeprefix("FEDQ_").lower(): value for name, value in embedded.environment.items() if name.startswith("FEDQ_")
+        name.removeprefix("FEDQ_").lower(): value
+        for name, value in embedded.environment.items()
+        if name.startswith("FEDQ_")
     }
     with calling(create_app(Settings(_env_file=None, **given)), key_for(given["database_url"])) as client:
         yield client
@@ -77,7 +81,9 @@ def test_a_repetition_is_identical_to_the_bit(http: httpx.Client, repeated: Docu
 
 def _a_bit_of_a_row(database: Database, run_id: str) -> None:
     with database.transaction() as session:
-        row = session.scalars(select(RoundRecord).where(RoundRecord.run_id == run_id, RoundRecord.round == 2)).one()
+        row = session.scalars(
+            select(RoundRecord).where(RoundRecord.run_id == run_id, RoundRecord.round == 2)
+        ).one()
         assert row.test_loss is not None
         row.test_loss *= 1 + 2**-52
 
@@ -85,10 +91,15 @@ def _a_bit_of_a_row(database: Database, run_id: str) -> None:
 def _a_model(database: Database, run_id: str) -> None:
     with database.transaction() as session:
         run = session.get_one(RunRecord, run_id)
-        run.provenance = run.provenance | {"model_sha256": "0" * 64, "versions": run.provenance["versions"] | {"torch": "1.0"}}
+        run.provenance = run.provenance | {
+            "model_sha256": "0" * 64,
+            "versions": run.provenance["versions"] | {"torch": "1.0"},
+        }
 
 
-@pytest.mark.parametrize(("tamper", "round", "measure"), [(_a_bit_of_a_row, 2, "test_loss"), (_a_model, 3, "model_sha256")])
+@pytest.mark.parametrize(
+    ("tamper", "round", "measure"), [(_a_bit_of_a_row, 2, "test_loss"), (_a_model, 3, "model_sha256")]
+)
 def test_a_single_bit_that_differs_is_found_with_its_place(
     embedded: Site, http: httpx.Client, repeated: Document, tamper: Tampering, round: int, measure: str
 ) -> None:
@@ -98,10 +109,19 @@ def test_a_single_bit_that_differs_is_found_with_its_place(
     assert found["outcome"] == "different"
     (difference,) = found["differing"]
     told = {name: difference[name] for name in ("arm", "arm_name", "seed", "run_id", "round", "measure")}
-    assert told == {"arm": 1, "arm_name": "momentum=0.9", "seed": 0, "run_id": changed.id, "round": round, "measure": measure}
+    assert told == {
+        "arm": 1,
+        "arm_name": "momentum=0.9",
+        "seed": 0,
+        "run_id": changed.id,
+        "round": round,
+        "measure": measure,
+    }
     if measure == "test_loss":
         assert 0 < difference["relative"] < 2**-51
         assert found["made_otherwise"] == []
     else:
         assert (difference["here"], difference["relative"]) == ("0" * 64, None)
-        assert [(one["what"], one["here"], one["runs"]) for one in found["made_otherwise"]] == [("versions.torch", '"1.0"', 1)]
+        assert [(one["what"], one["here"], one["runs"]) for one in found["made_otherwise"]] == [
+            ("versions.torch", '"1.0"', 1)
+        ]

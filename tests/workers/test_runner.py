@@ -1,4 +1,6 @@
-"""A worker's turns with its runs, in this process: no fork, no message, a stop at a slice of the test's choice."""
+"""A worker's turns with its runs, in this process: no fork, no message, a stop at a slice of the
+test's choice.
+"""
 
 import socket
 from collections.abc import Callable
@@ -36,7 +38,9 @@ def _write(site: Site, act: Callable[[Session, str], object], id: str) -> None:
 
 
 def _urgent(site: Site, _: str) -> None:
-    site.submit(merged(EXPERIMENT, {"name": "urgent", "rounds": 1, "execution": {"priority": 9}}), nudge=False)
+    site.submit(
+        merged(EXPERIMENT, {"name": "urgent", "rounds": 1, "execution": {"priority": 9}}), nudge=False
+    )
 
 
 WISHES: dict[str, Callable[[Site, str], None]] = {
@@ -51,7 +55,9 @@ WISHES: dict[str, Callable[[Site, str], None]] = {
 def test_what_a_user_wants_while_a_round_is_played_takes_effect_after_it(
     embedded: Site, monkeypatch: pytest.MonkeyPatch, wish: str
 ) -> None:
-    """Slices and leases are long, so it is neither the end of a slice nor the heartbeat that shows it."""
+    """Slices and leases are long, so it is neither the end of a slice nor the heartbeat that shows
+    it.
+    """
     monkeypatch.setattr("workers.session.LOOK_S", 0.0)
     monkeypatch.setattr("workers.session.LOOK_SHARE", inf)
     site = embedded.with_settings(slice_seconds=3600, lease_seconds=3600)
@@ -72,9 +78,17 @@ def test_what_a_user_wants_while_a_round_is_played_takes_effect_after_it(
         runner.work()
     run = site.run(experiment)
     if wish in ("pause", "cancel"):
-        assert (run.status, run.done, len(site.rows(run.id))) == ({"pause": "paused", "cancel": "cancelled"}[wish], 5, 5)
+        assert (run.status, run.done, len(site.rows(run.id))) == (
+            {"pause": "paused", "cancel": "cancelled"}[wish],
+            5,
+            5,
+        )
     else:
-        assert played[4:7] == ["patient", "urgent" if wish == "a run of higher priority" else "another", "patient"]
+        assert played[4:7] == [
+            "patient",
+            "urgent" if wish == "a run of higher priority" else "another",
+            "patient",
+        ]
         assert (run.status, run.done) == ("succeeded", 9)
 
 
@@ -93,7 +107,9 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(embedded: Site, 
     assert_undisturbed(embedded, embedded.run(experiment))
 
 
-def test_a_run_with_no_readable_checkpoint_is_played_again_from_the_start_to_the_same_bits(embedded: Site) -> None:
+def test_a_run_with_no_readable_checkpoint_is_played_again_from_the_start_to_the_same_bits(
+    embedded: Site,
+) -> None:
     experiment = embedded.submit(nudge=False)
     _work_until(embedded, experiment, 20)
     embedded.storage.delete_prefix(embedded.run(experiment).id)
@@ -103,7 +119,9 @@ def test_a_run_with_no_readable_checkpoint_is_played_again_from_the_start_to_the
 
 
 def test_a_run_goes_on_with_the_engine_that_its_first_slice_recorded(embedded: Site) -> None:
-    experiment = embedded.submit(merged(EXPERIMENT, {"rounds": 6, "execution": {"engine": "auto"}}), nudge=False)
+    experiment = embedded.submit(
+        merged(EXPERIMENT, {"rounds": 6, "execution": {"engine": "auto"}}), nudge=False
+    )
     _work_until(embedded, experiment, 1)
     before = embedded.run(experiment)
     assert before.provenance["engine_choice"]["engine"] == before.provenance["engine"] == "compiled"
@@ -114,7 +132,11 @@ def test_a_run_goes_on_with_the_engine_that_its_first_slice_recorded(embedded: S
     with embedded.runner() as runner:
         runner.work()
     after = embedded.run(experiment)
-    assert (after.status, after.provenance["engine"], after.provenance["engine_choice"]) == (Status.SUCCEEDED, "parallel", elsewhere)
+    assert (after.status, after.provenance["engine"], after.provenance["engine_choice"]) == (
+        Status.SUCCEEDED,
+        "parallel",
+        elsewhere,
+    )
 
 
 def test_two_checkpoints_of_a_run_are_kept(embedded: Site) -> None:
@@ -127,18 +149,24 @@ def test_two_checkpoints_of_a_run_are_kept(embedded: Site) -> None:
 
 
 def test_all_arms_and_seeds_are_carried_out_and_paired(embedded: Site) -> None:
-    document = merged(EXPERIMENT, {"rounds": 3, "seeds": [0, 1], "sweep": {"algorithm.kind": ["fedavg", "scaffold"]}})
+    document = merged(
+        EXPERIMENT, {"rounds": 3, "seeds": [0, 1], "sweep": {"algorithm.kind": ["fedavg", "scaffold"]}}
+    )
     experiment = embedded.submit(document, nudge=False)
     with embedded.runner() as runner:
         runner.work()
     runs = embedded.runs(experiment)
-    assert {(run.arm, run.seed, run.status) for run in runs} == {(arm, seed, Status.SUCCEEDED) for arm in (0, 1) for seed in (0, 1)}
+    assert {(run.arm, run.seed, run.status) for run in runs} == {
+        (arm, seed, Status.SUCCEEDED) for arm in (0, 1) for seed in (0, 1)
+    }
     steps = {(run.arm, run.seed): [row.local_steps for row in embedded.rows(run.id)] for run in runs}
     assert steps[0, 0] == steps[1, 0] != steps[0, 1] == steps[1, 1]
 
 
 def test_a_diverged_run_is_a_result_and_says_in_which_round(embedded: Site) -> None:
-    experiment = embedded.submit(merged(EXPERIMENT, {"local": {"lr": 1e6}, "problem": {"model": {"l2": 1.0}}}), nudge=False)
+    experiment = embedded.submit(
+        merged(EXPERIMENT, {"local": {"lr": 1e6}, "problem": {"model": {"l2": 1.0}}}), nudge=False
+    )
     with embedded.runner() as runner:
         runner.work()
     run = embedded.run(experiment)
@@ -147,7 +175,9 @@ def test_a_diverged_run_is_a_result_and_says_in_which_round(embedded: Site) -> N
 
 
 def test_a_run_whose_data_stay_away_fails_and_says_what_is_missing(embedded: Site) -> None:
-    document = merged(EXPERIMENT, {"problem": {"dataset": {"kind": "mnist"}, "partition": {"kind": "iid", "clients": 10}}})
+    document = merged(
+        EXPERIMENT, {"problem": {"dataset": {"kind": "mnist"}, "partition": {"kind": "iid", "clients": 10}}}
+    )
     experiment = embedded.submit(document, nudge=False)
     with embedded.with_settings(data_dir=embedded.folder / "nothing").runner() as runner:
         runner.work()
@@ -172,8 +202,13 @@ def test_a_fault_that_passes_costs_an_attempt_and_one_that_stays_fails_the_run(e
 
 
 def _work_until(site: Site, experiment: str, done: int) -> None:
-    """Play until at least `done` rounds are committed; then the worker is asked to end, and hands the run back."""
-    with site.with_settings(slice_seconds=0.001).runner(stopping=lambda: site.run(experiment).done >= done) as runner:
+    """Play until at least `done` rounds are committed.
+
+    Then the worker is asked to end, and hands the run back.
+    """
+    with site.with_settings(slice_seconds=0.001).runner(
+        stopping=lambda: site.run(experiment).done >= done
+    ) as runner:
         runner.work()
 
 

@@ -1,4 +1,6 @@
-"""Searches carried out by a worker in this process: runs are parked, promoted and stopped as the library does it, to the bit."""
+"""Searches carried out by a worker in this process: runs are parked, promoted and stopped as the
+library does it, to the bit.
+"""
 
 from collections import Counter
 from hashlib import sha256
@@ -25,7 +27,9 @@ def decided(site: Site, experiment_id: str) -> set[tuple[int, int, str | None, i
 
 
 @pytest.mark.parametrize("kind", ["successive_halving", "asha"])
-def test_a_worker_decides_what_the_library_does_and_every_model_is_that_of_the_arm_alone(embedded: Site, kind: str) -> None:
+def test_a_worker_decides_what_the_library_does_and_every_model_is_that_of_the_arm_alone(
+    embedded: Site, kind: str
+) -> None:
     document = merged(SEARCH, SPEED | {"search": HALVING | {"kind": kind}})
     experiment = embedded.submit(document, nudge=False)
     looks = iter([False] * 7 + [True])
@@ -37,7 +41,9 @@ def test_a_worker_decides_what_the_library_does_and_every_model_is_that_of_the_a
     spec = ExperimentSpec.model_validate(document)
     played = Counter(report.arm for report in run(spec, decided=decisions.append))
     if kind == "successive_halving":
-        assert decided(embedded, experiment) == {(one.arm, one.rung, one.verdict, one.rank) for one in decisions}
+        assert decided(embedded, experiment) == {
+            (one.arm, one.rung, one.verdict, one.rank) for one in decisions
+        }
         assert {one.arm: one.done for one in embedded.runs(experiment)} == played
     for one in embedded.runs(experiment):
         assert one.status is Status.SUCCEEDED
@@ -63,6 +69,10 @@ def test_early_stopping_ends_a_run_in_the_same_round_as_in_the_library(embedded:
         runner.work()
     (last,) = [report for report in run(ExperimentSpec.model_validate(document)) if report.stopped]
     ended = embedded.run(experiment)
-    assert (ended.status, ended.done, ended.stop_reason) == (Status.SUCCEEDED, last.round, StopReason.PATIENCE)
+    assert (ended.status, ended.done, ended.stop_reason) == (
+        Status.SUCCEEDED,
+        last.round,
+        StopReason.PATIENCE,
+    )
     assert last.round < 60
     assert ended.model is not None

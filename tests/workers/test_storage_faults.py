@@ -1,4 +1,6 @@
-"""Disks that are full and stores that fail: a worker waits, or lets go of the run with a reason, and no row and no bit is lost."""
+"""Disks that are full and stores that fail: a worker waits, or lets go of the run with a reason,
+and no row and no bit is lost.
+"""
 
 import resource
 from collections.abc import Iterator
@@ -32,7 +34,12 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def store(embedded: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
     """A site whose storage is an object store that goes wrong when told to."""
-    for name, value in (("store", {}), ("pseudo_dirs", [""]), ("on_write", FaultyFileSystem.on_write), ("away", False)):
+    for name, value in (
+        ("store", {}),
+        ("pseudo_dirs", [""]),
+        ("on_write", FaultyFileSystem.on_write),
+        ("away", False),
+    ):
         monkeypatch.setattr(FaultyFileSystem, name, value)
     return embedded.with_settings(storage_url="faulty://bucket", slice_seconds=0.001)
 
@@ -78,7 +85,9 @@ def test_a_disk_that_is_full_is_waited_for_and_named_where_it_stays_so(site: Sit
     def freed() -> bool:
         """Asked between rounds, and by a worker that waits: some space is freed after a while."""
         if next(asked) == 5:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+            resource.setrlimit(
+                resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
+            )
         return site.run(experiment).done >= 8
 
     with full_disk(), site.runner(stopping=freed) as runner:
@@ -98,7 +107,9 @@ def test_a_disk_that_is_full_is_waited_for_and_named_where_it_stays_so(site: Sit
     assert_undisturbed(site, site.run(experiment))
 
 
-def test_a_model_that_cannot_be_stored_fails_a_run_that_keeps_its_rounds_and_ends_when_retried(store: Site) -> None:
+def test_a_model_that_cannot_be_stored_fails_a_run_that_keeps_its_rounds_and_ends_when_retried(
+    store: Site,
+) -> None:
     experiment = store.submit(SHORT, nudge=False)
     faults("model-", faulty.refused)
     work(store.with_settings(attempts=2, retry_seconds=0))
@@ -147,7 +158,9 @@ def test_a_user_need_not_wait_for_the_storage(store: Site) -> None:
     assert "503 Slow Down" in (run.error or "")
 
 
-def test_a_run_that_is_deleted_while_its_worker_waits_for_the_storage_leaves_nothing_there(store: Site) -> None:
+def test_a_run_that_is_deleted_while_its_worker_waits_for_the_storage_leaves_nothing_there(
+    store: Site,
+) -> None:
     experiment = store.submit(SHORT, nudge=False)
     run_id, writes = store.run(experiment).id, count()
 

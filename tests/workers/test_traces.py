@@ -1,4 +1,7 @@
-"""A trace leads from the request to the last commit, across processes; where nobody collects traces there is none."""
+"""A trace leads from the request to the last commit, across processes.
+
+Where nobody collects traces there is none.
+"""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -61,7 +64,9 @@ def _parent(span: ReadableSpan) -> int | None:
     return None if span.parent is None else span.parent.span_id
 
 
-def test_a_trace_leads_from_the_request_of_a_caller_to_every_commit(site: Site, collected: InMemorySpanExporter) -> None:
+def test_a_trace_leads_from_the_request_of_a_caller_to_every_commit(
+    site: Site, collected: InMemorySpanExporter
+) -> None:
     experiment = _submit(site, traceparent=f"00-{TRACE}-{PARENT}-01")
     with site.with_settings(slice_seconds=10, gang_size=1).runner() as runner:
         runner.work()
@@ -73,11 +78,18 @@ def test_a_trace_leads_from_the_request_of_a_caller_to_every_commit(site: Site, 
     assert _parent(submission) == _id(request)
     turns = _named(spans, "turn")
     assert [dict(turn.attributes or {}) for turn in turns] == [
-        {"fedq.run_id": run.id, "fedq.experiment_id": experiment, "fedq.fence": 1} for run in site.runs(experiment)
+        {"fedq.run_id": run.id, "fedq.experiment_id": experiment, "fedq.fence": 1}
+        for run in site.runs(experiment)
     ]
     for turn in turns:
         assert _parent(turn) == _id(submission)
-        assert [span.name for span in spans if _parent(span) == _id(turn)] == ["claim", "slice", "commit", "slice", "commit"]
+        assert [span.name for span in spans if _parent(span) == _id(turn)] == [
+            "claim",
+            "slice",
+            "commit",
+            "slice",
+            "commit",
+        ]
     assert not any("healthz" in span.name for span in spans)
 
 
@@ -90,9 +102,16 @@ def test_where_nobody_collects_traces_runs_belong_to_none(embedded: Site) -> Non
 
 
 @pytest.mark.parametrize(
-    "values", [{}, {"OTEL_TRACES_EXPORTER": "none"}, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_SDK_DISABLED": "true"}]
+    "values",
+    [
+        {},
+        {"OTEL_TRACES_EXPORTER": "none"},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_SDK_DISABLED": "true"},
+    ],
 )
-def test_without_a_place_for_them_nothing_is_set_up(environment: pytest.MonkeyPatch, values: dict[str, str]) -> None:
+def test_without_a_place_for_them_nothing_is_set_up(
+    environment: pytest.MonkeyPatch, values: dict[str, str]
+) -> None:
     for name, value in values.items():
         environment.setenv(name, value)
     tracing.configure("worker")
@@ -109,7 +128,9 @@ def test_the_environment_says_where_spans_go_and_as_whose(environment: pytest.Mo
     tracing.flush()
     (told,) = exporter.get_finished_spans()
     assert (told.name, dict(told.attributes or {})) == ("slice", {"fedq.after": 3})
-    assert {"service.name": "fedq-worker", "service.instance.id": "here-7"}.items() <= dict(told.resource.attributes).items()
+    assert {"service.name": "fedq-worker", "service.instance.id": "here-7"}.items() <= dict(
+        told.resource.attributes
+    ).items()
 
 
 def test_an_exporter_that_there_is_not_is_named(environment: pytest.MonkeyPatch) -> None:
@@ -118,7 +139,9 @@ def test_an_exporter_that_there_is_not_is_named(environment: pytest.MonkeyPatch)
         tracing.configure("worker")
 
 
-def test_without_the_packages_it_says_which_to_install(environment: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_the_packages_it_says_which_to_install(
+    environment: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     environment.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     environment.setitem(sys.modules, "fedcore.platform.tracing_exporter", None)
     tracing.configure("worker")

@@ -43,7 +43,9 @@ def http(site: Site) -> Iterator[httpx.Client]:
     """A client of the service of the site."""
     prefix = "FEDQ_"
     given: dict[str, Any] = {
-        name.removeprefix(prefix).lower(): value for name, value in site.environment.items() if name.startswith(prefix)
+        name.removeprefix(prefix).lower(): value
+        for name, value in site.environment.items()
+        if name.startswith(prefix)
     }
     with calling(create_app(Settings(_env_file=None, **given)), key_for(given["database_url"])) as client:
         yield client
@@ -51,7 +53,9 @@ def http(site: Site) -> Iterator[httpx.Client]:
 
 def _submit(http: httpx.Client, data: bytes, **problem: Any) -> Document:
     dataset = http.post("/v1/datasets", params={"name": "mine"}, content=data).json()
-    document = OWN | {"problem": {"dataset": {"kind": "uploaded", "id": dataset["id"]}, **OWN["problem"], **problem}}
+    document = OWN | {
+        "problem": {"dataset": {"kind": "uploaded", "id": dataset["id"]}, **OWN["problem"], **problem}
+    }
     answer = http.post("/v1/experiments", json=document)
     assert answer.status_code == 201, answer.text
     return {"experiment": answer.json()["id"], "dataset": dataset["id"], "digest": dataset["digest"]}
@@ -67,18 +71,34 @@ def _alone(held: Arrays, folder: Path, **problem: Any) -> tuple[list[tuple[Any, 
     """Rows and model of the same data played without a service."""
     file = folder / "mine.npz"
     file.write_bytes(npz(held))
-    spec = ExperimentSpec.model_validate(OWN | {"problem": {"dataset": keep(file, folder), **OWN["problem"], **problem}})
+    spec = ExperimentSpec.model_validate(
+        OWN | {"problem": {"dataset": keep(file, folder), **OWN["problem"], **problem}}
+    )
     simulation = Simulation(spec, 0, data_dir=folder)
     return [_measures(simulation.advance()) for _ in range(spec.rounds)], simulation.model()
 
 
 def _measures(row: Any) -> tuple[Any, ...]:
-    return row.round, row.train_loss, row.test_loss, row.test_accuracy, row.local_steps, row.bytes_up, row.bytes_down
+    return (
+        row.round,
+        row.train_loss,
+        row.test_loss,
+        row.test_accuracy,
+        row.local_steps,
+        row.bytes_up,
+        row.bytes_down,
+    )
 
 
 @pytest.mark.parametrize(
     ("changes", "problem"),
-    [({}, {}), ({"client": None}, {"partition": {"kind": "dirichlet", "clients": 5, "alpha": 1.0, "min_samples": 2}})],
+    [
+        ({}, {}),
+        (
+            {"client": None},
+            {"partition": {"kind": "dirichlet", "clients": 5, "alpha": 1.0, "min_samples": 2}},
+        ),
+    ],
     ids=["federated", "in one piece"],
 )
 def test_a_worker_computes_what_the_library_does_alone(
@@ -104,7 +124,12 @@ def test_what_the_python_client_uploads_is_trained_on(service: Service, tmp_path
         dataset = client.upload(held, "mine")
         own = {"kind": "uploaded", "id": dataset.id}
         experiment = client.submit(OWN | {"problem": {"dataset": own, **OWN["problem"]}})
-        settings = Settings(_env_file=None, home=tmp_path, database_url=str(service.database.url), storage_url=service.storage_url)
+        settings = Settings(
+            _env_file=None,
+            home=tmp_path,
+            database_url=str(service.database.url),
+            storage_url=service.storage_url,
+        )
         runner = build_runner(settings, "in this process", stopping=lambda: False)
         runner.work()
         runner.close()
@@ -115,7 +140,9 @@ def test_what_the_python_client_uploads_is_trained_on(service: Service, tmp_path
         client.delete_dataset(dataset.id)
 
 
-def test_a_data_set_whose_file_is_damaged_or_gone_fails_the_run_and_is_named(site: Site, http: httpx.Client) -> None:
+def test_a_data_set_whose_file_is_damaged_or_gone_fails_the_run_and_is_named(
+    site: Site, http: httpx.Client
+) -> None:
     for number, told in enumerate(("upload it again", "it may have been deleted")):
         # Contents of their own: the samples of one that was read whole stay in memory.
         made = _submit(http, npz(arrays(features=torch.full((60, 4), float(number)).numpy())))

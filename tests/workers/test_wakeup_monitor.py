@@ -1,4 +1,7 @@
-"""A worker that messages no longer reach ends; one that they reach goes on, whatever waits in its queues."""
+"""A worker that messages no longer reach ends.
+
+One that they reach goes on, whatever waits in its queues.
+"""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -77,12 +80,16 @@ def test_a_worker_at_work_sends_itself_nothing() -> None:
 def impatient(site: Site, name: str, *arguments: str) -> Iterator[Forked]:
     """A worker that checks often."""
     log = site.folder / f"worker-{name}.log"
-    with forked("tests.workers.self_checking", *arguments, log=log, environment=site.environment, folder=site.folder) as process:
+    with forked(
+        "tests.workers.self_checking", *arguments, log=log, environment=site.environment, folder=site.folder
+    ) as process:
         yield process
 
 
 @pytest.mark.slow
-def test_a_worker_that_has_gone_deaf_ends_with_its_child_and_another_carries_the_run_out(embedded: Site) -> None:
+def test_a_worker_that_has_gone_deaf_ends_with_its_child_and_another_carries_the_run_out(
+    embedded: Site,
+) -> None:
     with impatient(embedded, "deaf", DEAF) as process:
         eventually(embedded.workers, timeout_s=END_S)
         experiment = embedded.submit()
@@ -112,7 +119,8 @@ def others_listening(site: Site, count: int = 30) -> Iterator[None]:
         with connect(site.broker_url) as client:
             client.connection_pool.connection_kwargs["socket_timeout"] = None
             while not ended.is_set():
-                # For as long as it takes: of those who wait the one is served who has waited longest.
+                # For as long as it takes: of those who wait the one is served who has waited
+                # longest.
                 client.brpop([queue])
 
     with ThreadPoolExecutor(count) as listeners, connect(site.broker_url) as client:
@@ -131,18 +139,28 @@ def _waiting_for_quotas(database: Database) -> list[ExperimentRecord]:
     made: list[ExperimentRecord] = []
     for quota in ("max_running_runs", "max_compute_seconds"):
         key, _ = write(database, keys.create, owner="ann", scope=Scope.SUBMIT)
-        made.append(write(database, experiments.create, NewExperiment(specification(EXPERIMENT), owner="ann", key_id=key.id)).record)
+        made.append(
+            write(
+                database,
+                experiments.create,
+                NewExperiment(specification(EXPERIMENT), owner="ann", key_id=key.id),
+            ).record
+        )
         write(database, keys.edit, key.id, {quota: 0})
     return made
 
 
 @pytest.mark.slow
-def test_an_idle_worker_goes_on_while_runs_wait_for_quotas_and_others_take_the_messages_of_its_queue(embedded: Site) -> None:
+def test_an_idle_worker_goes_on_while_runs_wait_for_quotas_and_others_take_the_messages_of_its_queue(
+    embedded: Site,
+) -> None:
     waiting = _waiting_for_quotas(embedded.database)
     with others_listening(embedded), impatient(embedded, "one-of-many") as process:
         (pid,) = eventually(embedded.workers, timeout_s=END_S).values()
         checks = embedded.folder / CHECKS.format(pid=pid)
-        eventually(lambda: process.poll() is not None or _size(checks) >= 3 * MOST_UNANSWERED, timeout_s=END_S)
+        eventually(
+            lambda: process.poll() is not None or _size(checks) >= 3 * MOST_UNANSWERED, timeout_s=END_S
+        )
         assert process.poll() is None
     assert {the_run(embedded.database, experiment).status for experiment in waiting} == {Status.QUEUED}
 

@@ -32,12 +32,16 @@ def count_of(monkeypatch: pytest.MonkeyPatch) -> list[Simulation]:
     return made
 
 
-def test_it_plays_a_round_of_each_of_the_models_that_are_tried_first(tmp_path: Path, steps: list[str]) -> None:
+def test_it_plays_a_round_of_each_of_the_models_that_are_tried_first(
+    tmp_path: Path, steps: list[str]
+) -> None:
     WarmUp("cpu", tmp_path).run()
     assert steps == ["logistic", "mlp"]
 
 
-def test_a_worker_that_has_work_begins_no_further_step(tmp_path: Path, steps: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_has_work_begins_no_further_step(
+    tmp_path: Path, steps: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     busy = WarmUp("cpu", tmp_path)
     monkeypatch.setattr(Simulation, "advance", lambda _: busy.stop())
     made = count_of(monkeypatch)
@@ -46,7 +50,9 @@ def test_a_worker_that_has_work_begins_no_further_step(tmp_path: Path, steps: li
     assert not steps
 
 
-def test_a_worker_that_finds_work_at_once_warms_nothing_up(tmp_path: Path, steps: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_finds_work_at_once_warms_nothing_up(
+    tmp_path: Path, steps: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(warmup, "IDLE_S", 60.0)
     began, thread = time.monotonic(), WarmUp("cpu", tmp_path)
     thread.start()
@@ -56,7 +62,9 @@ def test_a_worker_that_finds_work_at_once_warms_nothing_up(tmp_path: Path, steps
     assert not steps
 
 
-def test_what_goes_wrong_is_left_to_the_runs_that_need_it(tmp_path: Path, steps: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_goes_wrong_is_left_to_the_runs_that_need_it(
+    tmp_path: Path, steps: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("no such device")
 

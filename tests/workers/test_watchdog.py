@@ -12,13 +12,18 @@ from tests.support.polling import eventually
 from workers.liveness import ChildWatchdog
 
 
-def test_a_process_that_stops_in_the_middle_of_a_write_is_killed_and_others_may_write(database: Database) -> None:
+def test_a_process_that_stops_in_the_middle_of_a_write_is_killed_and_others_may_write(
+    database: Database,
+) -> None:
     experiment = submit(database)
     held, pulse = claim(database), ChildWatchdog(patience_s=0.5)
 
     def stops() -> None:
         pulse.attach()
-        with closing(open_database(database.url.render_as_string(hide_password=False))) as own, own.transaction() as session:
+        with (
+            closing(open_database(database.url.render_as_string(hide_password=False))) as own,
+            own.transaction() as session,
+        ):
             runs.renew(session, held, lease_s=60)
             os.kill(os.getpid(), signal.SIGSTOP)
 

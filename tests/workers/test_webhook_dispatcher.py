@@ -33,7 +33,12 @@ def receiver() -> Iterator[Receiver]:
 
 
 def settings(home: Path, **changes: Any) -> Settings:
-    given: dict[str, Any] = {"home": home, "webhook_networks": LOOPBACK, "webhook_http": True, "webhook_timeout_seconds": LIMIT_S}
+    given: dict[str, Any] = {
+        "home": home,
+        "webhook_networks": LOOPBACK,
+        "webhook_http": True,
+        "webhook_timeout_seconds": LIMIT_S,
+    }
     return Settings(_env_file=None, **(given | changes))
 
 
@@ -51,7 +56,9 @@ def over(database: Database, hook: WebhookRecord) -> list[DeliveryRecord] | None
     return None if any(row.status is DeliveryStatus.PENDING for row in found) else found
 
 
-def test_a_life_of_an_experiment_arrives_signed_each_change_once(database: Database, receiver: Receiver, tmp_path: Path) -> None:
+def test_a_life_of_an_experiment_arrives_signed_each_change_once(
+    database: Database, receiver: Receiver, tmp_path: Path
+) -> None:
     hook, secret = listen(database, f"{receiver.url}/ok")
     with dispatching(database, settings(tmp_path)):
         submit(database)
@@ -65,7 +72,9 @@ def test_a_life_of_an_experiment_arrives_signed_each_change_once(database: Datab
     assert all(row.attempts[0]["code"] == 200 for row in sent)
 
 
-def test_what_failed_arrives_later_under_the_same_id(database: Database, receiver: Receiver, tmp_path: Path) -> None:
+def test_what_failed_arrives_later_under_the_same_id(
+    database: Database, receiver: Receiver, tmp_path: Path
+) -> None:
     hook, _ = listen(database, f"{receiver.url}/500")
     ping(database, hook)
     with dispatching(database, settings(tmp_path)):
@@ -78,7 +87,9 @@ def test_what_failed_arrives_later_under_the_same_id(database: Database, receive
     assert [request.headers["webhook-id"] for request in receiver.received] == [row.id] * 2
 
 
-def test_a_receiver_that_hangs_holds_up_nobody_else(database: Database, receiver: Receiver, tmp_path: Path) -> None:
+def test_a_receiver_that_hangs_holds_up_nobody_else(
+    database: Database, receiver: Receiver, tmp_path: Path
+) -> None:
     hanging = [listen(database, f"{receiver.url}/hang", "ann")[0] for _ in range(OF_ONE_OWNER + 1)]
     other, _ = listen(database, f"{receiver.url}/ok", "bob")
     with dispatching(database, settings(tmp_path)):
@@ -94,7 +105,9 @@ def test_a_receiver_that_hangs_holds_up_nobody_else(database: Database, receiver
     assert all(outcomes)
 
 
-def test_who_answers_that_it_is_gone_is_not_asked_again(database: Database, receiver: Receiver, tmp_path: Path) -> None:
+def test_who_answers_that_it_is_gone_is_not_asked_again(
+    database: Database, receiver: Receiver, tmp_path: Path
+) -> None:
     hook, _ = listen(database, f"{receiver.url}/410")
     ping(database, hook)
     with dispatching(database, settings(tmp_path)):
@@ -118,7 +131,9 @@ def test_by_default_this_machine_is_not_reached_and_the_log_names_the_setting_bu
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_the_reconciler_sends_and_reconciles_while_a_receiver_hangs(database: Database, receiver: Receiver, tmp_path: Path) -> None:
+def test_the_reconciler_sends_and_reconciles_while_a_receiver_hangs(
+    database: Database, receiver: Receiver, tmp_path: Path
+) -> None:
     hook, _ = listen(database, f"{receiver.url}/hang")
     ping(database, hook)
     ended = Event()

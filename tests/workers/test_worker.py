@@ -16,4 +16,9 @@ print(*sorted({"torch", "numba", "sklearn", "fedcore.simulation.simulation"} & s
 @pytest.mark.slow
 def test_the_parent_of_a_worker_and_what_runs_beside_it_load_no_tensor_library() -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    assert subprocess.run([sys.executable, "-c", LOADED], env=environment, capture_output=True, text=True, check=True).stdout == "\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", LOADED], env=environment, capture_output=True, text=True, check=True
+        ).stdout
+        == "\n"
+    )

@@ -1,4 +1,6 @@
-"""The embedded stack's own message broker: a private Valkey on a Unix socket, which keeps nothing on disk."""
+"""The embedded stack's own message broker: a private Valkey on a Unix socket, which keeps nothing
+on disk.
+"""
 
 import shutil
 import tempfile
@@ -11,8 +13,20 @@ _LONGEST_SOCKET_PATH = 107
 
 
 def command(binary: Path, socket: Path) -> Sequence[str]:
-    """The command that serves on `socket`; messages are nudges, so none is ever evicted and none outlives the server."""
-    kept = ("--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction", "--dir", str(socket.parent))
+    """The command that serves on `socket`.
+
+    Messages are nudges, so none is ever evicted and none outlives the server.
+    """
+    kept = (
+        "--save",
+        "",
+        "--appendonly",
+        "no",
+        "--maxmemory-policy",
+        "noeviction",
+        "--dir",
+        str(socket.parent),
+    )
     return [str(binary), "--port", "0", "--unixsocket", str(socket), "--unixsocketperm", "700", *kept]
 
 

@@ -14,15 +14,18 @@ from fedcore.settings import Settings
 
 API = (
     *(sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app"),
-    # h11 bounds what it buffers of heads, trailers and chunk headers; httptools, uvicorn's default, does not.
+    # h11 bounds what it buffers of heads, trailers and chunk headers; httptools, uvicorn's default,
+    # does not.
     *("--http", "h11", "--h11-max-incomplete-event-size", "65536"),
     *("--no-access-log", "--log-level=warning"),
 )
-"""What starts a process of the API; the descriptor of the socket that it listens on is to follow, as `--fd=7`."""
+"""What starts a process of the API; the descriptor of the socket that it listens on is to follow,
+as `--fd=7`.
+"""
 KEY_NAME = "the embedded stack's own"
 REFUSAL = (
-    "listening on {host} would expose the service to other machines, but no API key exists: first create one with "
-    "`fedq key create OWNER --direct` and the same FEDQ_HOME, or omit --host to serve this machine only"
+    "listening on {host} would expose the service to other machines, but no API key exists: first create one"
+    " with `fedq key create OWNER --direct` and the same FEDQ_HOME, or omit --host to serve this machine only"
 )
 
 
@@ -47,16 +50,23 @@ def ensure_admin_key(configured: Settings) -> str:
 
 @contextmanager
 def open_listener(configured: Settings, host: str, port: int, own_key_id: str) -> Iterator[socket.socket]:
-    """The socket of the API, held by the stack so that requests wait, not fail, while the API is started again. Raises DoorError."""
+    """The socket of the API, held by the stack so that requests wait, not fail, while the API is
+    started again. Raises DoorError.
+    """
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        if not ip_address(str(address[0]).partition("%")[0]).is_loopback and not _others_have_keys(configured, own_key_id):
+        if not ip_address(str(address[0]).partition("%")[0]).is_loopback and not _others_have_keys(
+            configured, own_key_id
+        ):
             raise ListenError(REFUSAL.format(host=host))
         listener = socket.create_server(address, family=family, backlog=256)
     except OSError as error:
-        raise ListenError(f"cannot listen on {host}:{port}: {error}; choose another --port (0 for any free port) or --host") from error
-    # Uvicorn takes a socket that it is handed for one of Unix. Without this, which connections inherit, the body of an answer would
-    # wait until the peer has acknowledged its head: some 40 ms.
+        raise ListenError(
+            f"cannot listen on {host}:{port}: {error}; choose another --port (0 for any free port) or --host"
+        ) from error
+    # Uvicorn takes a socket that it is handed for one of Unix. Without this, which connections
+    # inherit, the body of an answer would wait until the peer has acknowledged its head: some 40
+    # ms.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     with listener:
         yield listener

@@ -1,4 +1,6 @@
-"""A child process of the supervisor: started again when it ends or hangs, gone when the supervisor is."""
+"""A child process of the supervisor: started again when it ends or hangs, gone when the supervisor
+is.
+"""
 
 import logging
 import os
@@ -24,12 +26,23 @@ log = logging.getLogger(__name__)
 class ManagedProcess:
     """One command of the stack; its output goes to a file."""
 
-    def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], log_file: Path, keep: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        log_file: Path,
+        keep: Sequence[int] = (),
+    ) -> None:
         """`keep` are file descriptors that the command inherits."""
         self.name, self.log_file = name, log_file
         self.watchdog = Watchdog()
         writer = self.watchdog.writer
-        self._command, self._environment, self._keep = command, {**environment, DESCRIPTOR: str(writer)}, (*keep, writer)
+        self._command, self._environment, self._keep = (
+            command,
+            {**environment, DESCRIPTOR: str(writer)},
+            (*keep, writer),
+        )
         self._process: subprocess.Popen[bytes] | None = None
         self._began = self._start_at = 0.0
         self.ended_early = 0
@@ -52,7 +65,8 @@ class ManagedProcess:
         self._began = time.monotonic()
 
     def keep_alive(self) -> None:
-        """Start it again if it has ended: at once the first time, then after longer and longer pauses.
+        """Start it again if it has ended: at once the first time, then after longer and longer
+        pauses.
 
         Kill it first if it hangs.
         """
@@ -85,7 +99,8 @@ class ManagedProcess:
 
     def _kill_hanging(self, pid: int) -> None:
         log.error("%s hangs and is killed; see %s", self.name, self.log_file)
-        # Its whole group: what a worker's child has locked, or an upload's reader, must not outlive it.
+        # Its whole group: what a worker's child has locked, or an upload's reader, must not outlive
+        # it.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
         self.watchdog.reset()
@@ -94,7 +109,13 @@ class ManagedProcess:
         steady = time.monotonic() - self._began > STEADY_S
         self.ended_early = 0 if steady else self.ended_early + 1
         pause = 0.0 if steady else min(FIRST_PAUSE_S * 2 ** (self.ended_early - 1), LONGEST_PAUSE_S)
-        log.warning("%s ended with code %d, starting it again in %.1f s; see %s", self.name, code, pause, self.log_file)
+        log.warning(
+            "%s ended with code %d, starting it again in %.1f s; see %s",
+            self.name,
+            code,
+            pause,
+            self.log_file,
+        )
         self._process, self._start_at = None, time.monotonic() + pause
 
 

@@ -28,12 +28,16 @@ from workers.embedded.process import ManagedProcess
 START_S = 60.0
 """The API answers within this time, or the start has failed."""
 BEYOND_GRACE_S = 5.0
-"""What children get to end by themselves, beyond the grace in which a worker finishes and commits its round."""
+"""What children get to end by themselves, beyond the grace in which a worker finishes and commits
+its round.
+"""
 WATCH_S = 0.2
 PING_S = 5.0
 """The broker answers a ping within this time, or is asked again."""
 TRIES, FIRST_TRIES = 5, 2
-"""A child that ends this often in a row soon after its start will not do better the next time; at first it is a wrong setting."""
+"""A child that ends this often in a row soon after its start will not do better the next time; at
+first it is a wrong setting.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +65,9 @@ class Stack:
                 make_private_folder(folder)
             opening.enter_context(_exclusive_lock(local_credentials.lock_path(self._settings.home)))
             upgrade(self._settings.database)
-            listener = opening.enter_context(open_listener(self._settings, self._host, self._port, ensure_admin_key(self._settings)))
+            listener = opening.enter_context(
+                open_listener(self._settings, self._host, self._port, ensure_admin_key(self._settings))
+            )
             self.url = f"http://{_url_host(self._host)}:{listener.getsockname()[1]}"
             opening.enter_context(local_credentials.advertised(self.url, self._settings.home))
             opening.callback(self._end)
@@ -69,11 +75,16 @@ class Stack:
             self._open = opening.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._open.__exit__(kind, error, trace)
 
     def run(self, ended: threading.Event, when_ready: Callable[[], None]) -> None:
-        """Keep the children alive until `ended`; calls `when_ready` once the API answers. Raises StackError."""
+        """Keep the children alive until `ended`; calls `when_ready` once the API answers.
+
+        Raises StackError.
+        """
         deadline = time.monotonic() + START_S
         while not ended.wait(WATCH_S):
             for child in self._children:
@@ -83,7 +94,9 @@ class Stack:
                 self._ready = True
                 when_ready()
             if not self._ready and time.monotonic() > deadline:
-                raise StackError(f"the API did not answer within {START_S:.0f} s; see {self._logs / 'api.log'}")
+                raise StackError(
+                    f"the API did not answer within {START_S:.0f} s; see {self._logs / 'api.log'}"
+                )
 
     def _start(self, listener: socket.socket) -> None:
         self._start_broker()
@@ -112,11 +125,15 @@ class Stack:
         child = self._launch("broker", *broker.command(binary, path))
         with Redis(unix_socket_path=str(path)) as client:
             self._wait(child, lambda: bool(client.ping()), RedisError)
-        threading.Thread(target=self._watch_broker, args=(path, child.watchdog), name="broker", daemon=True).start()
+        threading.Thread(
+            target=self._watch_broker, args=(path, child.watchdog), name="broker", daemon=True
+        ).start()
 
     def _watch_broker(self, path: Path, watchdog: Watchdog) -> None:
         """Reset the watchdog of the broker for as long as it answers."""
-        with Redis(unix_socket_path=str(path), socket_timeout=PING_S, socket_connect_timeout=PING_S) as client:
+        with Redis(
+            unix_socket_path=str(path), socket_timeout=PING_S, socket_connect_timeout=PING_S
+        ) as client:
             while not self._ending.wait(PERIOD_S):
                 with suppress(RedisError, OSError):
                     client.ping()
@@ -150,7 +167,9 @@ class Stack:
     def _check(self, child: ManagedProcess) -> None:
         if child.ended_early >= (TRIES if self._ready else FIRST_TRIES):
             last = "\n".join(child.log_file.read_text(errors="replace").splitlines()[-10:])
-            raise StackError(f"{child.name} ended {child.ended_early} times in a row; the end of {child.log_file}:\n{last}")
+            raise StackError(
+                f"{child.name} ended {child.ended_early} times in a row; the end of {child.log_file}:\n{last}"
+            )
 
     def _end(self) -> None:
         """Ask all to end at once, except the broker, which outlives those that talk to it."""
@@ -179,5 +198,7 @@ def _exclusive_lock(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise StackError(f"a stack already runs in {path.parent.parent}; end that one first, or give another --home") from error
+            raise StackError(
+                f"a stack already runs in {path.parent.parent}; end that one first, or give another --home"
+            ) from error
         yield

@@ -1,9 +1,11 @@
-"""The embedded stack: broker, API, workers and reconciler as children of one process, all state in one folder.
+"""The embedded stack: broker, API, workers and reconciler as children of one process, all state in
+one folder.
 
     python -m workers.embedded.supervisor --home .fedq --port 8642
 
-It stays in the foreground. SIGTERM or Ctrl-C ends all of it: workers finish the round at hand and commit it first. If the
-supervisor itself is killed, its children end too, and the next start goes on from the last commits.
+It stays in the foreground. SIGTERM or Ctrl-C ends all of it: workers finish the round at hand and
+commit it first. If the supervisor itself is killed, its children end too, and the next start goes
+on from the last commits.
 """
 
 import argparse
@@ -43,11 +45,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser(configured: Settings) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m workers.embedded.supervisor", description="Run the embedded stack of FedQ.")
-    parser.add_argument("--home", type=Path, default=configured.home, help="folder for all state (default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        prog="python -m workers.embedded.supervisor", description="Run the embedded stack of FedQ."
+    )
+    parser.add_argument(
+        "--home", type=Path, default=configured.home, help="folder for all state (default: %(default)s)"
+    )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=8642, help="port to listen on, or 0 for any free port (default: %(default)s)")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="worker processes (default: one per core)")
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=8642,
+        help="port to listen on, or 0 for any free port (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--workers", type=int, default=os.cpu_count() or 1, help="worker processes (default: one per core)"
+    )
     parser.add_argument("--open", action="store_true", help="open the web pages in a browser, signed in")
     parser.add_argument("--json", action="store_true", help="print the address as a line of JSON")
     parser.add_argument("--ready-file", type=Path, help="write the URL to this file once the stack is ready")
@@ -58,7 +71,10 @@ def _announce(url: str, home: Path, options: argparse.Namespace) -> None:
     # Behind `#`, browsers send it to nobody. What is no terminal may be a log that others read.
     link = f"{url}/sign-in#{local_credentials.load(home)}"
     if options.json:
-        print(json.dumps({"url": url, "key_file": str(local_credentials.key_path(home)), "home": str(home)}), flush=True)
+        print(
+            json.dumps({"url": url, "key_file": str(local_credentials.key_path(home)), "home": str(home)}),
+            flush=True,
+        )
     else:
         _say(url, home, link)
     if options.open:
@@ -70,7 +86,10 @@ def _announce(url: str, home: Path, options: argparse.Namespace) -> None:
 
 
 def _say(url: str, home: Path, link: str) -> None:
-    print(f"FedQ is ready at {url}\nits API key, found automatically by `fedq` on this machine: {local_credentials.key_path(home)}")
+    print(
+        f"FedQ is ready at {url}\nits API key, found automatically by `fedq` on this machine:"
+        f" {local_credentials.key_path(home)}"
+    )
     print(f"sign in: {link}" if sys.stdout.isatty() else f"sign in: {url}/sign-in", flush=True)
 
 

@@ -1,4 +1,6 @@
-"""What is told of each request: a line of the log, under an id that the response carries too, and how long it took for the metrics."""
+"""What is told of each request: a line of the log, under an id that the response carries too, and
+how long it took for the metrics.
+"""
 
 import re
 from collections.abc import MutableMapping
@@ -25,7 +27,9 @@ def is_probe(scope: MutableMapping[str, Any]) -> bool:
 
 
 class RequestLog:
-    """Middleware that logs method, path, status, duration, and the experiment or run that the path names."""
+    """Middleware that logs method, path, status, duration, and the experiment or run that the path
+    names.
+    """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app, self._metrics = app, metrics
@@ -55,5 +59,10 @@ class RequestLog:
             finally:
                 self._metrics.request(scope, status, answered)
                 if not is_probe(scope):
-                    facts = {"method": scope["method"], "path": scope["path"], "status": status, "seconds": round(seconds, 4)}
+                    facts = {
+                        "method": scope["method"],
+                        "path": scope["path"],
+                        "status": status,
+                        "seconds": round(seconds, 4),
+                    }
                     log.info("request", **facts, **scope.get("path_params", {}))

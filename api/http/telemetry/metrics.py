@@ -1,7 +1,9 @@
-"""`/metrics`: what this process counts, and what the database knows of queues, runs and workers, for Prometheus.
+"""`/metrics`: what this process counts, and what the database knows of queues, runs and workers,
+for Prometheus.
 
-Of several processes behind one port each counts for itself, and a scrape reaches any of them. Where they share a folder
-(PROMETHEUS_MULTIPROC_DIR), whichever answers tells what all of them have counted.
+Of several processes behind one port each counts for itself, and a scrape reaches any of them. Where
+they share a folder (PROMETHEUS_MULTIPROC_DIR), whichever answers tells what all of them have
+counted.
 """
 
 import os
@@ -52,12 +54,17 @@ class Metrics(Collector):
             registry=self._registry,
         )
         self.unavailable = Counter(
-            "fedq_database_unavailable", "Requests answered with 503 since the database did not answer.", registry=self._registry
+            "fedq_database_unavailable",
+            "Requests answered with 503 since the database did not answer.",
+            registry=self._registry,
         )
         ProcessCollector(registry=self._registry)
 
     def request(self, scope: Scope, status: int, seconds: float) -> None:
-        """Count a request; `route` is the path as the interface has it, so that there are as many as endpoints."""
+        """Count a request.
+
+        `route` is the path as the interface has it, so that there are as many as endpoints.
+        """
         method, route = scope["method"], getattr(scope.get("route"), "path", "unmatched")
         self._requests.labels(method if method in METHODS else "other", route, status).observe(seconds)
 
@@ -87,9 +94,16 @@ async def _metrics(request: Request) -> Metrics:
 DESCRIBED: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"example": EXAMPLE}}}}
 
 
-@router.get("/metrics", response_class=PlainTextResponse, responses=DESCRIBED, summary="Metrics for Prometheus")
-def read_metrics(metrics: Annotated[Metrics, Depends(_metrics)], database: Store, settings: Configuration) -> Response:
-    """Queues, runs and workers as the database has them now, and the requests of this process; without a database, those alone."""
+@router.get(
+    "/metrics", response_class=PlainTextResponse, responses=DESCRIBED, summary="Metrics for Prometheus"
+)
+def read_metrics(
+    metrics: Annotated[Metrics, Depends(_metrics)], database: Store, settings: Configuration
+) -> Response:
+    """Queues, runs and workers as the database has them now, and the requests of this process.
+
+    Without a database, those alone.
+    """
     known = _known(database, 3 * settings.lease_seconds)
     return Response(generate_latest(_Scrape(metrics.collect(), known)), media_type=MEDIA_TYPE)
 

@@ -1,4 +1,6 @@
-"""The engine `compiled`: each client's whole training in machine code, for dense networks under an affine rule."""
+"""The engine `compiled`: each client's whole training in machine code, for dense networks under an
+affine rule.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +27,25 @@ if TYPE_CHECKING:
 def suits(algorithm: Algorithm, problem: TrainingProblem) -> bool:
     """Whether this engine can train `problem` by `algorithm`."""
     data = problem.dense
-    return data is not None and proximal_coefficient(algorithm.rule) is not None and (data.features.device.type == "cpu" or fits(data))
+    return (
+        data is not None
+        and proximal_coefficient(algorithm.rule) is not None
+        and (data.features.device.type == "cpu" or fits(data))
+    )
 
 
 def compiled(jobs: Sequence[Job]) -> Sequence[Result]:
-    """Client by client, those of all jobs in one line, longest first, on as many threads as the tensor library has.
+    """Client by client, those of all jobs in one line, longest first, on as many threads as the
+    tensor library has.
 
     Neither the threads nor the other jobs change a bit. On a GPU they are the programs of a launch.
     """
     if jobs[0].work.local.x.is_cuda:
         return launch.train(jobs)
     cohorts = [_Cohort(job) for job in jobs]
-    for kind, alike in groupby(sorted(cohorts, key=lambda cohort: cohort.kind), key=lambda cohort: cohort.kind):
+    for kind, alike in groupby(
+        sorted(cohorts, key=lambda cohort: cohort.kind), key=lambda cohort: cohort.kind
+    ):
         _train(list(alike), *kind)
     return [cohort.result() for cohort in cohorts]
 
@@ -55,11 +64,19 @@ def _train(cohorts: list[_Cohort], widths: tuple[int, ...], loss: LossName, dtyp
 
 
 def _line(parts: Sequence[tuple[Tasks, Ids]]) -> tuple[Tasks, Ids]:
-    """The groups of all cohorts, those with most work first; of each part the tasks, and where its groups begin and the last ends."""
+    """The groups of all cohorts, those with most work first.
+
+    Of each part the tasks, and where its groups begin and the last ends.
+    """
     if len(parts) == 1:
         return parts[0]
-    work = np.concatenate([np.add.reduceat(tasks["steps"] * tasks["width"], starts[:-1]) for tasks, starts in parts])
-    lengths, order = np.concatenate([np.diff(starts) for _, starts in parts]), np.argsort(-work, kind="stable")
+    work = np.concatenate(
+        [np.add.reduceat(tasks["steps"] * tasks["width"], starts[:-1]) for tasks, starts in parts]
+    )
+    lengths, order = (
+        np.concatenate([np.diff(starts) for _, starts in parts]),
+        np.argsort(-work, kind="stable"),
+    )
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     tasks = np.concatenate([tasks for tasks, _ in parts])
@@ -76,9 +93,14 @@ class _Cohort:
         self._job, self._data = job, data
         self.x: Numbers = assignment.local.x.numpy()
         self.kind = data.widths, data.loss, self.x.dtype.str
-        self._batches = [np.ascontiguousarray(batch[:1] if batch.strides[0] == 0 else batch) for batch in assignment.batches]
+        self._batches = [
+            np.ascontiguousarray(batch[:1] if batch.strides[0] == 0 else batch)
+            for batch in assignment.batches
+        ]
         self.widest = max(batch.shape[1] for batch in self._batches)
-        self._results = assignment.local.x.new_empty(len(assignment.clients), len(self.x)) if job.each else None
+        self._results = (
+            assignment.local.x.new_empty(len(assignment.clients), len(self.x)) if job.each else None
+        )
         self._sums: StreamingSums | None = None
         self._offsets = offsets(rule, assignment.local).contiguous() if has_offset(rule) else None
         self._sizes = assignment.sizes.first_of(int(assignment.steps.max()))
@@ -86,7 +108,9 @@ class _Cohort:
         self._only_delta = type(rule).finish is ClientRule.finish
 
     def tasks(self, net: Network, x: Numbers) -> tuple[Tasks, Ids]:
-        """One for each client, by descending work, and where each group of them begins and the last ends; x is the model in padded rows."""
+        """One for each client, by descending work, and where each group of them begins and the last
+        ends; x is the model in padded rows.
+        """
         from fedcore.engine.accelerated.cpu import TASK
 
         data, job, assignment, rule = self._data, self._job, self._job.work, self._job.algorithm.rule
@@ -100,13 +124,17 @@ class _Cohort:
         tasks["batches"] = [batch.__array_interface__["data"][0] for batch in batches]
         tasks["kinds"], tasks["width"] = np.array([batch.shape for batch in batches]).T
         tasks["steps"], tasks["sizes"] = assignment.steps[order], self._sizes.ctypes.data
-        tasks["pace"] = np.broadcast_to(np.asarray(rule.step_size_scale(assignment.local.steps)).reshape(-1), len(order))[order]
+        tasks["pace"] = np.broadcast_to(
+            np.asarray(rule.step_size_scale(assignment.local.steps)).reshape(-1), len(order)
+        )[order]
         tasks["x"], tasks["delta"] = x.ctypes.data, self._only_delta
         tasks["out"] = 0 if self._results is None else _addresses(self._results)[order]
         tasks["offset"] = 0 if self._offsets is None else _addresses(self._offsets)[order]
         tasks["compares"], tasks["scale"] = rule.subtracts_gradient_at_x(), data.scale[clients]
         known = {scale: factors(job.algorithm, scale * data.l2) for scale in set(tasks["scale"].tolist())}
-        tasks["pull"], tasks["shrink"], tasks["momentum"] = np.array([known[scale] for scale in tasks["scale"].tolist()]).T
+        tasks["pull"], tasks["shrink"], tasks["momentum"] = np.array(
+            [known[scale] for scale in tasks["scale"].tolist()]
+        ).T
         if job.sums is None:
             return tasks, np.arange(len(tasks) + 1)
         self._sums = StreamingSums(net, job.sums[:, torch.from_numpy(order)], work[order])

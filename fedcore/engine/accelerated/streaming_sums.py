@@ -1,7 +1,9 @@
-"""Weighted sums of a cohort's deltas, taken while its clients train: what is held is a sum for each group of clients.
+"""Weighted sums of a cohort's deltas, taken while its clients train: what is held is a sum for each
+group of clients.
 
-A group is what one thread trains one after another; the sums of groups are added up in their order. Who is in which group follows
-from the cohort's work alone, so the bits of a sum depend neither on the threads nor on whoever else is trained.
+A group is what one thread trains one after another; the sums of groups are added up in their order.
+Who is in which group follows from the cohort's work alone, so the bits of a sum depend neither on
+the threads nor on whoever else is trained.
 
 Threads that wait from round to round.
 """
@@ -26,7 +28,10 @@ if TYPE_CHECKING:
 
 
 def run_on_threads(work: Callable[[], None], most: int) -> None:
-    """The same on as many threads as the tensor library has, and at most so many; this one takes part."""
+    """The same on as many threads as the tensor library has, and at most so many.
+
+    This one takes part.
+    """
     others = min(torch.get_num_threads(), most) - 1
     if others <= 0:
         work()
@@ -50,7 +55,8 @@ _PIECE = 1 << 14
 
 
 def groups(work: Ids) -> Ids:
-    """[G + 1] where each group begins, and where the last ends, given the `work` [M] of each client: shares about alike.
+    """[G + 1] where each group begins, and where the last ends, given the `work` [M] of each
+    client: shares about alike.
 
     Clients come in this order, by descending work, so whoever has more than a share is alone.
     """
@@ -71,7 +77,10 @@ class StreamingSums:
         self._held: Numbers = cpu.aligned(prod(shape), self._counts.dtype).reshape(shape)
 
     def write(self, tasks: Tasks) -> Ids:
-        """Say in the tasks [M] of the clients what they add to, and where it goes; returns where each group begins and the last ends."""
+        """Say in the tasks [M] of the clients what they add to, and where it goes.
+
+        Returns where each group begins and the last ends.
+        """
         starts, held, counts = self._starts, self._held, self._counts
         tasks["summed"] = counts.shape[1]
         tasks["counts"] = counts.ctypes.data + counts.strides[0] * np.arange(len(tasks))

@@ -24,7 +24,9 @@ class Storage(Protocol):
     """
 
     def put(self, key: str, data: bytes) -> None:
-        """Store `data` under `key`, in place of what was there; it outlives a crash from here on."""
+        """Store `data` under `key`, in place of what was there; it outlives a crash from here
+        on.
+        """
         ...
 
     def put_file(self, key: str, file: Path) -> None:
@@ -57,7 +59,9 @@ def open_storage(url: str) -> Storage:
 
 
 class ErrorTranslatingStorage:
-    """Another storage, whose faults, whatever they are, say what could not be done: each is a StorageError."""
+    """Another storage, whose faults, whatever they are, say what could not be done: each is a
+    StorageError.
+    """
 
     def __init__(self, inner: Storage) -> None:
         self._inner = inner
@@ -127,7 +131,9 @@ class FolderStorage:
         folder = self._folder / prefix
         if not folder.is_dir():
             return []
-        return sorted(f"{prefix}/{entry.name}" for entry in folder.iterdir() if not entry.name.startswith("."))
+        return sorted(
+            f"{prefix}/{entry.name}" for entry in folder.iterdir() if not entry.name.startswith(".")
+        )
 
     def delete(self, key: str) -> None:
         (self._folder / key).unlink(missing_ok=True)

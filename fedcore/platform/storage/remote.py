@@ -14,7 +14,10 @@ Result = TypeVar("Result")
 
 
 class RemoteStorage:
-    """Objects of a store that writes an object whole or not at all; where one does not, that is an error."""
+    """Objects of a store that writes an object whole or not at all.
+
+    Where one does not, that is an error.
+    """
 
     def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
         # Here, because a folder needs none of it.
@@ -69,7 +72,10 @@ class RemoteStorage:
             raise OSError(f"{stored} of {size} bytes of {key} were stored")
 
     def _within(self, act: Callable[[], Result]) -> Result:
-        """What `act` returns, in a thread of its own; raises TimeoutError when it takes too long, and lets it be."""
+        """What `act` returns, in a thread of its own.
+
+        Raises TimeoutError when it takes too long, and lets it be.
+        """
         outcome: list[Result | BaseException] = []
 
         def run() -> None:

@@ -1,4 +1,7 @@
-"""The audit log: who changed what, or tried to; it is added to, and what is old leaves it where the operator says so."""
+"""The audit log: who changed what, or tried to.
+
+It is added to, and what is old leaves it where the operator says so.
+"""
 
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -35,13 +38,19 @@ class AuditEntry:
 def record(session: Session, *deeds: AuditEntry) -> None:
     """Note `deeds`: of changes, in the transaction that makes them."""
     at = transaction_time(session)
-    rows = [{"id": id, "at": at, **asdict(deed)} for id, deed in zip(identifiers("aud", at, len(deeds)), deeds, strict=True)]
+    rows = [
+        {"id": id, "at": at, **asdict(deed)}
+        for id, deed in zip(identifiers("aud", at, len(deeds)), deeds, strict=True)
+    ]
     if rows:
         session.execute(insert_into(AuditRecord), rows)
 
 
 def prune(session: Session, older_than_s: float, limit: int = 1_000) -> int:
-    """Remove the oldest `limit` entries, at most, of those older than `older_than_s` seconds; returns how many."""
+    """Remove the oldest `limit` entries, at most, of those older than `older_than_s` seconds.
+
+    Returns how many.
+    """
     first_kept = floor("aud", transaction_time(session) - timedelta(seconds=older_than_s))
     old = select(AuditRecord.id).where(AuditRecord.id < first_kept).order_by(AuditRecord.id).limit(limit)
     # Several reconcilers may do so at once: what another is just removing is left to it.
@@ -52,9 +61,16 @@ def prune(session: Session, older_than_s: float, limit: int = 1_000) -> int:
 
 
 def page(
-    session: Session, *, owner: str | None = None, target: str | None = None, limit: int = 50, cursor: str | None = None
+    session: Session,
+    *,
+    owner: str | None = None,
+    target: str | None = None,
+    limit: int = 50,
+    cursor: str | None = None,
 ) -> RecordPage[AuditRecord]:
-    """Entries, newest first: those of what `owner` did, or of what was done to `target`, where they are given."""
+    """Entries, newest first: those of what `owner` did, or of what was done to `target`, where they
+    are given.
+    """
     query = select(AuditRecord)
     query = query if owner is None else query.where(AuditRecord.owner == owner)
     query = query if target is None else query.where(AuditRecord.target == target)

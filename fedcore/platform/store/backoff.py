@@ -1,4 +1,6 @@
-"""Backoff: how long a run waits after its claim ended badly; the longer, the more often that has happened in a row.
+"""Backoff: how long a run waits after its claim ended badly.
+
+The longer, the more often that has happened in a row.
 
 The moment is kept in the run's row, so every worker respects it, and whoever asks is told.
 """
@@ -14,18 +16,24 @@ from fedcore.platform.store.tables import RunRecord
 LONGEST_S = 300.0
 """No pause is longer."""
 _LEAST_SHARE = 0.5
-"""Of a pause that is kept at least: the rest is drawn, so that what failed together does not come back together."""
+"""Of a pause that is kept at least: the rest is drawn, so that what failed together does not come
+back together.
+"""
 
 
 def after_error(attempts: int, backoff_s: float) -> float:
-    """Seconds to wait after an error in a claim, `attempts` of which have ended badly in a row: backoff_s 2^(attempts - 1), jittered."""
+    """Seconds to wait after an error in a claim, `attempts` of which have ended badly in a row:
+    backoff_s 2^(attempts - 1), jittered.
+    """
     # Before anything is raised to it: a power of two that is out of range is an error.
     doublings = min(max(0, attempts - 1), 64)
     return min(LONGEST_S, backoff_s * 2.0**doublings) * random.uniform(_LEAST_SHARE, 1.0)  # noqa: S311 - nothing to guess
 
 
 def after_loss(attempts: int, backoff_s: float) -> float:
-    """Seconds to wait after a worker was lost: none the first time, for then it mostly was not the run's doing."""
+    """Seconds to wait after a worker was lost: none the first time, for then it mostly was not the
+    run's doing.
+    """
     return after_error(attempts - 1, backoff_s) if attempts > 1 else 0.0
 
 

@@ -12,7 +12,10 @@ ANY_MEMORY = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A run as its worker holds it; `run_id` and `fence` name the claim, the rest is what the work needs."""
+    """A run as its worker holds it.
+
+    `run_id` and `fence` name the claim, the rest is what the work needs.
+    """
 
     run_id: str
     experiment_id: str
@@ -48,7 +51,12 @@ class Claim:
 
     @classmethod
     def of(
-        cls, run: RunRecord, spec: Document, queues: Sequence[str], traceparent: str | None = None, worker_memory: int = ANY_MEMORY
+        cls,
+        run: RunRecord,
+        spec: Document,
+        queues: Sequence[str],
+        traceparent: str | None = None,
+        worker_memory: int = ANY_MEMORY,
     ) -> Self:
         """The claim on a run whose row has just been made `running`."""
         assert run.worker is not None

@@ -13,7 +13,10 @@ from sqlalchemy.types import TypeEngine
 
 
 class Timestamp(TypeDecorator[datetime]):
-    """A moment in UTC: `timestamptz` on PostgreSQL; on SQLite text of one width, so that it sorts as it should."""
+    """A moment in UTC: `timestamptz` on PostgreSQL.
+
+    On SQLite text of one width, so that it sorts as it should.
+    """
 
     impl = TIMESTAMP
     cache_ok = True
@@ -29,13 +32,19 @@ class Timestamp(TypeDecorator[datetime]):
         if value.tzinfo is None:
             raise ValueError(f"{value} has no time zone")
         value = value.astimezone(UTC)
-        return value.replace(tzinfo=None).isoformat(" ", "milliseconds") if dialect.name == "sqlite" else value
+        return (
+            value.replace(tzinfo=None).isoformat(" ", "milliseconds") if dialect.name == "sqlite" else value
+        )
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
         """From the database."""
         if value is None:
             return None
-        return datetime.fromisoformat(value).replace(tzinfo=UTC) if dialect.name == "sqlite" else value.astimezone(UTC)
+        return (
+            datetime.fromisoformat(value).replace(tzinfo=UTC)
+            if dialect.name == "sqlite"
+            else value.astimezone(UTC)
+        )
 
 
 class _Now(FunctionElement[datetime]):
@@ -45,13 +54,17 @@ class _Now(FunctionElement[datetime]):
 
 @compiles(_Now, "postgresql")
 def _now_postgresql(element: _Now, compiler: SQLCompiler, **options: Any) -> str:
-    # Unlike now(), clock_timestamp() goes on within a transaction: a lease must not be dated back to its beginning.
+    # Unlike now(), clock_timestamp() goes on within a transaction: a lease must not be dated back
+    # to its beginning.
     return f"(clock_timestamp() + make_interval(secs => {compiler.process(element.clauses, **options)}))"
 
 
 @compiles(_Now, "sqlite")
 def _now_sqlite(element: _Now, compiler: SQLCompiler, **options: Any) -> str:
-    return f"strftime('%Y-%m-%d %H:%M:%f', 'now', printf('%+.3f seconds', {compiler.process(element.clauses, **options)}))"
+    return (
+        "strftime('%Y-%m-%d %H:%M:%f', 'now', printf('%+.3f seconds',"
+        f" {compiler.process(element.clauses, **options)}))"
+    )
 
 
 def sql_now(offset_s: float = 0.0) -> ColumnElement[datetime]:
@@ -63,7 +76,9 @@ _MOMENT = select(sql_now())
 
 
 def transaction_time(session: Session) -> datetime:
-    """When this transaction first asked: for ids and for what is dated, where a database's clock is needed but not each time anew."""
+    """When this transaction first asked: for ids and for what is dated, where a database's clock is
+    needed but not each time anew.
+    """
     if "moment" not in session.info:
         session.info["moment"] = session.scalars(_MOMENT).one()
     asked: datetime = session.info["moment"]

@@ -1,7 +1,8 @@
 """Tallies: how often things have happened in all, counted in the transaction in which they happen.
 
-Who counts has rows of its own, so that workers never wait for one another's; when a worker leaves, what it counted is kept.
-Totals only grow: they are not those of the rows that are there, which users delete.
+Who counts has rows of its own, so that workers never wait for one another's; when a worker leaves,
+what it counted is kept. Totals only grow: they are not those of the rows that are there, which
+users delete.
 """
 
 from bisect import bisect_left
@@ -34,18 +35,32 @@ def add(session: Session, source: str, counts: Mapping[str, float]) -> None:
 
 def add_slice(session: Session, source: str, rounds: int, seconds: float) -> None:
     """A slice of so many rounds, which took so long, was committed."""
-    add(session, source, {ROUNDS: rounds, SLICE_SECONDS: seconds, slice_buckets(SLICE_BOUNDS_S[bisect_left(SLICE_BOUNDS_S, seconds)]): 1})
+    add(
+        session,
+        source,
+        {
+            ROUNDS: rounds,
+            SLICE_SECONDS: seconds,
+            slice_buckets(SLICE_BOUNDS_S[bisect_left(SLICE_BOUNDS_S, seconds)]): 1,
+        },
+    )
 
 
 def slice_buckets(bound_s: float) -> str:
-    """What slices of at most so many seconds, and more than the next smaller bound, are counted under."""
+    """What slices of at most so many seconds, and more than the next smaller bound, are counted
+    under.
+    """
     return f"slices_le_{bound_s:g}"
 
 
 def archive(session: Session, sources: Sequence[str]) -> None:
     """These are gone and count no more; what they have counted stays in the totals."""
     left: defaultdict[str, float] = defaultdict(float)
-    taken = delete(TallyRecord).where(TallyRecord.source.in_(sources)).returning(TallyRecord.name, TallyRecord.value)
+    taken = (
+        delete(TallyRecord)
+        .where(TallyRecord.source.in_(sources))
+        .returning(TallyRecord.name, TallyRecord.value)
+    )
     for name, value in session.execute(taken):
         left[name] += value
     if left:
@@ -54,4 +69,8 @@ def archive(session: Session, sources: Sequence[str]) -> None:
 
 def totals(session: Session) -> dict[str, float]:
     """What was counted in all, by name."""
-    return dict(session.execute(select(TallyRecord.name, func.sum(TallyRecord.value)).group_by(TallyRecord.name)).all())
+    return dict(
+        session.execute(
+            select(TallyRecord.name, func.sum(TallyRecord.value)).group_by(TallyRecord.name)
+        ).all()
+    )

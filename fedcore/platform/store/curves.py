@@ -1,7 +1,9 @@
-"""Curves of runs: the rows of their rounds, the blocks they are packed into, and series of single measures.
+"""Curves of runs: the rows of their rounds, the blocks they are packed into, and series of single
+measures.
 
-A block holds one measure over `SIZE` rounds. It is written with the last of these rounds, in the same transaction, and never
-changes. What is not in blocks, the rows after the last of them, is read from the rows.
+A block holds one measure over `SIZE` rounds. It is written with the last of these rounds, in the
+same transaction, and never changes. What is not in blocks, the rows after the last of them, is read
+from the rows.
 """
 
 from __future__ import annotations
@@ -32,20 +34,31 @@ _MINE = BlockRecord.run_id == bindparam("run"), BlockRecord.metric == ANCHOR
 _NEXT = select(func.coalesce(func.max(BlockRecord.first) + SIZE, 1)).where(*_MINE)
 _HEAD = (
     select(RoundRecord)
-    .where(RoundRecord.run_id == bindparam("run"), RoundRecord.round >= bindparam("start"), RoundRecord.round < bindparam("end"))
+    .where(
+        RoundRecord.run_id == bindparam("run"),
+        RoundRecord.round >= bindparam("start"),
+        RoundRecord.round < bindparam("end"),
+    )
     .order_by(RoundRecord.round)
 )
 
 
 def append_blocks(session: Session, run_id: str, rows: Sequence[Document], columns: Sequence[str]) -> None:
-    """Write the blocks that `rows`, just stored, complete; `columns` of them are numbers, and so are some of `extra`."""
+    """Write the blocks that `rows`, just stored, complete.
+
+    `columns` of them are numbers, and so are some of `extra`.
+    """
     first, whole = rows[0]["round"], rows[-1]["round"] // SIZE * SIZE
     if whole < first:
         return
     start = session.scalars(_NEXT, {"run": run_id}).one()
     head = session.scalars(_HEAD, {"run": run_id, "start": start, "end": first}).all()
     measures = [_numbers({column: getattr(row, column) for column in columns}, row.extra) for row in head]
-    measures += [_numbers({column: row[column] for column in columns}, row["extra"]) for row in rows if row["round"] >= start]
+    measures += [
+        _numbers({column: row[column] for column in columns}, row["extra"])
+        for row in rows
+        if row["round"] >= start
+    ]
     blocks = [
         {"run_id": run_id, "metric": metric, "first": block, "values": values}
         for block in range(start, whole, SIZE)
@@ -66,9 +79,14 @@ def _packed(measures: Sequence[Mapping[str, float]]) -> dict[str, bytes]:
 
 COLUMNS = ("train_loss", "test_loss", "test_accuracy", "local_steps", "bytes_up", "bytes_down", "seconds")
 """Measures with a column of their own; the others are in `extra`."""
-_IN_ORDER = select(RoundRecord).order_by(RoundRecord.run_id, RoundRecord.round).limit(bindparam("most", type_=Integer))
+_IN_ORDER = (
+    select(RoundRecord)
+    .order_by(RoundRecord.run_id, RoundRecord.round)
+    .limit(bindparam("most", type_=Integer))
+)
 _AFTER = _IN_ORDER.where(RoundRecord.run_id == bindparam("wanted"), RoundRecord.round > bindparam("after"))
-# The runs and their rounds go as one JSON document, so that the statement is the same for any number of them.
+# The runs and their rounds go as one JSON document, so that the statement is the same for any
+# number of them.
 _CURSORS = func.json_each(bindparam("cursors", type_=JSON)).table_valued("key", "value")
 _AFTER_MANY = _IN_ORDER.join(_CURSORS, RoundRecord.run_id == _CURSORS.c.key).where(
     RoundRecord.round > cast(cast(_CURSORS.c.value, Text), Integer)
@@ -88,7 +106,10 @@ def after(session: Session, run_id: str, after: int = 0, limit: int = 1_000) -> 
 
 
 def after_many(session: Session, cursors: Mapping[str, int], limit: int = 1_000) -> Sequence[RoundRecord]:
-    """The rounds of several runs, each after the round given for it, by run and round; at most `limit` in all."""
+    """The rounds of several runs, each after the round given for it, by run and round.
+
+    At most `limit` in all.
+    """
     return session.scalars(_AFTER_MANY, {"cursors": dict(cursors), "most": limit}).all()
 
 
@@ -98,24 +119,36 @@ def value(session: Session, run: RunRecord, metric: str, round: int) -> float | 
     rows = select(chosen).where(RoundRecord.run_id == run.id)
     if run.done >= round:
         return session.scalars(rows.where(RoundRecord.round == round)).first()
-    return session.scalars(rows.where(chosen.is_not(None)).order_by(RoundRecord.round.desc()).limit(1)).first()
+    return session.scalars(
+        rows.where(chosen.is_not(None)).order_by(RoundRecord.round.desc()).limit(1)
+    ).first()
 
 
 def figure(metric: str, dialect: str) -> ColumnElement[float | None]:
-    """A measure of a row, absent where it is not a number. Taken out by the database: `extra` need not be parsed here, row by row."""
+    """A measure of a row, absent where it is not a number.
+
+    Taken out by the database: `extra` need not be parsed here, row by row.
+    """
     if metric in COLUMNS:
         column: ColumnElement[float | None] = getattr(RoundRecord, metric)
         return column
     entry = RoundRecord.extra[metric]
     numeric = (
-        func.json_typeof(entry) == "number" if dialect == "postgresql" else func.json_type(RoundRecord.extra, f'$."{metric}"') != "array"
+        func.json_typeof(entry) == "number"
+        if dialect == "postgresql"
+        else func.json_type(RoundRecord.extra, f'$."{metric}"') != "array"
     )
     return case((numeric, entry.as_float()))
 
 
 def _row(run_id: str, report: RoundReport) -> Document:
     row = {column: _finite(getattr(report, column)) for column in COLUMNS}
-    return {"run_id": run_id, "round": report.round, **row, "extra": {name: _finite(value) for name, value in report.extra.items()}}
+    return {
+        "run_id": run_id,
+        "round": report.round,
+        **row,
+        "extra": {name: _finite(value) for name, value in report.extra.items()},
+    }
 
 
 def _finite(value: Any) -> Any:
@@ -172,7 +205,10 @@ class Series:
         return [] if np.isnan(values).all() else [float(np.nanmin(values)), float(np.nanmax(values))]
 
     def ending(self, metric: str) -> list[float | None]:
-        """The latest known value of a measure, and that of the last round; None where there is none."""
+        """The latest known value of a measure, and that of the last round.
+
+        None where there is none.
+        """
         import numpy as np
 
         values = self.columns[metric]
@@ -210,7 +246,9 @@ _Blocks = Mapping[int, bytes]
 _Row = Sequence[float | None]
 
 
-def _blocks(session: Session, run_ids: Iterable[str], metrics: Sequence[str]) -> dict[str, defaultdict[str, dict[int, bytes]]]:
+def _blocks(
+    session: Session, run_ids: Iterable[str], metrics: Sequence[str]
+) -> dict[str, defaultdict[str, dict[int, bytes]]]:
     found: dict[str, defaultdict[str, dict[int, bytes]]] = {run_id: defaultdict(dict) for run_id in run_ids}
     wanted = {"cursors": dict.fromkeys(found, 0), "metrics": [ANCHOR, *metrics]}
     for run_id, metric, first, values in session.execute(_BLOCKS, wanted).all():
@@ -234,7 +272,13 @@ def _rows(session: Session, covered: Mapping[str, int], metrics: Sequence[str]) 
     query = select(*wanted).order_by(RoundRecord.run_id, RoundRecord.round)
     if dialect == "postgresql":
         # Else it takes a third of all rows that there are to be wanted, and reads the whole table.
-        each = select(*wanted).where(RoundRecord.run_id == key, RoundRecord.round > after).correlate(_CURSORS).offset(0).lateral()
+        each = (
+            select(*wanted)
+            .where(RoundRecord.run_id == key, RoundRecord.round > after)
+            .correlate(_CURSORS)
+            .offset(0)
+            .lateral()
+        )
         query = select(each).select_from(_CURSORS.join(each, true())).order_by(each.c.run_id, each.c.round)
     else:
         query = query.join(_CURSORS, RoundRecord.run_id == key).where(RoundRecord.round > after)

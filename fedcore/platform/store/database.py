@@ -18,13 +18,19 @@ from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 BUSY_TIMEOUT_MS = 10_000
 LOCK_TIMEOUT_MS = 10_000
 IDLE_S = 60.0
-"""PostgreSQL ends a transaction whose process has said nothing for so long, and frees what it has locked."""
+"""PostgreSQL ends a transaction whose process has said nothing for so long, and frees what it has
+locked.
+"""
 POOLED = 8
-"""Connections of an engine, at most: one that were opened beyond them for each request would cost more than the request."""
+"""Connections of an engine, at most: one that were opened beyond them for each request would cost
+more than the request.
+"""
 FRESH_S = 1.0
 """A connection that was in use so recently is not asked whether it still stands."""
 UNAVAILABLE = (InterfaceError, InternalError, OperationalError, PoolTimeoutError)
-"""What is raised while the database is away, keeps a lock for too long, or has given up a frozen process: the same may work later."""
+"""What is raised while the database is away, keeps a lock for too long, or has given up a frozen
+process: the same may work later.
+"""
 
 
 class Database:
@@ -35,7 +41,10 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
-        """A session that may write; commits at the end of the block, rolls back when an error leaves it."""
+        """A session that may write.
+
+        Commits at the end of the block, rolls back when an error leaves it.
+        """
         with self._session(self._engine) as session, session.begin():
             yield session
 
@@ -66,18 +75,27 @@ class Database:
 
 
 def open_database(url: str, idle_s: float = IDLE_S) -> Database:
-    """The database at `url`: `sqlite:///path` or `postgresql://...`; PostgreSQL ends transactions that are silent for `idle_s` seconds."""
+    """The database at `url`: `sqlite:///path` or `postgresql://...`.
+
+    PostgreSQL ends transactions that are silent for `idle_s` seconds.
+    """
     return Database(url, idle_s)
 
 
 def wait_briefly(session: Session, lock_timeout_ms: int) -> None:
-    """Let this transaction wait no longer than that for a lock. SQLite has one lock, which all wait for alike."""
+    """Let this transaction wait no longer than that for a lock.
+
+    SQLite has one lock, which all wait for alike.
+    """
     if session.get_bind().dialect.name == "postgresql":
         session.execute(text(f"SET LOCAL lock_timeout = {lock_timeout_ms:d}"))
 
 
 def canonical(url: str) -> URL:
-    """`url` with the driver FedQ uses for its database; raises ValueError for a database it does not know."""
+    """`url` with the driver FedQ uses for its database.
+
+    Raises ValueError for a database it does not know.
+    """
     parsed = make_url(url)
     match parsed.get_backend_name():
         case "sqlite":
@@ -85,7 +103,9 @@ def canonical(url: str) -> URL:
         case "postgresql" | "postgres":
             return parsed.set(drivername="postgresql+psycopg")
         case other:
-            raise ValueError(f"the database must be sqlite or postgresql, not {other}: {parsed.render_as_string()}")
+            raise ValueError(
+                f"the database must be sqlite or postgresql, not {other}: {parsed.render_as_string()}"
+            )
 
 
 def engine(url: URL, idle_s: float = IDLE_S) -> Engine:
@@ -93,9 +113,14 @@ def engine(url: URL, idle_s: float = IDLE_S) -> Engine:
     return _sqlite(url) if url.get_backend_name() == "sqlite" else _postgresql(url, idle_s)
 
 
-# Parameters are hidden: the text of an error, which is logged, says which statement failed and not what was to be written.
+# Parameters are hidden: the text of an error, which is logged, says which statement failed and not
+# what was to be written.
 def _postgresql(url: URL, idle_s: float) -> Engine:
-    options = {"lock_timeout": LOCK_TIMEOUT_MS, "idle_in_transaction_session_timeout": round(1_000 * idle_s), "timezone": "UTC"}
+    options = {
+        "lock_timeout": LOCK_TIMEOUT_MS,
+        "idle_in_transaction_session_timeout": round(1_000 * idle_s),
+        "timezone": "UTC",
+    }
     arguments = {
         "connect_timeout": 5,
         "keepalives_idle": 15,
@@ -104,9 +129,15 @@ def _postgresql(url: URL, idle_s: float) -> Engine:
         "tcp_user_timeout": 30_000,  # keepalives are not sent while an answer is awaited
         "options": " ".join(f"-c {name}={value}" for name, value in options.items()),
     }
-    # Said outright: whoever waited for a lock must then see what was committed meanwhile, whatever the server's default.
+    # Said outright: whoever waited for a lock must then see what was committed meanwhile, whatever
+    # the server's default.
     made = create_engine(
-        url, hide_parameters=True, isolation_level="READ COMMITTED", connect_args=arguments, pool_size=POOLED, max_overflow=0
+        url,
+        hide_parameters=True,
+        isolation_level="READ COMMITTED",
+        connect_args=arguments,
+        pool_size=POOLED,
+        max_overflow=0,
     )
     event.listen(made, "checkin", _leave)
     event.listen(made, "checkout", partial(_look, made))
@@ -117,8 +148,13 @@ def _leave(_connection: DBAPIConnection | None, record: ConnectionPoolEntry) -> 
     record.info["left"] = time.monotonic()
 
 
-def _look(made: Engine, connection: DBAPIConnection, record: ConnectionPoolEntry, _proxy: PoolProxiedConnection) -> None:
-    """Replace a connection that is closed; one that was in use a moment ago is closed only if there is something to be read from it."""
+def _look(
+    made: Engine, connection: DBAPIConnection, record: ConnectionPoolEntry, _proxy: PoolProxiedConnection
+) -> None:
+    """Replace a connection that is closed.
+
+    One that was in use a moment ago is closed only if there is something to be read from it.
+    """
     left = record.info.get("left")
     if left is None or (time.monotonic() - left < FRESH_S and not _speaks(connection.pgconn.socket)):
         return
@@ -153,5 +189,6 @@ def _prepare(connection: DBAPIConnection, _record: Any) -> None:
 def _begin(connection: Connection) -> None:
     reading = connection.get_execution_options().get("sqlite_readonly", False)
     connection.exec_driver_sql(f"PRAGMA query_only = {reading:d}")
-    # A deferred transaction that turns to writing fails at once when another has written; an immediate one waits its turn.
+    # A deferred transaction that turns to writing fails at once when another has written; an
+    # immediate one waits its turn.
     connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")

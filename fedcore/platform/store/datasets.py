@@ -37,7 +37,10 @@ def create(
     owner: str = LOCAL,
     idempotency_key: str | None = None,
 ) -> DatasetRecord:
-    """Store a data set; if its `owner` has one of the same content, that one is returned instead, under its own id and name.
+    """Store a data set.
+
+    If its `owner` has one of the same content, that one is returned instead, under its own id and
+    name.
 
     Raises IdempotencyError when `owner` has used the key for another content or name.
     """
@@ -54,14 +57,17 @@ def create(
             size_bytes=size_bytes,
             created_at=sql_now(),
         )
-        # The update that changes nothing locks what is there, so that it cannot be deleted before it is answered with.
+        # The update that changes nothing locks what is there, so that it cannot be deleted before
+        # it is answered with.
         .on_conflict_do_update(index_elements=["owner", "digest"], set_={"digest": content.digest})
         .returning(DatasetRecord.id)
     )
     kept = session.scalars(upsert).one()
     if idempotency_key is not None:
         request_hash = hashlib.sha256(f"{content.digest} {name}".encode()).hexdigest()
-        claim_key(session, DatasetKeyRecord.dataset_id, owner, idempotency_key, request_hash, kept, request="upload")
+        claim_key(
+            session, DatasetKeyRecord.dataset_id, owner, idempotency_key, request_hash, kept, request="upload"
+        )
     return find(session, kept)
 
 
@@ -73,7 +79,9 @@ def find(session: Session, dataset_id: str, owner: str | None = None) -> Dataset
     return record
 
 
-def page(session: Session, *, owner: str | None = None, limit: int = 50, cursor: str | None = None) -> RecordPage[DatasetRecord]:
+def page(
+    session: Session, *, owner: str | None = None, limit: int = 50, cursor: str | None = None
+) -> RecordPage[DatasetRecord]:
     """Data sets, of `owner` where one is given, newest first."""
     query = select(DatasetRecord)
     query = query if owner is None else query.where(DatasetRecord.owner == owner)
@@ -81,7 +89,9 @@ def page(session: Session, *, owner: str | None = None, limit: int = 50, cursor:
 
 
 def delete(session: Session, dataset_id: str) -> None:
-    """Remove a data set; raises NotFoundError, and ConflictError while an unfinished experiment trains on it.
+    """Remove a data set.
+
+    Raises NotFoundError, and ConflictError while an unfinished experiment trains on it.
 
     Its file is removed later.
     """
@@ -98,35 +108,51 @@ def delete(session: Session, dataset_id: str) -> None:
     )
     user = session.scalars(unfinished.limit(1)).first()
     if user is not None:
-        raise ConflictError(f"data set {dataset_id} is in use by {user}, which is unfinished; cancel it or wait for it")
+        raise ConflictError(
+            f"data set {dataset_id} is in use by {user}, which is unfinished; cancel it or wait for it"
+        )
     session.execute(delete_from(DatasetRecord).where(DatasetRecord.id == dataset_id))
     removals.note(session, dataset_storage.storage_key(dataset_id, digest))
 
 
 def use(session: Session, experiment_id: str, arms: Iterable[Arm]) -> None:
-    """Note, once, the data sets of an experiment, which keeps them from being deleted before it ends.
+    """Note, once, the data sets of an experiment, which keeps them from being deleted before it
+    ends.
 
-    Data sets are locked before what is noted of them, as in `delete`. Raises SpecificationError for one
-    that is not there, or is not what its arm says.
+    Data sets are locked before what is noted of them, as in `delete`. Raises SpecificationError for
+    one that is not there, or is not what its arm says.
     """
     wanted = [arm.spec.problem.dataset for arm in arms]
     uploaded = {dataset for dataset in wanted if isinstance(dataset, Uploaded)}
     if not uploaded:
         return
     ids = sorted({dataset.id for dataset in uploaded if dataset.id is not None})
-    locked = select(DatasetRecord).where(DatasetRecord.id.in_(ids)).order_by(DatasetRecord.id).with_for_update(read=True, key_share=True)
+    locked = (
+        select(DatasetRecord)
+        .where(DatasetRecord.id.in_(ids))
+        .order_by(DatasetRecord.id)
+        .with_for_update(read=True, key_share=True)
+    )
     known = {record.id: UploadedContent.model_validate(record.content) for record in session.scalars(locked)}
     for dataset in uploaded:
         if dataset.id is None:
-            raise SpecificationError("/problem/dataset/id", "required: upload the data set by POST /v1/datasets and give its id")
+            raise SpecificationError(
+                "/problem/dataset/id", "required: upload the data set by POST /v1/datasets and give its id"
+            )
         if dataset.id not in known:
             raise unknown("/problem/dataset/id", dataset.id)
         if known[dataset.id] != dataset.content:
-            raise SpecificationError("/problem/dataset/content", f"does not match {dataset.id}; omit it, or sweep `problem.dataset`")
+            raise SpecificationError(
+                "/problem/dataset/content",
+                f"does not match {dataset.id}; omit it, or sweep `problem.dataset`",
+            )
     noted = dialect_of(session).insert(DatasetUseRecord).on_conflict_do_nothing()
     session.execute(noted, [{"dataset_id": id, "experiment_id": experiment_id} for id in ids])
 
 
 def unknown(pointer: str, dataset_id: str) -> SpecificationError:
     """The error of a specification that names a data set that is not there."""
-    return SpecificationError(pointer, f"there is no data set {dataset_id!r}; GET /v1/datasets lists them, POST /v1/datasets uploads one")
+    return SpecificationError(
+        pointer,
+        f"there is no data set {dataset_id!r}; GET /v1/datasets lists them, POST /v1/datasets uploads one",
+    )

@@ -32,7 +32,10 @@ def dump(url: str, folder: Path) -> Path:
 
 
 def load(url: str, folder: Path) -> None:
-    """Fill the empty database at `url` with the copy in `folder`; raises BackupError when it is not empty."""
+    """Fill the empty database at `url` with the copy in `folder`.
+
+    Raises BackupError when it is not empty.
+    """
     parsed = canonical(url)
     _refuse_if_filled(parsed)
     if parsed.get_backend_name() == "sqlite":
@@ -62,7 +65,10 @@ def _copy(source: Path, target: Path) -> Path:
 
 @contextmanager
 def _replacing(target: Path) -> Iterator[Path]:
-    """Path of a file that replaces `target` at the end of the block; an error leaves `target` alone."""
+    """Path of a file that replaces `target` at the end of the block.
+
+    An error leaves `target` alone.
+    """
     partial = target.with_name(f".{target.name}.partial")
     partial.unlink(missing_ok=True)
     try:
@@ -79,7 +85,9 @@ def _file_of(url: URL) -> Path:
 
 def _existing(path: Path) -> Path:
     if not path.is_file():
-        raise BackupError(f"{path} does not exist: `fedq backup` writes {SQLITE} for SQLite and {POSTGRESQL} for PostgreSQL")
+        raise BackupError(
+            f"{path} does not exist: `fedq backup` writes {SQLITE} for SQLite and {POSTGRESQL} for PostgreSQL"
+        )
     return path
 
 
@@ -89,7 +97,9 @@ def _refuse_if_filled(url: URL) -> None:
     made = engine(url)
     try:
         if inspect(made).get_table_names():
-            raise BackupError(f"{url.render_as_string()} is not empty; a backup can be restored to an empty database only")
+            raise BackupError(
+                f"{url.render_as_string()} is not empty; a backup can be restored to an empty database only"
+            )
     except DatabaseError as error:
         if isinstance(error.orig, sqlite3.Error):
             raise BackupError(f"{url.render_as_string()} cannot be opened: {error.orig}") from error
@@ -102,7 +112,8 @@ def _run(url: URL, program: str, *arguments: str) -> None:
     path = shutil.which(program)
     if path is None:
         raise BackupError(
-            f"{program} is not on PATH: install the client programs of your PostgreSQL, or dump it where they are and take --files"
+            f"{program} is not on PATH: install the client programs of your PostgreSQL, or dump it where they"
+            " are and take --files"
         )
     plain = url.set(drivername="postgresql", password=None).render_as_string(hide_password=False)
     # The password goes where a list of processes does not show it.

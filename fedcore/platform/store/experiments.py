@@ -36,7 +36,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which experiments are wanted: those with this owner, status, tag and name, created in [after, before); None: any."""
+    """Which experiments are wanted: those with this owner, status, tag and name, created in [after,
+    before); None: any.
+    """
 
     owner: str | None = None
     status: Status | None = None
@@ -72,22 +74,41 @@ def page(
         value = getattr(wanted, column)
         query = query if value is None else query.where(getattr(ExperimentRecord, column) == value)
     if wanted.tag is not None:
-        query = query.where(ExperimentRecord.id.in_(select(TagRecord.experiment_id).where(TagRecord.tag == wanted.tag)))
+        query = query.where(
+            ExperimentRecord.id.in_(select(TagRecord.experiment_id).where(TagRecord.tag == wanted.tag))
+        )
     if wanted.search is not None:
         query = query.where(ExperimentRecord.name.icontains(wanted.search, autoescape=True))
-    return newest(session, _within(query, wanted.created_after, wanted.created_before), ExperimentRecord.id, limit, cursor)
+    return newest(
+        session,
+        _within(query, wanted.created_after, wanted.created_before),
+        ExperimentRecord.id,
+        limit,
+        cursor,
+    )
 
 
 def edit(
-    session: Session, experiment_id: str, *, name: str | None = None, tags: Sequence[str] | None = None, priority: int | None = None
+    session: Session,
+    experiment_id: str,
+    *,
+    name: str | None = None,
+    tags: Sequence[str] | None = None,
+    priority: int | None = None,
 ) -> ExperimentRecord:
     """Change what is given; a new priority holds for its runs, too. Raises NotFoundError."""
     if priority is not None:
         lock_runs(session, experiment_id)
-        session.execute(update(RunRecord).where(RunRecord.experiment_id == experiment_id).values(priority=priority))
+        session.execute(
+            update(RunRecord).where(RunRecord.experiment_id == experiment_id).values(priority=priority)
+        )
     given = {"name": name, "tags": None if tags is None else list(tags), "priority": priority}
     changes = {field: value for field, value in given.items() if value is not None}
-    session.execute(update(ExperimentRecord).where(ExperimentRecord.id == experiment_id).values(updated_at=sql_now(), **changes))
+    session.execute(
+        update(ExperimentRecord)
+        .where(ExperimentRecord.id == experiment_id)
+        .values(updated_at=sql_now(), **changes)
+    )
     record = find(session, experiment_id)
     if tags is not None:
         session.execute(delete_from(TagRecord).where(TagRecord.experiment_id == experiment_id))
@@ -96,33 +117,46 @@ def edit(
 
 
 def resume(session: Session, experiment_id: str) -> ExperimentRecord:
-    """`lifecycle.resume`; raises QuotaError as well, when the key of the runs may compute no more."""
+    """`lifecycle.resume`; raises QuotaError as well, when the key of the runs may compute no
+    more.
+    """
     record = lifecycle.resume(session, experiment_id)
     quotas.check_resume(session, experiment_id)
     return record
 
 
 def retry(session: Session, experiment_id: str) -> ExperimentRecord:
-    """`lifecycle.retry`; raises QuotaError as well, when more runs would wait than their key may have."""
+    """`lifecycle.retry`.
+
+    Raises QuotaError as well, when more runs would wait than their key may have.
+    """
     record = lifecycle.retry(session, experiment_id)
     quotas.check_retry(session, experiment_id)
     return record
 
 
 def delete(session: Session, experiment_id: str) -> None:
-    """Remove an experiment with its runs and their rows, whatever its status; a worker on one of them stops at its next commit.
+    """Remove an experiment with its runs and their rows, whatever its status.
+
+    A worker on one of them stops at its next commit.
 
     Their files are removed later. Raises NotFoundError.
     """
     lock_runs(session, experiment_id)
     quotas.archive_usage(session, experiment_id)
     removals.note_runs(session, experiment_id)
-    gone = session.execute(delete_from(ExperimentRecord).where(ExperimentRecord.id == experiment_id).returning(ExperimentRecord.id))
+    gone = session.execute(
+        delete_from(ExperimentRecord)
+        .where(ExperimentRecord.id == experiment_id)
+        .returning(ExperimentRecord.id)
+    )
     if gone.first() is None:
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
 
 
-def _within(query: Select[ExperimentRecord], after: datetime | None, before: datetime | None) -> Select[ExperimentRecord]:
+def _within(
+    query: Select[ExperimentRecord], after: datetime | None, before: datetime | None
+) -> Select[ExperimentRecord]:
     # An id begins with the time of its creation, so one index serves both the order and the bounds.
     if before:
         query = query.where(ExperimentRecord.id < floor("exp", before))

@@ -30,14 +30,18 @@ def extend(
     key_id: str = "",
     made_with: Mapping[str, Any] | None = None,
 ) -> ExperimentRecord:
-    """Let an experiment have so many rounds, and these seeds beside its own; nothing changes where it has both.
+    """Let an experiment have so many rounds, and these seeds beside its own.
 
-    Runs that have played their last round go on from there, and so do those that a worker has, which is refused at its next commit.
-    New runs are made with the key `key_id`. `measure` looks at the new specification and says what a run of each arm needs, in
-    bytes; `made_with` is noted in the provenance.
+    Nothing changes where it has both.
 
-    Raises NotFoundError; ConflictError where nothing can go on, or what was done would have been otherwise; SpecificationError where
-    the new specification is not valid, and what `measure` raises; QuotaError where more would wait than may.
+    Runs that have played their last round go on from there, and so do those that a worker has,
+    which is refused at its next commit. New runs are made with the key `key_id`. `measure` looks at
+    the new specification and says what a run of each arm needs, in bytes; `made_with` is noted in
+    the provenance.
+
+    Raises NotFoundError; ConflictError where nothing can go on, or what was done would have been
+    otherwise; SpecificationError where the new specification is not valid, and what `measure`
+    raises; QuotaError where more would wait than may.
     """
     lock_runs(session, experiment_id)
     refuse_imported(session, experiment_id)
@@ -52,7 +56,9 @@ def extend(
     if after.rounds > before.rounds:
         _lengthen(session, experiment_id, before.rounds, after.rounds, waiting)
     for arm, needed in enumerate(memory_bytes):
-        session.execute(update(RunRecord).where(_of(experiment_id), RunRecord.arm == arm).values(memory_bytes=needed))
+        session.execute(
+            update(RunRecord).where(_of(experiment_id), RunRecord.arm == arm).values(memory_bytes=needed)
+        )
     _sow(session, record, before, after, {"status": waiting, "key_id": key_id}, memory_bytes)
     # Once it had ended, its data sets could be deleted.
     datasets.use(session, experiment_id, after.arms())
@@ -62,17 +68,34 @@ def extend(
 
 
 def _played(session: Session, experiment_id: str) -> dict[int, int]:
-    """The most rounds that a run of each arm has; raises ConflictError where none is left that could go on."""
+    """The most rounds that a run of each arm has.
+
+    Raises ConflictError where none is left that could go on.
+    """
     query = select(RunRecord.arm, func.max(RunRecord.done)).where(_of(experiment_id)).group_by(RunRecord.arm)
-    hopeful = select(func.count()).select_from(RunRecord).where(_of(experiment_id), RunRecord.status.not_in(ENDED_BADLY))
+    hopeful = (
+        select(func.count())
+        .select_from(RunRecord)
+        .where(_of(experiment_id), RunRecord.status.not_in(ENDED_BADLY))
+    )
     if not session.scalars(hopeful).one():
-        raise ConflictError(f"all runs of experiment {experiment_id} have failed or were cancelled; use `retry` to continue them")
+        raise ConflictError(
+            f"all runs of experiment {experiment_id} have failed or were cancelled; use `retry` to continue"
+            " them"
+        )
     return dict(session.execute(query).all())
 
 
 def _lengthen(session: Session, experiment_id: str, before: int, after: int, waiting: Status) -> None:
     session.execute(update(RunRecord).where(_of(experiment_id)).values(rounds=after))
-    again = {"attempts": 0, "error": None, "not_before": None, "queued_at": sql_now(), "woken_at": None, "lease_until": None}
+    again = {
+        "attempts": 0,
+        "error": None,
+        "not_before": None,
+        "queued_at": sql_now(),
+        "woken_at": None,
+        "lease_until": None,
+    }
     # One that was stopped early or has diverged would have been in more rounds, too.
     whole = RunRecord.done == before, RunRecord.stop_reason.is_(None), RunRecord.diverged_round.is_(None)
     _change(session, experiment_id, Status.SUCCEEDED, *whole, status=waiting, finished_at=None, **again)
@@ -100,7 +123,13 @@ def _sow(
         webhook_outbox.of_runs(session, [run["id"] for run in made])
 
 
-def _note(session: Session, record: ExperimentRecord, before: ExperimentSpec, after: ExperimentSpec, made_with: Mapping[str, Any]) -> None:
+def _note(
+    session: Session,
+    record: ExperimentRecord,
+    before: ExperimentSpec,
+    after: ExperimentSpec,
+    made_with: Mapping[str, Any],
+) -> None:
     extension = {
         "at": transaction_time(session).isoformat(),
         "rounds_before": before.rounds,
@@ -109,11 +138,16 @@ def _note(session: Session, record: ExperimentRecord, before: ExperimentSpec, af
         **made_with,
     }
     history = [*record.provenance.get("extensions", ()), extension]
-    values = {"spec": after.model_dump(mode="json"), "provenance": record.provenance | {"extensions": history}}
+    values = {
+        "spec": after.model_dump(mode="json"),
+        "provenance": record.provenance | {"extensions": history},
+    }
     session.execute(update(ExperimentRecord).where(ExperimentRecord.id == record.id).values(values))
 
 
-def _change(session: Session, experiment_id: str, old: Status, *which: ColumnElement[bool], **values: Any) -> None:
+def _change(
+    session: Session, experiment_id: str, old: Status, *which: ColumnElement[bool], **values: Any
+) -> None:
     changed = update(RunRecord).where(_of(experiment_id), RunRecord.status == old, *which).values(values)
     webhook_outbox.of_runs(session, session.scalars(changed.returning(RunRecord.id)).all())
 

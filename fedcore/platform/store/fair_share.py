@@ -1,15 +1,19 @@
 """Fair scheduling among owners: a policy over plain values, and the usage it accounts by.
 
-Higher priority first. A worker that serves several queues takes from them in turn. Within a queue, owners share the workers by
-start-time fair queueing (Goyal, Vin and Cheng, IEEE/ACM Trans. Networking 5(5), 1997) with an owner as a flow and seconds of rounds
-as length: the owner whom the fewest workers serve comes first, of those the one with the least virtual time
+Higher priority first. A worker that serves several queues takes from them in turn. Within a queue,
+owners share the workers by start-time fair queueing (Goyal, Vin and Cheng, IEEE/ACM Trans.
+Networking 5(5), 1997) with an owner as a flow and seconds of rounds as length: the owner whom the
+fewest workers serve comes first, of those the one with the least virtual time
 
-    S_o = max(L_o + sum of the seconds computed for o, v),        v <- max(v, min of S over the owners who could be served)
+    S_o = max(L_o + sum of the seconds computed for o, v),        v <- max(v, min of S over the
+    owners who could be served)
 
-and of those the one who has waited longest. v is the queue's clock; L_o lifts an owner who was away to it, so that nobody gains by
-having been idle, outranked or over a quota, and nobody pays for having had the workers to himself.
+and of those the one who has waited longest. v is the queue's clock; L_o lifts an owner who was away
+to it, so that nobody gains by having been idle, outranked or over a quota, and nobody pays for
+having had the workers to himself.
 
-As in `tally`, each worker has rows of its own, so that none waits for another's; when a worker leaves, what it noted is kept.
+As in `tally`, each worker has rows of its own, so that none waits for another's; when a worker
+leaves, what it noted is kept.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +37,10 @@ class OwnerQueue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """The runs that one key of an owner has waiting in a queue; the rest is that of the best of them."""
+    """The runs that one key of an owner has waiting in a queue.
+
+    The rest is that of the best of them.
+    """
 
     place: OwnerQueue
     key_id: str
@@ -86,9 +93,14 @@ def choose_candidate(flows: Iterable[Candidate], books: FairShareState) -> Sched
     within = [flow for flow in ranked if flow.place.queue == queue]
     clock = books.clocks.get(queue, 0.0)
     starts = {flow.place: max(_time(books, flow.place), clock) for flow in within}
-    first = min(within, key=lambda flow: (books.serving.get(flow.place, 0), starts[flow.place], flow.queued_at, flow.run_id))
+    first = min(
+        within,
+        key=lambda flow: (books.serving.get(flow.place, 0), starts[flow.place], flow.queued_at, flow.run_id),
+    )
     seconds = books.accounts.get(first.place, OwnerUsage()).seconds
-    return ScheduledRun(first, starts[first.place] - seconds, min(starts.values()), 1 + max(books.turns.values(), default=0))
+    return ScheduledRun(
+        first, starts[first.place] - seconds, min(starts.values()), 1 + max(books.turns.values(), default=0)
+    )
 
 
 def _time(books: FairShareState, place: OwnerQueue) -> float:
@@ -103,14 +115,24 @@ _KEY = ("queue", "owner", "source")
 def read_usage(
     session: Session, worker: str, queues: Sequence[str]
 ) -> tuple[dict[OwnerQueue, OwnerUsage], dict[str, float], dict[str, int]]:
-    """What each owner has had of these queues; the clocks of the queues; and at which of its claims the worker last took from each."""
+    """What each owner has had of these queues.
+
+    The clocks of the queues; and at which of its claims the worker last took from each.
+    """
     own = case((ShareRecord.source == worker, ShareRecord.turn), else_=0)
-    noted = func.sum(ShareRecord.seconds), func.max(ShareRecord.lift), func.max(ShareRecord.clock), func.max(own)
+    noted = (
+        func.sum(ShareRecord.seconds),
+        func.max(ShareRecord.lift),
+        func.max(ShareRecord.clock),
+        func.max(own),
+    )
     query = select(ShareRecord.queue, ShareRecord.owner, *noted).where(ShareRecord.queue.in_(queues))
     accounts: dict[OwnerQueue, OwnerUsage] = {}
     clocks: dict[str, float] = {}
     turns: dict[str, int] = {}
-    for queue, owner, seconds, lift, clock, turn in session.execute(query.group_by(ShareRecord.queue, ShareRecord.owner)):
+    for queue, owner, seconds, lift, clock, turn in session.execute(
+        query.group_by(ShareRecord.queue, ShareRecord.owner)
+    ):
         accounts[OwnerQueue(queue, owner)] = OwnerUsage(seconds, lift)
         clocks[queue], turns[queue] = max(clock, clocks.get(queue, 0.0)), max(turn, turns.get(queue, 0))
     return accounts, clocks, turns
@@ -136,7 +158,11 @@ def archive(session: Session, workers: Sequence[str]) -> None:
         delete(ShareRecord).where(ShareRecord.source.in_(workers)).returning(*columns)
     ).all():
         values = {"seconds": seconds, "lift": lift, "clock": clock, "turn": 0}
-        merged = {"seconds": ShareRecord.seconds + seconds, "lift": _most(ShareRecord.lift, lift), "clock": _most(ShareRecord.clock, clock)}
+        merged = {
+            "seconds": ShareRecord.seconds + seconds,
+            "lift": _most(ShareRecord.lift, lift),
+            "clock": _most(ShareRecord.clock, clock),
+        }
         _write(session, _GONE, OwnerQueue(queue, owner), values, merged)
 
 
@@ -144,6 +170,8 @@ def _most(column: InstrumentedAttribute[float], value: float) -> Any:
     return case((column < value, value), else_=column)
 
 
-def _write(session: Session, source: str, place: OwnerQueue, values: Mapping[str, Any], again: Mapping[str, Any]) -> None:
+def _write(
+    session: Session, source: str, place: OwnerQueue, values: Mapping[str, Any], again: Mapping[str, Any]
+) -> None:
     insert = dialect_of(session).insert(ShareRecord).values(source=source, **place._asdict(), **values)
     session.execute(insert.on_conflict_do_update(index_elements=_KEY, set_=again))

@@ -18,29 +18,51 @@ def dialect_of(session: Session) -> Any:
 
 
 def claim_key(
-    session: Session, made: InstrumentedAttribute[str], principal: str, key: str, request_hash: str, id: str, *, request: str
+    session: Session,
+    made: InstrumentedAttribute[str],
+    principal: str,
+    key: str,
+    request_hash: str,
+    id: str,
+    *,
+    request: str,
 ) -> str:
-    """Take `key` for `id`, written to the column `made` of its table; the id of what has it already, if something has.
+    """Take `key` for `id`, written to the column `made` of its table.
+
+    The id of what has it already, if something has.
 
     Raises IdempotencyError when another `request`, as the message calls it, has used the key.
     """
-    values = {"principal": principal, "key": key, "request_hash": request_hash, made.key: id, "created_at": transaction_time(session)}
+    values = {
+        "principal": principal,
+        "key": key,
+        "request_hash": request_hash,
+        made.key: id,
+        "created_at": transaction_time(session),
+    }
     known_hash, known_id = session.execute(_claim(made, dialect_of(session)), values).one()
     if known_hash != request_hash:
         raise IdempotencyError(
-            f"the idempotency key {key!r} was already used for another {request}, which created {known_id}; use a new key"
+            f"the idempotency key {key!r} was already used for another {request}, which created {known_id};"
+            " use a new key"
         )
     return str(known_id)
 
 
 @cache
 def _claim(made: InstrumentedAttribute[str], dialect: Any) -> ReturningInsert[str, str]:
-    """To be executed with the values of a row; returns the hash of the request that has the key, and what it made."""
+    """To be executed with the values of a row.
+
+    Returns the hash of the request that has the key, and what it made.
+    """
     table = made.class_.__table__
     insert = dialect.insert(table)
-    # Of two requests at once the second waits here until the first has committed. The update that changes nothing locks the
-    # key that is there, so that what it made cannot be deleted before it is answered with.
-    unchanged = insert.on_conflict_do_update(index_elements=["principal", "key"], set_={"key": insert.excluded.key})
+    # Of two requests at once the second waits here until the first has committed. The update that
+    # changes nothing locks the key that is there, so that what it made cannot be deleted before it
+    # is answered with.
+    unchanged = insert.on_conflict_do_update(
+        index_elements=["principal", "key"], set_={"key": insert.excluded.key}
+    )
     claim: ReturningInsert[str, str] = unchanged.returning(table.c.request_hash, table.c[made.key])
     return claim
 

@@ -1,4 +1,7 @@
-"""Experiments that were carried out elsewhere: stored as they ended there, with all their rows. They never run here."""
+"""Experiments that were carried out elsewhere: stored as they ended there, with all their rows.
+
+They never run here.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,7 +20,13 @@ from fedcore.platform.store.lifecycle import IMPORTED, derive_status
 from fedcore.platform.store.paging import identifiers
 from fedcore.platform.store.prepared import insert_into
 from fedcore.platform.store.submissions import add_tags, row_of, runs_of
-from fedcore.platform.store.tables import Document, ExperimentRecord, IdempotencyRecord, RoundRecord, RunRecord
+from fedcore.platform.store.tables import (
+    Document,
+    ExperimentRecord,
+    IdempotencyRecord,
+    RoundRecord,
+    RunRecord,
+)
 from fedcore.simulation.report import StopReason
 from fedcore.spec import ExperimentSpec
 
@@ -47,23 +56,45 @@ class Outcome(NamedTuple):
 
 
 def origin(provenance: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The provenance of an experiment where it was carried out: its own, or what was imported as that, which may say anything."""
+    """The provenance of an experiment where it was carried out: its own, or what was imported as
+    that, which may say anything.
+    """
     while isinstance(imported := provenance.get(IMPORTED), dict):
         provenance = imported["provenance"] if isinstance(imported.get("provenance"), dict) else {}
     return provenance
 
 
 def create(
-    session: Session, spec: ExperimentSpec, outcomes: Sequence[Outcome], *, owner: str, digest: str, provenance: Mapping[str, Any]
+    session: Session,
+    spec: ExperimentSpec,
+    outcomes: Sequence[Outcome],
+    *,
+    owner: str,
+    digest: str,
+    provenance: Mapping[str, Any],
 ) -> tuple[ExperimentRecord, bool]:
-    """Store an experiment with its runs, one for each arm and seed of `spec`; says whether `owner` had none of this `digest` before."""
+    """Store an experiment with its runs, one for each arm and seed of `spec`.
+
+    Says whether `owner` had none of this `digest` before.
+    """
     at = transaction_time(session)
     (experiment_id,) = identifiers("exp", at, 1)
-    first = claim_key(session, IdempotencyRecord.experiment_id, owner, _KEY + digest, digest, experiment_id, request="import")
+    first = claim_key(
+        session,
+        IdempotencyRecord.experiment_id,
+        owner,
+        _KEY + digest,
+        digest,
+        experiment_id,
+        request="import",
+    )
     if first != experiment_id:
         return find(session, first), False
     status = derive_status(Counter(outcome.status for outcome in outcomes), started=True)
-    session.execute(insert_into(ExperimentRecord), _experiment(spec, experiment_id, owner, at, outcomes, status, provenance))
+    session.execute(
+        insert_into(ExperimentRecord),
+        _experiment(spec, experiment_id, owner, at, outcomes, status, provenance),
+    )
     add_tags(session, {experiment_id: spec.tags})
     made = _runs(spec, experiment_id, at, outcomes)
     session.execute(insert_into(RunRecord), [run | {"owner": owner} for run in made])
@@ -90,14 +121,23 @@ def _experiment(
         "provenance": dict(provenance),
         "started_at": min((outcome.started_at for outcome in outcomes if outcome.started_at), default=None),
         "finished_at": max((outcome.finished_at for outcome in outcomes if outcome.finished_at), default=at),
-        "error": max((outcome.error for outcome in outcomes if outcome.error and outcome.status is Status.FAILED), default=None),
+        "error": max(
+            (outcome.error for outcome in outcomes if outcome.error and outcome.status is Status.FAILED),
+            default=None,
+        ),
     }
 
 
-def _runs(spec: ExperimentSpec, experiment_id: str, at: datetime, outcomes: Sequence[Outcome]) -> list[Document]:
-    """In the order of the outcomes: with that, their ids sort as those of the runs they were exported from."""
+def _runs(
+    spec: ExperimentSpec, experiment_id: str, at: datetime, outcomes: Sequence[Outcome]
+) -> list[Document]:
+    """In the order of the outcomes: with that, their ids sort as those of the runs they were
+    exported from.
+    """
     arms = spec.arms()
-    planned = {(run["arm"], run["seed"]): run for run in runs_of(spec, arms, experiment_id, at, [0] * len(arms))}
+    planned = {
+        (run["arm"], run["seed"]): run for run in runs_of(spec, arms, experiment_id, at, [0] * len(arms))
+    }
     ids = sorted(run["id"] for run in planned.values())
     return [
         planned[outcome.arm, outcome.seed]

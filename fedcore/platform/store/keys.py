@@ -21,14 +21,32 @@ USE_NOTED_S = 60.0
 
 
 def create(
-    session: Session, *, owner: str, scope: Scope, name: str = "", expires_at: datetime | None = None, quota: Quota = UNLIMITED
+    session: Session,
+    *,
+    owner: str,
+    scope: Scope,
+    name: str = "",
+    expires_at: datetime | None = None,
+    quota: Quota = UNLIMITED,
 ) -> tuple[KeyRecord, Token]:
     """A new key, and its text, which nobody can read again."""
     moment = session.scalars(select(sql_now())).one()
     (key_id,) = identifiers("key", moment, 1)
     token = Token.of(key_id)
-    record = KeyRecord(id=key_id, name=name, owner=owner, scope=scope, digest=token.digest, created_at=moment, expires_at=expires_at)
-    record.max_waiting_runs, record.max_running_runs, record.max_stored_bytes = quota.waiting_runs, quota.running_runs, quota.stored_bytes
+    record = KeyRecord(
+        id=key_id,
+        name=name,
+        owner=owner,
+        scope=scope,
+        digest=token.digest,
+        created_at=moment,
+        expires_at=expires_at,
+    )
+    record.max_waiting_runs, record.max_running_runs, record.max_stored_bytes = (
+        quota.waiting_runs,
+        quota.running_runs,
+        quota.stored_bytes,
+    )
     record.max_compute_seconds, record.spent_seconds = quota.compute_seconds, 0.0
     session.add(record)
     session.flush()
@@ -51,9 +69,13 @@ def verify(session: Session, token: Token) -> tuple[KeyRecord, bool]:
         raise AuthenticationError(f"the API key {prefix_of(token.key_id)}... is unknown")
     record, expired, to_note = row
     if record.revoked_at is not None:
-        raise AuthenticationError(f"the API key {prefix_of(record.id)}... was revoked at {record.revoked_at.isoformat()}")
+        raise AuthenticationError(
+            f"the API key {prefix_of(record.id)}... was revoked at {record.revoked_at.isoformat()}"
+        )
     if expired and record.expires_at is not None:
-        raise AuthenticationError(f"the API key {prefix_of(record.id)}... expired at {record.expires_at.isoformat()}")
+        raise AuthenticationError(
+            f"the API key {prefix_of(record.id)}... expired at {record.expires_at.isoformat()}"
+        )
     return record, bool(to_note)
 
 
@@ -68,18 +90,30 @@ def page(session: Session, *, limit: int = 50, cursor: str | None = None) -> Rec
 
 
 def edit(session: Session, key_id: str, changes: Mapping[str, Any]) -> KeyRecord:
-    """Change these columns of a key; raises NotFoundError, and ConflictError for one that was revoked."""
+    """Change these columns of a key.
+
+    Raises NotFoundError, and ConflictError for one that was revoked.
+    """
     if changes:
-        session.execute(update(KeyRecord).where(KeyRecord.id == key_id, KeyRecord.revoked_at.is_(None)).values(**changes))
+        session.execute(
+            update(KeyRecord).where(KeyRecord.id == key_id, KeyRecord.revoked_at.is_(None)).values(**changes)
+        )
     record = find(session, key_id)
     if record.revoked_at is not None:
-        raise ConflictError(f"the key {key_id} was revoked at {record.revoked_at.isoformat()}and cannot be changed; create another")
+        raise ConflictError(
+            f"the key {key_id} was revoked at {record.revoked_at.isoformat()}and cannot be changed; create"
+            " another"
+        )
     return record
 
 
 def revoke(session: Session, key_id: str) -> KeyRecord:
     """End a key, if it has not been; raises NotFoundError."""
-    session.execute(update(KeyRecord).where(KeyRecord.id == key_id, KeyRecord.revoked_at.is_(None)).values(revoked_at=sql_now()))
+    session.execute(
+        update(KeyRecord)
+        .where(KeyRecord.id == key_id, KeyRecord.revoked_at.is_(None))
+        .values(revoked_at=sql_now())
+    )
     return find(session, key_id)
 
 

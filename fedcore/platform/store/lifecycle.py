@@ -1,4 +1,6 @@
-"""What users do to an experiment that exists: cancel, pause, resume, retry; and its status, which follows from its runs.
+"""What users do to an experiment that exists: cancel, pause, resume, retry.
+
+And its status, which follows from its runs.
 
 Order of locks, everywhere: searches by experiment, then runs by id, then experiments by id.
 """
@@ -25,7 +27,9 @@ STATUS_AFTER_REQUEST = {RunRequest.PAUSE: Status.PAUSED, RunRequest.CANCEL: Stat
 
 @dataclass(frozen=True, slots=True)
 class ArmProgress:
-    """Where the runs of an experiment are, and where they will be once what was requested of them is applied."""
+    """Where the runs of an experiment are, and where they will be once what was requested of them
+    is applied.
+    """
 
     experiment_id: str
     present: set[Status]
@@ -49,7 +53,9 @@ def cancel(session: Session, experiment_id: str) -> ExperimentRecord:
     standing = _standing(session, experiment_id)
     if standing.over and Status.CANCELLED not in standing.ahead:
         raise ConflictError(f"{standing}: nothing to cancel")
-    _change(session, experiment_id, (*UNSTARTED, Status.AT_RUNG), status=Status.CANCELLED, finished_at=sql_now())
+    _change(
+        session, experiment_id, (*UNSTARTED, Status.AT_RUNG), status=Status.CANCELLED, finished_at=sql_now()
+    )
     _request(session, experiment_id, (RunRequest.NONE, RunRequest.PAUSE), RunRequest.CANCEL)
     return refresh_status(session, [experiment_id])[0]
 
@@ -83,9 +89,11 @@ def resume(session: Session, experiment_id: str) -> ExperimentRecord:
 
 
 def retry(session: Session, experiment_id: str) -> ExperimentRecord:
-    """Queue the failed and cancelled runs again, from their last checkpoints, and let those go on that were about to be cancelled.
+    """Queue the failed and cancelled runs again, from their last checkpoints, and let those go on
+    that were about to be cancelled.
 
-    Raises ConflictError when all have succeeded, when the others are paused, or for an experiment that was imported.
+    Raises ConflictError when all have succeeded, when the others are paused, or for an experiment
+    that was imported.
     """
     standing = _standing(session, experiment_id)
     refuse_imported(session, experiment_id)
@@ -94,30 +102,50 @@ def retry(session: Session, experiment_id: str) -> ExperimentRecord:
         if standing.over:
             raise ConflictError(f"{standing}: nothing to retry")
         if Status.PAUSED in standing.ahead:
-            raise ConflictError(f"no run of experiment {experiment_id} has failed; use `resume` to continue its paused runs")
+            raise ConflictError(
+                f"no run of experiment {experiment_id} has failed; use `resume` to continue its paused runs"
+            )
     _requeue(session, experiment_id, again, finished_at=None, attempts=0, error=None)
     _request(session, experiment_id, (RunRequest.CANCEL,), RunRequest.NONE)
     return refresh_status(session, [experiment_id])[0]
 
 
 def refuse_imported(session: Session, experiment_id: str) -> None:
-    """Raise ConflictError where an experiment was imported: what its runs would go on from is not here."""
-    provenance = session.scalars(select(ExperimentRecord.provenance).where(ExperimentRecord.id == experiment_id)).first()
+    """Raise ConflictError where an experiment was imported: what its runs would go on from is not
+    here.
+    """
+    provenance = session.scalars(
+        select(ExperimentRecord.provenance).where(ExperimentRecord.id == experiment_id)
+    ).first()
     if provenance is not None and IMPORTED in provenance:
-        raise ConflictError(f"experiment {experiment_id} was imported without checkpoints; submit its specification to run it here")
+        raise ConflictError(
+            f"experiment {experiment_id} was imported without checkpoints; submit its specification to run it"
+            " here"
+        )
 
 
 def refresh_status(session: Session, experiment_ids: Iterable[str]) -> list[ExperimentRecord]:
-    """Make the experiments' statuses follow from their runs'; call it after the runs have changed, in the same transaction."""
+    """Make the experiments' statuses follow from their runs'.
+
+    Call it after the runs have changed, in the same transaction.
+    """
     wanted = ExperimentRecord.id.in_(set(experiment_ids))
-    # Of two transactions that finish runs of one experiment, the second waits here and then sees the first's.
-    locked = session.scalars(select(ExperimentRecord).where(wanted).order_by(ExperimentRecord.id).with_for_update()).all()
-    webhook_outbox.of_experiments(session, [experiment.id for experiment in locked if _settle(session, experiment)])
+    # Of two transactions that finish runs of one experiment, the second waits here and then sees
+    # the first's.
+    locked = session.scalars(
+        select(ExperimentRecord).where(wanted).order_by(ExperimentRecord.id).with_for_update()
+    ).all()
+    webhook_outbox.of_experiments(
+        session, [experiment.id for experiment in locked if _settle(session, experiment)]
+    )
     return list(session.scalars(select(ExperimentRecord).where(wanted).order_by(ExperimentRecord.id)))
 
 
 def lock_runs(session: Session, experiment_id: str) -> Sequence[str]:
-    """Lock the runs of an experiment, in order; their ids. Raises NotFoundError when there is no such experiment."""
+    """Lock the runs of an experiment, in order; their ids.
+
+    Raises NotFoundError when there is no such experiment.
+    """
     search.lock(session, experiment_id)
     query = select(RunRecord.id).where(RunRecord.experiment_id == experiment_id).order_by(RunRecord.id)
     ids = session.scalars(query.with_for_update()).all()
@@ -145,7 +173,13 @@ def _settle(session: Session, experiment: ExperimentRecord) -> bool:
     started, error = session.execute(select(func.min(RunRecord.started_at), fault).where(runs)).one()
     status = derive_status(counts, started=started is not None)
     finished = experiment.finished_at or sql_now() if status in ENDED else None
-    changes: dict[str, Any] = {"status": status, "error": error, "started_at": started, "finished_at": finished, "updated_at": sql_now()}
+    changes: dict[str, Any] = {
+        "status": status,
+        "error": error,
+        "started_at": started,
+        "finished_at": finished,
+        "updated_at": sql_now(),
+    }
     same = ExperimentRecord.id == experiment.id, ExperimentRecord.status == experiment.status
     session.execute(update(ExperimentRecord).where(*same).values(changes))
     return status is not experiment.status
@@ -153,15 +187,25 @@ def _settle(session: Session, experiment: ExperimentRecord) -> bool:
 
 def _standing(session: Session, experiment_id: str) -> ArmProgress:
     lock_runs(session, experiment_id)
-    query = select(RunRecord.status, RunRecord.request).where(RunRecord.experiment_id == experiment_id).distinct()
+    query = (
+        select(RunRecord.status, RunRecord.request).where(RunRecord.experiment_id == experiment_id).distinct()
+    )
     rows = session.execute(query).all()
     return ArmProgress(
-        experiment_id, {status for status, _ in rows}, {STATUS_AFTER_REQUEST.get(request, status) for status, request in rows}
+        experiment_id,
+        {status for status, _ in rows},
+        {STATUS_AFTER_REQUEST.get(request, status) for status, request in rows},
     )
 
 
-def _change(session: Session, experiment_id: str, old: Sequence[Status], *which: ColumnElement[bool], **values: Any) -> None:
-    changed = update(RunRecord).where(RunRecord.experiment_id == experiment_id, RunRecord.status.in_(old), *which).values(values)
+def _change(
+    session: Session, experiment_id: str, old: Sequence[Status], *which: ColumnElement[bool], **values: Any
+) -> None:
+    changed = (
+        update(RunRecord)
+        .where(RunRecord.experiment_id == experiment_id, RunRecord.status.in_(old), *which)
+        .values(values)
+    )
     webhook_outbox.of_runs(session, session.scalars(changed.returning(RunRecord.id)).all())
 
 
@@ -173,5 +217,9 @@ def _requeue(session: Session, experiment_id: str, old: Sequence[Status], **valu
 
 
 def _request(session: Session, experiment_id: str, old: Sequence[RunRequest], new: RunRequest) -> None:
-    running = RunRecord.experiment_id == experiment_id, RunRecord.status == Status.RUNNING, RunRecord.request.in_(old)
+    running = (
+        RunRecord.experiment_id == experiment_id,
+        RunRecord.status == Status.RUNNING,
+        RunRecord.request.in_(old),
+    )
     session.execute(update(RunRecord).where(*running).values(request=new))

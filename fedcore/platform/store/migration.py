@@ -62,7 +62,8 @@ def configuration(folder: Path) -> "Config":
 
 
 def _let_tables_be_replaced(connection: DBAPIConnection, _record: Any) -> None:
-    # To change a table SQLite copies it and drops the old one, and with that, were keys enforced, all rows that refer to it.
+    # To change a table SQLite copies it and drops the old one, and with that, were keys enforced,
+    # all rows that refer to it.
     cursor = connection.cursor()
     cursor.execute("PRAGMA foreign_keys = OFF")
     cursor.close()

@@ -1,4 +1,6 @@
-"""Identifiers that begin with the time of their creation, and keyset pagination by them, newest first."""
+"""Identifiers that begin with the time of their creation, and keyset pagination by them, newest
+first.
+"""
 
 import secrets
 from collections.abc import Sequence
@@ -19,8 +21,13 @@ class RecordPage(NamedTuple, Generic[Record]):
     """The cursor of the next page; None on the last."""
 
 
-def newest(session: Session, query: Select[Record], id: InstrumentedAttribute[str], limit: int, cursor: str | None) -> RecordPage[Record]:
-    """The first `limit` of what `query` selects, or those after `cursor`; `id` is the key of its records."""
+def newest(
+    session: Session, query: Select[Record], id: InstrumentedAttribute[str], limit: int, cursor: str | None
+) -> RecordPage[Record]:
+    """The first `limit` of what `query` selects, or those after `cursor`.
+
+    `id` is the key of its records.
+    """
     older = query if cursor is None else query.where(id < cursor)
     # One more than wanted tells whether there is a next page.
     found = session.execute(older.add_columns(id).order_by(id.desc()).limit(limit + 1)).all()
@@ -35,13 +42,17 @@ _RANDOM_BITS = 80
 
 def identifiers(prefix: str, moment: datetime, count: int) -> list[str]:
     """`count` new identifiers of `moment`, in ascending order."""
-    # One random number and its successors, so that identifiers made together keep their order; 79 bits leave room to count.
+    # One random number and its successors, so that identifiers made together keep their order; 79
+    # bits leave room to count.
     first = (_milliseconds(moment) << _RANDOM_BITS) | secrets.randbits(_RANDOM_BITS - 1)
     return [f"{prefix}_{_encode(first + index)}" for index in range(count)]
 
 
 def floor(prefix: str, moment: datetime) -> str:
-    """The least identifier that one of `moment` can have; for moments before 1970, the least of all."""
+    """The least identifier that one of `moment` can have.
+
+    For moments before 1970, the least of all.
+    """
     return f"{prefix}_{_encode(_milliseconds(moment) << _RANDOM_BITS)}"
 
 

@@ -19,7 +19,10 @@ def get_by_id(session: Session, kind: type[Record], id: str) -> Record | None:
 
 @cache
 def insert_into(kind: type[Base]) -> Insert:
-    """To be executed with a row, or several, as maps from columns to values; past the ORM, which would take longer than the database."""
+    """To be executed with a row, or several, as maps from columns to values.
+
+    Past the ORM, which would take longer than the database.
+    """
     return insert(cast("Table", kind.__table__))
 
 

@@ -17,7 +17,9 @@ _SUMS = (func.count(), func.sum(RunRecord.done), func.sum(RunRecord.rounds), fun
 """What `_Group` is made of, after the status."""
 # JSON cannot be grouped by, its text can; that of an arm is the same in all its runs.
 _ARM = (RunRecord.arm, RunRecord.arm_name, cast(RunRecord.settings, Text), RunRecord.status)
-_OVERVIEW: Executable = select(*_ARM, *_SUMS).where(RunRecord.experiment_id == bindparam("wanted")).group_by(*_ARM)
+_OVERVIEW: Executable = (
+    select(*_ARM, *_SUMS).where(RunRecord.experiment_id == bindparam("wanted")).group_by(*_ARM)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,9 @@ class RunProgress:
     runs: dict[Status, int]
     """How many runs have each status."""
     eta_s: float | None
-    """Seconds to the end, were as many runs running as now; None when nothing runs or nothing is known yet."""
+    """Seconds to the end, were as many runs running as now; None when nothing runs or nothing is
+    known yet.
+    """
 
 
 class QueuePosition(NamedTuple):
@@ -79,24 +83,37 @@ class Depth:
 
 def positions(session: Session, experiment_id: str) -> dict[str, QueuePosition]:
     """Where each run of an experiment stands, in order of run ids."""
-    query = select(RunRecord.id, RunRecord.status, RunRecord.done).where(RunRecord.experiment_id == experiment_id)
+    query = select(RunRecord.id, RunRecord.status, RunRecord.done).where(
+        RunRecord.experiment_id == experiment_id
+    )
     return {row[0]: QueuePosition(row[1], row[2]) for row in session.execute(query.order_by(RunRecord.id))}
 
 
 def standings(session: Session, experiment_ids: Sequence[str]) -> dict[str, ExperimentStanding]:
     """Where each of the experiments that there are stands, by id."""
     columns = (ExperimentRecord.id, ExperimentRecord.status, RunRecord.id, RunRecord.status, RunRecord.done)
-    query = select(*columns).join(RunRecord, RunRecord.experiment_id == ExperimentRecord.id).where(ExperimentRecord.id.in_(experiment_ids))
+    query = (
+        select(*columns)
+        .join(RunRecord, RunRecord.experiment_id == ExperimentRecord.id)
+        .where(ExperimentRecord.id.in_(experiment_ids))
+    )
     found: dict[str, ExperimentStanding] = {}
     for experiment_id, status, run_id, run_status, done in session.execute(query.order_by(RunRecord.id)):
-        found.setdefault(experiment_id, ExperimentStanding(status, {})).runs[run_id] = QueuePosition(run_status, done)
+        found.setdefault(experiment_id, ExperimentStanding(status, {})).runs[run_id] = QueuePosition(
+            run_status, done
+        )
     return found
 
 
 def queue_depths(session: Session) -> Sequence[Depth]:
     """What waits, runs or is paused, by queue and status."""
     place, left = (RunRecord.queue, RunRecord.status), func.sum(RunRecord.rounds - RunRecord.done)
-    query = select(*place, func.count(), left).where(RunRecord.status.not_in(ENDED)).group_by(*place).order_by(*place)
+    query = (
+        select(*place, func.count(), left)
+        .where(RunRecord.status.not_in(ENDED))
+        .group_by(*place)
+        .order_by(*place)
+    )
     return [Depth(*row) for row in session.execute(query)]
 
 
@@ -118,14 +135,18 @@ def overview(session: Session, experiment_id: str) -> Overview:
     """The progress of one experiment, and its arms."""
     groups: list[_Group] = []
     arms: dict[int, ArmPoint] = {}
-    for index, name, settings, status, runs, done, asked, seconds in session.execute(_OVERVIEW, {"wanted": experiment_id}):
+    for index, name, settings, status, runs, done, asked, seconds in session.execute(
+        _OVERVIEW, {"wanted": experiment_id}
+    ):
         groups.append(_Group(status, runs, done, asked, seconds))
         arms[index] = ArmPoint(index, name, json.loads(settings))
     return Overview(_sum(groups), [arms[index] for index in sorted(arms)])
 
 
 def initial_overview(spec: ExperimentSpec, arms: Sequence[Arm]) -> Overview:
-    """The same of an experiment whose runs, those of these `arms` of `spec`, have just been queued."""
+    """The same of an experiment whose runs, those of these `arms` of `spec`, have just been
+    queued.
+    """
     count = len(spec.seeds)
     groups = [_Group(Status.QUEUED, count, 0, count * arm.spec.rounds, 0.0) for arm in arms]
     return Overview(_sum(groups), [ArmPoint(arm.index, arm.name, arm.settings) for arm in arms])

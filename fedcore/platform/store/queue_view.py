@@ -1,4 +1,6 @@
-"""The lines before the queues: what waits by experiment, in the order in which workers would take from it; and what runs."""
+"""The lines before the queues: what waits by experiment, in the order in which workers would take
+from it; and what runs.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,7 +17,9 @@ from fedcore.platform.store.fair_share import Candidate, FairShareState, OwnerQu
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 
 MAX_SIMULATED_PICKS = 200
-"""So many runs of a queue are given out in thought; who has not come up by then comes after those who have."""
+"""So many runs of a queue are given out in thought; who has not come up by then comes after those
+who have.
+"""
 
 
 class QueuedExperiment(NamedTuple):
@@ -66,21 +70,36 @@ class RunningRun(NamedTuple):
 
 
 def queue_positions(session: Session, seen_s: float) -> list[QueuedRuns]:
-    """All that waits, by queue, those first who come first; workers are those seen in the last `seen_s` seconds."""
+    """All that waits, by queue, those first who come first.
+
+    Workers are those seen in the last `seen_s` seconds.
+    """
     entries = _entries(session)
-    rooms, full = workers.rooms(session, seen_s), wait_reasons.quota_exhausted(session, {entry.key_id for entry in entries if entry.key_id})
+    rooms, full = (
+        workers.rooms(session, seen_s),
+        wait_reasons.quota_exhausted(session, {entry.key_id for entry in entries if entry.key_id}),
+    )
     blocked = [QueuedRuns(entry, None, _reason(entry, rooms, full)) for entry in entries]
     free = [item.entry for item in blocked if item.reason is None]
-    positions = {entry: index for queue in {entry.queue for entry in free} for index, entry in enumerate(_order(session, queue, free), 1)}
+    positions = {
+        entry: index
+        for queue in {entry.queue for entry in free}
+        for index, entry in enumerate(_order(session, queue, free), 1)
+    }
     placed = [replace(item, position=positions.get(item.entry)) for item in blocked]
-    return sorted(placed, key=lambda item: (item.entry.queue, item.position is None, item.position or 0, item.entry.queued_at))
+    return sorted(
+        placed,
+        key=lambda item: (item.entry.queue, item.position is None, item.position or 0, item.entry.queued_at),
+    )
 
 
 def running_runs(session: Session, limit: int) -> Sequence[RunningRun]:
     """What runs, by worker, at most so many."""
     run, experiment = RunRecord, ExperimentRecord
     about = run.worker, run.id, run.queue, run.owner, run.experiment_id, experiment.name
-    query = select(*about, run.arm_name, run.seed, run.done, run.rounds).join(experiment, experiment.id == run.experiment_id)
+    query = select(*about, run.arm_name, run.seed, run.done, run.rounds).join(
+        experiment, experiment.id == run.experiment_id
+    )
     held = query.where(run.status == Status.RUNNING).order_by(run.worker, run.id).limit(limit)
     return [RunningRun._make(row) for row in session.execute(held)]
 
@@ -100,7 +119,9 @@ def _entries(session: Session) -> list[QueuedExperiment]:
     grouped = select(*place, *(value.label(f"sum_{index}") for index, value in enumerate(sums)))
     waits = grouped.where(run.status == Status.QUEUED).group_by(*place).subquery()
     first, rest = list(waits.c)[: len(place)], list(waits.c)[len(place) :]
-    query = select(*first, ExperimentRecord.name, *rest).join(ExperimentRecord, ExperimentRecord.id == waits.c.experiment_id)
+    query = select(*first, ExperimentRecord.name, *rest).join(
+        ExperimentRecord, ExperimentRecord.id == waits.c.experiment_id
+    )
     return [QueuedExperiment._make(row) for row in session.execute(query)]
 
 
@@ -113,7 +134,9 @@ def _reason(entry: QueuedExperiment, rooms: dict[str, int], full: dict[str, str]
 
 
 def _order(session: Session, queue: str, entries: Sequence[QueuedExperiment]) -> Iterator[QueuedExperiment]:
-    """The entries of a queue in the order in which the first run of each would be taken, by the rules of `turn.take`."""
+    """The entries of a queue in the order in which the first run of each would be taken, by the
+    rules of `turn.take`.
+    """
     left = {entry: entry.ready for entry in entries if entry.queue == queue}
     ranked: dict[QueuedExperiment, None] = {}
     busy = scheduler.running(session)
@@ -131,9 +154,13 @@ def _order(session: Session, queue: str, entries: Sequence[QueuedExperiment]) ->
         left[taken] -= 1
         under_way[taken.experiment_id] += 1
         serving[choice.flow.place] += 1
-        accounts[choice.flow.place] = replace(accounts.get(choice.flow.place, fair_share.OwnerUsage()), lift=choice.lift)
+        accounts[choice.flow.place] = replace(
+            accounts.get(choice.flow.place, fair_share.OwnerUsage()), lift=choice.lift
+        )
         clocks[queue] = max(choice.clock, clocks.get(queue, 0.0))
-    later = sorted((entry for entry in left if entry not in ranked), key=lambda entry: (-entry.priority, entry.queued_at))
+    later = sorted(
+        (entry for entry in left if entry not in ranked), key=lambda entry: (-entry.priority, entry.queued_at)
+    )
     return iter([*ranked, *later])
 
 
@@ -142,8 +169,18 @@ def _best(left: dict[QueuedExperiment, int], under_way: Counter[str]) -> dict[Ca
     best: dict[tuple[str, str], QueuedExperiment] = {}
     for entry in (entry for entry, runs in left.items() if runs > 0):
         flow = entry.owner, entry.key_id
-        best[flow] = min(entry, best.get(flow, entry), key=lambda one: (-one.priority, under_way[one.experiment_id], one.queued_at))
+        best[flow] = min(
+            entry,
+            best.get(flow, entry),
+            key=lambda one: (-one.priority, under_way[one.experiment_id], one.queued_at),
+        )
     return {
-        Candidate(OwnerQueue(entry.queue, entry.owner), entry.key_id, entry.priority, entry.queued_at, entry.experiment_id): entry
+        Candidate(
+            OwnerQueue(entry.queue, entry.owner),
+            entry.key_id,
+            entry.priority,
+            entry.queued_at,
+            entry.experiment_id,
+        ): entry
         for entry in best.values()
     }

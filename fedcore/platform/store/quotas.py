@@ -1,4 +1,6 @@
-"""Quotas: how much of a service what is made with one key may take, held in the transaction that would take more."""
+"""Quotas: how much of a service what is made with one key may take, held in the transaction that
+would take more.
+"""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -11,7 +13,12 @@ from fedcore.platform.status import Status
 from fedcore.platform.store.lifecycle import UNSTARTED
 from fedcore.platform.store.tables import DatasetRecord, KeyRecord, RunRecord
 
-_LIMITS = (KeyRecord.max_waiting_runs, KeyRecord.max_running_runs, KeyRecord.max_stored_bytes, KeyRecord.max_compute_seconds)
+_LIMITS = (
+    KeyRecord.max_waiting_runs,
+    KeyRecord.max_running_runs,
+    KeyRecord.max_stored_bytes,
+    KeyRecord.max_compute_seconds,
+)
 HAS_QUOTAS = or_(*(limit.is_not(None) for limit in _LIMITS))
 _LIMITED = select(exists().where(KeyRecord.id == bindparam("key_id"), HAS_QUOTAS))
 
@@ -43,7 +50,9 @@ class Usage:
 def usage(session: Session, key: KeyRecord) -> Usage:
     """What was made with a key."""
     runs, data = RunRecord.key_id == key.id, DatasetRecord.key_id == key.id
-    waiting = session.scalars(select(func.count()).select_from(RunRecord).where(runs, RunRecord.status.in_(UNSTARTED))).one()
+    waiting = session.scalars(
+        select(func.count()).select_from(RunRecord).where(runs, RunRecord.status.in_(UNSTARTED))
+    ).one()
     running = _running(session, key.id)
     stored = session.scalars(select(func.coalesce(func.sum(DatasetRecord.size_bytes), 0)).where(data)).one()
     seconds = session.scalars(select(func.coalesce(func.sum(RunRecord.seconds), 0.0)).where(runs)).one()
@@ -56,13 +65,16 @@ def quota_of(key: KeyRecord) -> Quota:
 
 
 def check_runs(session: Session, key_id: str, joining: int = 0) -> None:
-    """Runs of this key have joined the queue, and so many more are about to: raises QuotaError when that is more than it may have."""
+    """Runs of this key have joined the queue, and so many more are about to: raises QuotaError when
+    that is more than it may have.
+    """
     quota, used = _held(session, key_id)
     _hold_seconds(quota, used)
     waiting = used.waiting_runs + joining
     if quota.waiting_runs is not None and waiting > quota.waiting_runs:
         raise QuotaError(
-            f"quota max_waiting_runs exceeded: {waiting:,} queued or paused runs, limit {quota.waiting_runs:,}; cancel some or wait"
+            f"quota max_waiting_runs exceeded: {waiting:,} queued or paused runs, limit"
+            f" {quota.waiting_runs:,}; cancel some or wait"
         )
 
 
@@ -77,24 +89,31 @@ def violations(session: Session, key_id: str, runs: int) -> list[str]:
         limit = f"{used.waiting_runs + runs:,} queued or paused runs, limit {quota.waiting_runs:,}"
         told.append(f"it would be refused: quota max_waiting_runs exceeded: {limit}")
     if quota.compute_seconds is not None and used.compute_seconds >= quota.compute_seconds:
-        told.append(f"it would be refused: quota max_compute_seconds exhausted, {quota.compute_seconds:,.1f} seconds")
+        told.append(
+            f"it would be refused: quota max_compute_seconds exhausted, {quota.compute_seconds:,.1f} seconds"
+        )
     return told
 
 
 def check_retry(session: Session, experiment_id: str) -> None:
-    """To be called once runs of an experiment were queued again: raises QuotaError as `hold_runs` does."""
+    """To be called once runs of an experiment were queued again: raises QuotaError as `hold_runs`
+    does.
+    """
     for key_id in _keys_of(session, experiment_id):
         check_runs(session, key_id)
 
 
 def check_resume(session: Session, experiment_id: str) -> None:
-    """To be called where paused runs go on, which waited before: raises QuotaError when their key may compute no more."""
+    """To be called where paused runs go on, which waited before: raises QuotaError when their key
+    may compute no more.
+    """
     for key_id in _keys_of(session, experiment_id):
         _hold_seconds(*_held(session, key_id))
 
 
 def running_limits(session: Session, key_ids: Collection[str]) -> dict[str, int]:
-    """How many runs may be running at a time of those of these keys that may not have as many as they like.
+    """How many runs may be running at a time of those of these keys that may not have as many as
+    they like.
 
     None of a key that has used the seconds it may compute.
     """
@@ -102,7 +121,9 @@ def running_limits(session: Session, key_ids: Collection[str]) -> dict[str, int]
     columns = KeyRecord.id, KeyRecord.max_running_runs, KeyRecord.max_compute_seconds
     found = session.execute(select(*columns).where(KeyRecord.id.in_(key_ids), limited)).all()
     most = {key_id: runs for key_id, runs, _ in found if runs is not None}
-    return most | dict.fromkeys(exhausted(session, [key_id for key_id, _, seconds in found if seconds is not None]), 0)
+    return most | dict.fromkeys(
+        exhausted(session, [key_id for key_id, _, seconds in found if seconds is not None]), 0
+    )
 
 
 def exhausted(session: Session, key_ids: Collection[str]) -> dict[str, float]:
@@ -116,30 +137,42 @@ def exhausted(session: Session, key_ids: Collection[str]) -> dict[str, float]:
 def free_slots(session: Session, key_id: str) -> int | None:
     """How many more runs of a key may be taken; None: as many as there are.
 
-    Where it is limited the key's row is locked, so that of two who take the second counts what the first took. While it is
-    locked there is no room: to wait would keep the runs of others waiting.
+    Where it is limited the key's row is locked, so that of two who take the second counts what the
+    first took. While it is locked there is no room: to wait would keep the runs of others waiting.
     """
     if key_id not in running_limits(session, [key_id]):
         return None
-    if session.scalars(select(KeyRecord.id).where(KeyRecord.id == key_id).with_for_update(skip_locked=True)).first() is None:
+    if (
+        session.scalars(
+            select(KeyRecord.id).where(KeyRecord.id == key_id).with_for_update(skip_locked=True)
+        ).first()
+        is None
+    ):
         return 0
     most = running_limits(session, [key_id]).get(key_id)
     return None if most is None else max(0, most - _running(session, key_id))
 
 
 def charge(session: Session, dataset_id: str, key_id: str) -> None:
-    """A data set was made with this key: raises QuotaError when its data sets are larger than they may be."""
+    """A data set was made with this key: raises QuotaError when its data sets are larger than they
+    may be.
+    """
     session.execute(update(DatasetRecord).where(DatasetRecord.id == dataset_id).values(key_id=key_id))
     quota, used = _held(session, key_id)
     if quota.stored_bytes is not None and used.stored_bytes > quota.stored_bytes:
         raise QuotaError(
-            f"quota max_stored_bytes exceeded: {used.stored_bytes:,} bytes of data sets, limit {quota.stored_bytes:,}; delete some"
+            f"quota max_stored_bytes exceeded: {used.stored_bytes:,} bytes of data sets, limit"
+            f" {quota.stored_bytes:,}; delete some"
         )
 
 
 def archive_usage(session: Session, experiment_id: str) -> None:
     """Its runs are about to be deleted: what they have computed stays spent."""
-    spent = select(RunRecord.key_id, func.sum(RunRecord.seconds)).where(RunRecord.experiment_id == experiment_id).group_by(RunRecord.key_id)
+    spent = (
+        select(RunRecord.key_id, func.sum(RunRecord.seconds))
+        .where(RunRecord.experiment_id == experiment_id)
+        .group_by(RunRecord.key_id)
+    )
     # In order: two deletions that lock the same keys in different orders would wait for each other.
     for key_id, seconds in session.execute(spent.order_by(RunRecord.key_id)).all():
         more = {"spent_seconds": KeyRecord.spent_seconds + seconds}
@@ -149,15 +182,23 @@ def archive_usage(session: Session, experiment_id: str) -> None:
 def _hold_seconds(quota: Quota, used: Usage) -> None:
     if quota.compute_seconds is not None and used.compute_seconds >= quota.compute_seconds:
         raise QuotaError(
-            f"quota max_compute_seconds exceeded: this key has used {used.compute_seconds:,.1f} of {quota.compute_seconds:,.1f} seconds"
+            f"quota max_compute_seconds exceeded: this key has used {used.compute_seconds:,.1f} of"
+            f" {quota.compute_seconds:,.1f} seconds"
         )
 
 
 def _spent() -> ColumnElement[bool]:
     """Of a key: that it has used the seconds it may compute."""
-    computed = select(func.coalesce(func.sum(RunRecord.seconds), 0.0)).where(RunRecord.key_id == KeyRecord.id).scalar_subquery()
+    computed = (
+        select(func.coalesce(func.sum(RunRecord.seconds), 0.0))
+        .where(RunRecord.key_id == KeyRecord.id)
+        .scalar_subquery()
+    )
     # The sum is taken of none but those that are limited.
-    return and_(KeyRecord.max_compute_seconds.is_not(None), KeyRecord.spent_seconds + computed >= KeyRecord.max_compute_seconds)
+    return and_(
+        KeyRecord.max_compute_seconds.is_not(None),
+        KeyRecord.spent_seconds + computed >= KeyRecord.max_compute_seconds,
+    )
 
 
 def _running(session: Session, key_id: str) -> int:
@@ -167,12 +208,20 @@ def _running(session: Session, key_id: str) -> int:
 
 def _keys_of(session: Session, experiment_id: str) -> Sequence[str]:
     """The keys that the runs of an experiment were made with, in order."""
-    made = select(RunRecord.key_id).where(RunRecord.experiment_id == experiment_id).distinct().order_by(RunRecord.key_id)
+    made = (
+        select(RunRecord.key_id)
+        .where(RunRecord.experiment_id == experiment_id)
+        .distinct()
+        .order_by(RunRecord.key_id)
+    )
     return session.scalars(made).all()
 
 
 def _held(session: Session, key_id: str) -> tuple[Quota, Usage]:
-    """What a key may have, and has. Where it has quotas, its row is locked: of two requests the second counts what the first made."""
+    """What a key may have, and has.
+
+    Where it has quotas, its row is locked: of two requests the second counts what the first made.
+    """
     if not _is_limited(session, key_id):
         return Quota(), Usage(0, 0, 0, 0.0)
     locked = session.scalars(select(KeyRecord).where(KeyRecord.id == key_id).with_for_update()).one()
@@ -180,7 +229,9 @@ def _held(session: Session, key_id: str) -> tuple[Quota, Usage]:
 
 
 def _is_limited(session: Session, key_id: str) -> bool:
-    """Looked up once a transaction: most keys have no quotas, and then that is all that they cost."""
+    """Looked up once a transaction: most keys have no quotas, and then that is all that they
+    cost.
+    """
     known: dict[str, bool] = session.info.setdefault("limited", {})
     if key_id not in known:
         known[key_id] = bool(session.scalar(_LIMITED, {"key_id": key_id}))

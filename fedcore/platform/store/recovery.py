@@ -1,4 +1,6 @@
-"""What the reconciler does: runs whose worker is gone go back to the queue, runs that nobody was told of are announced."""
+"""What the reconciler does: runs whose worker is gone go back to the queue, runs that nobody was
+told of are announced.
+"""
 
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
@@ -14,12 +16,14 @@ from fedcore.platform.store.runs import after_loss
 from fedcore.platform.store.tables import RunRecord
 
 
-def requeue_expired(session: Session, max_attempts: int, limit: int = 100, *, backoff_s: float = 0.0) -> Sequence[str]:
+def requeue_expired(
+    session: Session, max_attempts: int, limit: int = 100, *, backoff_s: float = 0.0
+) -> Sequence[str]:
     """Take runs from workers that let their leases expire; returns their ids.
 
-    Each goes back to its place in the queue, or to where a pending pause or cancel puts it, or it fails: when
-    `max_attempts` claims in a row have ended without a committed round. From the second of them on it is not taken up again
-    for `backoff_s`, then longer and longer.
+    Each goes back to its place in the queue, or to where a pending pause or cancel puts it, or it
+    fails: when `max_attempts` claims in a row have ended without a committed round. From the second
+    of them on it is not taken up again for `backoff_s`, then longer and longer.
     """
     losses = _locked(session, RunRecord.lease_until < sql_now(), max_attempts, limit)
     for run, status in losses:
@@ -27,18 +31,29 @@ def requeue_expired(session: Session, max_attempts: int, limit: int = 100, *, ba
     return _settled(session, losses, "reconciler", counters.EXPIRIES)
 
 
-def requeue_oom_killed(session: Session, worker: str, error: str, max_attempts: int, backoff_s: float) -> Sequence[str]:
-    """Take its runs from a worker that was ended for want of memory, as `runs.fail` would after a shortage; returns their ids."""
+def requeue_oom_killed(
+    session: Session, worker: str, error: str, max_attempts: int, backoff_s: float
+) -> Sequence[str]:
+    """Take its runs from a worker that was ended for want of memory, as `runs.fail` would after a
+    shortage; returns their ids.
+    """
     losses = _locked(session, RunRecord.worker == worker, max_attempts)
     for run, status in losses:
         pause_s = backoff.after_error(run.attempts, backoff_s) if status is Status.QUEUED else 0.0
-        values = {"error": error, "error_of_loss": False, "shortages": run.shortages + 1, "not_before": backoff.until(pause_s)}
+        values = {
+            "error": error,
+            "error_of_loss": False,
+            "shortages": run.shortages + 1,
+            "not_before": backoff.until(pause_s),
+        }
         _take(session, run, status, values)
     return _settled(session, losses, worker, counters.ERRORS)
 
 
 def count_shortage(session: Session, run_ids: Collection[str], error: str) -> None:
-    """Count a shortage of memory of runs that the reconciler took before it was known to be the reason."""
+    """Count a shortage of memory of runs that the reconciler took before it was known to be the
+    reason.
+    """
     short = RunRecord.id.in_(run_ids), RunRecord.status != Status.SUCCEEDED
     wanted = select(RunRecord.id, RunRecord.experiment_id).where(*short).order_by(RunRecord.id)
     found = dict(session.execute(wanted.with_for_update()).all())
@@ -50,15 +65,26 @@ def count_shortage(session: Session, run_ids: Collection[str], error: str) -> No
 
 
 def runs_to_wake(session: Session, queue: str, older_than_s: float, limit: int = 100) -> Sequence[str]:
-    """Runs that wait in `queue` and that no worker was nudged for in the last `older_than_s` seconds, by id; stamps them as nudged now.
+    """Runs that wait in `queue` and that no worker was nudged for in the last `older_than_s`
+    seconds, by id; stamps them as nudged now.
 
     Several reconcilers may call it at once: each run goes to one of them.
     """
     waits = RunRecord.status == Status.QUEUED, RunRecord.queue == queue, backoff.over()
     stale = or_(RunRecord.woken_at.is_(None), RunRecord.woken_at < sql_now(-older_than_s))
-    chosen = select(RunRecord.id).where(*waits, stale).order_by(RunRecord.id).limit(limit).with_for_update(skip_locked=True)
+    chosen = (
+        select(RunRecord.id)
+        .where(*waits, stale)
+        .order_by(RunRecord.id)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
     ids = session.scalars(chosen).all()
-    stamp = update(RunRecord).where(RunRecord.id.in_(ids), RunRecord.status == Status.QUEUED).values(woken_at=sql_now())
+    stamp = (
+        update(RunRecord)
+        .where(RunRecord.id.in_(ids), RunRecord.status == Status.QUEUED)
+        .values(woken_at=sql_now())
+    )
     return session.scalars(stamp.returning(RunRecord.id)).all()
 
 
@@ -69,12 +95,17 @@ class _Loss(NamedTuple):
     status: Status
 
 
-def _locked(session: Session, which: ColumnElement[bool], max_attempts: int, limit: int | None = None) -> Sequence[_Loss]:
+def _locked(
+    session: Session, which: ColumnElement[bool], max_attempts: int, limit: int | None = None
+) -> Sequence[_Loss]:
     """Runs to be taken from their workers."""
     running = RunRecord.status == Status.RUNNING, which
-    # An arm that fails may end a rung, and searches are locked before runs: one that is not locked now is seen to at the next look.
+    # An arm that fails may end a rung, and searches are locked before runs: one that is not locked
+    # now is seen to at the next look.
     failing = and_(RunRecord.until.is_not(None), RunRecord.attempts >= max_attempts)
-    experiment_ids = session.scalars(select(RunRecord.experiment_id).where(*running, failing).distinct()).all()
+    experiment_ids = session.scalars(
+        select(RunRecord.experiment_id).where(*running, failing).distinct()
+    ).all()
     sure = or_(not_(failing), RunRecord.experiment_id.in_(search.lock_all(session, experiment_ids)))
     query = select(RunRecord).where(*running, sure).order_by(RunRecord.id).limit(limit)
     runs = session.scalars(query.with_for_update(skip_locked=True)).all()
@@ -108,10 +139,15 @@ def _take(session: Session, run: RunRecord, status: Status, values: dict[str, An
     values |= {"status": status, "request": RunRequest.NONE, "lease_until": None, "woken_at": None}
     if status in ENDED:
         values["finished_at"] = sql_now()
-    session.execute(update(RunRecord).where(RunRecord.id == run.id, RunRecord.status == Status.RUNNING).values(values))
+    session.execute(
+        update(RunRecord).where(RunRecord.id == run.id, RunRecord.status == Status.RUNNING).values(values)
+    )
 
 
 def _told(attempts: int) -> str:
     """The error of a run whose worker was lost so often in a row."""
     often = " was lost" if attempts == 1 else f"s were lost {attempts} times in a row"
-    return f"its worker{often} before a round was committed; the system ends processes that take more memory than there is"
+    return (
+        f"its worker{often} before a round was committed; the system ends processes that take more memory"
+        " than there is"
+    )

@@ -1,8 +1,8 @@
 """Files to be removed: noted in the transaction that deletes their rows, removed by the reconciler.
 
-A reconciler takes some for a while. Those that it does not conclude by then are due again, so no file
-stays because a process was killed or the storage was away. Removing files twice is harmless: no run and
-no data set gets the path of an earlier one.
+A reconciler takes some for a while. Those that it does not conclude by then are due again, so no
+file stays because a process was killed or the storage was away. Removing files twice is harmless:
+no run and no data set gets the path of an earlier one.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -23,7 +23,9 @@ def note(session: Session, path: str) -> None:
 
 
 def note_runs(session: Session, experiment_id: str) -> None:
-    """Have the files of the runs of an experiment removed, which are about to be deleted and are locked."""
+    """Have the files of the runs of an experiment removed, which are about to be deleted and are
+    locked.
+    """
     # A worker may write until its lease is over. A run that no worker ever held has no files.
     due_at = func.coalesce(RunRecord.lease_until, sql_now())
     held = RunRecord.experiment_id == experiment_id, RunRecord.fence > 0
@@ -37,18 +39,25 @@ def any_due(session: Session) -> bool:
 
 
 def take(session: Session, limit: int, lease_s: float) -> Sequence[tuple[str, int]]:
-    """Take for `lease_s` seconds the paths that have been due longest, at most `limit`, with their failures."""
+    """Take for `lease_s` seconds the paths that have been due longest, at most `limit`, with their
+    failures.
+    """
     due = select(RemovalRecord.path, RemovalRecord.failures).where(_due())
     chosen = due.order_by(RemovalRecord.due_at, RemovalRecord.path).limit(limit)
     rows = session.execute(chosen.with_for_update(skip_locked=True))
     taken = [(path, failures) for path, failures in rows]
     paths = [path for path, _ in taken]
-    session.execute(update(RemovalRecord).where(RemovalRecord.path.in_(paths)).values(due_at=sql_now(lease_s)))
+    session.execute(
+        update(RemovalRecord).where(RemovalRecord.path.in_(paths)).values(due_at=sql_now(lease_s))
+    )
     return taken
 
 
 def conclude(session: Session, removed: Collection[str], failed: Mapping[str, int]) -> None:
-    """Forget what was removed; paths that failed, given with their earlier failures, are due after a pause."""
+    """Forget what was removed.
+
+    Paths that failed, given with their earlier failures, are due after a pause.
+    """
     session.execute(delete(RemovalRecord).where(RemovalRecord.path.in_(removed)))
     for path, failures in failed.items():
         # No power of two that is out of range.

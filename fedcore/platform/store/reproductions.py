@@ -1,4 +1,6 @@
-"""Reproductions: an experiment that repeats another, run by run, and where the rows of the two differ."""
+"""Reproductions: an experiment that repeats another, run by run, and where the rows of the two
+differ.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class RowDifference(NamedTuple):
 
 
 def follow(session: Session, experiment_id: str, original_id: str) -> None:
-    """Let the runs of a new experiment be carried out by the engines that those of the original were."""
+    """Let the runs of a new experiment be carried out by the engines that those of the original
+    were.
+    """
     chosen = [
         {"id": pair.here.id, "provenance": {ENGINE_CHOICE: pair.original.provenance[ENGINE_CHOICE]}}
         for pair in pairs(session, experiment_id, original_id)
@@ -59,9 +63,14 @@ def pairs(session: Session, experiment_id: str, original_id: str) -> list[Pair]:
 
 
 def first_difference(session: Session, pair: Pair) -> RowDifference | None:
-    """The first measure of the first round that both have and that differs in a bit; None where none does. Wall-clock times may."""
+    """The first measure of the first round that both have and that differs in a bit.
+
+    None where none does. Wall-clock times may.
+    """
     after = 0
-    while rows := session.execute(_differing(), {"original": pair.original.id, "here": pair.here.id, "after": after}).all():
+    while rows := session.execute(
+        _differing(), {"original": pair.original.id, "here": pair.here.id, "after": after}
+    ).all():
         for after, *values in rows:
             middle = len(values) // 2
             unlike = _unlike(_measures(values[:middle]), _measures(values[middle:]))
@@ -72,7 +81,9 @@ def first_difference(session: Session, pair: Pair) -> RowDifference | None:
 
 @cache
 def _differing() -> Select[Any]:
-    """Rows of two runs, a page of those rounds in which what was stored differs: a superset of those in which a number does."""
+    """Rows of two runs, a page of those rounds in which what was stored differs: a superset of
+    those in which a number does.
+    """
     there, here = aliased(RoundRecord, name="there"), aliased(RoundRecord, name="here")
     unlike = [getattr(there, name).is_distinct_from(getattr(here, name)) for name in COMPARED]
     unlike.append(cast(there.extra, Text) != cast(here.extra, Text))
@@ -80,7 +91,12 @@ def _differing() -> Select[Any]:
     return (
         select(here.round, *columns)
         .join(there, there.round == here.round)
-        .where(there.run_id == bindparam("original"), here.run_id == bindparam("here"), here.round > bindparam("after"), or_(*unlike))
+        .where(
+            there.run_id == bindparam("original"),
+            here.run_id == bindparam("here"),
+            here.round > bindparam("after"),
+            or_(*unlike),
+        )
         .order_by(here.round)
         .limit(_PAGE)
     )
@@ -93,7 +109,9 @@ def _measures(row: Sequence[Any]) -> Document:
 
 def _unlike(there: Document, here: Document) -> tuple[str, float | None, float | None] | None:
     """The first measure that differs, with both values; one that is absent is None."""
-    measure = next((name for name in dict.fromkeys((*there, *here)) if there.get(name) != here.get(name)), None)
+    measure = next(
+        (name for name in dict.fromkeys((*there, *here)) if there.get(name) != here.get(name)), None
+    )
     if measure is None:
         return None
     original, value = there.get(measure), here.get(measure)

@@ -1,8 +1,11 @@
-"""Runs in the hands of workers: claimed under a lease, committed slice by slice, given back or ended.
+"""Runs in the hands of workers: claimed under a lease, committed slice by slice, given back or
+ended.
 
-A claim carries a fence, and every write of a worker names it: a worker that lost its lease is refused, never believed.
+A claim carries a fence, and every write of a worker names it: a worker that lost its lease is
+refused, never believed.
 
-Companions: runs of one experiment that a worker takes beside one that it holds, to train them together.
+Companions: runs of one experiment that a worker takes beside one that it holds, to train them
+together.
 """
 
 from __future__ import annotations
@@ -16,7 +19,17 @@ from sqlalchemy.orm import Session
 from fedcore.errors import NotFoundError, StaleLeaseError
 from fedcore.platform.logging import redact_secrets
 from fedcore.platform.status import ENDED, RunRequest, Status, WorkerDirective
-from fedcore.platform.store import backoff, counters, fair_share, prepared, quotas, scheduler, search, webhook_outbox, workers
+from fedcore.platform.store import (
+    backoff,
+    counters,
+    fair_share,
+    prepared,
+    quotas,
+    scheduler,
+    search,
+    webhook_outbox,
+    workers,
+)
 from fedcore.platform.store.claim import ANY_MEMORY, Claim
 from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.curves import append_rounds
@@ -41,12 +54,18 @@ def ids(session: Session) -> Sequence[str]:
     return session.scalars(select(RunRecord.id).order_by(RunRecord.id)).all()
 
 
-def of_experiment(session: Session, experiment_id: str, *, after: str | None = None, limit: int | None = None) -> Sequence[RunRecord]:
-    """The runs of an experiment, by arm, then in the order of its seeds; none when there is no such experiment.
+def of_experiment(
+    session: Session, experiment_id: str, *, after: str | None = None, limit: int | None = None
+) -> Sequence[RunRecord]:
+    """The runs of an experiment, by arm, then in the order of its seeds.
+
+    None when there is no such experiment.
 
     At most `limit` of them, those that follow the run `after`.
     """
-    query = select(RunRecord).where(RunRecord.experiment_id == experiment_id).order_by(RunRecord.id).limit(limit)
+    query = (
+        select(RunRecord).where(RunRecord.experiment_id == experiment_id).order_by(RunRecord.id).limit(limit)
+    )
     return session.scalars(query.where(RunRecord.id > after) if after else query).all()
 
 
@@ -56,17 +75,22 @@ def visible(session: Session, run_ids: Sequence[str], owner: str | None) -> set[
     return set(session.scalars(query if owner is None else query.where(RunRecord.owner == owner)))
 
 
-def claim(session: Session, worker: str, queues: Sequence[str], lease_s: float, room: int = ANY_MEMORY) -> Claim | None:
-    """Take the best run that waits in `queues` and needs no more memory than `room`, for `lease_s` seconds; None when none waits.
+def claim(
+    session: Session, worker: str, queues: Sequence[str], lease_s: float, room: int = ANY_MEMORY
+) -> Claim | None:
+    """Take the best run that waits in `queues` and needs no more memory than `room`, for `lease_s`
+    seconds; None when none waits.
 
-    Higher priority first; then the owner whose turn it is, as `fairness` says; of his experiments the one with the fewest running
-    runs; then the longest waiting.
+    Higher priority first; then the owner whose turn it is, as `fairness` says; of his experiments
+    the one with the fewest running runs; then the longest waiting.
     """
     run_id = scheduler.next_run(session, worker, queues, room)
     return None if run_id is None else claim_next(session, run_id, worker, queues, lease_s, room)
 
 
-def claim_next(session: Session, run_id: str, worker: str, queues: Sequence[str], lease_s: float, room: int = ANY_MEMORY) -> Claim:
+def claim_next(
+    session: Session, run_id: str, worker: str, queues: Sequence[str], lease_s: float, room: int = ANY_MEMORY
+) -> Claim:
     """Take a run that waits, and whose row is locked."""
     values = {
         "status": Status.RUNNING,
@@ -77,12 +101,16 @@ def claim_next(session: Session, run_id: str, worker: str, queues: Sequence[str]
         "lease_until": sql_now(lease_s),
         "started_at": func.coalesce(RunRecord.started_at, sql_now()),
     }
-    session.execute(update(RunRecord).where(RunRecord.id == run_id, RunRecord.status == Status.QUEUED).values(values))
+    session.execute(
+        update(RunRecord).where(RunRecord.id == run_id, RunRecord.status == Status.QUEUED).values(values)
+    )
     counters.add(session, worker, {counters.CLAIMS: 1})
     webhook_outbox.of_runs(session, [run_id])
     run = find(session, run_id)
     _begin_experiment(session, run.experiment_id)
-    wanted = select(ExperimentRecord.spec, ExperimentRecord.traceparent).where(ExperimentRecord.id == run.experiment_id)
+    wanted = select(ExperimentRecord.spec, ExperimentRecord.traceparent).where(
+        ExperimentRecord.id == run.experiment_id
+    )
     spec, traceparent = session.execute(wanted).one()
     return Claim.of(run, spec, queues, traceparent, room)
 
@@ -97,15 +125,20 @@ def commit_slice(
     provenance: Mapping[str, Any],
     turn_over: bool = False,
 ) -> WorkerDirective:
-    """Store the rounds that follow `claim.done`, and where the state after them is; the lease runs on for `lease_s` seconds.
+    """Store the rounds that follow `claim.done`, and where the state after them is.
 
-    `provenance` is what carries the run out, for those who take it over. Says what comes next; after CONTINUE go on with
-    `claim.at(done)`. `turn_over` lets runs of the same priority come first. A run whose key has no seconds left to compute is handed back.
-    Raises StaleLeaseError when the run is no longer this claim's.
+    The lease runs on for `lease_s` seconds.
+
+    `provenance` is what carries the run out, for those who take it over. Says what comes next;
+    after CONTINUE go on with `claim.at(done)`. `turn_over` lets runs of the same priority come
+    first. A run whose key has no seconds left to compute is handed back. Raises StaleLeaseError
+    when the run is no longer this claim's.
     """
     played = [report.round for report in reports]
     done = claim.done + len(played)
-    assert played == list(range(claim.done + 1, done + 1)), f"rounds {played} do not follow round {claim.done}"
+    assert played == list(range(claim.done + 1, done + 1)), (
+        f"rounds {played} do not follow round {claim.done}"
+    )
     seconds = sum(report.seconds for report in reports)
     values = {
         "done": done,
@@ -126,48 +159,85 @@ def commit_slice(
         return _CONTROL[request]
     if key_id and quotas.exhausted(session, [key_id]):
         return WorkerDirective.YIELD
-    first = scheduler.should_preempt(session, claim.worker, claim.queues, priority, claim.worker_memory, turn_over=turn_over)
+    first = scheduler.should_preempt(
+        session, claim.worker, claim.queues, priority, claim.worker_memory, turn_over=turn_over
+    )
     return WorkerDirective.YIELD if first else WorkerDirective.CONTINUE
 
 
 def committed(session: Session, claim: Claim, done: int) -> bool:
-    """Whether this claim's commit up to round `done` went through: to be asked when the connection broke during it."""
+    """Whether this claim's commit up to round `done` went through: to be asked when the connection
+    broke during it.
+    """
     return session.scalar(select(exists().where(*_own(claim), RunRecord.done == done))) or False
 
 
 def renew(session: Session, claim: Claim, lease_s: float) -> WorkerDirective:
-    """Let the lease run on for `lease_s` seconds; says what the user wants. Raises StaleLeaseError."""
-    held = update(RunRecord).where(*_held(claim)).values(lease_until=sql_now(lease_s)).returning(RunRecord.request)
+    """Let the lease run on for `lease_s` seconds; says what the user wants. Raises
+    StaleLeaseError.
+    """
+    held = (
+        update(RunRecord)
+        .where(*_held(claim))
+        .values(lease_until=sql_now(lease_s))
+        .returning(RunRecord.request)
+    )
     (request,) = _one(session, held, claim)
     return _CONTROL.get(request, WorkerDirective.CONTINUE)
 
 
 def should_interrupt(session: Session, claims: Sequence[Claim]) -> bool:
-    """Whether users want something of one of these runs, all of one worker, or another comes before one: its slice is to end."""
-    wanted = select(RunRecord.request, RunRecord.priority).where(RunRecord.id.in_([claim.run_id for claim in claims]))
+    """Whether users want something of one of these runs, all of one worker, or another comes before
+    one: its slice is to end.
+    """
+    wanted = select(RunRecord.request, RunRecord.priority).where(
+        RunRecord.id.in_([claim.run_id for claim in claims])
+    )
     found = session.execute(wanted).all()
     if not found or any(request is not RunRequest.NONE for request, _ in found):
         return True
     held, least = claims[0], min(priority for _, priority in found)
-    return scheduler.should_preempt(session, held.worker, held.queues, least, held.worker_memory, turn_over=False)
+    return scheduler.should_preempt(
+        session, held.worker, held.queues, least, held.worker_memory, turn_over=False
+    )
 
 
 def release(session: Session, claim: Claim) -> None:
-    """Give the run up between two rounds: back to the queue, or to where a pending pause or cancel puts it. Raises StaleLeaseError."""
+    """Give the run up between two rounds: back to the queue, or to where a pending pause or cancel
+    puts it. Raises StaleLeaseError.
+    """
     kept = case((RunRecord.attempts > 0, RunRecord.attempts - 1), else_=0)
     (request,) = _one(session, select(RunRecord.request).where(*_held(claim)).with_for_update(), claim)
-    _release(session, claim, STATUS_AFTER_REQUEST.get(request, Status.QUEUED), attempts=kept, queued_at=sql_now(), woken_at=None)
+    _release(
+        session,
+        claim,
+        STATUS_AFTER_REQUEST.get(request, Status.QUEUED),
+        attempts=kept,
+        queued_at=sql_now(),
+        woken_at=None,
+    )
 
 
 def pause_at_rung(session: Session, claim: Claim, *, model: str, provenance: Mapping[str, Any]) -> None:
-    """The run has come to round `claim.until`, a rung; `model` is where the model of that round is stored. Raises StaleLeaseError.
+    """The run has come to round `claim.until`, a rung.
 
-    It waits there, or does what is requested of it, until its arm is promoted or stopped; which this may bring about, for others too.
+    `model` is where the model of that round is stored. Raises StaleLeaseError.
+
+    It waits there, or does what is requested of it, until its arm is promoted or stopped; which
+    this may bring about, for others too.
     """
     search.lock(session, claim.experiment_id)
     (request,) = _one(session, select(RunRecord.request).where(*_whole(claim)).with_for_update(), claim)
     made = {"model": model, "provenance": dict(provenance)}
-    _release(session, claim, STATUS_AFTER_REQUEST.get(request, Status.AT_RUNG), **made, held_at=sql_now(), attempts=0, error=None)
+    _release(
+        session,
+        claim,
+        STATUS_AFTER_REQUEST.get(request, Status.AT_RUNG),
+        **made,
+        held_at=sql_now(),
+        attempts=0,
+        error=None,
+    )
 
 
 def finish(
@@ -179,18 +249,30 @@ def finish(
     diverged_round: int | None = None,
     stop_reason: StopReason | None = None,
 ) -> None:
-    """The run has played its last round; `model` is where the final model is stored. Raises StaleLeaseError."""
+    """The run has played its last round; `model` is where the final model is stored.
+
+    Raises StaleLeaseError.
+    """
     search.lock(session, claim.experiment_id)
     _one(session, select(RunRecord.id).where(*_whole(claim)).with_for_update(), claim)
     ending = {"diverged_round": diverged_round, "stop_reason": stop_reason}
     _release(session, claim, Status.SUCCEEDED, error=None, model=model, provenance=dict(provenance), **ending)
 
 
-def fail(session: Session, claim: Claim, error: str, max_attempts: int, backoff_s: float = 0.0, *, shortage: bool = False) -> Status:
-    """An error ended the claim: the run goes back to the queue, or fails when this was the last of `max_attempts` without a round.
+def fail(
+    session: Session,
+    claim: Claim,
+    error: str,
+    max_attempts: int,
+    backoff_s: float = 0.0,
+    *,
+    shortage: bool = False,
+) -> Status:
+    """An error ended the claim: the run goes back to the queue, or fails when this was the last of
+    `max_attempts` without a round.
 
-    It is not taken up again for `backoff_s`, or longer the more often this has happened; after a `shortage` of memory, to be played
-    with less. Returns its new status. Raises StaleLeaseError.
+    It is not taken up again for `backoff_s`, or longer the more often this has happened; after a
+    `shortage` of memory, to be played with less. Returns its new status. Raises StaleLeaseError.
     """
     search.lock(session, claim.experiment_id)
     query = select(RunRecord.request, RunRecord.attempts).where(*_held(claim)).with_for_update()
@@ -198,7 +280,16 @@ def fail(session: Session, claim: Claim, error: str, max_attempts: int, backoff_
     status = after_loss(request, attempts, max_attempts)
     pause_s = backoff.after_error(attempts, backoff_s) if status is Status.QUEUED else 0.0
     less = {"shortages": RunRecord.shortages + int(shortage)}
-    _release(session, claim, status, error=_storable(error), error_of_loss=False, woken_at=None, not_before=backoff.until(pause_s), **less)
+    _release(
+        session,
+        claim,
+        status,
+        error=_storable(error),
+        error_of_loss=False,
+        woken_at=None,
+        not_before=backoff.until(pause_s),
+        **less,
+    )
     counters.add(session, claim.worker, {counters.ERRORS: 1})
     return status
 
@@ -211,7 +302,8 @@ def after_loss(request: RunRequest, attempts: int, max_attempts: int) -> Status:
 
 
 def _own(claim: Claim) -> tuple[ColumnElement[bool], ...]:
-    # A database that has lost its last commits may give out a fence twice, but not to the same worker.
+    # A database that has lost its last commits may give out a fence twice, but not to the same
+    # worker.
     return RunRecord.id == claim.run_id, RunRecord.fence == claim.fence, RunRecord.worker == claim.worker
 
 
@@ -227,14 +319,21 @@ def _whole(claim: Claim) -> tuple[ColumnElement[bool], ...]:
 def _one(session: Session, statement: Executable, claim: Claim) -> Any:
     row = session.execute(statement).first()
     if row is None:
-        raise StaleLeaseError(f"run {claim.run_id} is no longer held by {claim.worker} (claim {claim.fence}, round {claim.done})")
+        raise StaleLeaseError(
+            f"run {claim.run_id} is no longer held by {claim.worker} (claim {claim.fence}, round"
+            f" {claim.done})"
+        )
     return row
 
 
 def _release(session: Session, claim: Claim, status: Status, **values: Any) -> None:
     """Leave RUNNING for `status`; the lease and any request end with it."""
     ended = {"finished_at": sql_now()} if status in ENDED else {}
-    release = update(RunRecord).where(*_held(claim)).values(status=status, request=RunRequest.NONE, lease_until=None, **ended, **values)
+    release = (
+        update(RunRecord)
+        .where(*_held(claim))
+        .values(status=status, request=RunRequest.NONE, lease_until=None, **ended, **values)
+    )
     _one(session, release.returning(RunRecord.id), claim)
     webhook_outbox.of_runs(session, [claim.run_id])
     if status in search.SETTLED or "held_at" in values:
@@ -244,23 +343,35 @@ def _release(session: Session, claim: Claim, status: Status, **values: Any) -> N
 
 
 def _storable(error: str) -> str:
-    """An error's text without what PostgreSQL cannot store, and without secrets: libraries put anything into theirs."""
+    """An error's text without what PostgreSQL cannot store, and without secrets: libraries put
+    anything into theirs.
+    """
     return redact_secrets(error.encode(errors="replace").decode().replace("\0", "?"))
 
 
 def _begin_experiment(session: Session, experiment_id: str) -> None:
     # Only the first claim of an experiment writes here, so claims do not wait for one another.
     waiting = ExperimentRecord.id == experiment_id, ExperimentRecord.status == Status.QUEUED
-    begun = update(ExperimentRecord).where(*waiting).values(status=Status.RUNNING, started_at=sql_now(), updated_at=sql_now())
+    begun = (
+        update(ExperimentRecord)
+        .where(*waiting)
+        .values(status=Status.RUNNING, started_at=sql_now(), updated_at=sql_now())
+    )
     webhook_outbox.of_experiments(session, session.scalars(begun.returning(ExperimentRecord.id)).all())
 
 
-def claim_batch(session: Session, held: Claim, arms: Collection[int], most: int, *, lease_s: float, seen_s: float) -> list[Claim]:
-    """Take waiting runs of these arms of the experiment, for `lease_s` seconds: `most` of them at most, and a fair part.
+def claim_batch(
+    session: Session, held: Claim, arms: Collection[int], most: int, *, lease_s: float, seen_s: float
+) -> list[Claim]:
+    """Take waiting runs of these arms of the experiment, for `lease_s` seconds: `most` of them at
+    most, and a fair part.
 
-    That is what remains to a worker when all that are idle, and were seen in the last `seen_s` seconds, share what waits.
+    That is what remains to a worker when all that are idle, and were seen in the last `seen_s`
+    seconds, share what waits.
     """
-    queue, key_id = session.execute(select(RunRecord.queue, RunRecord.key_id).where(RunRecord.id == held.run_id)).one()
+    queue, key_id = session.execute(
+        select(RunRecord.queue, RunRecord.key_id).where(RunRecord.id == held.run_id)
+    ).one()
     waiting = (
         RunRecord.experiment_id == held.experiment_id,
         RunRecord.status == Status.QUEUED,
@@ -271,19 +382,26 @@ def claim_batch(session: Session, held: Claim, arms: Collection[int], most: int,
         RunRecord.shortages == 0,
         RunRecord.arm.in_(arms),
     )
-    # All are in memory at once, so there must be room for each beside the others, were it the largest of them.
+    # All are in memory at once, so there must be room for each beside the others, were it the
+    # largest of them.
     largest = session.scalar(select(func.max(RunRecord.memory_bytes)).where(*waiting)) or 1
     most = min(most, max(0, held.worker_memory - held.memory_bytes) // largest)
     count, room = _fair(session, waiting, queue, seen_s), quotas.free_slots(session, key_id)
     fit = min(most, count) if room is None else min(most, count, room)
     chosen = select(RunRecord.id).where(*waiting).order_by(RunRecord.id).limit(fit)
     ids = session.scalars(chosen.with_for_update(skip_locked=True)).all()
-    return [claim_next(session, run_id, held.worker, held.queues, lease_s, held.worker_memory) for run_id in ids]
+    return [
+        claim_next(session, run_id, held.worker, held.queues, lease_s, held.worker_memory) for run_id in ids
+    ]
 
 
 def _fair(session: Session, waiting: Sequence[ColumnElement[bool]], queue: str, seen_s: float) -> int:
     """How many of those that wait are left to this worker beside the one it holds."""
     busy = set(session.scalars(select(RunRecord.worker).where(RunRecord.status == Status.RUNNING).distinct()))
-    idle = [worker for worker in workers.alive(session, seen_s) if queue in worker.queues and worker.id not in busy]
+    idle = [
+        worker
+        for worker in workers.alive(session, seen_s)
+        if queue in worker.queues and worker.id not in busy
+    ]
     count = session.scalar(select(func.count()).where(*waiting)) or 0
     return -(-(count + 1) // (len(idle) + 1)) - 1

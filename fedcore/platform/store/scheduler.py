@@ -1,7 +1,9 @@
-"""Whose turn it is: what waits and may be taken, asked of the database in steps that cost by owners, not by runs.
+"""Whose turn it is: what waits and may be taken, asked of the database in steps that cost by
+owners, not by runs.
 
-The index `run_by_turn` holds the runs of a status and queue by owner, key, priority, experiment and age, so the best of each owner
-and key is found by leaping from one to the next, however many runs each has.
+The index `run_by_turn` holds the runs of a status and queue by owner, key, priority, experiment and
+age, so the best of each owner and key is found by leaping from one to the next, however many runs
+each has.
 """
 
 from collections import Counter
@@ -46,7 +48,9 @@ class _Waiting(NamedTuple):
 
 
 def next_run(session: Session, worker: str, queues: Sequence[str], room: int) -> str | None:
-    """Choose a run that waits in `queues` and lock it, noting the turn; runs that others are just taking are passed over.
+    """Choose a run that waits in `queues` and lock it, noting the turn.
+
+    Runs that others are just taking are passed over.
 
     So are those that need more memory than `room`.
     """
@@ -57,7 +61,9 @@ def next_run(session: Session, worker: str, queues: Sequence[str], room: int) ->
     waiting = _within_quotas(session, waiting, busy)
     while (choice := fair_share.choose_candidate(waiting, books)) is not None:
         full = quotas.free_slots(session, choice.flow.key_id) == 0
-        run_id = None if full else _locked(session, choice.flow, Counter(run.experiment_id for run in busy), room)
+        run_id = (
+            None if full else _locked(session, choice.flow, Counter(run.experiment_id for run in busy), room)
+        )
         if run_id is not None:
             fair_share.record_pick(session, worker, choice)
             return run_id
@@ -65,31 +71,47 @@ def next_run(session: Session, worker: str, queues: Sequence[str], room: int) ->
     return None
 
 
-def should_preempt(session: Session, worker: str, queues: Sequence[str], priority: int, room: int, *, turn_over: bool) -> bool:
+def should_preempt(
+    session: Session, worker: str, queues: Sequence[str], priority: int, room: int, *, turn_over: bool
+) -> bool:
     """Whether a run waits in `queues` that comes before one of this priority that `worker` plays.
 
-    At the end of its turn one of the same priority does. What needs more memory than `room` does not.
+    At the end of its turn one of the same priority does. What needs more memory than `room` does
+    not.
     """
     least = priority if turn_over else priority + 1
     waiting = [flow for flow in candidates(session, queues, room) if flow.priority >= least]
     # As it will be once the worker has let go of what it has.
-    return bool(waiting and _within_quotas(session, waiting, [run for run in running(session) if run.worker != worker]))
+    return bool(
+        waiting
+        and _within_quotas(session, waiting, [run for run in running(session) if run.worker != worker])
+    )
 
 
 def candidates(session: Session, queues: Sequence[str], room: int = ANY_MEMORY) -> list[Candidate]:
-    """What waits in `queues`: for each owner and key, of the highest priority and the oldest experiment, the run that waits longest."""
+    """What waits in `queues`: for each owner and key, of the highest priority and the oldest
+    experiment, the run that waits longest.
+    """
     found = _waiting(session, _best(tuple(queues)), {"room": room})
-    return [Candidate(OwnerQueue(run.queue, run.owner), run.key_id, run.priority, run.queued_at, run.id) for run in found]
+    return [
+        Candidate(OwnerQueue(run.queue, run.owner), run.key_id, run.priority, run.queued_at, run.id)
+        for run in found
+    ]
 
 
 def running(session: Session) -> list[Running]:
     """All runs that workers hold."""
     columns = RunRecord.queue, RunRecord.owner, RunRecord.key_id, RunRecord.experiment_id, RunRecord.worker
     rows = session.execute(select(*columns).where(RunRecord.status == Status.RUNNING))
-    return [Running(OwnerQueue(queue, owner), key_id, experiment_id, worker) for queue, owner, key_id, experiment_id, worker in rows]
+    return [
+        Running(OwnerQueue(queue, owner), key_id, experiment_id, worker)
+        for queue, owner, key_id, experiment_id, worker in rows
+    ]
 
 
-def _within_quotas(session: Session, waiting: Sequence[Candidate], busy: Sequence[Running]) -> list[Candidate]:
+def _within_quotas(
+    session: Session, waiting: Sequence[Candidate], busy: Sequence[Running]
+) -> list[Candidate]:
     """Those whose keys may have another run running."""
     limits = quotas.running_limits(session, {flow.key_id for flow in waiting if flow.key_id})
     held = Counter(run.key_id for run in busy)
@@ -104,12 +126,16 @@ def _best(queues: tuple[str, ...]) -> Select[Any]:
     start, *starts = [select(_last(RunRecord, *_waits(RunRecord, queue)).label("id")) for queue in queues]
     leap, after = start.cte("leap", recursive=True), aliased(RunRecord, name="after")
     waits = _waits(after, _of(leap, "queue"))
-    # Not as pairs, (owner, key_id) < (..., ...): SQLite would look at the owner alone in the index, and then at all that he has.
+    # Not as pairs, (owner, key_id) < (..., ...): SQLite would look at the owner alone in the index,
+    # and then at all that he has.
     key = _last(after, *waits, after.owner == _of(leap, "owner"), after.key_id < _of(leap, "key_id"))
     owner = _last(after, *waits, after.owner < _of(leap, "owner"))
     leap = leap.union_all(*starts, select(func.coalesce(key, owner)).where(leap.c.id.is_not(None)))
     best = aliased(RunRecord, name="best")
-    same = *_waits(best, _of(leap, "queue")), *(getattr(best, name) == _of(leap, name) for name in ("owner", "key_id", "priority"))
+    same = (
+        *_waits(best, _of(leap, "queue")),
+        *(getattr(best, name) == _of(leap, name) for name in ("owner", "key_id", "priority")),
+    )
     return select(_first(best, *same)).select_from(leap)
 
 
@@ -132,7 +158,9 @@ def _next() -> Select[Any]:
 
 
 def _locked(session: Session, flow: Candidate, under_way: Counter[str], room: int) -> str | None:
-    """The run of a flow to take, locked: of the experiment with the fewest running, the one that waits longest."""
+    """The run of a flow to take, locked: of the experiment with the fewest running, the one that
+    waits longest.
+    """
     named = {**flow.place._asdict(), "key_id": flow.key_id, "priority": flow.priority, "room": room}
     oldest = _waiting(session, _by_experiment(), named)
     for run in sorted(oldest, key=lambda run: (under_way[run.experiment_id], run.queued_at, run.id)):
@@ -142,9 +170,12 @@ def _locked(session: Session, flow: Candidate, under_way: Counter[str], room: in
     return None
 
 
-def _waiting(session: Session, ids: Select[Any], named: Mapping[str, Any] = MappingProxyType({})) -> Sequence[_Waiting]:
+def _waiting(
+    session: Session, ids: Select[Any], named: Mapping[str, Any] = MappingProxyType({})
+) -> Sequence[_Waiting]:
     """The runs with these ids, where they are not None."""
-    # Two statements: a planner that cannot know how few ids there are would read the whole table for a join.
+    # Two statements: a planner that cannot know how few ids there are would read the whole table
+    # for a join.
     found = [run_id for run_id in session.scalars(ids, named) if run_id]
     return [_Waiting(*row) for row in session.execute(_those(), {"ids": found})]
 
@@ -156,7 +187,9 @@ def _those() -> Select[Any]:
 
 
 def _of(leap: CTE, name: str) -> ScalarSelect[Any]:
-    """A column of the run where a leap ends; not by a join, for the same reason as in `_waiting`."""
+    """A column of the run where a leap ends; not by a join, for the same reason as in
+    `_waiting`.
+    """
     run = aliased(RunRecord)
     return select(getattr(run, name)).where(run.id == leap.c.id).correlate(leap).scalar_subquery()
 

@@ -1,8 +1,8 @@
 """Searches: arms that come to a rung, what is decided there, and what that makes of their runs.
 
-An arm arrives when each of its runs is held at the rung or has ended. Arrivals of an experiment have an order, and each brings what
-`fedcore.simulation.halving` finds to follow from it; all in the transaction that changed the last of the runs, under the lock of the
-search.
+An arm arrives when each of its runs is held at the rung or has ended. Arrivals of an experiment
+have an order, and each brings what `fedcore.simulation.halving` finds to follow from it; all in the
+transaction that changed the last of the runs, under the lock of the search.
 """
 
 from collections import deque
@@ -38,11 +38,15 @@ def begin(session: Session, experiment_id: str, spec: ExperimentSpec) -> None:
     values = {"kind": search.kind, "metric": search.metric, "rounds": spec.rounds, "arrivals": 0}
     kept = {"maximise": ladder.maximise, "eta": ladder.eta, "arms": ladder.arms, "rungs": list(ladder.rungs)}
     session.execute(insert(SearchRecord).values(experiment_id=experiment_id, **values, **kept))
-    session.execute(update(RunRecord).where(RunRecord.experiment_id == experiment_id).values(until=ladder.rungs[0]))
+    session.execute(
+        update(RunRecord).where(RunRecord.experiment_id == experiment_id).values(until=ladder.rungs[0])
+    )
 
 
 def lock(session: Session, experiment_id: str) -> None:
-    """To be called before any of its runs is locked by what may decide on them, or changes many: one at a time does."""
+    """To be called before any of its runs is locked by what may decide on them, or changes many:
+    one at a time does.
+    """
     lock_all(session, [experiment_id])
 
 
@@ -60,22 +64,33 @@ def find(session: Session, experiment_id: str) -> SearchRecord:
     return record
 
 
-def arrivals(session: Session, experiment_id: str, after: int = 0, limit: int | None = None) -> Sequence[ArrivalRecord]:
+def arrivals(
+    session: Session, experiment_id: str, after: int = 0, limit: int | None = None
+) -> Sequence[ArrivalRecord]:
     """The arrivals of an experiment after that of this sequence, in order."""
-    query = select(ArrivalRecord).where(ArrivalRecord.experiment_id == experiment_id, ArrivalRecord.sequence > after)
+    query = select(ArrivalRecord).where(
+        ArrivalRecord.experiment_id == experiment_id, ArrivalRecord.sequence > after
+    )
     return session.scalars(query.order_by(ArrivalRecord.sequence).limit(limit)).all()
 
 
 def decided(session: Session, experiment_ids: Sequence[str]) -> dict[str, int]:
     """How many decisions each of these experiments has, by id; those that have some."""
     made = ArrivalRecord.experiment_id.in_(experiment_ids), ArrivalRecord.verdict.is_not(None)
-    query = select(ArrivalRecord.experiment_id, func.count()).where(*made).group_by(ArrivalRecord.experiment_id)
+    query = (
+        select(ArrivalRecord.experiment_id, func.count()).where(*made).group_by(ArrivalRecord.experiment_id)
+    )
     return dict(session.execute(query).all())
 
 
 def decisions(session: Session, experiment_id: str, told: int, limit: int) -> Sequence[ArrivalRecord]:
-    """The decisions after the first `told`, in the order in which they were made; what is made later comes after all of them."""
-    query = select(ArrivalRecord).where(ArrivalRecord.experiment_id == experiment_id, ArrivalRecord.verdict.is_not(None))
+    """The decisions after the first `told`, in the order in which they were made.
+
+    What is made later comes after all of them.
+    """
+    query = select(ArrivalRecord).where(
+        ArrivalRecord.experiment_id == experiment_id, ArrivalRecord.verdict.is_not(None)
+    )
     ordered = query.order_by(ArrivalRecord.decided_by, ArrivalRecord.rung, ArrivalRecord.rank)
     return session.scalars(ordered.offset(told).limit(limit)).all()
 
@@ -84,7 +99,9 @@ def names(session: Session, experiment_id: str, arms: Sequence[int]) -> dict[int
     """The names of these arms, by index."""
     found: dict[int, str] = {}
     for some in _batches(arms):
-        query = select(RunRecord.arm, RunRecord.arm_name).where(RunRecord.experiment_id == experiment_id, RunRecord.arm.in_(some))
+        query = select(RunRecord.arm, RunRecord.arm_name).where(
+            RunRecord.experiment_id == experiment_id, RunRecord.arm.in_(some)
+        )
         found |= dict(session.execute(query.distinct()).all())
     return found
 
@@ -98,20 +115,32 @@ class ArmStanding(NamedTuple):
 
 
 def last(session: Session, experiment_id: str) -> dict[int, ArmStanding]:
-    """Where the arms of an experiment stand in its search, by index; those that have come to a rung, none without a search."""
+    """Where the arms of an experiment stand in its search, by index.
+
+    Those that have come to a rung, none without a search.
+    """
     record = session.get(SearchRecord, experiment_id)
     known = () if record is None else arrivals(session, experiment_id)
     # An arm comes to a higher rung later.
-    return {} if record is None else {one.arm: ArmStanding(record.rungs[one.rung], one.value, one.verdict) for one in known}
+    return (
+        {}
+        if record is None
+        else {one.arm: ArmStanding(record.rungs[one.rung], one.value, one.verdict) for one in known}
+    )
 
 
 def ladder_of(record: SearchRecord) -> HalvingSchedule:
     """The search before anything has arrived."""
-    return HalvingSchedule(record.arms, tuple(record.rungs), record.eta, record.maximise, record.kind == "asha")
+    return HalvingSchedule(
+        record.arms, tuple(record.rungs), record.eta, record.maximise, record.kind == "asha"
+    )
 
 
 def advance(session: Session, experiment_id: str, arm: int) -> None:
-    """A run of this arm was parked or has ended; does what follows, for all arms. The search must be locked."""
+    """A run of this arm was parked or has ended; does what follows, for all arms.
+
+    The search must be locked.
+    """
     record = session.get(SearchRecord, experiment_id)
     if record is None:
         return
@@ -128,9 +157,14 @@ def advance(session: Session, experiment_id: str, arm: int) -> None:
 
 
 def _arrival(session: Session, record: SearchRecord, arm: int) -> RungResult | None:
-    """That of the arm at its next rung, if it is there; None too where it was there before: then what was decided holds."""
+    """That of the arm at its next rung, if it is there.
+
+    None too where it was there before: then what was decided holds.
+    """
     of_arm = ArrivalRecord.experiment_id == record.experiment_id, ArrivalRecord.arm == arm
-    last = session.scalars(select(ArrivalRecord).where(*of_arm).order_by(ArrivalRecord.rung.desc()).limit(1)).first()
+    last = session.scalars(
+        select(ArrivalRecord).where(*of_arm).order_by(ArrivalRecord.rung.desc()).limit(1)
+    ).first()
     if last is not None and last.verdict is not Verdict.PROMOTED:
         if last.verdict is Verdict.STOPPED:
             _stop(session, record, [arm])
@@ -139,7 +173,9 @@ def _arrival(session: Session, record: SearchRecord, arm: int) -> RungResult | N
     runs = session.scalars(select(RunRecord).where(*_of(record, [arm])).order_by(RunRecord.id)).all()
     if rung == len(record.rungs) or not all(run.held_at is not None or run.status in SETTLED for run in runs):
         return None
-    return RungResult(arm, rung, fmean(_value(session, run, record.metric, record.rungs[rung]) for run in runs))
+    return RungResult(
+        arm, rung, fmean(_value(session, run, record.metric, record.rungs[rung]) for run in runs)
+    )
 
 
 def _value(session: Session, run: RunRecord, metric: str, round: int) -> float:
@@ -163,10 +199,19 @@ def arrival_of(record: ArrivalRecord) -> RungResult:
 
 def _append(session: Session, record: SearchRecord, arrival: RungResult) -> int:
     """Record an arrival; its sequence."""
-    counted = update(SearchRecord).where(SearchRecord.experiment_id == record.experiment_id).values(arrivals=SearchRecord.arrivals + 1)
+    counted = (
+        update(SearchRecord)
+        .where(SearchRecord.experiment_id == record.experiment_id)
+        .values(arrivals=SearchRecord.arrivals + 1)
+    )
     sequence = session.scalars(counted.returning(SearchRecord.arrivals)).one()
     value = arrival.value if isfinite(arrival.value) else None
-    place = {"experiment_id": record.experiment_id, "sequence": sequence, "arm": arrival.arm, "rung": arrival.rung}
+    place = {
+        "experiment_id": record.experiment_id,
+        "sequence": sequence,
+        "arm": arrival.arm,
+        "rung": arrival.rung,
+    }
     session.execute(insert(ArrivalRecord).values(**place, value=value, arrived_at=sql_now()))
     return sequence
 
@@ -179,15 +224,29 @@ def _record(session: Session, experiment_id: str, sequence: int, decisions: Iter
             ArrivalRecord.rung == decision.rung,
             ArrivalRecord.verdict.is_(None),
         )
-        found = {"verdict": decision.verdict, "rank": decision.rank, "field": decision.field, "places": decision.places}
-        session.execute(update(ArrivalRecord).where(*undecided).values(**found, decided_by=sequence, decided_at=sql_now()))
+        found = {
+            "verdict": decision.verdict,
+            "rank": decision.rank,
+            "field": decision.field,
+            "places": decision.places,
+        }
+        session.execute(
+            update(ArrivalRecord).where(*undecided).values(**found, decided_by=sequence, decided_at=sql_now())
+        )
 
 
 def _apply(session: Session, record: SearchRecord, decisions: Sequence[Decision]) -> Iterator[int]:
-    """Let the runs of these arms go on or end; yields the arms that are at the next rung already, since all of their runs have ended."""
+    """Let the runs of these arms go on or end.
+
+    Yields the arms that are at the next rung already, since all of their runs have ended.
+    """
     _stop(session, record, [decision.arm for decision in decisions if decision.verdict is Verdict.STOPPED])
     for rung in range(len(record.rungs)):
-        promoted = [decision.arm for decision in decisions if decision.verdict is Verdict.PROMOTED and decision.rung == rung]
+        promoted = [
+            decision.arm
+            for decision in decisions
+            if decision.verdict is Verdict.PROMOTED and decision.rung == rung
+        ]
         yield from _promote(session, record, promoted, (*record.rungs, record.rounds)[rung + 1])
 
 
@@ -195,11 +254,17 @@ def _promote(session: Session, record: SearchRecord, arms: Sequence[int], until:
     for some in _batches(arms):
         held = (*_of(record, some), RunRecord.held_at.is_not(None))
         # They keep their place in the queue, before arms that have not begun.
-        queued = update(RunRecord).where(*held, RunRecord.status == Status.AT_RUNG).values(status=Status.QUEUED, woken_at=None)
+        queued = (
+            update(RunRecord)
+            .where(*held, RunRecord.status == Status.AT_RUNG)
+            .values(status=Status.QUEUED, woken_at=None)
+        )
         webhook_outbox.of_runs(session, session.scalars(queued.returning(RunRecord.id)).all())
         session.execute(update(RunRecord).where(*held).values(held_at=None, until=until))
         unfinished = func.count().filter(RunRecord.status.not_in(SETTLED)) == 0
-        yield from session.scalars(select(RunRecord.arm).where(*_of(record, some)).group_by(RunRecord.arm).having(unfinished))
+        yield from session.scalars(
+            select(RunRecord.arm).where(*_of(record, some)).group_by(RunRecord.arm).having(unfinished)
+        )
 
 
 def _stop(session: Session, record: SearchRecord, arms: Sequence[int]) -> None:
@@ -207,7 +272,11 @@ def _stop(session: Session, record: SearchRecord, arms: Sequence[int]) -> None:
     for some in _batches(arms):
         held = (*_of(record, some), RunRecord.held_at.is_not(None))
         # One that was cancelled meanwhile stays so, until it is retried and comes here again.
-        over = update(RunRecord).where(*held, RunRecord.status.in_((Status.AT_RUNG, Status.PAUSED))).values(ended)
+        over = (
+            update(RunRecord)
+            .where(*held, RunRecord.status.in_((Status.AT_RUNG, Status.PAUSED)))
+            .values(ended)
+        )
         webhook_outbox.of_runs(session, session.scalars(over.returning(RunRecord.id)).all())
         session.execute(update(RunRecord).where(*held).values(held_at=None))
 

@@ -40,7 +40,10 @@ class ServiceSnapshot:
 def snapshot(session: Session, within_s: float) -> ServiceSnapshot:
     """The census now; workers are those seen in the last `within_s` seconds."""
     return ServiceSnapshot(
-        _groups(session), workers.alive(session, within_s), counters.totals(session), webhook_deliveries.backlog(session)
+        _groups(session),
+        workers.alive(session, within_s),
+        counters.totals(session),
+        webhook_deliveries.backlog(session),
     )
 
 
@@ -49,7 +52,10 @@ def _groups(session: Session) -> list[RunGroup]:
     columns = RunRecord.queue, RunRecord.status, func.count(), func.min(RunRecord.queued_at)
     rows = session.execute(select(*columns).group_by(RunRecord.status, RunRecord.queue)).all()
     moment = session.scalars(select(sql_now())).one()
-    return [RunGroup(queue, status, runs, max(0.0, (moment - first).total_seconds())) for queue, status, runs, first in rows]
+    return [
+        RunGroup(queue, status, runs, max(0.0, (moment - first).total_seconds()))
+        for queue, status, runs, first in rows
+    ]
 
 
 LATEST = 100
@@ -58,12 +64,17 @@ MOST_RUNS = 25
 
 
 def seconds_per_step(session: Session, spec: Mapping[str, Any], owner: str | None) -> float | None:
-    """What a local step takes, in the median over the latest runs of `owner`, or of all, with the data, model and batch size of `spec`.
+    """What a local step takes, in the median over the latest runs of `owner`, or of all, with the
+    data, model and batch size of `spec`.
 
     None where there are no such runs.
     """
     document = ExperimentRecord.spec
-    about = document["problem"]["dataset"]["kind"].as_string(), document["problem"]["model"], document["local"]["batch_size"]
+    about = (
+        document["problem"]["dataset"]["kind"].as_string(),
+        document["problem"]["model"],
+        document["local"]["batch_size"],
+    )
     query = select(ExperimentRecord.id, *about).order_by(ExperimentRecord.id.desc()).limit(LATEST)
     wanted = spec["problem"]["dataset"]["kind"], spec["problem"]["model"], spec["local"]["batch_size"]
     latest = session.execute(query if owner is None else query.where(ExperimentRecord.owner == owner)).all()
@@ -73,9 +84,13 @@ def seconds_per_step(session: Session, spec: Mapping[str, Any], owner: str | Non
 
 def _median(session: Session, experiment_ids: list[str]) -> float | None:
     run, last = RunRecord, RoundRecord
-    query = select(run.seconds, run.done, last.local_steps).join(last, (last.run_id == run.id) & (last.round == run.done))
+    query = select(run.seconds, run.done, last.local_steps).join(
+        last, (last.run_id == run.id) & (last.round == run.done)
+    )
     played = (
-        query.where(run.experiment_id.in_(experiment_ids), last.local_steps > 0, run.fence > 0).order_by(run.id.desc()).limit(MOST_RUNS)
+        query.where(run.experiment_id.in_(experiment_ids), last.local_steps > 0, run.fence > 0)
+        .order_by(run.id.desc())
+        .limit(MOST_RUNS)
     )
     paces = [seconds / (rounds * steps) for seconds, rounds, steps in session.execute(played)]
     return median(paces) if paces else None

@@ -1,4 +1,7 @@
-"""The tables. Their classes are also the records that queries return: read them, never write to them."""
+"""The tables.
+
+Their classes are also the records that queries return: read them, never write to them.
+"""
 
 from datetime import datetime
 from enum import StrEnum
@@ -17,7 +20,12 @@ Document = dict[str, Any]
 
 
 def _words(kind: type[StrEnum]) -> Enum:
-    return Enum(kind, native_enum=False, length=16, values_callable=lambda members: [member.value for member in members])
+    return Enum(
+        kind,
+        native_enum=False,
+        length=16,
+        values_callable=lambda members: [member.value for member in members],
+    )
 
 
 class Base(DeclarativeBase):
@@ -79,7 +87,9 @@ class TagRecord(Base):
     __tablename__ = "experiment_tag"
 
     tag: Mapped[str] = mapped_column(String(64), primary_key=True)
-    experiment_id: Mapped[str] = mapped_column(ForeignKey("experiment.id", ondelete="CASCADE"), primary_key=True)
+    experiment_id: Mapped[str] = mapped_column(
+        ForeignKey("experiment.id", ondelete="CASCADE"), primary_key=True
+    )
 
     __table_args__ = (Index("experiment_tag_by_experiment", "experiment_id"),)
 
@@ -105,7 +115,9 @@ class RunRecord(Base):
     until: Mapped[int | None]
     """Under a search, the round up to which it may play."""
     held_at: Mapped[datetime | None]
-    """Since when it waits at round `until`, its model stored, for what becomes of its arm; None while it does not."""
+    """Since when it waits at round `until`, its model stored, for what becomes of its arm; None
+    while it does not.
+    """
     stop_reason: Mapped[StopReason | None]
     """Reason for stopping early."""
     seconds: Mapped[float] = mapped_column(default=0.0)
@@ -134,7 +146,9 @@ class RunRecord(Base):
     checkpoint: Mapped[str | None] = mapped_column(Text)
     """Where the state after round `done` is stored."""
     model: Mapped[str | None] = mapped_column(Text)
-    """Where the final model is stored; of a run at a rung, or one that went on from there, the model of that round."""
+    """Where the final model is stored; of a run at a rung, or one that went on from there, the
+    model of that round.
+    """
     diverged_round: Mapped[int | None]
     error: Mapped[str | None] = mapped_column(Text)
     """The last error; of a run that is not failed, one that it has not yet got past."""
@@ -150,7 +164,17 @@ class RunRecord(Base):
 
     __table_args__ = (
         Index("run_by_experiment", "experiment_id", "id"),
-        Index("run_by_turn", "status", "queue", "owner", "key_id", "priority", "experiment_id", "queued_at", "id"),
+        Index(
+            "run_by_turn",
+            "status",
+            "queue",
+            "owner",
+            "key_id",
+            "priority",
+            "experiment_id",
+            "queued_at",
+            "id",
+        ),
         Index("run_by_lease", "status", "lease_until"),
         Index("run_by_wake", "status", "woken_at"),
         Index("run_by_key", "key_id", "status"),
@@ -158,11 +182,16 @@ class RunRecord(Base):
 
 
 class SearchRecord(Base):
-    """What is decided about the arms of an experiment; whoever decides, or changes all of its runs, locks this row first."""
+    """What is decided about the arms of an experiment.
+
+    Whoever decides, or changes all of its runs, locks this row first.
+    """
 
     __tablename__ = "search"
 
-    experiment_id: Mapped[str] = mapped_column(ForeignKey("experiment.id", ondelete="CASCADE"), primary_key=True)
+    experiment_id: Mapped[str] = mapped_column(
+        ForeignKey("experiment.id", ondelete="CASCADE"), primary_key=True
+    )
     kind: Mapped[str] = mapped_column(String(64))
     metric: Mapped[str] = mapped_column(String(64))
     maximise: Mapped[bool]
@@ -176,17 +205,24 @@ class SearchRecord(Base):
 
 
 class ArrivalRecord(Base):
-    """An arm that came to a rung, and what became of it there; `sequence` is the order in which arms came."""
+    """An arm that came to a rung, and what became of it there.
+
+    `sequence` is the order in which arms came.
+    """
 
     __tablename__ = "search_arrival"
 
-    experiment_id: Mapped[str] = mapped_column(ForeignKey("search.experiment_id", ondelete="CASCADE"), primary_key=True)
+    experiment_id: Mapped[str] = mapped_column(
+        ForeignKey("search.experiment_id", ondelete="CASCADE"), primary_key=True
+    )
     sequence: Mapped[int] = mapped_column(primary_key=True)
     arm: Mapped[int]
     rung: Mapped[int]
     """Counted from 0."""
     value: Mapped[float | None]
-    """Mean of the metric over the arm's seeds; None where one of them failed, diverged or has no value."""
+    """Mean of the metric over the arm's seeds; None where one of them failed, diverged or has no
+    value.
+    """
     arrived_at: Mapped[datetime]
     verdict: Mapped[Verdict | None]
     rank: Mapped[int | None]
@@ -242,8 +278,11 @@ class IdempotencyRecord(Base):
     principal: Mapped[str] = mapped_column(primary_key=True)
     key: Mapped[str] = mapped_column(primary_key=True)
     request_hash: Mapped[str] = mapped_column(String(64))
-    # Deferred: the key is claimed before its experiment is made, so that of two requests one waits and makes nothing.
-    experiment_id: Mapped[str] = mapped_column(ForeignKey("experiment.id", ondelete="CASCADE", deferrable=True, initially="DEFERRED"))
+    # Deferred: the key is claimed before its experiment is made, so that of two requests one waits
+    # and makes nothing.
+    experiment_id: Mapped[str] = mapped_column(
+        ForeignKey("experiment.id", ondelete="CASCADE", deferrable=True, initially="DEFERRED")
+    )
     created_at: Mapped[datetime]
 
     __table_args__ = (Index("idempotency_by_experiment", "experiment_id"),)
@@ -332,7 +371,9 @@ class DatasetUseRecord(Base):
     __tablename__ = "dataset_use"
 
     dataset_id: Mapped[str] = mapped_column(ForeignKey("dataset.id", ondelete="CASCADE"), primary_key=True)
-    experiment_id: Mapped[str] = mapped_column(ForeignKey("experiment.id", ondelete="CASCADE"), primary_key=True)
+    experiment_id: Mapped[str] = mapped_column(
+        ForeignKey("experiment.id", ondelete="CASCADE"), primary_key=True
+    )
 
     __table_args__ = (Index("dataset_use_by_experiment", "experiment_id"),)
 
@@ -357,7 +398,9 @@ class KeyRecord(Base):
     __tablename__ = "api_key"
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
-    """Sorts by age: its first characters are `created_at`. What follows `key_` stands in the key itself."""
+    """Sorts by age: its first characters are `created_at`. What follows `key_` stands in the key
+    itself.
+    """
     name: Mapped[str]
     """For people: what it is for."""
     owner: Mapped[str]
@@ -435,7 +478,9 @@ class DeliveryRecord(Base):
     __tablename__ = "webhook_delivery"
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
-    """Sorts by age: its first characters are `created_at`. The receiver gets it with every attempt."""
+    """Sorts by age: its first characters are `created_at`. The receiver gets it with every
+    attempt.
+    """
     webhook_id: Mapped[str] = mapped_column(ForeignKey("webhook.id", ondelete="CASCADE"))
     kind: Mapped[str] = mapped_column(String(64))
     body: Mapped[str] = mapped_column(Text)
@@ -466,7 +511,9 @@ class RemovalRecord(Base):
     path: Mapped[str] = mapped_column(primary_key=True)
     """A key of the storage; with a slash at its end, all keys in that folder."""
     due_at: Mapped[datetime]
-    """When they are to be removed; while that is under way, when its process is taken to be gone."""
+    """When they are to be removed; while that is under way, when its process is taken to be
+    gone.
+    """
     failures: Mapped[int] = mapped_column(default=0)
 
     __table_args__ = (Index("storage_removal_by_turn", "due_at"),)

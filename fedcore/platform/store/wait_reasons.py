@@ -13,14 +13,22 @@ GIGABYTE = 1e9
 
 
 def reasons(session: Session, runs: Iterable[RunRecord], seen_s: float) -> dict[str, str]:
-    """Why some of these runs, by id, cannot be taken up now; workers are those seen in the last `seen_s` seconds."""
+    """Why some of these runs, by id, cannot be taken up now.
+
+    Workers are those seen in the last `seen_s` seconds.
+    """
     queued = [run for run in runs if run.status is Status.QUEUED]
     if not queued:
         return {}
     rooms = workers.rooms(session, seen_s)
     held = quota_exhausted(session, {run.key_id for run in queued if run.key_id})
     found = {
-        run.id: [text for text in (no_suitable_worker(run.queue, run.memory_bytes, rooms), held.get(run.key_id)) if text] for run in queued
+        run.id: [
+            text
+            for text in (no_suitable_worker(run.queue, run.memory_bytes, rooms), held.get(run.key_id))
+            if text
+        ]
+        for run in queued
     }
     return {run_id: "; ".join(texts) for run_id, texts in found.items() if texts}
 
@@ -35,7 +43,9 @@ def obstacles(session: Session, queue: str, memory_bytes: int, seen_s: float) ->
 
 
 def no_suitable_worker(queue: str, memory_bytes: int, rooms: Mapping[str, int]) -> str | None:
-    """Why no worker can take a run of this queue that needs so much, given what one of each queue may need."""
+    """Why no worker can take a run of this queue that needs so much, given what one of each queue
+    may need.
+    """
     room = rooms.get(queue)
     if room is None:
         return f"no worker currently serves the queue {queue!r}"
@@ -43,16 +53,29 @@ def no_suitable_worker(queue: str, memory_bytes: int, rooms: Mapping[str, int]) 
         return None
     needed, most = memory_bytes / GIGABYTE, room / GIGABYTE
     return (
-        f"needs about {needed:.1f} GB of memory, but workers of the queue {queue!r} have at most {most:.1f} GB: start a larger "
-        "worker, or use fewer clients per round or a smaller model"
+        f"needs about {needed:.1f} GB of memory, but workers of the queue {queue!r} have at most {most:.1f}"
+        " GB: start a larger worker, or use fewer clients per round or a smaller model"
     )
 
 
 def quota_exhausted(session: Session, key_ids: Collection[str]) -> dict[str, str]:
-    """What holds the runs of keys back that have as many running as they may, or have used their time."""
+    """What holds the runs of keys back that have as many running as they may, or have used their
+    time.
+    """
     limits, spent = quotas.running_limits(session, key_ids), quotas.exhausted(session, key_ids)
     running = RunRecord.key_id.in_(limits), RunRecord.status == Status.RUNNING
-    counts = dict(session.execute(select(RunRecord.key_id, func.count()).where(*running).group_by(RunRecord.key_id)).all())
+    counts = dict(
+        session.execute(
+            select(RunRecord.key_id, func.count()).where(*running).group_by(RunRecord.key_id)
+        ).all()
+    )
     told = "quota of its key reached: {} running runs, limit {} (max_running_runs)"
-    held = {key_id: told.format(counts.get(key_id, 0), most) for key_id, most in limits.items() if counts.get(key_id, 0) >= most}
-    return held | {id: f"quota of its key exhausted: {most:,.1f} compute seconds (max_compute_seconds)" for id, most in spent.items()}
+    held = {
+        key_id: told.format(counts.get(key_id, 0), most)
+        for key_id, most in limits.items()
+        if counts.get(key_id, 0) >= most
+    }
+    return held | {
+        id: f"quota of its key exhausted: {most:,.1f} compute seconds (max_compute_seconds)"
+        for id, most in spent.items()
+    }

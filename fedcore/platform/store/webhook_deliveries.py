@@ -1,7 +1,8 @@
-"""Deliveries of webhooks: taken up by senders, concluded, asked for again, listed, and forgotten after a while.
+"""Deliveries of webhooks: taken up by senders, concluded, asked for again, listed, and forgotten
+after a while.
 
-A sender takes a delivery for a while; one that is not heard of by then has lost it, and another sends it again. So each is sent at
-least once, always under the same id.
+A sender takes a delivery for a while; one that is not heard of by then has lost it, and another
+sends it again. So each is sent at least once, always under the same id.
 """
 
 from collections.abc import Collection, Sequence
@@ -52,8 +53,12 @@ class Backlog(NamedTuple):
     """Since the change happened of which it is to tell."""
 
 
-def claim_due(session: Session, lease_s: float, *, besides: Collection[str] = (), not_of: Collection[str] = ()) -> ClaimedDelivery | None:
-    """The delivery that has been due longest, for `lease_s` seconds: of no webhook in `besides` and no owner in `not_of`."""
+def claim_due(
+    session: Session, lease_s: float, *, besides: Collection[str] = (), not_of: Collection[str] = ()
+) -> ClaimedDelivery | None:
+    """The delivery that has been due longest, for `lease_s` seconds: of no webhook in `besides` and
+    no owner in `not_of`.
+    """
     due = _due(), DeliveryRecord.webhook_id.not_in(besides), WebhookRecord.owner.not_in(not_of)
     chosen = (
         select(DeliveryRecord.id)
@@ -76,27 +81,42 @@ def any_due(session: Session) -> bool:
     return session.scalar(select(DeliveryRecord.id).where(_due()).limit(1)) is not None
 
 
-def record_attempt(session: Session, parcel: ClaimedDelivery, answer: ReceiverResponse, chance: float) -> DeliveryStatus | None:
-    """Note what came of an attempt, and when there is to be another; `chance` in [0, 1) is its jitter.
+def record_attempt(
+    session: Session, parcel: ClaimedDelivery, answer: ReceiverResponse, chance: float
+) -> DeliveryStatus | None:
+    """Note what came of an attempt, and when there is to be another.
 
-    Returns where the delivery stands; None when it is no longer this sender's. A webhook that is gone, or has failed for days, is
-    disabled.
+    `chance` in [0, 1) is its jitter.
+
+    Returns where the delivery stands; None when it is no longer this sender's. A webhook that is
+    gone, or has failed for days, is disabled.
     """
     # The webhook first, then its deliveries: the order of whoever deletes or disables one.
     failing_s = _note_health(session, parcel, answer)
     over = answer.error is None or answer.code == GONE
     pause = None if over else pause_s(parcel.failures + 1, chance, answer.retry_after_s)
-    status = DeliveryStatus.DELIVERED if answer.error is None else DeliveryStatus.FAILED if pause is None else DeliveryStatus.PENDING
+    status = (
+        DeliveryStatus.DELIVERED
+        if answer.error is None
+        else DeliveryStatus.FAILED
+        if pause is None
+        else DeliveryStatus.PENDING
+    )
     if not _write(session, parcel, answer, status, pause):
         return None
     counts = {counters.DELIVERED if answer.error is None else counters.UNDELIVERED: 1}
-    counters.add(session, SENDER, counts | ({counters.GIVEN_UP: 1} if status is DeliveryStatus.FAILED else {}))
-    # Of one that is seldom told anything the last failure may be long ago: what is new is tried for its day first.
+    counters.add(
+        session, SENDER, counts | ({counters.GIVEN_UP: 1} if status is DeliveryStatus.FAILED else {})
+    )
+    # Of one that is seldom told anything the last failure may be long ago: what is new is tried for
+    # its day first.
     tried = status is DeliveryStatus.FAILED or parcel.moment - parcel.created_at >= timedelta(days=1)
     reason = _hopeless(answer, failing_s if tried else 0.0)
     if reason:
         webhooks.disable(session, parcel.webhook_id, reason)
-        audit.record(session, audit.AuditEntry("disable a webhook", parcel.webhook_id, 200, parcel.owner, "", SENDER))
+        audit.record(
+            session, audit.AuditEntry("disable a webhook", parcel.webhook_id, 200, parcel.owner, "", SENDER)
+        )
     return status
 
 
@@ -109,15 +129,29 @@ def find(session: Session, webhook_id: str, delivery_id: str) -> DeliveryRecord:
 
 
 def page(
-    session: Session, webhook_id: str, *, status: DeliveryStatus | None = None, limit: int = 50, cursor: str | None = None
+    session: Session,
+    webhook_id: str,
+    *,
+    status: DeliveryStatus | None = None,
+    limit: int = 50,
+    cursor: str | None = None,
 ) -> RecordPage[DeliveryRecord]:
     """What a webhook was told, or is to be told, newest first."""
     query = select(DeliveryRecord).where(DeliveryRecord.webhook_id == webhook_id)
-    return newest(session, query if status is None else query.where(DeliveryRecord.status == status), DeliveryRecord.id, limit, cursor)
+    return newest(
+        session,
+        query if status is None else query.where(DeliveryRecord.status == status),
+        DeliveryRecord.id,
+        limit,
+        cursor,
+    )
 
 
 def redeliver(session: Session, webhook_id: str, delivery_id: str) -> DeliveryRecord:
-    """Send it again, now, under the same id; raises NotFoundError, and ConflictError where the webhook is disabled."""
+    """Send it again, now, under the same id.
+
+    Raises NotFoundError, and ConflictError where the webhook is disabled.
+    """
     find(session, webhook_id, delivery_id)
     _refuse_disabled(session, webhook_id)
     again = {"status": DeliveryStatus.PENDING, "due_at": sql_now(), "failures": 0, "finished_at": None}
@@ -126,23 +160,35 @@ def redeliver(session: Session, webhook_id: str, delivery_id: str) -> DeliveryRe
 
 
 def ping(session: Session, webhook_id: str) -> DeliveryRecord:
-    """Send something of no consequence; raises NotFoundError, and ConflictError where the webhook is disabled."""
+    """Send something of no consequence.
+
+    Raises NotFoundError, and ConflictError where the webhook is disabled.
+    """
     _refuse_disabled(session, webhook_id)
     return find(session, webhook_id, webhook_outbox.ping(session, webhook_id))
 
 
 def prune(session: Session, older_than_s: float) -> int:
-    """Forget deliveries that are over and were written so long ago, some thousands at a time; returns how many."""
+    """Forget deliveries that are over and were written so long ago, some thousands at a time.
+
+    Returns how many.
+    """
     moment = session.scalars(select(sql_now(-older_than_s))).one()
     old = DeliveryRecord.id < floor("msg", moment), DeliveryRecord.status != DeliveryStatus.PENDING
     chosen = select(DeliveryRecord.id).where(*old).order_by(DeliveryRecord.id).limit(_PRUNED_AT_ONCE)
-    return len(session.scalars(delete(DeliveryRecord).where(DeliveryRecord.id.in_(chosen)).returning(DeliveryRecord.id)).all())
+    return len(
+        session.scalars(
+            delete(DeliveryRecord).where(DeliveryRecord.id.in_(chosen)).returning(DeliveryRecord.id)
+        ).all()
+    )
 
 
 def backlog(session: Session) -> Backlog:
     """What waits to be sent, or to be sent again."""
     waiting = DeliveryRecord.status == DeliveryStatus.PENDING
-    count, first = session.execute(select(func.count(), func.min(DeliveryRecord.created_at)).where(waiting)).one()
+    count, first = session.execute(
+        select(func.count(), func.min(DeliveryRecord.created_at)).where(waiting)
+    ).one()
     moment = session.scalars(select(sql_now())).one()
     return Backlog(count, max(0.0, (moment - first).total_seconds()) if count else 0.0)
 
@@ -153,8 +199,12 @@ def _due() -> ColumnElement[bool]:
 
 def _parcel(session: Session, delivery_id: str) -> ClaimedDelivery:
     secrets = undefer(WebhookRecord.secret), undefer(WebhookRecord.previous_secret)
-    both = select(DeliveryRecord, WebhookRecord, sql_now(), WebhookRecord.previous_until > sql_now()).options(*secrets)
-    of_this = both.join(WebhookRecord, WebhookRecord.id == DeliveryRecord.webhook_id).where(DeliveryRecord.id == delivery_id)
+    both = select(DeliveryRecord, WebhookRecord, sql_now(), WebhookRecord.previous_until > sql_now()).options(
+        *secrets
+    )
+    of_this = both.join(WebhookRecord, WebhookRecord.id == DeliveryRecord.webhook_id).where(
+        DeliveryRecord.id == delivery_id
+    )
     delivery, hook, moment, overlaps = session.execute(of_this).one()
     return ClaimedDelivery(
         id=delivery.id,
@@ -185,13 +235,26 @@ def _note_health(session: Session, parcel: ClaimedDelivery, answer: ReceiverResp
     return 0.0 if row[0] is None else (row[1] - row[0]).total_seconds()
 
 
-def _write(session: Session, parcel: ClaimedDelivery, answer: ReceiverResponse, status: DeliveryStatus, pause: float | None) -> bool:
+def _write(
+    session: Session,
+    parcel: ClaimedDelivery,
+    answer: ReceiverResponse,
+    status: DeliveryStatus,
+    pause: float | None,
+) -> bool:
     """Whether the delivery was still this sender's."""
-    held = DeliveryRecord.id == parcel.id, DeliveryRecord.fence == parcel.fence, DeliveryRecord.status == DeliveryStatus.PENDING
+    held = (
+        DeliveryRecord.id == parcel.id,
+        DeliveryRecord.fence == parcel.fence,
+        DeliveryRecord.status == DeliveryStatus.PENDING,
+    )
     before = session.scalars(select(DeliveryRecord.attempts).where(*held).with_for_update()).first()
     if before is None:
         return False
-    values: dict[str, Any] = {"status": status, "attempts": [*before, _attempt(parcel, answer)][-MOST_ATTEMPTS:]}
+    values: dict[str, Any] = {
+        "status": status,
+        "attempts": [*before, _attempt(parcel, answer)][-MOST_ATTEMPTS:],
+    }
     values |= {"failures": parcel.failures + (answer.error is not None), "due_at": sql_now(pause or 0.0)}
     values["finished_at"] = None if status is DeliveryStatus.PENDING else sql_now()
     session.execute(update(DeliveryRecord).where(*held).values(values))

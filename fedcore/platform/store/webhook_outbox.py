@@ -1,6 +1,8 @@
-"""Notices: what webhooks are to be told of runs and experiments, written in the transaction that changes their status.
+"""Notices: what webhooks are to be told of runs and experiments, written in the transaction that
+changes their status.
 
-So a change and its deliveries are there together or not at all: none is lost with a process, none tells of what was rolled back.
+So a change and its deliveries are there together or not at all: none is lost with a process, none
+tells of what was rolled back.
 """
 
 import json
@@ -23,12 +25,30 @@ LISTENED = exists().where(WebhookRecord.disabled_at.is_(None))
 """Whether anybody has a webhook."""
 _LISTENED = select(LISTENED)
 _EXPERIMENT = (
-    *(ExperimentRecord.owner, ExperimentRecord.id.label("experiment_id"), ExperimentRecord.name, ExperimentRecord.tags),
+    *(
+        ExperimentRecord.owner,
+        ExperimentRecord.id.label("experiment_id"),
+        ExperimentRecord.name,
+        ExperimentRecord.tags,
+    ),
     *(ExperimentRecord.status, ExperimentRecord.error),
 )
 _RUN = (
-    *(RunRecord.owner, RunRecord.experiment_id, ExperimentRecord.name, ExperimentRecord.tags, RunRecord.id.label("run_id"), RunRecord.arm),
-    *(RunRecord.arm_name, RunRecord.seed, RunRecord.status, RunRecord.done.label("rounds_done"), RunRecord.rounds.label("rounds_total")),
+    *(
+        RunRecord.owner,
+        RunRecord.experiment_id,
+        ExperimentRecord.name,
+        ExperimentRecord.tags,
+        RunRecord.id.label("run_id"),
+        RunRecord.arm,
+    ),
+    *(
+        RunRecord.arm_name,
+        RunRecord.seed,
+        RunRecord.status,
+        RunRecord.done.label("rounds_done"),
+        RunRecord.rounds.label("rounds_total"),
+    ),
     *(RunRecord.diverged_round, RunRecord.stop_reason, RunRecord.error),
 )
 
@@ -52,7 +72,12 @@ def of_runs(session: Session, run_ids: Sequence[str]) -> None:
     wanted = RunRecord.id.in_(run_ids)
     listeners = _listeners(session, select(RunRecord.owner).where(wanted))
     if listeners:
-        query = select(*_RUN).join(ExperimentRecord, ExperimentRecord.id == RunRecord.experiment_id).where(wanted).order_by(RunRecord.id)
+        query = (
+            select(*_RUN)
+            .join(ExperimentRecord, ExperimentRecord.id == RunRecord.experiment_id)
+            .where(wanted)
+            .order_by(RunRecord.id)
+        )
         told = [(EventKind.of_run(row["status"]), dict(row)) for row in session.execute(query).mappings()]
         _write(session, [order for kind, facts in told for order in _orders(listeners, kind, facts)])
 
@@ -63,14 +88,18 @@ def ping(session: Session, webhook_id: str) -> str:
 
 
 def _anybody_listens(session: Session) -> bool:
-    """Looked up once a transaction: where nobody has a webhook, that is all that a change of status costs."""
+    """Looked up once a transaction: where nobody has a webhook, that is all that a change of status
+    costs.
+    """
     if "listened" not in session.info:
         session.info["listened"] = session.scalar(_LISTENED)
     return bool(session.info["listened"])
 
 
 def _listeners(session: Session, owners: Select[str]) -> Sequence[WebhookRecord]:
-    """The webhooks of these owners, which stay until the end of the transaction: one that is being deleted is waited for, and is none."""
+    """The webhooks of these owners, which stay until the end of the transaction: one that is being
+    deleted is waited for, and is none.
+    """
     listening = WebhookRecord.disabled_at.is_(None), WebhookRecord.owner.in_(owners)
     query = select(WebhookRecord).where(*listening).order_by(WebhookRecord.id)
     return session.scalars(query.with_for_update(read=True, key_share=True, of=WebhookRecord)).all()
@@ -82,7 +111,9 @@ _Order = tuple[str, str, Document]
 
 def _orders(listeners: Sequence[WebhookRecord], kind: EventKind, facts: Document) -> Iterator[_Order]:
     for hook in listeners:
-        of_this = hook.experiment_id in (None, facts["experiment_id"]) and (hook.tag is None or hook.tag in facts["tags"])
+        of_this = hook.experiment_id in (None, facts["experiment_id"]) and (
+            hook.tag is None or hook.tag in facts["tags"]
+        )
         if hook.owner == facts["owner"] and kind in hook.kinds and of_this:
             yield hook.id, kind.value, facts
 
@@ -94,13 +125,27 @@ def _write(session: Session, orders: Sequence[_Order]) -> list[str]:
         {"id": id, "webhook_id": webhook_id, "kind": kind, "body": _body(kind, moment, facts)}
         for id, (webhook_id, kind, facts) in zip(ids, orders, strict=True)
     ]
-    common = {"status": DeliveryStatus.PENDING, "due_at": moment, "created_at": moment, "attempts": [], "fence": 0, "failures": 0}
+    common = {
+        "status": DeliveryStatus.PENDING,
+        "due_at": moment,
+        "created_at": moment,
+        "attempts": [],
+        "fence": 0,
+        "failures": 0,
+    }
     if rows:
         session.execute(insert(Delivery), [row | common for row in rows])
     return ids
 
 
 def _body(kind: str, moment: datetime, facts: Document) -> str:
-    """As Standard Webhooks lays it out, and no larger than it asks for, whatever a library has put into an error."""
-    facts = {field: value[:_MOST_CHARACTERS] if isinstance(value, str) else value for field, value in facts.items()}
-    return json.dumps({"type": kind, "timestamp": moment.isoformat().replace("+00:00", "Z"), "data": facts}, ensure_ascii=False)
+    """As Standard Webhooks lays it out, and no larger than it asks for, whatever a library has put
+    into an error.
+    """
+    facts = {
+        field: value[:_MOST_CHARACTERS] if isinstance(value, str) else value for field, value in facts.items()
+    }
+    return json.dumps(
+        {"type": kind, "timestamp": moment.isoformat().replace("+00:00", "Z"), "data": facts},
+        ensure_ascii=False,
+    )

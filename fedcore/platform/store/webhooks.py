@@ -1,7 +1,7 @@
 """Webhooks: made, found, listed, edited, disabled and deleted.
 
-The secret of a webhook is stored as it is, since it has to sign; it leaves the database in the answer that shows it once, and in the hands
-of whoever signs.
+The secret of a webhook is stored as it is, since it has to sign; it leaves the database in the
+answer that shows it once, and in the hands of whoever signs.
 """
 
 from collections.abc import Sequence
@@ -35,11 +35,20 @@ def create(
     tag: str | None = None,
     most: int,
 ) -> tuple[WebhookRecord, str]:
-    """A new webhook, and its secret; raises QuotaError when its owner would have more than `most`."""
+    """A new webhook, and its secret; raises QuotaError when its owner would have more than
+    `most`.
+    """
     moment = session.scalars(select(sql_now())).one()
     (webhook_id,) = identifiers("whk", moment, 1)
     secret = new_secret()
-    record = WebhookRecord(id=webhook_id, name=name, owner=owner, url=url, kinds=[kind.value for kind in kinds], created_at=moment)
+    record = WebhookRecord(
+        id=webhook_id,
+        name=name,
+        owner=owner,
+        url=url,
+        kinds=[kind.value for kind in kinds],
+        created_at=moment,
+    )
     record.experiment_id, record.tag, record.secret = experiment_id, tag, secret
     session.add(record)
     session.flush()
@@ -48,17 +57,28 @@ def create(
 
 
 def find(session: Session, webhook_id: str, owner: str | None = None) -> WebhookRecord:
-    """The webhook with this id, without its secrets, if it is `owner`'s where one is given; raises NotFoundError."""
+    """The webhook with this id, without its secrets, if it is `owner`'s where one is given.
+
+    Raises NotFoundError.
+    """
     record = session.scalars(select(WebhookRecord).where(WebhookRecord.id == webhook_id)).first()
     if record is None or owner not in (None, record.owner):
         raise NotFoundError(f"there is no webhook {webhook_id!r}")
     return record
 
 
-def page(session: Session, *, owner: str | None = None, limit: int = 50, cursor: str | None = None) -> RecordPage[WebhookRecord]:
+def page(
+    session: Session, *, owner: str | None = None, limit: int = 50, cursor: str | None = None
+) -> RecordPage[WebhookRecord]:
     """Webhooks, newest first: those of `owner`, or of all where none is given."""
     query = select(WebhookRecord)
-    return newest(session, query if owner is None else query.where(WebhookRecord.owner == owner), WebhookRecord.id, limit, cursor)
+    return newest(
+        session,
+        query if owner is None else query.where(WebhookRecord.owner == owner),
+        WebhookRecord.id,
+        limit,
+        cursor,
+    )
 
 
 def edit(session: Session, webhook_id: str, **changes: Any) -> WebhookRecord:
@@ -69,23 +89,40 @@ def edit(session: Session, webhook_id: str, **changes: Any) -> WebhookRecord:
 
 
 def rotate(session: Session, webhook_id: str) -> tuple[WebhookRecord, str]:
-    """Give a webhook a new secret, which is returned; the old one signs as well for a day. Raises NotFoundError."""
+    """Give a webhook a new secret, which is returned; the old one signs as well for a day.
+
+    Raises NotFoundError.
+    """
     secret = new_secret()
-    changes = {"secret": secret, "previous_secret": WebhookRecord.secret, "previous_until": sql_now(OVERLAP_S)}
+    changes = {
+        "secret": secret,
+        "previous_secret": WebhookRecord.secret,
+        "previous_until": sql_now(OVERLAP_S),
+    }
     return edit(session, webhook_id, **changes), secret
 
 
 def enable(session: Session, webhook_id: str) -> WebhookRecord:
-    """Let a webhook be told again; what it was not told meanwhile stays untold. Raises NotFoundError."""
+    """Let a webhook be told again; what it was not told meanwhile stays untold.
+
+    Raises NotFoundError.
+    """
     return edit(session, webhook_id, disabled_at=None, disabled_reason=None, failing_since=None)
 
 
 def disable(session: Session, webhook_id: str, reason: str) -> WebhookRecord:
-    """Tell a webhook nothing more, what waits to be sent included; a disabled one keeps its reason. Raises NotFoundError."""
+    """Tell a webhook nothing more, what waits to be sent included; a disabled one keeps its reason.
+
+    Raises NotFoundError.
+    """
     enabled = WebhookRecord.id == webhook_id, WebhookRecord.disabled_at.is_(None)
-    session.execute(update(WebhookRecord).where(*enabled).values(disabled_at=sql_now(), disabled_reason=reason))
+    session.execute(
+        update(WebhookRecord).where(*enabled).values(disabled_at=sql_now(), disabled_reason=reason)
+    )
     waiting = DeliveryRecord.webhook_id == webhook_id, DeliveryRecord.status == DeliveryStatus.PENDING
-    dropped = update(DeliveryRecord).where(*waiting).values(status=DeliveryStatus.FAILED, finished_at=sql_now())
+    dropped = (
+        update(DeliveryRecord).where(*waiting).values(status=DeliveryStatus.FAILED, finished_at=sql_now())
+    )
     count = len(session.scalars(dropped.returning(DeliveryRecord.id)).all())
     if count:
         counters.add(session, "sender", {counters.GIVEN_UP: count})
@@ -94,14 +131,23 @@ def disable(session: Session, webhook_id: str, reason: str) -> WebhookRecord:
 
 def delete(session: Session, webhook_id: str) -> None:
     """Remove a webhook and what it was told, or was to be told; raises NotFoundError."""
-    gone = session.execute(delete_from(WebhookRecord).where(WebhookRecord.id == webhook_id).returning(WebhookRecord.id))
+    gone = session.execute(
+        delete_from(WebhookRecord).where(WebhookRecord.id == webhook_id).returning(WebhookRecord.id)
+    )
     if gone.first() is None:
         raise NotFoundError(f"there is no webhook {webhook_id!r}")
 
 
 def _hold(session: Session, owner: str, most: int) -> None:
-    # Whoever asks has a key: with the owner's keys locked, of two requests the second counts what the first made.
-    session.scalars(select(KeyRecord.id).where(KeyRecord.owner == owner).order_by(KeyRecord.id).with_for_update()).all()
-    count = session.scalars(select(func.count()).select_from(WebhookRecord).where(WebhookRecord.owner == owner)).one()
+    # Whoever asks has a key: with the owner's keys locked, of two requests the second counts what
+    # the first made.
+    session.scalars(
+        select(KeyRecord.id).where(KeyRecord.owner == owner).order_by(KeyRecord.id).with_for_update()
+    ).all()
+    count = session.scalars(
+        select(func.count()).select_from(WebhookRecord).where(WebhookRecord.owner == owner)
+    ).one()
     if count > most:
-        raise QuotaError(f"{owner} would have {count} webhooks, the limit is {most} (FEDQ_WEBHOOKS_MAX); delete some")
+        raise QuotaError(
+            f"{owner} would have {count} webhooks, the limit is {most} (FEDQ_WEBHOOKS_MAX); delete some"
+        )

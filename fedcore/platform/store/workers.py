@@ -25,7 +25,14 @@ def seen(
 ) -> None:
     """A worker says that it is there, which run it holds, and what a run on it may need."""
     dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
-    present = {"host": host, "pid": pid, "queues": list(queues), "device": device, "run_id": run_id, "memory_bytes": memory_bytes}
+    present = {
+        "host": host,
+        "pid": pid,
+        "queues": list(queues),
+        "device": device,
+        "run_id": run_id,
+        "memory_bytes": memory_bytes,
+    }
     present |= {"seen_at": sql_now()}
     first = dialect.insert(WorkerRecord).values(id=worker_id, started_at=sql_now(), **present)
     session.execute(first.on_conflict_do_update(index_elements=[WorkerRecord.id], set_=present))
@@ -40,21 +47,29 @@ def gone(session: Session, worker_id: str) -> None:
 
 def alive(session: Session, within_s: float) -> Sequence[WorkerRecord]:
     """The workers that were seen in the last `within_s` seconds, by id."""
-    return session.scalars(select(WorkerRecord).where(WorkerRecord.seen_at > sql_now(-within_s)).order_by(WorkerRecord.id)).all()
+    return session.scalars(
+        select(WorkerRecord).where(WorkerRecord.seen_at > sql_now(-within_s)).order_by(WorkerRecord.id)
+    ).all()
 
 
 def rooms(session: Session, within_s: float) -> dict[str, int]:
-    """What a run of each queue may need at most, of the workers that were seen in the last `within_s` seconds."""
+    """What a run of each queue may need at most, of the workers that were seen in the last
+    `within_s` seconds.
+    """
     found: dict[str, int] = {}
     for worker in alive(session, within_s):
         for queue in worker.queues:
-            found[queue] = max(ANY_MEMORY if worker.memory_bytes is None else worker.memory_bytes, found.get(queue, 0))
+            found[queue] = max(
+                ANY_MEMORY if worker.memory_bytes is None else worker.memory_bytes, found.get(queue, 0)
+            )
     return found
 
 
 def forget(session: Session, older_than_s: float) -> int:
     """Drop the workers that were not seen for `older_than_s` seconds; returns how many."""
-    dropped = delete(WorkerRecord).where(WorkerRecord.seen_at < sql_now(-older_than_s)).returning(WorkerRecord.id)
+    dropped = (
+        delete(WorkerRecord).where(WorkerRecord.seen_at < sql_now(-older_than_s)).returning(WorkerRecord.id)
+    )
     ids = session.scalars(dropped).all()
     if ids:
         counters.archive(session, ids)

@@ -1,1 +1,3 @@
-"""Users' own data sets: read from NPZ or Parquet, checked, and kept in one form; no tensor library."""
+"""Users' own data sets: read from NPZ or Parquet, checked, and kept in one form; no tensor
+library.
+"""

@@ -1,7 +1,8 @@
-"""Checks one upload in a process of its own: `python -m fedcore.platform.uploads TARGET BYTES SAMPLES FEATURES < upload`.
+"""Checks one upload in a process of its own:
+`python -m fedcore.platform.uploads TARGET BYTES SAMPLES FEATURES < upload`.
 
-What the upload holds is written to TARGET in the form it is kept in. Printed is what is in it, or, with exit code REFUSED, what is
-wrong with it.
+What the upload holds is written to TARGET in the form it is kept in. Printed is what is in it, or,
+with exit code REFUSED, what is wrong with it.
 """
 
 import json
@@ -30,7 +31,10 @@ def _taken(file: BinaryIO, target: Path, limits: UploadLimits) -> dict[str, Any]
     with target.open("wb") as kept:
         samples.save(kept)
     sizes = samples.client_sizes
-    return {"content": samples.content.model_dump(mode="json"), "client_sizes": sizes._asdict() if sizes else None}
+    return {
+        "content": samples.content.model_dump(mode="json"),
+        "client_sizes": sizes._asdict() if sizes else None,
+    }
 
 
 def _tell(answer: dict[str, Any], code: int) -> int:

@@ -1,4 +1,6 @@
-"""The arrays of an upload: as a file declares them, checked before they are read, and as they were read."""
+"""The arrays of an upload: as a file declares them, checked before they are read, and as they were
+read.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -56,7 +58,9 @@ def check_declared(declared: Mapping[str, ArrayHeader], limits: UploadLimits) ->
     """Refuse names, shapes, types and sizes that no upload may have; raises UploadError."""
     for name in (FEATURES, LABEL):
         if name not in declared:
-            raise UploadError(name, f"missing; {FEATURES} and {LABEL} are required, {CLIENT} and {TEST} are optional")
+            raise UploadError(
+                name, f"missing; {FEATURES} and {LABEL} are required, {CLIENT} and {TEST} are optional"
+            )
     for name, array in declared.items():
         _check_type(name, array.dtype)
     _check_shapes(declared, limits)
@@ -76,13 +80,22 @@ def _check_shapes(declared: Mapping[str, ArrayHeader], limits: UploadLimits) -> 
     shape = declared[FEATURES].shape
     if not 2 <= len(shape) <= MAX_DIMENSIONS + 1:
         raise UploadError(
-            FEATURES, f"has shape {list(shape)}; it must be [samples, ...], with 1 to {MAX_DIMENSIONS} dimensions for one sample"
+            FEATURES,
+            f"has shape {list(shape)}; it must be [samples, ...], with 1 to {MAX_DIMENSIONS} dimensions for"
+            " one sample",
         )
     samples, numbers = shape[0], prod(shape[1:])
     if not 1 <= samples <= limits.samples:
         raise UploadError(FEATURES, f"has {samples} samples; it must have 1 to {limits.samples}")
     if not 1 <= numbers <= limits.features:
-        raise UploadError(FEATURES, f"has {numbers} numbers per sample, shape {list(shape[1:])}; it must have 1 to {limits.features}")
+        raise UploadError(
+            FEATURES,
+            f"has {numbers} numbers per sample, shape {list(shape[1:])}; it must have 1 to {limits.features}",
+        )
     for name in NAMES[1:]:
         if name in declared and declared[name].shape != (samples,):
-            raise UploadError(name, f"has shape {list(declared[name].shape)}; it must be [{samples}], one entry per sample of {FEATURES}")
+            raise UploadError(
+                name,
+                f"has shape {list(declared[name].shape)}; it must be [{samples}], one entry per sample of"
+                f" {FEATURES}",
+            )

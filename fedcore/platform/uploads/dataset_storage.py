@@ -21,9 +21,15 @@ class SharedDatasetStorage:
         try:
             return self.storage.open(storage_key(dataset.id, dataset.known.digest))
         except NotFoundError as error:
-            raise DataUnavailableError(f"the uploaded data set {dataset.id} is not in the storage; it may have been deleted") from error
+            raise DataUnavailableError(
+                f"the uploaded data set {dataset.id} is not in the storage; it may have been deleted"
+            ) from error
 
 
 def storage_key(dataset_id: str, digest: str) -> str:
-    """Where a data set is stored. By its id too: what deletes the file of one never deletes that of a later upload of the same content."""
+    """Where a data set is stored.
+
+    By its id too: what deletes the file of one never deletes that of a later upload of the same
+    content.
+    """
     return f"datasets/{dataset_id}-{digest}.npz"

@@ -12,7 +12,8 @@ from fedcore.settings import settings
 
 
 def keep(file: Path | str, data_dir: Path | None = None) -> dict[str, Any]:
-    """Check an NPZ or Parquet file, keep its content in FEDQ_DATA_DIR, and give its block `problem.dataset`.
+    """Check an NPZ or Parquet file, keep its content in FEDQ_DATA_DIR, and give its block
+    `problem.dataset`.
 
     Raises UploadError when it cannot be trained on.
     """

@@ -1,4 +1,6 @@
-"""NPZ: a zip archive of NumPy arrays, whose directory and headers are believed only as far as they are checked."""
+"""NPZ: a zip archive of NumPy arrays, whose directory and headers are believed only as far as they
+are checked.
+"""
 
 import zlib
 from collections.abc import Iterator
@@ -12,7 +14,16 @@ from numpy.typing import NDArray
 
 from fedcore.data.user_datasets import Clients
 from fedcore.errors import UploadError
-from fedcore.platform.uploads.arrays import CLIENT, FEATURES, LABEL, NAMES, TEST, ArrayHeader, Arrays, check_declared
+from fedcore.platform.uploads.arrays import (
+    CLIENT,
+    FEATURES,
+    LABEL,
+    NAMES,
+    TEST,
+    ArrayHeader,
+    Arrays,
+    check_declared,
+)
 from fedcore.platform.uploads.limits import UploadLimits
 
 MAGIC = b"PK"
@@ -24,7 +35,8 @@ _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0
 class _BoundedReader:
     """A file that refuses to be read in large pieces.
 
-    zipfile reads the directory of an archive at once, and makes an object of each of its entries: here it cannot be long.
+    zipfile reads the directory of an archive at once, and makes an object of each of its entries:
+    here it cannot be long.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -39,7 +51,10 @@ class _BoundedReader:
 
 
 def read_npz(file: BinaryIO, limits: UploadLimits) -> Arrays:
-    """The arrays `features`, `label`, `client` and `test`; the last two may be absent. Raises UploadError."""
+    """The arrays `features`, `label`, `client` and `test`; the last two may be absent.
+
+    Raises UploadError.
+    """
     with _readable(), ZipFile(cast("IO[bytes]", _BoundedReader(file))) as archive:
         entries = _entries(archive)
         size = sum(entry.file_size for entry in entries.values())
@@ -73,7 +88,11 @@ def _entries(archive: ZipFile) -> dict[str, ZipInfo]:
         if name in entries:
             raise UploadError(name, "appears twice; each array may appear once")
         if entry.flag_bits & _ENCRYPTED or entry.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
-            raise UploadError(name, "is encrypted or uses an unsupported compression; write it with np.savez or np.savez_compressed")
+            raise UploadError(
+                name,
+                "is encrypted or uses an unsupported compression; write it with np.savez or"
+                " np.savez_compressed",
+            )
         entries[name] = entry
     return entries
 
@@ -83,12 +102,18 @@ def _declared(archive: ZipFile, name: str, entry: ZipInfo) -> ArrayHeader:
     with archive.open(entry) as member:
         version = npy.read_magic(member)
         if version not in _HEADERS:
-            raise UploadError(name, f"is a .npy of version {version[0]}.{version[1]}; versions 1.0 and 2.0 are supported")
+            raise UploadError(
+                name, f"is a .npy of version {version[0]}.{version[1]}; versions 1.0 and 2.0 are supported"
+            )
         shape, _, dtype = _HEADERS[version](member)
         header = member.tell()
     declared = ArrayHeader(shape, dtype)
     if not dtype.hasobject and (min(shape, default=0) < 0 or header + declared.size != entry.file_size):
-        raise UploadError(name, f"contains {entry.file_size - header} bytes, but shape {list(shape)} of {dtype} needs {declared.size}")
+        raise UploadError(
+            name,
+            f"contains {entry.file_size - header} bytes, but shape {list(shape)} of {dtype} needs"
+            f" {declared.size}",
+        )
     return declared
 
 

@@ -1,4 +1,5 @@
-"""Parquet: a column for each number of a sample, or one column `features` of lists of one length, nested for images.
+"""Parquet: a column for each number of a sample, or one column `features` of lists of one length,
+nested for images.
 
 Beside them there are the columns label, client and test.
 """
@@ -16,7 +17,16 @@ from numpy.typing import NDArray
 
 from fedcore.data.user_datasets import MAX_ID_LENGTH, Clients
 from fedcore.errors import UploadError
-from fedcore.platform.uploads.arrays import CLIENT, FEATURES, LABEL, NAMES, TEST, ArrayHeader, Arrays, check_declared
+from fedcore.platform.uploads.arrays import (
+    CLIENT,
+    FEATURES,
+    LABEL,
+    NAMES,
+    TEST,
+    ArrayHeader,
+    Arrays,
+    check_declared,
+)
 from fedcore.platform.uploads.limits import UploadLimits
 
 MAGIC = b"PAR1"
@@ -30,7 +40,10 @@ _BUFFERED = {"pre_buffer": False, "buffer_size": 1 << 18}
 
 
 def read_parquet(file: BinaryIO, limits: UploadLimits) -> Arrays:
-    """The samples in the order of the rows, their numbers in the order of the columns. Raises UploadError."""
+    """The samples in the order of the rows, their numbers in the order of the columns.
+
+    Raises UploadError.
+    """
     _check_footer(file)
     with _readable():
         parquet = pq.ParquetFile(file, **_BUFFERED)
@@ -65,7 +78,11 @@ def _check_footer(file: BinaryIO) -> None:
     if magic != MAGIC or length + 12 > size:
         raise UploadError("", "has the header of a Parquet file but not its footer; it may be truncated")
     if length > MAX_FOOTER_BYTES:
-        raise UploadError("", f"its footer has {length} bytes, the limit is {MAX_FOOTER_BYTES}: use one list column `{FEATURES}`")
+        raise UploadError(
+            "",
+            f"its footer has {length} bytes, the limit is {MAX_FOOTER_BYTES}: use one list column"
+            f" `{FEATURES}`",
+        )
 
 
 def _feature_columns(schema: Any) -> list[str]:
@@ -77,18 +94,26 @@ def _feature_columns(schema: Any) -> list[str]:
     if FEATURES not in schema.names:
         return others
     if others:
-        raise UploadError(others[0], f"unknown column; besides `{FEATURES}`, only {', '.join(NAMES[1:])} are allowed")
+        raise UploadError(
+            others[0], f"unknown column; besides `{FEATURES}`, only {', '.join(NAMES[1:])} are allowed"
+        )
     return [FEATURES]
 
 
 def _declared(parquet: Any, columns: Sequence[str]) -> dict[str, ArrayHeader]:
     schema, samples = parquet.schema_arrow, parquet.metadata.num_rows
-    declared = {name: ArrayHeader((samples,), _dtype(name, schema.field(name).type)) for name in NAMES[1:] if name in schema.names}
+    declared = {
+        name: ArrayHeader((samples,), _dtype(name, schema.field(name).type))
+        for name in NAMES[1:]
+        if name in schema.names
+    }
     if columns == [FEATURES]:
         shape, kind = _list_shape(schema.field(FEATURES).type)
         if not shape or pa.types.is_nested(kind):
             raise UploadError(
-                FEATURES, f"contains {kind}; it must contain lists of equal length (pyarrow.list_(pyarrow.float32(), length))"
+                FEATURES,
+                f"contains {kind}; it must contain lists of equal length (pyarrow.list_(pyarrow.float32(),"
+                " length))",
             )
         return {FEATURES: ArrayHeader((samples, *shape), _dtype(FEATURES, kind)), **declared}
     if not columns:
@@ -119,7 +144,11 @@ def _dtype(name: str, kind: Any) -> np.dtype[Any]:
 
 def _check_unpacked(metadata: Any, limits: UploadLimits) -> None:
     groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
-    size = sum(group.column(index).total_uncompressed_size for group in groups for index in range(metadata.num_columns))
+    size = sum(
+        group.column(index).total_uncompressed_size
+        for group in groups
+        for index in range(metadata.num_columns)
+    )
     if size > limits.bytes:
         raise UploadError("", f"it unpacks to {size} bytes; the limit is {limits.bytes}")
 
@@ -128,7 +157,11 @@ def _features(parquet: Any, columns: Sequence[str]) -> NDArray[Any]:
     """[n, d], filled bit by bit."""
     declared = _declared(parquet, columns)[FEATURES]
     features = np.empty(declared.shape, declared.dtype)
-    rows = _fill_from_lists(parquet, features) if columns == [FEATURES] else _fill_from_columns(parquet, columns, features)
+    rows = (
+        _fill_from_lists(parquet, features)
+        if columns == [FEATURES]
+        else _fill_from_columns(parquet, columns, features)
+    )
     if rows != len(features):
         raise UploadError("", f"it contains {rows} rows, but its footer says {len(features)}")
     return features
@@ -137,11 +170,15 @@ def _features(parquet: Any, columns: Sequence[str]) -> NDArray[Any]:
 def _fill_from_lists(parquet: Any, features: NDArray[Any]) -> int:
     """Fill `features` a few rows at a time; says how many there were."""
     row = 0
-    for batch in parquet.iter_batches(max(1, _AT_A_TIME // features[0].size), columns=[FEATURES], use_threads=False):
+    for batch in parquet.iter_batches(
+        max(1, _AT_A_TIME // features[0].size), columns=[FEATURES], use_threads=False
+    ):
         numbers = batch.column(0)
         while pa.types.is_nested(numbers.type):
             if numbers.null_count:
-                raise UploadError(FEATURES, f"has {numbers.null_count} nulls; all numbers of a sample are required")
+                raise UploadError(
+                    FEATURES, f"has {numbers.null_count} nulls; all numbers of a sample are required"
+                )
             numbers = numbers.flatten()
         features[row : row + len(batch)] = _numbers(FEATURES, numbers).reshape(-1, *features.shape[1:])
         row += len(batch)
@@ -168,7 +205,9 @@ def _column(parquet: Any, name: str) -> Any:
     # Else an entry of a dictionary that is not there would be looked up in whatever memory follows.
     column.validate(full=True)
     if len(column) != parquet.metadata.num_rows:
-        raise UploadError(name, f"contains {len(column)} rows, but the footer of the file says {parquet.metadata.num_rows}")
+        raise UploadError(
+            name, f"contains {len(column)} rows, but the footer of the file says {parquet.metadata.num_rows}"
+        )
     return column
 
 
@@ -187,7 +226,11 @@ def _values(column: Any) -> NDArray[Any]:
 
 
 def _clients(column: Any) -> Clients:
-    if not pa.types.is_dictionary(column.type) and not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
+    if (
+        not pa.types.is_dictionary(column.type)
+        and not pa.types.is_string(column.type)
+        and not pa.types.is_large_string(column.type)
+    ):
         return Clients.of(_numbers(CLIENT, column))
     if column.null_count:
         raise UploadError(CLIENT, f"has {column.null_count} nulls; every sample needs a client")

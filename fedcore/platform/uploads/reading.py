@@ -17,11 +17,16 @@ from fedcore.platform.uploads.limits import UploadLimits
 _CHUNK_NUMBERS = 1 << 22
 _SHOWN = 3
 _KEPT = {"|u1": "|u1", "|b1": "|u1", "|i1": "<f4", "<u2": "<f4", "<i2": "<f4", "<f2": "<f4", "<f4": "<f4"}
-"""By type of the features, the smallest of uint8, float32 and float64 that holds them; all others are kept as float64."""
+"""By type of the features, the smallest of uint8, float32 and float64 that holds them; all others
+are kept as float64.
+"""
 
 
 def checked(arrays: Arrays) -> UserSamples:
-    """The samples of `arrays`, in the form in which they are kept; raises UploadError, which names the array at fault."""
+    """The samples of `arrays`, in the form in which they are kept.
+
+    Raises UploadError, which names the array at fault.
+    """
     test = np.zeros(len(arrays.label), bool) if arrays.test is None else arrays.test
     if test.all():
         raise UploadError(TEST, f"marks all {len(test)} samples as test samples; leave some to train on")
@@ -49,7 +54,11 @@ def _check_finite(name: str, values: NDArray[Any], start: int = 0) -> None:
     if not finite.all():
         index = tuple(int(place) for place in np.argwhere(~finite)[0])
         place = [start + index[0], *index[1:]]
-        raise UploadError(name, f"is {values[index]} at {place}; every number must be finite: remove those samples or fill in the values")
+        raise UploadError(
+            name,
+            f"is {values[index]} at {place}; every number must be finite: remove those samples or fill in the"
+            " values",
+        )
 
 
 def _label(label: NDArray[Any]) -> NDArray[Any]:
@@ -58,14 +67,19 @@ def _label(label: NDArray[Any]) -> NDArray[Any]:
         return np.ascontiguousarray(label, dtype="<f8")
     classes = np.unique(label)
     if classes[0] != 0 or classes[-1] != len(classes) - 1:
-        shown = ", ".join(str(value) for value in classes[:_SHOWN]) + (", ..." if len(classes) > _SHOWN else "")
+        shown = ", ".join(str(value) for value in classes[:_SHOWN]) + (
+            ", ..." if len(classes) > _SHOWN else ""
+        )
         raise UploadError(
             LABEL,
-            f"contains {len(classes)} classes numbered {shown} up to {classes[-1]}; they must be 0..{len(classes) - 1} without gaps "
-            "(np.unique(label, return_inverse=True)[1]), or be floats for regression",
+            f"contains {len(classes)} classes numbered {shown} up to {classes[-1]}; they must be"
+            f" 0..{len(classes) - 1} without gaps (np.unique(label, return_inverse=True)[1]), or be floats"
+            " for regression",
         )
     if len(classes) == 1:
-        raise UploadError(LABEL, "contains a single class; two or more classes are required, or floats for regression")
+        raise UploadError(
+            LABEL, "contains a single class; two or more classes are required, or floats for regression"
+        )
     return np.ascontiguousarray(label, dtype="<i8")
 
 
@@ -76,7 +90,9 @@ def _clients(clients: Clients) -> Clients:
     if names.dtype.kind == "U":
         longest = int(np.char.str_len(names).max())
         if not 1 <= np.char.str_len(names).min() <= longest <= MAX_ID_LENGTH:
-            raise UploadError(CLIENT, f"has an empty id or one of {longest} characters; an id has 1 to {MAX_ID_LENGTH}")
+            raise UploadError(
+                CLIENT, f"has an empty id or one of {longest} characters; an id has 1 to {MAX_ID_LENGTH}"
+            )
         return Clients(np.ascontiguousarray(names, dtype=f"<U{longest}"), clients.codes.astype("<i8"))
     if names[-1] > np.iinfo(np.int64).max:
         raise UploadError(CLIENT, f"has the id {names[-1]}; integer ids must be below 2^63: use text")
@@ -89,14 +105,18 @@ def _check_every_client_trains(samples: UserSamples) -> None:
         assert samples.clients is not None
         idle = samples.clients.names[sizes == 0]
         shown = ", ".join(repr(name.item()) for name in idle[:_SHOWN])
-        raise UploadError(TEST, f"leaves {len(idle)} clients without training samples ({shown}); each needs at least one")
+        raise UploadError(
+            TEST, f"leaves {len(idle)} clients without training samples ({shown}); each needs at least one"
+        )
 
 
 _MAGIC_BYTES = 4
 
 
 def read(file: BinaryIO, limits: UploadLimits) -> UserSamples:
-    """The samples of an NPZ or Parquet file, told apart by their first bytes; raises UploadError."""
+    """The samples of an NPZ or Parquet file, told apart by their first bytes; raises
+    UploadError.
+    """
     file.seek(0)
     start = file.read(_MAGIC_BYTES)
     file.seek(0)

@@ -1,6 +1,8 @@
-"""Uploads are checked in a process of their own, which a file made to break its reader may break, and whose memory ends with it.
+"""Uploads are checked in a process of their own, which a file made to break its reader may break,
+and whose memory ends with it.
 
-pyarrow ends its process on some damaged files, and takes the word of a Parquet page for how much it unpacks to.
+pyarrow ends its process on some damaged files, and takes the word of a Parquet page for how much it
+unpacks to.
 """
 
 import json
@@ -24,9 +26,13 @@ _LIBRARIES_BYTES = 4 << 30
 LOADED_BYTES = 200 << 20
 """Memory of the libraries, and of what they unpack at a time."""
 PEAK_FACTOR = 5
-"""Memory by the size of the arrays: int8 features are there as they came and, four times as large, as float32."""
+"""Memory by the size of the arrays: int8 features are there as they came and, four times as large,
+as float32.
+"""
 SAMPLE_BYTES = 32
-"""Memory for each sample beside its features: labels and clients as 64-bit integers, and what sorts them."""
+"""Memory for each sample beside its features: labels and clients as 64-bit integers, and what sorts
+them.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -40,21 +46,30 @@ class UploadInfo(NamedTuple):
 
 
 def read_in_subprocess(source: BinaryIO, target: Path, limits: UploadLimits) -> UploadInfo:
-    """Check the upload in the file `source` and write what is kept of it to `target`; raises UploadError."""
+    """Check the upload in the file `source` and write what is kept of it to `target`.
+
+    Raises UploadError.
+    """
     source.flush()
     source.seek(0)
     command = [sys.executable, "-m", "fedcore.platform.uploads", str(target), *map(str, limits)]
     # A thread of arithmetic reserves memory, and here is none to share.
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
     try:
-        ended = subprocess.run(command, stdin=source, capture_output=True, env=environment, timeout=TIMEOUT_S, check=False)  # noqa: S603 - our own command
+        ended = subprocess.run(  # noqa: S603
+            command, stdin=source, capture_output=True, env=environment, timeout=TIMEOUT_S, check=False
+        )
     except subprocess.TimeoutExpired as error:
         raise UploadError("", f"reading it took longer than {TIMEOUT_S:g} seconds") from error
     if ended.returncode == REFUSED:
         flaw = json.loads(ended.stdout)
         raise UploadError(flaw["name"], flaw["detail"])
     if ended.returncode != 0:
-        log.warning("reading an upload ended with code %d: %s", ended.returncode, ended.stderr[-2_000:].decode(errors="replace"))
+        log.warning(
+            "reading an upload ended with code %d: %s",
+            ended.returncode,
+            ended.stderr[-2_000:].decode(errors="replace"),
+        )
         raise UploadError("", "cannot be read: it is damaged, or needs more memory than uploads may use")
     answer = json.loads(ended.stdout)
     return UploadInfo(UploadedContent.model_validate(answer["content"]), answer["client_sizes"])
@@ -66,9 +81,14 @@ def peak_bytes(limits: UploadLimits) -> int:
 
 
 def bound_memory(limits: UploadLimits) -> None:
-    """Let this process take no more memory than an upload within `limits` asks for; macOS knows no such bound."""
+    """Let this process take no more memory than an upload within `limits` asks for.
+
+    macOS knows no such bound.
+    """
     if sys.platform != "linux":
         return
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     wanted = _LIBRARIES_BYTES + peak_bytes(limits)
-    resource.setrlimit(resource.RLIMIT_AS, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
+    resource.setrlimit(
+        resource.RLIMIT_AS, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
+    )

@@ -21,7 +21,9 @@ class EventKind(StrEnum):
     EXPERIMENT_CANCELLED = "experiment.cancelled"
     """All of its runs have ended and one was cancelled."""
     RUN_QUEUED = "run.queued"
-    """It waits for a worker: at first, after its turn when others wait, after a fault, or since it was resumed or retried."""
+    """It waits for a worker: at first, after its turn when others wait, after a fault, or since it
+    was resumed or retried.
+    """
     RUN_RUNNING = "run.running"
     """A worker has taken it up, or taken it up again."""
     RUN_WAITING = "run.waiting"

@@ -1,6 +1,8 @@
-"""Standard Webhooks (https://www.standardwebhooks.com): signatures, what a receiver's response means, and the retry schedule.
+"""Standard Webhooks (https://www.standardwebhooks.com): signatures, what a receiver's response
+means, and the retry schedule.
 
-While a secret is being replaced there are two, and the header carries a signature by each: receivers take either.
+While a secret is being replaced there are two, and the header carries a signature by each:
+receivers take either.
 """
 
 import base64
@@ -20,9 +22,15 @@ def new_secret() -> str:
 
 
 def signed(id: str, moment: datetime, body: str, keys: Sequence[str]) -> Mapping[str, str]:
-    """The headers that prove that `body` is the message `id`, sent at `moment` (in UTC) by whoever knows these secrets."""
+    """The headers that prove that `body` is the message `id`, sent at `moment` (in UTC) by whoever
+    knows these secrets.
+    """
     signatures = " ".join(Webhook(key).sign(id, moment, body) for key in keys)
-    return {"webhook-id": id, "webhook-timestamp": str(int(moment.timestamp())), "webhook-signature": signatures}
+    return {
+        "webhook-id": id,
+        "webhook-timestamp": str(int(moment.timestamp())),
+        "webhook-signature": signatures,
+    }
 
 
 GONE = 410
@@ -48,7 +56,9 @@ FIRST_PAUSE_S, GROWTH, LONGEST_PAUSE_S = 5.0, 3.0, 6 * 3_600.0
 RETRIES = 11
 """After so many it is given up: 22.6 hours after the first attempt, were there no jitter."""
 JITTER = 0.2
-"""Each pause is longer or shorter by up to this share, so that what failed together is not tried again together."""
+"""Each pause is longer or shorter by up to this share, so that what failed together is not tried
+again together.
+"""
 DISABLED_AFTER_S = 3 * 86_400.0
 """A webhook of which nothing has been delivered for so long, though it was tried, is disabled."""
 
@@ -56,8 +66,8 @@ DISABLED_AFTER_S = 3 * 86_400.0
 def pause_s(failures: int, chance: float, asked_s: float = 0.0) -> float | None:
     """Seconds to wait after so many failures in a row; None when it is time to give up.
 
-    `chance` in [0, 1) is where in its span of jitter the pause lies. `asked_s` is how long the receiver asked to be left alone (its
-    Retry-After), which is granted up to the longest pause.
+    `chance` in [0, 1) is where in its span of jitter the pause lies. `asked_s` is how long the
+    receiver asked to be left alone (its Retry-After), which is granted up to the longest pause.
     """
     if failures > RETRIES:
         return None

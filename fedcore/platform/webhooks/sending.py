@@ -1,8 +1,10 @@
-"""One attempt to deliver: a POST to an address that was checked a moment before, within bounds of time and size.
+"""One attempt to deliver: a POST to an address that was checked a moment before, within bounds of
+time and size.
 
-The name is resolved once, its addresses are checked, and the connection goes to one of those and to no other, so that a name whose
-address changes between the look and the connection gains nothing. The certificate is still that of the name. Redirects are not
-followed and no proxy is asked: both would lead where nothing was checked.
+The name is resolved once, its addresses are checked, and the connection goes to one of those and to
+no other, so that a name whose address changes between the look and the connection gains nothing.
+The certificate is still that of the name. Redirects are not followed and no proxy is asked: both
+would lead where nothing was checked.
 """
 
 import ssl
@@ -28,8 +30,19 @@ class _TooLargeError(Exception):
     """The answer does not end."""
 
 
-def send(url: str, headers: Mapping[str, str], body: str, *, rules: AddressRules, resolve: Resolve, timeout_s: float) -> ReceiverResponse:
-    """POST `body`; whatever goes wrong is in the answer. It takes `timeout_s` at most, and the time in which the name is resolved."""
+def send(
+    url: str,
+    headers: Mapping[str, str],
+    body: str,
+    *,
+    rules: AddressRules,
+    resolve: Resolve,
+    timeout_s: float,
+) -> ReceiverResponse:
+    """POST `body`; whatever goes wrong is in the answer.
+
+    It takes `timeout_s` at most, and the time in which the name is resolved.
+    """
     began = time.monotonic()
     try:
         target = WebhookTarget.parse(url, rules)
@@ -39,7 +52,9 @@ def send(url: str, headers: Mapping[str, str], body: str, *, rules: AddressRules
     except WebhookUrlError as error:
         return ReceiverResponse(time.monotonic() - began, error=str(error))
     except _TooLargeError:
-        return ReceiverResponse(time.monotonic() - began, error=f"the answer is larger than {MOST_BYTES} bytes")
+        return ReceiverResponse(
+            time.monotonic() - began, error=f"the answer is larger than {MOST_BYTES} bytes"
+        )
     except (httpcore.TimeoutException, TimeoutError):
         return ReceiverResponse(time.monotonic() - began, error=f"no whole answer within {timeout_s:g} s")
     except (httpcore.NetworkError, httpcore.ProtocolError, OSError, ValueError) as error:
@@ -47,19 +62,46 @@ def send(url: str, headers: Mapping[str, str], body: str, *, rules: AddressRules
 
 
 def _exchange(
-    pool: httpcore.ConnectionPool, target: WebhookTarget, headers: Mapping[str, str], content: bytes, began: float
+    pool: httpcore.ConnectionPool,
+    target: WebhookTarget,
+    headers: Mapping[str, str],
+    content: bytes,
+    began: float,
 ) -> ReceiverResponse:
-    url = httpcore.URL(scheme=target.scheme.encode(), host=target.host.encode(), port=target.port, target=target.path.encode())
+    url = httpcore.URL(
+        scheme=target.scheme.encode(),
+        host=target.host.encode(),
+        port=target.port,
+        target=target.path.encode(),
+    )
     fields = [(name.encode(), value.encode()) for name, value in headers.items()]
-    with pool.stream("POST", url, headers=[*fields, (b"Content-Length", str(len(content)).encode())], content=content) as response:
+    with pool.stream(
+        "POST", url, headers=[*fields, (b"Content-Length", str(len(content)).encode())], content=content
+    ) as response:
         start = _beginning(response.iter_stream())
-        code, asked = response.status, {name.lower(): value for name, value in response.headers}.get(b"retry-after", b"")
-    error = None if 200 <= code < 300 else f"the answer was {code}" + (", and redirects are not followed" if 300 <= code < 400 else "")
-    return ReceiverResponse(time.monotonic() - began, code, start, error, float(asked) if asked.isdigit() and len(asked) < 9 else 0.0)
+        code, asked = (
+            response.status,
+            {name.lower(): value for name, value in response.headers}.get(b"retry-after", b""),
+        )
+    error = (
+        None
+        if 200 <= code < 300
+        else f"the answer was {code}" + (", and redirects are not followed" if 300 <= code < 400 else "")
+    )
+    return ReceiverResponse(
+        time.monotonic() - began,
+        code,
+        start,
+        error,
+        float(asked) if asked.isdigit() and len(asked) < 9 else 0.0,
+    )
 
 
 def _beginning(parts: Iterable[bytes]) -> str:
-    """The first bytes, as text that any database can store; the rest is read, within the bounds, to see that the answer ends."""
+    """The first bytes, as text that any database can store.
+
+    The rest is read, within the bounds, to see that the answer ends.
+    """
     kept = b""
     for part in parts:
         kept += part[: KEPT_BYTES - len(kept)]
@@ -68,7 +110,9 @@ def _beginning(parts: Iterable[bytes]) -> str:
 
 def _said(error: Exception) -> str:
     text = str(error) or type(error).__name__
-    return f"{'the certificate does not hold: ' if 'CERTIFICATE' in text else ''}{text}"[:KEPT_BYTES].replace("\0", "�")
+    return f"{'the certificate does not hold: ' if 'CERTIFICATE' in text else ''}{text}"[:KEPT_BYTES].replace(
+        "\0", "�"
+    )
 
 
 @cache
@@ -80,7 +124,9 @@ def _trust() -> ssl.SSLContext:
 class _Pinned(httpcore.NetworkBackend):
     """Connects to addresses that may be reached, by whatever name it is asked to."""
 
-    def __init__(self, target: WebhookTarget, rules: AddressRules, resolve: Resolve, timeout_s: float) -> None:
+    def __init__(
+        self, target: WebhookTarget, rules: AddressRules, resolve: Resolve, timeout_s: float
+    ) -> None:
         self._addresses = target.reachable(rules, resolve)
         # The clock starts once the name is resolved, for which there is no timeout of ours.
         self._deadline = time.monotonic() + timeout_s
@@ -109,7 +155,9 @@ class _Pinned(httpcore.NetworkBackend):
 
 
 class _Bounded(httpcore.NetworkStream):
-    """A connection that ends at a moment, and after so many bytes: neither drop by drop nor in floods can a receiver hold it longer."""
+    """A connection that ends at a moment, and after so many bytes: neither drop by drop nor in
+    floods can a receiver hold it longer.
+    """
 
     def __init__(self, stream: httpcore.NetworkStream, deadline: float) -> None:
         self._stream, self._deadline, self._read = stream, deadline, 0
@@ -137,7 +185,9 @@ class _Bounded(httpcore.NetworkStream):
     ) -> httpcore.NetworkStream:
         """As the stream does."""
         del timeout
-        return _Bounded(self._stream.start_tls(ssl_context, server_hostname, _left(self._deadline)), self._deadline)
+        return _Bounded(
+            self._stream.start_tls(ssl_context, server_hostname, _left(self._deadline)), self._deadline
+        )
 
     def get_extra_info(self, info: str) -> Any:
         """As the stream does."""

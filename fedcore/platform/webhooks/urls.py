@@ -1,7 +1,8 @@
 """URLs that webhooks may be sent to, and the addresses behind them that may be reached.
 
-The networks are those of IANA's registries of special-purpose addresses (RFC 6890 and what followed), written out: what Python's
-`ipaddress` takes for global depends on its version, and what embeds an IPv4 address in an IPv6 one it takes for global by its outside.
+The networks are those of IANA's registries of special-purpose addresses (RFC 6890 and what
+followed), written out: what Python's `ipaddress` takes for global depends on its version, and what
+embeds an IPv4 address in an IPv6 one it takes for global by its outside.
 """
 
 import socket
@@ -23,17 +24,34 @@ _REFUSED: dict[str, tuple[str, ...]] = {
     "private": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "fec0::/10"),
     "shared by a provider's customers": ("100.64.0.0/10",),
     "link-local": ("169.254.0.0/16", "fe80::/10"),
-    # Not in the registries: Azure answers there with what is the machine's own, at an address that looks public.
+    # Not in the registries: Azure answers there with what is the machine's own, at an address that
+    # looks public.
     "a cloud's metadata": ("168.63.129.16/32",),
-    "an IPv4 address in another form": ("::/96", "::ffff:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "2001::/32", "2002::/16"),
+    "an IPv4 address in another form": (
+        "::/96",
+        "::ffff:0:0/96",
+        "64:ff9b::/96",
+        "64:ff9b:1::/48",
+        "2001::/32",
+        "2002::/16",
+    ),
     "for protocols, tests or documentation": (
-        *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"),
+        *(
+            "192.0.0.0/24",
+            "192.0.2.0/24",
+            "192.88.99.0/24",
+            "198.18.0.0/15",
+            "198.51.100.0/24",
+            "203.0.113.0/24",
+        ),
         *("100::/64", "2001::/23", "2001:db8::/32", "3fff::/20", "5f00::/16"),
     ),
     "multicast": ("224.0.0.0/4", "ff00::/8"),
     "reserved": ("240.0.0.0/4",),
 }
-REFUSED: tuple[tuple[Network, str], ...] = tuple((ip_network(text), reason) for reason, texts in _REFUSED.items() for text in texts)
+REFUSED: tuple[tuple[Network, str], ...] = tuple(
+    (ip_network(text), reason) for reason, texts in _REFUSED.items() for text in texts
+)
 _PUBLIC = (ip_network("0.0.0.0/0"), ip_network("2000::/3"))
 
 
@@ -77,9 +95,14 @@ class WebhookTarget:
 
     @classmethod
     def parse(cls, text: str, rules: AddressRules) -> Self:
-        """Raises TargetError for what webhooks may not be sent to; the message never repeats the URL, which may hold a secret."""
+        """Raises TargetError for what webhooks may not be sent to.
+
+        The message never repeats the URL, which may hold a secret.
+        """
         if len(text) > MOST_CHARACTERS or not text.isascii() or not text.isprintable() or " " in text:
-            raise WebhookUrlError(f"must be a URL of at most {MOST_CHARACTERS:,} printable ASCII characters, without spaces")
+            raise WebhookUrlError(
+                f"must be a URL of at most {MOST_CHARACTERS:,} printable ASCII characters, without spaces"
+            )
         try:
             url = httpx.URL(text)
             host = url.raw_host.decode("ascii")
@@ -98,7 +121,10 @@ class WebhookTarget:
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
     def reachable(self, rules: AddressRules, resolve: Resolve) -> Sequence[Address]:
-        """The addresses behind the name that webhooks may reach, in order of preference; raises TargetError when there is none."""
+        """The addresses behind the name that webhooks may reach, in order of preference.
+
+        Raises TargetError when there is none.
+        """
         try:
             found = resolve(self.host, self.port)
         except (OSError, UnicodeError) as error:
@@ -108,7 +134,9 @@ class WebhookTarget:
         if free:
             return free
         # Not which address: whoever may make a webhook need not learn what names mean inside.
-        kinds = ", ".join(sorted({reason for reason in reasons.values() if reason is not None})) or "it has none"
+        kinds = (
+            ", ".join(sorted({reason for reason in reasons.values() if reason is not None})) or "it has none"
+        )
         hint = "the operator allows networks by FEDQ_WEBHOOK_NETWORKS"
         raise WebhookUrlError(f"webhooks may not reach the address of {self.host} ({kinds}); {hint}")
 

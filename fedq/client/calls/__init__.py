@@ -1,4 +1,6 @@
-"""What a service can be asked: each call written once, as a coroutine, or as an asynchronous generator where it lists something."""
+"""What a service can be asked: each call written once, as a coroutine, or as an asynchronous
+generator where it lists something.
+"""
 
 from fedq.client.calls.datasets import DatasetCalls
 from fedq.client.calls.exports import ExportCalls

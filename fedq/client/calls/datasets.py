@@ -13,16 +13,27 @@ DATASETS = "/v1/datasets"
 class DatasetCalls(Calls):
     """Upload, read and delete data sets."""
 
-    async def upload(self, data: Upload, name: str | None = None, *, idempotency_key: str | None = None) -> Dataset:
-        """Upload an NPZ or Parquet file, or arrays by name, for use as `problem.dataset: {kind: uploaded, id: ...}`.
+    async def upload(
+        self, data: Upload, name: str | None = None, *, idempotency_key: str | None = None
+    ) -> Dataset:
+        """Upload an NPZ or Parquet file, or arrays by name, for use as
+        `problem.dataset: {kind: uploaded, id: ...}`.
 
-        The default `name` is that of the file. Uploading the same content again returns the existing data set. Raises
-        UnreadableDataError if the data cannot be read.
+        The default `name` is that of the file. Uploading the same content again returns the
+        existing data set. Raises UnreadableDataError if the data cannot be read.
         """
         params = {"name": name or name_of(data)}
         with file_of(data) as file:
-            headers = given(**{"Content-Length": str(file.stat().st_size), "Idempotency-Key": idempotency_key})
-            options = {"content": Pieces(file), "headers": headers, "params": params, "timeout": TIMEOUT_S, "repeatable": True}
+            headers = given(
+                **{"Content-Length": str(file.stat().st_size), "Idempotency-Key": idempotency_key}
+            )
+            options = {
+                "content": Pieces(file),
+                "headers": headers,
+                "params": params,
+                "timeout": TIMEOUT_S,
+                "repeatable": True,
+            }
             return await self._transport.send(Dataset, "POST", DATASETS, **options)
 
     async def dataset(self, id: str) -> Dataset:

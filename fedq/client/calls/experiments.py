@@ -15,7 +15,18 @@ from fedq.client.models import Experiment
 from fedq.client.progress import report
 from fedq.client.specification import Specification, body_of
 from fedq.client.transport import given, walk
-from fedq.schemas import Claims, ExperimentPage, ExperimentSummary, MetricsPage, Plan, Reproduction, RoundRow, Run, RunPage, SearchPage
+from fedq.schemas import (
+    Claims,
+    ExperimentPage,
+    ExperimentSummary,
+    MetricsPage,
+    Plan,
+    Reproduction,
+    RoundRow,
+    Run,
+    RunPage,
+    SearchPage,
+)
 
 EXPERIMENTS = "/v1/experiments"
 
@@ -24,22 +35,31 @@ class ExperimentCalls(Calls):
     """Submit, read, follow and control experiments."""
 
     async def submit(
-        self, specification: Specification, overrides: Mapping[str, Any] | None = None, *, idempotency_key: str | None = None
+        self,
+        specification: Specification,
+        overrides: Mapping[str, Any] | None = None,
+        *,
+        idempotency_key: str | None = None,
     ) -> Experiment:
-        """Submit a document, an ExperimentSpec, a JSON or YAML file, or a preset by name, merged with `overrides`.
+        """Submit a document, an ExperimentSpec, a JSON or YAML file, or a preset by name, merged
+        with `overrides`.
 
-        Requests carry an idempotency key, so a retry after a broken connection submits nothing twice. Give your own
-        `idempotency_key` to make repetitions of the whole program safe too.
+        Requests carry an idempotency key, so a retry after a broken connection submits nothing
+        twice. Give your own `idempotency_key` to make repetitions of the whole program safe too.
         """
         content = body_of(specification, overrides or {})
         headers = JSON | {"Idempotency-Key": idempotency_key or str(uuid4())}
         return await self._transport.send(Experiment, "POST", EXPERIMENTS, content=content, headers=headers)
 
     async def dry_run(self, specification: Specification, overrides: Mapping[str, Any] | None = None) -> Plan:
-        """Return the plan of a submission without submitting: arms, runs, estimated work, memory and bytes."""
+        """Return the plan of a submission without submitting: arms, runs, estimated work, memory
+        and bytes.
+        """
         content = body_of(specification, overrides or {})
         params = {"dry_run": True}
-        return await self._transport.send(Plan, "POST", EXPERIMENTS, content=content, headers=JSON, params=params, repeatable=True)
+        return await self._transport.send(
+            Plan, "POST", EXPERIMENTS, content=content, headers=JSON, params=params, repeatable=True
+        )
 
     async def experiment(self, id: str) -> Experiment:
         """Return an experiment with its status, progress, specification and provenance."""
@@ -55,13 +75,29 @@ class ExperimentCalls(Calls):
         created_after: datetime | None = None,
         created_before: datetime | None = None,
     ) -> AsyncGenerator[ExperimentSummary, None]:
-        """Iterate over matching experiments, newest first: with exactly this `name`, or whose name contains `search`."""
-        filters = given(status=status, tag=tag, name=name, search=search, created_after=created_after, created_before=created_before)
-        return walk(lambda cursor: self._transport.read(ExperimentPage, EXPERIMENTS, cursor=cursor, **filters))
+        """Iterate over matching experiments, newest first: with exactly this `name`, or whose name
+        contains `search`.
+        """
+        filters = given(
+            status=status,
+            tag=tag,
+            name=name,
+            search=search,
+            created_after=created_after,
+            created_before=created_before,
+        )
+        return walk(
+            lambda cursor: self._transport.read(ExperimentPage, EXPERIMENTS, cursor=cursor, **filters)
+        )
 
     async def runs(self, id: str) -> list[Run]:
         """Return the runs of an experiment in the order of arms and seeds."""
-        return [run async for run in walk(lambda cursor: self._transport.read(RunPage, f"{EXPERIMENTS}/{id}/runs", cursor=cursor))]
+        return [
+            run
+            async for run in walk(
+                lambda cursor: self._transport.read(RunPage, f"{EXPERIMENTS}/{id}/runs", cursor=cursor)
+            )
+        ]
 
     async def run(self, run_id: str) -> Run:
         """Return a run."""
@@ -69,17 +105,22 @@ class ExperimentCalls(Calls):
 
     async def rounds(self, run_id: str, after: int = 0) -> AsyncGenerator[RoundRow, None]:
         """Return the rounds of a run after round `after`."""
-        while (page := await self._transport.read(MetricsPage, f"/v1/runs/{run_id}/metrics", after=after)).items:
+        while (
+            page := await self._transport.read(MetricsPage, f"/v1/runs/{run_id}/metrics", after=after)
+        ).items:
             for row in page.items:
                 yield row
             after = page.next
 
     async def claims(self, id: str) -> Claims:
-        """Return the published claims and numbers for the preset of an experiment, with the measured results."""
+        """Return the published claims and numbers for the preset of an experiment, with the
+        measured results.
+        """
         return await self._transport.read(Claims, f"{EXPERIMENTS}/{id}/claims")
 
     async def search(self, id: str) -> SearchPage:
-        """Return the decisions of a search: all arms that have reached a rung, in the order in which they did.
+        """Return the decisions of a search: all arms that have reached a rung, in the order in
+        which they did.
 
         NotFoundError if the experiment has no search.
         """
@@ -88,9 +129,9 @@ class ExperimentCalls(Calls):
     async def stream(self, id: str, *, since: str | None = None) -> AsyncGenerator[Event, None]:
         """Stream rounds, decisions of a search and status changes until the experiment is finished.
 
-        The stream starts with the first round; with `since="now"`, with the current status and newest round of each run; with
-        `since=results.position`, exactly after these results. Broken connections are resumed without loss or repetition;
-        if event streams are blocked, it polls.
+        The stream starts with the first round; with `since="now"`, with the current status and
+        newest round of each run; with `since=results.position`, exactly after these results. Broken
+        connections are resumed without loss or repetition; if event streams are blocked, it polls.
         """
         async with aclosing(follow(self._transport, id, since=since)) as events:
             async for event in events:
@@ -98,7 +139,9 @@ class ExperimentCalls(Calls):
                     yield event
 
     async def wait(self, id: str, *, progress: bool = False, timeout_s: float = inf) -> Experiment:
-        """Wait until an experiment is finished and return it; `progress` shows progress bars in a terminal or notebook.
+        """Wait until an experiment is finished and return it.
+
+        `progress` shows progress bars in a terminal or notebook.
 
         Raises TimeoutError if it is not finished after `timeout_s`.
         """
@@ -129,29 +172,47 @@ class ExperimentCalls(Calls):
         return await self._act(id, "retry")
 
     async def reproduce(self, id: str, *, idempotency_key: str | None = None) -> Experiment:
-        """Run a succeeded experiment again; `reproduction` of the result compares it with the original.
+        """Run a succeeded experiment again.
+
+        `reproduction` of the result compares it with the original.
 
         As with `submit`, a retry after a broken connection submits nothing twice.
         """
         headers = {"Idempotency-Key": idempotency_key or str(uuid4())}
-        return await self._transport.send(Experiment, "POST", f"{EXPERIMENTS}/{id}/reproduce", headers=headers)
+        return await self._transport.send(
+            Experiment, "POST", f"{EXPERIMENTS}/{id}/reproduce", headers=headers
+        )
 
     async def reproduction(self, id: str) -> Reproduction:
-        """Compare an experiment created by `reproduce` with its original and return the first differences.
+        """Compare an experiment created by `reproduce` with its original and return the first
+        differences.
 
         NotFoundError if it is not a reproduction, or if its original was deleted.
         """
         return await self._transport.read(Reproduction, f"{EXPERIMENTS}/{id}/reproduction")
 
-    async def extend(self, id: str, *, rounds: int | None = None, seeds: Sequence[int] | None = None) -> Experiment:
-        """Increase the total rounds of an experiment or add seeds; runs continue from their checkpoints.
+    async def extend(
+        self, id: str, *, rounds: int | None = None, seeds: Sequence[int] | None = None
+    ) -> Experiment:
+        """Increase the total rounds of an experiment or add seeds.
+
+        Runs continue from their checkpoints.
 
         ConflictError if completed rounds depend on the total number of rounds.
         """
         wanted = given(rounds=rounds, seeds=seeds)
-        return await self._transport.send(Experiment, "POST", f"{EXPERIMENTS}/{id}/extend", json=wanted, repeatable=True)
+        return await self._transport.send(
+            Experiment, "POST", f"{EXPERIMENTS}/{id}/extend", json=wanted, repeatable=True
+        )
 
-    async def edit(self, id: str, *, name: str | None = None, tags: Sequence[str] | None = None, priority: int | None = None) -> Experiment:
+    async def edit(
+        self,
+        id: str,
+        *,
+        name: str | None = None,
+        tags: Sequence[str] | None = None,
+        priority: int | None = None,
+    ) -> Experiment:
         """Change the given fields."""
         changes = given(name=name, tags=tags, priority=priority)
         return await self._transport.send(Experiment, "PATCH", f"{EXPERIMENTS}/{id}", json=changes)

@@ -18,7 +18,9 @@ class KeyCalls(Calls):
 
     async def create_key(self, wanted: KeyRequest) -> NewKey:
         """Create an API key; its `key` is not shown again. For administrators."""
-        return await self._transport.send(NewKey, "POST", KEYS, content=wanted.model_dump_json(), headers=JSON)
+        return await self._transport.send(
+            NewKey, "POST", KEYS, content=wanted.model_dump_json(), headers=JSON
+        )
 
     def keys(self) -> AsyncGenerator[Key, None]:
         """Iterate over all keys, newest first. For administrators."""
@@ -37,6 +39,12 @@ class KeyCalls(Calls):
         """Revoke a key. For administrators."""
         return await self._transport.send(Key, "POST", f"{KEYS}/{id}/revoke", repeatable=True)
 
-    def audit(self, *, owner: str | None = None, target: str | None = None) -> AsyncGenerator[AuditEntry, None]:
+    def audit(
+        self, *, owner: str | None = None, target: str | None = None
+    ) -> AsyncGenerator[AuditEntry, None]:
         """Iterate over changes and refused attempts, newest first. For administrators."""
-        return walk(lambda cursor: self._transport.read(AuditPage, "/v1/audit", cursor=cursor, owner=owner, target=target))
+        return walk(
+            lambda cursor: self._transport.read(
+                AuditPage, "/v1/audit", cursor=cursor, owner=owner, target=target
+            )
+        )

@@ -27,11 +27,14 @@ class OutcomeCalls(ExperimentCalls):
         rounds: tuple[int, int] | None = None,
         target: str | None = None,
     ) -> Results:
-        """Return the results, partial for unfinished runs; `.to_pandas()` and `.to_polars()` convert them to data frames.
+        """Return the results, partial for unfinished runs.
 
-        `baseline` is an arm by name or index (default: the first), `metrics` selects metrics (default: all). Curves have at most
-        `points` points including extremes (default: 2,000), over all rounds or between the two of `rounds`. A `target`, e.g.
-        `test_accuracy:0.9`, adds the cost of reaching it.
+        `.to_pandas()` and `.to_polars()` convert them to data frames.
+
+        `baseline` is an arm by name or index (default: the first), `metrics` selects metrics
+        (default: all). Curves have at most `points` points including extremes (default: 2,000),
+        over all rounds or between the two of `rounds`. A `target`, e.g. `test_accuracy:0.9`, adds
+        the cost of reaching it.
         """
         params = given(baseline=baseline, metric=metrics, points=points, target=target, **_window(rounds))
         return await self._transport.read(Results, f"{EXPERIMENTS}/{id}/results", **params)
@@ -45,17 +48,27 @@ class OutcomeCalls(ExperimentCalls):
         points: int | None = None,
         rounds: tuple[int, int] | None = None,
     ) -> ComparisonFrame:
-        """Arms of any experiments side by side: experiments by their ids, with all of their arms, or arms as `ID:INDEX` or `ID:NAME`.
+        """Arms of any experiments side by side: experiments by their ids, with all of their arms,
+        or arms as `ID:INDEX` or `ID:NAME`.
 
-        `baseline` is the position of the baseline arm in the comparison; `metrics`, `points` and `rounds` as for `results`.
+        `baseline` is the position of the baseline arm in the comparison; `metrics`, `points` and
+        `rounds` as for `results`.
         """
         asked = given(arm=arms, baseline=baseline, metric=metrics, points=points, **_window(rounds))
         return await self._transport.read(ComparisonFrame, "/v1/compare", **asked)
 
     async def save_comparison_figure(
-        self, arms: Sequence[str], path: str | Path, *, metric: str | None = None, x: Horizontal = "round", **look: Unpack[FigureOptions]
+        self,
+        arms: Sequence[str],
+        path: str | Path,
+        *,
+        metric: str | None = None,
+        x: Horizontal = "round",
+        **look: Unpack[FigureOptions],
     ) -> Path:
-        """Draw the compared curves to `path`, as SVG, PNG, PDF or CSV by its suffix, and return the path. Style as in `figure`."""
+        """Draw the compared curves to `path`, as SVG, PNG, PDF or CSV by its suffix, and return the
+        path. Style as in `figure`.
+        """
         params = given(arm=arms, metric=metric, x=x, **look)
         return await self._transport.download(f"/v1/compare/figure.{_form(path)}", Path(path), **params)
 
@@ -78,10 +91,11 @@ class OutcomeCalls(ExperimentCalls):
         arms: Sequence[str | int] | None = None,
         **look: Unpack[FigureOptions],
     ) -> Figure:
-        """Return a figure of the curves of a metric with their spread over seeds, as bytes that notebooks display.
+        """Return a figure of the curves of a metric with their spread over seeds, as bytes that
+        notebooks display.
 
-        `csv` returns the plotted numbers. `theory` adds closed-form predictions. `arms` selects arms by name or index (default: all);
-        each keeps its colour. The style is given as in
+        `csv` returns the plotted numbers. `theory` adds closed-form predictions. `arms` selects
+        arms by name or index (default: all); each keeps its colour. The style is given as in
         `figure(id, "pdf", width="single", font="serif", markers=True, arms=[0, 2], ylim="0.5:1")`.
         """
         params = given(arm=arms, metric=metric, x=x, theory=theory or None, **look)
@@ -99,12 +113,18 @@ class OutcomeCalls(ExperimentCalls):
         arms: Sequence[str | int] | None = None,
         **look: Unpack[FigureOptions],
     ) -> Path:
-        """Write the figure to `path`, as SVG, PNG, PDF or CSV by its suffix, and return the path."""
+        """Write the figure to `path`, as SVG, PNG, PDF or CSV by its suffix, and return the
+        path.
+        """
         params = given(arm=arms, metric=metric, x=x, theory=theory or None, **look)
-        return await self._transport.download(f"{EXPERIMENTS}/{id}/figure.{_form(path)}", Path(path), **params)
+        return await self._transport.download(
+            f"{EXPERIMENTS}/{id}/figure.{_form(path)}", Path(path), **params
+        )
 
     async def save_report(self, id: str, path: str | Path) -> Path:
-        """Write a self-contained report to `path`, as HTML or Markdown by its suffix, and return the path."""
+        """Write a self-contained report to `path`, as HTML or Markdown by its suffix, and return
+        the path.
+        """
         form = Path(path).suffix.lower().removeprefix(".")
         if form not in ("html", "md"):
             raise ValueError(f"the file name of a report must end in .html or .md, not {path}")

@@ -23,7 +23,8 @@ class WebhookCalls(Calls):
         experiment_id: str | None = None,
         tag: str | None = None,
     ) -> NewWebhook:
-        """Create a webhook that sends `events` (default: the final status of experiments) of all experiments, of one, or of a tag.
+        """Create a webhook that sends `events` (default: the final status of experiments) of all
+        experiments, of one, or of a tag.
 
         The result contains the signing `secret`, which is not shown again.
         """
@@ -39,7 +40,9 @@ class WebhookCalls(Calls):
         return await self._transport.read(Webhook, f"{WEBHOOKS}/{id}")
 
     async def edit(self, id: str, /, **changes: Any) -> Webhook:
-        """Change the given fields of `url`, `events`, `name`, `experiment_id`, `tag` and `enabled`."""
+        """Change the given fields of `url`, `events`, `name`, `experiment_id`, `tag` and
+        `enabled`.
+        """
         return await self._transport.send(Webhook, "PATCH", f"{WEBHOOKS}/{id}", json=changes)
 
     async def rotate(self, id: str) -> NewWebhook:
@@ -56,7 +59,11 @@ class WebhookCalls(Calls):
 
     def deliveries(self, id: str, *, status: DeliveryStatus | None = None) -> AsyncGenerator[Delivery, None]:
         """Iterate over the deliveries of a webhook, newest first."""
-        return walk(lambda cursor: self._transport.read(DeliveryPage, f"{WEBHOOKS}/{id}/deliveries", cursor=cursor, status=status))
+        return walk(
+            lambda cursor: self._transport.read(
+                DeliveryPage, f"{WEBHOOKS}/{id}/deliveries", cursor=cursor, status=status
+            )
+        )
 
     async def delivery(self, id: str, delivery_id: str) -> Delivery:
         """Return a delivery."""
@@ -64,4 +71,6 @@ class WebhookCalls(Calls):
 
     async def redeliver(self, id: str, delivery_id: str) -> Delivery:
         """Send a delivery again immediately, with the same id."""
-        return await self._transport.send(Delivery, "POST", f"{WEBHOOKS}/{id}/deliveries/{delivery_id}/redeliver")
+        return await self._transport.send(
+            Delivery, "POST", f"{WEBHOOKS}/{id}/deliveries/{delivery_id}/redeliver"
+        )

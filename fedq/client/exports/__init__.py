@@ -1,4 +1,5 @@
-"""What came out of an experiment, for other tools: tables in files, TensorBoard's event files, MLflow's tracking store.
+"""What came out of an experiment, for other tools: tables in files, TensorBoard's event files,
+MLflow's tracking store.
 
 Exporting again brings up to date what was written before, and doubles nothing.
 """

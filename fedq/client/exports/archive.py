@@ -1,4 +1,6 @@
-"""FedQ's own file of results, which another FedQ can import: JSON, compressed where its name ends in .gz."""
+"""FedQ's own file of results, which another FedQ can import: JSON, compressed where its name ends
+in .gz.
+"""
 
 import gzip
 import json
@@ -13,7 +15,18 @@ from fedcore.spec.digest import results_sha256
 from fedq import schemas
 from fedq.client.errors import ExportError, UnreadableDataError
 
-RUN = ("id", "arm", "seed", "status", "diverged_round", "stop_reason", "error", "started_at", "finished_at", "provenance")
+RUN = (
+    "id",
+    "arm",
+    "seed",
+    "status",
+    "diverged_round",
+    "stop_reason",
+    "error",
+    "started_at",
+    "finished_at",
+    "provenance",
+)
 EXPERIMENT = {"id", "name", "tags", "created_at", "specification", "provenance"}
 COMPRESSED = ".gz"
 
@@ -24,14 +37,20 @@ class ArchiveRuns:
     def __init__(self, experiment: schemas.Experiment, file: Path, _tracking_uri: str | None) -> None:
         """Raises ExportError for an experiment that has not ended."""
         if experiment.status not in ENDED:
-            raise ExportError(f"experiment {experiment.id} is {experiment.status}: only finished experiments can be exported to a file")
+            raise ExportError(
+                f"experiment {experiment.id} is {experiment.status}: only finished experiments can be"
+                " exported to a file"
+            )
         self._experiment, self._file, self.where = experiment, file, str(file)
         self._runs: list[dict[str, Any]] = []
 
     def add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], _model: Path | None) -> None:
         """Keep a run: the file is written whole."""
         told = run.model_dump(mode="json")
-        self._runs.append({name: told[name] for name in RUN} | {"rows": _columns([row.model_dump(mode="json") for row in rows])})
+        self._runs.append(
+            {name: told[name] for name in RUN}
+            | {"rows": _columns([row.model_dump(mode="json") for row in rows])}
+        )
 
     def close(self, _results: schemas.Results) -> None:
         """Write the file."""
@@ -42,7 +61,9 @@ class ArchiveRuns:
             "experiment": self._experiment.model_dump(mode="json", include=EXPERIMENT),
             "runs": self._runs,
         }
-        content = json.dumps(document | {"digest": results_sha256(document)}, separators=(",", ":"), ensure_ascii=False).encode()
+        content = json.dumps(
+            document | {"digest": results_sha256(document)}, separators=(",", ":"), ensure_ascii=False
+        ).encode()
         partial = self._file.with_name(f".{self._file.name}.partial")
         partial.write_bytes(gzip.compress(content) if self._file.suffix == COMPRESSED else content)
         partial.replace(self._file)

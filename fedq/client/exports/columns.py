@@ -32,7 +32,9 @@ class ParquetRuns(Tables):
 
 
 def _type(name: str, values: Sequence[Any]) -> Any:
-    """The same for every experiment, also where a column has no value or its numbers happen to be whole."""
+    """The same for every experiment, also where a column has no value or its numbers happen to be
+    whole.
+    """
     known = dict.fromkeys(("run_id", "arm_name"), pa.string()) | {"committed_at": pa.timestamp("us", "UTC")}
     known |= dict.fromkeys(("arm", "seed", "round", "local_steps", "bytes_up", "bytes_down"), pa.int64())
     listed = any(isinstance(value, list) for value in values)

@@ -33,13 +33,19 @@ def arms(experiment: schemas.Experiment) -> list[dict[str, Any]]:
 
 
 def parameters(document: Mapping[str, Any], seed: int) -> dict[str, Value]:
-    """What a run was carried out with, by dotted path: its arm's specification and its seed; what is null is left out."""
+    """What a run was carried out with, by dotted path: its arm's specification and its seed.
+
+    What is null is left out.
+    """
     wanted = {name: value for name, value in document.items() if name not in NO_PARAMETERS}
     return dict(leaves({"seed": seed, **wanted}))
 
 
 def leaves(document: Any, path: str = "") -> Iterator[tuple[str, Value]]:
-    """The values of a document by dotted path, the entries of lists by their places; a list of numbers or texts, as JSON, is one."""
+    """The values of a document by dotted path, the entries of lists by their places.
+
+    A list of numbers or texts, as JSON, is one.
+    """
     if isinstance(document, Mapping):
         entries = [(str(name), value) for name, value in document.items()]
     elif isinstance(document, list) and any(isinstance(entry, Mapping | list) for entry in document):

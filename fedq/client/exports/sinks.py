@@ -18,7 +18,9 @@ class Sink(Protocol):
     """The folder, or the address of a tracking store."""
 
     def add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], model: Path | None) -> None:
-        """Write what came out of a run, as far as it is, and its final `model`, where that is wanted and there."""
+        """Write what came out of a run, as far as it is, and its final `model`, where that is
+        wanted and there.
+        """
 
     def close(self, results: schemas.Results) -> None:
         """Write what came out of all of them together, and be done."""
@@ -35,8 +37,11 @@ _SINKS: dict[Form, tuple[str, str]] = {
 _EXTRAS: dict[Form, str] = {"parquet": "frames", "tensorboard": "export", "mlflow": "export"}
 
 
-def open_sink(form: Form, experiment: schemas.Experiment, folder: Path, tracking_uri: str | None = None) -> Sink:
-    """Where to put the runs of `experiment`, in `folder` unless a `tracking_uri` names another place.
+def open_sink(
+    form: Form, experiment: schemas.Experiment, folder: Path, tracking_uri: str | None = None
+) -> Sink:
+    """Where to put the runs of `experiment`, in `folder` unless a `tracking_uri` names another
+    place.
 
     Raises MissingPackageError where what writes it is not installed.
     """
@@ -44,6 +49,8 @@ def open_sink(form: Form, experiment: schemas.Experiment, folder: Path, tracking
     try:
         module = import_module(f"fedq.client.exports.{module_name}")
     except ModuleNotFoundError as error:
-        raise MissingPackageError(f"to export to {form} needs {error.name}: pip install 'fedq[{_EXTRAS[form]}]'") from error
+        raise MissingPackageError(
+            f"to export to {form} needs {error.name}: pip install 'fedq[{_EXTRAS[form]}]'"
+        ) from error
     sink: Sink = getattr(module, class_name)(experiment, folder, tracking_uri)
     return sink

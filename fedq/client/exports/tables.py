@@ -1,4 +1,6 @@
-"""Tables in files: `rounds`, every round of every run, one a line, and `summary`, the figures over the seeds."""
+"""Tables in files: `rounds`, every round of every run, one a line, and `summary`, the figures over
+the seeds.
+"""
 
 import json
 from abc import ABC, abstractmethod
@@ -46,7 +48,9 @@ class CsvRuns(Tables):
 
     def rounds(self, frame: Frame) -> bytes:
         """The rows as CSV."""
-        return tables.csv_of(frame.columns, ({name: _field(value) for name, value in line.items()} for line in frame))
+        return tables.csv_of(
+            frame.columns, ({name: _field(value) for name, value in line.items()} for line in frame)
+        )
 
     def summary(self, results: schemas.Results) -> bytes:
         """The figures as CSV."""

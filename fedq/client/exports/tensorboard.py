@@ -1,4 +1,6 @@
-"""TensorBoard's event files: a folder for each run, `ARM/seed-SEED`, with its measures by round, its settings and specification."""
+"""TensorBoard's event files: a folder for each run, `ARM/seed-SEED`, with its measures by round,
+its settings and specification.
+"""
 
 import json
 import re

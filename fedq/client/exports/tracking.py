@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-# Nothing is to be sent anywhere but to the tracking store; asked for before the first import, which would begin with it.
+# Nothing is to be sent anywhere but to the tracking store; asked for before the first import, which
+# would begin with it.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -39,7 +40,10 @@ FACTS = ("arm", "arm_name", "seed", "status", "diverged_round", "stop_reason", "
 
 
 class MlflowRuns:
-    """A tracking store; see Sink. Absent, its address is that of a SQLite file in the folder, with the models beside it."""
+    """A tracking store; see Sink.
+
+    Absent, its address is that of a SQLite file in the folder, with the models beside it.
+    """
 
     def __init__(self, experiment: schemas.Experiment, folder: Path, tracking_uri: str | None) -> None:
         """Raises ExportError where the store does not take it, as everything else here does."""
@@ -49,7 +53,9 @@ class MlflowRuns:
             folder.mkdir(parents=True, exist_ok=True)
         with _Refusals():
             self._client = MlflowClient(tracking_uri=self.where)
-            self._experiment_id = self._find(experiment, None if tracking_uri else (folder.resolve() / "artifacts").as_uri())
+            self._experiment_id = self._find(
+                experiment, None if tracking_uri else (folder.resolve() / "artifacts").as_uri()
+            )
 
     def add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], model: Path | None) -> None:
         """Add a run, or what is new of it."""
@@ -67,7 +73,8 @@ class MlflowRuns:
         self._client.log_batch(there, metrics=[metric for row in fresh for metric in _metrics(row)])
         if model is not None:
             self._client.log_artifact(there, str(model), "model")
-        # Said last: what breaks off before is sent again, and what is the same to the last digit is kept once.
+        # Said last: what breaks off before is sent again, and what is the same to the last digit is
+        # kept once.
         self._client.set_tag(there, ROUNDS, str(max((row.round for row in rows), default=0)))
         if run.finished_at is None:
             self._client.update_run(there, status=STATUSES[run.status])
@@ -77,9 +84,16 @@ class MlflowRuns:
     def _find(self, experiment: schemas.Experiment, artifacts: str | None) -> str:
         found = self._client.search_experiments(filter_string=f"tags.`{EXPERIMENT}` = '{experiment.id}'")
         said = {f"fedq.{name}": str(value) for name, value in leaves(experiment.provenance)}
-        tags = {EXPERIMENT: experiment.id, "fedq.name": experiment.name, "fedq.owner": experiment.owner, **said}
+        tags = {
+            EXPERIMENT: experiment.id,
+            "fedq.name": experiment.name,
+            "fedq.owner": experiment.owner,
+            **said,
+        }
         if not found:
-            return str(self._client.create_experiment(f"{experiment.name} ({experiment.id})", artifacts, tags))
+            return str(
+                self._client.create_experiment(f"{experiment.name} ({experiment.id})", artifacts, tags)
+            )
         for name, value in tags.items():
             self._client.set_experiment_tag(found[0].experiment_id, name, value)
         return str(found[0].experiment_id)
@@ -90,12 +104,17 @@ class MlflowRuns:
         if found:
             return found[0].info.run_id, int(found[0].data.tags.get(ROUNDS, "0"))
         begun = _milliseconds(run.started_at or run.created_at)
-        made = self._client.create_run(self._experiment_id, begun, {RUN: run.id}, f"{run.arm_name}, seed {run.seed}")
+        made = self._client.create_run(
+            self._experiment_id, begun, {RUN: run.id}, f"{run.arm_name}, seed {run.seed}"
+        )
         return made.info.run_id, 0
 
 
 class _Refusals:
-    """What the tracking store refuses is raised as ExportError; what MLflow says of its own housekeeping is not passed on."""
+    """What the tracking store refuses is raised as ExportError.
+
+    What MLflow says of its own housekeeping is not passed on.
+    """
 
     def __enter__(self) -> None:
         logging.getLogger("mlflow").setLevel(logging.WARNING)
@@ -103,7 +122,9 @@ class _Refusals:
         self._quiet.__enter__()
         warnings.simplefilter("ignore")
 
-    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object
+    ) -> None:
         self._quiet.__exit__(None, None, None)
         if isinstance(error, MlflowException):
             raise ExportError(f"error of the tracking store: {error}") from error

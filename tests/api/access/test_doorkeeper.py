@@ -73,7 +73,9 @@ def test_a_key_that_is_none_is_refused_to_all_who_show_it_at_one_moment(database
 
     async def show() -> None:
         doorkeeper = KeyAuthenticator(database)
-        answers = await asyncio.gather(*(doorkeeper.recognise(wrong) for _ in range(5)), return_exceptions=True)
+        answers = await asyncio.gather(
+            *(doorkeeper.recognise(wrong) for _ in range(5)), return_exceptions=True
+        )
         assert [type(answer) for answer in answers] == [AuthenticationError] * 5
 
     asyncio.run(show())

@@ -1,4 +1,7 @@
-"""What a body takes of the service's memory is bounded, measured at the process; the largest documents that make sense are taken."""
+"""What a body takes of the service's memory is bounded, measured at the process.
+
+The largest documents that make sense are taken.
+"""
 
 import json
 from collections.abc import Callable, Iterator
@@ -20,7 +23,9 @@ from tests.support.service import Service
 LIMITS = Settings(_env_file=None)
 JSON_BYTES, YAML_BYTES = LIMITS.json_max_bytes, LIMITS.yaml_max_bytes
 MOST_BYTES = 256 << 20
-"""More than the largest body that is taken needs, a third of what a few of those that are refused took."""
+"""More than the largest body that is taken needs, a third of what a few of those that are refused
+took.
+"""
 TIMEOUT_S = 120.0
 
 
@@ -29,22 +34,37 @@ def _filled(first: bytes, repeated: bytes, last: bytes = b"0]", size: int = JSON
 
 
 def _within(path: str, entry: bytes, count: int, **beside: str) -> bytes:
-    """A document in which a list at a dotted path holds many entries, and its block says something else."""
+    """A document in which a list at a dotted path holds many entries, and its block says something
+    else.
+    """
     *blocks, field = path.split(".")
     opening = b"".join(b'{"%s":' % block.encode() for block in blocks)
     block = b"".join(b'"%s":"%s",' % (name.encode(), value.encode()) for name, value in beside.items())
-    return opening + b"{" + block + b'"%s":[' % field.encode() + b",".join([entry] * count) + b"]" + b"}" * (len(blocks) + 1)
+    return (
+        opening
+        + b"{"
+        + block
+        + b'"%s":[' % field.encode()
+        + b",".join([entry] * count)
+        + b"]"
+        + b"}" * (len(blocks) + 1)
+    )
 
 
 # Made when they are needed: together they take hundreds of megabytes here.
 REFUSED: dict[str, Callable[[], bytes]] = {
-    **{f"JSON: {entry.decode()}, ...": partial(_filled, b"[", entry + b",") for entry in (b"[]", b"0", b"{}", b'{"":0}')},
+    **{
+        f"JSON: {entry.decode()}, ...": partial(_filled, b"[", entry + b",")
+        for entry in (b"[]", b"0", b"{}", b'{"":0}')
+    },
     "JSON: deep": partial(_filled, b"", b"[", b"]" * (JSON_BYTES // 2)),
     "JSON: deep again and again": partial(_filled, b"[", b"[" * 40 + b"0" * 900 + b"]" * 40 + b","),
     "JSON: a huge number": partial(_filled, b"", b"1", b""),
     "JSON: huge numbers": partial(_filled, b"[", b"1" * 4_000 + b","),
     "JSON: a long text": partial(_filled, b'{"name": "', b"x", b'"}'),
-    "JSON: a long text with a wide character": partial(_filled, '{"name": "\N{GRINNING FACE}'.encode(), b"x", b'"}'),
+    "JSON: a long text with a wide character": partial(
+        _filled, '{"name": "\N{GRINNING FACE}'.encode(), b"x", b'"}'
+    ),
     "JSON: half characters": partial(_filled, b"[", b'"\\ud800",'),
     "JSON: wrong seeds": partial(_within, "seeds", b'"x"', 2_000_000),
     "JSON: wrong tags": partial(_within, "tags", b'"!"', 2_000_000),
@@ -52,18 +72,25 @@ REFUSED: dict[str, Callable[[], bytes]] = {
     "JSON: wrong rounds": partial(_within, "participation.rounds", b'["x"]', 660_000, kind="trace"),
     "JSON: wrong clients": partial(_within, "problem.dataset.clients", b'{"a":1}', 660_000, kind="quadratic"),
     "JSON: arms": partial(_within, "sweep.arms", b'{"a":1}', 660_000),
-    **{f"YAML: {entry.decode()}, ...": partial(_filled, b"[", entry + b",", size=YAML_BYTES) for entry in (b"[]", b"0", b"{a: }", b"a: ")},
+    **{
+        f"YAML: {entry.decode()}, ...": partial(_filled, b"[", entry + b",", size=YAML_BYTES)
+        for entry in (b"[]", b"0", b"{a: }", b"a: ")
+    },
     "YAML: keys": lambda: b"".join(b"%x:\n" % number for number in range(140_000)),
     "YAML: itself": partial(_filled, b"&a [", b"*a,", size=YAML_BYTES),
 }
 
 
 def _unbounded(schema: Any) -> Iterator[Any]:
-    """The lists in a schema of Pydantic's whose entries may all be wrong, each with an error of its own."""
+    """The lists in a schema of Pydantic's whose entries may all be wrong, each with an error of its
+    own.
+    """
     match schema:
         case {"type": "tuple", "variadic_item_index": _} if not schema.get("fail_fast"):
             yield schema
-        case {"type": "list", "items_schema": entries} if not schema.get("fail_fast") and entries["type"] != "any":
+        case {"type": "list", "items_schema": entries} if (
+            not schema.get("fail_fast") and entries["type"] != "any"
+        ):
             # Of a list, unlike a tuple, the length is checked before its entries.
             if schema.get("max_length", inf) > 1_000:
                 yield schema
@@ -78,7 +105,9 @@ def test_every_list_stops_at_its_first_wrong_entry_or_is_short(model: type[BaseM
 
 @pytest.fixture(scope="module")
 def http(running: Service) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=running.url, headers=bearer(running.key), timeout=TIMEOUT_S, trust_env=False) as client:
+    with httpx.Client(
+        base_url=running.url, headers=bearer(running.key), timeout=TIMEOUT_S, trust_env=False
+    ) as client:
         yield client
 
 
@@ -87,7 +116,9 @@ def _memory_bytes(running: Service, field: str) -> int:
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
 
 
-def _dry_run(http: httpx.Client, running: Service, body: bytes, media_type: str) -> tuple[httpx.Response, int]:
+def _dry_run(
+    http: httpx.Client, running: Service, body: bytes, media_type: str
+) -> tuple[httpx.Response, int]:
     """The answer, and what the process took at most while it came to it."""
     Path(f"/proc/{running.pid}/clear_refs").write_text("5")
     before = _memory_bytes(running, "VmRSS")
@@ -119,7 +150,10 @@ def _steps() -> dict[str, Any]:
 def _trace() -> dict[str, Any]:
     """A hundred thousand rounds with fifteen clients each."""
     trace = {"kind": "trace", "rounds": [list(range(15))] * 100_000}
-    return {**merged(SYNTHETIC, {"problem": {"dataset": {"clients": 15}}, "rounds": 100_000}), "participation": trace}
+    return {
+        **merged(SYNTHETIC, {"problem": {"dataset": {"clients": 15}}, "rounds": 100_000}),
+        "participation": trace,
+    }
 
 
 def _quadratics() -> dict[str, Any]:
@@ -165,9 +199,30 @@ def test_an_import_as_large_as_a_body_may_be_is_read(http: httpx.Client) -> None
     rows: Document = dict.fromkeys(("train_loss", "test_loss", "test_accuracy", "seconds"), numbers)
     rows |= dict.fromkeys(("local_steps", "bytes_up", "bytes_down"), counts)
     rows |= {"committed_at": [moment] * rounds, "extra": {"suboptimality": numbers}}
-    run = {"id": f"run_{'0' * 26}", "arm": 0, "seed": 0, "status": "succeeded", "provenance": {}, "rows": rows}
-    experiment = {"id": f"exp_{'0' * 26}", "name": "large", "tags": [], "created_at": moment, "specification": {}, "provenance": {}}
-    file = {"format": "fedq-results", "version": 1, "exported_at": moment, "experiment": experiment, "runs": [run], "digest": "0" * 64}
+    run = {
+        "id": f"run_{'0' * 26}",
+        "arm": 0,
+        "seed": 0,
+        "status": "succeeded",
+        "provenance": {},
+        "rows": rows,
+    }
+    experiment = {
+        "id": f"exp_{'0' * 26}",
+        "name": "large",
+        "tags": [],
+        "created_at": moment,
+        "specification": {},
+        "provenance": {},
+    }
+    file = {
+        "format": "fedq-results",
+        "version": 1,
+        "exported_at": moment,
+        "experiment": experiment,
+        "runs": [run],
+        "digest": "0" * 64,
+    }
     body = json.dumps(file, separators=(",", ":")).encode()
     assert 0.9 * JSON_BYTES < len(body) <= JSON_BYTES
     answer = http.post("/v1/imports", content=body)

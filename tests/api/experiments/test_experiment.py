@@ -37,7 +37,9 @@ def text_of(page: str) -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", page).split())
 
 
-def test_the_page_and_all_its_parts_are_there_and_hold_no_script(browser: httpx.Client, http: httpx.Client, rows: Database) -> None:
+def test_the_page_and_all_its_parts_are_there_and_hold_no_script(
+    browser: httpx.Client, http: httpx.Client, rows: Database
+) -> None:
     id = submit(http, NINE | {"name": EVIL, "description": EVIL})["id"]
     drain(rows)
     page = browser.get(f"/experiments/{id}")
@@ -52,7 +54,9 @@ def test_the_page_and_all_its_parts_are_there_and_hold_no_script(browser: httpx.
     assert "lr=0.04 1.5 promoted 1 of 9" in found
 
 
-def test_the_standing_is_sent_when_it_has_changed(browser: httpx.Client, http: httpx.Client, rows: Database) -> None:
+def test_the_standing_is_sent_when_it_has_changed(
+    browser: httpx.Client, http: httpx.Client, rows: Database
+) -> None:
     id = submit(http, TWO_ARMS)["id"]
     place = f"/experiments/{id}/standing"
 
@@ -71,11 +75,18 @@ def test_the_standing_is_sent_when_it_has_changed(browser: httpx.Client, http: h
     assert "renamed" in browser.get(place, params={"seen": seen(second.text)}).text
 
 
-def test_what_is_offered_is_what_the_service_takes(browser: httpx.Client, http: httpx.Client, rows: Database) -> None:
-    """Each button that is there works, and of those that are not there each would be refused, or do nothing."""
+def test_what_is_offered_is_what_the_service_takes(
+    browser: httpx.Client, http: httpx.Client, rows: Database
+) -> None:
+    """Each button that is there works, and of those that are not there each would be refused, or do
+    nothing.
+    """
 
     def offered(id: str) -> set[str]:
-        return set(re.findall(r'data-act="(\w+)"', browser.get(f"/experiments/{id}/standing").text)) - {"edit", "delete"}
+        return set(re.findall(r'data-act="(\w+)"', browser.get(f"/experiments/{id}/standing").text)) - {
+            "edit",
+            "delete",
+        }
 
     id = submit(http)["id"]
     for step, expected in [
@@ -98,12 +109,17 @@ def test_what_is_offered_is_what_the_service_takes(browser: httpx.Client, http: 
     assert http.post(f"/v1/experiments/{searched}/extend", json={"seeds": [99]}).status_code == 409
 
 
-def test_nothing_is_offered_of_what_was_carried_out_elsewhere(browser: httpx.Client, http: httpx.Client, rows: Database) -> None:
+def test_nothing_is_offered_of_what_was_carried_out_elsewhere(
+    browser: httpx.Client, http: httpx.Client, rows: Database
+) -> None:
     id = submit(http)["id"]
     http.post(f"/v1/experiments/{id}/cancel")
     with rows.transaction() as session:
         session.execute(update(ExperimentRecord).values(provenance={"imported": {}}))
-    assert set(re.findall(r'data-act="(\w+)"', browser.get(f"/experiments/{id}/standing").text)) == {"edit", "delete"}
+    assert set(re.findall(r'data-act="(\w+)"', browser.get(f"/experiments/{id}/standing").text)) == {
+        "edit",
+        "delete",
+    }
     assert http.post(f"/v1/experiments/{id}/retry").status_code == 409
 
 
@@ -141,7 +157,9 @@ def test_what_belongs_to_others_is_not_there(ann: httpx.Client, http: httpx.Clie
     ]
     for place in (*places, f"/runs/{run['id']}"):
         answer = ann.get(place)
-        assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8"), place
+        assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8"), (
+            place
+        )
         assert "tiny" not in answer.text
 
 
@@ -170,7 +188,15 @@ def test_a_run_tells_what_happened_to_it(browser: httpx.Client, http: httpx.Clie
         told = text_of(page)
         assert "ValueError:" in told
         assert "<script>alert" not in page
-        order = [told.index(one) for one in ("queued", "experiment paused by local", "experiment resumed by local", "started by a worker")]
+        order = [
+            told.index(one)
+            for one in (
+                "queued",
+                "experiment paused by local",
+                "experiment resumed by local",
+                "started by a worker",
+            )
+        ]
         assert order == sorted(order)
 
 
@@ -183,7 +209,9 @@ def test_a_run_that_diverged_says_so(browser: httpx.Client, http: httpx.Client, 
     assert f"/v1/runs/{held.run_id}/model" in browser.get(f"/runs/{held.run_id}").text
 
 
-def test_claims_are_shown_with_their_verdicts(browser: httpx.Client, http: httpx.Client, rows: Database) -> None:
+def test_claims_are_shown_with_their_verdicts(
+    browser: httpx.Client, http: httpx.Client, rows: Database
+) -> None:
     id = submit(http, {"preset": PRESET})["id"]
     write_runs(rows, at_rest, 3)
     page = browser.get(f"/experiments/{id}").text
@@ -194,7 +222,11 @@ def test_claims_are_shown_with_their_verdicts(browser: httpx.Client, http: httpx
         for words in (f"{verdict(made)} {made.says}", *map(side, made.comparisons)):
             assert words in html.unescape(told)
     plain = submit(http)["id"]
-    assert not [part for part in parts_of(browser.get(f"/experiments/{plain}").text) if part.endswith(("/claims", "/search"))]
+    assert not [
+        part
+        for part in parts_of(browser.get(f"/experiments/{plain}").text)
+        if part.endswith(("/claims", "/search"))
+    ]
 
 
 def test_files_hold_what_v1_tells(browser: httpx.Client, http: httpx.Client, rows: Database) -> None:
@@ -209,7 +241,10 @@ def test_files_hold_what_v1_tells(browser: httpx.Client, http: httpx.Client, row
     assert browser.get(f"{place}/results.json").json() == http.get(results).json()
     for table in ("summary", "curves"):
         tables = [browser.get(f"{place}/{table}.{form}") for form in ("csv", "parquet")]
-        assert tables[0].content == http.get(results, headers={"Accept": "text/csv"}, params={"table": table}).content
+        assert (
+            tables[0].content
+            == http.get(results, headers={"Accept": "text/csv"}, params={"table": table}).content
+        )
         parquet = http.get(results, headers={"Accept": PARQUET}, params={"table": table})
         assert tables[1].content == parquet.content
         assert tables[1].headers["content-disposition"].endswith(f'-{table}.parquet"')

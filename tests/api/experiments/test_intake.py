@@ -1,4 +1,6 @@
-"""Submissions that wait at the same moment: stored together, and each as sure of its own as if it were alone."""
+"""Submissions that wait at the same moment: stored together, and each as sure of its own as if it
+were alone.
+"""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -24,7 +26,10 @@ LONG_S = 60.0
 
 
 def submission(asked: NewExperiment) -> Submission:
-    return Submission(asked, lambda target: AuditEntry("POST /v1/experiments", target, 201, asked.owner, asked.key_id, "here"))
+    return Submission(
+        asked,
+        lambda target: AuditEntry("POST /v1/experiments", target, 201, asked.owner, asked.key_id, "here"),
+    )
 
 
 def stored(database: Database, orders: Sequence[NewExperiment]) -> list[Experiment | BaseException]:
@@ -32,7 +37,9 @@ def stored(database: Database, orders: Sequence[NewExperiment]) -> list[Experime
 
     async def ask() -> list[Experiment | BaseException]:
         intake = SubmissionBatcher(database)
-        return await asyncio.gather(*(intake.store(submission(one)) for one in orders), return_exceptions=True)
+        return await asyncio.gather(
+            *(intake.store(submission(one)) for one in orders), return_exceptions=True
+        )
 
     return asyncio.run(ask())
 
@@ -52,15 +59,21 @@ def commits() -> Iterator[list[Session]]:
         event.remove(Session, "after_commit", count)
 
 
-def test_what_waits_at_one_moment_is_one_transaction_with_its_entries_in_the_audit_log(database: Database) -> None:
+def test_what_waits_at_one_moment_is_one_transaction_with_its_entries_in_the_audit_log(
+    database: Database,
+) -> None:
     with commits() as counted:
         answers = stored(database, [order(f"{place:02}") for place in range(20)])
     assert len(counted) == 1
     assert (
-        [answer.name for answer in answers if isinstance(answer, Experiment)] == names(database) == [f"{place:02}" for place in range(20)]
+        [answer.name for answer in answers if isinstance(answer, Experiment)]
+        == names(database)
+        == [f"{place:02}" for place in range(20)]
     )
     entries = read(database, audit.page).items
-    assert {entry.target for entry in entries} == {answer.id for answer in answers if isinstance(answer, Experiment)}
+    assert {entry.target for entry in entries} == {
+        answer.id for answer in answers if isinstance(answer, Experiment)
+    }
     assert len(entries) == 20
 
 
@@ -109,10 +122,20 @@ def test_a_lock_that_one_waits_for_keeps_no_other_waiting(database: Database) ->
         intake, loop = SubmissionBatcher(database), asyncio.get_running_loop()
         with database.transaction() as held:
             # Another process is just making this one.
-            claim_key(held, IdempotencyRecord.experiment_id, "local", "k", "0" * 64, "exp_elsewhere", request="request")
+            claim_key(
+                held,
+                IdempotencyRecord.experiment_id,
+                "local",
+                "k",
+                "0" * 64,
+                "exp_elsewhere",
+                request="request",
+            )
             waits = loop.create_task(intake.store(submission(order("waits", idempotency_key="k"))))
             async with asyncio.timeout(LONG_S):
-                free = await asyncio.gather(*(intake.store(submission(order(f"{place}"))) for place in range(5)))
+                free = await asyncio.gather(
+                    *(intake.store(submission(order(f"{place}"))) for place in range(5))
+                )
             assert not waits.done()
             assert len(free) == 5
             held.rollback()

@@ -18,7 +18,9 @@ def listed(page: httpx.Response) -> list[str]:
     return re.findall(r'<tr id="(exp_\w+)"', page.text)
 
 
-def test_the_list_is_narrowed_by_each_field_and_by_all_together(browser: httpx.Client, http: httpx.Client, rows: Database) -> None:
+def test_the_list_is_narrowed_by_each_field_and_by_all_together(
+    browser: httpx.Client, http: httpx.Client, rows: Database
+) -> None:
     first = submit(http, TINY | {"name": "FedProx, 100 %", "tags": ["a b"]})["id"]
     held = claim(rows)
     finish(rows, commit(rows, held, [report(1), report(2), report(3)]))
@@ -55,15 +57,21 @@ def test_what_makes_no_sense_is_told(browser: httpx.Client) -> None:
         assert f"?{name}" in answer.text
 
 
-def test_others_experiments_are_not_listed_whoever_is_asked_for(ann: httpx.Client, http: httpx.Client) -> None:
+def test_others_experiments_are_not_listed_whoever_is_asked_for(
+    ann: httpx.Client, http: httpx.Client
+) -> None:
     submit(http)
     for owner in ("", "local", "ann"):
         assert listed(ann.get("/", params={"owner": owner})) == []
     assert 'name="owner"' not in ann.get("/").text
 
 
-def test_pages_follow_one_another_and_keep_what_was_asked_for(browser: httpx.Client, http: httpx.Client) -> None:
-    made = [submit(http, TINY | {"name": f"number {number}", "tags": ["of many"]})["id"] for number in range(55)]
+def test_pages_follow_one_another_and_keep_what_was_asked_for(
+    browser: httpx.Client, http: httpx.Client
+) -> None:
+    made = [
+        submit(http, TINY | {"name": f"number {number}", "tags": ["of many"]})["id"] for number in range(55)
+    ]
     submit(http)
     first = browser.get("/", params={"tag": "of many"})
     (following,) = re.findall(r'href="(\?[^"]+)" rel="next"', first.text)
@@ -72,7 +80,9 @@ def test_pages_follow_one_another_and_keep_what_was_asked_for(browser: httpx.Cli
     assert 'rel="next"' not in second.text
 
 
-def test_a_part_is_sent_when_it_has_changed(browser: httpx.Client, http: httpx.Client, rows: Database) -> None:
+def test_a_part_is_sent_when_it_has_changed(
+    browser: httpx.Client, http: httpx.Client, rows: Database
+) -> None:
     submit(http)
 
     def asked(seen: str) -> httpx.Response:

@@ -43,26 +43,36 @@ def test_a_search_takes_less(http: httpx.Client, rows: Database) -> None:
     commit(rows, claim(rows), [report(1, local_steps=6, seconds=0.3)])
     sweep = {"local.lr": [0.1, 0.05, 0.02, 0.01]}
     search = {"kind": "successive_halving", "metric": "objective", "mode": "min", "eta": 2, "min_rounds": 1}
-    whole, halved = _plan(http, {**TINY, "sweep": sweep}), _plan(http, {**TINY, "sweep": sweep, "search": search})
+    whole, halved = (
+        _plan(http, {**TINY, "sweep": sweep}),
+        _plan(http, {**TINY, "sweep": sweep, "search": search}),
+    )
     assert halved["seconds"] == pytest.approx(whole["seconds"] * halved["search"]["rounds"] / whole["rounds"])
     assert halved["seconds"] < whole["seconds"]
 
 
-def test_workers_of_its_queue_are_counted_and_their_memory_is_looked_at(http: httpx.Client, rows: Database) -> None:
+def test_workers_of_its_queue_are_counted_and_their_memory_is_looked_at(
+    http: httpx.Client, rows: Database
+) -> None:
     assert (_plan(http)["workers"], len(_plan(http)["warnings"])) == (0, 1)
     _seen(rows, "small", memory_bytes=1_000_000)
     _seen(rows, "elsewhere", queues=["gpu"])
     (warning,) = _plan(http)["warnings"]
     assert warning.startswith(
-        "some of the runs would wait: a run needs about 0.3 GB of memory, but workers of the queue 'default' have at most"
+        "some of the runs would wait: a run needs about 0.3 GB of memory, but workers of the queue 'default'"
+        " have at most"
     )
     _seen(rows, "large", memory_bytes=10**10)
     assert (_plan(http)["workers"], _plan(http)["warnings"]) == (2, [])
 
 
-def test_what_would_be_refused_for_a_quota_is_told_before(app: FastAPI, settings: Settings, http: httpx.Client, rows: Database) -> None:
+def test_what_would_be_refused_for_a_quota_is_told_before(
+    app: FastAPI, settings: Settings, http: httpx.Client, rows: Database
+) -> None:
     _seen(rows, "worker-1")
-    key = http.post("/v1/keys", json={"owner": "bob", "scope": Scope.SUBMIT, "max_waiting_runs": 6}).json()["key"]
+    key = http.post("/v1/keys", json={"owner": "bob", "scope": Scope.SUBMIT, "max_waiting_runs": 6}).json()[
+        "key"
+    ]
     with calling(app, key) as bob:
         assert _plan(bob, TWO_ARMS)["warnings"] == []
         submit(bob)

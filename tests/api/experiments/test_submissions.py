@@ -38,7 +38,9 @@ def _refusal(http: httpx.Client, document: Document, status: int = 422) -> dict[
     return {flaw["pointer"]: flaw["detail"] for flaw in answer.json()["errors"]}
 
 
-def test_the_specification_is_answered_with_every_default_written_out_and_can_be_submitted_again(http: httpx.Client) -> None:
+def test_the_specification_is_answered_with_every_default_written_out_and_can_be_submitted_again(
+    http: httpx.Client,
+) -> None:
     made = submit(http)
     assert made["specification"]["execution"]["priority"] == 5
     assert submit(http, made["specification"])["specification"] == made["specification"]
@@ -76,16 +78,26 @@ def test_a_preset_that_is_not_there_is_pointed_at_with_those_that_are(http: http
 
 @pytest.mark.parametrize(
     ("overrides", "pointer"),
-    [({"round": 5}, "/overrides/round"), ({"local": {"lr": -1}}, "/overrides/local/lr"), ({"seeds": [1, 1]}, "/overrides/seeds")],
+    [
+        ({"round": 5}, "/overrides/round"),
+        ({"local": {"lr": -1}}, "/overrides/local/lr"),
+        ({"seeds": [1, 1]}, "/overrides/seeds"),
+    ],
 )
-def test_a_flaw_in_the_overrides_is_pointed_at_there(http: httpx.Client, overrides: Document, pointer: str) -> None:
+def test_a_flaw_in_the_overrides_is_pointed_at_there(
+    http: httpx.Client, overrides: Document, pointer: str
+) -> None:
     assert list(_refusal(http, {"preset": "demo", "overrides": overrides})) == [pointer]
 
 
 def test_an_unknown_field_is_named_wherever_it_stands(http: httpx.Client) -> None:
-    document = merged(TINY, {"colour": "red", "local": {"batchsize": 3}, "algorithm": {"kind": "fedprox", "muu": 0.1}})
+    document = merged(
+        TINY, {"colour": "red", "local": {"batchsize": 3}, "algorithm": {"kind": "fedprox", "muu": 0.1}}
+    )
     refusal = _refusal(http, document)
-    assert refusal.pop("/colour").startswith("unknown field; known fields: algorithm, compression, description, ")
+    assert refusal.pop("/colour").startswith(
+        "unknown field; known fields: algorithm, compression, description, "
+    )
     assert refusal == {
         "/local/batchsize": "unknown field; did you mean batch_size?",
         "/algorithm/muu": "unknown field; did you mean mu?",
@@ -93,7 +105,9 @@ def test_an_unknown_field_is_named_wherever_it_stands(http: httpx.Client) -> Non
 
 
 def test_every_missing_field_is_named(http: httpx.Client) -> None:
-    assert _refusal(http, {"name": "x"}) == dict.fromkeys(("/problem", "/algorithm", "/local", "/rounds"), "required")
+    assert _refusal(http, {"name": "x"}) == dict.fromkeys(
+        ("/problem", "/algorithm", "/local", "/rounds"), "required"
+    )
 
 
 def test_an_unknown_kind_is_answered_with_those_that_are_known(http: httpx.Client) -> None:
@@ -107,21 +121,61 @@ def test_an_unknown_kind_is_answered_with_those_that_are_known(http: httpx.Clien
     [
         (TINY, {"rounds": 10**9}, "/rounds", "less than or equal to 1000000, not 1000000000"),
         (TINY, {"seeds": list(range(20_000))}, "/seeds", "at most"),
-        (TINY, {"sweep": {"local.lr": [0.1] * 300, "rounds": list(range(1, 300))}}, "/sweep", "exceed the limit of 10000"),
-        (TINY, {"problem": {"dataset": {"generate": {"dim": 10**7}}}}, "/problem/dataset/generate/dim", "less than or equal to 10000"),
-        (IMAGES, {"problem": {"partition": {"clients": 10**9}}}, "/problem/partition/clients", "less than or equal to 1000000"),
-        (IMAGES, {"problem": {"partition": {"clients": 10_000}}}, "/problem/partition", "exceed the 60000 available samples"),
-        (IMAGES, {"participation": {"clients_per_round": 101}}, "/participation/clients_per_round", "use at most 100"),
+        (
+            TINY,
+            {"sweep": {"local.lr": [0.1] * 300, "rounds": list(range(1, 300))}},
+            "/sweep",
+            "exceed the limit of 10000",
+        ),
+        (
+            TINY,
+            {"problem": {"dataset": {"generate": {"dim": 10**7}}}},
+            "/problem/dataset/generate/dim",
+            "less than or equal to 10000",
+        ),
+        (
+            IMAGES,
+            {"problem": {"partition": {"clients": 10**9}}},
+            "/problem/partition/clients",
+            "less than or equal to 1000000",
+        ),
+        (
+            IMAGES,
+            {"problem": {"partition": {"clients": 10_000}}},
+            "/problem/partition",
+            "exceed the 60000 available samples",
+        ),
+        (
+            IMAGES,
+            {"participation": {"clients_per_round": 101}},
+            "/participation/clients_per_round",
+            "use at most 100",
+        ),
         (IMAGES, {"problem": {"dataset": SYNTHETIC}}, "/problem", "omit `partition`"),
-        (IMAGES, {"compression": {"uplink": {"kind": "top_k", "k": 7_851}}}, "/compression/uplink", "use at most 7850"),
+        (
+            IMAGES,
+            {"compression": {"uplink": {"kind": "top_k", "k": 7_851}}},
+            "/compression/uplink",
+            "use at most 7850",
+        ),
         (
             IMAGES,
             {"compression": {"downlink": {"kind": "rand_k", "k": 1, "ratio": 0.5}}},
             "/compression/downlink",
             "give the level as one of",
         ),
-        (IMAGES, {"compression": {"uplink": {"kind": "qsgd", "levels": 2.5}}}, "/compression/uplink/levels", "2.5"),
-        (IMAGES, {"problem": {"model": {"kind": "cnn", "norm": "batch"}}}, "/problem/model/norm", "batch norm is not supported"),
+        (
+            IMAGES,
+            {"compression": {"uplink": {"kind": "qsgd", "levels": 2.5}}},
+            "/compression/uplink/levels",
+            "2.5",
+        ),
+        (
+            IMAGES,
+            {"problem": {"model": {"kind": "cnn", "norm": "batch"}}},
+            "/problem/model/norm",
+            "batch norm is not supported",
+        ),
         (
             IMAGES,
             {"problem": {"partition": {"kind": "classes_per_client", "clients": 10, "classes": 11}}},
@@ -153,20 +207,30 @@ def test_a_dry_run_says_what_would_be_done_and_stores_nothing(http: httpx.Client
     assert http.get("/v1/experiments").json()["items"] == []
 
 
-def test_a_queue_that_nobody_serves_is_told_before_and_after_submission(http: httpx.Client, rows: Database) -> None:
+def test_a_queue_that_nobody_serves_is_told_before_and_after_submission(
+    http: httpx.Client, rows: Database
+) -> None:
     document = {**TINY, "execution": {"queue": "gpu"}}
     (warning,) = http.post("/v1/experiments?dry_run=true", json=document).json()["warnings"]
     assert "no worker currently serves the queue 'gpu'" in warning
     made = http.post("/v1/experiments", json=document).json()["id"]
     (run,) = http.get(f"/v1/experiments/{made}/runs").json()["items"]
-    assert run["waits_for"] == http.get(f"/v1/runs/{run['id']}").json()["waits_for"] == "no worker currently serves the queue 'gpu'"
-    write(rows, workers.seen, "worker-1", host="here", pid=7, queues=["cpu", "gpu"], device="cpu", run_id=None)
+    assert (
+        run["waits_for"]
+        == http.get(f"/v1/runs/{run['id']}").json()["waits_for"]
+        == "no worker currently serves the queue 'gpu'"
+    )
+    write(
+        rows, workers.seen, "worker-1", host="here", pid=7, queues=["cpu", "gpu"], device="cpu", run_id=None
+    )
     assert http.post("/v1/experiments?dry_run=true", json=document).json()["warnings"] == []
     assert http.get(f"/v1/runs/{run['id']}").json()["waits_for"] is None
     assert write(rows, runs.claim, "worker-1", ["cpu", "gpu"], 60.0) is not None
 
 
-def test_a_repeat_with_the_same_key_and_document_returns_the_first_experiment(http: httpx.Client, database_url: str) -> None:
+def test_a_repeat_with_the_same_key_and_document_returns_the_first_experiment(
+    http: httpx.Client, database_url: str
+) -> None:
     headers = {"Idempotency-Key": "k-1", "Content-Type": "application/json"}
     first = http.post("/v1/experiments", json=TINY, headers=headers)
     again = http.post("/v1/experiments", content=json.dumps(TINY, indent=4, sort_keys=True), headers=headers)
@@ -181,7 +245,12 @@ def test_a_repeat_with_the_same_key_and_document_returns_the_first_experiment(ht
 
 def test_of_many_repeats_at_once_one_makes_the_experiment(http: httpx.Client, database_url: str) -> None:
     with ThreadPoolExecutor(8) as threads:
-        answers = list(threads.map(lambda _: http.post("/v1/experiments", json=TINY, headers={"Idempotency-Key": "k-1"}), range(8)))
+        answers = list(
+            threads.map(
+                lambda _: http.post("/v1/experiments", json=TINY, headers={"Idempotency-Key": "k-1"}),
+                range(8),
+            )
+        )
     assert {answer.status_code for answer in answers} == {201}
     assert len({answer.json()["id"] for answer in answers}) == 1
     assert len(http.get("/v1/experiments").json()["items"]) == 1

@@ -29,7 +29,9 @@ def _text(page: httpx.Response) -> str:
 def test_it_begins_with_an_example_that_can_be_submitted(ann: httpx.Client) -> None:
     text = _text(ann.get("/submit"))
     assert text == EXAMPLE
-    answer = ann.post("/v1/experiments?dry_run=true", content=text, headers={"Content-Type": "application/yaml"})
+    answer = ann.post(
+        "/v1/experiments?dry_run=true", content=text, headers={"Content-Type": "application/yaml"}
+    )
     assert answer.status_code == 200, answer.text
 
 
@@ -50,11 +52,21 @@ def test_all_presets_are_offered_with_what_they_cost(ann: httpx.Client) -> None:
 
 
 def test_an_experiment_is_begun_from_as_it_was_written_without_defaults(ann: httpx.Client) -> None:
-    document = merged(TINY, {"local": {"optimizer": {"kind": "sgd", "momentum": 0.5}}, "execution": {"priority": 7}, "seeds": [3]})
+    document = merged(
+        TINY,
+        {
+            "local": {"optimizer": {"kind": "sgd", "momentum": 0.5}},
+            "execution": {"priority": 7},
+            "seeds": [3],
+        },
+    )
     made = submit(ann, document)
     text = _text(ann.get("/submit", params={"from": made["id"]}))
     assert yaml_documents.load(text) == document
-    assert ExperimentSpec.model_validate(yaml_documents.load(text)).model_dump(mode="json") == made["specification"]
+    assert (
+        ExperimentSpec.model_validate(yaml_documents.load(text)).model_dump(mode="json")
+        == made["specification"]
+    )
 
 
 def test_what_is_not_there_is_said_to_be_missing(ann: httpx.Client, http: httpx.Client) -> None:

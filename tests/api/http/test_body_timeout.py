@@ -1,4 +1,7 @@
-"""A body that arrives too slowly is answered with 408; a slow application is not the client's fault."""
+"""A body that arrives too slowly is answered with 408.
+
+A slow application is not the client's fault.
+"""
 
 import asyncio
 import socket
@@ -61,7 +64,9 @@ def _answer(connection: socket.socket) -> bytes:
     return answer
 
 
-def test_a_body_that_does_not_arrive_is_answered_with_408_and_its_connection_closed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_does_not_arrive_is_answered_with_408_and_its_connection_closed(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(body_timeout, "GRACE_S", SHORT_S)
     with _connected(url) as silent:
         silent.sendall(POST % (b"/at-once", b"keep-alive", 1))
@@ -84,7 +89,9 @@ def test_a_body_that_arrives_by_drops_is_answered_with_408(url: str, monkeypatch
         assert answer.startswith(b"HTTP/1.1 408 ")
 
 
-def test_a_body_ahead_of_the_slowest_rate_may_pause_for_the_grace_period_only(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_ahead_of_the_slowest_rate_may_pause_for_the_grace_period_only(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(body_timeout, "GRACE_S", SHORT_S)
     monkeypatch.setattr(body_timeout, "SLOWEST_RATE", 1.0)
     with _connected(url) as paused:
@@ -92,7 +99,9 @@ def test_a_body_ahead_of_the_slowest_rate_may_pause_for_the_grace_period_only(ur
         assert _answer(paused).startswith(b"HTTP/1.1 408 ")
 
 
-def test_time_in_which_the_application_does_not_read_is_not_the_clients(url: str, reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_in_which_the_application_does_not_read_is_not_the_clients(
+    url: str, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(body_timeout, "GRACE_S", SHORT_S)
     monkeypatch.setattr(body_timeout, "SLOWEST_RATE", 1e9)
     with _connected(url) as patient, _connected(url) as slow:

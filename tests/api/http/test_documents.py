@@ -1,4 +1,6 @@
-"""What may be a body at all, seen from outside: `POST /v1/experiments?dry_run=true` stores nothing and reads everything."""
+"""What may be a body at all, seen from outside: `POST /v1/experiments?dry_run=true` stores nothing
+and reads everything.
+"""
 
 import json
 import threading
@@ -23,7 +25,9 @@ from tests.support.asgi import calling
 LIMITS = Settings(_env_file=None)
 
 
-def _dry_run(http: httpx.Client, body: bytes | Iterator[bytes], media_type: str | None = "application/json") -> httpx.Response:
+def _dry_run(
+    http: httpx.Client, body: bytes | Iterator[bytes], media_type: str | None = "application/json"
+) -> httpx.Response:
     headers = {} if media_type is None else {"Content-Type": media_type}
     return http.post("/v1/experiments?dry_run=true", content=body, headers=headers)
 
@@ -62,16 +66,21 @@ def test_another_media_type_is_refused(http: httpx.Client, media_type: str) -> N
         (b"[" * 100_000, "application/yaml"),
     ],
 )
-def test_a_body_that_cannot_be_read_is_a_bad_request(http: httpx.Client, body: bytes, media_type: str) -> None:
+def test_a_body_that_cannot_be_read_is_a_bad_request(
+    http: httpx.Client, body: bytes, media_type: str
+) -> None:
     answer = _dry_run(http, body, media_type)
     assert answer.status_code == 400
     assert answer.json()["detail"].startswith(f"The body is not valid {media_type}: ")
 
 
 @pytest.mark.parametrize(
-    ("limit", "media_type"), [(LIMITS.json_max_bytes, "application/json"), (LIMITS.yaml_max_bytes, "application/yaml")]
+    ("limit", "media_type"),
+    [(LIMITS.json_max_bytes, "application/json"), (LIMITS.yaml_max_bytes, "application/yaml")],
 )
-def test_a_body_above_the_limit_is_refused_whether_or_not_it_says_its_size(http: httpx.Client, limit: int, media_type: str) -> None:
+def test_a_body_above_the_limit_is_refused_whether_or_not_it_says_its_size(
+    http: httpx.Client, limit: int, media_type: str
+) -> None:
     stream = (b" " * 2**16 for _ in range(limit // 2**16 + 1))
     for body in (b" " * (limit + 1), stream):
         answer = _dry_run(http, body, media_type)
@@ -80,7 +89,10 @@ def test_a_body_above_the_limit_is_refused_whether_or_not_it_says_its_size(http:
 
 
 def test_aliases_do_not_unfold_far(http: httpx.Client) -> None:
-    layers = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 20))]
+    layers = [
+        "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]",
+        *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 20)),
+    ]
     answer = _dry_run(http, "\n".join(layers).encode(), "application/yaml")
     assert (answer.status_code, answer.json()["errors"][0]["line"]) == (400, 6)
     assert answer.json()["errors"][0]["detail"] == "aliases expand to more than 500,000 values"
@@ -105,7 +117,9 @@ def test_an_operator_who_allows_larger_bodies_allows_more_values(settings: Setti
     assert list(statuses.values()) == [413, 422]
 
 
-def test_large_bodies_are_handled_one_at_a_time_and_delay_no_other_request(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_bodies_are_handled_one_at_a_time_and_delay_no_other_request(
+    http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     began, go_on = threading.Semaphore(0), threading.Event()
 
     def plan_slowly(*_args: object) -> None:
@@ -141,7 +155,9 @@ def test_a_document_that_holds_itself_is_refused(http: httpx.Client) -> None:
         ('{"\\u0000": 1}', "", "keys must be strings"),
     ],
 )
-def test_values_that_no_database_takes_are_pointed_at(http: httpx.Client, text: str, pointer: str, detail: str) -> None:
+def test_values_that_no_database_takes_are_pointed_at(
+    http: httpx.Client, text: str, pointer: str, detail: str
+) -> None:
     assert _flaws(_dry_run(http, text.encode())) == [{"pointer": pointer, "detail": detail}]
 
 
@@ -156,7 +172,9 @@ def test_a_body_that_is_no_object_is_told_so(http: httpx.Client, body: bytes) ->
 
 
 @pytest.mark.parametrize("entry", ["0,", "{},", "{a: },"])
-def test_yaml_of_too_many_parts_is_refused_with_the_place_and_the_way_out(http: httpx.Client, entry: str) -> None:
+def test_yaml_of_too_many_parts_is_refused_with_the_place_and_the_way_out(
+    http: httpx.Client, entry: str
+) -> None:
     body = f"[{entry * (LIMITS.yaml_max_bytes // len(entry) - 1)}]".encode()
     answer = _dry_run(http, body, "application/yaml")
     (flaw,) = answer.json()["errors"]
@@ -180,7 +198,13 @@ seeds: [0, none]
 def test_flaws_in_yaml_have_line_and_column_all_at_once(http: httpx.Client) -> None:
     flaws = _flaws(_dry_run(http, BROKEN.encode(), "application/yaml"))
     places = {flaw["pointer"]: (flaw["line"], flaw["column"]) for flaw in flaws}
-    expected = {"/algorithm/kind": (4, 13), "/local/lr": (6, 3), "/local/batchsize": (7, 3), "/seeds/1": (8, 12), "/rounds": (1, 1)}
+    expected = {
+        "/algorithm/kind": (4, 13),
+        "/local/lr": (6, 3),
+        "/local/batchsize": (7, 3),
+        "/seeds/1": (8, 12),
+        "/rounds": (1, 1),
+    }
     assert places == expected
 
 
@@ -202,14 +226,18 @@ def test_flaws_in_json_have_pointers_alone(http: httpx.Client) -> None:
         (b'{"a": 1,\n "b"}', "application/json", (2, 5)),
     ],
 )
-def test_what_cannot_be_read_is_pointed_at(http: httpx.Client, body: bytes, media_type: str, place: tuple[int, int]) -> None:
+def test_what_cannot_be_read_is_pointed_at(
+    http: httpx.Client, body: bytes, media_type: str, place: tuple[int, int]
+) -> None:
     (flaw,) = _dry_run(http, body, media_type).json()["errors"]
     assert (flaw["pointer"], flaw["line"], flaw["column"]) == ("", *place)
 
 
 @pytest.mark.parametrize(("right", "pointer"), [(0, "/seeds/0"), (100, "/seeds/100")])
 def test_of_a_list_the_first_wrong_entry_is_told(http: httpx.Client, right: int, pointer: str) -> None:
-    flaws = _flaws(_dry_run(http, json.dumps({**TINY, "seeds": [*range(right), "x", "y"], "rounds": 0}).encode()))
+    flaws = _flaws(
+        _dry_run(http, json.dumps({**TINY, "seeds": [*range(right), "x", "y"], "rounds": 0}).encode())
+    )
     assert [flaw["pointer"] for flaw in flaws] == ["/rounds", pointer]
 
 

@@ -19,7 +19,11 @@ from fedcore.platform.store.database import POOLED
 from tests.api.histories import TWO_ARMS, submit, write
 from tests.platform.store.acts import report
 
-DRAWN = ("/v1/experiments/{id}/figure.png", "/v1/compare/figure.svg?arm={id}", "/v1/experiments/{id}/report.md")
+DRAWN = (
+    "/v1/experiments/{id}/figure.png",
+    "/v1/compare/figure.svg?arm={id}",
+    "/v1/experiments/{id}/report.md",
+)
 
 
 @pytest.fixture
@@ -38,7 +42,9 @@ def collector_off() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("path", DRAWN)
-def test_drawings_that_wait_delay_no_other_request(http: httpx.Client, id: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drawings_that_wait_delay_no_other_request(
+    http: httpx.Client, id: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     began, go_on = threading.Semaphore(0), threading.Event()
 
     def draw_slowly(*_args: Any, **_options: Any) -> bytes:

@@ -25,14 +25,24 @@ def _problem(answer: httpx.Response, status: int) -> Document:
 
 def test_a_path_that_there_is_not_is_named(http: httpx.Client) -> None:
     problem = _problem(http.get("/v2/experiments"), 404)
-    assert (problem["type"], problem["title"], problem["detail"]) == ("about:blank", "Not Found", "Not found: /v2/experiments")
+    assert (problem["type"], problem["title"], problem["detail"]) == (
+        "about:blank",
+        "Not Found",
+        "Not found: /v2/experiments",
+    )
 
 
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
-    [("PUT", "/v1/experiments", "GET, POST"), ("POST", "/v1/experiments/exp_0", "GET, PATCH, DELETE"), ("DELETE", "/healthz", "GET")],
+    [
+        ("PUT", "/v1/experiments", "GET, POST"),
+        ("POST", "/v1/experiments/exp_0", "GET, PATCH, DELETE"),
+        ("DELETE", "/healthz", "GET"),
+    ],
 )
-def test_a_method_that_there_is_not_is_answered_with_all_that_there_are(http: httpx.Client, method: str, path: str, allowed: str) -> None:
+def test_a_method_that_there_is_not_is_answered_with_all_that_there_are(
+    http: httpx.Client, method: str, path: str, allowed: str
+) -> None:
     answer = http.request(method, path)
     assert answer.headers["allow"] == allowed
     assert _problem(answer, 405)["detail"] == f"{path} allows {allowed}, not {method}."
@@ -72,11 +82,17 @@ def test_an_error_that_nobody_expected_has_the_headers_of_every_answer_and_its_r
 @pytest.mark.parametrize(
     ("changes", "pointer", "told"),
     [
-        ({"algorithm": "fedprox"}, "/algorithm", "must be a mapping with a kind, e.g. {kind: ...}, not 'fedprox'"),
+        (
+            {"algorithm": "fedprox"},
+            "/algorithm",
+            "must be a mapping with a kind, e.g. {kind: ...}, not 'fedprox'",
+        ),
         ({"local": 0.1}, "/local", "must be a mapping, not 0.1"),
         ({"sweep": 3}, "/sweep", "must be a mapping, not 3"),
     ],
 )
-def test_a_value_where_a_block_belongs_is_told_so(http: httpx.Client, changes: Document, pointer: str, told: str) -> None:
+def test_a_value_where_a_block_belongs_is_told_so(
+    http: httpx.Client, changes: Document, pointer: str, told: str
+) -> None:
     problem = _problem(http.post("/v1/experiments", json=TINY | changes), 422)
     assert problem["errors"] == [{"pointer": pointer, "detail": told}]

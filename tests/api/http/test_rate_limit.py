@@ -1,4 +1,7 @@
-"""Limits: how often a key may ask, and how large an experiment may be; each refusal says which setting it is."""
+"""Limits: how often a key may ask, and how large an experiment may be.
+
+Each refusal says which setting it is.
+"""
 
 import asyncio
 import socket
@@ -43,11 +46,16 @@ def test_a_bucket_lets_a_burst_through_and_then_a_steady_rate() -> None:
     assert [buckets.take("a", 99.0) for _ in range(4)] == [0, 0, 0, 0.5]
 
 
-def test_a_key_that_asks_too_often_is_told_when_to_ask_again_and_others_are_not_held_up(settings: Settings) -> None:
+def test_a_key_that_asks_too_often_is_told_when_to_ask_again_and_others_are_not_held_up(
+    settings: Settings,
+) -> None:
     with _narrow(settings, rate_limit=RATE, rate_burst=BURST) as http:
         answers = [http.get("/v1/me") for _ in range(BURST + 1)]
         assert [answer.status_code for answer in answers] == [200] * BURST + [429]
-        assert (answers[-1].headers["retry-after"], answers[-1].json()["type"]) == ("2", "urn:fedq:problem:rate")
+        assert (answers[-1].headers["retry-after"], answers[-1].json()["type"]) == (
+            "2",
+            "urn:fedq:problem:rate",
+        )
         assert "(FEDQ_RATE_LIMIT, FEDQ_RATE_BURST)" in answers[-1].json()["detail"]
         assert http.get("/v1/me", headers=bearer(key_for(settings.database, "ann"))).status_code == 200
         assert http.get("/healthz").status_code == 200
@@ -125,7 +133,12 @@ def test_a_redis_that_answers_slowly_is_taken_to_be_away(tcp_redis: str) -> None
             "/sweep",
             "3 runs (arms times seeds) exceed the limit of 2 of this service (FEDQ_MAX_RUNS)",
         ),
-        ({"max_rounds": 2}, {}, "/rounds", "3 rounds exceed the limit of 2 of this service (FEDQ_MAX_ROUNDS)"),
+        (
+            {"max_rounds": 2},
+            {},
+            "/rounds",
+            "3 rounds exceed the limit of 2 of this service (FEDQ_MAX_ROUNDS)",
+        ),
         (
             {"max_rounds": 3},
             {"sweep": {"rounds": [1, 4]}},
@@ -146,7 +159,11 @@ def test_what_is_larger_than_the_operator_allows_is_refused(
     with _narrow(settings, **limit) as http:
         answer = http.post("/v1/experiments", json=merged(TINY, changes))
         assert (answer.status_code, answer.json()["errors"]) == (422, [{"pointer": pointer, "detail": told}])
-        again = http.post("/v1/experiments", params={"dry_run": True}, json={"preset": "demo", "overrides": {"rounds": 999_999}})
+        again = http.post(
+            "/v1/experiments",
+            params={"dry_run": True},
+            json={"preset": "demo", "overrides": {"rounds": 999_999}},
+        )
         assert again.status_code == 200 or again.json()["errors"][0]["pointer"].startswith("/overrides/")
 
 
@@ -156,7 +173,9 @@ def test_a_body_larger_than_the_operator_allows_is_refused_with_the_setting(sett
     assert (answer.status_code, "(FEDQ_JSON_MAX_BYTES)" in answer.json()["detail"]) == (413, True)
 
 
-def test_a_key_is_told_what_it_may_have_and_has_and_refused_more(app: FastAPI, settings: Settings, http: httpx.Client) -> None:
+def test_a_key_is_told_what_it_may_have_and_has_and_refused_more(
+    app: FastAPI, settings: Settings, http: httpx.Client
+) -> None:
     limits = {"max_waiting_runs": 2, "max_stored_bytes": 10, "max_compute_seconds": 3600}
     key = http.post("/v1/keys", json={"owner": "ann"} | limits).json()
     with calling(app, key["key"]) as ann:

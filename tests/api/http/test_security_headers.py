@@ -1,4 +1,7 @@
-"""What browsers are told, so that an answer is used for nothing else; and that foreign pages get nowhere."""
+"""What browsers are told, so that an answer is used for nothing else.
+
+And that foreign pages get nowhere.
+"""
 
 import base64
 import hashlib
@@ -17,7 +20,9 @@ from tests.support.asgi import calling
 SECRET = "hunter2"
 
 
-@pytest.mark.parametrize("path", ["/v1/experiments", "/v1/experiments/exp_0", "/nowhere", "/healthz", "/docs", "/openapi.json"])
+@pytest.mark.parametrize(
+    "path", ["/v1/experiments", "/v1/experiments/exp_0", "/nowhere", "/healthz", "/docs", "/openapi.json"]
+)
 def test_every_answer_carries_them(http: httpx.Client, path: str) -> None:
     headers = http.get(path).headers
     assert {name: headers[name] for name in HEADERS} == HEADERS
@@ -33,9 +38,15 @@ def test_answers_about_anybodys_work_are_not_kept_by_caches(http: httpx.Client) 
 def test_pages_run_the_scripts_they_were_made_with_and_no_others(http: httpx.Client, path: str) -> None:
     page = http.get(path)
     policy = page.headers["content-security-policy"]
-    inline = [script for script in re.findall(r"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", page.text, re.DOTALL) if script.strip()]
+    inline = [
+        script
+        for script in re.findall(r"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", page.text, re.DOTALL)
+        if script.strip()
+    ]
     allowed = set(re.findall(r"'sha256-([^']+)'", policy))
-    assert allowed == {base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in inline}
+    assert allowed == {
+        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in inline
+    }
     (scripts,) = re.findall(r"script-src ([^;]*)", policy)
     assert "unsafe" not in scripts
     assert "http" not in policy
@@ -43,14 +54,21 @@ def test_pages_run_the_scripts_they_were_made_with_and_no_others(http: httpx.Cli
 
 def test_a_foreign_page_can_neither_read_nor_send(http: httpx.Client, admin_key: str) -> None:
     foreign = {"Origin": "https://evil.example"}
-    assert not [name for name in http.get("/v1/experiments", headers=foreign).headers if name.startswith("access-control")]
+    assert not [
+        name
+        for name in http.get("/v1/experiments", headers=foreign).headers
+        if name.startswith("access-control")
+    ]
     preflight = http.options("/v1/experiments", headers=foreign | {"Access-Control-Request-Method": "POST"})
     assert preflight.status_code == 405
     # What a page can make a browser send without asking: cookies, and forms of these types.
     with_cookie = {"Authorization": "", "Cookie": f"key={admin_key}; authorization=Bearer {admin_key}"}
     assert http.post("/v1/experiments", json=TINY, headers=with_cookie).status_code == 401
     for media_type in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
-        assert http.post("/v1/experiments", content=b"{}", headers={"Content-Type": media_type}).status_code == 415
+        assert (
+            http.post("/v1/experiments", content=b"{}", headers={"Content-Type": media_type}).status_code
+            == 415
+        )
     assert "set-cookie" not in http.get("/docs").headers
 
 

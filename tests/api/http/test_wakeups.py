@@ -34,7 +34,9 @@ def migrated(sqlite_template: Path, tmp_path: Path) -> str:
     return f"sqlite:///{copy}"
 
 
-def test_whatever_puts_runs_into_a_queue_nudges_its_workers(tmp_path: Path, migrated: str, broker_url: str) -> None:
+def test_whatever_puts_runs_into_a_queue_nudges_its_workers(
+    tmp_path: Path, migrated: str, broker_url: str
+) -> None:
     settings = Settings(_env_file=None, home=tmp_path, database_url=migrated, broker_url=broker_url)
     with calling(create_app(settings), key_for(migrated)) as http, connect(broker_url) as broker:
         made = submit(http, {**TINY, "execution": {"queue": "gpu"}})
@@ -55,11 +57,18 @@ def test_a_dry_run_nudges_nobody(tmp_path: Path, migrated: str, broker_url: str)
 
 
 @pytest.mark.slow
-def test_a_broker_that_hangs_holds_up_neither_a_submission_nor_anything_else(tmp_path: Path, migrated: str, silent_broker: str) -> None:
+def test_a_broker_that_hangs_holds_up_neither_a_submission_nor_anything_else(
+    tmp_path: Path, migrated: str, silent_broker: str
+) -> None:
     settings = Settings(_env_file=None, home=tmp_path, database_url=migrated, broker_url=silent_broker)
-    with serving(create_app(settings)) as url, httpx.Client(base_url=url, headers=bearer(key_for(migrated))) as http:
+    with (
+        serving(create_app(settings)) as url,
+        httpx.Client(base_url=url, headers=bearer(key_for(migrated))) as http,
+    ):
         began = time.monotonic()
         for _ in range(60):
             submit(http)
-        assert time.monotonic() - began < 60, "publishing gives up after 2 s, so one after another they would take 120"
+        assert time.monotonic() - began < 60, (
+            "publishing gives up after 2 s, so one after another they would take 120"
+        )
         assert len(http.get("/v1/experiments", params={"limit": 100}).json()["items"]) == 60

@@ -44,7 +44,12 @@ def test_administrators_see_all_keys_with_state_and_quotas(browser: httpx.Client
     assert limited["key"] not in page
     (terms,) = re.findall(r'data-terms="([^"]*)"', rows[limited["id"]])
     kept = json.loads(html.unescape(terms))
-    assert (kept["scope"], kept["name"], kept["expires_at"], kept["max_running_runs"]) == ("submit", "limited", SOON, 2)
+    assert (kept["scope"], kept["name"], kept["expires_at"], kept["max_running_runs"]) == (
+        "submit",
+        "limited",
+        SOON,
+        2,
+    )
     # What the form holds can be sent back as it is.
     assert http.patch(f"/v1/keys/{limited['id']}", json=kept).status_code == 200
 
@@ -56,7 +61,9 @@ def test_the_key_in_use_cannot_be_revoked_by_mistake(browser: httpx.Client, http
     assert 'data-deed="revoke"' not in row
 
 
-def test_keys_come_in_pages(browser: httpx.Client, http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_come_in_pages(
+    browser: httpx.Client, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("api.keys.pages.PAGE", 2)
     for number in range(3):
         _make(http, name=f"key {number}")
@@ -68,7 +75,9 @@ def test_keys_come_in_pages(browser: httpx.Client, http: httpx.Client, monkeypat
     assert "key 2" not in second
 
 
-def test_the_audit_log_is_read_and_filtered(browser: httpx.Client, http: httpx.Client, ann: httpx.Client) -> None:
+def test_the_audit_log_is_read_and_filtered(
+    browser: httpx.Client, http: httpx.Client, ann: httpx.Client
+) -> None:
     mine, hers = submit(http), submit(ann, {**TINY, "name": "hers"})
     everything = browser.get("/audit").text
     assert everything.index(hers["id"]) < everything.index(mine["id"])

@@ -35,30 +35,46 @@ def test_every_field_has_a_description(document: Document) -> None:
 
 
 def test_every_field_has_an_example_or_may_be_left_out(document: Document) -> None:
-    assert [name for name, field in _fields(document) if not {"examples", "default", "const"} & set(field)] == []
+    assert [
+        name for name, field in _fields(document) if not {"examples", "default", "const"} & set(field)
+    ] == []
 
 
 def test_every_schema_has_a_description_and_objects_have_an_example(document: Document) -> None:
     schemas = document["components"]["schemas"].items()
     assert [name for name, schema in schemas if not schema.get("description")] == []
-    assert [name for name, schema in schemas if schema.get("type") == "object" and not schema.get("examples")] == []
+    assert [
+        name for name, schema in schemas if schema.get("type") == "object" and not schema.get("examples")
+    ] == []
 
 
 def test_every_example_is_valid(document: Document) -> None:
     for name, schema in document["components"]["schemas"].items():
         for example in schema.get("examples", []):
-            jsonschema.validate(example, {"$ref": f"#/components/schemas/{name}", "components": document["components"]})
+            jsonschema.validate(
+                example, {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
+            )
 
 
 def test_every_operation_has_a_summary_a_description_and_a_name_of_its_own(document: Document) -> None:
-    assert [name for name, operation in _operations(document) if not (operation.get("summary") and operation.get("description"))] == []
+    assert [
+        name
+        for name, operation in _operations(document)
+        if not (operation.get("summary") and operation.get("description"))
+    ] == []
     names = [operation["operationId"] for _, operation in _operations(document)]
     assert len(names) == len(set(names))
 
 
 def test_every_parameter_has_a_description(document: Document) -> None:
-    parameters = [(name, parameter) for name, operation in _operations(document) for parameter in operation.get("parameters", [])]
-    assert [(name, parameter["name"]) for name, parameter in parameters if not parameter.get("description")] == []
+    parameters = [
+        (name, parameter)
+        for name, operation in _operations(document)
+        for parameter in operation.get("parameters", [])
+    ]
+    assert [
+        (name, parameter["name"]) for name, parameter in parameters if not parameter.get("description")
+    ] == []
 
 
 def test_every_json_body_has_an_example(document: Document) -> None:
@@ -83,7 +99,11 @@ def test_the_examples_of_specifications_can_be_run_and_show_every_kind() -> None
 
 
 def test_links_lead_from_what_is_made_to_whatever_can_be_asked_of_it(document: Document) -> None:
-    paths = {operation["operationId"]: path for path, known in document["paths"].items() for operation in known.values()}
+    paths = {
+        operation["operationId"]: path
+        for path, known in document["paths"].items()
+        for operation in known.values()
+    }
     answers = [answer for _, operation in _operations(document) for answer in operation["responses"].values()]
     links = [link for answer in answers for link in answer.get("links", {}).values()]
     for link in links:

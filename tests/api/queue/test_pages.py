@@ -10,11 +10,20 @@ from tests.platform.store.acts import claim, report, write
 
 
 def _seen(rows: Database, name: str, **about: Any) -> None:
-    given: dict[str, Any] = {"host": "here", "pid": 7, "queues": ["default"], "device": "cpu", "run_id": None, "memory_bytes": 8 * 10**9}
+    given: dict[str, Any] = {
+        "host": "here",
+        "pid": 7,
+        "queues": ["default"],
+        "device": "cpu",
+        "run_id": None,
+        "memory_bytes": 8 * 10**9,
+    }
     write(rows, workers.seen, name, **(given | about))
 
 
-def test_what_waits_and_runs_is_shown_with_its_worker(browser: httpx.Client, http: httpx.Client, rows: Database) -> None:
+def test_what_waits_and_runs_is_shown_with_its_worker(
+    browser: httpx.Client, http: httpx.Client, rows: Database
+) -> None:
     first = submit(http, {**TINY, "name": "under way"})
     held = claim(rows)
     commit(rows, held, [report(1)])
@@ -25,14 +34,21 @@ def test_what_waits_and_runs_is_shown_with_its_worker(browser: httpx.Client, htt
     page = browser.get("/queue").text
     assert f'href="/experiments/{first["id"]}"' in page
     assert '<progress max="3" value="1"' in page
-    assert page.index("Queue default") < page.index("comes next") < page.index("Queue gpu") < page.index("has no worker")
+    assert (
+        page.index("Queue default")
+        < page.index("comes next")
+        < page.index("Queue gpu")
+        < page.index("has no worker")
+    )
     assert "no worker currently serves the queue &#39;gpu&#39;" in page
     assert page.index(">busy<") < page.index("worker-2") < page.index(">idle<")
     assert "cuda:0" in page
     assert "8 GB" in page
 
 
-def test_what_belongs_to_others_is_counted_and_not_named(ann: httpx.Client, http: httpx.Client, rows: Database) -> None:
+def test_what_belongs_to_others_is_counted_and_not_named(
+    ann: httpx.Client, http: httpx.Client, rows: Database
+) -> None:
     _seen(rows, "worker-1")
     submit(http, {**TINY, "name": "secret plan"})
     claim(rows)

@@ -24,7 +24,9 @@ def _lines(points: list[tuple[float, float]], *, spread: bool) -> tuple[Floats, 
 
 
 @given(points=LINES, most=st.integers(2, 60), spread=st.booleans())
-def test_thinning_keeps_the_ends_and_at_most_so_many_in_order(points: list[tuple[float, float]], most: int, spread: bool) -> None:
+def test_thinning_keeps_the_ends_and_at_most_so_many_in_order(
+    points: list[tuple[float, float]], most: int, spread: bool
+) -> None:
     mean, std = _lines(points, spread=spread)
     kept = thinned(mean, std, most)
     assert len(kept) <= most
@@ -45,7 +47,10 @@ def test_thinning_keeps_the_extremes_of_every_stretch_of_the_mean_and_of_the_ban
         inside = kept[(kept >= start) & (kept < end)]
         for line in (mean, mean - std, mean + std):
             if end > start:
-                assert (line[inside].min(), line[inside].max()) == (line[start:end].min(), line[start:end].max())
+                assert (line[inside].min(), line[inside].max()) == (
+                    line[start:end].min(),
+                    line[start:end].max(),
+                )
 
 
 def test_a_spike_of_one_round_among_many_is_kept() -> None:
@@ -66,13 +71,21 @@ def test_moments_are_those_of_the_summary(rows: list[list[float | None]]) -> Non
             continue
         expected, spread = summary.moments(known)
         assert mean[place] == pytest.approx(expected, rel=1e-12, abs=1e-12 * max(map(abs, known)))
-        assert np.isnan(std[place]) if spread is None else std[place] == pytest.approx(spread, rel=1e-9, abs=1e-12 * max(map(abs, known)))
+        assert (
+            np.isnan(std[place])
+            if spread is None
+            else std[place] == pytest.approx(spread, rel=1e-9, abs=1e-12 * max(map(abs, known)))
+        )
         assert not isinf(mean[place])
 
 
 def _run(values: list[float], sent: float = 1e6) -> Series:
     length = len(values)
-    rest = {"bytes_up": np.full(length, sent), "bytes_down": np.zeros(length), "simulated_seconds": np.full(length, nan)}
+    rest = {
+        "bytes_up": np.full(length, sent),
+        "bytes_down": np.zeros(length),
+        "simulated_seconds": np.full(length, nan),
+    }
     return Series({"train_loss": np.array(values), **rest})
 
 
@@ -90,10 +103,17 @@ def test_a_metric_that_no_run_has_is_no_curve() -> None:
     assert curve([_run([nan, nan])], "train_loss", Window(10)) is None
 
 
-@given(values=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60), first=st.integers(1, 70), length=st.integers(0, 70))
+@given(
+    values=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60),
+    first=st.integers(1, 70),
+    length=st.integers(0, 70),
+)
 def test_a_stretch_of_a_curve_is_cut_out_of_the_whole(values: list[float], first: int, length: int) -> None:
     runs = [_run(values), _run(values[: len(values) // 2], 3e6)]
-    whole, part = curve(runs, "train_loss", Window(1_000)), curve(runs, "train_loss", Window(1_000, first, first + length))
+    whole, part = (
+        curve(runs, "train_loss", Window(1_000)),
+        curve(runs, "train_loss", Window(1_000, first, first + length)),
+    )
     assert whole is not None
     assert part is not None
     places = [place for place, round in enumerate(whole.rounds) if first <= round <= first + length]

@@ -25,7 +25,11 @@ def _data(page: httpx.Response) -> dict[str, str]:
 def test_an_experiment_says_where_its_curves_are_and_which_way_is_better(browser: httpx.Client) -> None:
     id = submit(browser, TWO_ARMS)["id"]
     data = _data(browser.get(f"/experiments/{id}"))
-    assert (data["results"], data["theory"], data["arms"]) == (f"/v1/experiments/{id}/results", f"/v1/experiments/{id}/theory", "2")
+    assert (data["results"], data["theory"], data["arms"]) == (
+        f"/v1/experiments/{id}/results",
+        f"/v1/experiments/{id}/theory",
+        "2",
+    )
     assert json.loads(data["metrics"]) == ["suboptimality", "train_loss", "objective", "distance"]
     assert json.loads(data["better"])["test_accuracy"] == "max"
     for address in (data["results"], data["theory"]):
@@ -33,7 +37,9 @@ def test_an_experiment_says_where_its_curves_are_and_which_way_is_better(browser
 
 
 def test_metrics_that_most_have_come_first() -> None:
-    quadratic, synthetic = (specification(document).model_dump(mode="json") for document in (QUADRATIC, SYNTHETIC))
+    quadratic, synthetic = (
+        specification(document).model_dump(mode="json") for document in (QUADRATIC, SYNTHETIC)
+    )
     assert measured(synthetic) == ["train_loss", "test_loss", "test_accuracy"]
     assert measured(specification(DIGITS_CNN).model_dump(mode="json")) == []
     assert told([quadratic, synthetic], 2)["metrics"][0] == "train_loss"
@@ -51,7 +57,10 @@ def test_arms_are_laid_side_by_side(browser: httpx.Client) -> None:
     assert [(member["experiment_id"], member["arm"]) for member in found["members"]] == [(two, 1), (other, 0)]
     assert re.findall(r'value="([^"]*)" checked', page.text) == [f"{two}:1", f"{other}:0"]
     assert (
-        browser.get(re.findall(r'href="(/v1/compare/figure[^"]*)"', page.text)[0].replace("&amp;", "&"), headers=ANYTHING).status_code
+        browser.get(
+            re.findall(r'href="(/v1/compare/figure[^"]*)"', page.text)[0].replace("&amp;", "&"),
+            headers=ANYTHING,
+        ).status_code
         == 200
     )
 
@@ -69,7 +78,9 @@ def test_several_are_chosen_in_the_list(browser: httpx.Client) -> None:
     assert f'form="compare" name="arm" value="{id}"' in browser.get("/").text
 
 
-def test_what_is_not_there_and_what_belongs_to_others_is_not_compared(browser: httpx.Client, ann: httpx.Client) -> None:
+def test_what_is_not_there_and_what_belongs_to_others_is_not_compared(
+    browser: httpx.Client, ann: httpx.Client
+) -> None:
     id = submit(browser)["id"]
     assert ann.get("/compare", params={"arm": id}).status_code == 404
     assert id not in ann.get("/compare").text

@@ -1,4 +1,6 @@
-"""Figures fit for a paper: sizes, fonts, formats, chosen arms, axes, and the numbers behind them."""
+"""Figures fit for a paper: sizes, fonts, formats, chosen arms, axes, and the numbers behind
+them.
+"""
 
 import re
 from io import BytesIO, StringIO
@@ -23,7 +25,14 @@ MM_PT = 72 / 25.4
 def place(http: httpx.Client, rows: Database) -> str:
     """Of two arms with three seeds, whose loss falls linearly."""
     made = submit(http, TWO_ARMS)
-    write(rows, lambda held: [report(round, train_loss=10.0 - round - held.arm, test_accuracy=0.1 * round) for round in (1, 2, 3)], 6)
+    write(
+        rows,
+        lambda held: [
+            report(round, train_loss=10.0 - round - held.arm, test_accuracy=0.1 * round)
+            for round in (1, 2, 3)
+        ],
+        6,
+    )
     return f"/v1/experiments/{made['id']}/figure"
 
 
@@ -43,7 +52,9 @@ def _size(http: httpx.Client, place: str, **params: object) -> tuple[float, floa
         ({"width": "120.5", "height": 80}, 120.5, 80),
     ],
 )
-def test_it_is_as_wide_as_a_papers_column(http: httpx.Client, place: str, params: dict[str, object], width: float, height: float) -> None:
+def test_it_is_as_wide_as_a_papers_column(
+    http: httpx.Client, place: str, params: dict[str, object], width: float, height: float
+) -> None:
     assert _size(http, place, **params) == pytest.approx((width, height), abs=0.05)
 
 
@@ -52,7 +63,9 @@ def test_a_png_has_the_resolution_that_is_asked_for(http: httpx.Client, place: s
     assert image.imread(BytesIO(answer.content)).shape[1] == round(89 / 25.4 * 300)
 
 
-def test_a_pdf_embeds_its_fonts_as_publishers_want_them_and_is_the_same_every_time(http: httpx.Client, place: str) -> None:
+def test_a_pdf_embeds_its_fonts_as_publishers_want_them_and_is_the_same_every_time(
+    http: httpx.Client, place: str
+) -> None:
     one, other = (http.get(f"{place}.pdf", params={"font": "serif"}) for _ in range(2))
     assert one.headers["content-type"] == "application/pdf"
     assert one.content.startswith(b"%PDF")
@@ -62,7 +75,10 @@ def test_a_pdf_embeds_its_fonts_as_publishers_want_them_and_is_the_same_every_ti
 
 
 def test_fonts_differ(http: httpx.Client, place: str) -> None:
-    fonts = [set(re.findall(r"#([A-Za-z]+)-", http.get(f"{place}.svg", params={"font": font}).text)) for font in ("sans", "serif")]
+    fonts = [
+        set(re.findall(r"#([A-Za-z]+)-", http.get(f"{place}.svg", params={"font": font}).text))
+        for font in ("sans", "serif")
+    ]
     assert fonts == [{"DejaVuSans"}, {"STIXGeneral"}]
 
 
@@ -75,19 +91,26 @@ def test_a_chosen_arm_keeps_its_colour(http: httpx.Client, place: str, arm: str)
 def test_lines_are_told_apart_by_markers(http: httpx.Client, place: str) -> None:
     plain, marked = (http.get(f"{place}.svg", params={"markers": markers}).text for markers in (False, True))
     for colour in COLOURS[:2]:
-        uses = [sum(f"stroke: {colour.lower()}" in line for line in svg.splitlines() if "<use" in line) for svg in (plain, marked)]
+        uses = [
+            sum(f"stroke: {colour.lower()}" in line for line in svg.splitlines() if "<use" in line)
+            for svg in (plain, marked)
+        ]
         assert uses[0] == 0
         assert uses[1] >= 3
 
 
 def test_axes_are_logarithmic_and_end_where_asked(http: httpx.Client, place: str) -> None:
     curves = [
-        _curves(http.get(f"{place}.svg", params={"metric": "train_loss", "arm": "0"} | params).content)[COLOURS[0]]
+        _curves(http.get(f"{place}.svg", params={"metric": "train_loss", "arm": "0"} | params).content)[
+            COLOURS[0]
+        ]
         for params in ({"log": "x"}, {"xlim": "1:5"}, {})
     ]
     steps = [np.diff(curve[:, 0]) for curve in curves]
     assert steps[0][1] / steps[0][0] == pytest.approx(np.log(3 / 2) / np.log(2), rel=1e-3)
-    assert (curves[1][2, 0] - curves[1][0, 0]) * 2 == pytest.approx((curves[2][2, 0] - curves[2][0, 0]) / 1.1**-1, rel=0.05)
+    assert (curves[1][2, 0] - curves[1][0, 0]) * 2 == pytest.approx(
+        (curves[2][2, 0] - curves[2][0, 0]) / 1.1**-1, rel=0.05
+    )
 
 
 def test_rounds_are_whole_numbers(http: httpx.Client, place: str) -> None:
@@ -112,20 +135,29 @@ def test_the_numbers_are_a_link_away(http: httpx.Client, place: str) -> None:
     numbers = http.get(found[1])
     assert numbers.headers["content-type"].startswith("text/csv")
     table = pd.read_csv(StringIO(numbers.text))
-    assert table[["arm", "metric", "round", "n"]].to_numpy().tolist() == [[1, "train_loss", round, 3] for round in (1, 2, 3)]
+    assert table[["arm", "metric", "round", "n"]].to_numpy().tolist() == [
+        [1, "train_loss", round, 3] for round in (1, 2, 3)
+    ]
     assert table["mean"].tolist() == pytest.approx([8.0, 7.0, 6.0])
 
 
 def test_a_comparison_is_drawn_the_same_way(http: httpx.Client, place: str) -> None:
     id = place.split("/")[3]
-    answer = http.get("/v1/compare/figure.svg", params={"arm": f"{id}:1", "width": "single", "title": "", "metric": "train_loss"})
-    assert float(ET.fromstring(answer.content).attrib["width"].removesuffix("pt")) == pytest.approx(89 * MM_PT, abs=0.1)
+    answer = http.get(
+        "/v1/compare/figure.svg",
+        params={"arm": f"{id}:1", "width": "single", "title": "", "metric": "train_loss"},
+    )
+    assert float(ET.fromstring(answer.content).attrib["width"].removesuffix("pt")) == pytest.approx(
+        89 * MM_PT, abs=0.1
+    )
     assert "/v1/compare/figure.csv?" in answer.headers["link"]
     assert ET.fromstring(answer.content).find(".//svg:path", SVG) is not None
 
 
 @pytest.mark.parametrize("path", ["experiments/{id}/figure.png", "compare/figure.png?arm={id}"])
-def test_a_png_of_too_many_pixels_is_refused_with_a_resolution_that_is_drawn(http: httpx.Client, place: str, path: str) -> None:
+def test_a_png_of_too_many_pixels_is_refused_with_a_resolution_that_is_drawn(
+    http: httpx.Client, place: str, path: str
+) -> None:
     asked = f"/v1/{path.format(id=place.split('/')[3])}"
     size: dict[str, str] = {"width": "500", "height": "500"}
     refused = http.get(str(httpx.URL(asked).copy_merge_params(size | {"dpi": "600"})))
@@ -134,7 +166,9 @@ def test_a_png_of_too_many_pixels_is_refused_with_a_resolution_that_is_drawn(htt
     found = re.search(r"at most (\d+) dpi", flaw["detail"])
     assert found is not None
     dpi = int(found[1])
-    answers = [http.get(str(httpx.URL(asked).copy_merge_params(size | {"dpi": str(one)}))) for one in (dpi, dpi + 1)]
+    answers = [
+        http.get(str(httpx.URL(asked).copy_merge_params(size | {"dpi": str(one)}))) for one in (dpi, dpi + 1)
+    ]
     assert [answer.status_code for answer in answers] == [200, 422]
 
 
@@ -157,7 +191,9 @@ def test_vectors_of_any_size_and_resolution_are_drawn(http: httpx.Client, place:
         ({"log": "z"}, "?log"),
     ],
 )
-def test_what_cannot_be_drawn_so_is_pointed_at(http: httpx.Client, place: str, params: dict[str, str], pointer: str) -> None:
+def test_what_cannot_be_drawn_so_is_pointed_at(
+    http: httpx.Client, place: str, params: dict[str, str], pointer: str
+) -> None:
     answer = http.get(f"{place}.svg", params=params)
     assert answer.status_code == 422
     assert [flaw["pointer"] for flaw in answer.json()["errors"]] == [pointer]

@@ -19,7 +19,9 @@ ROUNDS, SEEDS = 3, 3
 
 def _accuracy(held: Claim, round: int) -> float:
     """Different in every round of every run, highest in the second."""
-    return float(np.random.default_rng([held.arm, held.seed]).uniform(0.1, 0.5, ROUNDS)[round - 1]) + (0.4 if round == 2 else 0.0)
+    return float(np.random.default_rng([held.arm, held.seed]).uniform(0.1, 0.5, ROUNDS)[round - 1]) + (
+        0.4 if round == 2 else 0.0
+    )
 
 
 def _history(held: Claim) -> list[RoundReport]:
@@ -51,11 +53,19 @@ def results(http: httpx.Client, runs: dict[tuple[int, int], Claim]) -> Document:
 
 def _agrees(estimate: Document, values: list[float]) -> None:
     low, high = stats.t.interval(0.95, len(values) - 1, loc=np.mean(values), scale=stats.sem(values))
-    expected = {"n": len(values), "mean": np.mean(values), "std": np.std(values, ddof=1), "low": low, "high": high}
+    expected = {
+        "n": len(values),
+        "mean": np.mean(values),
+        "std": np.std(values, ddof=1),
+        "low": low,
+        "high": high,
+    }
     assert estimate == pytest.approx(expected, rel=1e-9)
 
 
-def test_best_and_final_are_means_over_seeds_with_students_interval(results: Document, runs: dict[tuple[int, int], Claim]) -> None:
+def test_best_and_final_are_means_over_seeds_with_students_interval(
+    results: Document, runs: dict[tuple[int, int], Claim]
+) -> None:
     for arm in (0, 1):
         accuracy = [[_accuracy(runs[arm, seed], round) for round in (1, 2, 3)] for seed in range(SEEDS)]
         figures = results["arms"][arm]["metrics"]["test_accuracy"]
@@ -63,7 +73,9 @@ def test_best_and_final_are_means_over_seeds_with_students_interval(results: Doc
         _agrees(figures["final"], [curve[-1] for curve in accuracy])
 
 
-def test_differences_are_paired_by_seed_and_are_those_of_scipys_paired_test(results: Document, runs: dict[tuple[int, int], Claim]) -> None:
+def test_differences_are_paired_by_seed_and_are_those_of_scipys_paired_test(
+    results: Document, runs: dict[tuple[int, int], Claim]
+) -> None:
     first, second = ([_accuracy(runs[arm, seed], 2) for seed in range(SEEDS)] for arm in (0, 1))
     difference = results["arms"][1]["metrics"]["test_accuracy"]["best_difference"]
     interval = stats.ttest_rel(second, first).confidence_interval(0.95)
@@ -72,7 +84,9 @@ def test_differences_are_paired_by_seed_and_are_those_of_scipys_paired_test(resu
     assert results["arms"][0]["metrics"]["test_accuracy"]["best_difference"] is None
 
 
-def test_differences_are_tested_and_the_tests_corrected_for_the_number_of_arms(http: httpx.Client, rows: Database) -> None:
+def test_differences_are_tested_and_the_tests_corrected_for_the_number_of_arms(
+    http: httpx.Client, rows: Database
+) -> None:
     submit(http, TWO_ARMS | {"sweep": {"local.lr": [0.1, 0.05, 0.01]}})
     held = write(rows, _history, 3 * SEEDS)
     arms = http.get(f"/v1/experiments/{held[0].experiment_id}/results").json()["arms"]
@@ -80,17 +94,26 @@ def test_differences_are_tested_and_the_tests_corrected_for_the_number_of_arms(h
     ps = [stats.ttest_rel(finals[arm], finals[0]).pvalue for arm in (1, 2)]
     tested = [arms[arm]["metrics"]["test_accuracy"]["final_difference"] for arm in (1, 2)]
     assert [one["p"] for one in tested] == pytest.approx(ps)
-    assert sorted(one["p_adjusted"] for one in tested) == pytest.approx(sorted([2 * min(ps), max(2 * min(ps), *ps)]))
-    assert [one["p_signed_rank"] for one in tested] == [stats.wilcoxon(finals[arm], finals[0]).pvalue for arm in (1, 2)]
+    assert sorted(one["p_adjusted"] for one in tested) == pytest.approx(
+        sorted([2 * min(ps), max(2 * min(ps), *ps)])
+    )
+    assert [one["p_signed_rank"] for one in tested] == [
+        stats.wilcoxon(finals[arm], finals[0]).pvalue for arm in (1, 2)
+    ]
 
 
 @pytest.mark.usefixtures("database_url")
 @pytest.mark.parametrize("baseline", ["1", "lr=0.05"])
-def test_any_arm_may_be_the_baseline_by_index_or_name(http: httpx.Client, runs: dict[tuple[int, int], Claim], baseline: str) -> None:
+def test_any_arm_may_be_the_baseline_by_index_or_name(
+    http: httpx.Client, runs: dict[tuple[int, int], Claim], baseline: str
+) -> None:
     place = f"/v1/experiments/{runs[0, 0].experiment_id}/results"
     forth, back = http.get(place).json(), http.get(place, params={"baseline": baseline}).json()
     assert (forth["baseline"], back["baseline"]) == (0, 1)
-    there, here = (found["arms"][arm]["metrics"]["test_accuracy"]["final_difference"] for found, arm in ((forth, 1), (back, 0)))
+    there, here = (
+        found["arms"][arm]["metrics"]["test_accuracy"]["final_difference"]
+        for found, arm in ((forth, 1), (back, 0))
+    )
     assert here["mean"] == -there["mean"]
     assert here["p"] == there["p"]
     assert back["arms"][1]["metrics"]["test_accuracy"]["final_difference"] is None
@@ -103,12 +126,17 @@ def test_a_baseline_that_is_no_arm_is_refused_with_those_that_are(
     answer = http.get(f"/v1/experiments/{runs[0, 0].experiment_id}/results", params={"baseline": baseline})
     assert answer.status_code == 422
     assert answer.json()["errors"] == [
-        {"pointer": "?baseline", "detail": f"must be an arm, by name or index: lr=0.1, lr=0.05; not {baseline!r}"}
+        {
+            "pointer": "?baseline",
+            "detail": f"must be an arm, by name or index: lr=0.1, lr=0.05; not {baseline!r}",
+        }
     ]
 
 
 def test_nothing_is_concluded_while_runs_are_missing(http: httpx.Client, rows: Database) -> None:
-    """Of five arms, the last four: one run not done, one failed, one diverged, and one whose runs all differ alike."""
+    """Of five arms, the last four: one run not done, one failed, one diverged, and one whose runs
+    all differ alike.
+    """
     made = submit(http, TWO_ARMS | {"sweep": {"local.lr": [0.5, 0.4, 0.3, 0.2, 0.1]}})
 
     def history(held: Claim) -> list[RoundReport]:
@@ -155,7 +183,9 @@ def test_traffic_work_and_time_are_totals_of_a_run(results: Document) -> None:
     arm = results["arms"][1]
     _agrees(arm["megabytes_down"], [1.5, 3.0, 4.5])
     _agrees(arm["megabytes_sent"], [7.5, 9.0, 10.5])
-    assert {name: (arm[name]["mean"], arm[name]["std"]) for name in ("megabytes_up", "local_steps", "seconds")} == {
+    assert {
+        name: (arm[name]["mean"], arm[name]["std"]) for name in ("megabytes_up", "local_steps", "seconds")
+    } == {
         "megabytes_up": (6.0, 0.0),
         "local_steps": (18.0, 0.0),
         "seconds": (1.5, 0.0),
@@ -163,7 +193,9 @@ def test_traffic_work_and_time_are_totals_of_a_run(results: Document) -> None:
 
 
 def test_one_seed_has_a_mean_and_no_interval(http: httpx.Client, rows: Database) -> None:
-    figures = _results(http, rows, TINY, lambda _: [report(1, train_loss=2.0)])["arms"][0]["metrics"]["train_loss"]
+    figures = _results(http, rows, TINY, lambda _: [report(1, train_loss=2.0)])["arms"][0]["metrics"][
+        "train_loss"
+    ]
     assert figures["final"] == {"n": 1, "mean": 2.0, "std": None, "low": None, "high": None}
 
 
@@ -175,7 +207,9 @@ def test_a_run_that_diverged_has_no_final_figure_but_its_best(http: httpx.Client
     assert arm["metrics"]["train_loss"]["final"] is None
 
 
-def test_results_of_an_unfinished_experiment_are_those_of_its_rows_so_far(http: httpx.Client, rows: Database) -> None:
+def test_results_of_an_unfinished_experiment_are_those_of_its_rows_so_far(
+    http: httpx.Client, rows: Database
+) -> None:
     made = submit(http, TWO_ARMS)
     commit(rows, claim(rows), [report(1, train_loss=2.0), report(2, train_loss=1.0)])
     results = http.get(f"/v1/experiments/{made['id']}/results").json()
@@ -187,7 +221,12 @@ def test_results_of_an_unfinished_experiment_are_those_of_its_rows_so_far(http: 
     )
     second = results["arms"][1]
     assert (second["seeds"], second["rounds_done"], second["runs"]) == ([], 0, {"queued": 3})
-    assert (second["metrics"], second["curves"], second["megabytes_sent"], second["seconds"]) == ({}, {}, None, None)
+    assert (second["metrics"], second["curves"], second["megabytes_sent"], second["seconds"]) == (
+        {},
+        {},
+        None,
+        None,
+    )
 
 
 def test_rounds_that_were_not_evaluated_leave_no_point(http: httpx.Client, rows: Database) -> None:
@@ -199,7 +238,11 @@ def test_rounds_that_were_not_evaluated_leave_no_point(http: httpx.Client, rows:
 
 def test_a_curve_is_thinned_and_keeps_its_ends_and_its_spikes(http: httpx.Client, rows: Database) -> None:
     made = submit(http, {**TINY, "rounds": 300})
-    write(rows, lambda _: [report(round, train_loss=9.0 if round == 123 else 1.0 / round) for round in range(1, 301)], 1)
+    write(
+        rows,
+        lambda _: [report(round, train_loss=9.0 if round == 123 else 1.0 / round) for round in range(1, 301)],
+        1,
+    )
     results = http.get(f"/v1/experiments/{made['id']}/results", params={"points": 8}).json()
     curve = results["arms"][0]["curves"]["train_loss"]
     assert curve["rounds"] == [1, 100, 123, 200, 201, 300]
@@ -207,15 +250,22 @@ def test_a_curve_is_thinned_and_keeps_its_ends_and_its_spikes(http: httpx.Client
 
 
 def test_results_may_be_of_some_metrics_only(http: httpx.Client, results: Document) -> None:
-    chosen = http.get(f"/v1/experiments/{results['experiment_id']}/results", params={"metric": ["gradient_diversity", "train_loss"]}).json()
+    chosen = http.get(
+        f"/v1/experiments/{results['experiment_id']}/results",
+        params={"metric": ["gradient_diversity", "train_loss"]},
+    ).json()
     for one, all_ in zip(chosen["arms"], results["arms"], strict=True):
         for part in ("metrics", "curves"):
-            assert one.pop(part) == {name: all_[part].pop(name) for name in ("gradient_diversity", "train_loss")}
+            assert one.pop(part) == {
+                name: all_[part].pop(name) for name in ("gradient_diversity", "train_loss")
+            }
             all_.pop(part)
         assert one == all_
 
 
-def _results(http: httpx.Client, rows: Database, document: Document, history: Callable[[Claim], list[RoundReport]]) -> Document:
+def _results(
+    http: httpx.Client, rows: Database, document: Document, history: Callable[[Claim], list[RoundReport]]
+) -> Document:
     made = submit(http, document)
     write(rows, history, 1)
     return http.get(f"/v1/experiments/{made['id']}/results").json()
@@ -225,7 +275,10 @@ def test_the_simulated_clock_is_read_beside_each_curve(http: httpx.Client, rows:
     made = submit(http, TINY | {"seeds": [0, 1]})
     write(
         rows,
-        lambda held: [report(round, test_accuracy=0.5, extra={"simulated_seconds": 10.0 * round + held.seed}) for round in (1, 2, 3)],
+        lambda held: [
+            report(round, test_accuracy=0.5, extra={"simulated_seconds": 10.0 * round + held.seed})
+            for round in (1, 2, 3)
+        ],
         2,
     )
     arm = http.get(f"/v1/experiments/{made['id']}/results").json()["arms"][0]
@@ -241,28 +294,53 @@ def test_without_a_clock_no_time_is_simulated(results: Document) -> None:
 
 def test_an_undefined_measure_is_absent(http: httpx.Client, rows: Database) -> None:
     made = submit(http)
-    write(rows, lambda _: [report(round, extra={"gradient_diversity": 2.0 if round < 3 else float("inf")}) for round in (1, 2, 3)], 1)
+    write(
+        rows,
+        lambda _: [
+            report(round, extra={"gradient_diversity": 2.0 if round < 3 else float("inf")})
+            for round in (1, 2, 3)
+        ],
+        1,
+    )
     arm = http.get(f"/v1/experiments/{made['id']}/results").json()["arms"][0]
     assert arm["curves"]["gradient_diversity"]["rounds"] == [1, 2]
     assert arm["metrics"]["gradient_diversity"]["final"]["mean"] == 2.0
 
 
 def test_the_area_is_the_mean_height_of_the_curve(http: httpx.Client, rows: Database) -> None:
-    history = [report(1), report(2, train_loss=4.0), report(3, train_loss=2.0), report(4), report(5, train_loss=1.0)]
-    area = _results(http, rows, {**TINY, "rounds": 5}, lambda _: history)["arms"][0]["metrics"]["train_loss"]["area"]
+    history = [
+        report(1),
+        report(2, train_loss=4.0),
+        report(3, train_loss=2.0),
+        report(4),
+        report(5, train_loss=1.0),
+    ]
+    area = _results(http, rows, {**TINY, "rounds": 5}, lambda _: history)["arms"][0]["metrics"]["train_loss"][
+        "area"
+    ]
     assert area["mean"] == pytest.approx(np.trapezoid([4.0, 2.0, 1.0], [2, 3, 5]) / 3)
 
 
-def test_the_area_of_one_value_is_that_value_and_of_a_run_that_diverged_there_is_none(http: httpx.Client, rows: Database) -> None:
-    figures = _results(http, rows, TINY, lambda _: [report(1, train_loss=2.0, test_accuracy=1e308)])["arms"][0]["metrics"]
+def test_the_area_of_one_value_is_that_value_and_of_a_run_that_diverged_there_is_none(
+    http: httpx.Client, rows: Database
+) -> None:
+    figures = _results(http, rows, TINY, lambda _: [report(1, train_loss=2.0, test_accuracy=1e308)])["arms"][
+        0
+    ]["metrics"]
     assert (figures["train_loss"]["area"]["mean"], figures["test_accuracy"]["area"]["mean"]) == (2.0, 1e308)
     history = [report(1, train_loss=2.0), report(2, train_loss=float("nan"), diverged=True)]
     assert _results(http, rows, TINY, lambda _: history)["arms"][0]["metrics"]["train_loss"]["area"] is None
 
 
-def test_areas_are_compared_as_other_figures_are(results: Document, runs: dict[tuple[int, int], Claim]) -> None:
+def test_areas_are_compared_as_other_figures_are(
+    results: Document, runs: dict[tuple[int, int], Claim]
+) -> None:
     areas = [
-        [float(np.trapezoid([_accuracy(runs[arm, seed], round) for round in (1, 2, 3)])) / 2 for seed in range(SEEDS)] for arm in (0, 1)
+        [
+            float(np.trapezoid([_accuracy(runs[arm, seed], round) for round in (1, 2, 3)])) / 2
+            for seed in range(SEEDS)
+        ]
+        for arm in (0, 1)
     ]
     figures = results["arms"][1]["metrics"]["test_accuracy"]
     _agrees(figures["area"], areas[1])

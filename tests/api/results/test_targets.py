@@ -1,4 +1,6 @@
-"""What it took to a target: rounds, bytes and time of the runs that reached it, and how many did."""
+"""What it took to a target: rounds, bytes and time of the runs that reached it, and how many
+did.
+"""
 
 from io import StringIO
 
@@ -58,7 +60,11 @@ def test_each_cost_is_that_of_the_first_round_that_is_as_good(http: httpx.Client
         assert first[name]["std"] == pytest.approx(each * rounds.std(ddof=1))
     assert first["rounds_difference"] is None
     expected = stats.ttest_rel([1, 2, 5], [2, 4, 6])
-    assert second["rounds_difference"]["p"] == second["megabytes_difference"]["p"] == pytest.approx(expected.pvalue)
+    assert (
+        second["rounds_difference"]["p"]
+        == second["megabytes_difference"]["p"]
+        == pytest.approx(expected.pvalue)
+    )
     assert second["rounds_difference"]["mean"] == pytest.approx(-4 / 3)
     assert http.get(place, params=TARGET).json()["target"] == {"metric": "test_accuracy", "value": 0.8}
 
@@ -85,7 +91,9 @@ def test_a_loss_is_reached_from_above(http: httpx.Client, rows: Database) -> Non
 
 
 def test_the_target_is_in_tables_and_needs_no_other_metric(http: httpx.Client, rows: Database) -> None:
-    answer = http.get(_done(http, rows, late=True), params=TARGET | {"metric": "train_loss"}, headers={"Accept": "text/csv"})
+    answer = http.get(
+        _done(http, rows, late=True), params=TARGET | {"metric": "train_loss"}, headers={"Accept": "text/csv"}
+    )
     table = pd.read_csv(StringIO(answer.text)).query("arm == 1").set_index("figure")
     assert set(table[table["metric"] == "test_accuracy"].index) == {
         "reached_target",
@@ -97,9 +105,20 @@ def test_the_target_is_in_tables_and_needs_no_other_metric(http: httpx.Client, r
 
 
 @pytest.mark.parametrize(
-    "target", ["0.9", "test_accuracy", "test_accuracy:", "test_accuracy:high", "accuracy:0.9", "tau_eff:3", "test_loss:1e999"]
+    "target",
+    [
+        "0.9",
+        "test_accuracy",
+        "test_accuracy:",
+        "test_accuracy:high",
+        "accuracy:0.9",
+        "tau_eff:3",
+        "test_loss:1e999",
+    ],
 )
-def test_what_is_no_target_is_refused_with_what_would_be_one(http: httpx.Client, rows: Database, target: str) -> None:
+def test_what_is_no_target_is_refused_with_what_would_be_one(
+    http: httpx.Client, rows: Database, target: str
+) -> None:
     answer = http.get(f"/v1/experiments/{submit(http)['id']}/results", params={"target": target})
     assert answer.status_code == 422
     (flaw,) = answer.json()["errors"]

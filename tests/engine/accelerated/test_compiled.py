@@ -19,10 +19,15 @@ WORK: dict[str, Document] = {
     "short last batches": {},
     "full batches, all alike": {"local": {"epochs": None, "steps": 4, "batch_size": "full"}},
     "momentum, weight decay and a proximal term": {
-        "local": {"lr": None, "optimizer": {"lr": 0.01, "momentum": 0.9, "weight_decay": 0.01, "prox_mu": 0.1}}
+        "local": {
+            "lr": None,
+            "optimizer": {"lr": 0.01, "momentum": 0.9, "weight_decay": 0.01, "prox_mu": 0.1},
+        }
     },
     "a step size that shrinks": {"local": {"lr_schedule": {"kind": "exponential", "gamma": 0.9}}},
-    "a step size by the clock": {"local": {"lr": None, "lr_schedule": {"kind": "inverse_time", "mu": 1.0, "gamma": 500.0}}},
+    "a step size by the clock": {
+        "local": {"lr": None, "lr_schedule": {"kind": "inverse_time", "mu": 1.0, "gamma": 500.0}}
+    },
     "a regularised model": {"problem": {"model": {"l2": 0.1}}},
     "hidden layers": {"problem": {"model": {"kind": "mlp", "hidden": [9, 5], "l2": 0.1}}},
     "squared errors": {"problem": {"model": {"kind": "linear"}}},
@@ -53,11 +58,16 @@ def trained(engine: str, **changes: Any) -> Tensor:
 @pytest.mark.parametrize("kind", TRAINED_ON)
 def test_it_is_the_loop(kind: str, work: str) -> None:
     changes = {"algorithm": {"kind": kind}, **WORK[work]}
-    torch.testing.assert_close(trained("compiled", **changes), trained("reference", **changes), rtol=0, atol=1e-11)
+    torch.testing.assert_close(
+        trained("compiled", **changes), trained("reference", **changes), rtol=0, atol=1e-11
+    )
 
 
 def test_in_single_precision_it_is_the_loop_to_rounding() -> None:
-    compiled, reference = (trained(engine, execution={"engine": engine, "precision": "float32"}) for engine in ("compiled", "reference"))
+    compiled, reference = (
+        trained(engine, execution={"engine": engine, "precision": "float32"})
+        for engine in ("compiled", "reference")
+    )
     torch.testing.assert_close(compiled, reference, rtol=1e-4, atol=1e-5)
 
 
@@ -68,7 +78,9 @@ def test_threads_change_no_bit(two_threads: None) -> None:
 
 
 def test_a_run_that_diverges_shows() -> None:
-    simulation = Simulation(specification(SYNTHETIC, local={"lr": 1e6}, problem={"model": {"l2": 1.0}}, rounds=200), seed=0)
+    simulation = Simulation(
+        specification(SYNTHETIC, local={"lr": 1e6}, problem={"model": {"l2": 1.0}}, rounds=200), seed=0
+    )
     while not simulation.finished:
         simulation.advance()
     assert simulation.engine == "compiled"
@@ -94,7 +106,9 @@ ADDING = {"scaffold", "fedlin", "feddyn", "fedsplit", "vrlsgd", "fedsvrg"}
 
 @pytest.mark.parametrize("kind", ALGORITHMS)
 def test_it_is_known_of_a_rule_whether_it_adds_anything(kind: str) -> None:
-    assert has_offset(specification(SYNTHETIC, algorithm={"kind": kind, **PARAMETERS.get(kind, {})}).build().rule) == (kind in ADDING)
+    assert has_offset(
+        specification(SYNTHETIC, algorithm={"kind": kind, **PARAMETERS.get(kind, {})}).build().rule
+    ) == (kind in ADDING)
 
 
 PULLS = {"feddyn": 0.25, "fedprox": 0.25, "fedsplit": 4.0}

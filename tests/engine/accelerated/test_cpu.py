@@ -89,7 +89,9 @@ def drawn(case: Case) -> Data:
     real = case.loss == "squared_error_of_reals"
     return Data(
         features=lot.normal(size=(2 * samples, width)).astype(case.dtype),
-        labels=lot.normal(size=2 * samples).astype(case.dtype) if real else lot.integers(classes, size=2 * samples),
+        labels=lot.normal(size=2 * samples).astype(case.dtype)
+        if real
+        else lot.integers(classes, size=2 * samples),
         rows=lot.permutation(2 * samples)[:samples],
         batches=batches,
         x=lot.normal(size=dim).astype(case.dtype),
@@ -105,7 +107,12 @@ def trained(case: Case, data: Data, *, delta: bool = False, x: Any = None) -> An
     padded, task = cpu.padded(net, x), np.zeros(1, cpu.TASK)
     for name in ("features", "labels", "rows", "batches", "sizes"):
         task[name] = getattr(data, name).ctypes.data
-    task["held"], task["kinds"], task["width"], task["steps"] = len(data.rows), case.kinds, case.batch, case.steps
+    task["held"], task["kinds"], task["width"], task["steps"] = (
+        len(data.rows),
+        case.kinds,
+        case.batch,
+        case.steps,
+    )
     task["x"], task["out"], task["delta"] = padded.ctypes.data, out.ctypes.data, delta
     task["offset"] = data.offset.ctypes.data if case.offset else 0
     task["compares"], task["pace"], task["scale"] = case.compares, 0.5, 1.5
@@ -139,7 +146,9 @@ def gradient(case: Case, data: Data, theta: Tensor, rows: Tensor) -> Tensor:
     if case.loss == "cross_entropy":
         loss = nn.functional.cross_entropy(out, labels)
     else:
-        target = labels[:, None] if labels.is_floating_point() else nn.functional.one_hot(labels, case.widths[-1])
+        target = (
+            labels[:, None] if labels.is_floating_point() else nn.functional.one_hot(labels, case.widths[-1])
+        )
         loss = 0.5 * (out - target).square().sum(1).mean()
     return torch.autograd.grad(1.5 * loss, theta)[0]
 
@@ -149,7 +158,9 @@ def test_it_is_the_steps_longhand(case: Case) -> None:
     data, tolerance = drawn(case), 1e-12 if case.dtype == np.float64 else 1e-5
     expected = longhand(case, data)
     np.testing.assert_allclose(trained(case, data), expected, rtol=tolerance, atol=tolerance)
-    np.testing.assert_allclose(trained(case, data, delta=True), expected - data.x, rtol=tolerance, atol=2 * tolerance)
+    np.testing.assert_allclose(
+        trained(case, data, delta=True), expected - data.x, rtol=tolerance, atol=2 * tolerance
+    )
 
 
 def test_threads_that_need_the_same_code_at_once_get_the_same() -> None:

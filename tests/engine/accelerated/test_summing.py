@@ -1,4 +1,6 @@
-"""Sums of deltas that are taken while clients train: those of the deltas themselves, whoever trains them."""
+"""Sums of deltas that are taken while clients train: those of the deltas themselves, whoever trains
+them.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -27,7 +29,9 @@ def simulated(**changes: Any) -> Simulation:
 
 
 def job_of(simulation: Simulation, *, each: bool) -> Job:
-    opened = open_round(simulation._setting, simulation._server, simulation._clients, simulation._traffic, 1, each=each)
+    opened = open_round(
+        simulation._setting, simulation._server, simulation._clients, simulation._traffic, 1, each=each
+    )
     assert opened.job is not None
     return opened.job
 
@@ -47,7 +51,9 @@ def model(simulation: Simulation) -> Tensor:
 def test_they_are_the_sums_of_the_deltas() -> None:
     job = job_of(simulated(), each=True)
     assert job.sums is not None
-    job = replace(job, sums=torch.cat([job.sums, torch.linspace(-1, 2, job.sums.shape[1]).to(job.sums)[None]]))
+    job = replace(
+        job, sums=torch.cat([job.sums, torch.linspace(-1, 2, job.sums.shape[1]).to(job.sums)[None]])
+    )
     result = summed(job)
     assert result.deltas is not None
     assert job.sums is not None
@@ -76,7 +82,17 @@ def test_threads_and_company_change_no_bit(two_threads: None) -> None:
 @pytest.mark.parametrize("kind", ALGORITHMS)
 def test_only_those_are_summed_that_send_deltas_alone(kind: str) -> None:
     wanted = job_of(simulated(algorithm={"kind": kind}), each=False)
-    sums = {"fedavg", "fedprox", "fednova", "fedavgm", "fedadam", "fedyogi", "fedadagrad", "fedlin", "fedsvrg"}
+    sums = {
+        "fedavg",
+        "fedprox",
+        "fednova",
+        "fedavgm",
+        "fedadam",
+        "fedyogi",
+        "fedadagrad",
+        "fedlin",
+        "fedsvrg",
+    }
     assert (wanted.sums is not None) == (kind in sums)
     assert wanted.each == (wanted.sums is None)
 
@@ -88,7 +104,9 @@ def test_a_compressed_uplink_wants_each_delta() -> None:
     assert not job_of(simulated(algorithm={"kind": "fedlin"}, compression=compressed), each=False).each
 
 
-@pytest.mark.parametrize("work", [[5], [9, 1, 1, 1], [4, 4, 4, 4, 4, 4, 4], [100, 50, 30, 5, 4, 3, 2, 1, 1, 1], [1] * 50])
+@pytest.mark.parametrize(
+    "work", [[5], [9, 1, 1, 1], [4, 4, 4, 4, 4, 4, 4], [100, 50, 30, 5, 4, 3, 2, 1, 1, 1], [1] * 50]
+)
 def test_groups_have_about_equal_work(work: list[int]) -> None:
     done = np.array(work, np.int64)
     starts = streaming_sums.groups(done)

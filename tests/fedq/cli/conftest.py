@@ -23,7 +23,9 @@ Fedq = Callable[..., Outcome]
 
 
 @pytest.fixture
-def fedq(service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Fedq]:
+def fedq(
+    service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Fedq]:
     """Carries out a command: `fedq("status", id)`."""
     monkeypatch.setenv("FEDQ_URL", service.url)
     monkeypatch.setenv("FEDQ_API_KEY", service.key)

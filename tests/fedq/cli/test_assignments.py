@@ -12,7 +12,10 @@ from fedq.cli.assignments import overrides
     [
         ([], {}),
         (["rounds=3", "local.lr=0.1", "local.epochs=2"], {"rounds": 3, "local": {"lr": 0.1, "epochs": 2}}),
-        (["seeds=[0, 1]", "algorithm={kind: fedprox, mu: 1}"], {"seeds": [0, 1], "algorithm": {"kind": "fedprox", "mu": 1}}),
+        (
+            ["seeds=[0, 1]", "algorithm={kind: fedprox, mu: 1}"],
+            {"seeds": [0, 1], "algorithm": {"kind": "fedprox", "mu": 1}},
+        ),
         (["sweep.local.lr=[0.1, 0.2]"], {"sweep": {"local.lr": [0.1, 0.2]}}),
         (["sweep=null", "name=a=b"], {"sweep": None, "name": "a=b"}),
         (["rounds=3", "rounds=4"], {"rounds": 4}),

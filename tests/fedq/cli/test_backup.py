@@ -25,7 +25,9 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     settings.cache_clear()
 
 
-def test_a_service_with_nothing_but_a_key_is_restored_from_its_backup_for_its_user_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_with_nothing_but_a_key_is_restored_from_its_backup_for_its_user_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert _fedq(monkeypatch, "one", "key", *KEY) == 0
     assert _fedq(monkeypatch, "one", "backup", "copy") == 0
     assert _fedq(monkeypatch, "two", "restore", "copy") == 0
@@ -35,7 +37,9 @@ def test_a_service_with_nothing_but_a_key_is_restored_from_its_backup_for_its_us
         assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_home_that_others_could_read_is_closed_when_it_is_restored_into(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_that_others_could_read_is_closed_when_it_is_restored_into(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert _fedq(monkeypatch, "one", "key", *KEY) == 0
     assert _fedq(monkeypatch, "one", "backup", "copy") == 0
     Path("two").mkdir(mode=0o755)
@@ -44,7 +48,9 @@ def test_a_home_that_others_could_read_is_closed_when_it_is_restored_into(monkey
     assert Path("two", "fedq.db").stat().st_mode & 0o777 == 0o600
 
 
-def test_what_is_wrong_with_a_backup_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_wrong_with_a_backup_is_said_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     Path("copy").mkdir()
     Path("copy", "fedq.db").write_bytes(b"no database" * 1_000)
     assert _fedq(monkeypatch, "home", "restore", "copy") == 2

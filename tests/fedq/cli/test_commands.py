@@ -30,20 +30,28 @@ def experiment(service: Service, client: Client) -> str:
     return id
 
 
-def test_status_lists_experiments_and_shows_one_with_its_runs(fedq: Fedq, client: Client, experiment: str) -> None:
+def test_status_lists_experiments_and_shows_one_with_its_runs(
+    fedq: Fedq, client: Client, experiment: str
+) -> None:
     client.submit({**TINY, "name": "[bold]odd[/] name"})
     listed = fedq("status").out
     assert experiment in listed
     assert "[bold]odd[/] name" in listed
     shown = fedq("status", experiment).out
-    assert [line.split()[0] for line in shown.splitlines() if "run_" in line] == [run.id for run in client.runs(experiment)]
+    assert [line.split()[0] for line in shown.splitlines() if "run_" in line] == [
+        run.id for run in client.runs(experiment)
+    ]
     assert "two arms: running, 3/18 rounds" in shown
 
 
 def test_status_filters_and_limits(fedq: Fedq, client: Client, experiment: str) -> None:
     tiny = client.submit(TINY).id
-    assert [item["id"] for item in json.loads(fedq("status", "--name", "two arms", "--json").out)] == [experiment]
-    assert [item["id"] for item in json.loads(fedq("status", "--search", "ARMS", "--json").out)] == [experiment]
+    assert [item["id"] for item in json.loads(fedq("status", "--name", "two arms", "--json").out)] == [
+        experiment
+    ]
+    assert [item["id"] for item in json.loads(fedq("status", "--search", "ARMS", "--json").out)] == [
+        experiment
+    ]
     assert [item["id"] for item in json.loads(fedq("status", "--limit", "1", "--json").out)] == [tiny]
     assert [item["id"] for item in json.loads(fedq("status", "--status", "queued", "--json").out)] == [tiny]
     assert json.loads(fedq("status", experiment, "--json").out)["id"] == experiment
@@ -51,7 +59,12 @@ def test_status_filters_and_limits(fedq: Fedq, client: Client, experiment: str) 
 
 def test_an_experiment_is_steered(fedq: Fedq, client: Client) -> None:
     id = client.submit(TINY).id
-    for command, status in (("pause", "paused"), ("resume", "queued"), ("cancel", "cancelled"), ("retry", "queued")):
+    for command, status in (
+        ("pause", "paused"),
+        ("resume", "queued"),
+        ("cancel", "cancelled"),
+        ("retry", "queued"),
+    ):
         assert fedq(command, id) == (0, f"{id} {status}\n", "")
         assert json.loads(fedq(command, id, "--json").out or "{}")["status"] == status
     assert fedq("delete", id) == (0, "", "")
@@ -64,7 +77,9 @@ def test_runs_that_a_worker_has_stop_later(fedq: Fedq, service: Service, client:
     assert fedq("cancel", id).out == f"{id} running; runs stopping at the next round boundary: 1\n"
 
 
-def test_watching_tells_events_as_lines_of_json_and_ends_with_the_experiment(fedq: Fedq, service: Service, client: Client) -> None:
+def test_watching_tells_events_as_lines_of_json_and_ends_with_the_experiment(
+    fedq: Fedq, service: Service, client: Client
+) -> None:
     id = client.submit(TINY).id
     carry_out(service.database, service.storage, 1)
     ended = fedq("watch", id, "--json")
@@ -93,16 +108,31 @@ def test_results_come_as_table_json_and_csv(fedq: Fedq, experiment: str) -> None
     assert "2 queued" in table
     document = json.loads(fedq("results", experiment, "--format", "json").out)
     assert json.loads(fedq("results", experiment, "--json").out) == document
-    assert fedq("results", experiment, "--format", "csv").out.startswith("arm,name,metric,figure,n,mean,std,low,high,")
+    assert fedq("results", experiment, "--format", "csv").out.startswith(
+        "arm,name,metric,figure,n,mean,std,low,high,"
+    )
     ended = fedq("results", experiment, "--metric", "colour")
     assert ended.code == 2
     assert "must be one of distance," in ended.err
 
 
 def test_arms_are_compared_as_table_and_json_and_drawn(fedq: Fedq, experiment: str, tmp_path: Path) -> None:
-    table = fedq("compare", f"{experiment}:1", f"{experiment}:0", "--metric", "distance", "--figure", str(tmp_path / "both.svg"))
+    table = fedq(
+        "compare",
+        f"{experiment}:1",
+        f"{experiment}:0",
+        "--metric",
+        "distance",
+        "--figure",
+        str(tmp_path / "both.svg"),
+    )
     assert table.code == 0
-    for words in ("distance, mean ± std over", "final - lr=0.05", "paired by seed", str(tmp_path / "both.svg")):
+    for words in (
+        "distance, mean ± std over",
+        "final - lr=0.05",
+        "paired by seed",
+        str(tmp_path / "both.svg"),
+    ):
         assert words in table.out
     assert (tmp_path / "both.svg").read_text().count("<!-- lr=0.1 -->") == 1
     document = json.loads(fedq("compare", experiment, "--json", "--baseline", "1").out)
@@ -111,7 +141,9 @@ def test_arms_are_compared_as_table_and_json_and_drawn(fedq: Fedq, experiment: s
     assert fedq("compare", experiment, "--figure", "both.jpg").code == 2
 
 
-def test_a_comparison_is_drawn_as_wide_and_in_such_letters_as_told(fedq: Fedq, experiment: str, tmp_path: Path) -> None:
+def test_a_comparison_is_drawn_as_wide_and_in_such_letters_as_told(
+    fedq: Fedq, experiment: str, tmp_path: Path
+) -> None:
     told = ("--width", "single", "--font", "serif", "--markers", "--title", "", "--ylim", "0.1:10")
     picture = tmp_path / "both.svg"
     assert fedq("compare", experiment, "--figure", str(picture), *told).code == 0
@@ -122,7 +154,9 @@ def test_a_comparison_is_drawn_as_wide_and_in_such_letters_as_told(fedq: Fedq, e
     assert (alone.code, "--figure" in alone.err) == (2, True)
 
 
-def test_pictures_and_models_are_written_where_told(fedq: Fedq, client: Client, experiment: str, tmp_path: Path) -> None:
+def test_pictures_and_models_are_written_where_told(
+    fedq: Fedq, client: Client, experiment: str, tmp_path: Path
+) -> None:
     picture, model = tmp_path / "curve.png", tmp_path / "model.safetensors"
     assert fedq("figure", experiment, "--output", str(picture), "--x", "bytes") == (0, f"{picture}\n", "")
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -160,14 +194,20 @@ def test_pictures_and_models_are_written_where_told(fedq: Fedq, client: Client, 
 def test_presets_can_be_listed_and_printed_to_be_changed(fedq: Fedq) -> None:
     assert "demo" in fedq("presets").out
     assert [preset["name"] for preset in json.loads(fedq("presets", "--json").out)] == presets.names()
-    assert yaml.safe_load(fedq("presets", "demo").out) == json.loads(fedq("presets", "demo", "--json").out)["specification"]
+    assert (
+        yaml.safe_load(fedq("presets", "demo").out)
+        == json.loads(fedq("presets", "demo", "--json").out)["specification"]
+    )
     assert fedq("presets", "demos").code == 4
 
 
 def test_the_catalogue_shows_blocks_and_kinds(fedq: Fedq) -> None:
     assert "problem.dataset" in fedq("catalogue").out
     assert "mu=0.01" in fedq("catalogue", "algorithm").out
-    assert {kind["kind"] for kind in json.loads(fedq("catalogue", "algorithm", "--json").out)["kinds"]} >= {"fedavg", "scaffold"}
+    assert {kind["kind"] for kind in json.loads(fedq("catalogue", "algorithm", "--json").out)["kinds"]} >= {
+        "fedavg",
+        "scaffold",
+    }
     assert "json_schema" in json.loads(fedq("catalogue", "--json").out)
     ended = fedq("catalogue", "algorithms")
     assert ended.code == 2
@@ -181,7 +221,9 @@ def test_queues_and_workers_are_shown(fedq: Fedq, experiment: str) -> None:
     assert json.loads(fedq("workers", "--json").out) == []
 
 
-def test_a_service_that_is_not_there_has_an_exit_code_of_its_own(fedq: Fedq, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_that_is_not_there_has_an_exit_code_of_its_own(
+    fedq: Fedq, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FEDQ_URL", "http://:port")
     settings.cache_clear()
     ended = fedq("status")
@@ -216,9 +258,15 @@ def test_ctrl_c_leaves_the_experiment_and_says_so(service: Service, client: Clie
 
 @contextmanager
 def _watching(service: Service, experiment: str) -> Iterator[subprocess.Popen[str]]:
-    environment = os.environ | {"FEDQ_URL": service.url, "FEDQ_API_KEY": service.key, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = os.environ | {
+        "FEDQ_URL": service.url,
+        "FEDQ_API_KEY": service.key,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
     command = [sys.executable, "-m", "fedq.cli", "watch", experiment]
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     yield process
     if process.poll() is None:
         process.kill()

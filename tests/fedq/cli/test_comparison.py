@@ -12,7 +12,15 @@ from fedq.schemas import ArmResult, Difference, Estimate, MetricResult, Results,
 
 SCORE = Estimate(n=3, mean=0.9194, std=0.0289, low=0.8477, high=0.9912)
 BETTER = Difference(
-    n=3, mean=0.0343, std=0.0116, low=0.0055, high=0.063, p=0.0364, p_adjusted=0.0364, p_signed_rank=0.25, verdict=Conclusion.BETTER
+    n=3,
+    mean=0.0343,
+    std=0.0116,
+    low=0.0055,
+    high=0.063,
+    p=0.0364,
+    p_adjusted=0.0364,
+    p_signed_rank=0.25,
+    verdict=Conclusion.BETTER,
 )
 
 
@@ -22,7 +30,9 @@ def test_accuracies_are_compared_in_percent() -> None:
     assert second == "scaffold 91.94 ± 2.89 91.94 ± 2.89 +3.43 [+0.55, +6.30] better (p 0.036) 23.1"
 
 
-@pytest.mark.parametrize(("value", "told"), [(0.0, "0.0000"), (1.5e-9, "1.50e-09"), (-2.5, "-2.5000"), (1e7, "1.00e+07")])
+@pytest.mark.parametrize(
+    ("value", "told"), [(0.0, "0.0000"), (1.5e-9, "1.50e-09"), (-2.5, "-2.5000"), (1e7, "1.00e+07")]
+)
 def test_other_figures_are_written_so_that_they_can_be_read(value: float, told: str) -> None:
     single = Estimate(n=1, mean=value, std=None, low=None, high=None)
     first, _ = _lines(_results("suboptimality", single, BETTER))
@@ -40,7 +50,9 @@ def test_other_figures_are_written_so_that_they_can_be_read(value: float, told: 
     ],
 )
 def test_it_says_what_may_be_concluded(p: float | None, verdict: Conclusion, told: str) -> None:
-    _, second = _lines(_results("test_accuracy", SCORE, BETTER.model_copy(update={"p_adjusted": p, "verdict": verdict})))
+    _, second = _lines(
+        _results("test_accuracy", SCORE, BETTER.model_copy(update={"p_adjusted": p, "verdict": verdict}))
+    )
     assert second.endswith(f"+6.30] {told} 23.1")
 
 
@@ -72,7 +84,10 @@ def _lines(results: Results, metric: str | None = None) -> list[str]:
 
 
 def _results(metric: str, figure: Estimate, difference: Difference, **arm: Any) -> Results:
-    arms = [_arm(0, "fedavg", metric, figure, None, **arm), _arm(1, "scaffold", metric, figure, difference, **arm)]
+    arms = [
+        _arm(0, "fedavg", metric, figure, None, **arm),
+        _arm(1, "scaffold", metric, figure, difference, **arm),
+    ]
     given = {
         "experiment_id": "exp_1",
         "name": "demo",
@@ -85,17 +100,41 @@ def _results(metric: str, figure: Estimate, difference: Difference, **arm: Any) 
     return Results(status=Status.SUCCEEDED, arms=arms, **given)
 
 
-def _arm(index: int, name: str, metric: str, figure: Estimate, difference: Difference | None, **values: Any) -> ArmResult:
+def _arm(
+    index: int, name: str, metric: str, figure: Estimate, difference: Difference | None, **values: Any
+) -> ArmResult:
     sent = Estimate(n=3, mean=23.088, std=0.0, low=23.088, high=23.088)
     totals = dict.fromkeys(("local_steps", "megabytes_up", "megabytes_down", "seconds", "simulated_seconds"))
-    metrics = {metric: MetricResult(best=figure, final=figure, best_difference=difference, final_difference=difference)}
-    given = {"runs": {Status.SUCCEEDED: 3}, "diverged": 0, "stopped": 0, "rounds_done": 9, "settings": {}, "seeds": [0, 1, 2], "curves": {}}
-    return ArmResult(index=index, name=name, metrics=metrics, megabytes_sent=sent, **(totals | given | values))
+    metrics = {
+        metric: MetricResult(
+            best=figure, final=figure, best_difference=difference, final_difference=difference
+        )
+    }
+    given = {
+        "runs": {Status.SUCCEEDED: 3},
+        "diverged": 0,
+        "stopped": 0,
+        "rounds_done": 9,
+        "settings": {},
+        "seeds": [0, 1, 2],
+        "curves": {},
+    }
+    return ArmResult(
+        index=index, name=name, metrics=metrics, megabytes_sent=sent, **(totals | given | values)
+    )
 
 
 def test_what_it_took_to_a_target_is_told_of_those_that_got_there() -> None:
     took = Estimate(n=2, mean=12.5, std=0.5, low=8.0, high=17.0)
-    nothing = dict.fromkeys(("simulated_seconds", "seconds", "rounds_difference", "megabytes_difference", "simulated_seconds_difference"))
+    nothing = dict.fromkeys(
+        (
+            "simulated_seconds",
+            "seconds",
+            "rounds_difference",
+            "megabytes_difference",
+            "simulated_seconds_difference",
+        )
+    )
     found = TargetResult(runs=3, reached=2, missed=1, rounds=took, megabytes=None, **nothing)
     results = _results("test_accuracy", SCORE, BETTER, to_target=found)
     told = comparison(results.model_copy(update={"target": Target(metric="test_accuracy", value=0.9)}))

@@ -52,7 +52,9 @@ def test_answers_come_as_json(fedq: Fedq, file: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_wrong_is_told_by_exit_code_and_place(fedq: Fedq, client: Client, file: Path, tmp_path: Path) -> None:
+def test_what_is_wrong_is_told_by_exit_code_and_place(
+    fedq: Fedq, client: Client, file: Path, tmp_path: Path
+) -> None:
     assert fedq("dataset", "add", str(tmp_path / "nowhere.npz")).code == 2
     file.write_bytes(npz(arrays(label=np.ones(60, int))))
     refused = fedq("dataset", "add", str(file))

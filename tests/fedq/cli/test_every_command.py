@@ -47,7 +47,9 @@ def test_without_a_service_it_says_so_and_ends_with_3(
 ) -> None:
     file = tmp_path / "data.npz"
     file.touch()
-    needed = [each.name for each in COMMANDS[name].params if each.param_type_name == "argument" and each.required]
+    needed = [
+        each.name for each in COMMANDS[name].params if each.param_type_name == "argument" and each.required
+    ]
     arguments = [str(file) if argument == "file" else "some" for argument in needed]
     with socket.create_server(("127.0.0.1", 0)) as closed:
         address = closed.getsockname()

@@ -67,7 +67,9 @@ def refused() -> set[str]:
 
 
 @pytest.mark.slow
-def test_commands_work_alone_and_those_that_cannot_name_the_extra(service: Service, refused: set[str], tmp_path: Path) -> None:
+def test_commands_work_alone_and_those_that_cannot_name_the_extra(
+    service: Service, refused: set[str], tmp_path: Path
+) -> None:
     assert {"torch", "numpy", "pandas", "fastapi", "sqlalchemy"} <= refused
     spec = "--set=rounds=1", "--set=seeds=[0]"
     commands = {
@@ -83,8 +85,19 @@ def test_commands_work_alone_and_those_that_cannot_name_the_extra(service: Servi
         ("up", "--home", str(tmp_path / "home")): 2,
     }
     program = ALONE.format(refused=refused, commands=[list(command) for command in commands])
-    environment = os.environ | {"FEDQ_URL": service.url, "FEDQ_API_KEY": service.key, "PYTHONPATH": os.pathsep.join(sys.path)}
-    ended = subprocess.run([sys.executable, "-c", program], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    environment = os.environ | {
+        "FEDQ_URL": service.url,
+        "FEDQ_API_KEY": service.key,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert ended.returncode == 0, ended.stderr
     codes = [line.rpartition(" ")[2] for line in ended.stdout.splitlines() if line.startswith("@")]
     assert codes == [str(code) for code in commands.values()], ended.stderr
@@ -97,6 +110,10 @@ def test_the_extras_bring_what_is_said_to_be_missing() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     owners = metadata.packages_distributions()
     for extra, modules in EXTRAS.items():
-        brought = set(_needed([_name(requirement) for requirement in extras[extra] if not requirement.startswith("fedq[")]))
+        brought = set(
+            _needed(
+                [_name(requirement) for requirement in extras[extra] if not requirement.startswith("fedq[")]
+            )
+        )
         for module in modules:
             assert {_name(name) for name in owners.get(module, [module])} & brought, (extra, module)

@@ -30,7 +30,9 @@ def test_a_key_is_made_and_printed_alone_listed_used_and_revoked(fedq: Fedq) -> 
 def test_a_key_with_quotas_shows_what_is_left_of_them(fedq: Fedq) -> None:
     key = fedq("key", "create", "ann", "--max-waiting-runs", "7").out.strip()
     shown = fedq("--key", key, "me").out
-    assert [line.split()[-2:] for line in shown.splitlines() if "queued and paused runs" in line] == [["0", "7"]]
+    assert [line.split()[-2:] for line in shown.splitlines() if "queued and paused runs" in line] == [
+        ["0", "7"]
+    ]
 
 
 def test_an_option_holds_for_its_command_alone(fedq: Fedq, service: Service) -> None:
@@ -45,7 +47,9 @@ def test_what_a_key_does_not_allow_is_explained(fedq: Fedq) -> None:
     assert (refused.code, "requires a key of scope `submit`" in refused.err) == (4, True)
 
 
-def test_the_first_key_is_written_to_the_database_without_a_service(fedq: Fedq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_key_is_written_to_the_database_without_a_service(
+    fedq: Fedq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FEDQ_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("FEDQ_URL", "http://127.0.0.1:1")
     settings.cache_clear()
@@ -74,9 +78,23 @@ def test_the_audit_log_is_shown(fedq: Fedq) -> None:
 def test_a_key_is_changed_and_shown_with_what_is_used(fedq: Fedq) -> None:
     key = fedq("key", "create", "ann", "--max-running-runs", "2", "--days", "9").out.strip()
     key_id = Token.parse(key).key_id
-    changed = fedq("key", "edit", key_id, "--set", "max_running_runs=4", "--set", "expires_at=null", "--set", "name=laptop")
+    changed = fedq(
+        "key",
+        "edit",
+        key_id,
+        "--set",
+        "max_running_runs=4",
+        "--set",
+        "expires_at=null",
+        "--set",
+        "name=laptop",
+    )
     assert changed.code == 0
-    assert [line.split()[-1] for line in changed.out.splitlines() if "running" in line or "expires" in line] == ["-", "4"]
-    assert [line.split()[-2:] for line in fedq("key", "show", key_id).out.splitlines() if "running" in line] == [["0", "4"]]
+    assert [
+        line.split()[-1] for line in changed.out.splitlines() if "running" in line or "expires" in line
+    ] == ["-", "4"]
+    assert [
+        line.split()[-2:] for line in fedq("key", "show", key_id).out.splitlines() if "running" in line
+    ] == [["0", "4"]]
     refused = fedq("key", "edit", key_id, "--set", "max_running_runs=-4")
     assert (refused.code, "max_running_runs" in refused.err) == (2, True)

@@ -33,7 +33,9 @@ def _file(folder: Path, text: str) -> str:
     return str(file)
 
 
-def test_all_that_is_wrong_is_told_with_its_line_and_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_that_is_wrong_is_told_with_its_line_and_column(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = _file(tmp_path, FAULTY)
     code, out, told = _call(capsys, "validate", file)
     assert (code, out) == (2, "")
@@ -54,13 +56,17 @@ def test_all_that_is_wrong_is_told_with_its_line_and_column(tmp_path: Path, caps
         ("[]", "must be a mapping, not list"),
     ],
 )
-def test_what_is_no_document_is_told_with_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, told: str) -> None:
+def test_what_is_no_document_is_told_with_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, told: str
+) -> None:
     code, _, err = _call(capsys, "validate", _file(tmp_path, text))
     assert code == 2
     assert told in err
 
 
-def test_every_file_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_file_is_told_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     good, missing = _file(tmp_path, json.dumps(TWO_ARMS)), str(tmp_path / "missing.yaml")
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(TWO_ARMS)))
     code, out, err = _call(capsys, "validate", good, "-", missing)
@@ -69,14 +75,21 @@ def test_every_file_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert _call(capsys, "validate", good, "--set", "rounds=0")[0] == 2
 
 
-def test_every_preset_is_valid_by_the_same_measure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_preset_is_valid_by_the_same_measure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert _call(capsys, "validate", _file(tmp_path, json.dumps(presets.load("demo").spec)))[0] == 0
 
 
 def test_a_plan_is_that_of_a_dry_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = _call(capsys, "plan", _file(tmp_path, json.dumps(TWO_ARMS)), "--json")
     plan = json.loads(out)
-    assert (code, [arm["name"] for arm in plan["arms"]], plan["runs"], plan["rounds"]) == (0, ["lr=0.1", "lr=0.05"], 6, 18)
+    assert (code, [arm["name"] for arm in plan["arms"]], plan["runs"], plan["rounds"]) == (
+        0,
+        ["lr=0.1", "lr=0.05"],
+        6,
+        18,
+    )
     code, out, _ = _call(capsys, "plan", "--preset", "demo", "--set", "rounds=2", "--set", "seeds=[0]")
     assert "4 runs, 8 rounds" in out
 
@@ -84,6 +97,9 @@ def test_a_plan_is_that_of_a_dry_run(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_what_cannot_be_planned_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = _call(capsys, "plan", _file(tmp_path, FAULTY))
     assert (code, out, "/local/lr" in err) == (2, "", True)
-    for arguments, told in (([], "give either a specification file"), (["--preset", "demos"], "there is no preset 'demos'")):
+    for arguments, told in (
+        ([], "give either a specification file"),
+        (["--preset", "demos"], "there is no preset 'demos'"),
+    ):
         code, _, err = _call(capsys, "plan", *arguments)
         assert (code, told in " ".join(err.split())) == (2, True)

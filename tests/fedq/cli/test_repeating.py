@@ -46,7 +46,11 @@ def test_a_repetition_is_carried_out_and_compared(service: Service, client: Clie
 
     changed = client.runs(repetition)[4].id
     with service.database.transaction() as session:
-        session.execute(update(RoundRecord).where(RoundRecord.run_id == changed, RoundRecord.round > 1).values(train_loss=0.5))
+        session.execute(
+            update(RoundRecord)
+            .where(RoundRecord.run_id == changed, RoundRecord.round > 1)
+            .values(train_loss=0.5)
+        )
     told = fedq("reproduce", repetition, "--check")
     assert told.code == 1
     assert "different" in told.out

@@ -25,12 +25,16 @@ pytestmark = pytest.mark.slow
 EXPERIMENT = merged(SYNTHETIC, {"name": "not over before it is interrupted", "rounds": 100_000})
 
 
-def test_up_is_opened_by_the_key_in_its_folder_alone_and_stops_on_ctrl_c_between_two_rounds(place: Path) -> None:
+def test_up_is_opened_by_the_key_in_its_folder_alone_and_stops_on_ctrl_c_between_two_rounds(
+    place: Path,
+) -> None:
     with _fedq(place, "up", f"--home={place / 'home'}", "--port=0", "--workers=1") as up:
         url = url_of(place)
         assert httpx.get(f"{url}/v1/me", trust_env=False).status_code == 401
         key = (place / "home" / "api-key").read_text().strip()
-        assert httpx.get(f"{url}/v1/me", headers=bearer(key), trust_env=False).json()["key"]["owner"] == "local"
+        assert (
+            httpx.get(f"{url}/v1/me", headers=bearer(key), trust_env=False).json()["key"]["owner"] == "local"
+        )
         (place / "elsewhere" / "tmp").mkdir(parents=True)
         with _fedq(place / "elsewhere", "me", url=url) as asked:
             assert asked.wait(START_S) == 0
@@ -39,7 +43,10 @@ def test_up_is_opened_by_the_key_in_its_folder_alone_and_stops_on_ctrl_c_between
             id = client.submit(EXPERIMENT).id
             eventually(lambda: client.experiment(id).progress.rounds_done > 0, timeout_s=START_S)
         assert interrupted(up) == 0
-    with closing(open_database(f"sqlite:///{place / 'home' / 'fedq.db'}")) as database, database.reading() as session:
+    with (
+        closing(open_database(f"sqlite:///{place / 'home' / 'fedq.db'}")) as database,
+        database.reading() as session,
+    ):
         (run,) = runs.of_experiment(session, id)
         assert (run.status, run.attempts) == (Status.QUEUED, 0)
         assert run.done > 0
@@ -50,7 +57,16 @@ def test_up_lets_other_machines_in_only_with_keys_and_says_how_to_make_one(place
         assert process.wait(START_S) == 1
     assert "`fedq key create OWNER --direct`" in log_of(place).read_text()
     environment = os.environ | {"FEDQ_HOME": str(place / "home")}
-    with forked("fedq.cli", "key", "create", "ann", "--direct", log=log_of(place), environment=environment, folder=place) as made:
+    with forked(
+        "fedq.cli",
+        "key",
+        "create",
+        "ann",
+        "--direct",
+        log=log_of(place),
+        environment=environment,
+        folder=place,
+    ) as made:
         assert made.wait(START_S) == 0, log_of(place).read_text()
     with (
         pytest.raises(ListenError, match=r"cannot listen on 192\.0\.2\.1:8642"),
@@ -83,8 +99,13 @@ def _fedq(place: Path, *arguments: str, **settings: str) -> AbstractContextManag
 
 
 def _demo(place: Path, *options: str) -> AbstractContextManager[Forked]:
-    """`fedq demo` with one worker and pictures in `place`; its temporary files are in `place/tmp`, where none is at first."""
+    """`fedq demo` with one worker and pictures in `place`.
+
+    Its temporary files are in `place/tmp`, where none is at first.
+    """
     (place / "tmp").mkdir()
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(place / "tmp")}
     arguments = ("demo", *options, "--output", str(place / "pictures"))
-    return forked("tests.fedq.cli.small_demo", *arguments, log=log_of(place), environment=environment, folder=place)
+    return forked(
+        "tests.fedq.cli.small_demo", *arguments, log=log_of(place), environment=environment, folder=place
+    )

@@ -37,7 +37,15 @@ def test_the_id_is_all_that_goes_to_stdout(fedq: Fedq, client: Client, spec: str
 
 def test_a_preset_is_submitted_with_changes(fedq: Fedq, client: Client) -> None:
     ended = fedq(
-        "submit", "--preset", "demo", "--set", "rounds=2", "--set", "sweep={algorithm.kind: [fedavg]}", "--set", "sweep.algorithm="
+        "submit",
+        "--preset",
+        "demo",
+        "--set",
+        "rounds=2",
+        "--set",
+        "sweep={algorithm.kind: [fedavg]}",
+        "--set",
+        "sweep.algorithm=",
     )
     assert ended.code == 0, ended.err
     experiment = client.experiment(ended.out.strip())
@@ -65,8 +73,12 @@ def test_waiting_prints_the_results_and_the_progress_apart(fedq: Fedq, spec: str
     assert "succeeded" not in ended.out
 
 
-@pytest.mark.parametrize(("suffix", "read"), [(".csv", pl.read_csv), (".parquet", pl.read_parquet), (".json", None)])
-def test_results_are_written_as_the_suffix_says(fedq: Fedq, spec: str, finished: str, tmp_path: Path, suffix: str, read: object) -> None:
+@pytest.mark.parametrize(
+    ("suffix", "read"), [(".csv", pl.read_csv), (".parquet", pl.read_parquet), (".json", None)]
+)
+def test_results_are_written_as_the_suffix_says(
+    fedq: Fedq, spec: str, finished: str, tmp_path: Path, suffix: str, read: object
+) -> None:
     output = tmp_path / f"results{suffix}"
     ended = fedq("submit", spec, "--output", str(output), "--idempotency-key", finished, "--json")
     results = json.loads(ended.out)
@@ -76,7 +88,9 @@ def test_results_are_written_as_the_suffix_says(fedq: Fedq, spec: str, finished:
         assert json.loads(output.read_text()) == results
 
 
-def test_an_experiment_that_is_cancelled_meanwhile_is_unsuccessful(fedq: Fedq, client: Client, spec: str) -> None:
+def test_an_experiment_that_is_cancelled_meanwhile_is_unsuccessful(
+    fedq: Fedq, client: Client, spec: str
+) -> None:
     id = client.submit(TWO_ARMS, idempotency_key="cancelled").id
     client.cancel(id)
     ended = fedq("submit", spec, "--wait", "--idempotency-key", "cancelled")
@@ -84,7 +98,9 @@ def test_an_experiment_that_is_cancelled_meanwhile_is_unsuccessful(fedq: Fedq, c
 
 
 def test_a_refusal_names_every_field_and_what_would_be_right(fedq: Fedq, spec: str) -> None:
-    ended = fedq("submit", spec, "--set", "local.lr=-1", "--set", "algorithm.kind=fedawg", "--set", "raunds=3")
+    ended = fedq(
+        "submit", spec, "--set", "local.lr=-1", "--set", "algorithm.kind=fedawg", "--set", "raunds=3"
+    )
     assert (ended.code, ended.out) == (2, "")
     assert "/local/lr: Input should be greater than 0, not -1" in ended.err
     assert "/algorithm/kind: must be one of 'fedavg', 'fedprox'" in ended.err
@@ -101,11 +117,16 @@ def test_a_refusal_names_every_field_and_what_would_be_right(fedq: Fedq, spec: s
         (["--preset", "demo", "--set", "rounds"], "'rounds' is not of the form path=value"),
         (["--preset", "demo", "--set", "rounds={"], "is not valid YAML"),
         (["--preset", "demo", "--set", "local=1", "--set", "local.lr=1"], "local already has a value"),
-        (["--preset", "demo", "--output", "results.xls"], "the file name must end in .json, .csv, .parquet, not results.xls"),
+        (
+            ["--preset", "demo", "--output", "results.xls"],
+            "the file name must end in .json, .csv, .parquet, not results.xls",
+        ),
         (["--preset", "demo", "--colour"], "No such option"),
     ],
 )
-def test_what_makes_no_command_is_refused(fedq: Fedq, client: Client, arguments: list[str], told: str) -> None:
+def test_what_makes_no_command_is_refused(
+    fedq: Fedq, client: Client, arguments: list[str], told: str
+) -> None:
     ended = fedq("submit", *arguments)
     assert ended.code == 2
     assert told in ended.err

@@ -38,7 +38,9 @@ def test_a_webhook_is_shown_changed_and_given_a_new_secret(fedq: Fedq, hook: str
     assert all(word in fedq("webhook", "list").out for word in (hook, URL, "active"))
     assert "all experiments of local" in fedq("webhook", "show", hook).out
     assert json.loads(fedq("webhook", "show", hook, "--json").out)["events"] == list(ENDINGS)
-    changed = json.loads(fedq("webhook", "edit", hook, "--name", "chat", "--event", "run.failed", "--json").out)
+    changed = json.loads(
+        fedq("webhook", "edit", hook, "--name", "chat", "--event", "run.failed", "--json").out
+    )
     assert (changed["name"], changed["events"]) == ("chat", ["run.failed"])
     assert "of experiments tagged thesis of local" in fedq("webhook", "edit", hook, "--tag", "thesis").out
     assert "of all experiments of local" in fedq("webhook", "edit", hook, "--tag", "").out
@@ -49,7 +51,9 @@ def test_a_webhook_is_shown_changed_and_given_a_new_secret(fedq: Fedq, hook: str
     assert "disabled" not in fedq("webhook", "edit", hook, "--enable").out
 
 
-def test_what_it_was_told_is_shown_and_sent_again(fedq: Fedq, hook: str, service: Service, client: Client) -> None:
+def test_what_it_was_told_is_shown_and_sent_again(
+    fedq: Fedq, hook: str, service: Service, client: Client
+) -> None:
     delivery = client.webhooks.ping(hook)
     _concluded(service.database, delivery.id)
     assert "the answer was 500" in fedq("webhook", "deliveries", hook, "--status", "pending").out
@@ -58,11 +62,14 @@ def test_what_it_was_told_is_shown_and_sent_again(fedq: Fedq, hook: str, service
     assert [row.id for row in client.webhooks.deliveries(hook)] == [delivery.id]
 
 
-def test_a_ping_shows_what_came_of_it(fedq: Fedq, hook: str, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ping_shows_what_came_of_it(
+    fedq: Fedq, hook: str, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for answer, code in ((GOOD, 0), (BAD, 1)):
         # As a sender would, while the command looks.
         monkeypatch.setattr(
-            "fedq.cli.webhooks.time.sleep", lambda _s, answer=answer: conclude(service.database, take(service.database), answer)
+            "fedq.cli.webhooks.time.sleep",
+            lambda _s, answer=answer: conclude(service.database, take(service.database), answer),
         )
         pinged = fedq("webhook", "ping", hook)
         assert (pinged.code, str(answer.code) in pinged.out) == (code, True)

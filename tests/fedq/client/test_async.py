@@ -32,8 +32,14 @@ def test_an_experiment_from_submission_to_files(service: Service, tmp_path: Path
             assert isinstance(experiment, Experiment)
             assert [found.id async for found in client.experiments(name="tiny")] == [experiment.id]
             carry_out(service.database, service.storage, 1)
-            told = [event.round async for event in client.stream(experiment.id) if isinstance(event, RoundEvent)]
-            assert told == [row.round async for row in client.rounds((await client.runs(experiment.id))[0].id)] == [1, 2, 3]
+            told = [
+                event.round async for event in client.stream(experiment.id) if isinstance(event, RoundEvent)
+            ]
+            assert (
+                told
+                == [row.round async for row in client.rounds((await client.runs(experiment.id))[0].id)]
+                == [1, 2, 3]
+            )
             assert (await client.wait(experiment.id, progress=True)).status is Status.SUCCEEDED
             assert isinstance(await client.results(experiment.id), Results)
             assert len(await client.metrics(experiment.id)) == 3
@@ -60,7 +66,9 @@ def test_many_are_waited_for_at_once(service: Service) -> None:
     asyncio.run(main())
 
 
-def test_the_waiting_client_works_where_an_event_loop_runs_as_in_a_notebook(service: Service, client: Client) -> None:
+def test_the_waiting_client_works_where_an_event_loop_runs_as_in_a_notebook(
+    service: Service, client: Client
+) -> None:
     async def cell() -> None:
         experiment = client.submit(TWO_ARMS)
         carry_out(service.database, service.storage, 6)

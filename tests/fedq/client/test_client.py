@@ -68,14 +68,18 @@ def test_experiments_are_listed_by_what_they_are(client: Client) -> None:
     assert [found.id for found in client.experiments(status=Status.CANCELLED)] == [tiny.id]
     assert [found.id for found in client.experiments(name="two arms", tag="small")] == [two_arms.id]
     assert [found.id for found in client.experiments(search="ARMS")] == [two_arms.id]
-    assert list(client.experiments(created_after=two_arms.created_at, created_before=two_arms.created_at)) == []
+    assert (
+        list(client.experiments(created_after=two_arms.created_at, created_before=two_arms.created_at)) == []
+    )
 
 
 def test_runs_and_their_rows_are_read_to_the_last(service: Service, client: Client) -> None:
     experiment = client.submit(TWO_ARMS)
     carry_out(service.database, service.storage, 6)
     runs = client.runs(experiment.id)
-    assert [(run.arm, run.seed, run.status) for run in runs] == [(arm, seed, "succeeded") for arm in (0, 1) for seed in (0, 1, 2)]
+    assert [(run.arm, run.seed, run.status) for run in runs] == [
+        (arm, seed, "succeeded") for arm in (0, 1) for seed in (0, 1, 2)
+    ]
     assert client.run(runs[0].id) == runs[0]
     assert [row.round for row in client.rounds(runs[0].id)] == [1, 2, 3]
     assert [row.round for row in client.rounds(runs[0].id, after=2)] == [3]
@@ -112,23 +116,40 @@ def test_files_arrive_whole_in_memory_and_on_disk(service: Service, client: Clie
     experiment = client.submit(TINY)
     carry_out(service.database, service.storage, 1)
     (run,) = client.runs(experiment.id)
-    assert client.save_figure(experiment.id, tmp_path / "curve.svg").read_bytes() == client.figure(experiment.id)
+    assert client.save_figure(experiment.id, tmp_path / "curve.svg").read_bytes() == client.figure(
+        experiment.id
+    )
     paper = client.figure(experiment.id, "pdf", width="single", arms=[0], markers=True, title="")
     assert paper.form == "pdf"
     assert client.figure(experiment.id, "csv").startswith(b"arm,name,metric,round,")
-    assert client.save_figure(experiment.id, tmp_path / "curve.PNG", x="bytes").read_bytes().startswith(b"\x89PNG")
+    assert (
+        client.save_figure(experiment.id, tmp_path / "curve.PNG", x="bytes")
+        .read_bytes()
+        .startswith(b"\x89PNG")
+    )
     assert client.save_model(run.id, tmp_path / "model.safetensors").read_bytes() == client.model(run.id)
     assert [parameter.shape for parameter in load(client.model(run.id)).values()] == [(2,)]
     assert client.save_checkpoint(run.id, tmp_path / "checkpoint.safetensors").stat().st_size > 0
-    assert {file.name for file in tmp_path.iterdir()} == {"curve.svg", "curve.PNG", "model.safetensors", "checkpoint.safetensors"}
+    assert {file.name for file in tmp_path.iterdir()} == {
+        "curve.svg",
+        "curve.PNG",
+        "model.safetensors",
+        "checkpoint.safetensors",
+    }
 
 
 def test_curves_are_drawn_and_listed_over_simulated_time(service: Service, client: Client) -> None:
-    timed = client.submit({**TINY, "systems": {"devices": {"steps_per_second": {"kind": "constant", "value": 4}}}})
+    timed = client.submit(
+        {**TINY, "systems": {"devices": {"steps_per_second": {"kind": "constant", "value": 4}}}}
+    )
     carry_out(service.database, service.storage, 1)
     assert "simulated seconds" in client.figure(timed.id, metric="distance", x="time").decode()
     results = client.results(timed.id)
-    assert [line["simulated_seconds"] for line in results.curves if line["metric"] == "distance"] == [0.5, 1.0, 1.5]
+    assert [line["simulated_seconds"] for line in results.curves if line["metric"] == "distance"] == [
+        0.5,
+        1.0,
+        1.5,
+    ]
     assert [line["mean"] for line in results.summary if line["metric"] == "simulated_seconds"] == [1.5]
     assert [line["simulated_seconds"] for line in client.metrics(timed.id)] == [0.5, 1.0, 1.5]
     timeless = client.submit(TINY)
@@ -164,5 +185,7 @@ def test_address_and_key_come_from_the_settings(monkeypatch: pytest.MonkeyPatch)
 def test_importing_client_and_command_line_loads_nothing_of_the_service_and_no_arrays(module: str) -> None:
     code = f"import sys, {module}; print(sorted(set({FOREIGN!r}) & set(sys.modules)))"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    answer = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    answer = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
     assert answer.stdout.strip() == "[]"

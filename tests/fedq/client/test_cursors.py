@@ -8,8 +8,12 @@ from fedq.client.cursors import Position
 STATUSES = st.none() | st.sampled_from(Status)
 
 
-@given(STATUSES, st.lists(st.tuples(STATUSES, st.integers(0, 10**9 - 1)), max_size=50), st.integers(0, 10**9 - 1))
-def test_a_position_survives_being_written_and_read(experiment: Status | None, runs: list[tuple[Status | None, int]], told: int) -> None:
+@given(
+    STATUSES, st.lists(st.tuples(STATUSES, st.integers(0, 10**9 - 1)), max_size=50), st.integers(0, 10**9 - 1)
+)
+def test_a_position_survives_being_written_and_read(
+    experiment: Status | None, runs: list[tuple[Status | None, int]], told: int
+) -> None:
     position = Position(experiment, [status for status, _ in runs], [round for _, round in runs], told)
     assert Position.parse(str(position), len(runs)) == position
 
@@ -21,7 +25,21 @@ def test_runs_that_stand_at_one_place_are_written_once() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "x", "r", "r.q0x3", "r.q0x999999999", "r.q", "r.z0x2", "r.q0.q-1", "r.q0x2.", "r.q0x2.d", "r.q0x2.d3.d3", "r.q0x2.d-1", "r.q0x²"],
+    [
+        "",
+        "x",
+        "r",
+        "r.q0x3",
+        "r.q0x999999999",
+        "r.q",
+        "r.z0x2",
+        "r.q0.q-1",
+        "r.q0x2.",
+        "r.q0x2.d",
+        "r.q0x2.d3.d3",
+        "r.q0x2.d-1",
+        "r.q0x²",
+    ],
 )
 def test_what_is_no_position_of_two_runs_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="event"):

@@ -23,7 +23,9 @@ def test_every_round_is_told_once_and_in_order_and_the_end_last(service: Service
 
 
 @pytest.mark.parametrize("faults", [[Fault.CUT], [Fault.REFUSED, Fault.CUT, Fault.CUT]])
-def test_a_stream_that_breaks_is_picked_up_where_it_broke(service: Service, client: Client, faults: list[Fault]) -> None:
+def test_a_stream_that_breaks_is_picked_up_where_it_broke(
+    service: Service, client: Client, faults: list[Fault]
+) -> None:
     id = client.submit({**TWO_ARMS, "rounds": 30}).id
     carry_out(service.database, service.storage, 6)
     with proxied(service.url, *faults) as proxy, Client(proxy.url, service.key) as behind:
@@ -68,7 +70,9 @@ def test_an_experiment_is_polled_where_streams_bring_nothing(service: Service, c
 def test_a_deleted_experiment_is_not_waited_for(client: Client) -> None:
     id = client.submit(TINY).id
     events = client.stream(id)
-    assert next(events) == StatusEvent(experiment_id=id, run_id=client.runs(id)[0].id, status=Status.QUEUED, rounds_done=0)
+    assert next(events) == StatusEvent(
+        experiment_id=id, run_id=client.runs(id)[0].id, status=Status.QUEUED, rounds_done=0
+    )
     client.delete(id)
     with pytest.raises(NotFoundError):
         list(events)
@@ -91,7 +95,9 @@ def assert_all_told(client: Client, id: str, events: list[Event]) -> None:
     """`events` hold every row of the experiment, those of a run in order, and its end."""
     for run in client.runs(id):
         told = [event for event in events if isinstance(event, RoundEvent) and event.run_id == run.id]
-        assert [event.model_dump(exclude={"run_id"}) for event in told] == [row.model_dump() for row in client.rounds(run.id)]
+        assert [event.model_dump(exclude={"run_id"}) for event in told] == [
+            row.model_dump() for row in client.rounds(run.id)
+        ]
         assert len(told) == run.rounds_done > 0
     assert isinstance(events[-1], StatusEvent)
     assert events[-1].run_id is None

@@ -51,7 +51,9 @@ def test_an_experiment_without_rows_has_tables_of_the_same_columns(client: Clien
     assert (table.num_rows, str(table.schema.field("bytes_up").type)) == (0, "int64")
 
 
-def test_tensorboard_reads_each_round_of_each_run_once(service: Service, client: Client, tmp_path: Path) -> None:
+def test_tensorboard_reads_each_round_of_each_run_once(
+    service: Service, client: Client, tmp_path: Path
+) -> None:
     id = client.submit(WITH_X).id
     carry_out(service.database, service.storage, 1)
     client.export(id, "tensorboard", tmp_path)
@@ -65,11 +67,16 @@ def test_tensorboard_reads_each_round_of_each_run_once(service: Service, client:
         for row in client.rounds(run.id):
             assert scalars["objective", row.round] == [_single(row.extra["objective"])]
             assert scalars["x/0", row.round] == [_single(row.extra["x"][0])]
-        assert (settings["seed"].number_value, settings["local.lr"].number_value) == (run.seed, run.settings["local.lr"])
+        assert (settings["seed"].number_value, settings["local.lr"].number_value) == (
+            run.seed,
+            run.settings["local.lr"],
+        )
 
 
 @pytest.mark.slow
-def test_mlflow_is_brought_up_to_date_and_doubles_nothing(service: Service, client: Client, tmp_path: Path) -> None:
+def test_mlflow_is_brought_up_to_date_and_doubles_nothing(
+    service: Service, client: Client, tmp_path: Path
+) -> None:
     id = client.submit(TWO_ARMS | {"seeds": [0]}).id
     carry_out(service.database, service.storage, 1)
     where = client.export(id, "mlflow", tmp_path)
@@ -82,14 +89,21 @@ def test_mlflow_is_brought_up_to_date_and_doubles_nothing(service: Service, clie
     there = {run.data.tags["fedq.run_id"]: run for run in store.search_runs([experiment.experiment_id])}
     for run in client.runs(id):
         tracked = there.pop(run.id)
-        assert (tracked.info.status, tracked.data.tags["fedq.provenance.engine"]) == ("FINISHED", "vectorised")
+        assert (tracked.info.status, tracked.data.tags["fedq.provenance.engine"]) == (
+            "FINISHED",
+            "vectorised",
+        )
         assert tracked.data.params["local.lr"] == str(run.settings["local.lr"])
-        history = {metric.step: metric for metric in store.get_metric_history(tracked.info.run_id, "objective")}
+        history = {
+            metric.step: metric for metric in store.get_metric_history(tracked.info.run_id, "objective")
+        }
         rows = list(client.rounds(run.id))
         assert [history.pop(row.round).value for row in rows] == [row.extra["objective"] for row in rows]
         assert not history
         (model,) = store.list_artifacts(tracked.info.run_id, "model")
-        assert Path(store.download_artifacts(tracked.info.run_id, model.path)).read_bytes() == client.model(run.id)
+        assert Path(store.download_artifacts(tracked.info.run_id, model.path)).read_bytes() == client.model(
+            run.id
+        )
     assert not there
 
 
@@ -100,7 +114,11 @@ def test_a_store_that_cannot_be_used_is_told_as_such(client: Client, tmp_path: P
 
 @pytest.mark.parametrize(
     ("form", "package", "extra"),
-    [("parquet", "pyarrow", "frames"), ("tensorboard", "tensorboardX", "export"), ("mlflow", "mlflow.entities", "export")],
+    [
+        ("parquet", "pyarrow", "frames"),
+        ("tensorboard", "tensorboardX", "export"),
+        ("mlflow", "mlflow.entities", "export"),
+    ],
 )
 def test_a_missing_package_is_named_with_its_extra(
     client: Client, monkeypatch: pytest.MonkeyPatch, form: Form, package: str, extra: str
@@ -121,7 +139,9 @@ def test_by_the_command_line(fedq: Fedq, client: Client, tmp_path: Path) -> None
     assert "are options of mlflow" in told.err
 
 
-def test_a_file_of_results_goes_into_a_service_and_stays_what_it_is(fedq: Fedq, service: Service, client: Client, tmp_path: Path) -> None:
+def test_a_file_of_results_goes_into_a_service_and_stays_what_it_is(
+    fedq: Fedq, service: Service, client: Client, tmp_path: Path
+) -> None:
     id, file = client.submit(WITH_X).id, tmp_path / "experiment.fedq.json.gz"
     with pytest.raises(ExportError, match="only finished experiments"):
         client.export(id, "fedq", file)
@@ -137,7 +157,10 @@ def test_a_file_of_results_goes_into_a_service_and_stays_what_it_is(fedq: Fedq, 
 
 
 def _told(file: Path) -> tuple[dict[tuple[str, int], list[float]], dict[str, Any]]:
-    """The scalars of an event file by name and step, and its settings; its framing and checksums hold."""
+    """The scalars of an event file by name and step, and its settings.
+
+    Its framing and checksums hold.
+    """
     scalars, settings, content = defaultdict(list), {}, file.read_bytes()
     while content:
         (size,) = struct.unpack("<Q", content[:8])

@@ -43,7 +43,10 @@ def test_more_runs_than_a_screen_holds_share_one_bar() -> None:
     assert "1 of 41 runs finished" in line
 
 
-@pytest.mark.parametrize(("status", "told"), [(Status.SUCCEEDED, "succeeded after 3 rounds"), (Status.FAILED, "failed after 3 rounds")])
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [(Status.SUCCEEDED, "succeeded after 3 rounds"), (Status.FAILED, "failed after 3 rounds")],
+)
 def test_a_file_gets_a_line_per_ended_run(status: Status, told: str) -> None:
     console, run = _console(terminal=False), _run(0)
     with report([run], console) as tell:
@@ -53,7 +56,9 @@ def test_a_file_gets_a_line_per_ended_run(status: Status, told: str) -> None:
 
 
 def _console(*, terminal: bool) -> Console:
-    return Console(file=StringIO(), force_terminal=terminal, width=100, height=MOST_BARS + 5, color_system=None)
+    return Console(
+        file=StringIO(), force_terminal=terminal, width=100, height=MOST_BARS + 5, color_system=None
+    )
 
 
 def _text(console: Console) -> str:
@@ -67,8 +72,17 @@ def _last_frame(console: Console) -> list[str]:
 
 def _run(seed: int) -> Run:
     given: dict[str, Any] = dict.fromkeys(Run.model_fields)
-    identity = {"id": f"run_{seed}", "experiment_id": "exp_1", "arm": 0, "arm_name": "fedavg", "settings": {}, "seed": seed}
-    return Run.model_construct(**(given | identity | {"status": Status.QUEUED, "rounds_done": 0, "rounds_total": 10}))
+    identity = {
+        "id": f"run_{seed}",
+        "experiment_id": "exp_1",
+        "arm": 0,
+        "arm_name": "fedavg",
+        "settings": {},
+        "seed": seed,
+    }
+    return Run.model_construct(
+        **(given | identity | {"status": Status.QUEUED, "rounds_done": 0, "rounds_total": 10})
+    )
 
 
 def _row(run: Run, round: int, **values: Any) -> RoundEvent:

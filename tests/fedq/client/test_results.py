@@ -10,7 +10,9 @@ from tests.api.histories import TWO_ARMS, carry_out
 from tests.support.service import Service
 
 
-def test_the_summary_is_the_same_in_pandas_polars_and_the_csv_of_the_service(service: Service, client: Client) -> None:
+def test_the_summary_is_the_same_in_pandas_polars_and_the_csv_of_the_service(
+    service: Service, client: Client
+) -> None:
     id = client.submit(TWO_ARMS).id
     carry_out(service.database, service.storage, 6)
     results = client.results(id)
@@ -62,7 +64,9 @@ def test_an_experiment_without_rows_gives_empty_frames(client: Client, kind: str
 
 
 @pytest.mark.parametrize("package", ["pandas", "polars"])
-def test_a_frame_of_a_kind_that_is_not_installed_names_what_brings_it(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frame_of_a_kind_that_is_not_installed_names_what_brings_it(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingPackageError, match=rf"needs {package}: pip install 'fedq\[frames\]'"):
         getattr(Frame(("round",), [{"round": 1}]), f"to_{package}")()

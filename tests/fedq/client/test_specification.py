@@ -29,7 +29,8 @@ def test_arrays_become_lists_and_infinities_reach_the_service() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [("{", "not valid JSON or YAML"), ("[1, 2]", "must contain a mapping, not list"), ("", "NoneType")]
+    ("text", "told"),
+    [("{", "not valid JSON or YAML"), ("[1, 2]", "must contain a mapping, not list"), ("", "NoneType")],
 )
 def test_what_is_no_document_is_named(text: str, told: str) -> None:
     with pytest.raises(UnreadableSpecificationError, match=rf"spec\.yaml.*{told}"):

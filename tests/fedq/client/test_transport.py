@@ -43,7 +43,9 @@ def test_a_client_that_asks_too_often_waits_as_long_as_it_is_asked_to() -> None:
 
 @pytest.mark.parametrize("method", ["GET", "PATCH", "POST"])
 @pytest.mark.parametrize("key", [None, "once"])
-def test_what_may_have_been_done_is_repeated_where_that_does_nothing_more(method: str, key: str | None) -> None:
+def test_what_may_have_been_done_is_repeated_where_that_does_nothing_more(
+    method: str, key: str | None
+) -> None:
     asked = _Asked([httpx.ReadTimeout("lost"), httpx.Response(502), httpx.Response(200)])
     headers = {"Idempotency-Key": key} if key else {}
     if method == "POST" and key is None:
@@ -56,12 +58,20 @@ def test_what_may_have_been_done_is_repeated_where_that_does_nothing_more(method
 
 
 def test_what_has_not_begun_is_repeated_always() -> None:
-    asked = _Asked([httpx.ConnectError("refused"), httpx.Response(429, headers={"Retry-After": "0"}), httpx.Response(200)])
+    asked = _Asked(
+        [
+            httpx.ConnectError("refused"),
+            httpx.Response(429, headers={"Retry-After": "0"}),
+            httpx.Response(200),
+        ]
+    )
     assert asked.request("POST").status_code == 200
 
 
 @pytest.mark.parametrize("status", [502, 503, 504])
-def test_a_request_that_must_not_come_twice_is_not_repeated_after_an_answer_that_leaves_open_what_became_of_it(status: int) -> None:
+def test_an_unsafe_request_is_not_repeated_when_its_outcome_is_unknown(
+    status: int,
+) -> None:
     asked = _Asked([httpx.Response(status), httpx.Response(201)])
     with pytest.raises(ServiceUnreachableError):
         asked.request("POST")
@@ -72,7 +82,11 @@ def test_a_service_that_asks_to_be_left_in_peace_is_for_so_long(monkeypatch: pyt
     slept: list[float] = []
     monkeypatch.setattr("time.sleep", slept.append)
     _Asked(
-        [httpx.Response(503, headers={"Retry-After": "7"}), httpx.Response(429, headers={"Retry-After": "9999"}), httpx.Response(200)]
+        [
+            httpx.Response(503, headers={"Retry-After": "7"}),
+            httpx.Response(429, headers={"Retry-After": "9999"}),
+            httpx.Response(200),
+        ]
     ).request("GET")
     assert slept == [7.0, LONGEST_PAUSE_S]
 
@@ -82,13 +96,17 @@ def test_an_answer_that_breaks_off_is_asked_for_again() -> None:
     assert asked.request("GET").content == b"whole"
 
 
-@pytest.mark.parametrize("lost", [httpx.ReadError("lost"), httpx.Response(502), httpx.Response(503), httpx.Response(504)], ids=repr)
+@pytest.mark.parametrize(
+    "lost", [httpx.ReadError("lost"), httpx.Response(502), httpx.Response(503), httpx.Response(504)], ids=repr
+)
 def test_what_a_lost_answer_had_deleted_is_deleted(lost: httpx.Response | httpx.TransportError) -> None:
     assert _Asked([lost, httpx.Response(404)]).request("DELETE").status_code == 404
 
 
 @pytest.mark.parametrize("earlier", [[], [httpx.ConnectError("refused")], [httpx.Response(429)]], ids=repr)
-def test_what_was_not_there_before_anything_was_sent_is_not_found(earlier: list[httpx.Response | httpx.TransportError]) -> None:
+def test_what_was_not_there_before_anything_was_sent_is_not_found(
+    earlier: list[httpx.Response | httpx.TransportError],
+) -> None:
     with pytest.raises(NotFoundError):
         _Asked([*earlier, httpx.Response(404)]).request("DELETE")
 
@@ -96,7 +114,10 @@ def test_what_was_not_there_before_anything_was_sent_is_not_found(earlier: list[
 def test_a_service_that_stays_away_is_unreachable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    with Client(f"http://127.0.0.1:{port}", retries=1) as client, pytest.raises(ServiceUnreachableError, match="fedq up"):
+    with (
+        Client(f"http://127.0.0.1:{port}", retries=1) as client,
+        pytest.raises(ServiceUnreachableError, match="fedq up"),
+    ):
         client.presets()
 
 
@@ -153,7 +174,10 @@ class _Broken(httpx.SyncByteStream):
 def _answering(
     body: bytes = b'{"items": []}', *, status: int = 200, away: int = 0, refusal: int = 503
 ) -> Iterator[tuple[str, list[str | None]]]:
-    """A server that answers with `refusal` the first `away` times, then as given; its address, and the keys it was asked with."""
+    """A server that answers with `refusal` the first `away` times, then as given.
+
+    Its address, and the keys it was asked with.
+    """
     asked: list[str | None] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):

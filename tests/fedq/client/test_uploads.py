@@ -21,12 +21,19 @@ def test_a_file_and_the_arrays_in_it_are_the_same_data_set(client: Client, tmp_p
     file.write_bytes(npz(arrays()))
     made = client.upload(file)
     assert (made.name, made.clients, made.features) == ("hospitals.npz", 7, [4])
-    assert client.upload(arrays(), "again") == client.upload(str(file), idempotency_key="once") == client.dataset(made.id) == made
+    assert (
+        client.upload(arrays(), "again")
+        == client.upload(str(file), idempotency_key="once")
+        == client.dataset(made.id)
+        == made
+    )
     assert [item.id for item in client.datasets()] == [made.id]
 
 
 def test_lists_can_be_arrays(client: Client) -> None:
-    made = client.upload({"features": [[0.5], [1.0], [1.5]], "label": [0, 1, 1], "client": ["a", "b", "b"]}, "small")
+    made = client.upload(
+        {"features": [[0.5], [1.0], [1.5]], "label": [0, 1, 1], "client": ["a", "b", "b"]}, "small"
+    )
     assert (made.clients, made.client_sizes and made.client_sizes.largest) == (2, 2)
 
 
@@ -69,6 +76,8 @@ def test_a_request_that_is_sent_again_begins_at_the_beginning(tmp_path: Path) ->
         bodies.append(request.read())
         return httpx.Response(503 if len(bodies) == 1 else 200)
 
-    transport = Transport(partial(BlockingWire, transport=httpx.MockTransport(answer)), "http://fedq", None, retries=1)
+    transport = Transport(
+        partial(BlockingWire, transport=httpx.MockTransport(answer)), "http://fedq", None, retries=1
+    )
     finish(transport.request("POST", "/v1/datasets", content=Pieces(file), repeatable=True))
     assert bodies == [file.read_bytes()] * 2

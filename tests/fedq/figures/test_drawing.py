@@ -1,4 +1,6 @@
-"""Figures, taken apart: an SVG is a document whose curves can be measured, a PNG has pixels of their colours."""
+"""Figures, taken apart: an SVG is a document whose curves can be measured, a PNG has pixels of
+their colours.
+"""
 
 from io import BytesIO
 from xml.etree import ElementTree as ET
@@ -25,7 +27,10 @@ def place(http: httpx.Client, rows: Database) -> str:
     made = submit(http, TWO_ARMS)
     write(
         rows,
-        lambda held: [report(round, train_loss=10.0 - round - held.arm + held.seed, test_accuracy=0.1 * round) for round in (1, 2, 3)],
+        lambda held: [
+            report(round, train_loss=10.0 - round - held.arm + held.seed, test_accuracy=0.1 * round)
+            for round in (1, 2, 3)
+        ],
         6,
     )
     return f"/v1/experiments/{made['id']}/figure"
@@ -35,12 +40,20 @@ def _curves(picture: bytes) -> dict[str, np.ndarray]:
     """The points of the lines in an SVG that have a curve's colour, by colour."""
     paths = ET.fromstring(picture).iterfind(".//svg:path", SVG)
     styles = [(path.get("style", ""), path.get("d", "")) for path in paths]
-    lines = {colour: [d for style, d in styles if f"stroke: {colour.lower()}" in style and d.count("L") == 2] for colour in COLOURS}
+    lines = {
+        colour: [d for style, d in styles if f"stroke: {colour.lower()}" in style and d.count("L") == 2]
+        for colour in COLOURS
+    }
     return {colour: _points(found[0]) for colour, found in lines.items() if found}
 
 
 def _points(path: str) -> np.ndarray:
-    return np.array([[float(x), float(y)] for x, y in (piece.split()[:2] for piece in path.replace("M", "L").split("L") if piece.strip())])
+    return np.array(
+        [
+            [float(x), float(y)]
+            for x, y in (piece.split()[:2] for piece in path.replace("M", "L").split("L") if piece.strip())
+        ]
+    )
 
 
 def test_an_svg_holds_one_curve_per_arm_with_the_points_of_its_mean(http: httpx.Client, place: str) -> None:
@@ -49,16 +62,23 @@ def test_an_svg_holds_one_curve_per_arm_with_the_points_of_its_mean(http: httpx.
     curves = _curves(answer.content)
     assert list(curves) == list(COLOURS[:2])
     first, second = curves.values()
-    # Equal steps right and down: the means are 10, 9, 8 and 9, 8, 7, and y counts downwards in an SVG.
+    # Equal steps right and down: the means are 10, 9, 8 and 9, 8, 7, and y counts downwards in an
+    # SVG.
     assert np.diff(first, axis=0) == pytest.approx(np.diff(second, axis=0), abs=1e-3)
     assert np.diff(first, n=2, axis=0) == pytest.approx(np.zeros((1, 2)), abs=1e-3)
     assert first[1, 1] == pytest.approx(second[0, 1], abs=1e-3)
     assert first[1, 1] > first[0, 1]
 
 
-def test_powers_of_ten_on_a_logarithmic_axis_are_drawn_as_formulas_not_as_their_source(http: httpx.Client, rows: Database) -> None:
+def test_powers_of_ten_on_a_logarithmic_axis_are_drawn_as_formulas_not_as_their_source(
+    http: httpx.Client, rows: Database
+) -> None:
     made = submit(http, TINY)
-    write(rows, lambda _: [report(round, extra={"suboptimality": 10.0 ** (3 - 3 * round)}) for round in (1, 2, 3)], 1)
+    write(
+        rows,
+        lambda _: [report(round, extra={"suboptimality": 10.0 ** (3 - 3 * round)}) for round in (1, 2, 3)],
+        1,
+    )
     svg = http.get(f"/v1/experiments/{made['id']}/figure.svg", params={"metric": "suboptimality"}).text
     label = svg.partition(r"<!-- $\mathdefault{10^{-3}}$ -->")[2].partition("</g>")[0]
     assert label.count("<use ") == len("10-3")
@@ -73,8 +93,17 @@ def test_the_horizontal_axis_may_be_the_megabytes_sent(http: httpx.Client, place
 def test_the_horizontal_axis_may_be_the_simulated_time(http: httpx.Client, rows: Database) -> None:
     made = submit(http, TWO_ARMS)
     history = {1: 1.0, 2: 2.0, 3: 9.0}
-    write(rows, lambda _: [report(round, train_loss=5.0 - round, extra={"simulated_seconds": history[round]}) for round in history], 6)
-    answer = http.get(f"/v1/experiments/{made['id']}/figure.svg", params={"metric": "train_loss", "x": "time"})
+    write(
+        rows,
+        lambda _: [
+            report(round, train_loss=5.0 - round, extra={"simulated_seconds": history[round]})
+            for round in history
+        ],
+        6,
+    )
+    answer = http.get(
+        f"/v1/experiments/{made['id']}/figure.svg", params={"metric": "train_loss", "x": "time"}
+    )
     assert "<!-- simulated seconds -->" in answer.text
     steps = np.diff(_curves(answer.content)[COLOURS[0]][:, 0])
     assert steps[1] == pytest.approx(7 * steps[0], rel=1e-3)
@@ -90,7 +119,14 @@ def test_without_a_clock_there_is_no_time_to_draw_over(http: httpx.Client, place
 def test_any_measure_can_be_drawn(http: httpx.Client, rows: Database, metric: str) -> None:
     made = submit(http)
     own = metric in COLUMNS
-    write(rows, lambda _: [report(round, **({metric: 1 / round} if own else {"extra": {metric: 1 / round}})) for round in (1, 2, 3)], 1)
+    write(
+        rows,
+        lambda _: [
+            report(round, **({metric: 1 / round} if own else {"extra": {metric: 1 / round}}))
+            for round in (1, 2, 3)
+        ],
+        1,
+    )
     answer = http.get(f"/v1/experiments/{made['id']}/figure.svg", params={"metric": metric})
     assert answer.status_code == 200
     assert len(_curves(answer.content)) == 1
@@ -126,7 +162,9 @@ def test_a_name_with_dollar_signs_is_no_formula(http: httpx.Client) -> None:
     assert http.get(f"/v1/experiments/{made['id']}/figure.svg").status_code == 200
 
 
-def test_a_metric_that_no_row_has_is_answered_with_those_that_there_are(http: httpx.Client, place: str) -> None:
+def test_a_metric_that_no_row_has_is_answered_with_those_that_there_are(
+    http: httpx.Client, place: str
+) -> None:
     answer = http.get(f"{place}.svg", params={"metric": "suboptimality"})
     assert answer.status_code == 404
     assert answer.json()["detail"].endswith("for suboptimality; available: test_accuracy, train_loss")

@@ -37,7 +37,10 @@ def _done(document: Document, changes: Document) -> dict[str, int]:
     reports = []
     while not simulation.finished:
         reports.append(simulation.advance())
-    return {name: sum(getattr(report, name) for report in reports) for name in ("local_steps", "bytes_up", "bytes_down")}
+    return {
+        name: sum(getattr(report, name) for report in reports)
+        for name in ("local_steps", "bytes_up", "bytes_down")
+    }
 
 
 @pytest.mark.parametrize(
@@ -45,38 +48,69 @@ def _done(document: Document, changes: Document) -> dict[str, int]:
     [
         {},
         {"algorithm": {"kind": "scaffold"}},
-        *({"algorithm": {"kind": "fedlin", "initial_gradient": first}, "compression": SPARSE_LINKS} for first in ("exact", "zero")),
+        *(
+            {"algorithm": {"kind": "fedlin", "initial_gradient": first}, "compression": SPARSE_LINKS}
+            for first in ("exact", "zero")
+        ),
         {"algorithm": {"kind": "fedsvrg"}, "compression": SPARSE_LINKS},
-        {"algorithm": {"kind": "vrlsgd"}, "compression": merged(SPARSE_LINKS, {"downlink": {"error_feedback": True}})},
         {
             "algorithm": {"kind": "vrlsgd"},
-            "participation": {"kind": "trace", "rounds": [[0, 1], [1], [3], [1, 2], [0, 3], [1, 0], [0], [3]]},
+            "compression": merged(SPARSE_LINKS, {"downlink": {"error_feedback": True}}),
+        },
+        {
+            "algorithm": {"kind": "vrlsgd"},
+            "participation": {
+                "kind": "trace",
+                "rounds": [[0, 1], [1], [3], [1, 2], [0, 3], [1, 0], [0], [3]],
+            },
             "systems": {"steps": {"kind": "constant", "value": 3}},
             "compression": {"downlink": {"kind": "rand_k", "k": 1, "error_feedback": True}},
         },
         *({"compression": {"uplink": {"kind": kind, **level}}} for kind, level in COMPRESSORS.items()),
         *({"compression": {"downlink": {"kind": kind, **level}}} for kind, level in COMPRESSORS.items()),
         {
-            "participation": {"kind": "trace", "rounds": [[0, 1], [1], [3, 3], [1, 2], [0, 3], [1, 0], [0], [3]]},
+            "participation": {
+                "kind": "trace",
+                "rounds": [[0, 1], [1], [3, 3], [1, 2], [0, 3], [1, 0], [0], [3]],
+            },
             "systems": {"steps": {"kind": "constant", "value": 3}},
             "compression": {"downlink": {"kind": "rand_k", "k": 1}},
         },
         {
-            "participation": {"kind": "trace", "rounds": [[0, 1], [1], [3, 3], [1, 2], [0, 3], [1, 0], [0], [3]]},
-            "systems": {"steps": {"kind": "constant", "value": 3}, "availability": {"kind": "trace", "rounds": [[0, 1], [1, 3], []]}},
+            "participation": {
+                "kind": "trace",
+                "rounds": [[0, 1], [1], [3, 3], [1, 2], [0, 3], [1, 0], [0], [3]],
+            },
+            "systems": {
+                "steps": {"kind": "constant", "value": 3},
+                "availability": {"kind": "trace", "rounds": [[0, 1], [1, 3], []]},
+            },
             "compression": {"downlink": {"kind": "sign"}},
         },
         {
-            "systems": {"steps": {"kind": "constant", "value": 3}, "availability": {"kind": "trace", "rounds": [[]]}},
+            "systems": {
+                "steps": {"kind": "constant", "value": 3},
+                "availability": {"kind": "trace", "rounds": [[]]},
+            },
             "compression": {"downlink": {"kind": "sign"}},
         },
-        {"systems": {"availability": {"kind": "trace", "rounds": [[0, 1, 3], []]}, "steps": {"kind": "constant", "value": 3}}},
-        {"participation": {"kind": "trace", "rounds": [[0, 1]] * 8}, "systems": {"steps": {"kind": "constant", "value": 3}}},
+        {
+            "systems": {
+                "availability": {"kind": "trace", "rounds": [[0, 1, 3], []]},
+                "steps": {"kind": "constant", "value": 3},
+            }
+        },
+        {
+            "participation": {"kind": "trace", "rounds": [[0, 1]] * 8},
+            "systems": {"steps": {"kind": "constant", "value": 3}},
+        },
     ],
 )
 def test_where_nothing_is_drawn_steps_and_bytes_are_exact(changes: Document) -> None:
     foretold = _foretold(QUADRATIC, changes)
-    assert {name: getattr(foretold, name) for name in ("local_steps", "bytes_up", "bytes_down")} == _done(QUADRATIC, changes)
+    assert {name: getattr(foretold, name) for name in ("local_steps", "bytes_up", "bytes_down")} == _done(
+        QUADRATIC, changes
+    )
 
 
 @pytest.mark.parametrize(
@@ -90,9 +124,15 @@ def test_where_nothing_is_drawn_steps_and_bytes_are_exact(changes: Document) -> 
         {"systems": {"batch_size": {"kind": "uniform", "low": 60, "high": 200}}},
         {"systems": {"stragglers": {"fraction": 0.8, "policy": "accept_partial", "unit": "steps"}}},
         {"participation": {"kind": "with_replacement", "clients_per_round": 5}},
-        *({"compression": {"uplink": {"kind": kind, **level}, "downlink": {"kind": kind, **level}}} for kind, level in COMPRESSORS.items()),
+        *(
+            {"compression": {"uplink": {"kind": kind, **level}, "downlink": {"kind": kind, **level}}}
+            for kind, level in COMPRESSORS.items()
+        ),
         {"participation": {"kind": "bernoulli", "probability": 0.5}},
-        {"systems": {"availability": {"kind": "bernoulli", "probability": [0.9] * 10 + [0.6] * 10}}, "participation": {"kind": "full"}},
+        {
+            "systems": {"availability": {"kind": "bernoulli", "probability": [0.9] * 10 + [0.6] * 10}},
+            "participation": {"kind": "full"},
+        },
         {
             "systems": {"availability": {"kind": "bernoulli", "probability": [0.9] * 10 + [0.2] * 10}},
             "participation": {"kind": "bernoulli", "probability": 0.5},
@@ -115,7 +155,12 @@ def test_the_parameters_are_those_of_the_model() -> None:
 def test_memory_grows_with_what_clients_keep() -> None:
     dense = _foretold(SYNTHETIC, {}).memory_bytes
     assert _foretold(SYNTHETIC, {"algorithm": {"kind": "scaffold"}}).memory_bytes > dense
-    assert _foretold(SYNTHETIC, {"compression": {"uplink": {"kind": "top_k", "k": 5, "error_feedback": True}}}).memory_bytes > dense
+    assert (
+        _foretold(
+            SYNTHETIC, {"compression": {"uplink": {"kind": "top_k", "k": 5, "error_feedback": True}}}
+        ).memory_bytes
+        > dense
+    )
 
 
 def test_the_whole_is_the_sum_over_arms_and_seeds() -> None:
@@ -128,8 +173,17 @@ def test_the_whole_is_the_sum_over_arms_and_seeds() -> None:
 
 
 def test_sizes_of_their_own_are_what_steps_are_foretold_by() -> None:
-    """Clients of 4 + e^2 samples, one epoch of batches of one; the rest of the digits are left out."""
-    partition = {"kind": "classes_per_client", "clients": 20, "classes": 2, "min_samples": 4, "mean": 2.0, "sigma": 0.0}
+    """Clients of 4 + e^2 samples, one epoch of batches of one; the rest of the digits are
+    left out.
+    """
+    partition = {
+        "kind": "classes_per_client",
+        "clients": 20,
+        "classes": 2,
+        "min_samples": 4,
+        "mean": 2.0,
+        "sigma": 0.0,
+    }
     changes: Document = {"problem": {"partition": partition}, "local": {"epochs": 1, "batch_size": 1}}
     foretold, done = _foretold(DIGITS, changes), _done(DIGITS, changes)
     assert foretold.local_steps == pytest.approx(done["local_steps"], rel=0.1)
@@ -175,5 +229,7 @@ def _peak_bytes(*, reset: bool = False) -> int:
     """The most memory this process has had in all, since the last reset."""
     if reset:
         Path("/proc/self/clear_refs").write_text("5")
-    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    (line,) = (
+        line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")
+    )
     return int(line.split()[1]) << 10

@@ -6,7 +6,17 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pytest
 
-from fedcore.platform.store import UNAVAILABLE, Database, RunRequest, Session, Status, WorkerDirective, experiments, recovery, runs
+from fedcore.platform.store import (
+    UNAVAILABLE,
+    Database,
+    RunRequest,
+    Session,
+    Status,
+    WorkerDirective,
+    experiments,
+    recovery,
+    runs,
+)
 from fedcore.platform.store.claim import Claim
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
@@ -20,7 +30,9 @@ Result = TypeVar("Result")
 Query = Callable[Concatenate[Session, Given], Result]
 
 on_postgresql = pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-"""For what concerns locks of rows, which SQLite does not have: there one transaction writes at a time."""
+"""For what concerns locks of rows, which SQLite does not have: there one transaction writes at a
+time.
+"""
 
 ONE_RUN: Document = {
     "name": "one run",
@@ -32,20 +44,26 @@ ONE_RUN: Document = {
 """One arm, one seed, four rounds."""
 
 
-def write(database: Database, query: Query[Given, Result], *given: Given.args, **named: Given.kwargs) -> Result:
+def write(
+    database: Database, query: Query[Given, Result], *given: Given.args, **named: Given.kwargs
+) -> Result:
     """`query` in a transaction of its own."""
     with database.transaction() as session:
         return query(session, *given, **named)
 
 
-def read(database: Database, query: Query[Given, Result], *given: Given.args, **named: Given.kwargs) -> Result:
+def read(
+    database: Database, query: Query[Given, Result], *given: Given.args, **named: Given.kwargs
+) -> Result:
     """`query` on a snapshot of its own."""
     with database.reading() as session:
         return query(session, *given, **named)
 
 
 def insisting(act: Callable[[], Result]) -> Result:
-    """What comes of `act`, tried again as clients do: where this process is held up for long, a lock it holds is waited for in vain."""
+    """What comes of `act`, tried again as clients do: where this process is held up for long, a
+    lock it holds is waited for in vain.
+    """
     while True:
         with suppress(*UNAVAILABLE):
             return act()
@@ -53,7 +71,9 @@ def insisting(act: Callable[[], Result]) -> Result:
 
 def submit(database: Database, *, owner: str = "local", **changes: Any) -> ExperimentRecord:
     """A new experiment: one run, unless `changes` to the specification make it more."""
-    return write(database, experiments.create, NewExperiment(specification(ONE_RUN, **changes), owner=owner)).record
+    return write(
+        database, experiments.create, NewExperiment(specification(ONE_RUN, **changes), owner=owner)
+    ).record
 
 
 def claim(database: Database, worker: str = WORKER, queue: str = QUEUE, *, lease_s: float = LEASE_S) -> Claim:
@@ -65,7 +85,14 @@ def claim(database: Database, worker: str = WORKER, queue: str = QUEUE, *, lease
 
 def report(round: int, **values: Any) -> RoundReport:
     """A round's report with `values`, and plausible others."""
-    given: dict[str, Any] = {"arm": 0, "seed": 0, "local_steps": 6, "bytes_up": 300, "bytes_down": 200, "seconds": 0.5}
+    given: dict[str, Any] = {
+        "arm": 0,
+        "seed": 0,
+        "local_steps": 6,
+        "bytes_up": 300,
+        "bytes_down": 200,
+        "seconds": 0.5,
+    }
     return RoundReport(round=round, **(given | values))
 
 
@@ -80,7 +107,9 @@ def play(database: Database, held: Claim, count: int = 1, **options: Any) -> Wor
     return record(database, held, [report(held.done + step) for step in range(1, count + 1)], **options)
 
 
-def record(database: Database, held: Claim, reports: Sequence[RoundReport], **options: Any) -> WorkerDirective:
+def record(
+    database: Database, held: Claim, reports: Sequence[RoundReport], **options: Any
+) -> WorkerDirective:
     """Commit a slice of these rounds; what comes next."""
     given: dict[str, Any] = {"lease_s": LEASE_S, "provenance": {"engine": "vectorised"}} | options
     return write(database, runs.commit_slice, held, reports, checkpoint=key(held, len(reports)), **given)
@@ -95,7 +124,13 @@ def finish(database: Database, held: Claim) -> None:
     """Play what is left of a run, and end it well."""
     left = held.rounds - held.done
     ended = commit(database, held, left) if left else held
-    write(database, runs.finish, ended, model=f"{held.run_id}/model.safetensors", provenance={"engine": "vectorised"})
+    write(
+        database,
+        runs.finish,
+        ended,
+        model=f"{held.run_id}/model.safetensors",
+        provenance={"engine": "vectorised"},
+    )
 
 
 def fail(database: Database, held: Claim, error: str = "ValueError: no") -> Status:

@@ -1,11 +1,17 @@
-"""The model that any history of the store is held against: what must be known of each run, and which ways a status may go."""
+"""The model that any history of the store is held against: what must be known of each run, and
+which ways a status may go.
+"""
 
 from dataclasses import dataclass
 
 from fedcore.platform.store import RunRequest, Status
 from fedcore.platform.store.claim import Claim
 
-APPLIED = {RunRequest.NONE: Status.QUEUED, RunRequest.PAUSE: Status.PAUSED, RunRequest.CANCEL: Status.CANCELLED}
+APPLIED = {
+    RunRequest.NONE: Status.QUEUED,
+    RunRequest.PAUSE: Status.PAUSED,
+    RunRequest.CANCEL: Status.CANCELLED,
+}
 ARROWS = {
     Status.QUEUED: {Status.RUNNING, Status.PAUSED, Status.CANCELLED},
     Status.RUNNING: {Status.QUEUED, Status.PAUSED, Status.CANCELLED, Status.FAILED, Status.SUCCEEDED},

@@ -15,7 +15,9 @@ GOOD, BAD = ReceiverResponse(0.1, 200, "thanks"), ReceiverResponse(0.2, 500, "no
 URL = "https://hooks.example.org/fedq"
 
 
-def listen(database: Database, *, owner: str = "local", kinds: Sequence[EventKind] = tuple(EventKind), **wanted: Any) -> WebhookRecord:
+def listen(
+    database: Database, *, owner: str = "local", kinds: Sequence[EventKind] = tuple(EventKind), **wanted: Any
+) -> WebhookRecord:
     """A new webhook, of everything unless told otherwise."""
     return write(database, webhooks.create, owner=owner, url=URL, kinds=kinds, most=20, **wanted)[0]
 

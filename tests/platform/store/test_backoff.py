@@ -1,4 +1,7 @@
-"""After something went wrong a run waits, longer each time; the moment is in its row, where every worker sees it."""
+"""After something went wrong a run waits, longer each time.
+
+The moment is in its row, where every worker sees it.
+"""
 
 from datetime import timedelta
 
@@ -8,7 +11,19 @@ from sqlalchemy import select, update
 from fedcore.platform.store import Database, Status, backoff, experiments, recovery, runs
 from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import RunRecord
-from tests.platform.store.acts import ATTEMPTS, LEASE_S, QUEUE, WORKER, claim, commit, play, submit, the_run, the_runs, write
+from tests.platform.store.acts import (
+    ATTEMPTS,
+    LEASE_S,
+    QUEUE,
+    WORKER,
+    claim,
+    commit,
+    play,
+    submit,
+    the_run,
+    the_runs,
+    write,
+)
 
 HOUR_S = 3_600.0
 """A backoff that no test outlives; a pause of it is as long as there are."""
@@ -36,12 +51,16 @@ def lose(database: Database, backoff_s: float = HOUR_S) -> None:
 def time_passes(database: Database) -> None:
     """Every pause is over."""
     with database.transaction() as session:
-        session.execute(update(RunRecord).where(RunRecord.not_before.is_not(None)).values(not_before=sql_now(-1)))
+        session.execute(
+            update(RunRecord).where(RunRecord.not_before.is_not(None)).values(not_before=sql_now(-1))
+        )
 
 
 def nothing_waits(database: Database) -> bool:
     """Whether no worker finds anything, or is called."""
-    return not write(database, runs.claim, WORKER, [QUEUE], LEASE_S) and not write(database, recovery.runs_to_wake, QUEUE, 0.0)
+    return not write(database, runs.claim, WORKER, [QUEUE], LEASE_S) and not write(
+        database, recovery.runs_to_wake, QUEUE, 0.0
+    )
 
 
 @pytest.mark.parametrize("attempts", range(1, 7))
@@ -118,7 +137,11 @@ def test_a_committed_round_ends_the_row_of_pauses(database: Database) -> None:
 def test_whoever_asks_for_it_need_not_wait(database: Database, way: str) -> None:
     experiment = submit(database)
     fail(database)
-    stop, again = (experiments.pause, experiments.resume) if way.startswith("pause") else (experiments.cancel, experiments.retry)
+    stop, again = (
+        (experiments.pause, experiments.resume)
+        if way.startswith("pause")
+        else (experiments.cancel, experiments.retry)
+    )
     write(database, stop, experiment.id)
     write(database, again, experiment.id)
     assert claim(database).fence == 2
@@ -136,14 +159,18 @@ def test_a_failed_run_has_no_pause_and_is_retried_at_once(database: Database) ->
 def test_a_run_that_lost_its_worker_says_so_until_it_gets_on(database: Database) -> None:
     experiment = submit(database)
     lose(database)
-    assert (the_run(database, experiment).error or "").startswith("its worker was lost before a round was committed")
+    assert (the_run(database, experiment).error or "").startswith(
+        "its worker was lost before a round was committed"
+    )
     lose(database, 0)
     assert (the_run(database, experiment).error or "").startswith("its workers were lost 2 times in a row")
     commit(database, claim(database))
     assert the_run(database, experiment).error is None
 
 
-def test_a_run_that_ended_well_has_no_error_though_its_last_write_had_to_be_repeated(database: Database) -> None:
+def test_a_run_that_ended_well_has_no_error_though_its_last_write_had_to_be_repeated(
+    database: Database,
+) -> None:
     experiment = submit(database)
     commit(database, claim(database), 4, lease_s=-1)
     with database.transaction() as session:

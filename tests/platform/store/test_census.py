@@ -31,6 +31,7 @@ def test_it_lists_the_workers_that_were_seen_lately(database: Database) -> None:
 def test_runs_are_counted_in_an_index(database: Database) -> None:
     with database.reading() as session:
         plan = session.connection().exec_driver_sql(
-            "EXPLAIN QUERY PLAN SELECT queue, status, count(*), min(queued_at) FROM run GROUP BY status, queue"
+            "EXPLAIN QUERY PLAN SELECT queue, status, count(*), min(queued_at) FROM run GROUP BY status,"
+            " queue"
         )
         assert [step[-1] for step in plan] == ["SCAN run USING COVERING INDEX run_by_turn"]

@@ -11,7 +11,19 @@ import pytest
 
 from fedcore.platform.store import Database, Status, experiments, runs
 from fedcore.platform.store.claim import Claim
-from tests.platform.store.acts import LEASE_S, QUEUE, WORKER, claim, lose, on_postgresql, status_of, submit, the_run, the_runs, write
+from tests.platform.store.acts import (
+    LEASE_S,
+    QUEUE,
+    WORKER,
+    claim,
+    lose,
+    on_postgresql,
+    status_of,
+    submit,
+    the_run,
+    the_runs,
+    write,
+)
 
 CLAIMING = """
 import sys
@@ -77,13 +89,20 @@ def test_processes_that_claim_at_once_take_each_run_once(database: Database, dat
     experiment = submit(database, seeds=list(range(60)))
     command = [sys.executable, "-c", CLAIMING, database_url]
     with ExitStack() as stack:
-        workers = [stack.enter_context(subprocess.Popen([*command, f"worker-{n}"], stdin=PIPE, stdout=PIPE, text=True)) for n in range(3)]
+        workers = [
+            stack.enter_context(
+                subprocess.Popen([*command, f"worker-{n}"], stdin=PIPE, stdout=PIPE, text=True)
+            )
+            for n in range(3)
+        ]
         assert [worker.stdout.readline() for worker in workers if worker.stdout] == ["ready\n"] * 3
         for worker in workers:
             assert worker.stdin is not None
             worker.stdin.close()
         hands = [worker.stdout.read().split() for worker in workers if worker.stdout]
-    assert sorted(run_id for hand in hands for run_id in hand) == [run.id for run in the_runs(database, experiment)]
+    assert sorted(run_id for hand in hands for run_id in hand) == [
+        run.id for run in the_runs(database, experiment)
+    ]
 
 
 @on_postgresql

@@ -22,9 +22,13 @@ def test_they_are_of_the_experiment_and_of_the_arms_asked_for(database: Database
     held = claim(database)
     submit(database, seeds=[0, 1])
     taken = beside(database, held)
-    assert [(other.experiment_id, other.arm, other.seed) for other in taken] == [(experiment.id, *run) for run in ((0, 1), (1, 0), (1, 1))]
+    assert [(other.experiment_id, other.arm, other.seed) for other in taken] == [
+        (experiment.id, *run) for run in ((0, 1), (1, 0), (1, 1))
+    ]
     assert {(other.worker, other.fence, other.queues) for other in taken} == {(WORKER, 1, held.queues)}
-    assert [run.status for run in the_runs(database, experiment)] == [Status.RUNNING] * 4 + [Status.QUEUED] * 2
+    assert [run.status for run in the_runs(database, experiment)] == [Status.RUNNING] * 4 + [
+        Status.QUEUED
+    ] * 2
 
 
 def test_there_are_no_more_than_asked_for(database: Database) -> None:

@@ -21,7 +21,11 @@ def test_what_sources_count_adds_up(database: Database) -> None:
 
 def test_nothing_is_lost_when_many_count_at_once(database: Database) -> None:
     with ThreadPoolExecutor(4) as threads:
-        list(threads.map(lambda index: write(database, counters.add, f"w{index % 2}", {"a": 1, "b": 2}), range(40)))
+        list(
+            threads.map(
+                lambda index: write(database, counters.add, f"w{index % 2}", {"a": 1, "b": 2}), range(40)
+            )
+        )
     assert totals(database) == {"a": 40, "b": 80}
 
 
@@ -36,8 +40,12 @@ def test_the_totals_of_workers_outlive_them(database: Database) -> None:
     assert totals(database) == {"rounds": 4}
 
 
-@pytest.mark.parametrize(("seconds", "bound"), [(0.0, 0.1), (0.1, 0.1), (0.11, 0.25), (300.0, 300.0), (301.0, float("inf"))])
-def test_a_slice_counts_under_the_least_bound_that_it_keeps(database: Database, seconds: float, bound: float) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "bound"), [(0.0, 0.1), (0.1, 0.1), (0.11, 0.25), (300.0, 300.0), (301.0, float("inf"))]
+)
+def test_a_slice_counts_under_the_least_bound_that_it_keeps(
+    database: Database, seconds: float, bound: float
+) -> None:
     write(database, counters.add_slice, "w1", 3, seconds)
     assert totals(database) == {"rounds": 3, "slice_seconds": seconds, counters.slice_buckets(bound): 1}
 

@@ -25,7 +25,9 @@ def present(database: Database) -> list[str]:
 
 def alone(database: Database) -> bool:
     """Whether nobody else is connected to this PostgreSQL database."""
-    others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    others = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
     with database.reading() as session:
         return not session.scalar(text(others))
 
@@ -72,7 +74,10 @@ def test_the_clock_goes_on_within_a_transaction_and_knows_its_zone(database: Dat
 def test_sqlite_waits_for_others_and_loses_nothing_that_was_committed(tmp_path: Path) -> None:
     database = open_database(f"sqlite:///{tmp_path / 'fedq.db'}")
     with database.transaction() as session:
-        found = {name: session.scalar(text(f"PRAGMA {name}")) for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")}
+        found = {
+            name: session.scalar(text(f"PRAGMA {name}"))
+            for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+        }
     database.close()
     assert found == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 10_000}
 
@@ -80,14 +85,22 @@ def test_sqlite_waits_for_others_and_loses_nothing_that_was_committed(tmp_path: 
 def test_postgresql_waits_neither_for_locks_nor_for_frozen_processes_without_end(postgresql_url: str) -> None:
     database = open_database(postgresql_url)
     with database.transaction() as session:
-        found = {name: session.scalar(text(f"SHOW {name}")) for name in ("lock_timeout", "idle_in_transaction_session_timeout", "timezone")}
+        found = {
+            name: session.scalar(text(f"SHOW {name}"))
+            for name in ("lock_timeout", "idle_in_transaction_session_timeout", "timezone")
+        }
     database.close()
     assert found == {"lock_timeout": "10s", "idle_in_transaction_session_timeout": "1min", "timezone": "UTC"}
 
 
-def test_whoever_waited_for_a_lock_on_postgresql_sees_what_was_committed_meanwhile(postgresql_url: str) -> None:
+def test_whoever_waited_for_a_lock_on_postgresql_sees_what_was_committed_meanwhile(
+    postgresql_url: str,
+) -> None:
     database = open_database(postgresql_url)
-    name, stricter = make_url(postgresql_url).database, "SET default_transaction_isolation = 'repeatable read'"
+    name, stricter = (
+        make_url(postgresql_url).database,
+        "SET default_transaction_isolation = 'repeatable read'",
+    )
     with database.transaction() as session:
         session.execute(text(f'ALTER DATABASE "{name}" {stricter}'))
     database.close()
@@ -101,7 +114,10 @@ def test_a_connection_that_the_server_has_closed_is_replaced(postgresql_url: str
     report(database, "w1")
     with other.transaction() as session:
         session.execute(
-            text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+            text(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+                " AND pid <> pg_backend_pid()"
+            )
         )
     eventually(lambda: alone(other))
     report(database, "w2")
@@ -115,7 +131,9 @@ def test_a_process_that_froze_within_a_transaction_finds_the_database_away(postg
 
     def given_up(pid: int) -> bool:
         with other.reading() as session:
-            return not session.scalar(text("SELECT count(*) FROM pg_stat_activity WHERE pid = :pid"), {"pid": pid})
+            return not session.scalar(
+                text("SELECT count(*) FROM pg_stat_activity WHERE pid = :pid"), {"pid": pid}
+            )
 
     with pytest.raises(UNAVAILABLE), database.transaction() as session:  # noqa: PT012 - the commit raises too
         pid = session.scalars(text("SELECT pg_backend_pid()")).one()

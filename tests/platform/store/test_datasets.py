@@ -16,11 +16,15 @@ from tests.documents import Document, specification
 from tests.platform.store.acts import ONE_RUN, claim, finish, on_postgresql, read, write
 from tests.support.polling import eventually
 
-CONTENT = UploadedContent(digest="0" * 64, features=(4,), classes=3, clients=7, train_samples=48, test_samples=12)
+CONTENT = UploadedContent(
+    digest="0" * 64, features=(4,), classes=3, clients=7, train_samples=48, test_samples=12
+)
 SIZES = {"smallest": 6, "median": 7.0, "mean": 6.9, "largest": 8}
 
 
-def keep(database: Database, name: str = "mine", *, digest: str = "0", owner: str = "ann", key: str | None = None) -> DatasetRecord:
+def keep(
+    database: Database, name: str = "mine", *, digest: str = "0", owner: str = "ann", key: str | None = None
+) -> DatasetRecord:
     """Store a data set."""
     with database.transaction() as session:
         return datasets.create(
@@ -37,7 +41,9 @@ def keep(database: Database, name: str = "mine", *, digest: str = "0", owner: st
 
 def document(*records: DatasetRecord, **changes: Any) -> Document:
     """An experiment on data sets, an arm for each."""
-    blocks = [{"kind": "uploaded", "id": record.id, "content": record.content | changes} for record in records]
+    blocks = [
+        {"kind": "uploaded", "id": record.id, "content": record.content | changes} for record in records
+    ]
     problem = {"dataset": blocks[0], "model": {"kind": "logistic"}}
     sweep = {"problem.dataset": blocks} if len(blocks) > 1 else {}
     return ONE_RUN | {"problem": problem, "sweep": sweep}
@@ -45,7 +51,9 @@ def document(*records: DatasetRecord, **changes: Any) -> Document:
 
 def submit(database: Database, *records: DatasetRecord, **changes: Any) -> str:
     """Submit an experiment on data sets; its id."""
-    return write(database, experiments.create, NewExperiment(specification(document(*records, **changes)))).record.id
+    return write(
+        database, experiments.create, NewExperiment(specification(document(*records, **changes)))
+    ).record.id
 
 
 def test_a_data_set_is_found_as_it_was_stored(database: Database) -> None:
@@ -58,7 +66,12 @@ def test_a_data_set_is_found_as_it_was_stored(database: Database) -> None:
 
 
 def test_the_same_content_is_kept_once_for_each_owner(database: Database) -> None:
-    first, again, other, bobs = keep(database), keep(database, "again"), keep(database, digest="1"), keep(database, owner="bob")
+    first, again, other, bobs = (
+        keep(database),
+        keep(database, "again"),
+        keep(database, digest="1"),
+        keep(database, owner="bob"),
+    )
     assert (again.id, again.name) == (first.id, "mine")
     assert len({first.id, other.id, bobs.id}) == 3
 
@@ -115,7 +128,11 @@ def test_an_experiment_on_data_that_are_not_there_or_are_others_is_refused(datab
         (document(gone), "/problem/dataset/id", f"there is no data set '{gone.id}'"),
         (document(kept, gone), "/problem/dataset/id", f"there is no data set '{gone.id}'"),
         (document(kept, clients=6), "/problem/dataset/content", f"does not match {kept.id}"),
-        (document(kept) | {"sweep": {"problem.dataset.content.clients": [7, 6]}}, "/problem/dataset/content", "sweep `problem.dataset`"),
+        (
+            document(kept) | {"sweep": {"problem.dataset.content.clients": [7, 6]}},
+            "/problem/dataset/content",
+            "sweep `problem.dataset`",
+        ),
         (document(kept) | {"sweep": {"problem.dataset.id": [None]}}, "/problem/dataset/id", "required"),
     ):
         with pytest.raises(SpecificationError) as error:

@@ -15,14 +15,34 @@ from fedcore.platform.store import Database, Session, Status, experiments, runs
 from fedcore.platform.store.experiments import Filter, NewExperiment
 from fedcore.platform.store.tables import Base
 from tests.documents import specification
-from tests.platform.store.acts import ONE_RUN, claim, commit, fail, finish, insisting, play, read, submit, the_run, the_runs, write
+from tests.platform.store.acts import (
+    ONE_RUN,
+    claim,
+    commit,
+    fail,
+    finish,
+    insisting,
+    play,
+    read,
+    submit,
+    the_run,
+    the_runs,
+    write,
+)
 
-SWEPT: dict[str, Any] = {"seeds": [7, 3], "sweep": {"local.lr": [0.1, 0.05], "algorithm.kind": ["fedavg", "scaffold"]}}
+SWEPT: dict[str, Any] = {
+    "seeds": [7, 3],
+    "sweep": {"local.lr": [0.1, 0.05], "algorithm.kind": ["fedavg", "scaffold"]},
+}
 
 
 def post(database: Database, key: str, *, owner: str = "ann", name: str = "one run") -> str:
     """Create under an idempotency key; the experiment's id."""
-    made = write(database, experiments.create, NewExperiment(specification(ONE_RUN, name=name), owner=owner, idempotency_key=key)).record
+    made = write(
+        database,
+        experiments.create,
+        NewExperiment(specification(ONE_RUN, name=name), owner=owner, idempotency_key=key),
+    ).record
     return made.id
 
 
@@ -43,25 +63,49 @@ def pages(database: Database, limit: int, **filters: Any) -> Iterator[list[str]]
 
 
 def counts(session: Session) -> dict[str, int]:
-    """The number of rows of each table, but for those of what has happened and of what is to be removed."""
-    tables = {name: table for name, table in Base.metadata.tables.items() if name not in ("tally", "share", "storage_removal")}
-    return {name: session.scalars(select(func.count()).select_from(table)).one() for name, table in tables.items()}
+    """The number of rows of each table, but for those of what has happened and of what is to be
+    removed.
+    """
+    tables = {
+        name: table
+        for name, table in Base.metadata.tables.items()
+        if name not in ("tally", "share", "storage_removal")
+    }
+    return {
+        name: session.scalars(select(func.count()).select_from(table)).one() for name, table in tables.items()
+    }
 
 
 def test_an_experiment_has_a_queued_run_for_each_arm_and_seed(database: Database) -> None:
-    experiment = submit(database, owner="ann", name="four arms", tags=["b", "a"], execution={"queue": "gpu", "priority": 8}, **SWEPT)
+    experiment = submit(
+        database,
+        owner="ann",
+        name="four arms",
+        tags=["b", "a"],
+        execution={"queue": "gpu", "priority": 8},
+        **SWEPT,
+    )
     found = the_runs(database, experiment)
     assert [(run.arm, run.seed) for run in found] == [(arm, seed) for arm in range(4) for seed in (7, 3)]
     assert found[2].settings == {"local.lr": 0.1, "algorithm.kind": "scaffold"}
     assert list(found[2].settings) == list(SWEPT["sweep"])
     for run in found:
-        assert (run.status, run.done, run.rounds, run.queue, run.priority, run.owner) == (Status.QUEUED, 0, 4, "gpu", 8, "ann")
+        assert (run.status, run.done, run.rounds, run.queue, run.priority, run.owner) == (
+            Status.QUEUED,
+            0,
+            4,
+            "gpu",
+            8,
+            "ann",
+        )
 
 
 def test_an_experiment_is_found_as_it_was_submitted(database: Database) -> None:
     experiment = submit(database, owner="ann", description="why", tags=["b", "a"], **SWEPT)
     found = read(database, experiments.find, experiment.id)
-    assert found.spec == specification(ONE_RUN, description="why", tags=["b", "a"], **SWEPT).model_dump(mode="json")
+    assert found.spec == specification(ONE_RUN, description="why", tags=["b", "a"], **SWEPT).model_dump(
+        mode="json"
+    )
     assert (found.owner, found.description, found.tags) == ("ann", "why", ["b", "a"])
     assert found.created_at == found.updated_at == experiment.created_at
 
@@ -86,7 +130,10 @@ def test_the_same_key_and_body_give_the_same_experiment(database: Database) -> N
 def test_a_key_used_for_another_body_is_refused_and_nothing_is_made(database: Database) -> None:
     first = post(database, "key")
     before = read(database, counts)
-    with pytest.raises(IdempotencyError, match=f"'key' was already used for another request, which created {first}; use a new key"):
+    with pytest.raises(
+        IdempotencyError,
+        match=f"'key' was already used for another request, which created {first}; use a new key",
+    ):
         post(database, "key", name="another")
     assert read(database, counts) == before
 
@@ -150,7 +197,11 @@ def test_a_listing_does_not_load_specifications(database: Database) -> None:
 
 
 def test_a_listing_can_be_narrowed(database: Database) -> None:
-    plain, tagged, renamed = submit(database), submit(database, tags=["a", "b"]), submit(database, name="other", tags=["b"])
+    plain, tagged, renamed = (
+        submit(database),
+        submit(database, tags=["a", "b"]),
+        submit(database, name="other", tags=["b"]),
+    )
     finish(database, claim(database))
     assert ids(database, status=Status.SUCCEEDED) == [plain.id]
     assert ids(database, status=Status.QUEUED) == [renamed.id, tagged.id]

@@ -1,4 +1,6 @@
-"""More rounds and seeds for an experiment: what goes on, what stays, what is refused, on both databases."""
+"""More rounds and seeds for an experiment: what goes on, what stays, what is refused, on both
+databases.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,13 +15,29 @@ from fedcore.platform.store.quotas import Quota
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.simulation.report import StopReason
 from tests.documents import specification
-from tests.platform.store.acts import LEASE_S, ONE_RUN, QUEUE, WORKER, claim, commit, finish, read, submit, the_runs, write
+from tests.platform.store.acts import (
+    LEASE_S,
+    ONE_RUN,
+    QUEUE,
+    WORKER,
+    claim,
+    commit,
+    finish,
+    read,
+    submit,
+    the_runs,
+    write,
+)
 
 TEN: dict[str, Any] = {"rounds": 10, "seeds": [3, 1]}
 
 
 def extend(
-    database: Database, made: ExperimentRecord, rounds: int | None = None, seeds: Sequence[int] = (), **given: Any
+    database: Database,
+    made: ExperimentRecord,
+    rounds: int | None = None,
+    seeds: Sequence[int] = (),
+    **given: Any,
 ) -> ExperimentRecord:
     needed = {"measure": lambda spec: [7] * spec.arm_count, **given}
     return write(database, extension.extend, made.id, rounds=rounds, seeds=seeds, **needed)
@@ -60,7 +78,12 @@ def test_it_is_safe_to_repeat_and_leaves_a_history(database: Database) -> None:
         extend(database, made, 20, [5], made_with={"fedq": "1.2.3"})
     extended = extend(database, made, 30)
     first, second = extended.provenance["extensions"]
-    assert (first["rounds_before"], first["rounds"], first["seeds_added"], first["fedq"]) == (10, 20, [5], "1.2.3")
+    assert (first["rounds_before"], first["rounds"], first["seeds_added"], first["fedq"]) == (
+        10,
+        20,
+        [5],
+        "1.2.3",
+    )
     assert (second["rounds_before"], second["rounds"], second["seeds_added"]) == (20, 30, [])
     assert len(the_runs(database, made)) == 3
 
@@ -74,8 +97,12 @@ def test_runs_that_diverged_or_stopped_early_stay_as_they_are(database: Database
     assert standing(database, made) == [(3, "succeeded", 10, 20), (1, "succeeded", 4, 20)]
 
 
-@pytest.mark.parametrize(("wish", "then"), [(None, "queued"), (experiments.pause, "paused"), (experiments.cancel, "cancelled")])
-def test_a_worker_that_has_a_run_loses_it_and_what_was_requested_holds(database: Database, wish: Any, then: str) -> None:
+@pytest.mark.parametrize(
+    ("wish", "then"), [(None, "queued"), (experiments.pause, "paused"), (experiments.cancel, "cancelled")]
+)
+def test_a_worker_that_has_a_run_loses_it_and_what_was_requested_holds(
+    database: Database, wish: Any, then: str
+) -> None:
     made = submit(database, **TEN | {"seeds": [3]})
     held = claim(database)
     if wish:
@@ -108,10 +135,16 @@ STEPS = {"local": {"lr": 0.1, "steps": 2, "lr_schedule": {"kind": "step", "at": 
         (SEARCH, 20, "decisions of the search depend on rounds and seeds"),
         ({"sweep": {"rounds": [10, 20]}}, 20, "have different numbers of rounds"),
         (STEPS, 20, "its step size fell after round 5, not 10"),
-        ({"evaluation": {"every": 3}}, 20, "round 10 was evaluated as the last one, and is not a multiple of evaluation.every, 3"),
+        (
+            {"evaluation": {"every": 3}},
+            20,
+            "round 10 was evaluated as the last one, and is not a multiple of evaluation.every, 3",
+        ),
     ],
 )
-def test_what_would_have_had_another_past_is_refused(database: Database, changes: dict[str, Any], rounds: int, told: str) -> None:
+def test_what_would_have_had_another_past_is_refused(
+    database: Database, changes: dict[str, Any], rounds: int, told: str
+) -> None:
     made = submit(database, **TEN | changes)
     while (held := write(database, runs.claim, WORKER, [QUEUE], LEASE_S)) and not held.spec["search"]:
         finish(database, held)
@@ -146,7 +179,9 @@ def test_nothing_goes_on_where_all_runs_ended_badly_or_there_is_none(database: D
 def test_more_runs_than_the_key_may_have_are_refused(database: Database) -> None:
     with database.transaction() as session:
         record, _ = keys.create(session, owner="ann", scope=Scope.SUBMIT, quota=Quota(waiting_runs=2))
-        made = experiments.create(session, NewExperiment(specification(ONE_RUN, **TEN), owner="ann", key_id=record.id)).record
+        made = experiments.create(
+            session, NewExperiment(specification(ONE_RUN, **TEN), owner="ann", key_id=record.id)
+        ).record
     with pytest.raises(QuotaError, match="3 runs of this key would wait"):
         extend(database, made, seeds=[5], key_id=record.id)
     assert len(the_runs(database, made)) == 2

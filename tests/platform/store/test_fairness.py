@@ -1,4 +1,6 @@
-"""The policy of fair turns, in a model without a database: whatever comes when, nobody starves and nobody gains by it."""
+"""The policy of fair turns, in a model without a database: whatever comes when, nobody starves and
+nobody gains by it.
+"""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -8,7 +10,14 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcore.platform.store.fair_share import Candidate, FairShareState, OwnerQueue, OwnerUsage, ScheduledRun, choose_candidate
+from fedcore.platform.store.fair_share import (
+    Candidate,
+    FairShareState,
+    OwnerQueue,
+    OwnerUsage,
+    ScheduledRun,
+    choose_candidate,
+)
 
 QUEUE, EPOCH = "default", datetime(2026, 1, 1, tzinfo=UTC)
 OWNERS = "abcd"
@@ -40,7 +49,10 @@ class Start:
 
 @dataclass
 class Machine:
-    """So many workers, which never leave a run that waits to itself; each run is charged when it ends."""
+    """So many workers, which never leave a run that waits to itself.
+
+    Each run is charged when it ends.
+    """
 
     workers: int
     waiting: list[Arrival] = field(default_factory=list)
@@ -54,7 +66,11 @@ class Machine:
         """What is taken when, to the end."""
         ahead, at = sorted(arrivals, key=lambda run: run.at), 0
         while ahead or self.waiting or self.busy:
-            at = min([run.at for run in ahead[:1]] + [until for until, _ in self.busy] + ([at] if self.waiting and self.free else []))
+            at = min(
+                [run.at for run in ahead[:1]]
+                + [until for until, _ in self.busy]
+                + ([at] if self.waiting and self.free else [])
+            )
             self.waiting += [run for run in ahead if run.at <= at]
             ahead = [run for run in ahead if run.at > at]
             self.end(at)
@@ -74,10 +90,19 @@ class Machine:
 
     def start(self, at: int) -> None:
         serving = Counter(run.place for _, run in self.busy)
-        choice = choose_candidate(map(self.flow, self.waiting), FairShareState(self.accounts, {QUEUE: self.clock}, serving))
+        choice = choose_candidate(
+            map(self.flow, self.waiting), FairShareState(self.accounts, {QUEUE: self.clock}, serving)
+        )
         assert choice is not None, "a worker idles while something waits"
         run = self.waiting[int(choice.flow.run_id)]
-        self.starts.append(Start(at, run, tuple(self.waiting), Counter({place.owner: count for place, count in serving.items()})))
+        self.starts.append(
+            Start(
+                at,
+                run,
+                tuple(self.waiting),
+                Counter({place.owner: count for place, count in serving.items()}),
+            )
+        )
         self.note(run, choice)
         self.waiting.remove(run)
         self.busy.append((at + run.seconds, run))
@@ -89,17 +114,24 @@ class Machine:
         self.accounts[run.place], self.clock = OwnerUsage(had.seconds, choice.lift), choice.clock
 
     def flow(self, run: Arrival) -> Candidate:
-        return Candidate(run.place, "", run.priority, EPOCH + timedelta(seconds=run.at), f"{self.waiting.index(run):04}")
+        return Candidate(
+            run.place, "", run.priority, EPOCH + timedelta(seconds=run.at), f"{self.waiting.index(run):04}"
+        )
 
 
 runs = st.builds(Arrival, at=st.integers(0, 60), owner=st.sampled_from(OWNERS), seconds=st.integers(1, 15))
 histories = st.lists(runs, min_size=1, max_size=30)
-ranked = st.lists(st.builds(Arrival, st.integers(0, 60), st.sampled_from(OWNERS), st.integers(1, 15), st.integers(0, 9)), max_size=30)
+ranked = st.lists(
+    st.builds(Arrival, st.integers(0, 60), st.sampled_from(OWNERS), st.integers(1, 15), st.integers(0, 9)),
+    max_size=30,
+)
 sizes = st.integers(1, 4)
 
 
 @given(ranked, sizes)
-def test_every_run_is_taken_and_none_before_one_of_higher_priority(arrivals: list[Arrival], workers: int) -> None:
+def test_every_run_is_taken_and_none_before_one_of_higher_priority(
+    arrivals: list[Arrival], workers: int
+) -> None:
     starts = Machine(workers).run(arrivals)
     assert sorted(map(repr, (start.run for start in starts))) == sorted(map(repr, arrivals))
     for start in starts:
@@ -107,13 +139,17 @@ def test_every_run_is_taken_and_none_before_one_of_higher_priority(arrivals: lis
 
 
 @given(histories, sizes)
-def test_nobody_gets_another_worker_while_somebody_who_waits_has_fewer(arrivals: list[Arrival], workers: int) -> None:
+def test_nobody_gets_another_worker_while_somebody_who_waits_has_fewer(
+    arrivals: list[Arrival], workers: int
+) -> None:
     for start in Machine(workers).run(arrivals):
         assert start.serving[start.run.owner] == min(start.serving[run.owner] for run in start.waiting)
 
 
 @given(histories, sizes, st.integers(0, 80))
-def test_a_newcomer_waits_for_one_run_of_each_other_owner_at_most(arrivals: list[Arrival], workers: int, at: int) -> None:
+def test_a_newcomer_waits_for_one_run_of_each_other_owner_at_most(
+    arrivals: list[Arrival], workers: int, at: int
+) -> None:
     newcomer = Arrival(at, "newcomer", 1)
     starts = Machine(workers).run([*arrivals, newcomer])
     (begin,) = [number for number, start in enumerate(starts) if start.run is newcomer]
@@ -122,10 +158,16 @@ def test_a_newcomer_waits_for_one_run_of_each_other_owner_at_most(arrivals: list
 
 
 @given(histories)
-def test_owners_who_wait_get_the_same_seconds_to_within_a_run_of_each_whatever_was_before(arrivals: list[Arrival]) -> None:
-    """Theorem 1 of Goyal et al., for one worker: |W_a - W_b| <= l_a + l_b over any stretch in which both have something waiting."""
+def test_owners_who_wait_get_the_same_seconds_to_within_a_run_of_each_whatever_was_before(
+    arrivals: list[Arrival],
+) -> None:
+    """Theorem 1 of Goyal et al., for one worker: |W_a - W_b| <= l_a + l_b over any stretch in which
+    both have something waiting.
+    """
     starts = Machine(1).run(arrivals)
-    longest = {owner: max((run.seconds for run in arrivals if run.owner == owner), default=0) for owner in OWNERS}
+    longest = {
+        owner: max((run.seconds for run in arrivals if run.owner == owner), default=0) for owner in OWNERS
+    }
     for one, other in combinations(OWNERS, 2):
         had, differences = Counter[str](), [0]
         for start in starts:
@@ -139,7 +181,11 @@ def test_owners_who_wait_get_the_same_seconds_to_within_a_run_of_each_whatever_w
 
 
 def test_a_worker_of_several_queues_takes_from_them_in_turn() -> None:
-    flows = [Candidate(OwnerQueue(queue, owner), "", 5, EPOCH, queue + owner) for queue in ("cpu", "gpu") for owner in ("a", "b")]
+    flows = [
+        Candidate(OwnerQueue(queue, owner), "", 5, EPOCH, queue + owner)
+        for queue in ("cpu", "gpu")
+        for owner in ("a", "b")
+    ]
     turns, taken = {"cpu": 0, "gpu": 0}, []
     for _ in range(6):
         choice = choose_candidate(flows, FairShareState(turns=turns))
@@ -150,7 +196,9 @@ def test_a_worker_of_several_queues_takes_from_them_in_turn() -> None:
 
 
 def test_owners_share_each_queue_by_itself() -> None:
-    elsewhere = FairShareState({OwnerQueue("gpu", "a"): OwnerUsage(9_000.0)}, serving={OwnerQueue("gpu", "a"): 8})
+    elsewhere = FairShareState(
+        {OwnerQueue("gpu", "a"): OwnerUsage(9_000.0)}, serving={OwnerQueue("gpu", "a"): 8}
+    )
     flows = [Candidate(OwnerQueue("cpu", owner), "", 5, EPOCH, owner) for owner in ("a", "b")]
     choice = choose_candidate(flows, elsewhere)
     assert choice is not None

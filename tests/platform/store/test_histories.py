@@ -1,4 +1,7 @@
-"""Any history of users, workers and crashes leaves the books in order: rows 1 to done, each once; every status explained."""
+"""Any history of users, workers and crashes leaves the books in order: rows 1 to done, each once.
+
+Every status explained.
+"""
 
 import os
 import shutil
@@ -11,7 +14,14 @@ from typing import Any
 
 import pytest
 from hypothesis import settings, strategies
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    invariant,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
 
 from fedcore.errors import ConflictError, IdempotencyError, NotFoundError, StaleLeaseError
 from fedcore.platform.store import ENDED, RunRequest, Status, curves, experiments, open_database, runs
@@ -20,7 +30,19 @@ from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.lifecycle import derive_status
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from tests.documents import specification
-from tests.platform.store.acts import ATTEMPTS, LEASE_S, ONE_RUN, QUEUE, WORKER, commit, key, lose, read, submit, write
+from tests.platform.store.acts import (
+    ATTEMPTS,
+    LEASE_S,
+    ONE_RUN,
+    QUEUE,
+    WORKER,
+    commit,
+    key,
+    lose,
+    read,
+    submit,
+    write,
+)
 from tests.platform.store.fair_share_states import APPLIED, ARROWS, Book
 from tests.platform.store.hooks import data, listen, told
 from tests.support.postgresql import fresh_database
@@ -29,7 +51,10 @@ EXAMPLES, STEPS = (400, 80) if os.environ.get("HYPOTHESIS_PROFILE") == "long" el
 lease = strategies.sampled_from([LEASE_S, -1.0])
 """A lease that holds, or that of a worker about to crash."""
 wishes = strategies.sampled_from([RunRequest.PAUSE, RunRequest.CANCEL])
-ACTS = {RunRequest.PAUSE: (experiments.pause, experiments.resume), RunRequest.CANCEL: (experiments.cancel, experiments.retry)}
+ACTS = {
+    RunRequest.PAUSE: (experiments.pause, experiments.resume),
+    RunRequest.CANCEL: (experiments.cancel, experiments.retry),
+}
 """How each is wished, and taken back."""
 
 
@@ -57,7 +82,8 @@ class History(RuleBasedStateMachine):
 
     def webhooks_were_told_every_change_once(self) -> None:
         told_of = Counter(
-            (about.get("run_id", about["experiment_id"]), about["status"]) for about in map(data, told(self.database, self.hook))
+            (about.get("run_id", about["experiment_id"]), about["status"])
+            for about in map(data, told(self.database, self.hook))
         )
         assert told_of == self.changes
 
@@ -87,7 +113,9 @@ class History(RuleBasedStateMachine):
         return self.enter(submit(self.database, seeds=list(range(seeds))))
 
     def enter(self, experiment: ExperimentRecord) -> str:
-        self.books |= {run.id: Book(experiment.id) for run in read(self.database, runs.of_experiment, experiment.id)}
+        self.books |= {
+            run.id: Book(experiment.id) for run in read(self.database, runs.of_experiment, experiment.id)
+        }
         return experiment.id
 
     @rule(target=made, key=strategies.sampled_from("ab"), seeds=strategies.integers(1, 2))
@@ -108,7 +136,9 @@ class History(RuleBasedStateMachine):
 
     @rule(experiment_id=made, priority=strategies.integers(0, 9))
     def prioritise(self, experiment_id: str, priority: int) -> None:
-        if self.is_there(experiment_id, lambda: write(self.database, experiments.edit, experiment_id, priority=priority)):
+        if self.is_there(
+            experiment_id, lambda: write(self.database, experiments.edit, experiment_id, priority=priority)
+        ):
             for book in self.of(experiment_id):
                 book.priority = priority
 
@@ -120,7 +150,9 @@ class History(RuleBasedStateMachine):
             self.keyed = {key: made for key, made in self.keyed.items() if made[0] != experiment_id}
 
     def is_there(self, experiment_id: str, act: Callable[[], Any]) -> bool:
-        """Whether `act` for an experiment is done: it is refused where that was deleted, or where it makes no sense."""
+        """Whether `act` for an experiment is done: it is refused where that was deleted, or where
+        it makes no sense.
+        """
         if not self.of(experiment_id):
             with pytest.raises(NotFoundError):
                 act()
@@ -140,7 +172,12 @@ class History(RuleBasedStateMachine):
         book = self.books[held.run_id]
         assert book.priority == max(waits.priority for waits in self.waiting())
         assert (book.status, book.done, book.fence + 1) == (Status.QUEUED, held.done, held.fence)
-        book.status, book.fence, book.attempts, book.expired = Status.RUNNING, held.fence, book.attempts + 1, lease_s < 0
+        book.status, book.fence, book.attempts, book.expired = (
+            Status.RUNNING,
+            held.fence,
+            book.attempts + 1,
+            lease_s < 0,
+        )
         return held
 
     @rule(target=claims, held=claims, length=strategies.integers(1, 3), lease_s=lease)
@@ -171,18 +208,27 @@ class History(RuleBasedStateMachine):
     def finish(self, held: Claim) -> None:
         book = self.books[held.run_id]
         good = book.holds(held) and book.done == held.done
-        if self.goes_through(lambda: write(self.database, runs.finish, held, model="model", provenance={}), good=good):
+        if self.goes_through(
+            lambda: write(self.database, runs.finish, held, model="model", provenance={}), good=good
+        ):
             book.release(Status.SUCCEEDED)
 
     @rule(held=claims, max_attempts=strategies.integers(1, ATTEMPTS))
     def fail(self, held: Claim, max_attempts: int) -> None:
         book = self.books[held.run_id]
-        if self.goes_through(lambda: write(self.database, runs.fail, held, "ValueError: no", max_attempts), good=book.holds(held)):
+        if self.goes_through(
+            lambda: write(self.database, runs.fail, held, "ValueError: no", max_attempts),
+            good=book.holds(held),
+        ):
             book.lose(max_attempts)
 
     @rule()
     def reconcile(self) -> None:
-        taken = {run_id for run_id, book in self.books.items() if book.status is Status.RUNNING and book.expired and not book.gone}
+        taken = {
+            run_id
+            for run_id, book in self.books.items()
+            if book.status is Status.RUNNING and book.expired and not book.gone
+        }
         assert set(lose(self.database)) == taken
         for run_id in taken:
             self.books[run_id].lose(ATTEMPTS)
@@ -202,7 +248,11 @@ class History(RuleBasedStateMachine):
     @invariant()
     def the_books_are_in_order(self) -> None:
         with self.database.reading() as session:
-            found = {run.id: run for experiment_id in self.there() for run in runs.of_experiment(session, experiment_id)}
+            found = {
+                run.id: run
+                for experiment_id in self.there()
+                for run in runs.of_experiment(session, experiment_id)
+            }
             assert found.keys() == set(runs.ids(session))
             rows: defaultdict[str, list[int]] = defaultdict(list)
             for row in curves.after_many(session, dict.fromkeys(self.books, 0), 10_000):
@@ -245,16 +295,21 @@ class History(RuleBasedStateMachine):
 def emptied(request: pytest.FixtureRequest, kind: str, folder: Path) -> Iterator[str]:
     """The URL of a migrated database of this kind, without rows."""
     if kind == "sqlite":
-        yield f"sqlite:///{shutil.copy(request.getfixturevalue('sqlite_template'), folder / f'{uuid.uuid4().hex}.db')}"
+        copy = folder / f"{uuid.uuid4().hex}.db"
+        yield f"sqlite:///{shutil.copy(request.getfixturevalue('sqlite_template'), copy)}"
     else:
         template: str = request.getfixturevalue("postgresql_template")
-        with fresh_database(request.getfixturevalue("postgresql_server"), f"fedq_{uuid.uuid4().hex}", template) as url:
+        with fresh_database(
+            request.getfixturevalue("postgresql_server"), f"fedq_{uuid.uuid4().hex}", template
+        ) as url:
             yield url
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_any_history_leaves_the_books_in_order(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
+def test_any_history_leaves_the_books_in_order(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
     class Fresh(History):
         def __init__(self) -> None:
             self.opened = ExitStack()

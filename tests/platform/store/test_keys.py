@@ -1,4 +1,6 @@
-"""API keys: only a digest is kept, and only what was made, is not revoked and has not expired opens anything."""
+"""API keys: only a digest is kept, and only what was made, is not revoked and has not expired opens
+anything.
+"""
 
 from datetime import timedelta
 from typing import Any
@@ -22,7 +24,13 @@ def made(database: Database, owner: str = "ann", **values: Any) -> tuple[str, To
 def test_a_key_is_found_by_its_text_of_which_only_a_digest_is_kept(database: Database) -> None:
     key_id, token = made(database, name="laptop")
     record, to_note = read(database, keys.verify, token)
-    assert (record.id, record.owner, record.scope, record.name, to_note) == (key_id, "ann", Scope.SUBMIT, "laptop", True)
+    assert (record.id, record.owner, record.scope, record.name, to_note) == (
+        key_id,
+        "ann",
+        Scope.SUBMIT,
+        "laptop",
+        True,
+    )
     with database.reading() as session:
         stored = session.execute(select(*KeyRecord.__table__.columns)).one()
     assert token.text.rpartition("_")[2] not in str(stored)
@@ -60,7 +68,12 @@ def test_the_last_use_is_noted_once_a_minute(database: Database) -> None:
     key_id, token = made(database)
     write(database, keys.note_use, key_id)
     assert read(database, keys.verify, token)[1] is False
-    write(database, lambda session: session.execute(update(KeyRecord).values(last_used_at=sql_now(-keys.USE_NOTED_S - 1))))
+    write(
+        database,
+        lambda session: session.execute(
+            update(KeyRecord).values(last_used_at=sql_now(-keys.USE_NOTED_S - 1))
+        ),
+    )
     assert read(database, keys.verify, token)[1] is True
 
 
@@ -82,11 +95,18 @@ def test_a_door_opens_to_others_while_one_of_them_has_a_valid_key(database: Data
 
 
 def test_each_scope_covers_those_before_it_and_only_administrators_see_all() -> None:
-    assert [[scope.covers(needed) for needed in Scope] for scope in Scope] == [[True, False, False], [True, True, False], [True] * 3]
+    assert [[scope.covers(needed) for needed in Scope] for scope in Scope] == [
+        [True, False, False],
+        [True, True, False],
+        [True] * 3,
+    ]
     assert [Principal("key_0", "ann", scope).sees for scope in Scope] == ["ann", "ann", None]
 
 
-@pytest.mark.parametrize("text", ["", "fq", "fq__", "Bearer x", "fq_" + "0" * 26 + "_" + "G" * 64, "fq_" + "0" * 26 + "_" + "0" * 63])
+@pytest.mark.parametrize(
+    "text",
+    ["", "fq", "fq__", "Bearer x", "fq_" + "0" * 26 + "_" + "G" * 64, "fq_" + "0" * 26 + "_" + "0" * 63],
+)
 def test_what_cannot_be_a_key_is_told_what_one_looks_like_and_not_repeated(text: str) -> None:
     with pytest.raises(AuthenticationError, match="have the form fq_") as refused:
         Token.parse(text)

@@ -1,4 +1,6 @@
-"""Cancel, pause, resume, retry: in every state of a run, again, at the boundary, and what they make of the experiment."""
+"""Cancel, pause, resume, retry: in every state of a run, again, at the boundary, and what they make
+of the experiment.
+"""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +11,21 @@ from fedcore.errors import ConflictError, NotFoundError
 from fedcore.platform.store import Database, Status, experiments, runs
 from fedcore.platform.store.lifecycle import derive_status
 from fedcore.platform.store.tables import ExperimentRecord
-from tests.platform.store.acts import QUEUE, claim, commit, fail, finish, lose, play, state_of, status_of, submit, the_run, the_runs, write
+from tests.platform.store.acts import (
+    QUEUE,
+    claim,
+    commit,
+    fail,
+    finish,
+    lose,
+    play,
+    state_of,
+    status_of,
+    submit,
+    the_run,
+    the_runs,
+    write,
+)
 
 ACTIONS: dict[str, Callable[..., ExperimentRecord]] = {
     "cancel": experiments.cancel,
@@ -78,7 +94,9 @@ def attempt(database: Database, action: str, experiment: ExperimentRecord) -> st
 
 
 def bring(database: Database, state: str, queue: str = QUEUE) -> ExperimentRecord:
-    """An experiment of one run in this state; where it has begun, one of its four rounds is done."""
+    """An experiment of one run in this state; where it has begun, one of its four rounds is
+    done.
+    """
     experiment, held = submit(database, execution={"queue": queue}), None
     for step in WAYS[state]:
         match step:
@@ -94,7 +112,9 @@ def bring(database: Database, state: str, queue: str = QUEUE) -> ExperimentRecor
 
 
 @pytest.mark.parametrize("state", OUTCOMES)
-def test_an_action_has_one_outcome_in_each_state_however_often_it_is_repeated(database: Database, state: str) -> None:
+def test_an_action_has_one_outcome_in_each_state_however_often_it_is_repeated(
+    database: Database, state: str
+) -> None:
     for action, outcome in OUTCOMES[state].items():
         experiment = bring(database, state, queue=action)
         for _ in range(2):
@@ -109,7 +129,11 @@ def test_an_action_in_conflict_changes_nothing(database: Database, state: str) -
         if outcome not in OUTCOMES:
             attempt(database, action, experiment)
     after = the_run(database, experiment)
-    assert (state_of(after), after.queued_at, after.finished_at) == (state, before.queued_at, before.finished_at)
+    assert (state_of(after), after.queued_at, after.finished_at) == (
+        state,
+        before.queued_at,
+        before.finished_at,
+    )
 
 
 def test_what_does_not_exist_cannot_be_acted_on(database: Database) -> None:
@@ -118,9 +142,14 @@ def test_what_does_not_exist_cannot_be_acted_on(database: Database) -> None:
             write(database, action, "exp_none")
 
 
-@pytest.mark.parametrize(("state", "after"), [("pausing", Status.PAUSED), ("cancelling", Status.CANCELLED), ("running", Status.QUEUED)])
+@pytest.mark.parametrize(
+    ("state", "after"),
+    [("pausing", Status.PAUSED), ("cancelling", Status.CANCELLED), ("running", Status.QUEUED)],
+)
 @pytest.mark.parametrize("way", ["handed back", "lost"])
-def test_a_request_is_applied_when_the_claim_ends(database: Database, state: str, after: Status, way: str) -> None:
+def test_a_request_is_applied_when_the_claim_ends(
+    database: Database, state: str, after: Status, way: str
+) -> None:
     experiment = submit(database)
     held = commit(database, claim(database), lease_s=-1)
     for step in WAYS[state][1:]:
@@ -134,8 +163,12 @@ def test_a_request_is_applied_when_the_claim_ends(database: Database, state: str
     assert (run.finished_at is not None) == (after is Status.CANCELLED)
 
 
-@pytest.mark.parametrize(("state", "control"), [("running", "continue"), ("pausing", "pause"), ("cancelling", "cancel")])
-def test_a_worker_learns_of_a_request_at_its_next_commit_and_at_its_next_heartbeat(database: Database, state: str, control: str) -> None:
+@pytest.mark.parametrize(
+    ("state", "control"), [("running", "continue"), ("pausing", "pause"), ("cancelling", "cancel")]
+)
+def test_a_worker_learns_of_a_request_at_its_next_commit_and_at_its_next_heartbeat(
+    database: Database, state: str, control: str
+) -> None:
     experiment = submit(database)
     held = commit(database, claim(database))
     for step in WAYS[state][1:]:
@@ -145,7 +178,9 @@ def test_a_worker_learns_of_a_request_at_its_next_commit_and_at_its_next_heartbe
 
 
 @pytest.mark.parametrize("action", ["pause", "cancel"])
-def test_a_run_that_ends_before_a_request_is_applied_has_simply_ended(database: Database, action: str) -> None:
+def test_a_run_that_ends_before_a_request_is_applied_has_simply_ended(
+    database: Database, action: str
+) -> None:
     experiment = submit(database)
     held = claim(database)
     act(database, action, experiment)
@@ -173,7 +208,11 @@ def test_an_action_concerns_only_the_runs_that_it_makes_sense_for(database: Data
     act(database, "pause", experiment)
     assert [state_of(run) for run in the_runs(database, experiment)] == ["succeeded", "pausing", "paused"]
     act(database, "cancel", experiment)
-    assert [state_of(run) for run in the_runs(database, experiment)] == ["succeeded", "cancelling", "cancelled"]
+    assert [state_of(run) for run in the_runs(database, experiment)] == [
+        "succeeded",
+        "cancelling",
+        "cancelled",
+    ]
     act(database, "retry", experiment)
     assert [state_of(run) for run in the_runs(database, experiment)] == ["succeeded", "running", "queued"]
 
@@ -192,7 +231,9 @@ def test_an_action_concerns_only_the_runs_that_it_makes_sense_for(database: Data
         ({"succeeded": 2}, True, "succeeded"),
     ],
 )
-def test_the_status_of_an_experiment_follows_from_its_runs(counts: dict[str, int], started: bool, status: str) -> None:
+def test_the_status_of_an_experiment_follows_from_its_runs(
+    counts: dict[str, int], started: bool, status: str
+) -> None:
     assert derive_status({Status(word): number for word, number in counts.items()}, started=started) == status
 
 

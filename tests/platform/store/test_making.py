@@ -22,12 +22,16 @@ def names(database: Database) -> list[str]:
 
 def limited(database: Database, owner: str, waiting_runs: int) -> str:
     """A key under which so many runs may wait; its id."""
-    return write(database, keys.create, owner=owner, scope=Scope.SUBMIT, quota=Quota(waiting_runs=waiting_runs))[0].id
+    return write(
+        database, keys.create, owner=owner, scope=Scope.SUBMIT, quota=Quota(waiting_runs=waiting_runs)
+    )[0].id
 
 
 def test_many_take_as_many_statements_as_one(database: Database) -> None:
     executed: list[str] = []
-    orders = [order(f"of {place}", owner=f"owner-{place % 5}", key_id=f"key_{place % 5}") for place in range(20)]
+    orders = [
+        order(f"of {place}", owner=f"owner-{place % 5}", key_id=f"key_{place % 5}") for place in range(20)
+    ]
     with database.transaction() as session:
         session.connection()
 
@@ -47,8 +51,12 @@ def test_many_take_as_many_statements_as_one(database: Database) -> None:
         assert one.overview == read(database, progress.overview, kept.id)
 
 
-def test_of_two_under_one_idempotency_key_only_the_first_is_made_and_both_are_answered_with_it(database: Database) -> None:
-    first, other, again = write(database, create_all, [order("a", idempotency_key="k"), order("b"), order("a", idempotency_key="k")])
+def test_of_two_under_one_idempotency_key_only_the_first_is_made_and_both_are_answered_with_it(
+    database: Database,
+) -> None:
+    first, other, again = write(
+        database, create_all, [order("a", idempotency_key="k"), order("b"), order("a", idempotency_key="k")]
+    )
     assert isinstance(first, CreatedExperiment)
     assert isinstance(again, CreatedExperiment)
     assert first.record.id == again.record.id
@@ -58,17 +66,29 @@ def test_of_two_under_one_idempotency_key_only_the_first_is_made_and_both_are_an
 
 def test_another_request_under_a_used_key_fails_alone(database: Database) -> None:
     before = write(database, experiments.create, order("a", idempotency_key="k")).record.id
-    together = [order("b"), order("c", idempotency_key="k"), order("a", idempotency_key="k"), order("d", owner="ann", idempotency_key="k")]
-    *made, refused = sorted(write(database, create_all, together), key=lambda one: isinstance(one, IdempotencyError))
+    together = [
+        order("b"),
+        order("c", idempotency_key="k"),
+        order("a", idempotency_key="k"),
+        order("d", owner="ann", idempotency_key="k"),
+    ]
+    *made, refused = sorted(
+        write(database, create_all, together), key=lambda one: isinstance(one, IdempotencyError)
+    )
     assert isinstance(refused, IdempotencyError)
     assert before in {one.record.id for one in made if isinstance(one, CreatedExperiment)}
     assert names(database) == ["a", "b", "d"]
 
 
-def test_what_is_more_than_a_key_may_have_fails_alone_and_leaves_its_idempotency_key_free(database: Database) -> None:
+def test_what_is_more_than_a_key_may_have_fails_alone_and_leaves_its_idempotency_key_free(
+    database: Database,
+) -> None:
     narrow, wide = limited(database, "ann", 2), limited(database, "bob", 9)
     together = [
-        *(order(f"ann {place}", owner="ann", key_id=narrow, idempotency_key=f"{place}") for place in range(4)),
+        *(
+            order(f"ann {place}", owner="ann", key_id=narrow, idempotency_key=f"{place}")
+            for place in range(4)
+        ),
         *(order(f"bob {place}", owner="bob", key_id=wide) for place in range(4)),
         order("nobody's"),
     ]

@@ -19,7 +19,10 @@ def test_a_submission_takes_three_statements_and_says_how_it_stands(database: Da
 
         event.listen(Engine, "before_cursor_execute", note)
         try:
-            made = experiments.create(session, NewExperiment(specification(ONE_RUN, seeds=list(range(50))), owner="ann", key_id="key_a"))
+            made = experiments.create(
+                session,
+                NewExperiment(specification(ONE_RUN, seeds=list(range(50))), owner="ann", key_id="key_a"),
+            )
         finally:
             event.remove(Engine, "before_cursor_execute", note)
         assert made.overview == progress.overview(session, made.record.id)

@@ -11,7 +11,9 @@ def _told(database: Database, spec: Document, owner: str | None = None) -> float
     return read(database, service_metrics.seconds_per_step, spec, owner)
 
 
-def test_it_is_the_median_over_the_latest_runs_with_the_same_data_model_and_batches(database: Database) -> None:
+def test_it_is_the_median_over_the_latest_runs_with_the_same_data_model_and_batches(
+    database: Database,
+) -> None:
     made = submit(database, owner="ada", seeds=[0, 1, 2])
     assert _told(database, made.spec) is None
     # Three local steps a round, at 1, 2 and 6 seconds a round.
@@ -21,7 +23,10 @@ def test_it_is_the_median_over_the_latest_runs_with_the_same_data_model_and_batc
     assert _told(database, made.spec) == pytest.approx(2 / 3)
     assert _told(database, made.spec, "ada") == pytest.approx(2 / 3)
     assert _told(database, made.spec, "bob") is None
-    for other in ({"problem": made.spec["problem"] | {"dataset": {"kind": "least_squares"}}}, {"local": {"batch_size": 7}}):
+    for other in (
+        {"problem": made.spec["problem"] | {"dataset": {"kind": "least_squares"}}},
+        {"local": {"batch_size": 7}},
+    ):
         assert _told(database, {**made.spec, **other}) is None
 
 

@@ -19,11 +19,19 @@ def test_nothing_is_known_before_the_first_round(database: Database) -> None:
     assert read(database, progress.progress, experiment.id).eta_s is None
 
 
-@pytest.mark.parametrize("changes", [{}, {"seeds": [3, 1, 2]}, {"sweep": {"rounds": [4, 7], "local.lr": [0.1, 1e-9, 1e3]}}])
-def test_how_an_experiment_stands_when_it_was_just_made_is_how_it_is_found(database: Database, changes: Document) -> None:
-    made = write(database, experiments.create, NewExperiment(specification(ONE_RUN, **changes), idempotency_key="a"))
+@pytest.mark.parametrize(
+    "changes", [{}, {"seeds": [3, 1, 2]}, {"sweep": {"rounds": [4, 7], "local.lr": [0.1, 1e-9, 1e3]}}]
+)
+def test_how_an_experiment_stands_when_it_was_just_made_is_how_it_is_found(
+    database: Database, changes: Document
+) -> None:
+    made = write(
+        database, experiments.create, NewExperiment(specification(ONE_RUN, **changes), idempotency_key="a")
+    )
     assert made.overview == read(database, progress.overview, made.record.id)
-    again = write(database, experiments.create, NewExperiment(specification(ONE_RUN, **changes), idempotency_key="a"))
+    again = write(
+        database, experiments.create, NewExperiment(specification(ONE_RUN, **changes), idempotency_key="a")
+    )
     assert (again.record.id, again.overview) == (made.record.id, None), "much may have happened to it since"
 
 
@@ -37,7 +45,9 @@ def test_rounds_are_counted_over_all_runs(database: Database) -> None:
 
 
 @pytest.mark.parametrize(("running", "eta_s"), [(1, 5.5), (2, 2.5), (3, 1.5)])
-def test_the_time_left_counts_on_as_many_running_as_now(database: Database, running: int, eta_s: float) -> None:
+def test_the_time_left_counts_on_as_many_running_as_now(
+    database: Database, running: int, eta_s: float
+) -> None:
     experiment = submit(database, seeds=[0, 1, 2])
     for _ in range(running):
         commit(database, claim(database))
@@ -63,7 +73,10 @@ def test_the_progress_of_several_experiments_is_found_at_once(database: Database
     first, second = submit(database), submit(database, seeds=[0, 1])
     commit(database, claim(database), 2)
     found = read(database, progress.progress_of, [second.id, first.id])
-    assert {one: (each.done, each.rounds) for one, each in found.items()} == {first.id: (2, 4), second.id: (0, 8)}
+    assert {one: (each.done, each.rounds) for one, each in found.items()} == {
+        first.id: (2, 4),
+        second.id: (0, 8),
+    }
 
 
 def test_each_run_has_a_position(database: Database) -> None:

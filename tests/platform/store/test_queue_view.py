@@ -15,8 +15,17 @@ def _lines(database: Database) -> list[QueuedRuns]:
     return read(database, queue_view.queue_positions, SEEN_S)
 
 
-def _worker(database: Database, name: str = "worker-1", queue: str = QUEUE, memory_bytes: int | None = None) -> None:
-    about: dict[str, Any] = {"host": "here", "pid": 7, "queues": [queue], "device": "cpu", "run_id": None, "memory_bytes": memory_bytes}
+def _worker(
+    database: Database, name: str = "worker-1", queue: str = QUEUE, memory_bytes: int | None = None
+) -> None:
+    about: dict[str, Any] = {
+        "host": "here",
+        "pid": 7,
+        "queues": [queue],
+        "device": "cpu",
+        "run_id": None,
+        "memory_bytes": memory_bytes,
+    }
     write(database, workers.seen, name, **about)
 
 
@@ -34,7 +43,9 @@ def test_the_order_is_that_in_which_workers_take(database: Database) -> None:
     assert [item.position for item in _lines(database)] == list(range(1, len(told) + 1))
     taken: dict[str, None] = {}
     number = 0
-    while (held := write(database, runs.claim, f"worker {(number := number + 1)}", [QUEUE], 60.0)) is not None:
+    while (
+        held := write(database, runs.claim, f"worker {(number := number + 1)}", [QUEUE], 60.0)
+    ) is not None:
         taken.setdefault(names[held.experiment_id])
     assert told == list(taken)
 
@@ -45,18 +56,31 @@ def test_an_entry_is_what_waits_of_an_experiment(database: Database) -> None:
     held = claim(database)
     (item,) = _lines(database)
     entry = item.entry
-    assert (entry.queue, entry.owner, entry.experiment_id, entry.name, entry.priority) == (QUEUE, "ada", made.id, "one run", 5)
+    assert (entry.queue, entry.owner, entry.experiment_id, entry.name, entry.priority) == (
+        QUEUE,
+        "ada",
+        made.id,
+        "one run",
+        5,
+    )
     assert (entry.runs, entry.ready, entry.rounds_left, item.position, item.reason) == (2, 2, 8, 1, None)
     assert abs(entry.queued_at - made.created_at) < timedelta(minutes=1)
     commit(database, held, 3)
     (running,) = read(database, queue_view.running_runs, 10)
-    assert (running.run_id, running.worker, running.name, running.owner) == (held.run_id, "worker-1", "one run", "ada")
+    assert (running.run_id, running.worker, running.name, running.owner) == (
+        held.run_id,
+        "worker-1",
+        "one run",
+        "ada",
+    )
     assert (running.seed, running.done, running.rounds) == (0, 3, 4)
 
 
 def test_what_cannot_be_taken_stands_behind_with_the_reason(database: Database) -> None:
     submit(database, name="elsewhere", execution={"queue": "gpu"})
-    assert [(item.position, item.reason) for item in _lines(database)] == [(None, "no worker currently serves the queue 'gpu'")]
+    assert [(item.position, item.reason) for item in _lines(database)] == [
+        (None, "no worker currently serves the queue 'gpu'")
+    ]
     _worker(database)
     submit(database, name="broken", execution={"priority": 9})
     submit(database, name="next")

@@ -1,4 +1,6 @@
-"""Quotas: what would exceed them is not made, whoever else is just making something with the same key."""
+"""Quotas: what would exceed them is not made, whoever else is just making something with the same
+key.
+"""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,12 +12,35 @@ from sqlalchemy import event, select, text, update
 
 from fedcore.errors import QuotaError
 from fedcore.platform.access import Scope
-from fedcore.platform.store import Database, datasets, experiments, extension, keys, quotas, runs, wait_reasons, workers
+from fedcore.platform.store import (
+    Database,
+    datasets,
+    experiments,
+    extension,
+    keys,
+    quotas,
+    runs,
+    wait_reasons,
+    workers,
+)
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.quotas import Quota, Usage
 from fedcore.platform.store.tables import RunRecord
 from tests.documents import specification
-from tests.platform.store.acts import LEASE_S, ONE_RUN, QUEUE, WORKER, claim, commit, fail, finish, on_postgresql, play, read, write
+from tests.platform.store.acts import (
+    LEASE_S,
+    ONE_RUN,
+    QUEUE,
+    WORKER,
+    claim,
+    commit,
+    fail,
+    finish,
+    on_postgresql,
+    play,
+    read,
+    write,
+)
 from tests.platform.store.test_datasets import CONTENT, SIZES
 
 BYTES = 3_000
@@ -35,7 +60,15 @@ def submit(database: Database, key_id: str, runs: int = 1) -> str:
 def upload(database: Database, key_id: str, digest: str) -> str:
     with database.transaction() as session:
         content = CONTENT.model_copy(update={"digest": digest * 64})
-        made = datasets.create(session, datasets.new_id(session), content, name="mine", client_sizes=SIZES, size_bytes=BYTES, owner="ann")
+        made = datasets.create(
+            session,
+            datasets.new_id(session),
+            content,
+            name="mine",
+            client_sizes=SIZES,
+            size_bytes=BYTES,
+            owner="ann",
+        )
         quotas.charge(session, made.id, key_id)
         return made.id
 
@@ -111,9 +144,13 @@ def test_keys_are_locked_in_one_order_where_runs_of_several_are_deleted(database
             charged.extend(value for value in parameters.values() if value in key_ids)
 
     with database.transaction() as session:
-        run_ids = session.scalars(select(RunRecord.id).where(RunRecord.experiment_id == experiment).order_by(RunRecord.id)).all()
+        run_ids = session.scalars(
+            select(RunRecord.id).where(RunRecord.experiment_id == experiment).order_by(RunRecord.id)
+        ).all()
         for run_id, key_id in zip(run_ids, reversed(key_ids), strict=True):
-            session.execute(update(RunRecord).where(RunRecord.id == run_id).values(key_id=key_id, seconds=1.0))
+            session.execute(
+                update(RunRecord).where(RunRecord.id == run_id).values(key_id=key_id, seconds=1.0)
+            )
         event.listen(session.connection(), "before_cursor_execute", note)
         # As it plans for many rows: groups come in the order of their hashes.
         session.execute(text("SET LOCAL enable_sort = off"))
@@ -122,7 +159,9 @@ def test_keys_are_locked_in_one_order_where_runs_of_several_are_deleted(database
     assert {used(database, key_id).compute_seconds for key_id in key_ids} == {1.0}
 
 
-def test_a_run_whose_key_has_used_its_seconds_is_handed_back_and_waits_until_there_are_more(database: Database) -> None:
+def test_a_run_whose_key_has_used_its_seconds_is_handed_back_and_waits_until_there_are_more(
+    database: Database,
+) -> None:
     key_id = made(database, compute_seconds=1.0)
     first, second = submit(database, key_id), submit(database, key_id)
     held = claim(database)
@@ -139,7 +178,11 @@ def test_a_run_whose_key_has_used_its_seconds_is_handed_back_and_waits_until_the
             return set(wait_reasons.reasons(session, runs.of_experiment(session, experiment), 60.0).values())
 
     write(database, workers.seen, WORKER, host="here", pid=1, queues=[QUEUE], device="cpu", run_id=None)
-    assert told(first) == told(second) == {"quota of its key exhausted: 1.0 compute seconds (max_compute_seconds)"}
+    assert (
+        told(first)
+        == told(second)
+        == {"quota of its key exhausted: 1.0 compute seconds (max_compute_seconds)"}
+    )
     write(database, keys.edit, key_id, {"max_compute_seconds": 60.0})
     assert told(first) == set()
     assert {claim(database, f"worker-{number}").experiment_id for number in (2, 3)} == {first, second}
@@ -155,7 +198,15 @@ def test_a_gang_takes_no_run_of_a_key_that_has_used_its_seconds(database: Databa
 def test_a_quota_holds_for_runs_that_were_added_to_another_key_s_experiment(database: Database) -> None:
     narrow = made(database, running_runs=0)
     experiment = submit(database, made(database), runs=2)
-    write(database, extension.extend, experiment, rounds=None, seeds=[7, 8], measure=lambda spec: [0] * len(spec.arms()), key_id=narrow)
+    write(
+        database,
+        extension.extend,
+        experiment,
+        rounds=None,
+        seeds=[7, 8],
+        measure=lambda spec: [0] * len(spec.arms()),
+        key_id=narrow,
+    )
     held = claim(database)
     assert len(write(database, runs.claim_batch, held, [0], 7, lease_s=LEASE_S, seen_s=LEASE_S)) == 1
     assert used(database, narrow).running_runs == 0
@@ -213,20 +264,34 @@ def test_workers_that_claim_at_once_do_not_exceed_the_quota_of_running_runs(data
     key_id = made(database, running_runs=2)
     submit(database, key_id, runs=8)
     with ThreadPoolExecutor(4) as crowd:
-        list(crowd.map(lambda number: write(database, runs.claim, f"worker-{number}", [QUEUE], LEASE_S), range(12)))
+        list(
+            crowd.map(
+                lambda number: write(database, runs.claim, f"worker-{number}", [QUEUE], LEASE_S), range(12)
+            )
+        )
     assert used(database, key_id).running_runs <= 2
 
 
-@pytest.mark.parametrize(("priority", "turn_over", "control"), [(5, False, "continue"), (5, True, "yield"), (6, False, "yield")])
+@pytest.mark.parametrize(
+    ("priority", "turn_over", "control"), [(5, False, "continue"), (5, True, "yield"), (6, False, "yield")]
+)
 def test_a_run_gives_way_to_its_own_key_s_but_not_to_one_that_no_worker_could_take(
     database: Database, priority: int, turn_over: bool, control: str
 ) -> None:
     key_id, idle = made(database, running_runs=1), made(database, running_runs=0)
     submit(database, key_id)
     held = claim(database)
-    write(database, experiments.create, NewExperiment(specification(ONE_RUN, execution={"priority": 9}), owner="bob", key_id=idle))
+    write(
+        database,
+        experiments.create,
+        NewExperiment(specification(ONE_RUN, execution={"priority": 9}), owner="bob", key_id=idle),
+    )
     assert play(database, held, turn_over=True) == "continue"
-    write(database, experiments.create, NewExperiment(specification(ONE_RUN, execution={"priority": priority}), owner="ann", key_id=key_id))
+    write(
+        database,
+        experiments.create,
+        NewExperiment(specification(ONE_RUN, execution={"priority": priority}), owner="ann", key_id=key_id),
+    )
     assert play(database, held.at(1, "key"), turn_over=turn_over) == control
 
 
@@ -239,7 +304,9 @@ def test_why_runs_wait_is_told_while_they_do(database: Database) -> None:
             return set(wait_reasons.reasons(session, runs.of_experiment(session, experiment), 60.0).values())
 
     assert told() == {"no worker currently serves the queue 'default'"}
-    write(database, workers.seen, WORKER, host="here", pid=1, queues=[QUEUE, "gpu"], device="cpu", run_id=None)
+    write(
+        database, workers.seen, WORKER, host="here", pid=1, queues=[QUEUE, "gpu"], device="cpu", run_id=None
+    )
     assert told() == set()
     held = claim(database)
     assert told() == {"quota of its key reached: 1 running runs, limit 1 (max_running_runs)"}

@@ -5,8 +5,30 @@ from contextlib import closing, suppress
 
 import pytest
 
-from fedcore.platform.store import UNAVAILABLE, Database, RunRequest, Status, experiments, open_database, recovery, runs
-from tests.platform.store.acts import ATTEMPTS, QUEUE, claim, commit, lose, on_postgresql, read, status_of, submit, the_run, the_runs, write
+from fedcore.platform.store import (
+    UNAVAILABLE,
+    Database,
+    RunRequest,
+    Status,
+    experiments,
+    open_database,
+    recovery,
+    runs,
+)
+from tests.platform.store.acts import (
+    ATTEMPTS,
+    QUEUE,
+    claim,
+    commit,
+    lose,
+    on_postgresql,
+    read,
+    status_of,
+    submit,
+    the_run,
+    the_runs,
+    write,
+)
 from tests.support.polling import eventually
 
 
@@ -31,7 +53,12 @@ def test_a_run_whose_lease_ran_out_goes_back_to_its_place_in_the_queue(database:
     held = commit(database, claim(database), 2, lease_s=-1)
     assert lose(database) == [held.run_id]
     run = the_run(database, experiment)
-    assert (run.status, run.done, run.checkpoint, run.queued_at) == (Status.QUEUED, 2, held.checkpoint, before.queued_at)
+    assert (run.status, run.done, run.checkpoint, run.queued_at) == (
+        Status.QUEUED,
+        2,
+        held.checkpoint,
+        before.queued_at,
+    )
     assert (run.lease_until, run.woken_at, run.fence) == (None, None, 1)
     assert status_of(database, experiment) is Status.RUNNING
 
@@ -47,7 +74,9 @@ def test_a_run_fails_when_its_worker_was_lost_too_often_without_progress(databas
     assert lose_claims(database, 3) == [Status.QUEUED, Status.QUEUED, Status.FAILED]
     run = the_run(database, experiment)
     assert run.error is not None
-    assert run.error.startswith("its workers were lost 3 times in a row before a round was committed; the system ends processes")
+    assert run.error.startswith(
+        "its workers were lost 3 times in a row before a round was committed; the system ends processes"
+    )
     assert run.finished_at is not None
     assert status_of(database, experiment) is Status.FAILED
 
@@ -70,7 +99,9 @@ def test_a_run_lost_after_an_error_fails_with_that_error(database: Database, err
 
 
 @pytest.mark.parametrize(("wish", "status"), [("pause", Status.PAUSED), ("cancel", Status.CANCELLED)])
-def test_what_the_user_wants_of_a_lost_run_counts_more_than_its_attempts(database: Database, wish: str, status: Status) -> None:
+def test_what_the_user_wants_of_a_lost_run_counts_more_than_its_attempts(
+    database: Database, wish: str, status: Status
+) -> None:
     experiment = submit(database)
     lose_claims(database, 2)
     claim(database, lease_s=-1)
@@ -141,7 +172,9 @@ def test_a_run_that_waits_again_is_announced_at_once(database: Database, way: st
 def test_reconcilers_at_once_announce_each_run_once(database: Database) -> None:
     experiment = submit(database, seeds=list(range(20)))
     with ThreadPoolExecutor(4) as reconcilers:
-        woken = [run_id for part in reconcilers.map(lambda _: wake(database, limit=5), range(8)) for run_id in part]
+        woken = [
+            run_id for part in reconcilers.map(lambda _: wake(database, limit=5), range(8)) for run_id in part
+        ]
     assert sorted(set(woken)) == sorted(woken)
     assert set(woken) <= {run.id for run in the_runs(database, experiment)}
 
@@ -155,9 +188,15 @@ def test_reconcilers_do_not_wait_for_each_other(database: Database) -> None:
 
 
 @on_postgresql
-def test_a_run_that_a_silent_transaction_has_locked_is_soon_free(database: Database, database_url: str) -> None:
+def test_a_run_that_a_silent_transaction_has_locked_is_soon_free(
+    database: Database, database_url: str
+) -> None:
     submit(database)
     held = claim(database, lease_s=-1)
-    with closing(open_database(database_url, idle_s=0.2)) as silent, suppress(*UNAVAILABLE), silent.transaction() as session:
+    with (
+        closing(open_database(database_url, idle_s=0.2)) as silent,
+        suppress(*UNAVAILABLE),
+        silent.transaction() as session,
+    ):
         runs.renew(session, held, -1)
         eventually(lambda: lose(database) == [held.run_id], timeout_s=60)

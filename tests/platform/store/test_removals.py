@@ -1,4 +1,6 @@
-"""Files of deleted rows are noted in the deleting transaction, and stay noted until they are removed."""
+"""Files of deleted rows are noted in the deleting transaction, and stay noted until they are
+removed.
+"""
 
 from contextlib import suppress
 from datetime import datetime
@@ -70,7 +72,9 @@ def test_a_deletion_that_is_undone_notes_nothing(database: Database) -> None:
     assert not read(database, noted)
 
 
-def test_those_that_are_taken_are_taken_by_one_and_come_again_if_they_are_not_concluded(database: Database) -> None:
+def test_those_that_are_taken_are_taken_by_one_and_come_again_if_they_are_not_concluded(
+    database: Database,
+) -> None:
     for path in ("a/", "b/", "c"):
         write(database, removals.note, path)
     assert sorted(take(database, 2) + take(database)) == ["a/", "b/", "c"]
@@ -83,7 +87,9 @@ def test_those_that_are_taken_are_taken_by_one_and_come_again_if_they_are_not_co
 
 
 @pytest.mark.parametrize("failures", [0, 1, 5, 10_000])
-def test_a_pause_is_twice_as_long_after_each_failure_and_no_longer_than_an_hour(database: Database, failures: int) -> None:
+def test_a_pause_is_twice_as_long_after_each_failure_and_no_longer_than_an_hour(
+    database: Database, failures: int
+) -> None:
     write(database, removals.note, "a/")
     write(database, removals.conclude, [], {"a/": failures})
     expected = min(FIRST_PAUSE_S * 2 ** min(failures, 20), LONGEST_PAUSE_S)

@@ -1,4 +1,7 @@
-"""A run that needs more memory than a worker has is never sent to it; and nobody gives way to it there."""
+"""A run that needs more memory than a worker has is never sent to it.
+
+And nobody gives way to it there.
+"""
 
 from typing import Any
 
@@ -42,7 +45,9 @@ def test_a_run_of_unknown_need_goes_anywhere(database: Database) -> None:
 
 
 @pytest.mark.parametrize(("room", "control"), [(4 * GIB, "continue"), (8 * GIB, "yield")])
-def test_a_run_gives_way_only_to_what_its_worker_has_room_for(database: Database, room: int, control: str) -> None:
+def test_a_run_gives_way_only_to_what_its_worker_has_room_for(
+    database: Database, room: int, control: str
+) -> None:
     queued(database, 1 * GIB)
     held = taken(database, room)
     assert held is not None

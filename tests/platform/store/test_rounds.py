@@ -13,12 +13,22 @@ from tests.platform.store.acts import LEASE_S, claim, commit, read, report, subm
 
 def commit_with(database: Database, held: Claim, **values: Any) -> Claim:
     """Commit one round whose report has `values`."""
-    write(database, runs.commit_slice, held, [report(held.done + 1, **values)], checkpoint="key", lease_s=LEASE_S, provenance={})
+    write(
+        database,
+        runs.commit_slice,
+        held,
+        [report(held.done + 1, **values)],
+        checkpoint="key",
+        lease_s=LEASE_S,
+        provenance={},
+    )
     return held.at(held.done + 1, "key")
 
 
 def played(database: Database, count: int, **changes: Any) -> list[Claim]:
-    """`count` claimed runs of new experiments, the first with one round, the next with two, and so on."""
+    """`count` claimed runs of new experiments, the first with one round, the next with two, and so
+    on.
+    """
     return [commit(database, claim_new(database, **changes), number) for number in range(1, count + 1)]
 
 
@@ -34,18 +44,40 @@ def numbers(rows: Any) -> list[tuple[str, int]]:
 
 def test_a_row_says_what_was_reported(database: Database) -> None:
     held = claim_new(database)
-    values = {"train_loss": 0.1 + 0.2, "test_loss": 1e-300, "test_accuracy": 1.0, "local_steps": 2**40, "bytes_up": 2**50}
+    values = {
+        "train_loss": 0.1 + 0.2,
+        "test_loss": 1e-300,
+        "test_accuracy": 1.0,
+        "local_steps": 2**40,
+        "bytes_up": 2**50,
+    }
     commit_with(database, held, **values, extra={"objective": -1.5, "x": [0.1, -2.0]})
     (row,) = read(database, curves.after, held.run_id)
     assert {name: getattr(row, name) for name in values} == values
-    assert (row.round, row.bytes_down, row.seconds, row.extra) == (1, 200, 0.5, {"objective": -1.5, "x": [0.1, -2.0]})
+    assert (row.round, row.bytes_down, row.seconds, row.extra) == (
+        1,
+        200,
+        0.5,
+        {"objective": -1.5, "x": [0.1, -2.0]},
+    )
 
 
 @pytest.mark.parametrize("value", [nan, inf, -inf])
 def test_what_is_not_finite_is_stored_as_absent(database: Database, value: float) -> None:
-    held = commit_with(database, claim_new(database), train_loss=value, test_loss=2.0, extra={"objective": value, "x": [1.0, value]})
+    held = commit_with(
+        database,
+        claim_new(database),
+        train_loss=value,
+        test_loss=2.0,
+        extra={"objective": value, "x": [1.0, value]},
+    )
     (row,) = read(database, curves.after, held.run_id)
-    assert (row.train_loss, row.test_loss, row.test_accuracy, row.extra) == (None, 2.0, None, {"objective": None, "x": [1.0, None]})
+    assert (row.train_loss, row.test_loss, row.test_accuracy, row.extra) == (
+        None,
+        2.0,
+        None,
+        {"objective": None, "x": [1.0, None]},
+    )
 
 
 def test_a_round_is_stored_once(database: Database) -> None:
@@ -57,7 +89,15 @@ def test_a_round_is_stored_once(database: Database) -> None:
 def test_rows_are_committed_with_their_run_or_not_at_all(database: Database) -> None:
     held = claim_new(database)
     with pytest.raises(AssertionError, match=r"rounds \[1, 3\]"):
-        write(database, runs.commit_slice, held, [report(1), report(3)], checkpoint="key", lease_s=LEASE_S, provenance={})
+        write(
+            database,
+            runs.commit_slice,
+            held,
+            [report(1), report(3)],
+            checkpoint="key",
+            lease_s=LEASE_S,
+            provenance={},
+        )
     assert read(database, curves.after, held.run_id) == []
     assert read(database, runs.find, held.run_id).done == 0
 
@@ -72,7 +112,11 @@ def test_rows_are_read_from_any_round_on(database: Database) -> None:
 
 def test_each_run_is_read_from_its_own_round_on(database: Database) -> None:
     one, two, three = (held.run_id for held in played(database, 3))
-    assert numbers(read(database, curves.after_many, {one: 0, two: 2, three: 1})) == [(one, 1), (three, 2), (three, 3)]
+    assert numbers(read(database, curves.after_many, {one: 0, two: 2, three: 1})) == [
+        (one, 1),
+        (three, 2),
+        (three, 3),
+    ]
     assert read(database, curves.after_many, {}) == []
 
 

@@ -1,4 +1,7 @@
-"""Runs in the hands of workers: committed, handed back, ended; and what a stale claim may still do: nothing."""
+"""Runs in the hands of workers: committed, handed back, ended.
+
+And what a stale claim may still do: nothing.
+"""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -44,7 +47,11 @@ def overtake(database: Database, held: Claim, since: str) -> None:
         case "ended":
             finish(database, held)
         case "paused" | "cancelled":
-            write(database, {"paused": experiments.pause, "cancelled": experiments.cancel}[since], held.experiment_id)
+            write(
+                database,
+                {"paused": experiments.pause, "cancelled": experiments.cancel}[since],
+                held.experiment_id,
+            )
             lose(database)
         case _:
             lose(database)
@@ -64,7 +71,9 @@ def test_a_stale_claim_is_refused_and_changes_nothing(database: Database, since:
     overtake(database, held, since)
     before = columns(the_run(database, experiment))
     for act in STALE.values():
-        with pytest.raises(StaleLeaseError, match=rf"run {held.run_id} is no longer held by {WORKER} \(claim 1, round 1\)"):
+        with pytest.raises(
+            StaleLeaseError, match=rf"run {held.run_id} is no longer held by {WORKER} \(claim 1, round 1\)"
+        ):
             act(database, held)
     assert columns(the_run(database, experiment)) == before
     assert len(read(database, curves.after, held.run_id)) == before["done"]
@@ -80,10 +89,14 @@ def test_the_claim_on_a_run_that_was_deleted_is_refused(database: Database) -> N
 
 
 def gone_back(database: Database, run_id: str, **values: Any) -> None:
-    """A run as a replica has it that takes over without the last commits: its row, and the rounds up to that."""
+    """A run as a replica has it that takes over without the last commits: its row, and the rounds
+    up to that.
+    """
     with database.transaction() as session:
         session.execute(update(RunRecord).where(RunRecord.id == run_id).values(values))
-        session.execute(delete(RoundRecord).where(RoundRecord.run_id == run_id, RoundRecord.round > values["done"]))
+        session.execute(
+            delete(RoundRecord).where(RoundRecord.run_id == run_id, RoundRecord.round > values["done"])
+        )
 
 
 def test_a_run_does_not_end_where_the_database_has_lost_its_last_rounds(database: Database) -> None:
@@ -96,7 +109,9 @@ def test_a_run_does_not_end_where_the_database_has_lost_its_last_rounds(database
     assert the_run(database, experiment).status is Status.RUNNING
 
 
-def test_a_fence_that_a_database_gives_out_again_is_good_for_the_worker_that_has_it_now(database: Database) -> None:
+def test_a_fence_that_a_database_gives_out_again_is_good_for_the_worker_that_has_it_now(
+    database: Database,
+) -> None:
     experiment = submit(database)
     before = claim(database)
     gone_back(database, before.run_id, done=0, fence=0, status=Status.QUEUED, worker=None, lease_until=None)
@@ -126,7 +141,13 @@ def test_a_commit_stores_its_rounds_and_moves_the_run_on(database: Database) -> 
     before = the_run(database, experiment)
     held = commit(database, held, 2)
     run = the_run(database, experiment)
-    assert (run.done, run.checkpoint, run.seconds, run.attempts, run.error) == (2, held.checkpoint, 1.0, 0, None)
+    assert (run.done, run.checkpoint, run.seconds, run.attempts, run.error) == (
+        2,
+        held.checkpoint,
+        1.0,
+        0,
+        None,
+    )
     assert (before.attempts, before.error) == (2, "ValueError: once")
     assert run.lease_until is not None
     assert before.lease_until is not None
@@ -188,7 +209,13 @@ def test_a_run_handed_back_joins_the_end_of_the_queue_and_is_announced_anew(data
     held = commit(database, claim(database))
     write(database, runs.release, held)
     run = the_run(database, experiment)
-    assert (run.status, run.done, run.checkpoint, run.lease_until, run.woken_at) == (Status.QUEUED, 1, held.checkpoint, None, None)
+    assert (run.status, run.done, run.checkpoint, run.lease_until, run.woken_at) == (
+        Status.QUEUED,
+        1,
+        held.checkpoint,
+        None,
+        None,
+    )
     assert run.queued_at > before.queued_at
     assert claim(database).checkpoint == held.checkpoint
 
@@ -205,7 +232,12 @@ def test_a_finished_run_says_what_came_of_it(database: Database) -> None:
     held = commit(database, claim(database), 3)
     write(database, runs.finish, held, model="model", provenance={"engine": "vectorised"}, diverged_round=3)
     run = the_run(database, experiment)
-    assert (run.status, run.model, run.provenance, run.diverged_round) == (Status.SUCCEEDED, "model", {"engine": "vectorised"}, 3)
+    assert (run.status, run.model, run.provenance, run.diverged_round) == (
+        Status.SUCCEEDED,
+        "model",
+        {"engine": "vectorised"},
+        3,
+    )
     assert (run.lease_until, run.worker) == (None, WORKER)
     assert run.started_at is not None
     assert run.finished_at is not None
@@ -214,7 +246,9 @@ def test_a_finished_run_says_what_came_of_it(database: Database) -> None:
 
 def test_errors_are_forgiven_while_attempts_are_left(database: Database) -> None:
     experiment = submit(database)
-    outcomes = [write(database, runs.fail, claim(database), f"ValueError: {number}", 3) for number in (1, 2, 3)]
+    outcomes = [
+        write(database, runs.fail, claim(database), f"ValueError: {number}", 3) for number in (1, 2, 3)
+    ]
     assert outcomes == [Status.QUEUED, Status.QUEUED, Status.FAILED]
     run = the_run(database, experiment)
     assert (run.error, run.attempts, status_of(database, experiment)) == ("ValueError: 3", 3, Status.FAILED)
@@ -237,8 +271,12 @@ def test_a_committed_round_buys_new_attempts(database: Database) -> None:
     assert outcomes == [Status.QUEUED, Status.QUEUED, Status.FAILED]
 
 
-@pytest.mark.parametrize(("wish", "status"), [(experiments.pause, Status.PAUSED), (experiments.cancel, Status.CANCELLED)])
-def test_an_error_does_not_keep_a_request_from_being_applied(database: Database, wish: Callable[..., Any], status: Status) -> None:
+@pytest.mark.parametrize(
+    ("wish", "status"), [(experiments.pause, Status.PAUSED), (experiments.cancel, Status.CANCELLED)]
+)
+def test_an_error_does_not_keep_a_request_from_being_applied(
+    database: Database, wish: Callable[..., Any], status: Status
+) -> None:
     experiment = submit(database)
     held = claim(database)
     write(database, wish, experiment.id)
@@ -262,7 +300,11 @@ def test_a_run_is_found_by_its_id(database: Database) -> None:
 
 def test_what_is_kept_of_an_error_holds_no_secret(database: Database) -> None:
     experiment = submit(database)
-    fail(database, claim(database), "OSError: ftp://fedq:hunter2@files/run said no, Bearer hunter2, key fq_0a1b_hunter2")
+    fail(
+        database,
+        claim(database),
+        "OSError: ftp://fedq:hunter2@files/run said no, Bearer hunter2, key fq_0a1b_hunter2",
+    )
     told = read(database, runs.of_experiment, experiment.id)[0].error
     assert told == "OSError: ftp://fedq:***@files/run said no, Bearer ***, key fq_0a1b_***"
     assert read(database, experiments.find, experiment.id).error == told

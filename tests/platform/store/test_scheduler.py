@@ -7,14 +7,25 @@ from typing import Any
 import pytest
 from sqlalchemy import event, insert, select, text, update
 
-from fedcore.platform.store import Database, Status, WorkerDirective, experiments, fair_share, runs, scheduler, workers
+from fedcore.platform.store import (
+    Database,
+    Status,
+    WorkerDirective,
+    experiments,
+    fair_share,
+    runs,
+    scheduler,
+    workers,
+)
 from fedcore.platform.store.fair_share import OwnerQueue
 from fedcore.platform.store.tables import RunRecord
 from tests.platform.store.acts import LEASE_S, QUEUE, WORKER, claim, finish, play, read, submit, write
 
 
 def order(database: Database, *queues: str) -> list[str]:
-    """The names of the experiments whose runs are taken, one after another, each by a worker that keeps it."""
+    """The names of the experiments whose runs are taken, one after another, each by a worker that
+    keeps it.
+    """
     found: list[str] = []
     while held := write(database, runs.claim, f"worker-{len(found)}", queues or [QUEUE], LEASE_S):
         found.append(read(database, experiments.find, held.experiment_id).name)
@@ -92,7 +103,14 @@ def test_runs_are_taken_from_the_given_queues_only(database: Database) -> None:
 
 @pytest.mark.parametrize(
     ("priority", "turn_over", "control"),
-    [(4, False, "continue"), (4, True, "continue"), (5, False, "continue"), (5, True, "yield"), (6, False, "yield"), (6, True, "yield")],
+    [
+        (4, False, "continue"),
+        (4, True, "continue"),
+        (5, False, "continue"),
+        (5, True, "yield"),
+        (6, False, "yield"),
+        (6, True, "yield"),
+    ],
 )
 def test_a_run_yields_to_a_higher_priority_at_once_and_to_an_equal_one_when_its_turn_is_over(
     database: Database, priority: int, turn_over: bool, control: str
@@ -118,19 +136,28 @@ def test_the_best_of_each_owner_and_key_is_found_whatever_else_there_is(database
     draw = Random(5)
     for number in range(40):
         experiment = submit(
-            database, owner=draw.choice("abc"), execution={"queue": draw.choice(["x", "y", "z"]), "priority": draw.randint(4, 6)}
+            database,
+            owner=draw.choice("abc"),
+            execution={"queue": draw.choice(["x", "y", "z"]), "priority": draw.randint(4, 6)},
         )
-        changes = {"key_id": draw.choice(["", "key_1", "key_2"]), "status": draw.choice([Status.QUEUED] * 3 + [Status.PAUSED])}
+        changes = {
+            "key_id": draw.choice(["", "key_1", "key_2"]),
+            "status": draw.choice([Status.QUEUED] * 3 + [Status.PAUSED]),
+        }
         with database.transaction() as session:
             session.execute(update(RunRecord).where(RunRecord.experiment_id == experiment.id).values(changes))
         if number % 10 == 9:
             wanted: dict[tuple[str, str, str], RunRecord] = {}
             with database.reading() as session:
                 found = scheduler.candidates(session, ["x", "y", "none"])
-                for run in session.scalars(select(RunRecord).order_by(RunRecord.priority.desc(), RunRecord.id)):
+                for run in session.scalars(
+                    select(RunRecord).order_by(RunRecord.priority.desc(), RunRecord.id)
+                ):
                     if run.status is Status.QUEUED and run.queue != "z":
                         wanted.setdefault((run.queue, run.owner, run.key_id), run)
-            assert {(*flow.place, flow.key_id): flow.run_id for flow in found} == {place: run.id for place, run in wanted.items()}
+            assert {(*flow.place, flow.key_id): flow.run_id for flow in found} == {
+                place: run.id for place, run in wanted.items()
+            }
             assert len(found) == len(wanted)
 
 
@@ -139,19 +166,37 @@ def test_a_claim_among_thousands_of_runs_reads_an_index_only(database: Database)
     experiment = submit(database, owner="ann")
     submit(database, owner="bob")
     with database.transaction() as session:
-        (run,) = session.execute(select(RunRecord.__table__).where(RunRecord.experiment_id == experiment.id)).mappings()
-        session.execute(insert(RunRecord), [{**run, "id": f"{run['id']}_{number}"} for number in range(3_000)])
+        (run,) = session.execute(
+            select(RunRecord.__table__).where(RunRecord.experiment_id == experiment.id)
+        ).mappings()
+        session.execute(
+            insert(RunRecord), [{**run, "id": f"{run['id']}_{number}"} for number in range(3_000)]
+        )
         postgresql = session.get_bind().dialect.name == "postgresql"
         if postgresql:
             session.execute(text("ANALYZE"))
     with database.transaction() as session:
         statements: list[tuple[str, Any]] = []
-        event.listen(session.connection(), "before_cursor_execute", lambda *given: statements.append((given[2], given[3])))
+        event.listen(
+            session.connection(),
+            "before_cursor_execute",
+            lambda *given: statements.append((given[2], given[3])),
+        )
         assert runs.claim(session, WORKER, [QUEUE, "other"], LEASE_S) is not None
         # What is asked of the table of runs; what follows the choice goes by ids.
-        asked = [given for given in statements if given[0].startswith(("SELECT", "WITH")) and "webhook" not in given[0]]
+        asked = [
+            given
+            for given in statements
+            if given[0].startswith(("SELECT", "WITH")) and "webhook" not in given[0]
+        ]
         explain = "EXPLAIN " if postgresql else "EXPLAIN QUERY PLAN "
-        plans = [session.connection().exec_driver_sql(explain + statement, given) for statement, given in asked]
+        plans = [
+            session.connection().exec_driver_sql(explain + statement, given) for statement, given in asked
+        ]
         steps = [str(row[-1]) for plan in plans for row in plan]
     assert any("run_by_turn" in step for step in steps)
-    assert not [step for step in steps if re.search(r"Seq Scan on run\b|SCAN (run|after|best)\b|TEMP B-TREE|Sort Key: run", step)]
+    assert not [
+        step
+        for step in steps
+        if re.search(r"Seq Scan on run\b|SCAN (run|after|best)\b|TEMP B-TREE|Sort Key: run", step)
+    ]

@@ -1,4 +1,6 @@
-"""Searches: arms are judged once each rung, by what was committed, whoever comes last and whatever happens meanwhile."""
+"""Searches: arms are judged once each rung, by what was committed, whoever comes last and whatever
+happens meanwhile.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -101,19 +103,38 @@ def rounds_by_arm(database: Database, experiment: ExperimentRecord) -> dict[int,
 
 
 def assert_decided_as_recorded(database: Database, experiment: ExperimentRecord) -> None:
-    """Played again from the record, everything is decided as it was; and the runs stand where that puts them."""
-    ladder, known = search.ladder_of(read(database, search.find, experiment.id)), arrivals(database, experiment)
+    """Played again from the record, everything is decided as it was.
+
+    And the runs stand where that puts them.
+    """
+    ladder, known = (
+        search.ladder_of(read(database, search.find, experiment.id)),
+        arrivals(database, experiment),
+    )
     assert [arrival.sequence for arrival in known] == list(range(1, len(known) + 1))
     told = replay(ladder, map(search.arrival_of, known))
-    expected = {(decision.arm, decision.rung): (decision, by) for by, decisions in enumerate(told, 1) for decision in decisions}
+    expected = {
+        (decision.arm, decision.rung): (decision, by)
+        for by, decisions in enumerate(told, 1)
+        for decision in decisions
+    }
     for arrival in known:
         decision, by = expected.pop((arrival.arm, arrival.rung))
         assert arrival.verdict is not None
-        found = Decision(arrival.arm, arrival.rung, arrival.verdict, arrival.rank or 0, arrival.field or 0, arrival.places or 0)
+        found = Decision(
+            arrival.arm,
+            arrival.rung,
+            arrival.verdict,
+            arrival.rank or 0,
+            arrival.field or 0,
+            arrival.places or 0,
+        )
         assert (found, arrival.decided_by) == (decision, by)
     assert not expected
     ends = (*ladder.rungs, 9)
-    promoted = {arm: sum(one.arm == arm and one.verdict is Verdict.PROMOTED for one in known) for arm in range(9)}
+    promoted = {
+        arm: sum(one.arm == arm and one.verdict is Verdict.PROMOTED for one in known) for arm in range(9)
+    }
     for run in the_runs(database, experiment):
         assert run.held_at is None
         if run.status is Status.SUCCEEDED and run.diverged_round is None:
@@ -207,7 +228,9 @@ def test_an_arm_that_fails_is_the_worst_and_holds_nobody_up(database: Database, 
             session.get_one(RunRecord, failing.run_id).attempts = ATTEMPTS
         assert lose(database) == [failing.run_id]
     drain(database)
-    assert rounds_by_arm(database, experiment) == {0: {0, 1}} | {arm: {EXPECTED.get(arm, 1)} for arm in range(1, 9)}
+    assert rounds_by_arm(database, experiment) == {0: {0, 1}} | {
+        arm: {EXPECTED.get(arm, 1)} for arm in range(1, 9)
+    }
     assert status_of(database, experiment) is Status.FAILED
     (of_failed,) = (arrival for arrival in arrivals(database, experiment) if arrival.arm == 0)
     assert (of_failed.value, of_failed.verdict, of_failed.rank) == (None, Verdict.STOPPED, 9)
@@ -271,8 +294,12 @@ def test_cancel_ends_what_waits_at_a_rung_and_retry_puts_it_back(database: Datab
 
 
 @on_sqlite
-def test_runs_that_stopped_early_are_judged_by_their_last_value_and_stay_as_they_are(database: Database) -> None:
-    experiment = searched(database, rounds=18, search=HALVING | {"kind": "successive_halving", "min_rounds": 2})
+def test_runs_that_stopped_early_are_judged_by_their_last_value_and_stay_as_they_are(
+    database: Database,
+) -> None:
+    experiment = searched(
+        database, rounds=18, search=HALVING | {"kind": "successive_halving", "min_rounds": 2}
+    )
     while held := waiting(database):
         if held.done == 0 and held.arm in (3, 5):
             record(database, held, [report(1, extra={"suboptimality": LOSSES[held.arm]})])
@@ -281,7 +308,11 @@ def test_runs_that_stopped_early_are_judged_by_their_last_value_and_stay_as_they
         else:
             come(database, held)
     assert rounds_by_arm(database, experiment)[3] == {1}
-    assert [arrival.arm for arrival in arrivals(database, experiment) if arrival.verdict is Verdict.PROMOTED and arrival.rung == 1] == [3]
+    assert [
+        arrival.arm
+        for arrival in arrivals(database, experiment)
+        if arrival.verdict is Verdict.PROMOTED and arrival.rung == 1
+    ] == [3]
     assert {run.stop_reason for run in the_runs(database, experiment) if run.arm == 3} == {StopReason.TARGET}
 
 
@@ -334,7 +365,9 @@ WORKED: dict[str, Callable[..., Any]] = {"come": come, "play": play, "park": par
 
 
 @on_postgresql
-def test_of_those_who_come_at_once_each_is_counted_and_none_waits_for_another_in_turn(database_url: str, database: Database) -> None:
+def test_of_those_who_come_at_once_each_is_counted_and_none_waits_for_another_in_turn(
+    database_url: str, database: Database
+) -> None:
     experiment = searched(database)
     held = [play(database, claim(database)) for _ in range(9)]
 
@@ -356,7 +389,10 @@ def test_of_those_who_come_at_once_each_is_counted_and_none_waits_for_another_in
 
 
 def in_time(act: Callable[..., Any], *given: Any) -> None:
-    """Do it again where a lock was long in coming, as workers do; two that wait for each other are another matter."""
+    """Do it again where a lock was long in coming, as workers do.
+
+    Two that wait for each other are another matter.
+    """
     for _ in range(20):
         try:
             act(*given)
@@ -388,7 +424,12 @@ def test_a_search_is_deleted_with_its_experiment(database: Database) -> None:
 def test_what_is_kept_is_what_was_asked_for(database: Database) -> None:
     experiment = searched(database)
     kept = read(database, search.find, experiment.id)
-    assert (kept.kind, kept.metric, kept.rungs, kept.rounds) == ("successive_halving", "suboptimality", [1, 3], 9)
+    assert (kept.kind, kept.metric, kept.rungs, kept.rounds) == (
+        "successive_halving",
+        "suboptimality",
+        [1, 3],
+        9,
+    )
     asked = SuccessiveHalving.model_validate(HALVING | {"kind": "successive_halving"})
     assert search.ladder_of(kept) == type(search.ladder_of(kept)).of(asked, 9, 9)
     assert ENDED.isdisjoint({Status.AT_RUNG})

@@ -44,8 +44,16 @@ def test_curves_have_the_measures_asked_for_by_run(database: Database) -> None:
     }
     assert found[first.run_id].total("bytes_up") == 600
     assert found[first.run_id].total("objective") == 3
-    assert [found[first.run_id].bounds(metric) for metric in ("bytes_up", "objective", "x")] == [[300, 300], [3, 3], []]
-    assert [found[first.run_id].ending(metric) for metric in ("bytes_up", "objective", "x")] == [[300, 300], [3, None], [None, None]]
+    assert [found[first.run_id].bounds(metric) for metric in ("bytes_up", "objective", "x")] == [
+        [300, 300],
+        [3, 3],
+        [],
+    ]
+    assert [found[first.run_id].ending(metric) for metric in ("bytes_up", "objective", "x")] == [
+        [300, 300],
+        [3, None],
+        [None, None],
+    ]
 
 
 @pytest.mark.parametrize("metric", ["a.b", "a b", "$", "per-client"])
@@ -59,19 +67,29 @@ def test_a_measure_may_have_any_name(database: Database, metric: str) -> None:
 @pytest.mark.parametrize("played", [1, SIZE])
 def test_a_measure_is_read_to_the_last_bit(database: Database, value: float, played: int) -> None:
     submit(database, rounds=played)
-    held = play(database, claim(database), [report(round, extra={"objective": value}) for round in range(1, played + 1)])
+    held = play(
+        database,
+        claim(database),
+        [report(round, extra={"objective": value}) for round in range(1, played + 1)],
+    )
     assert column(database, held, "objective") == [value] * played
 
 
 def history(length: int) -> list[RoundReport]:
     """Evaluated every third round, a measure that begins late, and a list, which is no curve."""
     return [
-        report(round, train_loss=1 / round if round % 3 == 0 else None, extra={"late": float(round), "x": [1.0]} if round > SIZE else {})
+        report(
+            round,
+            train_loss=1 / round if round % 3 == 0 else None,
+            extra={"late": float(round), "x": [1.0]} if round > SIZE else {},
+        )
         for round in range(1, length + 1)
     ]
 
 
-@pytest.mark.parametrize("slices", [[ROUNDS], [1, SIZE - 1, SIZE, 7], [SIZE - 1, 2, SIZE + 6], [3, ROUNDS - 3]])
+@pytest.mark.parametrize(
+    "slices", [[ROUNDS], [1, SIZE - 1, SIZE, 7], [SIZE - 1, 2, SIZE + 6], [3, ROUNDS - 3]]
+)
 def test_a_curve_is_the_same_however_its_rounds_were_committed(database: Database, slices: list[int]) -> None:
     submit(database, rounds=ROUNDS)
     held, reports = claim(database), history(ROUNDS)
@@ -81,7 +99,8 @@ def test_a_curve_is_the_same_however_its_rounds_were_committed(database: Databas
     assert column(database, held, "late") == [one.extra.get("late") for one in reports]
     assert column(database, held, "x") == [None] * ROUNDS
     assert column(database, held, "bytes_down") == [200] * ROUNDS
-    # Of the two blocks' measures: loss, steps, bytes up and down and seconds in both, the late one in the second.
+    # Of the two blocks' measures: loss, steps, bytes up and down and seconds in both, the late one
+    # in the second.
     assert blocks(database) == 2 * 5 + 1
 
 

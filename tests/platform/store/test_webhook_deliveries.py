@@ -1,4 +1,6 @@
-"""Deliveries: each is sent until it arrives or there is no hope, by one sender at a time, always under the same id."""
+"""Deliveries: each is sent until it arrives or there is no hope, by one sender at a time, always
+under the same id.
+"""
 
 from typing import Any
 
@@ -37,20 +39,35 @@ def the_one(database: Database, hook: WebhookRecord) -> DeliveryRecord:
 
 def let_pass(database: Database, **columns: Any) -> None:
     """As if the time had come."""
-    write(database, lambda session: session.execute(update(DeliveryRecord).values({"due_at": sql_now(-1.0), **columns})))
+    write(
+        database,
+        lambda session: session.execute(update(DeliveryRecord).values({"due_at": sql_now(-1.0), **columns})),
+    )
 
 
 def test_what_arrives_is_over(database: Database, hook: WebhookRecord) -> None:
     parcel = take(database)
     assert conclude(database, parcel, GOOD) is DeliveryStatus.DELIVERED
     delivery = the_one(database, hook)
-    assert (delivery.id, delivery.status, delivery.finished_at is None) == (parcel.id, DeliveryStatus.DELIVERED, False)
+    assert (delivery.id, delivery.status, delivery.finished_at is None) == (
+        parcel.id,
+        DeliveryStatus.DELIVERED,
+        False,
+    )
     (attempt,) = delivery.attempts
-    assert attempt == {"at": parcel.moment.isoformat(), "seconds": 0.1, "code": 200, "answer": "thanks", "error": None}
+    assert attempt == {
+        "at": parcel.moment.isoformat(),
+        "seconds": 0.1,
+        "code": 200,
+        "answer": "thanks",
+        "error": None,
+    }
     assert not read(database, webhook_deliveries.any_due)
 
 
-def test_what_fails_is_tried_again_as_the_schedule_says_and_then_given_up(database: Database, hook: WebhookRecord) -> None:
+def test_what_fails_is_tried_again_as_the_schedule_says_and_then_given_up(
+    database: Database, hook: WebhookRecord
+) -> None:
     for failures in range(1, RETRIES + 1):
         parcel = take(database)
         assert conclude(database, parcel, BAD) is DeliveryStatus.PENDING
@@ -68,7 +85,9 @@ def test_what_fails_is_tried_again_as_the_schedule_says_and_then_given_up(databa
     assert (totals[counters.UNDELIVERED], totals[counters.GIVEN_UP]) == (RETRIES + 1, 1)
 
 
-def test_a_sender_that_is_not_heard_of_has_lost_it_and_what_it_says_later_is_refused(database: Database, hook: WebhookRecord) -> None:
+def test_a_sender_that_is_not_heard_of_has_lost_it_and_what_it_says_later_is_refused(
+    database: Database, hook: WebhookRecord
+) -> None:
     lost = take(database, lease_s=-1.0)
     again = take(database)
     assert (again.id, again.body) == (lost.id, lost.body)
@@ -94,7 +113,9 @@ def test_senders_pass_over_whom_they_are_busy_with(database: Database) -> None:
     assert write(database, webhook_deliveries.claim_due, 60.0, besides=[bobs.id], not_of=["ann"]) is None
 
 
-def test_who_is_gone_is_told_nothing_more_and_that_is_in_the_audit_log(database: Database, hook: WebhookRecord) -> None:
+def test_who_is_gone_is_told_nothing_more_and_that_is_in_the_audit_log(
+    database: Database, hook: WebhookRecord
+) -> None:
     write(database, webhook_deliveries.ping, hook.id)
     assert conclude(database, take(database), GONE) is DeliveryStatus.FAILED
     assert {row.status for row in told(database, hook)} == {DeliveryStatus.FAILED}
@@ -115,7 +136,9 @@ def test_who_has_failed_for_days_is_disabled_once_something_was_tried_for_its_da
     assert hook_now(database, hook).disabled_at is None
     let_pass(database, **columns)
     conclude(database, take(database), BAD)
-    assert str(hook_now(database, hook).disabled_reason).startswith("nothing was delivered for 3 days, at last: the answer was 500")
+    assert str(hook_now(database, hook).disabled_reason).startswith(
+        "nothing was delivered for 3 days, at last: the answer was 500"
+    )
     assert the_one(database, hook).status is DeliveryStatus.FAILED
 
 
@@ -130,7 +153,9 @@ def test_one_success_and_nothing_is_held_against_it(database: Database, hook: We
     assert hook_now(database, hook).failing_since is None
 
 
-def test_what_is_asked_for_again_is_sent_again_under_the_same_id(database: Database, hook: WebhookRecord) -> None:
+def test_what_is_asked_for_again_is_sent_again_under_the_same_id(
+    database: Database, hook: WebhookRecord
+) -> None:
     first = take(database)
     conclude(database, first, GOOD)
     write(database, webhook_deliveries.redeliver, hook.id, first.id)
@@ -162,11 +187,19 @@ def test_they_are_listed_by_status_newest_first(database: Database, hook: Webhoo
     second = write(database, webhook_deliveries.ping, hook.id).id
     listed = read(database, webhook_deliveries.page, hook.id, limit=1)
     assert [row.id for row in listed.items] == [second]
-    assert read(database, webhook_deliveries.page, hook.id, cursor=listed.next).items[0].status is DeliveryStatus.DELIVERED
-    assert [row.id for row in read(database, webhook_deliveries.page, hook.id, status=DeliveryStatus.PENDING).items] == [second]
+    assert (
+        read(database, webhook_deliveries.page, hook.id, cursor=listed.next).items[0].status
+        is DeliveryStatus.DELIVERED
+    )
+    assert [
+        row.id
+        for row in read(database, webhook_deliveries.page, hook.id, status=DeliveryStatus.PENDING).items
+    ] == [second]
 
 
-def test_what_is_over_is_forgotten_after_a_while_and_what_waits_is_not(database: Database, hook: WebhookRecord) -> None:
+def test_what_is_over_is_forgotten_after_a_while_and_what_waits_is_not(
+    database: Database, hook: WebhookRecord
+) -> None:
     conclude(database, take(database), GOOD)
     waiting = write(database, webhook_deliveries.ping, hook.id).id
     for kept_s in (60.0, 36_500 * 86_400.0):

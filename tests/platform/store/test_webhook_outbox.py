@@ -1,4 +1,6 @@
-"""What webhooks are to be told is written with the change it tells of: every change once, and nothing else."""
+"""What webhooks are to be told is written with the change it tells of: every change once, and
+nothing else.
+"""
 
 import json
 from collections.abc import Callable
@@ -10,7 +12,19 @@ import pytest
 
 from fedcore.platform.store import Database, Status, experiments, webhook_deliveries, webhooks
 from fedcore.platform.webhooks.events import ENDINGS, EventKind
-from tests.platform.store.acts import claim, commit, fail, finish, lose, on_postgresql, read, submit, the_run, the_runs, write
+from tests.platform.store.acts import (
+    claim,
+    commit,
+    fail,
+    finish,
+    lose,
+    on_postgresql,
+    read,
+    submit,
+    the_run,
+    the_runs,
+    write,
+)
 from tests.platform.store.hooks import data, hook_now, listen, story, told
 
 
@@ -19,16 +33,34 @@ def test_a_life_is_told_in_order_and_whole(database: Database) -> None:
     experiment = submit(database)
     finish(database, claim(database))
     assert story(database, hook) == [
-        *("run.queued", "experiment.queued", "run.running", "experiment.running", "run.succeeded", "experiment.succeeded"),
+        *(
+            "run.queued",
+            "experiment.queued",
+            "run.running",
+            "experiment.running",
+            "run.succeeded",
+            "experiment.succeeded",
+        ),
     ]
     run = the_run(database, experiment)
     last_of_run, last = told(database, hook)[-2:]
-    told_of_run = {"experiment_id": experiment.id, "run_id": run.id, "status": "succeeded", "rounds_done": 4, "stop_reason": None}
+    told_of_run = {
+        "experiment_id": experiment.id,
+        "run_id": run.id,
+        "status": "succeeded",
+        "rounds_done": 4,
+        "stop_reason": None,
+    }
     assert told_of_run.items() <= data(last_of_run).items()
-    assert {"experiment_id": experiment.id, "name": "one run", "status": "succeeded"}.items() <= data(last).items()
+    assert {"experiment_id": experiment.id, "name": "one run", "status": "succeeded"}.items() <= data(
+        last
+    ).items()
     body = json.loads(last.body)
     assert set(body) == {"type", "timestamp", "data"}
-    assert (body["type"], body["timestamp"]) == ("experiment.succeeded", last.created_at.isoformat().replace("+00:00", "Z"))
+    assert (body["type"], body["timestamp"]) == (
+        "experiment.succeeded",
+        last.created_at.isoformat().replace("+00:00", "Z"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -38,7 +70,9 @@ def test_a_life_is_told_in_order_and_whole(database: Database) -> None:
         (experiments.pause, ["run.paused", "experiment.paused"]),
     ],
 )
-def test_what_users_do_is_told_once_however_often_they_do_it(database: Database, act: Callable[..., object], expected: list[str]) -> None:
+def test_what_users_do_is_told_once_however_often_they_do_it(
+    database: Database, act: Callable[..., object], expected: list[str]
+) -> None:
     experiment = submit(database)
     hook = listen(database)
     for _ in range(3):
@@ -54,7 +88,14 @@ def test_what_goes_on_again_is_told(database: Database) -> None:
     fail(database, claim(database))
     write(database, experiments.retry, experiment.id)
     assert story(database, hook)[2:] == [
-        *("run.paused", "experiment.paused", "run.queued", "experiment.queued", "run.running", "experiment.running"),
+        *(
+            "run.paused",
+            "experiment.paused",
+            "run.queued",
+            "experiment.queued",
+            "run.running",
+            "experiment.running",
+        ),
         *("run.failed", "experiment.failed", "run.queued", "experiment.running"),
     ]
 
@@ -107,17 +148,29 @@ def test_a_webhook_is_told_what_it_asked_for_of_its_owners_experiments(database:
     write(database, webhooks.disable, disabled.id, "by hand")
     for experiment in (first, tagged):
         write(database, experiments.cancel, experiment.id)
-    stories = {name: [(row.kind, data(row)["experiment_id"]) for row in told(database, hook)] for name, hook in hooks.items()}
+    stories = {
+        name: [(row.kind, data(row)["experiment_id"]) for row in told(database, hook)]
+        for name, hook in hooks.items()
+    }
     cancelled = [("experiment.cancelled", first.id), ("experiment.cancelled", tagged.id)]
     runs = [("run.cancelled", first.id), cancelled[0], ("run.cancelled", tagged.id), cancelled[1]]
-    assert stories == {"all": runs, "ends": cancelled, "one": cancelled[:1], "tag": cancelled[1:], "part of a tag": [], "other": []}
+    assert stories == {
+        "all": runs,
+        "ends": cancelled,
+        "one": cancelled[:1],
+        "tag": cancelled[1:],
+        "part of a tag": [],
+        "other": [],
+    }
     assert story(database, disabled) == []
 
 
 def test_a_sweep_tells_of_each_of_its_runs(database: Database) -> None:
     hook = listen(database, kinds=[EventKind.RUN_QUEUED])
     experiment = submit(database, seeds=list(range(50)))
-    assert [data(row)["run_id"] for row in told(database, hook)] == [run.id for run in the_runs(database, experiment)]
+    assert [data(row)["run_id"] for row in told(database, hook)] == [
+        run.id for run in the_runs(database, experiment)
+    ]
 
 
 @on_postgresql

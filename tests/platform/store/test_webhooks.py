@@ -16,7 +16,9 @@ from tests.platform.store.acts import read, submit, write
 from tests.platform.store.hooks import URL, hook_now, listen, take, told
 
 
-def test_a_secret_is_given_out_when_it_is_made_and_to_whoever_signs_and_is_not_loaded_otherwise(database: Database) -> None:
+def test_a_secret_is_given_out_when_it_is_made_and_to_whoever_signs_and_is_not_loaded_otherwise(
+    database: Database,
+) -> None:
     record, secret = write(database, webhooks.create, owner="ann", url=URL, most=1)
     found = read(database, webhooks.find, record.id)
     listed = read(database, webhooks.page).items[0]
@@ -34,7 +36,9 @@ def test_the_secret_before_signs_for_a_day_and_no_longer(database: Database) -> 
     _, second = write(database, webhooks.rotate, record.id)
     write(database, webhook_deliveries.ping, record.id)
     assert list(take(database, lease_s=-1.0).secrets) == [second, first]
-    write(database, lambda session: session.execute(update(WebhookRecord).values(previous_until=sql_now(-1.0))))
+    write(
+        database, lambda session: session.execute(update(WebhookRecord).values(previous_until=sql_now(-1.0)))
+    )
     assert list(take(database).secrets) == [second]
 
 
@@ -49,8 +53,15 @@ def test_an_owner_has_as_many_as_there_may_be_and_others_are_not_counted(databas
 
 def test_those_of_others_are_not_there(database: Database) -> None:
     hook = listen(database, owner="ann")
-    assert read(database, webhooks.find, hook.id, "ann").id == read(database, webhooks.find, hook.id, None).id == hook.id
-    for act in (lambda session: webhooks.find(session, hook.id, "bob"), lambda session: webhooks.find(session, "whk_0")):
+    assert (
+        read(database, webhooks.find, hook.id, "ann").id
+        == read(database, webhooks.find, hook.id, None).id
+        == hook.id
+    )
+    for act in (
+        lambda session: webhooks.find(session, hook.id, "bob"),
+        lambda session: webhooks.find(session, "whk_0"),
+    ):
         with pytest.raises(NotFoundError, match="there is no webhook"):
             read(database, act)
 

@@ -7,7 +7,9 @@ from fedcore.platform.store.tables import WorkerRecord
 from tests.platform.store.acts import read, write
 
 
-def beat(database: Database, worker_id: str = "w1", run_id: str | None = None, **changes: Any) -> WorkerRecord:
+def beat(
+    database: Database, worker_id: str = "w1", run_id: str | None = None, **changes: Any
+) -> WorkerRecord:
     """A worker reports itself; how it is listed then."""
     given: dict[str, Any] = {"host": "here", "pid": 1, "queues": ["default"], "device": "cpu"}
     write(database, workers.seen, worker_id, run_id=run_id, **(given | changes))
@@ -20,7 +22,13 @@ def listed(database: Database, within_s: float = 60) -> list[str]:
 
 def test_a_worker_is_listed_as_it_reports_itself(database: Database) -> None:
     worker = beat(database, host="there", pid=7, queues=["gpu", "default"], device="cuda:1", run_id="run_1")
-    assert (worker.host, worker.pid, worker.queues, worker.device, worker.run_id) == ("there", 7, ["gpu", "default"], "cuda:1", "run_1")
+    assert (worker.host, worker.pid, worker.queues, worker.device, worker.run_id) == (
+        "there",
+        7,
+        ["gpu", "default"],
+        "cuda:1",
+        "run_1",
+    )
 
 
 def test_a_later_report_replaces_the_earlier_and_keeps_the_start(database: Database) -> None:

@@ -1,4 +1,6 @@
-"""Reads damaged Parquet files, each in a process forked for it: Arrow itself ends its process on some. Prints how each ended."""
+"""Reads damaged Parquet files, each in a process forked for it: Arrow itself ends its process on
+some. Prints how each ended.
+"""
 
 import os
 import signal
@@ -16,7 +18,10 @@ ENDS = {0: "read", 1: "refused", -signal.SIGABRT: "aborted"}
 def main() -> None:
     """Flip three bits of each file, anywhere behind its magic bytes."""
     draw = np.random.default_rng(0)
-    wholes = [parquet(arrays()), parquet(arrays(client=np.arange(60) % 7), lists=True, compression="none", use_dictionary=False)]
+    wholes = [
+        parquet(arrays()),
+        parquet(arrays(client=np.arange(60) % 7), lists=True, compression="none", use_dictionary=False),
+    ]
     for number in range(FILES):
         broken = bytearray(wholes[number % 2])
         for place in draw.integers(4, len(broken), size=3):

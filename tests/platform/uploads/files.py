@@ -17,7 +17,10 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def arrays(**changes: Any) -> Arrays:
-    """Sixty samples of three classes on seven clients, a fifth of them for testing; a change to None leaves an array out."""
+    """Sixty samples of three classes on seven clients, a fifth of them for testing.
+
+    A change to None leaves an array out.
+    """
     draw = np.random.default_rng(3)
     held: dict[str, Any] = {
         "features": draw.normal(size=(60, 4)),
@@ -39,7 +42,9 @@ def parquet(held: Arrays, *, lists: bool = False, **options: Any) -> bytes:
     """The arrays as Parquet: a column for each number, or one column of lists."""
     features = held["features"]
     if lists:
-        columns: dict[str, Any] = {"features": pa.FixedSizeListArray.from_arrays(features.ravel(), features.shape[1])}
+        columns: dict[str, Any] = {
+            "features": pa.FixedSizeListArray.from_arrays(features.ravel(), features.shape[1])
+        }
     else:
         columns = {f"x{index}": features[:, index] for index in range(features.shape[1])}
     return table(columns | {name: array for name, array in held.items() if name != "features"}, **options)

@@ -96,7 +96,13 @@ def test_features_keep_their_values(given: str, kept: str) -> None:
     np.testing.assert_array_equal(samples.features, features)
 
 
-@given(st.lists(st.one_of(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=5)), min_size=1, max_size=30))
+@given(
+    st.lists(
+        st.one_of(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=5)),
+        min_size=1,
+        max_size=30,
+    )
+)
 def test_clients_are_numbered_by_the_order_of_their_ids(ids: list[str]) -> None:
     label = np.arange(len(ids) + 1) % 2
     held = {"features": np.zeros((len(label), 1)), "label": label, "client": np.array([*ids, ids[0]])}

@@ -28,7 +28,9 @@ def _npy(array: Any) -> bytes:
 
 
 def _members(**changes: bytes) -> dict[str, bytes]:
-    return {f"{name}.npy": _npy(array) for name, array in arrays().items()} | {f"{name}.npy": data for name, data in changes.items()}
+    return {f"{name}.npy": _npy(array) for name, array in arrays().items()} | {
+        f"{name}.npy": data for name, data in changes.items()
+    }
 
 
 def _refusal(data: bytes, limits: UploadLimits = LIMITS) -> UploadError:
@@ -50,7 +52,11 @@ def test_the_arrays_come_back_as_they_were(packed: bool) -> None:
 
 def test_columns_first_and_big_endian_arrays_hold_the_same() -> None:
     held = arrays()
-    foreign = {**held, "features": np.asfortranarray(held["features"].astype(">f8")), "label": held["label"].astype(">i2")}
+    foreign = {
+        **held,
+        "features": np.asfortranarray(held["features"].astype(">f8")),
+        "label": held["label"].astype(">i2"),
+    }
     assert take(npz(foreign)).content == take(npz(held)).content
 
 
@@ -64,9 +70,17 @@ def test_columns_first_and_big_endian_arrays_hold_the_same() -> None:
         ({"features": np.zeros((60, 0))}, "features", "0 numbers per sample"),
         ({"features": np.zeros((0, 4))}, "features", "0 samples; it must have 1 to 1000"),
         ({"features": np.zeros((1_001, 2))}, "features", "1001 samples; it must have 1 to 1000"),
-        ({"features": np.zeros((60, 101))}, "features", "101 numbers per sample, shape [101]; it must have 1 to 100"),
+        (
+            {"features": np.zeros((60, 101))},
+            "features",
+            "101 numbers per sample, shape [101]; it must have 1 to 100",
+        ),
         ({"features": np.zeros((60, *[1] * 9))}, "features", "1 to 8 dimensions"),
-        ({"features": np.zeros((60, 4), complex)}, "features", "contains complex128; it must contain numbers"),
+        (
+            {"features": np.zeros((60, 4), complex)},
+            "features",
+            "contains complex128; it must contain numbers",
+        ),
         ({"features": np.full((60, 4), "a")}, "features", "contains <U1; it must contain numbers"),
         ({"label": np.zeros(59, int)}, "label", "has shape [59]; it must be [60]"),
         ({"label": np.zeros((60, 3), int)}, "label", "has shape [60, 3]; it must be [60]"),
@@ -78,7 +92,9 @@ def test_columns_first_and_big_endian_arrays_hold_the_same() -> None:
         ({"features": np.zeros(60, dtype=[("a", "f4")])}, "features", "it must contain numbers"),
     ],
 )
-def test_an_array_at_fault_is_named_with_what_would_be_right(changes: dict[str, Any], name: str, right: str) -> None:
+def test_an_array_at_fault_is_named_with_what_would_be_right(
+    changes: dict[str, Any], name: str, right: str
+) -> None:
     refused = _refusal(npz(arrays(**changes)))
     assert (refused.name, right in refused.detail) == (name, True), refused
 
@@ -103,7 +119,9 @@ def test_an_archive_that_unpacks_to_more_than_the_limit_is_refused_before_it_is_
 
 
 def test_a_directory_that_understates_its_sizes_is_refused() -> None:
-    packed = bytearray(_archive(_members(features=_npy(np.zeros((60, 4_000)))), compression=zipfile.ZIP_DEFLATED))
+    packed = bytearray(
+        _archive(_members(features=_npy(np.zeros((60, 4_000)))), compression=zipfile.ZIP_DEFLATED)
+    )
     start = packed.index(b"PK\x01\x02")
     packed[start + 24 : start + 28] = struct.pack("<I", 100_000)
     assert "shape [60, 4000]" in _refusal(bytes(packed), UploadLimits(1 << 20, 1_000, 10_000)).detail
@@ -113,12 +131,16 @@ def test_an_archive_with_a_long_directory_is_refused_before_it_is_read() -> None
     entry = struct.pack("<4s6H3L5H2L", b"PK\x01\x02", 20, 20, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0) + b"a"
     directory = entry * 30_000
     end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 30_000, 30_000, len(directory), 0, 0)
-    assert "its directory takes 1410000 bytes" in _refusal(directory[:0] + b"PK" + b"\0" * 2 + directory + end).detail
+    assert (
+        "its directory takes 1410000 bytes"
+        in _refusal(directory[:0] + b"PK" + b"\0" * 2 + directory + end).detail
+    )
 
 
 @pytest.mark.parametrize("shape", ["(10**9, 10**9)", "(-1, 4)", "(60, -4)"])
 def test_a_header_that_promises_what_is_not_there_is_refused(shape: str) -> None:
-    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape.replace('10**9', '1000000000')}, }}".ljust(117) + "\n"
+    shape = shape.replace("10**9", "1000000000")
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
     forged = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + bytes(60 * 4 * 8)
     assert _refusal(_archive(_members(features=forged))).name == "features"
 

@@ -21,7 +21,9 @@ def _refusal(data: bytes, limits: UploadLimits = LIMITS) -> UploadError:
 
 
 @pytest.mark.parametrize("lists", [False, True])
-@pytest.mark.parametrize("options", [{}, {"row_group_size": 7, "compression": "zstd"}, {"use_dictionary": False}])
+@pytest.mark.parametrize(
+    "options", [{}, {"row_group_size": 7, "compression": "zstd"}, {"use_dictionary": False}]
+)
 def test_a_column_per_number_and_a_list_column_hold_what_an_npz_does(lists: bool, options: Any) -> None:
     held = arrays()
     assert take(parquet(held, lists=lists, **options)).digest == take(npz(held)).digest
@@ -68,17 +70,35 @@ def test_images_are_lists_of_lists() -> None:
         ({"a": ["x", "y"], "label": [0, 1]}, "a", "contains string; it must contain numbers"),
         ({"a": [1.0, 2.0], "label": ["x", "y"]}, "label", "contains string; it must contain numbers"),
         ({"a": [1.0, 2.0], "label": [0, 1], "client": [1.5, 2.5]}, "client", "integers or text"),
-        ({"a": [1.0, 2.0], "label": [0, 1], "client": ["a", None]}, "client", "1 nulls; every sample needs a client"),
-        ({"a": [1.0, 2.0], "label": [0, 1], "client": ["a", "b" * 201]}, "client", "an id of 201 characters; the limit is 200"),
+        (
+            {"a": [1.0, 2.0], "label": [0, 1], "client": ["a", None]},
+            "client",
+            "1 nulls; every sample needs a client",
+        ),
+        (
+            {"a": [1.0, 2.0], "label": [0, 1], "client": ["a", "b" * 201]},
+            "client",
+            "an id of 201 characters; the limit is 200",
+        ),
         ({"a": [1.0, 2.0], "label": [0, 1], "test": [0, 1]}, "test", "booleans"),
         ({"features": [[1.0], [2.0]], "label": [0, 1]}, "features", "lists of equal length (pyarrow.list_("),
-        ({"features": pa.array([[1.0], None], pa.list_(pa.float32(), 1)), "label": [0, 1]}, "features", "1 nulls"),
-        ({"features": pa.array([[1.0], [2.0]], pa.list_(pa.float32(), 1)), "label": [0, 1], "b": [1, 2]}, "b", "unknown column"),
+        (
+            {"features": pa.array([[1.0], None], pa.list_(pa.float32(), 1)), "label": [0, 1]},
+            "features",
+            "1 nulls",
+        ),
+        (
+            {"features": pa.array([[1.0], [2.0]], pa.list_(pa.float32(), 1)), "label": [0, 1], "b": [1, 2]},
+            "b",
+            "unknown column",
+        ),
         ({f"x{index}": [1.0] for index in range(101)} | {"label": [0]}, "features", "101 numbers per sample"),
         ({"a": np.zeros(1_001), "label": np.zeros(1_001, int)}, "features", "1001 samples"),
     ],
 )
-def test_a_column_at_fault_is_named_with_what_would_be_right(columns: dict[str, Any], name: str, right: str) -> None:
+def test_a_column_at_fault_is_named_with_what_would_be_right(
+    columns: dict[str, Any], name: str, right: str
+) -> None:
     refused = _refusal(table(columns))
     assert (refused.name, right in refused.detail) == (name, True), refused
 
@@ -88,7 +108,12 @@ def test_what_would_unpack_to_more_than_the_limit_is_refused_by_its_description(
     assert "bytes; the limit is 10000" in _refusal(packed, UploadLimits(10_000, 1_000, 10)).detail
     noise = np.random.default_rng(0).normal(size=500)
     ids = [str(number) * 10 for number in range(500)]
-    assert "unpacks to" in _refusal(table({"a": noise, "label": np.arange(500) % 2, "client": ids}), UploadLimits(20_000, 1_000, 10)).detail
+    assert (
+        "unpacks to"
+        in _refusal(
+            table({"a": noise, "label": np.arange(500) % 2, "client": ids}), UploadLimits(20_000, 1_000, 10)
+        ).detail
+    )
 
 
 def test_a_long_id_that_recurs_is_held_once() -> None:
@@ -112,7 +137,10 @@ def test_a_file_cut_short_or_damaged_is_refused() -> None:
     whole = parquet(arrays())
     assert "it may be truncated" in _refusal(whole[:-1]).detail
     assert "it may be truncated" in _refusal(whole[:4]).detail
-    assert "its footer has" in _refusal(whole[:4] + bytes(17 << 20) + (17 << 20).to_bytes(4, "little") + b"PAR1").detail
+    assert (
+        "its footer has"
+        in _refusal(whole[:4] + bytes(17 << 20) + (17 << 20).to_bytes(4, "little") + b"PAR1").detail
+    )
     garbled = bytearray(whole)
     garbled[-200:-8] = bytes(192)
     assert "not a readable Parquet file" in _refusal(bytes(garbled)).detail
@@ -120,7 +148,9 @@ def test_a_file_cut_short_or_damaged_is_refused() -> None:
 
 @pytest.mark.slow
 def test_a_file_damaged_anywhere_is_refused_or_read_and_at_worst_ends_its_reader() -> None:
-    done = subprocess.run([sys.executable, "-m", "tests.platform.uploads.damage"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.platform.uploads.damage"], capture_output=True, text=True, check=True
+    )
     ends = set(done.stdout.split("\n")[:-1])
     assert "refused" in ends
     assert ends <= {"read", "refused", "aborted"}

@@ -48,7 +48,10 @@ def test_a_reader_that_ends_badly_or_never_refuses_the_upload(
 ) -> None:
     reader = tmp_path / "reader"
     monkeypatch.setattr(sys, "executable", str(reader))
-    for script, told in (("kill -ABRT $$", "its reader failed on it"), ("echo why >&2; exit 1", "its reader failed on it")):
+    for script, told in (
+        ("kill -ABRT $$", "its reader failed on it"),
+        ("echo why >&2; exit 1", "its reader failed on it"),
+    ):
         reader.write_text(f"#!/bin/sh\n{script}\n")
         reader.chmod(0o755)
         with pytest.raises(UploadError, match=told):
@@ -82,7 +85,8 @@ import resource, subprocess, sys
 for path in sys.argv[1:-1]:
     with open(path, "rb") as source:
         arguments = [sys.argv[-1], str(1 << 30), "10000000", "10000"]
-        subprocess.run([sys.executable, "-m", "fedcore.platform.uploads", *arguments], stdin=source, check=True)
+        command = [sys.executable, "-m", "fedcore.platform.uploads", *arguments]
+        subprocess.run(command, stdin=source, check=True)
     print("", 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 """
 BUFFERS_BYTES = 24 << 20
@@ -96,17 +100,23 @@ def _wide_bytes(samples: int) -> dict[str, Any]:
 def _many_samples(samples: int) -> dict[str, Any]:
     small = {"label": np.arange(samples) % 2, "client": np.arange(samples) % 200, "test": np.zeros(samples)}
     kinds = {"label": np.uint8, "client": np.uint8, "test": np.bool_}
-    return {"features": np.ones((samples, 1), np.int8)} | {name: array.astype(kinds[name]) for name, array in small.items()}
+    return {"features": np.ones((samples, 1), np.int8)} | {
+        name: array.astype(kinds[name]) for name, array in small.items()
+    }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("made", "samples"), [(_wide_bytes, 50_000), (_many_samples, 2_000_000)])
-def test_reading_takes_no_more_memory_than_is_said(made: Callable[[int], dict[str, Any]], samples: int, tmp_path: Path) -> None:
+def test_reading_takes_no_more_memory_than_is_said(
+    made: Callable[[int], dict[str, Any]], samples: int, tmp_path: Path
+) -> None:
     small, large = tmp_path / "small.npz", tmp_path / "large.npz"
     np.savez(small, **made(2))
     np.savez(large, **(held := made(samples)))
     command = [sys.executable, "-c", WEIGH, str(small), str(large), str(tmp_path / "kept")]
-    told = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3]).stdout
+    told = subprocess.run(
+        command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3]
+    ).stdout
     before, peak = (int(line.rpartition(" ")[2]) for line in told.splitlines())
     limits = UploadLimits(sum(array.nbytes for array in held.values()), samples, 10_000)
     assert before < LOADED_BYTES

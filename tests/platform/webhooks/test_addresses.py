@@ -1,4 +1,6 @@
-"""No address that is not public is reached, however it is written, unless the operator allows its network."""
+"""No address that is not public is reached, however it is written, unless the operator allows its
+network.
+"""
 
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
@@ -11,19 +13,55 @@ from fedcore.platform.webhooks.urls import refusal
 FORBIDDEN = {
     "unspecified": ("0.0.0.0", "0.1.2.3", "::"),
     "loopback": ("127.0.0.1", "127.255.255.254", "::1"),
-    "private": ("10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1", "fd00:ec2::254", "fc00::1", "fec0::1"),
+    "private": (
+        "10.0.0.1",
+        "172.16.0.1",
+        "172.31.255.255",
+        "192.168.1.1",
+        "fd00:ec2::254",
+        "fc00::1",
+        "fec0::1",
+    ),
     "shared": ("100.64.0.1", "100.100.100.200"),
     "link-local": ("169.254.169.254", "169.254.170.2", "fe80::1"),
     "metadata": ("168.63.129.16",),
-    "in another form": ("::ffff:127.0.0.1", "::ffff:8.8.8.8", "::127.0.0.1", "64:ff9b::7f00:1", "64:ff9b:1::1", "2002:7f00:1::", "2001::1"),
-    "documentation": ("192.0.0.192", "192.0.2.1", "198.18.0.1", "198.51.100.1", "203.0.113.1", "2001:db8::1", "3fff::1", "100::1"),
+    "in another form": (
+        "::ffff:127.0.0.1",
+        "::ffff:8.8.8.8",
+        "::127.0.0.1",
+        "64:ff9b::7f00:1",
+        "64:ff9b:1::1",
+        "2002:7f00:1::",
+        "2001::1",
+    ),
+    "documentation": (
+        "192.0.0.192",
+        "192.0.2.1",
+        "198.18.0.1",
+        "198.51.100.1",
+        "203.0.113.1",
+        "2001:db8::1",
+        "3fff::1",
+        "100::1",
+    ),
     "multicast": ("224.0.0.1", "239.255.255.255", "ff02::1"),
     "reserved": ("240.0.0.1", "255.255.255.255", "4000::1", "1::1"),
 }
-PUBLIC = ("8.8.8.8", "1.1.1.1", "93.184.216.34", "172.32.0.1", "100.128.0.1", "168.63.129.17", "2606:4700:4700::1111", "2a00:1450::1")
+PUBLIC = (
+    "8.8.8.8",
+    "1.1.1.1",
+    "93.184.216.34",
+    "172.32.0.1",
+    "100.128.0.1",
+    "168.63.129.17",
+    "2606:4700:4700::1111",
+    "2a00:1450::1",
+)
 
 
-@pytest.mark.parametrize(("reason", "text"), [(reason, text) for reason, texts in FORBIDDEN.items() for text in texts])
+@pytest.mark.parametrize(
+    ("reason", "text"), [(reason, text) for reason, texts in FORBIDDEN.items() for text in texts]
+)
 def test_what_is_not_public_is_refused_by_what_it_is(reason: str, text: str) -> None:
     assert reason in str(refusal(ip_address(text), ()))
 
@@ -33,8 +71,16 @@ def test_what_is_public_may_be_reached(text: str) -> None:
     assert refusal(ip_address(text), ()) is None
 
 
-@given(st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6), st.integers(0x2000 << 112, (0x4000 << 112) - 1).map(IPv6Address)))
-def test_whatever_may_be_reached_is_global_and_of_one_machine_by_the_standard_library_too(address: IPv4Address | IPv6Address) -> None:
+@given(
+    st.one_of(
+        st.ip_addresses(v=4),
+        st.ip_addresses(v=6),
+        st.integers(0x2000 << 112, (0x4000 << 112) - 1).map(IPv6Address),
+    )
+)
+def test_whatever_may_be_reached_is_global_and_of_one_machine_by_the_standard_library_too(
+    address: IPv4Address | IPv6Address,
+) -> None:
     if refusal(address, ()) is None:
         assert address.is_global
         assert not address.is_multicast
@@ -45,4 +91,6 @@ def test_whatever_may_be_reached_is_global_and_of_one_machine_by_the_standard_li
 def test_what_the_operator_allows_may_be_reached_and_nothing_beside_it() -> None:
     allowed = (ip_network("127.0.0.0/8"), ip_network("fd00::/16"))
     assert [refusal(ip_address(text), allowed) for text in ("127.0.0.1", "fd00::7")] == [None, None]
-    assert all(refusal(ip_address(text), allowed) for text in ("::1", "::ffff:127.0.0.1", "10.0.0.1", "fd01::1"))
+    assert all(
+        refusal(ip_address(text), allowed) for text in ("::1", "::ffff:127.0.0.1", "10.0.0.1", "fd01::1")
+    )

@@ -10,7 +10,11 @@ from fedcore.platform.webhooks.protocol import FIRST_PAUSE_S, JITTER, LONGEST_PA
 
 
 def pauses(chance: float) -> list[float]:
-    return [pause for pause in takewhile(lambda pause: pause is not None, (pause_s(n, chance) for n in count(1))) if pause is not None]
+    return [
+        pause
+        for pause in takewhile(lambda pause: pause is not None, (pause_s(n, chance) for n in count(1)))
+        if pause is not None
+    ]
 
 
 def test_the_pauses_triple_up_to_six_hours() -> None:

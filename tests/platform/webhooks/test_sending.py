@@ -1,4 +1,6 @@
-"""An attempt reaches the address that was checked and no other, and ends in bounded time and size whatever the receiver does."""
+"""An attempt reaches the address that was checked and no other, and ends in bounded time and size
+whatever the receiver does.
+"""
 
 import socket
 import ssl
@@ -28,13 +30,22 @@ def receiver(listening: Receiver) -> Receiver:
     return listening
 
 
-def sent(url: str, *, rules: AddressRules = RULES, by: Resolve = resolve, timeout_s: float = 30.0) -> ReceiverResponse:
+def sent(
+    url: str, *, rules: AddressRules = RULES, by: Resolve = resolve, timeout_s: float = 30.0
+) -> ReceiverResponse:
     return send(
-        url, {"webhook-id": "msg_1", "Content-Type": "application/json"}, '{"a": "ö"}', rules=rules, resolve=by, timeout_s=timeout_s
+        url,
+        {"webhook-id": "msg_1", "Content-Type": "application/json"},
+        '{"a": "ö"}',
+        rules=rules,
+        resolve=by,
+        timeout_s=timeout_s,
     )
 
 
-def test_what_is_sent_arrives_byte_by_byte_and_the_beginning_of_the_answer_is_kept(receiver: Receiver) -> None:
+def test_what_is_sent_arrives_byte_by_byte_and_the_beginning_of_the_answer_is_kept(
+    receiver: Receiver,
+) -> None:
     answer = sent(f"{receiver.url}/ok")
     assert (answer.code, answer.error, len(answer.body)) == (200, None, KEPT_BYTES)
     assert answer.body.startswith("thanks � xxx")
@@ -71,7 +82,9 @@ def test_an_answer_without_end_is_hung_up_on(receiver: Receiver, way: str) -> No
 
 
 @pytest.mark.parametrize("way", ["hang", "drip"])
-def test_a_receiver_that_does_not_come_to_an_end_is_given_up_after_a_while(receiver: Receiver, way: str) -> None:
+def test_a_receiver_that_does_not_come_to_an_end_is_given_up_after_a_while(
+    receiver: Receiver, way: str
+) -> None:
     assert sent(f"{receiver.url}/{way}", timeout_s=0.3).error == "no whole answer within 0.3 s"
 
 
@@ -85,14 +98,21 @@ def test_nobody_there_is_a_failure() -> None:
     assert "refused" in str(sent(f"http://127.0.0.1:{port}/").error)
 
 
-def test_an_environment_that_names_a_proxy_changes_nothing(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_that_names_a_proxy_changes_nothing(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     assert sent(f"{receiver.url}/ok").error is None
 
 
 @pytest.mark.parametrize(
-    "rules", [AddressRules(plain=True), AddressRules((ip_network("127.0.0.2/32"),), plain=True), AddressRules(LOOPBACK)]
+    "rules",
+    [
+        AddressRules(plain=True),
+        AddressRules((ip_network("127.0.0.2/32"),), plain=True),
+        AddressRules(LOOPBACK),
+    ],
 )
 def test_what_is_not_allowed_is_not_even_connected_to(receiver: Receiver, rules: AddressRules) -> None:
     answer = sent(f"{receiver.url}/ok", rules=rules)
@@ -120,7 +140,9 @@ def test_the_name_is_resolved_once_and_what_it_means_afterwards_does_not_matter(
     assert receiver.received[0].headers["host"] == f"rebinding.example:{port}"
 
 
-def test_a_name_that_has_come_to_mean_another_address_is_refused_at_the_next_attempt(receiver: Receiver) -> None:
+def test_a_name_that_has_come_to_mean_another_address_is_refused_at_the_next_attempt(
+    receiver: Receiver,
+) -> None:
     port = receiver.url.rpartition(":")[2]
     name = Rebinding(["127.0.0.1"], ["169.254.169.254"])
     answers = [sent(f"http://rebinding.example:{port}/ok", by=name).error for _ in range(2)]

@@ -1,4 +1,6 @@
-"""Signatures are those of Standard Webhooks: by its published example, by its own library, and longhand."""
+"""Signatures are those of Standard Webhooks: by its published example, by its own library, and
+longhand.
+"""
 
 import base64
 import hashlib
@@ -21,10 +23,16 @@ def test_the_published_example() -> None:
 
 
 def test_the_recursion_of_the_specification_longhand() -> None:
-    secret, moment, body = new_secret(), datetime(2026, 11, 22, 1, 2, 3, 999_999, tzinfo=UTC), '{"name":"Zoë"}'
+    secret, moment, body = (
+        new_secret(),
+        datetime(2026, 11, 22, 1, 2, 3, 999_999, tzinfo=UTC),
+        '{"name":"Zoë"}',
+    )
     key = base64.b64decode(secret.removeprefix("whsec_"))
     digest = hmac.new(key, f"{ID}.{int(moment.timestamp())}.{body}".encode(), hashlib.sha256).digest()
-    assert signed(ID, moment, body, [secret])["webhook-signature"] == f"v1,{base64.b64encode(digest).decode()}"
+    assert (
+        signed(ID, moment, body, [secret])["webhook-signature"] == f"v1,{base64.b64encode(digest).decode()}"
+    )
 
 
 def test_while_a_secret_is_replaced_whoever_knows_either_can_verify() -> None:

@@ -17,7 +17,11 @@ SECRET = "hunter2"
         ("https://a.example/x?y=1", WebhookTarget("https", "a.example", 443, "/x?y=1"), "a.example"),
         ("HTTPS://A.Example:443", WebhookTarget("https", "a.example", 443, "/"), "a.example"),
         ("http://a.example:8080/", WebhookTarget("http", "a.example", 8080, "/"), "a.example:8080"),
-        ("https://[2606:4700::1]:444/", WebhookTarget("https", "2606:4700::1", 444, "/"), "[2606:4700::1]:444"),
+        (
+            "https://[2606:4700::1]:444/",
+            WebhookTarget("https", "2606:4700::1", 444, "/"),
+            "[2606:4700::1]:444",
+        ),
     ],
 )
 def test_a_url_is_taken_apart(url: str, target: WebhookTarget, authority: str) -> None:
@@ -61,12 +65,19 @@ def test_only_addresses_that_may_be_reached_are_left_of_a_name() -> None:
 
 def test_a_name_without_any_is_refused_by_what_they_are_and_not_by_which() -> None:
     target = WebhookTarget.parse("https://a.example/", AddressRules())
-    with pytest.raises(WebhookUrlError, match=r"a\.example \(link-local, private\).*FEDQ_WEBHOOK_NETWORKS") as refused:
-        target.reachable(AddressRules(), lambda _host, _port: [ip_address("10.0.0.7"), ip_address("169.254.169.254")])
+    with pytest.raises(
+        WebhookUrlError, match=r"a\.example \(link-local, private\).*FEDQ_WEBHOOK_NETWORKS"
+    ) as refused:
+        target.reachable(
+            AddressRules(), lambda _host, _port: [ip_address("10.0.0.7"), ip_address("169.254.169.254")]
+        )
     assert "10.0.0.7" not in str(refused.value)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.1", "2130706433", "0x7f.1", "0177.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]"])
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "127.1", "2130706433", "0x7f.1", "0177.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]"],
+)
 def test_however_loopback_is_written_it_is_not_reached(host: str) -> None:
     with pytest.raises(WebhookUrlError, match=r"may not reach|not known|must be a URL"):
         WebhookTarget.parse(f"https://{host}/", AddressRules()).reachable(AddressRules(), resolve)

@@ -22,7 +22,9 @@ def configured(tmp_path: Path, sqlite_url: str) -> Settings:
     return Settings(_env_file=None, home=tmp_path, database_url=sqlite_url)
 
 
-def test_the_key_is_made_once_for_an_administrator_and_only_its_user_can_read_it(configured: Settings) -> None:
+def test_the_key_is_made_once_for_an_administrator_and_only_its_user_can_read_it(
+    configured: Settings,
+) -> None:
     first, text = ensure_admin_key(configured), local_credentials.load(configured.home)
     assert text is not None
     assert (ensure_admin_key(configured), local_credentials.load(configured.home)) == (first, text)

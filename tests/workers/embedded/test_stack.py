@@ -34,7 +34,10 @@ LONG = merged(SYNTHETIC, {"name": "not over before it is disturbed", "rounds": 1
 
 
 class Embedded:
-    """A stack with one worker, started when it is asked for; it may be killed, and started again in its folder."""
+    """A stack with one worker, started when it is asked for.
+
+    It may be killed, and started again in its folder.
+    """
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -45,12 +48,17 @@ class Embedded:
         self._settings: dict[str, str] = {}
 
     def supervisor(self, **settings: str) -> Popen[bytes]:
-        """The process that is the stack, which answers at `url_of(place)`; one that another test left with other settings is ended."""
+        """The process that is the stack, which answers at `url_of(place)`.
+
+        One that another test left with other settings is ended.
+        """
         if self._supervisor is None or self._supervisor.poll() is not None or self._settings != settings:
             self.end()
             self._settings = settings
             options = (f"--home={self.home}", "--port=0", "--workers=1")
-            self._supervisor = self._open.enter_context(started(self.place, "workers.embedded.supervisor", *options, **settings))
+            self._supervisor = self._open.enter_context(
+                started(self.place, "workers.embedded.supervisor", *options, **settings)
+            )
             url_of(self.place)
         return self._supervisor
 
@@ -98,13 +106,20 @@ def test_killed_children_are_started_again_and_no_request_is_refused_meanwhile(e
         assert [one.id for one in client.experiments()] == known
         for name in ("workers.worker", "workers.reconciler", "valkey-server"):
             os.kill(before[name], signal.SIGKILL)
-        eventually(lambda: _all_four({name: pid for name, pid in children(supervisor).items() if pid != before[name]}), START_S)
+        eventually(
+            lambda: _all_four(
+                {name: pid for name, pid in children(supervisor).items() if pid != before[name]}
+            ),
+            START_S,
+        )
         experiment = client.submit(TINY)
         assert client.wait(experiment.id, timeout_s=START_S).status == "succeeded"
         client.delete(experiment.id)
 
 
-def test_nothing_outlives_a_killed_supervisor_and_the_next_one_goes_on_in_its_place_even_without_any_redis(embedded: Embedded) -> None:
+def test_nothing_outlives_a_killed_supervisor_and_the_next_one_goes_on_in_its_place_even_without_any_redis(
+    embedded: Embedded,
+) -> None:
     supervisor = embedded.supervisor()
     with embedded.client() as client:
         id = client.submit(LONG).id
@@ -124,7 +139,10 @@ def test_nothing_outlives_a_killed_supervisor_and_the_next_one_goes_on_in_its_pl
 def test_a_port_in_use_is_named(place: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ListenError, match=f"cannot listen on 127.0.0.1:{port}"), _stack(place / "home", port):
+        with (
+            pytest.raises(ListenError, match=f"cannot listen on 127.0.0.1:{port}"),
+            _stack(place / "home", port),
+        ):
             pass
 
 
@@ -139,11 +157,16 @@ def test_a_home_that_others_could_read_is_closed_at_the_start(place: Path) -> No
 
 def test_a_broker_that_is_not_there_is_named(place: Path) -> None:
     message = "FEDQ_REDIS_BIN is /nowhere/redis-server, which is no program"
-    with pytest.raises(StackError, match=message), _stack(place / "home", redis_bin=Path("/nowhere/redis-server")):
+    with (
+        pytest.raises(StackError, match=message),
+        _stack(place / "home", redis_bin=Path("/nowhere/redis-server")),
+    ):
         pass
 
 
-def test_a_child_that_keeps_ending_ends_the_stack_with_its_last_words(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_keeps_ending_ends_the_stack_with_its_last_words(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (place / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(place / "tmp"))
     monkeypatch.setenv("FEDQ_STORAGE_URL", "nosuchscheme://bucket")
@@ -153,7 +176,9 @@ def test_a_child_that_keeps_ending_ends_the_stack_with_its_last_words(place: Pat
 
 def test_a_bad_setting_is_named(place: Path) -> None:
     environment = os.environ | {"FEDQ_LEASE_SECONDS": "0"}
-    with forked("workers.embedded.supervisor", "--home=home", log=log_of(place), environment=environment, folder=place) as process:
+    with forked(
+        "workers.embedded.supervisor", "--home=home", log=log_of(place), environment=environment, folder=place
+    ) as process:
         assert process.wait(START_S) == 1
     assert log_of(place).read_text() == "fedq: FEDQ_LEASE_SECONDS: Input should be greater than 0, not '0'\n"
 

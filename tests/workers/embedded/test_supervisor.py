@@ -22,7 +22,9 @@ def test_the_link_with_the_key_is_shown_on_a_terminal_alone(
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", opened.append)
     for wanted in (False, True):
-        _announce("http://127.0.0.1:1", tmp_path, argparse.Namespace(open=wanted, ready_file=None, json=False))
+        _announce(
+            "http://127.0.0.1:1", tmp_path, argparse.Namespace(open=wanted, ready_file=None, json=False)
+        )
     printed = capsys.readouterr().out
     assert ("http://127.0.0.1:1/sign-in#fq_secret" in printed) is terminal
     assert (KEY in printed) is terminal

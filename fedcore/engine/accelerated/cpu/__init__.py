@@ -1,4 +1,6 @@
-"""Local training of dense networks in machine code that is made for this machine and for the network at the first use."""
+"""Local training of dense networks in machine code that is made for this machine and for the
+network at the first use.
+"""
 
 from ctypes import CFUNCTYPE, c_int64
 from typing import Any
@@ -7,7 +9,17 @@ import numpy as np
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from fedcore.engine.accelerated.cpu.layout import TASK, Network, Numbers, Tasks, aligned, network, padded, parts, plain
+from fedcore.engine.accelerated.cpu.layout import (
+    TASK,
+    Network,
+    Numbers,
+    Tasks,
+    aligned,
+    network,
+    padded,
+    parts,
+    plain,
+)
 from fedcore.engine.accelerated.cpu.routine import Code, once, translate
 from fedcore.engine.accelerated.cpu.simd import Emitter
 from fedcore.engine.accelerated.cpu.training import Trainer
@@ -17,14 +29,20 @@ from fedcore.problems.dense import LossName
 __all__ = ["TASK", "Network", "Numbers", "Tasks", "aligned", "network", "padded", "plain", "train"]
 
 
-def train(net: Network, loss: LossName, tasks: Tasks, starts: NDArray[np.int64], counter: NDArray[np.int64]) -> None:
-    """Carry out groups of `tasks`, of type TASK, beginning with that of the number in `counter` [1]; other threads may do so at once.
+def train(
+    net: Network, loss: LossName, tasks: Tasks, starts: NDArray[np.int64], counter: NDArray[np.int64]
+) -> None:
+    """Carry out groups of `tasks`, of type TASK, beginning with that of the number in `counter`
+    [1]; other threads may do so at once.
 
-    `starts` [G + 1] are where each group begins, and where the last ends; those of a group are carried out one after another.
+    `starts` [G + 1] are where each group begins, and where the last ends; those of a group are
+    carried out one after another.
     """
     sums = int(tasks["summed"].max()) * net.starts[-1]
     room = aligned(sum(parts(net).values()) + sums, np.dtype(f"f{net.size}"))
-    _function(_code(net, loss).address)(counter.ctypes.data, tasks.ctypes.data, starts.ctypes.data, len(starts) - 1, room.ctypes.data)
+    _function(_code(net, loss).address)(
+        counter.ctypes.data, tasks.ctypes.data, starts.ctypes.data, len(starts) - 1, room.ctypes.data
+    )
 
 
 _function: Any = CFUNCTYPE(None, c_int64, c_int64, c_int64, c_int64, c_int64)

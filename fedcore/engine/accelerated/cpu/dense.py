@@ -1,8 +1,9 @@
 """A dense layer forwards and backwards, in blocks that stay in registers.
 
-The weights lie as rows [m, n + 1], each an output's weights and its bias, and the inputs as rows [B, n + 1] that end in a one, found
-by a table of their addresses [B]; all are padded to whole registers, the inputs by zeros. What belongs to outputs lies outputs by
-samples, [m, B]: there a register holds one output of several samples.
+The weights lie as rows [m, n + 1], each an output's weights and its bias, and the inputs as rows
+[B, n + 1] that end in a one, found by a table of their addresses [B]; all are padded to whole
+registers, the inputs by zeros. What belongs to outputs lies outputs by samples, [m, B]: there a
+register holds one output of several samples.
 """
 
 from fedcore.engine.accelerated.cpu.routine import Number, Word, routine
@@ -19,7 +20,10 @@ _INPUTS = (8, 1) if MANY_REGISTERS else (4, 1)
 
 @routine
 def scores(emit: Emitter, weights: Matrix, inputs: Word, outputs: Matrix, rows: Word, count: Word) -> None:
-    """outputs[o, b] <- sum_j weights[o, j] inputs[b, j] for o < rows and b < count; what lies beyond in `outputs` is overwritten."""
+    """outputs[o, b] <- sum_j weights[o, j] inputs[b, j] for o < rows and b < count.
+
+    What lies beyond in `outputs` is overwritten.
+    """
     output, stops = Variable(emit.word(0)), _split(count)
     for high in _OUTPUTS:
         with emit.tiles(output, rows, high) as o:
@@ -32,7 +36,10 @@ def scores(emit: Emitter, weights: Matrix, inputs: Word, outputs: Matrix, rows: 
 
 
 def _split(count: Value) -> tuple[Value, Value]:
-    """Where the blocks of five samples end that leave only whole blocks of four, if there are such; and where those end."""
+    """Where the blocks of five samples end that leave only whole blocks of four, if there are such.
+
+    And where those end.
+    """
     fives = (count & 3) * 5
     fives = (fives <= count).select(fives, fives * 0)
     return fives, fives + ((count - fives + 3) & -4)
@@ -51,7 +58,10 @@ def _products(emit: Emitter, weights: list[Value], inputs: list[Value], length: 
 
 
 def _store_sums(emit: Emitter, sums: list[list[Value]], targets: list[Value]) -> None:
-    """Add up the lanes of each vector, for as many rows at a time as a register has lanes for; what lies behind is overwritten."""
+    """Add up the lanes of each vector, for as many rows at a time as a register has lanes for.
+
+    What lies behind is overwritten.
+    """
     wide = len(sums[0])
     together = max(1, emit.lanes // wide)
     for first in range(0, len(sums), together):
@@ -64,25 +74,49 @@ def _store_sums(emit: Emitter, sums: list[list[Value]], targets: list[Value]) ->
 
 
 @routine
-def accumulate(emit: Emitter, target: Matrix, keep: Number, source: Word, inputs: Word, errors: Matrix, rows: Word, count: Word) -> None:
-    """target[o, j] <- keep source[o, j] + sum_b errors[o, b] inputs[b, j] for o < rows, over b < count; source lies as target does."""
+def accumulate(
+    emit: Emitter,
+    target: Matrix,
+    keep: Number,
+    source: Word,
+    inputs: Word,
+    errors: Matrix,
+    rows: Word,
+    count: Word,
+) -> None:
+    """target[o, j] <- keep source[o, j] + sum_b errors[o, b] inputs[b, j] for o < rows, over b <
+    count; source lies as target does.
+    """
     factor, output = emit.splat(keep), Variable(emit.word(0))
     for high in _OUTPUTS:
         with emit.tiles(output, rows, high) as o:
             register = Variable(emit.word(0))
             for wide in _REGISTERS:
                 with emit.tiles(register, target.stride // emit.lanes, wide) as r:
-                    places = [[emit.after(row, (r + k) * emit.lanes) for k in range(wide)] for row in emit.rows(target, o, high)]
-                    sums = [[Variable(factor * emit.load(place - target.address + source)) for place in row] for row in places]
+                    places = [
+                        [emit.after(row, (r + k) * emit.lanes) for k in range(wide)]
+                        for row in emit.rows(target, o, high)
+                    ]
+                    sums = [
+                        [Variable(factor * emit.load(place - target.address + source)) for place in row]
+                        for row in places
+                    ]
                     with emit.loop(count) as b:
-                        seen = [emit.load(emit.after(emit.read_word(inputs, b), (r + k) * emit.lanes)) for k in range(wide)]
-                        _add_products(emit, sums, [emit.after(row, b) for row in emit.rows(errors, o, high)], seen)
+                        seen = [
+                            emit.load(emit.after(emit.read_word(inputs, b), (r + k) * emit.lanes))
+                            for k in range(wide)
+                        ]
+                        _add_products(
+                            emit, sums, [emit.after(row, b) for row in emit.rows(errors, o, high)], seen
+                        )
                     for row, targets in zip(sums, places, strict=True):
                         for total, place in zip(row, targets, strict=True):
                             emit.store(total.value, place)
 
 
-def _add_products(emit: Emitter, sums: list[list[Variable]], errors: list[Value], inputs: list[Value]) -> None:
+def _add_products(
+    emit: Emitter, sums: list[list[Variable]], errors: list[Value], inputs: list[Value]
+) -> None:
     """Of each number at the addresses `errors` with each of the vectors `inputs`."""
     for row, place in zip(sums, errors, strict=True):
         error = emit.splat(emit.read(place))
@@ -91,10 +125,15 @@ def _add_products(emit: Emitter, sums: list[list[Variable]], errors: list[Value]
 
 
 @routine
-def propagate(emit: Emitter, weights: Matrix, errors: Matrix, units: Matrix, rows: Word, below: Word, count: Word) -> None:
-    """units[j, b] <- sum_o weights[o, j] errors[o, b] where units[j, b] > 0, else 0; for j < below and b < count, over o < rows.
+def propagate(
+    emit: Emitter, weights: Matrix, errors: Matrix, units: Matrix, rows: Word, below: Word, count: Word
+) -> None:
+    """units[j, b] <- sum_o weights[o, j] errors[o, b] where units[j, b] > 0, else 0.
 
-    Before, `units` are what the layer below put out, after ReLU; afterwards, the errors there. Not-a-number lets errors through.
+    For j < below and b < count, over o < rows.
+
+    Before, `units` are what the layer below put out, after ReLU; afterwards, the errors there.
+    Not-a-number lets errors through.
     """
     first = Variable(emit.word(0))
     for high in _INPUTS:
@@ -102,7 +141,9 @@ def propagate(emit: Emitter, weights: Matrix, errors: Matrix, units: Matrix, row
             sums = [[Variable(emit.constant(0.0))] for _ in range(high)]
             with emit.loop(rows) as o:
                 error = emit.load(emit.after(emit.row(errors, o), r * emit.lanes))
-                _add_products(emit, sums, [emit.after(emit.row(weights, o), j + k) for k in range(high)], [error])
+                _add_products(
+                    emit, sums, [emit.after(emit.row(weights, o), j + k) for k in range(high)], [error]
+                )
             for (total,), row in zip(sums, emit.rows(units, j, high), strict=True):
                 place = emit.after(row, r * emit.lanes)
                 emit.store((emit.load(place) <= 0.0).select(0.0, total.value), place)
@@ -110,7 +151,9 @@ def propagate(emit: Emitter, weights: Matrix, errors: Matrix, units: Matrix, row
 
 @routine
 def rectify(emit: Emitter, units: Matrix, inputs: Matrix, rows: Word, count: Word) -> None:
-    """units <- max(units, 0), and inputs[b, j] <- units[j, b] for j < rows and, in whole registers, b < count."""
+    """units <- max(units, 0), and inputs[b, j] <- units[j, b] for j < rows and, in whole registers,
+    b < count.
+    """
     with emit.loop(emit.registers(rows)) as block, emit.loop(emit.registers(count)) as r:
         first, sample = block * emit.lanes, r * emit.lanes
         places = [emit.after(row, sample) for row in emit.rows(units, first, emit.lanes)]

@@ -1,4 +1,5 @@
-"""Where a network's parameters, inputs and outputs lie while a client trains: rows padded to whole registers.
+"""Where a network's parameters, inputs and outputs lie while a client trains: rows padded to whole
+registers.
 
 What a client is to do, as the code finds it in memory.
 """
@@ -15,13 +16,19 @@ from fedcore.engine.accelerated.cpu.values import DOUBLE, WORD, Value
 
 Numbers = NDArray[np.floating]
 TOGETHER = 128
-"""So many samples at most go through the network at a time; a larger batch is summed up in parts."""
+"""So many samples at most go through the network at a time; a larger batch is summed up in
+parts.
+"""
 READY_BYTES = 4 << 20
-"""Of one client's samples, in rows as the first layer takes them; who holds more has them copied batch by batch."""
+"""Of one client's samples, in rows as the first layer takes them; who holds more has them copied
+batch by batch.
+"""
 
 
 class Network(NamedTuple):
-    """Dense layers with ReLU between them, the numbers of one type, and room for so many samples."""
+    """Dense layers with ReLU between them, the numbers of one type, and room for so many
+    samples.
+    """
 
     widths: tuple[int, ...]
     """[L + 1] of the input and of each layer's output."""
@@ -43,11 +50,16 @@ class Network(NamedTuple):
     @property
     def starts(self) -> list[int]:
         """[L + 1] where each layer's rows begin; the last is where all end."""
-        return [0, *accumulate(rows * stride for rows, stride in zip(self.widths[1:], self.strides, strict=True))]
+        return [
+            0,
+            *accumulate(rows * stride for rows, stride in zip(self.widths[1:], self.strides, strict=True)),
+        ]
 
     @property
     def reach(self) -> int:
-        """Numbers from the samples of one output to those of the next, and rows of inputs: blocks write beyond the last sample."""
+        """Numbers from the samples of one output to those of the next, and rows of inputs: blocks
+        write beyond the last sample.
+        """
         return self.whole(self.samples + 8) + self.lanes
 
     @property
@@ -61,7 +73,10 @@ class Network(NamedTuple):
 
 
 def network(widths: tuple[int, ...], size: int, largest: int) -> Network:
-    """That of these widths, for batches of at most `largest` samples; there are few such, since code is made for each."""
+    """That of these widths, for batches of at most `largest` samples.
+
+    There are few such, since code is made for each.
+    """
     return Network(widths, size, min(max(16, 1 << (largest - 1).bit_length()), TOGETHER))
 
 
@@ -69,7 +84,11 @@ def parts(net: Network) -> dict[tuple[str, int, int], int]:
     """What a thread works in, numbers by name, pass (0 at y, 1 at x) and layer."""
     words, layers = 8 // net.size, range(len(net.strides))
     single = dict.fromkeys((("y", 0, 0), ("velocity", 0, 0), ("offset", 0, 0)), net.starts[-1])
-    single |= {("chosen", 0, 0): net.reach * words, ("rows", 0, 0): net.ready * net.strides[0], ("table", 0, 0): net.reach * words}
+    single |= {
+        ("chosen", 0, 0): net.reach * words,
+        ("rows", 0, 0): net.ready * net.strides[0],
+        ("table", 0, 0): net.reach * words,
+    }
     for way in range(2):
         single |= {("outputs", way, layer): net.reach * net.whole(net.widths[layer + 1]) for layer in layers}
         single |= {("rows", way, layer): net.reach * net.strides[layer] for layer in layers[1:]}
@@ -140,8 +159,9 @@ TASK = np.dtype(
         ("momentum", np.float64),
     ]
 )
-"""A client's training: v <- momentum v + g + shrink y + pull (y - x) + offset; y <- y - size v, from y = x on. Whole numbers that
-are no counts are addresses."""
+"""A client's training: v <- momentum v + g + shrink y + pull (y - x) + offset; y <- y - size v,
+from y = x on. Whole numbers that are no counts are addresses.
+"""
 
 
 class Task:

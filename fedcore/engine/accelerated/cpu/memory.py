@@ -45,7 +45,10 @@ def put_past(emit: Emitter, target: Word, source: Word, count: Word) -> None:
 
 @routine
 def gather(emit: Emitter, target: Matrix, source: Word, width: Word, chosen: Word, count: Word) -> None:
-    """target[b] <- source[chosen[b]], a one and zeros, for b < count; `source` has rows of `width` numbers, and nothing between them."""
+    """target[b] <- source[chosen[b]], a one and zeros, for b < count.
+
+    `source` has rows of `width` numbers, and nothing between them.
+    """
     with emit.loop(count) as b:
         row, place = emit.after(source, emit.read_word(chosen, b) * width), emit.row(target, b)
         cursor = Variable(emit.word(0))
@@ -60,7 +63,9 @@ def gather(emit: Emitter, target: Matrix, source: Word, width: Word, chosen: Wor
 
 @routine
 def hand_over(emit: Emitter, target: Word, left: Word, right: Word, count: Word) -> None:
-    """target <- left - right, `count` numbers, past the caches: what is written is more than they hold, and is not read soon."""
+    """target <- left - right, `count` numbers, past the caches: what is written is more than they
+    hold, and is not read soon.
+    """
 
     def value(load: Load) -> Value:
         return load(left) - load(right)
@@ -70,12 +75,16 @@ def hand_over(emit: Emitter, target: Word, left: Word, right: Word, count: Word)
     _some(emit, emit.word(0), before, target, value)
     cursor = Variable(before)
     with emit.tiles(cursor, count, emit.lanes) as at:
-        emit.store_past(value(lambda address: emit.load(emit.after(address, at), aligned=False)), emit.after(target, at))
+        emit.store_past(
+            value(lambda address: emit.load(emit.after(address, at), aligned=False)), emit.after(target, at)
+        )
     _some(emit, cursor.value, count, target, value)
 
 
 def _each(emit: Emitter, count: Value, target: Value, value: Callable[[Load], Value]) -> None:
-    """Put at `target` what `value` makes of the loaded operands: register by register, and the rest under a mask."""
+    """Put at `target` what `value` makes of the loaded operands: register by register, and the rest
+    under a mask.
+    """
     cursor = Variable(emit.word(0))
     with emit.tiles(cursor, count, emit.lanes) as at:
         made = value(lambda address: emit.load(emit.after(address, at), aligned=False))
@@ -86,4 +95,8 @@ def _each(emit: Emitter, count: Value, target: Value, value: Callable[[Load], Va
 def _some(emit: Emitter, first: Value, stop: Value, target: Value, value: Callable[[Load], Value]) -> None:
     """The same for less than a register, from the number `first` to `stop`."""
     mask = emit.first(stop - first)
-    emit.store_some(value(lambda address: emit.load_some(emit.after(address, first), mask)), emit.after(target, first), mask)
+    emit.store_some(
+        value(lambda address: emit.load_some(emit.after(address, first), mask)),
+        emit.after(target, first),
+        mask,
+    )

@@ -20,7 +20,10 @@ from fedcore.problems.dense import LossName
 
 @routine
 def softmax(emit: Emitter, factor: Number, outputs: Matrix, rows: Word, count: Word) -> None:
-    """Column b < count of `outputs` becomes `factor` times its softmax over `rows` outputs; one that is no number stays visible."""
+    """Column b < count of `outputs` becomes `factor` times its softmax over `rows` outputs.
+
+    One that is no number stays visible.
+    """
     with emit.loop(emit.registers(count)) as r:
         first = emit.after(outputs.address, r * emit.lanes)
         column = Matrix(first, outputs.stride)
@@ -39,14 +42,21 @@ def softmax(emit: Emitter, factor: Number, outputs: Matrix, rows: Word, count: W
 
 
 def exponential(emit: Emitter, x: Value) -> Value:
-    """e^x for x <= 0, to rounding; 0 where it is below all normal numbers, and not-a-number of itself.
+    """e^x for x <= 0, to rounding.
 
-    x = k ln 2 + r with |r| <= ln(2) / 2; e^r by its Taylor series, as long as its terms count; 2^k by setting the exponent's bits.
+    0 where it is below all normal numbers, and not-a-number of itself.
+
+    x = k ln 2 + r with |r| <= ln(2) / 2; e^r by its Taylor series, as long as its terms count; 2^k
+    by setting the exponent's bits.
     """
     single = emit.bytes == 4
     bits, bias, terms, lowest = (23, 127, 8, -87.0) if single else (52, 1023, 14, -708.0)
     # ln 2 in two parts, the first so short that its product with k is exact.
-    coarse, fine = (0.693359375, -2.12194440054690583e-4) if single else (0.693147180369123816490, 1.90821492927058770002e-10)
+    coarse, fine = (
+        (0.693359375, -2.12194440054690583e-4)
+        if single
+        else (0.693147180369123816490, 1.90821492927058770002e-10)
+    )
     # Adding 1.5 2^bits rounds to a whole number, which the low bits then hold.
     shift = emit.constant(1.5 * 2.0**bits)
     held = (x < lowest).select(lowest, x)
@@ -75,7 +85,10 @@ class Passes:
         self.layers, self._last = range(len(net.strides)), len(net.strides) - 1
         self.one, self.zero = (Value(emit.b, ir.Constant(emit.number, number)) for number in (1.0, 0.0))
         sizes = parts(net)
-        self._at = {name: emit.after(room, begin) for name, begin in zip(sizes, running(sizes.values(), initial=0), strict=False)}
+        self._at = {
+            name: emit.after(room, begin)
+            for name, begin in zip(sizes, running(sizes.values(), initial=0), strict=False)
+        }
         self.y, self.velocity, self.offset = (self._at[name, 0, 0] for name in ("y", "velocity", "offset"))
         self.sums = emit.after(room, sum(sizes.values()))
 
@@ -98,7 +111,9 @@ class Passes:
             gather(emit, self._samples(), task.features, emit.word(net.widths[0]), task.rows, task.held)
 
     def choose(self, task: Task, batch: Value, count: Value) -> None:
-        """Let the samples of a batch, indices at address `batch`, be those that go through the network."""
+        """Let the samples of a batch, indices at address `batch`, be those that go through the
+        network.
+        """
         emit, net, table, chosen = self._emit, self._net, self._at["table", 0, 0], self._at["chosen", 0, 0]
         with emit.loop(count) as b:
             emit.write(emit.read_word(task.rows, emit.read_word(batch, b)), chosen + b * 8)
@@ -117,17 +132,34 @@ class Passes:
         return (task.held <= self._net.ready) & (task.held < task.steps * task.width)
 
     def differentiate(self, task: Task, model: Value, way: Pass, count: Value, factor: Value) -> None:
-        """Leave in the outputs the errors of each layer: the derivative of `factor` times the batch's loss by what it puts out."""
+        """Leave in the outputs the errors of each layer: the derivative of `factor` times the
+        batch's loss by what it puts out.
+        """
         emit, outputs = self._emit, [self._outputs(way, layer) for layer in self.layers]
         for layer in self.layers:
-            scores(emit, self.weights(model, layer), self._table(way, layer), outputs[layer], self.outputs_of(layer), count)
+            scores(
+                emit,
+                self.weights(model, layer),
+                self._table(way, layer),
+                outputs[layer],
+                self.outputs_of(layer),
+                count,
+            )
             if layer < self._last:
                 rows = Matrix(self._at["rows", way, layer + 1], emit.word(self._net.strides[layer + 1]))
                 rectify(emit, outputs[layer], rows, self.outputs_of(layer), count)
         self._compare(task, outputs[self._last], count, emit.rounded(factor))
         for layer in reversed(self.layers[1:]):
             below = emit.word(self._net.widths[layer])
-            propagate(emit, self.weights(model, layer), outputs[layer], outputs[layer - 1], self.outputs_of(layer), below, count)
+            propagate(
+                emit,
+                self.weights(model, layer),
+                outputs[layer],
+                outputs[layer - 1],
+                self.outputs_of(layer),
+                below,
+                count,
+            )
 
     def _compare(self, task: Task, outputs: Matrix, count: Value, factor: Value) -> None:
         """Scores to errors: prediction less target, times `factor`."""
@@ -140,7 +172,10 @@ class Passes:
         with emit.loop(count) as b:
             sample = emit.read_word(self._at["chosen", 0, 0], b)
             if self._loss == "squared_error_of_reals":
-                place, target = emit.after(outputs.address, b), factor * emit.read(emit.after(task.labels, sample))
+                place, target = (
+                    emit.after(outputs.address, b),
+                    factor * emit.read(emit.after(task.labels, sample)),
+                )
             else:
                 place, target = emit.after(emit.row(outputs, emit.read_word(task.labels, sample)), b), factor
             emit.write(emit.read(place) - target, place)
@@ -149,21 +184,40 @@ class Passes:
         """target <- keep source + what the errors make the gradient."""
         emit = self._emit
         for layer in self.layers:
-            into, begin, rows = self.weights(target, layer), self.weights(source, layer).address, self.outputs_of(layer)
-            accumulate(emit, into, keep, begin, self._table(HERE, layer), self._outputs(HERE, layer), rows, count)
+            into, begin, rows = (
+                self.weights(target, layer),
+                self.weights(source, layer).address,
+                self.outputs_of(layer),
+            )
+            accumulate(
+                emit, into, keep, begin, self._table(HERE, layer), self._outputs(HERE, layer), rows, count
+            )
             with emit.when(task.compares > 0):
-                accumulate(emit, into, self.one, into.address, self._table(THERE, layer), self._outputs(THERE, layer), rows, count)
+                accumulate(
+                    emit,
+                    into,
+                    self.one,
+                    into.address,
+                    self._table(THERE, layer),
+                    self._outputs(THERE, layer),
+                    rows,
+                    count,
+                )
 
     def weights(self, model: Value, layer: int) -> Matrix:
         """A layer's rows in a padded model."""
-        return Matrix(self._emit.after(model, self._net.starts[layer]), self._emit.word(self._net.strides[layer]))
+        return Matrix(
+            self._emit.after(model, self._net.starts[layer]), self._emit.word(self._net.strides[layer])
+        )
 
     def outputs_of(self, layer: int) -> Value:
         """How many a layer has."""
         return self._emit.word(self._net.widths[layer + 1])
 
     def _outputs(self, way: Pass, layer: int) -> Matrix:
-        """What comes out of a layer, outputs by samples: first scores, then activations, then errors."""
+        """What comes out of a layer, outputs by samples: first scores, then activations, then
+        errors.
+        """
         return Matrix(self._at["outputs", way, layer], self._emit.word(self._net.reach))
 
     def _table(self, way: Pass, layer: int) -> Value:

@@ -1,4 +1,6 @@
-"""Functions of vector code: translated for this machine when they are first called for a type of number, and then kept."""
+"""Functions of vector code: translated for this machine when they are first called for a type of
+number, and then kept.
+"""
 
 from collections.abc import Callable
 from functools import cache, wraps
@@ -29,7 +31,9 @@ _TURN = RLock()
 
 
 def once(make: Callable[P, R]) -> Callable[P, R]:
-    """Made once for the same arguments and kept, by one thread at a time: code that other code calls must not be made twice."""
+    """Made once for the same arguments and kept, by one thread at a time: code that other code
+    calls must not be made twice.
+    """
     kept = cache(make)
 
     @wraps(make)
@@ -41,15 +45,23 @@ def once(make: Callable[P, R]) -> Callable[P, R]:
 
 
 def routine(write: Callable[..., None]) -> Callable[..., None]:
-    """A function whose body is the code that `write` emits: other code calls it where `write` would have put the body.
+    """A function whose body is the code that `write` emits: other code calls it where `write` would
+    have put the body.
 
     Takes an emitter and then its parameters, each annotated as `Matrix`, `Word` or `Number`.
     """
-    kinds = tuple(kind for name, kind in get_type_hints(write, include_extras=True).items() if name not in ("emit", "return"))
+    kinds = tuple(
+        kind
+        for name, kind in get_type_hints(write, include_extras=True).items()
+        if name not in ("emit", "return")
+    )
 
     def call(emit: Emitter, *given: Value | Matrix) -> None:
         flat = [part.ir for value in given for part in (value if isinstance(value, Matrix) else [value])]
-        code = emit.b.inttoptr(ir.Constant(WORD, _translated(write, kinds, emit.bytes).address), _signature(kinds, emit.bytes).as_pointer())
+        code = emit.b.inttoptr(
+            ir.Constant(WORD, _translated(write, kinds, emit.bytes).address),
+            _signature(kinds, emit.bytes).as_pointer(),
+        )
         emit.b.call(code, flat)
 
     return call
@@ -68,12 +80,18 @@ def _translated(write: Callable[..., None], kinds: tuple[Any, ...], size: int) -
 
 def _signature(kinds: tuple[Any, ...], size: int) -> Any:
     number = ir.FloatType() if size == 4 else ir.DoubleType()
-    flat = [part for kind in kinds for part in ([WORD, WORD] if kind is Matrix else [number if kind is Number else WORD])]
+    flat = [
+        part
+        for kind in kinds
+        for part in ([WORD, WORD] if kind is Matrix else [number if kind is Number else WORD])
+    ]
     return ir.FunctionType(ir.VoidType(), flat)
 
 
 def translate(write: Callable[..., None], signature: Any, size: int) -> Code:
-    """A function whose body is what `write` emits given an emitter for numbers of `size` bytes, and the arguments."""
+    """A function whose body is what `write` emits given an emitter for numbers of `size` bytes, and
+    the arguments.
+    """
     module = ir.Module()
     function = ir.Function(module, signature, "code")
     builder = ir.IRBuilder(function.append_basic_block())
@@ -87,7 +105,9 @@ def _optimised(code: str) -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     features = llvm.get_host_cpu_features().flatten()
-    host = llvm.Target.from_default_triple().create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=2)
+    host = llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=features, opt=2
+    )
     module = llvm.parse_assembly(code)
     passes = llvm.create_pass_builder(host, llvm.create_pipeline_tuning_options(speed_level=2))
     passes.getModulePassManager().run(module, passes)

@@ -1,7 +1,8 @@
 """Vectors as wide as this machine's registers: what the inner loops are made of.
 
-A compiler that is left to find vectors in scalar loops keeps no block of sums in registers. So the loops that all time goes into
-are written out as vector code. Memory is named by address, a whole number, and counted in numbers.
+A compiler that is left to find vectors in scalar loops keeps no block of sums in registers. So the
+loops that all time goes into are written out as vector code. Memory is named by address, a whole
+number, and counted in numbers.
 """
 
 from __future__ import annotations
@@ -52,7 +53,12 @@ class Emitter(ControlFlow):
 
     def shuffle(self, first: Value, second: Value, lanes: Sequence[int]) -> Value:
         """The given lanes of the two vectors one after the other."""
-        return Value(self.b, self.b.shuffle_vector(first.ir, second.ir, ir.Constant(ir.VectorType(_LANE, len(lanes)), list(lanes))))
+        return Value(
+            self.b,
+            self.b.shuffle_vector(
+                first.ir, second.ir, ir.Constant(ir.VectorType(_LANE, len(lanes)), list(lanes))
+            ),
+        )
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:
         """a b + c, rounded once."""
@@ -76,11 +82,16 @@ class Emitter(ControlFlow):
 
     def load(self, address: Value, *, aligned: bool = True) -> Value:
         """The vector at `address`."""
-        return Value(self.b, self.b.load(self._pointer(address, self.vector), align=REGISTER_BYTES if aligned else self.bytes))
+        return Value(
+            self.b,
+            self.b.load(self._pointer(address, self.vector), align=REGISTER_BYTES if aligned else self.bytes),
+        )
 
     def store(self, value: Value, address: Value, *, aligned: bool = True) -> None:
         """Put a vector at `address`."""
-        self.b.store(value.ir, self._pointer(address, self.vector), align=REGISTER_BYTES if aligned else self.bytes)
+        self.b.store(
+            value.ir, self._pointer(address, self.vector), align=REGISTER_BYTES if aligned else self.bytes
+        )
 
     def store_past(self, value: Value, address: Value) -> None:
         """Put a vector into memory without the caches; see `settle`."""
@@ -115,30 +126,54 @@ class Emitter(ControlFlow):
         """The mask of the first `count` lanes, of all where they are fewer."""
         lanes = ir.VectorType(WORD, self.lanes)
         held = self.b.insert_element(ir.Constant(lanes, ir.Undefined), count.ir, _LANE(0))
-        spread = self.b.shuffle_vector(held, held, ir.Constant(ir.VectorType(_LANE, self.lanes), [0] * self.lanes))
+        spread = self.b.shuffle_vector(
+            held, held, ir.Constant(ir.VectorType(_LANE, self.lanes), [0] * self.lanes)
+        )
         return Value(self.b, ir.Constant(lanes, list(range(self.lanes)))) < Value(self.b, spread)
 
     def load_some(self, address: Value, mask: Value) -> Value:
-        """The numbers from `address` on where the mask says so, 0 elsewhere; nothing else is touched."""
-        operands = (self._pointer(address, self.vector), _LANE(self.bytes), mask.ir, constant(self.vector, 0.0))
+        """The numbers from `address` on where the mask says so, 0 elsewhere.
+
+        Nothing else is touched.
+        """
+        operands = (
+            self._pointer(address, self.vector),
+            _LANE(self.bytes),
+            mask.ir,
+            constant(self.vector, 0.0),
+        )
         return Value(self.b, self._call("llvm.masked.load", self.vector, *operands))
 
     def store_some(self, value: Value, address: Value, mask: Value) -> None:
         """Put the lanes of a vector there where the mask says so."""
-        self._call("llvm.masked.store", ir.VoidType(), value.ir, self._pointer(address, self.vector), _LANE(self.bytes), mask.ir)
+        self._call(
+            "llvm.masked.store",
+            ir.VoidType(),
+            value.ir,
+            self._pointer(address, self.vector),
+            _LANE(self.bytes),
+            mask.ir,
+        )
 
     def sums(self, vectors: Sequence[Value]) -> Value:
-        """The sum over all lanes of each of at most as many vectors as there are lanes, one sum a lane."""
+        """The sum over all lanes of each of at most as many vectors as there are lanes, one sum a
+        lane.
+        """
         left: list[Value | None] = [*vectors, *[None] * (self.lanes - len(vectors))]
         half = self.lanes // 2
         while half:
-            left = [self._fold(first, second, half) for first, second in zip(left[:half], left[half:], strict=True)]
+            left = [
+                self._fold(first, second, half)
+                for first, second in zip(left[:half], left[half:], strict=True)
+            ]
             half //= 2
         assert left[0] is not None
         return left[0]
 
     def _fold(self, first: Value | None, second: Value | None, half: int) -> Value | None:
-        """In each group of 2 `half` lanes, the halves of `first` added up, then those of `second`."""
+        """In each group of 2 `half` lanes, the halves of `first` added up, then those of
+        `second`.
+        """
         if first is None:
             return None
         second = second or self._undefined
@@ -169,4 +204,6 @@ class Emitter(ControlFlow):
         pointer = ".p0" if "masked" in name else ""
         name = f"{name}.v{self.lanes}f{8 * self.bytes}{pointer}"
         kind = ir.FunctionType(result, [operand.type for operand in operands])
-        return self.b.call(self.b.module.globals.get(name) or ir.Function(self.b.module, kind, name), operands)
+        return self.b.call(
+            self.b.module.globals.get(name) or ir.Function(self.b.module, kind, name), operands
+        )

@@ -1,7 +1,8 @@
 """A client's whole local training without leaving machine code, written for one network.
 
-Sums may be taken in any order, but not-a-number and infinity are kept, since a run that diverges must show. Everything is found by
-its address; whoever calls keeps it alive. No result depends on the thread, nor on what the thread did before.
+Sums may be taken in any order, but not-a-number and infinity are kept, since a run that diverges
+must show. Everything is found by its address; whoever calls keeps it alive. No result depends on
+the thread, nor on what the thread did before.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ class Trainer:
         self._passes = Passes(emit, net, loss, room)
 
     def work(self, counter: Value, tasks: Value, starts: Value, count: Value) -> None:
-        """Take groups of tasks, by the whole number at address `counter`, until none of `count` are left."""
+        """Take groups of tasks, by the whole number at address `counter`, until none of `count` are
+        left.
+        """
         emit = self._emit
         self._passes.prepare()
         group = Variable(self._take(counter))
@@ -39,7 +42,10 @@ class Trainer:
     def _take(self, counter: Value) -> Value:
         """The number at `counter`, which goes up by one; no two threads get the same."""
         b = self._emit.b
-        return Value(b, b.atomic_rmw("add", b.inttoptr(counter.ir, WORD.as_pointer()), ir.Constant(WORD, 1), "monotonic"))
+        return Value(
+            b,
+            b.atomic_rmw("add", b.inttoptr(counter.ir, WORD.as_pointer()), ir.Constant(WORD, 1), "monotonic"),
+        )
 
     def _train(self, task: Task) -> None:
         """All local steps of one client."""
@@ -69,7 +75,9 @@ class Trainer:
         self._sum_up(task, model.value)
 
     def _step(self, task: Task, model: Value, step: Value, batch: Value, fresh: Value) -> None:
-        """Without a velocity: y <- keep y + step pull x - step offset - step g, the gradient added as it comes."""
+        """Without a velocity: y <- keep y + step pull x - step offset - step g, the gradient added
+        as it comes.
+        """
         emit, passes, size = self._emit, self._passes, self._size
         count = self._real(batch, task.width)
         with emit.when(fresh):
@@ -88,7 +96,9 @@ class Trainer:
         passes.descend(task, passes.y, keep.value, model, count)
 
     def _long_step(self, task: Task, step: Value, batch: Value) -> None:
-        """v <- momentum v + (shrink + pull) y - pull x + offset + g, the gradient added part by part; y <- y - step v."""
+        """v <- momentum v + (shrink + pull) y - pull x + offset + g, the gradient added part by
+        part; y <- y - step v.
+        """
         emit, passes, size, most = self._emit, self._passes, self._size, self._net.samples
         y, velocity, one = passes.y, passes.velocity, passes.one
         mix(emit, emit.rounded(task.momentum), velocity, emit.rounded(task.shrink + task.pull), y, size)
@@ -135,7 +145,9 @@ class Trainer:
                     copy(emit, emit.row(out, row), emit.row(y, row), width)
 
     def _sum_up(self, task: Task, model: Value) -> None:
-        """Add what the model differs from x by to this thread's sums, all while it is in the cache."""
+        """Add what the model differs from x by to this thread's sums, all while it is in the
+        cache.
+        """
         emit, sums = self._emit, self._passes.sums
         with emit.when(task.fresh > 0):
             fill(emit, self._passes.zero, sums, self._size * task.summed)
@@ -146,7 +158,9 @@ class Trainer:
             put_past(emit, task.sums, sums, self._size * task.summed)
 
     def _places(self, padded: Value, plain: Value) -> list[tuple[Value, Value, Matrix, Matrix]]:
-        """Of each layer how many rows it has and how long they are, and where they lie with padding and without."""
+        """Of each layer how many rows it has and how long they are, and where they lie with padding
+        and without.
+        """
         emit, net, places, begin = self._emit, self._net, [], 0
         for layer in self._passes.layers:
             width, rows = net.widths[layer] + 1, net.widths[layer + 1]

@@ -1,4 +1,6 @@
-"""Values and control flow of LLVM's intermediate representation, written as Python writes numbers, loops and conditions."""
+"""Values and control flow of LLVM's intermediate representation, written as Python writes numbers,
+loops and conditions.
+"""
 
 from __future__ import annotations
 
@@ -143,7 +145,9 @@ class ControlFlow:
 
     @contextmanager
     def tiles(self, cursor: Variable, stop: Value, size: int = 1) -> Iterator[Value]:
-        """Go on from where `cursor` stands, by `size`, as long as a whole tile fits before `stop`."""
+        """Go on from where `cursor` stands, by `size`, as long as a whole tile fits before
+        `stop`.
+        """
         with self.during(lambda: cursor.value + size <= stop):
             at = cursor.value
             yield at

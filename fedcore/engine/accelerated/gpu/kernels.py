@@ -1,4 +1,5 @@
-"""Local training of softmax regression on a GPU: a program is one client, whose parameters stay on the chip over all its steps.
+"""Local training of softmax regression on a GPU: a program is one client, whose parameters stay on
+the chip over all its steps.
 
 Imported where there is a GPU, and in tests: Triton belongs to PyTorch's CUDA builds only.
 """
@@ -33,20 +34,29 @@ def train(  # noqa: PLR0913, PLR0917 - a kernel is handed its arrays one by one
 ) -> None:
     """v <- momentum v + g + shrink y + lean; y <- y - size v.
 
-        programs [M, FIELDS]  client (its row below), run, tau, where its steps begin, where its batches do, how far apart
-                              they lie (0: every step sees the same), how wide they are; in the order of taking them up
+        programs [M, FIELDS]  client (its row below), run, tau, where its steps begin, where its
+        batches do, how far apart
+                              they lie (0: every step sees the same), how wide they are; in the
+                              order of taking them up
         factors [M, 2]        shrink, momentum
         batches               rows of `features`, -1 is padding
-        weights, sizes        [sum of tau] what the gradient at each of a step's samples counts; the step's size
-        features [n, inputs], targets [n], or [n, outputs] where g is less the gradient at x: labels, or probabilities at x
-        starts [runs, ...], leans [M, ...], models [M, ...], each [outputs, inputs + 1]: x, what is always added, y at the end
+        weights, sizes        [sum of tau] what the gradient at each of a step's samples counts; the
+        step's size features [n, inputs], targets [n], or [n, outputs] where g is less the gradient
+        at x: labels, or probabilities at x starts [runs, ...], leans [M, ...], models [M, ...],
+            each [outputs, inputs + 1]: x, what is always added, y at the end
 
-    The features, with a one for the bias, are cut into `tiles` of `width`, a warp each; y and v are [tiles, classes, width].
-    Batches are taken `samples` at a time, a part in each turn of the one loop, so that the next part's loads overlap with work.
+    The features, with a one for the bias, are cut into `tiles` of `width`, a warp each; y and v are
+    [tiles, classes, width]. Batches are taken `samples` at a time, a part in each turn of the one
+    loop, so that the next part's loads overlap with work.
     """
     program = programs + FIELDS * tl.program_id(0)
     client, run, steps = tl.load(program).to(tl.int64), tl.load(program + 1), tl.load(program + 2)
-    first, begin, stride, wide = tl.load(program + 3), tl.load(program + 4), tl.load(program + 5), tl.load(program + 6)
+    first, begin, stride, wide = (
+        tl.load(program + 3),
+        tl.load(program + 4),
+        tl.load(program + 5),
+        tl.load(program + 6),
+    )
     shrink, momentum = tl.load(factors + 2 * client), tl.load(factors + 2 * client + 1)
 
     output, sample = tl.arange(0, classes), tl.arange(0, samples)
@@ -67,10 +77,16 @@ def train(  # noqa: PLR0913, PLR0917 - a kernel is handed its arrays one by one
         place = part * samples + sample
         row = tl.load(batches + begin + step * stride + place, mask=place < wide, other=-1).to(tl.int64)
         real = row >= 0
-        seen = tl.load(features + row[None, :, None] * inputs + column, mask=real[None, :, None] & (column < inputs), other=0.0)
+        seen = tl.load(
+            features + row[None, :, None] * inputs + column,
+            mask=real[None, :, None] & (column < inputs),
+            other=0.0,
+        )
         seen = tl.where(column == inputs, 1.0, seen)
 
-        scores = tl.sum(tl.dot(seen, tl.permute(y, (0, 2, 1)), input_precision="ieee", out_dtype=seen.dtype), 0)
+        scores = tl.sum(
+            tl.dot(seen, tl.permute(y, (0, 2, 1)), input_precision="ieee", out_dtype=seen.dtype), 0
+        )
         scores = tl.where(output[None, :] < outputs, scores, float("-inf"))
         scores = tl.exp(scores - tl.max(scores, 1)[:, None])
         error = scores / tl.sum(scores, 1)[:, None]

@@ -38,7 +38,9 @@ def sent(arrays: Sequence[NDArray[Any]], device: torch.device) -> list[Tensor]:
 
 
 def train(jobs: Sequence[Job]) -> list[ClientUpdate]:
-    """Runs go together that are alike in shape, precision and in whether their rule compares gradients; longest clients first."""
+    """Runs go together that are alike in shape, precision and in whether their rule compares
+    gradients; longest clients first.
+    """
     indices = sorted(range(len(jobs)), key=lambda index: _kind(jobs[index]))
     models: dict[int, Tensor] = {}
     for _, alike in groupby(indices, key=lambda index: _kind(jobs[index])):
@@ -52,7 +54,10 @@ def _launched(jobs: list[Job]) -> Sequence[Tensor]:
     # Here, because only PyTorch's CUDA builds bring Triton.
     from fedcore.engine.accelerated.gpu import kernels
 
-    (outputs, columns), compares = shape_of(data_of(jobs[0])), jobs[0].algorithm.rule.subtracts_gradient_at_x()
+    (outputs, columns), compares = (
+        shape_of(data_of(jobs[0])),
+        jobs[0].algorithm.rule.subtracts_gradient_at_x(),
+    )
     x = torch.stack([job.work.local.x for job in jobs])
     chip = tiling((outputs, columns), max(batches.shape[1] for job in jobs for batches in job.work.batches))
     planned = plan(jobs, chip.samples, _numpy(x.dtype))
@@ -61,17 +66,34 @@ def _launched(jobs: list[Job]) -> Sequence[Tensor]:
     leaning = bool(planned.pulls.any()) or any(has_offset(job.algorithm.rule) for job in jobs)
     counts = [len(job.work.clients) for job in jobs]
     models = x.new_empty(sum(counts), outputs * columns)
-    leans = torch.cat([_lean(job, pull) for job, pull in zip(jobs, torch.split(pulls, counts), strict=True)]) if leaning else models
+    leans = (
+        torch.cat([_lean(job, pull) for job, pull in zip(jobs, torch.split(pulls, counts), strict=True)])
+        if leaning
+        else models
+    )
     options = chip.options(x.element_size(), shared_memory(x.device))
     with torch.cuda.device(x.get_device()):
         kernels.train[(len(models),)](
-            *steps, features, targets, x, leans, models, outputs, columns - 1, compares, leaning, *chip, **options
+            *steps,
+            features,
+            targets,
+            x,
+            leans,
+            models,
+            outputs,
+            columns - 1,
+            compares,
+            leaning,
+            *chip,
+            **options,
         )
     return torch.split(models, counts)
 
 
 def _samples(jobs: Sequence[Job], held: Tensor, compares: bool) -> tuple[Tensor, Tensor]:
-    """What all clients hold, beside each other: features [n, d], and labels [n] or the probabilities at x [n, C]."""
+    """What all clients hold, beside each other: features [n, d], and labels [n] or the
+    probabilities at x [n, C].
+    """
     features, targets = [], []
     for job, places in zip(jobs, torch.split(held, [_held(job) for job in jobs]), strict=True):
         data = data_of(job)

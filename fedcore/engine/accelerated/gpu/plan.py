@@ -13,7 +13,10 @@ from fedcore.problems.dense import DenseNetwork
 
 
 class LaunchPlan(NamedTuple):
-    """As `gpu.kernels.train` takes it; clients are counted through all jobs, samples through all that those clients hold."""
+    """As `gpu.kernels.train` takes it.
+
+    Clients are counted through all jobs, samples through all that those clients hold.
+    """
 
     programs: NDArray[np.int32]
     """[M, FIELDS], longest first."""
@@ -44,17 +47,40 @@ class _Client(NamedTuple):
 def plan(jobs: Sequence[Job], samples: int, dtype: Any) -> LaunchPlan:
     """For programs that take so many `samples` at a time; numbers are of type `dtype`."""
     clients = [client for run, job in enumerate(jobs) for client in _clients(job, run)]
-    steps, held = np.array([client.steps for client in clients]), np.array([client.held for client in clients])
+    steps, held = (
+        np.array([client.steps for client in clients]),
+        np.array([client.held for client in clients]),
+    )
     shifts = _before(held)
-    batches = [np.where(client.batches == PADDING, PADDING, client.batches + shift) for client, shift in zip(clients, shifts, strict=True)]
+    batches = [
+        np.where(client.batches == PADDING, PADDING, client.batches + shift)
+        for client, shift in zip(clients, shifts, strict=True)
+    ]
     widths = np.array([batch.shape[1] for batch in batches])
-    strides = [0 if len(client.batches) < client.steps else width for client, width in zip(clients, widths, strict=True)]
+    strides = [
+        0 if len(client.batches) < client.steps else width
+        for client, width in zip(clients, widths, strict=True)
+    ]
     begins = _before(np.array([batch.size for batch in batches]))
-    programs = np.stack([np.arange(len(clients)), [client.run for client in clients], steps, _before(steps), begins, strides, widths], 1)
+    programs = np.stack(
+        [
+            np.arange(len(clients)),
+            [client.run for client in clients],
+            steps,
+            _before(steps),
+            begins,
+            strides,
+            widths,
+        ],
+        1,
+    )
     longest_first = np.argsort(-steps * -(-widths // samples), kind="stable")
     return LaunchPlan(
         programs[longest_first].astype(np.int32),
-        np.array([(client.factors.shrink + client.factors.pull, client.factors.momentum) for client in clients], dtype),
+        np.array(
+            [(client.factors.shrink + client.factors.pull, client.factors.momentum) for client in clients],
+            dtype,
+        ),
         np.concatenate([batch.ravel() for batch in batches]).astype(np.int32),
         np.concatenate([client.weights for client in clients]).astype(dtype),
         np.concatenate([client.sizes for client in clients]).astype(dtype),
@@ -72,12 +98,25 @@ def data_of(job: Job) -> DenseNetwork:
 def _clients(job: Job, run: int) -> Iterator[_Client]:
     data, assignment, algorithm = data_of(job), job.work, job.algorithm
     sizes = assignment.sizes.first_of(int(assignment.steps.max()))
-    paces = np.broadcast_to(algorithm.rule.step_size_scale(cast("Any", assignment.steps)), len(assignment.steps))
-    for client, steps, batches, pace in zip(assignment.clients, assignment.steps, assignment.batches, paces, strict=True):
+    paces = np.broadcast_to(
+        algorithm.rule.step_size_scale(cast("Any", assignment.steps)), len(assignment.steps)
+    )
+    for client, steps, batches, pace in zip(
+        assignment.clients, assignment.steps, assignment.batches, paces, strict=True
+    ):
         scale, seen = data.scale[client], batches[:1] if batches.strides[0] == 0 else batches
         weights = np.broadcast_to(scale / (seen != PADDING).sum(1), steps)
         first, end = data.offsets[client : client + 2]
-        yield _Client(run, steps, first, end - first, seen, weights, sizes[:steps] * pace, factors(algorithm, scale * data.l2))
+        yield _Client(
+            run,
+            steps,
+            first,
+            end - first,
+            seen,
+            weights,
+            sizes[:steps] * pace,
+            factors(algorithm, scale * data.l2),
+        )
 
 
 def _before(counts: Ids) -> Ids:

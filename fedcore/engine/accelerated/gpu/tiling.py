@@ -8,19 +8,27 @@ import torch
 from fedcore.problems.dense import DenseNetwork
 
 PARAMETER_BYTES = 64 << 10
-"""Of padded parameters; they and as much for the velocity are then half of a multiprocessor's registers."""
+"""Of padded parameters; they and as much for the velocity are then half of a multiprocessor's
+registers.
+"""
 SAMPLES, TILES, WIDTH = 16, 16, 16
-"""At most so many samples at a time, and so many warps for a client, each for so many columns or more."""
+"""At most so many samples at a time, and so many warps for a client, each for so many columns or
+more.
+"""
 INNER = 8
 """The least that a product may sum over."""
 REGISTERS, PER_THREAD, WARP = 1 << 16, 168, 32
-"""Of 32 bits, on a multiprocessor and at most for a thread, so that small programs share a multiprocessor; threads of a warp."""
+"""Of 32 bits, on a multiprocessor and at most for a thread, so that small programs share a
+multiprocessor; threads of a warp.
+"""
 RESERVED_BYTES = 2 << 10
 """Of shared memory, for what passes between warps."""
 
 
 class Tiling(NamedTuple):
-    """Powers of two: samples taken at a time, classes, and tiles by columns of a tile, a warp each."""
+    """Powers of two: samples taken at a time, classes, and tiles by columns of a tile, a warp
+    each.
+    """
 
     samples: int
     classes: int
@@ -32,13 +40,22 @@ class Tiling(NamedTuple):
         return self.classes * self.tiles * self.width
 
     def shared_bytes(self, itemsize: int, stages: int) -> int:
-        """Shared memory for numbers of `itemsize` bytes: the parameters, and samples that are loaded in so many stages."""
-        return self.parameters() * itemsize + stages * self.samples * self.tiles * self.width * itemsize + RESERVED_BYTES
+        """Shared memory for numbers of `itemsize` bytes: the parameters, and samples that are
+        loaded in so many stages.
+        """
+        return (
+            self.parameters() * itemsize
+            + stages * self.samples * self.tiles * self.width * itemsize
+            + RESERVED_BYTES
+        )
 
     def options(self, itemsize: int, shared_bytes: int) -> dict[str, int | bool]:
-        """What the kernel is compiled with for a GPU that grants a program so much shared memory: loads ahead of time, if they fit."""
+        """What the kernel is compiled with for a GPU that grants a program so much shared memory:
+        loads ahead of time, if they fit.
+        """
         stages = 2 if self.shared_bytes(itemsize, 2) <= shared_bytes else 1
-        # Left to itself, the assembler may settle on far fewer registers and spill most of the parameters.
+        # Left to itself, the assembler may settle on far fewer registers and spill most of the
+        # parameters.
         registers = min(PER_THREAD, REGISTERS // (WARP * self.tiles))
         return {"num_warps": self.tiles, "num_stages": stages, "maxnreg": registers, "enable_fp_fusion": True}
 
@@ -51,7 +68,9 @@ def tiling(shape: tuple[int, int], batch: int) -> Tiling:
 
 
 def fits(data: DenseNetwork) -> bool:
-    """Whether it is softmax regression, a client fits on the chip of the GPU that the data are on, and Triton can launch kernels."""
+    """Whether it is softmax regression, a client fits on the chip of the GPU that the data are on,
+    and Triton can launch kernels.
+    """
     features = data.features
     if (
         features.device.type != "cuda"
@@ -79,7 +98,9 @@ def shared_memory(device: torch.device) -> int:
 
 @lru_cache
 def has_triton() -> bool:
-    """Whether kernels can be compiled and launched here: Triton comes with PyTorch's CUDA builds, and its launcher needs a C compiler."""
+    """Whether kernels can be compiled and launched here: Triton comes with PyTorch's CUDA builds,
+    and its launcher needs a C compiler.
+    """
     try:
         from triton.runtime import driver
 

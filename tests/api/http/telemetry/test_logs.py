@@ -13,7 +13,9 @@ def _logged(capsys: pytest.CaptureFixture[str]) -> list[Document]:
     return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
 
 
-def test_a_request_is_logged_under_the_id_that_its_answer_carries(http: httpx.Client, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_request_is_logged_under_the_id_that_its_answer_carries(
+    http: httpx.Client, capsys: pytest.CaptureFixture[str]
+) -> None:
     answer = http.get("/v1/experiments/exp_0")
     (line,) = _logged(capsys)
     assert (line["method"], line["path"], line["status"]) == ("GET", "/v1/experiments/exp_0", 404)

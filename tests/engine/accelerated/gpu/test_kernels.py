@@ -1,4 +1,6 @@
-"""The GPU's kernel, compiled ahead of time for GPUs that need not be here: what it takes of their chips."""
+"""The GPU's kernel, compiled ahead of time for GPUs that need not be here: what it takes of their
+chips.
+"""
 
 import re
 import subprocess
@@ -15,7 +17,18 @@ SHAPES = {"Synthetic(1,1)": (10, 61), "MNIST": (10, 785), "two classes": (2, 3),
 BATCHES = {"a batch of one": 1}
 SHARED_BYTES = {80: 163 << 10, 90: 227 << 10}
 """Of an A100 and an H100 or H200, for one program."""
-ARRAYS = ("programs", "factors", "batches", "weights", "sizes", "features", "targets", "starts", "leans", "models")
+ARRAYS = (
+    "programs",
+    "factors",
+    "batches",
+    "weights",
+    "sizes",
+    "features",
+    "targets",
+    "starts",
+    "leans",
+    "models",
+)
 
 
 def compiled(chip: Tiling, shape: tuple[int, int], compares: bool, number: str, capability: int) -> Any:
@@ -23,9 +36,17 @@ def compiled(chip: Tiling, shape: tuple[int, int], compares: bool, number: str, 
 
     from fedcore.engine.accelerated.gpu.kernels import train
 
-    constants = {"outputs": shape[0], "inputs": shape[1] - 1, "compares": compares, "leaning": compares, **chip._asdict()}
+    constants = {
+        "outputs": shape[0],
+        "inputs": shape[1] - 1,
+        "compares": compares,
+        "leaning": compares,
+        **chip._asdict(),
+    }
     types = {"programs": "*i32", "batches": "*i32", "targets": f"*{number}" if compares else "*i64"}
-    signature = {name: types.get(name, f"*{number}") for name in ARRAYS} | dict.fromkeys(constants, "constexpr")
+    signature = {name: types.get(name, f"*{number}") for name in ARRAYS} | dict.fromkeys(
+        constants, "constexpr"
+    )
     aligned = {(index,): [["tt.divisibility", 16]] for index in range(len(ARRAYS))}
     source = triton.compiler.ASTSource(train, signature, constants, aligned)
     options = chip.options({"fp32": 4, "fp64": 8}[number], SHARED_BYTES[capability])
@@ -36,7 +57,9 @@ def usage(kernel: Any, folder: Path) -> tuple[int, int]:
     """Registers and bytes of stack of a thread."""
     (folder / "kernel.cubin").write_bytes(kernel.asm["cubin"])
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-    told = subprocess.run([tool, "-res-usage", folder / "kernel.cubin"], check=True, capture_output=True, text=True).stdout
+    told = subprocess.run(
+        [tool, "-res-usage", folder / "kernel.cubin"], check=True, capture_output=True, text=True
+    ).stdout
     found = re.search(r"REG:(\d+) STACK:(\d+)", told)
     assert found is not None
     return int(found[1]), int(found[2])
@@ -64,7 +87,12 @@ def test_a_client_stays_on_the_chip(
     kernel = compiled(chip, shape, compares, number, capability)
     registers, stack = usage(kernel, tmp_path)
     itemsize = {"fp32": 4, "fp64": 8}[number]
-    assert kernel.metadata.shared <= chip.shared_bytes(itemsize, kernel.metadata.num_stages) <= SHARED_BYTES[capability]
+    assert (
+        kernel.metadata.shared
+        <= chip.shared_bytes(itemsize, kernel.metadata.num_stages)
+        <= SHARED_BYTES[capability]
+    )
     assert registers * WARP * chip.tiles <= REGISTERS
-    # Parameters and velocity of MNIST take 64 of a thread's 128 registers; a few of the rest are spilled.
+    # Parameters and velocity of MNIST take 64 of a thread's 128 registers; a few of the rest are
+    # spilled.
     assert stack <= (256 if name == "MNIST" else 0)

@@ -1,4 +1,6 @@
-"""The GPU's kernel, carried out by Triton's interpreter on this machine's CPU: the same as the loop, for every algorithm."""
+"""The GPU's kernel, carried out by Triton's interpreter on this machine's CPU: the same as the
+loop, for every algorithm.
+"""
 
 import importlib
 import sys
@@ -33,12 +35,20 @@ SHORT: Document = {
 """The interpreter takes some hundredths of a second for a step."""
 WORK: dict[str, Document] = {
     "momentum, weight decay and a proximal term": {
-        "local": {"lr": None, "optimizer": {"lr": 0.01, "momentum": 0.9, "weight_decay": 0.01, "prox_mu": 0.1}},
+        "local": {
+            "lr": None,
+            "optimizer": {"lr": 0.01, "momentum": 0.9, "weight_decay": 0.01, "prox_mu": 0.1},
+        },
         "problem": {"model": {"l2": 0.1}},
     },
     "full batches, in several parts, and the same in every step": {"local": {"batch_size": "full"}},
     "short last batches and steps that shrink": {
-        "local": {"epochs": 1, "steps": None, "batch_size": 24, "lr_schedule": {"kind": "exponential", "gamma": 0.9}},
+        "local": {
+            "epochs": 1,
+            "steps": None,
+            "batch_size": 24,
+            "lr_schedule": {"kind": "exponential", "gamma": 0.9},
+        },
         "systems": {"steps": None},
         "rounds": 1,
     },
@@ -57,7 +67,9 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(tl, name, interpreter.InterpretedFunction(getattr(tl, name).fn))
     name = "fedcore.engine.accelerated.gpu.kernels"
     monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.setattr(fedcore.engine.accelerated.gpu, "kernels", importlib.import_module(name), raising=False)
+    monkeypatch.setattr(
+        fedcore.engine.accelerated.gpu, "kernels", importlib.import_module(name), raising=False
+    )
     monkeypatch.setattr(launch, "shared_memory", lambda _: 227 << 10)
     monkeypatch.setitem(ENGINES, "compiled", launch.train)
     with _language_restored():
@@ -67,7 +79,9 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @contextmanager
 def _language_restored() -> Iterator[None]:
-    """The interpreter leaves its own functions in Triton's language, with which nothing can be compiled any more in this process."""
+    """The interpreter leaves its own functions in Triton's language, with which nothing can be
+    compiled any more in this process.
+    """
     places = (tl, tl.core, tl.math, tl.tensor, tl.dtype, tl.condition, tl.core.tensor_descriptor_base)
     before = [dict(vars(place)) for place in places]
     try:
@@ -100,14 +114,19 @@ def short(engine: str, **changes: Any) -> ExperimentSpec:
 def test_it_is_the_loop(kind: str) -> None:
     algorithm = {"kind": kind}
     torch.testing.assert_close(
-        trained(short("compiled", algorithm=algorithm)), trained(short("reference", algorithm=algorithm)), rtol=0, atol=1e-12
+        trained(short("compiled", algorithm=algorithm)),
+        trained(short("reference", algorithm=algorithm)),
+        rtol=0,
+        atol=1e-12,
     )
 
 
 @pytest.mark.parametrize("work", WORK)
 def test_it_is_the_loop_however_the_work_looks(work: str) -> None:
     changes = merged({"algorithm": {"kind": "fedsvrg"}}, WORK[work])
-    torch.testing.assert_close(trained(short("compiled", **changes)), trained(short("reference", **changes)), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        trained(short("compiled", **changes)), trained(short("reference", **changes)), rtol=0, atol=1e-12
+    )
 
 
 def test_in_single_precision_it_is_the_loop_to_rounding() -> None:
@@ -136,13 +155,17 @@ class Unwrapped:
     def __getitem__(self, grid: tuple[int]) -> Callable[..., None]:
         def launched(*args: Any, **options: Any) -> None:
             with _disable_current_modes():
-                self._kernel[grid](*(part.numbers if isinstance(part, Resident) else part for part in args), **options)
+                self._kernel[grid](
+                    *(part.numbers if isinstance(part, Resident) else part for part in args), **options
+                )
 
         return launched
 
 
 @pytest.mark.parametrize("kind", ["fedavg", "scaffold", "fedsvrg"])
-def test_a_launch_leaves_nothing_on_the_host_and_waits_for_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_leaves_nothing_on_the_host_and_waits_for_nothing(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (here,) = launch.train([job(0, algorithm={"kind": kind})])
     kernels = sys.modules["fedcore.engine.accelerated.gpu.kernels"]
     monkeypatch.setattr(kernels, "train", Unwrapped(kernels.train))
@@ -155,7 +178,12 @@ def test_a_launch_leaves_nothing_on_the_host_and_waits_for_nothing(kind: str, mo
 
 
 def test_who_else_is_in_a_launch_changes_no_bit() -> None:
-    jobs = [job(0), job(1, algorithm={"kind": "scaffold"}), job(0, algorithm={"kind": "fedsvrg"}), job(2, local={"steps": 1})]
+    jobs = [
+        job(0),
+        job(1, algorithm={"kind": "scaffold"}),
+        job(0, algorithm={"kind": "fedsvrg"}),
+        job(2, local={"steps": 1}),
+    ]
     for one, together in zip(jobs, launch.train(jobs), strict=True):
         (alone,) = launch.train([one])
         assert torch.equal(together.delta, alone.delta)
