@@ -18,7 +18,9 @@ from fedcore.engine.choice import EngineChoice, SelectionContext, choose_engine
 from fedcore.engine.engines import EngineName, candidates
 from fedcore.errors import SpecificationError
 from tests.documents import QUADRATIC, SYNTHETIC, specification
+from tests.support.accelerated import NEEDS_COMPILED
 
+pytestmark = NEEDS_COMPILED
 CONTENDERS: tuple[EngineName, ...] = ("compiled", "vectorised", "parallel")
 
 

@@ -16,6 +16,7 @@ from fedcore.settings import settings
 from fedcore.simulation.batching import advance_batch
 from tests.documents import ALGORITHMS, DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, specification
 from tests.engine.test_engines import LEAST_SQUARES
+from tests.support.accelerated import NEEDS_COMPILED
 
 MLP: Document = {"problem": {"model": {"kind": "mlp", "hidden": [3], "l2": 0.1}}}
 NUMBERS: list[Document] = [
@@ -85,7 +86,7 @@ def test_runs_come_out_of_a_gang_as_they_do_alone(problem: str, engine: str) -> 
     assert_as_each_by_itself([Simulation(arm, seed) for seed, arm in enumerate(arms)])
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "compiled"])
+@pytest.mark.parametrize("engine", ["vectorised", pytest.param("compiled", marks=NEEDS_COMPILED)])
 def test_all_algorithms_go_together(engine: str) -> None:
     specs = [
         specification(SHORT, algorithm={"kind": kind}, execution={"engine": engine}) for kind in ALGORITHMS
