@@ -10,7 +10,7 @@ from fedcore.errors import NotFoundError, PresetNotFoundError
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, experiments, imports
 from fedcore.platform.store.tables import ExperimentRecord
-from fedcore.presets import Preset
+from fedcore.presets import PresetSpec
 from fedcore.presets.claims import ClaimComparison, ClaimVerdict, Sides, judge
 from fedcore.presets.claims import Rows as Trajectories
 from fedcore.presets.curve_statistics import Trajectory, read
@@ -28,7 +28,7 @@ def read_claims(database: Database, principal: Principal, experiment_id: str) ->
     return claims_of(rows, preset)
 
 
-def preset_of(experiment: ExperimentRecord) -> Preset:
+def preset_of(experiment: ExperimentRecord) -> PresetSpec:
     """The preset that `experiment` was submitted as, here or where it was imported from.
 
     Raises NotFoundError.
@@ -51,7 +51,7 @@ def preset_of(experiment: ExperimentRecord) -> Preset:
     return preset
 
 
-def metrics_of(preset: Preset) -> list[str]:
+def metrics_of(preset: PresetSpec) -> list[str]:
     """The metrics that claims and printed numbers are about."""
     sheet = presets.sheet(preset.sheet)
     claimed = {
@@ -60,7 +60,7 @@ def metrics_of(preset: Preset) -> list[str]:
     return sorted(claimed | {table.metric for table in sheet.published_of(preset.panel)})
 
 
-def claims_of(rows: ResultRows, preset: Preset) -> Claims:
+def claims_of(rows: ResultRows, preset: PresetSpec) -> Claims:
     """What is claimed of `preset`, held against the rows of an experiment that follows it.
 
     They have its metrics.

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from fedcore.presets import Preset
+from fedcore.presets import PresetSpec
 from fedq.reproductions import SheetReproduction
 from fedq.reproductions.records import Record, record
 from fedq.results.verdicts import grounds, measured, published, subject, verdict
@@ -33,7 +33,7 @@ def _lines(reproduction: SheetReproduction, picture: str | None) -> Iterator[str
         yield from section(record(part), part.preset)
 
 
-def section(kept: Record, preset: Preset) -> Iterator[str]:
+def section(kept: Record, preset: PresetSpec) -> Iterator[str]:
     """What was run of one panel, how it departs from its source, and what came out."""
     data, engines = ", ".join(kept.data) or "its own data", " and ".join(kept.engines)
     seeds = f"seed{'s' if len(kept.seeds) > 1 else ''} {', '.join(map(str, kept.seeds))}"
