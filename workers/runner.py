@@ -127,7 +127,7 @@ class Runner:
         simulations.start(claim)
         members = [self._member(claim)]
         try:
-            if not (members[0].left or claim.shortages) and members[0].simulation.gang_pays:
+            if not (members[0].left or claim.shortages) and members[0].simulation.benefits_from_batching:
                 members += map(self._member, self._batch_claims(claim))
             simulations.retain([member.lease.claim for member in members])
             WorkSession(self._resources, [member for member in members if not member.left]).run()

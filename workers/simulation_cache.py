@@ -12,8 +12,7 @@ from fedcore.platform.out_of_memory import MEMORY_DIVISOR
 from fedcore.platform.store.claim import Claim
 from fedcore.platform.store.reproductions import ENGINE_CHOICE
 from fedcore.platform.store.tables import Document
-from fedcore.simulation.batching import batch_key
-from fedcore.simulation.simulation import Simulation
+from fedcore.simulation.simulation import Simulation, batch_key
 from fedcore.spec.experiment import Arm
 from workers.checkpoints import Checkpoints
 
@@ -72,7 +71,7 @@ class SimulationCache:
             data_dir=self._data_dir,
             shelf=self._shelf,
             recorded=EngineChoice.of(claim.provenance.get(ENGINE_CHOICE)),
-            thrift=MEMORY_DIVISOR**claim.shortages,
+            memory_divisor=MEMORY_DIVISOR**claim.shortages,
         )
 
     def _of(self, claim: Claim) -> list[Arm]:

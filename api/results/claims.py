@@ -11,9 +11,8 @@ from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, experiments, imports
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.presets import PresetSpec
-from fedcore.presets.claims import ClaimComparison, ClaimVerdict, Sides, judge
+from fedcore.presets.claims import ClaimComparison, ClaimVerdict, Sides, Trajectory, judge, read
 from fedcore.presets.claims import Rows as Trajectories
-from fedcore.presets.curve_statistics import Trajectory, read
 from fedcore.presets.sheet import Published
 from fedcore.statistics import summary
 from fedq.schemas import ClaimResult, Claims, ComparisonResult, Estimate, PublishedRow, PublishedTable

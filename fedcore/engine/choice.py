@@ -13,8 +13,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedcore.core import Algorithm
 from fedcore.engine.assignment import Job
-from fedcore.engine.benchmark import EngineTimer, benchmark_engines, fastest, round_seconds, time_engine
-from fedcore.engine.benchmark_cache import BenchmarkCache
+from fedcore.engine.benchmark import (
+    BenchmarkCache,
+    EngineTimer,
+    benchmark_engines,
+    fastest,
+    round_seconds,
+    time_engine,
+)
 from fedcore.engine.engines import EngineName, candidates, resolve_engine, supports
 from fedcore.problems import TrainingProblem
 

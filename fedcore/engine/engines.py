@@ -8,8 +8,7 @@ import torch
 
 from fedcore.core import Algorithm
 from fedcore.engine.assignment import Engine
-from fedcore.engine.parallel import parallel
-from fedcore.engine.reference import reference
+from fedcore.engine.client_by_client import parallel, reference
 from fedcore.engine.vectorised import vectorised
 from fedcore.errors import SpecificationError
 from fedcore.problems import TrainingProblem

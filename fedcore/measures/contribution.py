@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcore.engine.observation import Observation
+from fedcore.engine.assignment import Observation
 from fedcore.measures import Measured
 
 Floats = NDArray[np.float64]

@@ -8,8 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from fedcore.core import ClientContext
-from fedcore.engine.assignment import take_clients
-from fedcore.engine.observation import Observation
+from fedcore.engine.assignment import Observation, take_clients
 from fedcore.measures import Measured
 from fedcore.problems import TrainingProblem
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcore.engine.observation import Observation
+from fedcore.engine.assignment import Observation
 from fedcore.measures import Measured
 from fedcore.measures.contribution import contribution, min_norm_contribution, surrogate_weights
 from fedcore.measures.dissimilarity import dissimilarity

@@ -1,6 +1,6 @@
 """Bytes that a run would send, in the mean over what is drawn.
 
-`fedcore.engine.traffic` counts what a run does send.
+`fedcore.engine.compressed_links` counts what a run does send.
 """
 
 from collections.abc import Sequence

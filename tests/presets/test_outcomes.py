@@ -7,8 +7,7 @@ import pytest
 
 from fedcore import ExperimentSpec, presets, run
 from fedcore.presets import PresetSpec
-from fedcore.presets.claims import PublishedClaim, Rows, judge
-from fedcore.presets.curve_statistics import Trajectory
+from fedcore.presets.claims import PublishedClaim, Rows, Trajectory, judge
 
 QUICK = (
     "fedavg-noniid-counterexample",

@@ -15,8 +15,8 @@ from safetensors.torch import load
 
 from fedcore import ExperimentSpec
 from fedcore.engine import vectorised
+from fedcore.engine.client_by_client import parallel
 from fedcore.engine.engines import ENGINES
-from fedcore.engine.parallel import parallel
 from fedcore.platform.out_of_memory import MEMORY_DIVISOR
 from fedcore.platform.store import Status, experiments, recovery, runs
 from fedcore.platform.store.experiments import NewExperiment
