@@ -1,4 +1,4 @@
-"""The catalogue of algorithms: one explicit union, one file per paper."""
+"""The catalogue of algorithms, one file per paper."""
 
 from typing import Annotated
 

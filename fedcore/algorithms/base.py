@@ -1,4 +1,4 @@
-"""What the specification of every algorithm has in common."""
+"""Base class of the specifications of algorithms."""
 
 from typing import ClassVar, Literal
 

@@ -1,4 +1,4 @@
-"""Control variates: the rule that SCAFFOLD and variance-reduced FedNova share."""
+"""Control variates: the rule of SCAFFOLD, FedAvg-VR and FedNova-VR."""
 
 from __future__ import annotations
 

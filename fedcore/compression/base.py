@@ -1,4 +1,4 @@
-"""What the specifications of all compressors have in common."""
+"""Base classes of the specifications of compressors."""
 
 from typing import Annotated, ClassVar, Self
 

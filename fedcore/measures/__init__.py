@@ -1,11 +1,9 @@
-"""What is measured of a model and of a round, beside the losses.
+"""Measures of a model and of a round, beside the losses.
 
-A measure has one name, in the specification, in the rows and in figures. One that has no meaning
-for the problem, or no client to be measured on, is left out of the row; one that is undefined there
-is infinite or NaN, and stored as null. docs/measures.md lists them.
-
-What measures have in common.
+A measure has one name, in the specification, in the rows and in figures. A measure that does not
+apply to the problem, or has no client to be taken on, is left out of the row; an undefined value is
+infinite or NaN, and stored as null. docs/measures.md lists them.
 """
 
 Measured = dict[str, float | list[float]]
-"""Figures by name; one that is undefined is inf or NaN, and stored as absent."""
+"""Values by name; an undefined value is inf or NaN."""

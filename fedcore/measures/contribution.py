@@ -1,6 +1,4 @@
-"""What each client counts in a round: FedNova's implied weights, their bias, effective steps and
-slowdown.
-"""
+"""Contribution of each client to a round: implied weights, their bias, effective steps, slowdown."""
 
 from math import inf, nan
 
@@ -18,7 +16,7 @@ def implied_weights(observed: Observation) -> tuple[Floats, float]:
     """w [M] and tau_eff, by which every round is x <- x - tau_eff sum_i w_i eta d_i (FedNova, eqs.
     (8) to (10)).
 
-    With c_i what Delta_i counts in the server's direction and ||a_i||_1 the client's effort:
+    With c_i the coefficient of Delta_i in the server's direction and ||a_i||_1 the normaliser:
 
         tau_eff = sum_i c_i ||a_i||_1,   w_i = c_i ||a_i||_1 / tau_eff
 

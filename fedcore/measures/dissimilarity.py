@@ -1,5 +1,5 @@
-"""How far the clients' gradients disagree at one model: gradient and surrogate diversity,
-B-dissimilarity, variance, and their mean.
+"""Disagreement of the clients' gradients at one model: gradient and surrogate diversity,
+B-dissimilarity, variance, and the norm of their mean.
 """
 
 from math import inf, sqrt
@@ -15,11 +15,11 @@ from fedcore.problems import TrainingProblem
 
 Floats = NDArray[np.float64]
 CHUNK_BYTES = 64 << 20
-"""What the gradients of a chunk of clients may take in float64."""
+"""Memory of the gradients of a chunk of clients in float64."""
 
 
 def dissimilarity(problem: TrainingProblem, x: Tensor, surrogate: Floats | None = None) -> Measured:
-    """The five at x [D], over all clients.
+    """The five measures at x [D], over all clients.
 
     With g_i = grad F_i(x) and g = sum_i p_i g_i:
 

@@ -1,4 +1,4 @@
-"""How unequally a model serves the clients: spread and worst decile of their accuracies."""
+"""Fairness of a model to the clients: spread and worst decile of their accuracies."""
 
 from math import ceil
 

@@ -1,6 +1,4 @@
-"""How the clients of a round worked: how exactly they solved their subproblems, and how far they
-drifted.
-"""
+"""Local work in a round: inexactness of the clients' solutions, and client drift."""
 
 from math import inf
 

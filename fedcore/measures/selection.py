@@ -1,4 +1,4 @@
-"""The measures a specification asks for, by name."""
+"""Computes the measures that a specification names."""
 
 from collections.abc import Collection
 
@@ -26,7 +26,7 @@ _INEXACTNESS = frozenset({"gamma_inexactness", "mean_gamma_inexactness"})
 
 
 def looks_at_deltas(names: Collection[str]) -> bool:
-    """Whether any of these measures of a round looks at the delta of each client."""
+    """True if any of these measures of a round needs the delta of each client."""
     return not (_DRIFT | _INEXACTNESS).isdisjoint(names)
 
 
@@ -37,7 +37,7 @@ def population_measures(
     observed: Observation | None,
     names: Collection[str],
 ) -> Measured:
-    """The asked-for measures of `problem` that go over all clients, at x [D].
+    """The measures `names` of `problem` over all clients, at x [D].
 
     `observed` is the round on `trained` that led there.
     """
@@ -53,7 +53,7 @@ def population_measures(
 
 
 def round_measures(problem: TrainingProblem, observed: Observation, names: Collection[str]) -> Measured:
-    """The asked-for measures of the clients of one round."""
+    """The measures `names` of the clients of one round."""
     measured: Measured = {}
     if not _CONTRIBUTION.isdisjoint(names):
         measured |= contribution(observed)
@@ -67,9 +67,8 @@ def round_measures(problem: TrainingProblem, observed: Observation, names: Colle
 
 
 def _scales(trained: TrainingProblem) -> NDArray[np.float64] | float:
-    """What the gradients of `trained` are multiples of those of the problem that is measured.
-
-    [N] p_i N where it is transformed.
+    """Factors of the gradients of `trained` over those of the measured problem: [N] p_i N if it is
+    transformed, else 1.
     """
     return trained.factors if isinstance(trained, Transformed) else 1.0
 

@@ -1,9 +1,4 @@
-"""What no single block of a specification can see: combinations that are refused, with the reason.
-
-Data sets, partitions and models that do not fit each other, with the reason.
-
-What the blocks of systems heterogeneity cannot see alone: the number of clients, and one another.
-"""
+"""Checks across blocks of a specification: combinations that are rejected, with the reason."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""`problem.dataset`: the data sets and the small exact problems that can be asked for.
-
-`problem.dataset` of kind `uploaded`: a user's own data, by id, with a frozen description of what is
-in them.
-"""
+"""`problem.dataset`: the data sets."""
 
 from typing import Annotated, Literal, Self
 
@@ -55,7 +51,7 @@ class Uploaded(Block):
 
     @property
     def known(self) -> UploadedContent:
-        """What is in it."""
+        """The content, which validation guarantees."""
         assert self.content is not None
         return self.content
 
@@ -154,16 +150,14 @@ class Sent140(Block):
 
 
 FederatedDataset = Synthetic | Quadratic | LeastSquares
-"""Data sets that come divided into clients; a partition for them is refused."""
+"""Data sets that come divided into clients; a partition for them is rejected."""
 
 KeyedDataset = Femnist | Shakespeare | Sent140
-"""Data sets that say whose each sample is: for `by_key`."""
+"""Data sets that record the owner of each sample, for `by_key`."""
 
 
 def comes_divided(dataset: "AnyDataset") -> bool:
-    """Whether a data set comes divided into clients; uploaded data do when they say who holds
-    what.
-    """
+    """True if a data set comes divided into clients; uploaded data are if they name clients."""
     if isinstance(dataset, Uploaded):
         return dataset.known.clients is not None
     return isinstance(dataset, FederatedDataset)

@@ -63,11 +63,11 @@ class Evaluation(Block):
     """Record the global iterate x in every round (at most 1,000 parameters)."""
 
     def due(self, round: int, last: int) -> bool:
-        """Whether the model is evaluated after `round` of `last`."""
+        """True if the model is evaluated after `round` of `last`."""
         return round % self.every == 0 or round == last
 
     def population_due(self, round: int, last: int) -> bool:
-        """Whether the measures over the whole population are taken after `round` of `last`."""
+        """True if measures over the whole population are taken after `round` of `last`."""
         return round % (self.population_every or self.every) == 0 or round == last
 
 

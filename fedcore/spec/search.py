@@ -15,19 +15,17 @@ def rungs(min_rounds: int, eta: int, rounds: int) -> tuple[int, ...]:
 
 
 ExactFigure = Literal["objective", "suboptimality", "distance"]
-"""What exact problems report whenever they are evaluated."""
+"""Figures of exact problems at every evaluation."""
 Cost = Literal["local_steps", "bytes_up", "bytes_down", "simulated_seconds"]
-"""What every round reports and every repetition finds again; wall-clock seconds are not of this
-kind.
-"""
+"""Reproducible costs of every round; wall-clock seconds are not reproducible."""
 Metric = Literal[ScalarMeasure, ExactFigure, Cost]
-"""What an arm or a run may be judged by."""
+"""Metrics by which an arm or a run may be judged."""
 Mode = Literal["min", "max"]
 RoundCount = Annotated[int, Field(ge=1, le=MAX_ROUNDS)]
 
 
 class Judged(Block):
-    """Whatever is decided by a metric of the rounds."""
+    """Base of blocks that decide by a metric of the rounds."""
 
     metric: Metric
     """A measure of `evaluation.measures`, a figure of exact problems (objective, suboptimality,
@@ -46,7 +44,7 @@ class Judged(Block):
 
     @property
     def maximise(self) -> bool:
-        """Whether more is better."""
+        """True if higher is better."""
         return self.mode == "max" or (self.mode is None and BETTER[self.metric] is max)
 
 

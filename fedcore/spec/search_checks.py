@@ -1,6 +1,4 @@
-"""What `search` and `early_stopping` cannot see alone: what is measured, when, and how many arms
-there are.
-"""
+"""Checks of `search` and `early_stopping` against measures, their frequency and the arms."""
 
 from __future__ import annotations
 

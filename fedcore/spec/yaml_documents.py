@@ -78,7 +78,7 @@ class _Dumper(yaml.SafeDumper):
     yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
 
     def ignore_aliases(self, _data: Any) -> bool:
-        """What stands twice is written twice."""
+        """True: write a value that occurs twice in full both times."""
         return True
 
 
@@ -139,7 +139,7 @@ def _place(mark: Any) -> SourcePosition:
 
 
 def _marked(error: yaml.MarkedYAMLError, text: str) -> YamlError:
-    """What PyYAML says; of what it missed at the end of `text`, the place is the last character."""
+    """Error of PyYAML with its position: the last character if something is missing at the end."""
     context, mark = f"{error.context}: " if error.context else "", error.problem_mark
     if mark is None:
         return YamlError(f"{context}{error.problem}")
