@@ -68,7 +68,7 @@ def proximal_coefficient(rule: ClientRule) -> float | None:
 
 @lru_cache(maxsize=64)
 def has_offset(rule: ClientRule) -> bool:
-    """Whether such a rule adds anything of its own to gradient and pull.
+    """Return True if such a rule adds anything of its own to gradient and pull.
 
     If not, its offsets are zero whatever it remembers.
     """

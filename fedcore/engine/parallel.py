@@ -1,5 +1,5 @@
-"""The engine `parallel`: client by client as `reference` does, but one client a core, and each step
-as lean as the problem makes it.
+"""The engine `parallel`: client by client like `reference`, but one client per core and with the
+problem's fastest gradient.
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,11 @@ from fedcore.problems.parallel_map import WorkerCopies, parallel_map
 
 
 def parallel(jobs: Sequence[Job]) -> list[ClientUpdate]:
-    """Client by client, those of all jobs in one line, most samples first, on as many threads as
-    the tensor library has.
+    """Train the clients of all jobs one by one, most samples first, on the tensor library's
+    threads.
 
-    Each client is trained by one thread: neither their number nor the other jobs change a bit.
+    Each client is trained by one thread: neither the number of threads nor the other jobs change a
+    bit.
     """
     replicas = [WorkerCopies(job.problem.replica) for job in jobs]
     line = [(number, row) for number, job in enumerate(jobs) for row in range(len(job.work.clients))]
@@ -35,7 +36,7 @@ def parallel(jobs: Sequence[Job]) -> list[ClientUpdate]:
 
 
 def _train(job: Job, row: int, replicas: WorkerCopies) -> ClientUpdate:
-    """All local steps of one client."""
+    """Run all local steps of one client."""
     algorithm, assignment = job.algorithm, job.work
     client, local = int(assignment.clients[row]), take_clients(assignment.local, row)
     y, velocity, pace = (

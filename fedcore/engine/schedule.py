@@ -1,4 +1,4 @@
-"""Step sizes over a round, and the effort ||a_i||_1 they make a local solver spend."""
+"""Step sizes over a round, and the normaliser ||a_i||_1 that they give a local solver."""
 
 from __future__ import annotations
 
@@ -61,10 +61,11 @@ def step_sizes(local: LocalSolver, rounds: int, round: int, clock: int) -> StepS
 def normaliser(
     rule: ClientRule, solver: Solver, sizes: StepSizes, steps: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """||a_i||_1 [M] for tau_i = `steps` [M]: how far the solver travels, over eta, when every gradient is 1.
+    """||a_i||_1 [M] for tau_i = `steps` [M]: how far the solver travels, over eta, when every
+    gradient is 1.
 
-    FedNova, Section III. No formula: the solver itself is run on one number. Weight decay is part
-    of the gradient there, so it does not count.
+    FedNova, Section III. There is no formula: the solver itself is run on one number. Weight decay
+    is part of the gradient there, so it does not count.
     """
     if not len(steps):
         return np.zeros(0)

@@ -1,4 +1,4 @@
-"""What the programs of a launch are to do, as arrays."""
+"""Describe a launch's programs as arrays."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, cast
@@ -13,9 +13,9 @@ from fedcore.problems.dense import DenseNetwork
 
 
 class LaunchPlan(NamedTuple):
-    """As `gpu.kernels.train` takes it.
+    """Arguments of `gpu.kernels.train`.
 
-    Clients are counted through all jobs, samples through all that those clients hold.
+    Clients are numbered through all jobs, samples through all that those clients hold.
     """
 
     programs: NDArray[np.int32]
@@ -45,7 +45,7 @@ class _Client(NamedTuple):
 
 
 def plan(jobs: Sequence[Job], samples: int, dtype: Any) -> LaunchPlan:
-    """For programs that take so many `samples` at a time; numbers are of type `dtype`."""
+    """Plan programs that take `samples` at a time; numbers are of type `dtype`."""
     clients = [client for run, job in enumerate(jobs) for client in _clients(job, run)]
     steps, held = (
         np.array([client.steps for client in clients]),
@@ -90,7 +90,7 @@ def plan(jobs: Sequence[Job], samples: int, dtype: Any) -> LaunchPlan:
 
 
 def data_of(job: Job) -> DenseNetwork:
-    """Of a job that this engine is made for."""
+    """Return the data of a job that this engine can train."""
     assert job.problem.dense is not None
     return job.problem.dense
 
@@ -120,5 +120,5 @@ def _clients(job: Job, run: int) -> Iterator[_Client]:
 
 
 def _before(counts: Ids) -> Ids:
-    """How many come before each."""
+    """Return the sum of all earlier values, for each."""
     return np.cumsum(counts) - counts
