@@ -1,5 +1,5 @@
-"""What pyproject.toml asks for, one requirement a line, for pip: an image is given only what its
-processes load.
+"""Print the requirements of pyproject.toml, one per line, so that an image installs only the
+packages its processes load.
 
 python deploy/requirements.py --extra service > requirements.txt
 """

@@ -45,7 +45,7 @@ def require_all() -> None:
 
 
 def advice(error: ModuleNotFoundError) -> str | None:
-    """How to install the missing module; None if no extra installs it."""
+    """Message that tells how to install a missing module; None if no extra installs it."""
     missing = (error.name or "").partition(".")[0]
     extra = next((extra for extra, modules in EXTRAS.items() if missing in modules), None)
     return None if extra is None else f"this command needs additional packages: pip install 'fedq[{extra}]'"

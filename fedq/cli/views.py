@@ -124,7 +124,12 @@ def blocks(items: Sequence[CatalogBlock]) -> Table:
 def kinds(block: CatalogBlock) -> Table:
     """Table of the kinds of one block."""
     rows = (
-        (kind.kind, kind.description.partition("\n")[0], _fields(kind.defaults), kind.source)
+        (
+            kind.kind,
+            " ".join(kind.description.partition("\n\n")[0].split()),
+            _fields(kind.defaults),
+            kind.source,
+        )
         for kind in block.kinds
     )
     return table((block.path, "description", "defaults", "source"), rows)

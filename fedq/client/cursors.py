@@ -1,4 +1,4 @@
-"""Where a listener of an experiment's events stands, and that as text: the `id:` of every event."""
+"""Positions in the event stream of an experiment, and their text form: the `id:` of every event."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -17,45 +17,43 @@ _GROUP = re.compile(rf"([-{''.join(_STATUSES)}])(\d{{1,9}})(?:x(\d{{1,9}}))?", r
 
 @dataclass(slots=True)
 class Position:
-    """What a listener was told: the experiment's status, and each run's status and last round.
-
-    Changes in place.
+    """State that a listener has received: the status of the experiment, and the status and last
+    round of each run. Changes in place.
     """
 
     experiment: Status | None
     statuses: list[Status | None]
-    """Of the runs, in order of their ids."""
+    """Status of each run, in order of run ids."""
     rounds: list[int]
-    """The last one told of each run."""
+    """Last round sent of each run."""
     decisions: int = 0
-    """So many of a search were told."""
+    """Number of search decisions sent."""
 
     @classmethod
     def start(cls, runs: int) -> Self:
-        """Nothing was told."""
+        """Position before the first event."""
         return cls(None, [None] * runs, [0] * runs)
 
     @classmethod
     def at(cls, experiment: Status, runs: Iterable[tuple[Status, int]], decisions: int) -> Self:
-        """All was told of an experiment that stands so.
-
-        Of each run status and rounds done, in order of their ids.
+        """Position after all events of an experiment in this state; `runs` holds the status and
+        completed rounds of each run, in order of run ids.
         """
         told = list(runs)
         return cls(experiment, [status for status, _ in told], [done for _, done in told], decisions)
 
     @classmethod
     def before(cls, runs: Iterable[tuple[Status, int]], decisions: int) -> Self:
-        """Nothing was told of how an experiment stands, but for all rounds before the newest of
-        each run, and the decisions.
+        """Position from which the current statuses and the newest round of each run are sent, but
+        no earlier round or decision.
         """
         rounds = [max(done - 1, 0) for _, done in runs]
         return cls(None, [None] * len(rounds), rounds, decisions)
 
     @classmethod
     def parse(cls, text: str, runs: int) -> Self:
-        """What `str` wrote, for an experiment that has `runs` runs by now, the last ones of which
-        may be new; raises ValueError.
+        """Parse the output of `str` for an experiment that now has `runs` runs, the last of which
+        may have been added since. Raises ValueError.
         """
         text, told_of, decisions = text.partition(_DECISIONS)
         if told_of and not _NUMBER.fullmatch(decisions):
@@ -74,11 +72,8 @@ class Position:
         )
 
     def __str__(self) -> str:
-        """The initial of the experiment's status.
-
-        Then, for each run, `.`, initial and round; last `.d` and decisions.
-
-        `x` counts equal neighbours.
+        """Initial of the experiment's status; for each run `.`, the initial of its status and its
+        round; then `.d` and the number of decisions. `x` counts equal neighbours.
         """
         runs = groupby(zip(self.statuses, self.rounds, strict=True))
         decisions = f"{_DECISIONS}{self.decisions}" if self.decisions else ""

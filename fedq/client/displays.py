@@ -1,4 +1,4 @@
-"""How answers look in a notebook: small tables in HTML that take its colours, light or dark."""
+"""HTML for notebooks: small tables that follow the light or dark theme."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ MOST_BARS = 40
 
 
 def experiment(item: schemas.Experiment) -> str:
-    """An experiment: what it is, how far, and where its runs are."""
+    """An experiment with its status, progress and runs."""
     runs = ", ".join(f"{count} {status}" for status, count in sorted(item.progress.runs.items()))
     eta = "" if item.progress.eta_s is None else f", about {item.progress.eta_s:.0f} s remaining"
     rounds = f"{item.progress.rounds_done:,} of {item.progress.rounds_total:,} rounds"
@@ -23,12 +23,12 @@ def experiment(item: schemas.Experiment) -> str:
 
 
 def results(item: schemas.ArmResults) -> str:
-    """The arms of an experiment, compared in the most telling metric."""
+    """The arms of an experiment, compared by their headline metric."""
     return table(*comparison.comparison(item))
 
 
 def lines(columns: Sequence[str], rows: Sequence[dict[str, object]], most: int = 20) -> str:
-    """The first lines of a longer table, and how many there are."""
+    """The first rows of a table, and the number of rows."""
     shown = [
         ["" if row.get(column) is None else str(row[column]) for column in columns] for row in rows[:most]
     ]
@@ -38,8 +38,8 @@ def lines(columns: Sequence[str], rows: Sequence[dict[str, object]], most: int =
 
 
 def bars(runs: Sequence[tuple[str, str, int, int, str]]) -> str:
-    """The progress of runs: name, status, rounds done and in all, and a note; of many, the
-    first.
+    """Progress of runs, given as name, status, completed rounds, total rounds and note. At most
+    MOST_BARS rows are shown.
     """
     done, total = sum(run[2] for run in runs), sum(run[3] for run in runs)
     counts = ", ".join(f"{count} {status}" for status, count in Counter(str(run[1]) for run in runs).items())
@@ -51,7 +51,7 @@ def bars(runs: Sequence[tuple[str, str, int, int, str]]) -> str:
 
 
 def bar(fraction: float) -> str:
-    """A bar that is filled so far."""
+    """A progress bar."""
     return f'<progress max="1" value="{fraction:.4f}"></progress>'
 
 

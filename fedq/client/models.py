@@ -1,4 +1,4 @@
-"""What the client hands out beyond what the service says: answers that a notebook shows."""
+"""Responses with a notebook display."""
 
 from typing import Literal
 
@@ -7,7 +7,7 @@ from fedq.client import displays
 
 Form = Literal["svg", "png", "pdf", "csv"]
 BEGINNINGS: dict[bytes, Form] = {b"\x89PNG": "png", b"%PDF": "pdf", b"<?xml": "svg"}
-"""Of the files."""
+"""First bytes of each file format."""
 
 
 class Experiment(schemas.Experiment):
@@ -18,13 +18,13 @@ class Experiment(schemas.Experiment):
 
 
 class Figure(bytes):
-    """A picture: its bytes, SVG, PNG or PDF; or the numbers in it, CSV."""
+    """A figure as bytes: SVG, PNG or PDF; or its numbers as CSV."""
 
     __slots__ = ()
 
     @property
     def form(self) -> Form:
-        """Which of these."""
+        """File format."""
         return next((form for beginning, form in BEGINNINGS.items() if self.startswith(beginning)), "csv")
 
     def _repr_svg_(self) -> str | None:

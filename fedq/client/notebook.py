@@ -1,4 +1,4 @@
-"""Progress in a notebook: one table that changes in place, without widgets."""
+"""Progress in a notebook: a table that is updated in place, without widgets."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,18 +11,18 @@ from fedq.client.notes import name_of, note_of
 from fedq.schemas import RoundEvent, Run, StatusEvent
 
 BREATH_S = 0.25
-"""Between two drawings."""
+"""Minimum seconds between two updates."""
 
 Draw = Callable[[str], None]
-"""Shows HTML in place of what it showed before."""
+"""Replaces the displayed HTML."""
 
 
 @contextmanager
 def in_notebook(
     runs: Sequence[Run], draw: Draw | None = None, breath_s: float = BREATH_S
 ) -> Iterator[Callable[[Event], None]]:
-    """A function that shows each event of an experiment with these runs below the cell that waits
-    for it.
+    """Yield a function that shows each event of an experiment with these runs below the current
+    cell.
     """
     shown = _Rows(runs, draw or _cell(), breath_s)
     try:
@@ -32,7 +32,7 @@ def in_notebook(
 
 
 class _Rows:
-    """A row per run. Changes in place."""
+    """Table with a row per run. Changes in place."""
 
     def __init__(self, runs: Sequence[Run], draw: Draw, breath_s: float) -> None:
         self._draw, self._breath_s, self._drawn = draw, breath_s, -breath_s
@@ -65,7 +65,7 @@ class _Rows:
 
 
 def _cell() -> Draw:
-    """Shows HTML below the present cell."""
+    """Return a function that shows HTML below the current cell."""
     from IPython.display import HTML, display  # there wherever a notebook is
 
     handle = display(HTML(""), display_id=True)

@@ -1,16 +1,16 @@
-"""Runs and their rounds in a few words, beside bars of progress."""
+"""Short texts about runs and rounds for progress bars."""
 
 from fedcore.statistics.summary import headline
 from fedq.schemas import RoundEvent, Run
 
 
 def name_of(run: Run) -> str:
-    """What tells a run from the others of its experiment."""
+    """Name of a run within its experiment."""
     return f"{run.arm_name}, seed {run.seed}"
 
 
 def note_of(row: RoundEvent) -> str:
-    """The most telling figure of a round, in words."""
+    """Headline metric of a round with its value."""
     measured = {
         name: value
         for name, value in {**row.extra, **row.model_dump(exclude={"extra"})}.items()

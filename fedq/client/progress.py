@@ -1,6 +1,5 @@
-"""The progress of an experiment: a bar per run on a terminal and in a notebook.
-
-A line per ended run where the output is neither.
+"""Progress of an experiment: a bar per run on a terminal and in a notebook, otherwise a line per
+finished run.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,13 +17,13 @@ from fedq.schemas import RoundEvent, Run, StatusEvent
 Tell = Callable[[Event], None]
 
 MOST_BARS = 40
-"""More runs than this share one bar, for their own would not fit a screen."""
+"""With more runs, all share one bar: separate bars would not fit the screen."""
 
 
 @contextmanager
 def report(runs: Sequence[Run], console: Console | None = None) -> Iterator[Tell]:
-    """A function that shows each event of an experiment with these runs, on stderr unless told
-    otherwise.
+    """Yield a function that shows each event of an experiment with these runs, by default on
+    stderr.
     """
     console = console or Console(stderr=True)
     if console.is_jupyter:
@@ -91,7 +90,7 @@ class _Bar:
 
 
 class _Lines:
-    """A line per run that ends. Changes in place."""
+    """A line per finished run. Changes in place."""
 
     def __init__(self, runs: Sequence[Run], console: Console) -> None:
         self._console = console

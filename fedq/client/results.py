@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Frame:
-    """A table that becomes a data frame of the kind you use; iterating gives its lines as dicts."""
+    """A table that converts to a data frame; iterating yields its rows as dicts."""
 
     columns: tuple[str, ...]
-    """Their names, in order."""
+    """Column names in order."""
     lines: list[dict[str, Any]]
-    """Values by column."""
+    """Rows as values by column."""
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return iter(self.lines)
@@ -36,14 +36,14 @@ class Frame:
         return displays.lines(self.columns, self.lines)
 
     def to_pandas(self) -> pd.DataFrame:
-        """As a pandas frame; raises MissingPackageError where there is no pandas."""
+        """Convert to a pandas data frame. Raises MissingPackageError if pandas is not installed."""
         with _needed("pandas"):
             import pandas as pd
 
         return pd.DataFrame(self.lines, columns=list(self.columns))
 
     def to_polars(self) -> pl.DataFrame:
-        """As a polars frame; raises MissingPackageError where there is no polars."""
+        """Convert to a polars data frame. Raises MissingPackageError if polars is not installed."""
         with _needed("polars"):
             import polars as pl
 
@@ -51,50 +51,47 @@ class Frame:
 
 
 class Framed(schemas.ArmResults):
-    """What came out of arms, with its figures and curves as frames."""
+    """Results of arms, with summary and curves as frames."""
 
     def _repr_html_(self) -> str:
         return displays.results(self)
 
     @property
     def summary(self) -> Frame:
-        """One figure a line: arm, metric, figure (`best`, `final`, their differences to the
-        baseline), mean, std, interval, tests.
+        """One row per statistic: arm, metric, figure (`best`, `final`, their differences from the
+        baseline), mean, std, confidence interval and tests.
         """
         return Frame(tables.COLUMNS["summary"], tables.lines(self, "summary"))
 
     @property
     def curves(self) -> Frame:
-        """One point a line: arm, metric, round, megabytes sent and simulated seconds passed until
-        then, mean and std over the seeds.
+        """One row per point: arm, metric, round, megabytes sent and simulated seconds until then,
+        mean and std over the seeds.
         """
         return Frame(tables.COLUMNS["curves"], tables.lines(self, "curves"))
 
     def to_pandas(self) -> pd.DataFrame:
-        """The summary as a pandas frame."""
+        """Convert the summary to a pandas data frame."""
         return self.summary.to_pandas()
 
     def to_polars(self) -> pl.DataFrame:
-        """The summary as a polars frame."""
+        """Convert the summary to a polars data frame."""
         return self.summary.to_polars()
 
 
 class Results(Framed, schemas.Results):
-    """What came out of an experiment: per arm figures over the seeds, differences to the baseline,
-    curves.
+    """Results of an experiment: statistics of each arm over the seeds, differences from the
+    baseline, and curves.
     """
 
 
 class ComparisonFrame(Framed, schemas.Comparison):
-    """Arms of any experiments side by side: as results, with `members` that say where each arm is
-    from.
-    """
+    """Comparison of arms of any experiments, like Results; `members` tells where each arm is from."""
 
 
 def rows_of(runs: Iterable[tuple[schemas.Run, Iterable[schemas.RoundRow]]]) -> Frame:
-    """The rows of several runs as one table.
-
-    What is measured beside the usual has a column of its own, after the others.
+    """The rows of several runs as one table, with a column for each additional measure after the
+    usual ones.
     """
     lines = [_line(run, row) for run, rows in runs for row in rows]
     usual = (
@@ -117,4 +114,4 @@ def _needed(package: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise MissingPackageError(f"requires {package}: pip install 'fedq[frames]'") from error
+        raise MissingPackageError(f"needs {package}: pip install 'fedq[frames]'") from error

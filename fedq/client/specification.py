@@ -1,4 +1,4 @@
-"""What can be submitted, and how it becomes the body of a request."""
+"""Encodes specifications as request bodies."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,16 +14,14 @@ from fedq.client.errors import UnreadableSpecificationError
 SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 
 Specification = Mapping[str, Any] | BaseModel | Path | str
-"""A document, an ExperimentSpec, a JSON or YAML file (a path, or text that ends like one), or else
+"""A document, an ExperimentSpec, a JSON or YAML file (a path, or a string with such a suffix), or
 the name of a preset.
 """
 
 
 def body_of(specification: Specification, overrides: Mapping[str, Any]) -> bytes:
-    """The request's body: the document with `overrides` merged in, or the name of a preset with
-    them.
-
-    Raises UnreadableSpecificationError.
+    """Request body: the document merged with `overrides`, or the name of a preset with them. Raises
+    UnreadableSpecificationError.
     """
     if isinstance(specification, str) and Path(specification).suffix.lower() not in SUFFIXES:
         return _encode({"preset": specification, "overrides": overrides})
@@ -31,9 +29,8 @@ def body_of(specification: Specification, overrides: Mapping[str, Any]) -> bytes
 
 
 def parse(text: str, origin: str) -> dict[str, Any]:
-    """The document that `text` is, JSON or YAML.
-
-    `origin` is for the message of UnreadableSpecificationError.
+    """Parse a JSON or YAML document. `origin` names it in the message of
+    UnreadableSpecificationError.
     """
     try:
         # JSON is YAML, so one reader does.
@@ -73,7 +70,7 @@ def _encode(body: Mapping[str, Any]) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """An array or a number of NumPy as lists and numbers."""
+    """Convert a NumPy array or number to lists and numbers."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"{value!r} of type {type(value).__name__}")

@@ -1,4 +1,4 @@
-"""Data sets on their way to the service: a file, or arrays that are written to one first."""
+"""Uploads of data sets: a file, or arrays that are written to one first."""
 
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -13,18 +13,15 @@ from fedq.client.errors import UnreadableDataError
 
 PIECE_BYTES = 1 << 20
 TIMEOUT_S = 600.0
-"""The service answers when it has checked the whole file."""
+"""The service answers after it has validated the whole file."""
 
 Upload = Mapping[str, Any] | Path | str
-"""An NPZ or Parquet file, or the arrays `features`, `label` and, where there are, `client` and
-`test`.
+"""An NPZ or Parquet file, or the arrays `features`, `label` and, optionally, `client` and `test`.
 """
 
 
 class Pieces(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """A file in pieces, from its beginning each time it is sent: a request without an answer is
-    sent again.
-    """
+    """File read in chunks, from the start for each attempt of a request."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -42,7 +39,7 @@ class Pieces(httpx.SyncByteStream, httpx.AsyncByteStream):
 
 @contextmanager
 def file_of(data: Upload) -> Iterator[Path]:
-    """The file to send, which is there within the block. Raises UnreadableDataError."""
+    """Yield the file to send, which may exist only inside the block. Raises UnreadableDataError."""
     if isinstance(data, Mapping):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "arrays.npz"
@@ -66,7 +63,7 @@ def _write(arrays: Mapping[str, Any], file: Path) -> None:
 
 
 def name_of(data: Upload) -> str:
-    """A file's own name; raises UnreadableDataError for arrays, which have none."""
+    """Name of a file. Raises UnreadableDataError for arrays, which have none."""
     if isinstance(data, Mapping):
         raise UnreadableDataError("give the arrays a `name`")
     return Path(data).name

@@ -1,8 +1,8 @@
-"""How requests travel: by a wire that blocks, or by one that lets the event loop go on meanwhile.
+"""HTTP connections of the client, blocking or asynchronous.
 
-The client is written once, as coroutines over a wire. On the blocking wire they come to their end
-without ever being suspended, so that `finish` carries them out without an event loop, and also
-where one is running already, as in a notebook.
+The client is written once, as coroutines over a Wire. On a BlockingWire they finish without ever
+being suspended, so `finish` runs them without an event loop, even where one is already running, as
+in a notebook.
 """
 
 import time
@@ -18,26 +18,26 @@ Item = TypeVar("Item")
 
 
 class Wire(Protocol):
-    """Sends requests and reads answers."""
+    """Sends requests and reads responses."""
 
     @property
     def http(self) -> httpx.Client | httpx.AsyncClient:
-        """What requests are built with."""
+        """HTTP client that builds the requests."""
 
     async def send(self, request: httpx.Request) -> httpx.Response:
-        """The answer, its body yet to be read."""
+        """Return the response, its body unread."""
 
     async def read(self, response: httpx.Response) -> None:
-        """Read the body, after which `response.content` holds it."""
+        """Read the body into `response.content`."""
 
     def pieces(self, response: httpx.Response) -> AsyncIterator[bytes]:
-        """The body, piece by piece."""
+        """Iterate over the chunks of the body."""
 
     def messages(self, response: httpx.Response) -> AsyncGenerator[ServerSentEvent, None]:
-        """The server-sent events of the body, as they come."""
+        """Iterate over the server-sent events of the body."""
 
     async def release(self, response: httpx.Response) -> None:
-        """Be done with an answer, read or not."""
+        """Close a response, read or not."""
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""
@@ -47,7 +47,7 @@ class Wire(Protocol):
 
 
 class BlockingWire:
-    """Waits for each answer; see Wire."""
+    """Blocks until each response arrives; see Wire."""
 
     def __init__(self, **options: Any) -> None:
         self.http = httpx.Client(**options)
@@ -77,7 +77,7 @@ class BlockingWire:
 
 
 class AsyncWire:
-    """Lets others go on while it waits; see Wire."""
+    """Runs on the event loop; see Wire."""
 
     def __init__(self, **options: Any) -> None:
         self.http = httpx.AsyncClient(**options)
@@ -105,7 +105,7 @@ class AsyncWire:
 
 
 def finish(asked: Coroutine[Any, Any, Answer]) -> Answer:
-    """What a coroutine over a BlockingWire returns."""
+    """Return the result of a coroutine over a BlockingWire."""
     try:
         asked.send(None)
     except StopIteration as end:
@@ -116,7 +116,7 @@ def finish(asked: Coroutine[Any, Any, Answer]) -> Answer:
 
 
 def finish_each(listed: AsyncGenerator[Item, None]) -> Iterator[Item]:
-    """What an asynchronous generator over a BlockingWire yields."""
+    """Iterate over an asynchronous generator over a BlockingWire."""
     try:
         while True:
             yield finish(_next(listed))

@@ -1,4 +1,4 @@
-"""How many clients take part in a round, estimated from a specification."""
+"""Estimates of the number of clients that take part in a round."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from fedcore.spec.systems import AnyAvailability, AvailabilityTrace, Probability
 
 
 def drawn_clients(spec: ExperimentSpec) -> float:
-    """Distinct clients that a round draws, in the mean over rounds."""
+    """Mean number of distinct clients sampled in a round."""
     given = given_cohorts(spec)
     if given is not None:
         return fmean(map(len, given))
@@ -24,7 +24,7 @@ def drawn_clients(spec: ExperimentSpec) -> float:
 
 
 def client_odds(spec: ExperimentSpec) -> Counter[float]:
-    """How many clients have which odds of taking part in a round, alike in every round."""
+    """Number of clients by their probability of taking part, which is the same in every round."""
     clients, scheme, availability = population(spec.problem), spec.participation, spec.systems.availability
     if isinstance(availability, AvailabilityTrace) or not isinstance(scheme, Full | Bernoulli):
         return Counter({min(drawn_clients(spec) / clients, 1.0): clients})
@@ -34,7 +34,7 @@ def client_odds(spec: ExperimentSpec) -> Counter[float]:
 
 
 def given_cohorts(spec: ExperimentSpec) -> list[set[int]] | None:
-    """The cohort of every round, where the specification gives it."""
+    """Cohort of every round, if the specification lists them; else None."""
     scheme, availability = spec.participation, spec.systems.availability
     if not isinstance(scheme, Trace) or not isinstance(availability, AvailabilityTrace | None):
         return None
@@ -63,7 +63,7 @@ def _drawn_from(reachable: float, spec: ExperimentSpec) -> float:
 
 
 def _reachable(availability: AnyAvailability | None, clients: int) -> list[float]:
-    """Clients that can be reached in a round, for each kind of round there is."""
+    """Expected number of available clients, for each kind of round."""
     match availability:
         case None:
             return [clients]

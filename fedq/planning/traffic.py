@@ -51,7 +51,7 @@ def reached(spec: ExperimentSpec) -> float:
 
 
 def _model_links(algorithm: Algorithm) -> tuple[Compressor, Compressor]:
-    """What models travel under, up and down: whole where gradients are exchanged instead."""
+    """Links that models travel on, up and down; uncompressed where gradients travel instead."""
     return (
         (Compressor(), Compressor())
         if algorithm.rule.exchanges_gradients()

@@ -26,9 +26,8 @@ class Part(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What stands above the panel.
-
-        Of a small form with the data it really ran on, which may stand in for others.
+        """Title of the panel; of the small version with the data of its runs, which may replace the
+        original's.
         """
         title = presets.sheet(self.preset.sheet).parts[self.preset.panel].title
         data = ", ".join(self.data)
@@ -36,7 +35,7 @@ class Part(NamedTuple):
 
     @property
     def data(self) -> list[str]:
-        """What the data really are, as the runs say."""
+        """Descriptions of the data, from the runs."""
         return sorted({run.provenance["data_source"] for run in self.runs if "data_source" in run.provenance})
 
 
@@ -50,7 +49,7 @@ class SheetReproduction(NamedTuple):
 
     @property
     def file_stem(self) -> str:
-        """What its files are called."""
+        """File name of the report and figure, without suffix."""
         return self.name + (f"-{SMALL}" if self.small else "")
 
 
@@ -64,6 +63,6 @@ def reproduce(client: Client, panels: Sequence[Preset], follow: Follow) -> Sheet
 
 
 def collect(client: Client, preset: Preset, experiment: Experiment) -> Part:
-    """What came out of an experiment that was submitted as `preset`."""
+    """Collect the results of an experiment that was submitted as `preset`."""
     id = experiment.id
     return Part(preset, experiment, client.runs(id), client.results(id), client.claims(id))

@@ -29,7 +29,7 @@ class NotRun(Block):
 
 
 def page(folder: Path, at: str) -> str:
-    """What `folder` keeps, sheet by sheet; `at` is the folder's address as seen from the page."""
+    """Markdown of all records in `folder`; `at` is the folder's address relative to the page."""
     records = {name: kept for name in presets.names() if (kept := kept_of(name, folder)) is not None}
     reasons = {name: reason.because for reason in not_run(folder) for name in reason.presets}
     sheets = {name: sheet for name, sheet in presets.sheets().items() if sheet.claims or sheet.published}
@@ -42,7 +42,7 @@ def page(folder: Path, at: str) -> str:
 
 
 def not_run(folder: Path) -> Sequence[NotRun]:
-    """What was not run, and why."""
+    """Presets without a record, and the reasons."""
     return TypeAdapter(tuple[NotRun, ...]).validate_python(
         yaml_documents.load((folder / NOT_RUN).read_text(encoding="utf-8"))
     )
@@ -54,7 +54,7 @@ def pictures(sheet: str, folder: Path) -> list[Path]:
 
 
 def picture(sheet: str, folder: Path, *, small: bool) -> Path:
-    """Where the figure of a sheet is kept."""
+    """Path of the figure of a sheet."""
     return folder / f"{sheet}{f'-{SMALL}' if small else ''}.{PICTURE}"
 
 

@@ -1,6 +1,4 @@
-"""What came out of a preset, as it is kept in a file: what was run, on what, with which
-verdicts.
-"""
+"""Recorded outcome of a preset, stored as a file: specification, data, engine and verdicts."""
 
 from datetime import date
 from pathlib import Path
@@ -13,40 +11,40 @@ from fedq.schemas.base import Schema
 
 
 class Record(Schema):
-    """One preset's runs and their verdicts."""
+    """Outcome of one preset with its verdicts."""
 
     preset: str
-    """Its name."""
+    """Name of the preset."""
     version: int
-    """Its version then."""
+    """Version of the preset at that time."""
     digest: str
-    """Of the specification that was run."""
+    """Digest of the specification."""
     status: Status
-    """How the experiment ended."""
+    """Final status of the experiment."""
     fedq: str
-    """The version of FedQ that ran it."""
+    """Version of FedQ that ran it."""
     finished: date | None
-    """When it ended."""
+    """Date of completion."""
     data: list[str]
-    """What the data really are, as each run says."""
+    """Descriptions of the data, from the runs."""
     engines: list[str]
     """Engine, precision and device of the runs."""
     rounds: int
-    """Of each run."""
+    """Rounds of each run."""
     seeds: list[int]
-    """Of each arm."""
+    """Seeds of each arm."""
     unsuccessful: dict[str, dict[Status, int]]
-    """The arms of which not every run succeeded, with their runs by status."""
+    """Arms with unsuccessful runs, and their runs by status."""
     diverged: dict[str, int]
-    """The arms of which a run's model left the finite numbers, with the number of those runs."""
+    """Arms with diverged runs, and the number of those."""
     claims: list[ClaimResult]
-    """What was claimed, and whether it holds."""
+    """Claims and their verdicts."""
     published: list[PublishedTable]
-    """What was published, beside what came out."""
+    """Published numbers with the measured ones."""
 
 
 def record(part: Part) -> Record:
-    """What came out of one panel."""
+    """Return the outcome of one panel."""
     preset, experiment = part.preset, part.experiment
     return Record(
         preset=preset.name,
@@ -67,14 +65,14 @@ def record(part: Part) -> Record:
 
 
 def write(kept: Record, folder: Path) -> Path:
-    """Keep it in `folder`; the file."""
+    """Write a record to `folder` and return its path."""
     path = _path(folder, kept.preset)
     path.write_text(kept.model_dump_json(indent=1) + "\n", encoding="utf-8")
     return path
 
 
 def kept_of(preset: str, folder: Path) -> Record | None:
-    """What is kept of a preset; None where nothing is."""
+    """Read the record of a preset; None if there is none."""
     path = _path(folder, preset)
     return Record.model_validate_json(path.read_text(encoding="utf-8")) if path.exists() else None
 

@@ -1,4 +1,4 @@
-"""What came out of a sheet, as Markdown."""
+"""Report on a sheet as Markdown."""
 
 from collections.abc import Iterator
 
@@ -10,9 +10,7 @@ from fedq.schemas import ClaimResult, PublishedTable
 
 
 def report(reproduction: SheetReproduction, picture: str | None) -> str:
-    """A section on the sheet: what was run, the picture beside the text, published numbers, and a
-    verdict for each claim.
-    """
+    """Report on a sheet: runs, figure, published numbers, and a verdict for each claim."""
     return "\n".join(_lines(reproduction, picture)) + "\n"
 
 
@@ -34,7 +32,7 @@ def _lines(reproduction: SheetReproduction, picture: str | None) -> Iterator[str
 
 
 def section(kept: Record, preset: Preset) -> Iterator[str]:
-    """What was run of one panel, how it departs from its source, and what came out."""
+    """Section on one panel: its runs, departures from the source, and outcome."""
     data, engines = ", ".join(kept.data) or "its own data", " and ".join(kept.engines)
     seeds = f"seed{'s' if len(kept.seeds) > 1 else ''} {', '.join(map(str, kept.seeds))}"
     yield (

@@ -34,7 +34,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """Beginnings of what spreadsheets take for a formula (OWASP, CSV injection)."""
 FIGURES = ("best", "final", "area", "best_difference", "final_difference", "area_difference")
 COSTS = ("rounds", "megabytes", "simulated_seconds", "seconds")
-"""What is told of the way to a target."""
+"""Costs of reaching a target."""
 TOTALS = ("local_steps", "megabytes_up", "megabytes_down", "megabytes_sent", "seconds", "simulated_seconds")
 
 

@@ -1,6 +1,4 @@
-"""A publication's claims and numbers in words, beside what came out: the same wherever they are
-told.
-"""
+"""Texts about published claims and numbers, shared by command line, reports and web pages."""
 
 from collections.abc import Callable, Mapping
 
@@ -8,14 +6,11 @@ from fedq.schemas import ClaimResult, ComparisonResult, PublishedRow, PublishedT
 
 VERDICTS: Mapping[bool | None, str] = {True: "holds", False: "does not hold", None: "undecided"}
 MOST = 0.5
-"""Of the seeds: where fewer say so, a claim holds in the mean only."""
+"""Minimum share of the seeds; below it, a claim holds in the mean only."""
 
 
 def verdict(claim: ClaimResult) -> str:
-    """The verdict, which is that of the means.
-
-    With the share of the seeds where most of them say otherwise.
-    """
+    """Verdict for the means, with the share of seeds if most of them disagree."""
     fewest = min(claim.comparisons, key=lambda side: side.seeds_holding / max(side.seeds, 1), default=None)
     if not claim.holds or fewest is None or fewest.seeds_holding >= MOST * fewest.seeds:
         return VERDICTS[claim.holds]
@@ -23,7 +18,7 @@ def verdict(claim: ClaimResult) -> str:
 
 
 def side(found: ComparisonResult) -> str:
-    """One inequality behind a claim, with its numbers."""
+    """One comparison behind a claim, with its numbers."""
     left, right = (
         "diverged or never" if value is None else _number(value) for value in (found.left, found.right)
     )
@@ -34,17 +29,17 @@ def side(found: ComparisonResult) -> str:
 
 
 def known(claim: ClaimResult) -> str | None:
-    """Why it does not hold, where that was found out when the preset was made."""
+    """Known reason why a claim does not hold; None if there is none."""
     return f"Known: {claim.known_to_fail}" if claim.known_to_fail and not claim.holds else None
 
 
 def grounds(claim: ClaimResult) -> list[str]:
-    """What a verdict rests on."""
+    """Evidence for a verdict."""
     return [*map(side, claim.comparisons), *filter(None, [known(claim)])]
 
 
 def subject(table: PublishedTable) -> str:
-    """What a published table is of."""
+    """Description of a published table."""
     return (
         f"{table.statistic.replace('_', ' ').capitalize()} {table.metric.replace('_', ' ')}, published in"
         f" {table.source}"
@@ -52,19 +47,19 @@ def subject(table: PublishedTable) -> str:
 
 
 def published(row: PublishedRow) -> str:
-    """The number as it was printed."""
+    """Published number."""
     return _spread(row.published_mean, row.published_std)
 
 
 def measured(row: PublishedRow) -> str:
-    """The number that came out."""
+    """Measured number."""
     return "none" if row.measured is None else _spread(row.measured.mean, row.measured.std)
 
 
 FILTERS: Mapping[str, Callable[..., str | list[str] | None]] = {
     function.__name__: function for function in (verdict, side, known, grounds, subject, published, measured)
 }
-"""For templates."""
+"""Filters for templates."""
 
 
 def _spread(mean: float, std: float | None) -> str:

@@ -1,4 +1,4 @@
-"""What every answer has in common, and moments in bodies."""
+"""Base class of responses, and times in request bodies."""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -16,7 +16,7 @@ def _storable(moment: datetime) -> datetime:
 
 
 StoredMoment = Annotated[AwareDatetime, AfterValidator(_storable)]
-"""A moment that is written to the database."""
+"""Time that can be stored in the database."""
 
 
 class Schema(BaseModel):

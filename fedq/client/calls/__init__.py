@@ -1,6 +1,4 @@
-"""What a service can be asked: each call written once, as a coroutine, or as an asynchronous
-generator where it lists something.
-"""
+"""Calls of the client, each written once: a coroutine, or an asynchronous generator for lists."""
 
 from fedq.client.calls.datasets import DatasetCalls
 from fedq.client.calls.exports import ExportCalls

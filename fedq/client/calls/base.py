@@ -1,4 +1,4 @@
-"""What the calls of every noun are made with."""
+"""Base class of calls."""
 
 from fedq.client.transport import Transport
 
@@ -6,7 +6,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 class Calls:
-    """Asks one service."""
+    """Calls to one service."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport

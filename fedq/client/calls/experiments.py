@@ -226,4 +226,4 @@ class ExperimentCalls(Calls):
 
 
 def _ignore(_event: Event) -> None:
-    """Tell nobody."""
+    """Discard an event."""

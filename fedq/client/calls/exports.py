@@ -1,4 +1,4 @@
-"""Experiments, taken to other tools."""
+"""Calls for exports and imports."""
 
 import tempfile
 from pathlib import Path
@@ -13,7 +13,7 @@ from fedq.schemas import Run
 
 
 class ExportCalls(OutcomeCalls):
-    """Writes what came out where other tools read it."""
+    """Export experiments to other tools and import results files."""
 
     async def export(
         self,

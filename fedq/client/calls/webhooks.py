@@ -12,7 +12,7 @@ WEBHOOKS = "/v1/webhooks"
 
 
 class WebhookCalls(Calls):
-    """What a service tells of its own accord, and to whom."""
+    """Create, read, edit and delete webhooks, and inspect their deliveries."""
 
     async def create(
         self,

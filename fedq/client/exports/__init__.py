@@ -1,7 +1,7 @@
-"""What came out of an experiment, for other tools: tables in files, TensorBoard's event files,
-MLflow's tracking store.
+"""Exports of experiments to other tools: tables in files, TensorBoard event files, MLflow's
+tracking store.
 
-Exporting again brings up to date what was written before, and doubles nothing.
+Exporting again updates an existing export and duplicates nothing.
 """
 
 from fedq.client.exports import archive

@@ -1,6 +1,4 @@
-"""FedQ's own file of results, which another FedQ can import: JSON, compressed where its name ends
-in .gz.
-"""
+"""FedQ's own results file, which another FedQ can import: JSON, compressed if named `.gz`."""
 
 import gzip
 import json
@@ -32,10 +30,10 @@ COMPRESSED = ".gz"
 
 
 class ArchiveRuns:
-    """One file; see Sink. Models and checkpoints stay where they are."""
+    """Writes one file; see Sink. Models and checkpoints are not included."""
 
     def __init__(self, experiment: schemas.Experiment, file: Path, _tracking_uri: str | None) -> None:
-        """Raises ExportError for an experiment that has not ended."""
+        """Raises ExportError if the experiment is unfinished."""
         if experiment.status not in ENDED:
             raise ExportError(
                 f"experiment {experiment.id} is {experiment.status}: only finished experiments can be"
@@ -45,7 +43,7 @@ class ArchiveRuns:
         self._runs: list[dict[str, Any]] = []
 
     def add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], _model: Path | None) -> None:
-        """Keep a run: the file is written whole."""
+        """Collect a run; `close` writes the whole file."""
         told = run.model_dump(mode="json")
         self._runs.append(
             {name: told[name] for name in RUN}
@@ -70,7 +68,7 @@ class ArchiveRuns:
 
 
 def content_of(file: Path) -> bytes:
-    """What is to be sent of such a file; raises UnreadableDataError."""
+    """Read the uncompressed content of a results file. Raises UnreadableDataError."""
     try:
         return gzip.decompress(file.read_bytes()) if file.suffix == COMPRESSED else file.read_bytes()
     except (OSError, EOFError, zlib.error) as error:

@@ -1,4 +1,4 @@
-"""Rows and specifications as the flat names and values that other tools know."""
+"""Rows and specifications as the flat names and values that other tools use."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ NO_PARAMETERS = frozenset({"name", "description", "tags", "seeds"})
 
 
 def scalars(row: schemas.RoundRow) -> dict[str, float]:
-    """Each measure of a round that is there, by name; the entries of a list by `NAME/PLACE`."""
+    """Measures of a round by name, without absent ones; entries of a list as `NAME/INDEX`."""
     usual = row.model_dump(exclude=set(NO_MEASURES))
     return {name: float(value) for name, value in _entries({**usual, **row.extra}) if value is not None}
 
@@ -33,18 +33,16 @@ def arms(experiment: schemas.Experiment) -> list[dict[str, Any]]:
 
 
 def parameters(document: Mapping[str, Any], seed: int) -> dict[str, Value]:
-    """What a run was carried out with, by dotted path: its arm's specification and its seed.
-
-    What is null is left out.
+    """Parameters of a run by dotted path: the specification of its arm, without null values, and
+    its seed.
     """
     wanted = {name: value for name, value in document.items() if name not in NO_PARAMETERS}
     return dict(leaves({"seed": seed, **wanted}))
 
 
 def leaves(document: Any, path: str = "") -> Iterator[tuple[str, Value]]:
-    """The values of a document by dotted path, the entries of lists by their places.
-
-    A list of numbers or texts, as JSON, is one.
+    """Values of a document by dotted path, with indexes for lists of blocks. A list of numbers or
+    strings is a single value, as JSON.
     """
     if isinstance(document, Mapping):
         entries = [(str(name), value) for name, value in document.items()]

@@ -1,4 +1,4 @@
-"""Where runs are exported to, one after the other."""
+"""Destinations of exports."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -12,18 +12,16 @@ Form = Literal["fedq", "csv", "parquet", "tensorboard", "mlflow"]
 
 
 class Sink(Protocol):
-    """Takes the runs of one experiment."""
+    """Receives the runs of one experiment."""
 
     where: str
-    """The folder, or the address of a tracking store."""
+    """Folder, or URL of a tracking store."""
 
     def add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], model: Path | None) -> None:
-        """Write what came out of a run, as far as it is, and its final `model`, where that is
-        wanted and there.
-        """
+        """Write the rounds of a run, and its final `model` if given."""
 
     def close(self, results: schemas.Results) -> None:
-        """Write what came out of all of them together, and be done."""
+        """Write the results over all runs and finish."""
 
 
 _SINKS: dict[Form, tuple[str, str]] = {
@@ -40,10 +38,10 @@ _EXTRAS: dict[Form, str] = {"parquet": "frames", "tensorboard": "export", "mlflo
 def open_sink(
     form: Form, experiment: schemas.Experiment, folder: Path, tracking_uri: str | None = None
 ) -> Sink:
-    """Where to put the runs of `experiment`, in `folder` unless a `tracking_uri` names another
-    place.
+    """Open the destination of an export of `experiment`: `folder`, or the tracking store at
+    `tracking_uri`.
 
-    Raises MissingPackageError where what writes it is not installed.
+    Raises MissingPackageError if a required package is not installed.
     """
     module_name, class_name = _SINKS[form]
     try:

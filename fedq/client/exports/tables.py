@@ -1,5 +1,5 @@
-"""Tables in files: `rounds`, every round of every run, one a line, and `summary`, the figures over
-the seeds.
+"""Exports as two tables in files: `rounds`, with one row per round of each run, and `summary`, with
+statistics over seeds.
 """
 
 import json
@@ -24,36 +24,36 @@ class Tables(ABC):
         self._runs: list[tuple[schemas.Run, Sequence[schemas.RoundRow]]] = []
 
     def add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], _model: Path | None) -> None:
-        """Keep the rows: which columns there are is known with the last run."""
+        """Collect the rows; the columns are known after the last run."""
         self._runs.append((run, rows))
 
     def close(self, results: schemas.Results) -> None:
-        """Write both."""
+        """Write both files."""
         (self._folder / f"rounds.{self.suffix}").write_bytes(self.rounds(rows_of(self._runs)))
         (self._folder / f"summary.{self.suffix}").write_bytes(self.summary(results))
 
     @abstractmethod
     def rounds(self, frame: Frame) -> bytes:
-        """The rows as a file."""
+        """Encode the rows."""
 
     @abstractmethod
     def summary(self, results: schemas.Results) -> bytes:
-        """The figures as a file."""
+        """Encode the summary."""
 
 
 class CsvRuns(Tables):
-    """CSV; what is absent is an empty field, a list is JSON, numbers have all their digits."""
+    """CSV files; absent values are empty fields, lists are JSON, and numbers have all digits."""
 
     suffix = "csv"
 
     def rounds(self, frame: Frame) -> bytes:
-        """The rows as CSV."""
+        """Encode the rows as CSV."""
         return tables.csv_of(
             frame.columns, ({name: _field(value) for name, value in line.items()} for line in frame)
         )
 
     def summary(self, results: schemas.Results) -> bytes:
-        """The figures as CSV."""
+        """Encode the summary as CSV."""
         return tables.to_csv(results, "summary")
 
 
