@@ -39,13 +39,13 @@ class Claim:
     queues: tuple[str, ...]
     """The queues its worker serves."""
     provenance: Document
-    """What carried its committed rounds out; empty before the first."""
+    """Provenance of its committed rounds; empty before the first."""
     shortages: int = 0
     """How often memory ran out in it."""
     memory_bytes: int = 0
-    """What it is estimated to need."""
+    """Estimated memory."""
     worker_memory: int = ANY_MEMORY
-    """What runs may need on its worker."""
+    """Memory that runs may take on its worker."""
     traceparent: str | None = None
     """The trace in which the experiment was submitted."""
 

@@ -1,5 +1,5 @@
-"""What the reconciler does: runs whose worker is gone go back to the queue, runs that nobody was
-told of are announced.
+"""Queries of the reconciler: requeue runs whose worker is gone, and find runs that no worker was
+notified about.
 """
 
 from collections.abc import Collection, Sequence
@@ -126,7 +126,7 @@ def _settled(session: Session, losses: Sequence[_Loss], teller: str, what: str) 
 
 
 def _afterwards(run: RunRecord, status: Status, backoff_s: float) -> dict[str, Any]:
-    """What is to be known of a run whose worker was lost."""
+    """Columns of a run whose worker was lost: its error and its pause."""
     values: dict[str, Any] = {}
     if run.attempts and (run.error is None or run.error_of_loss):
         values |= {"error": _told(run.attempts), "error_of_loss": True}

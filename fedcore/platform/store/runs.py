@@ -166,7 +166,7 @@ def commit_slice(
 
 
 def committed(session: Session, claim: Claim, done: int) -> bool:
-    """Whether this claim's commit up to round `done` went through: to be asked when the connection
+    """True if this claim's commit up to round `done` went through: to be asked when the connection
     broke during it.
     """
     return session.scalar(select(exists().where(*_own(claim), RunRecord.done == done))) or False
@@ -187,8 +187,8 @@ def renew(session: Session, claim: Claim, lease_s: float) -> WorkerDirective:
 
 
 def should_interrupt(session: Session, claims: Sequence[Claim]) -> bool:
-    """Whether users want something of one of these runs, all of one worker, or another comes before
-    one: its slice is to end.
+    """True if the slice of a worker that holds these claims should end early: a pause or cancel was
+    requested, or a run that comes first is queued.
     """
     wanted = select(RunRecord.request, RunRecord.priority).where(
         RunRecord.id.in_([claim.run_id for claim in claims])

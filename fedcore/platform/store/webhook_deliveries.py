@@ -46,7 +46,7 @@ class ClaimedDelivery:
 
 
 class Backlog(NamedTuple):
-    """What waits to be sent, or to be sent again."""
+    """Deliveries to be sent, or to be sent again."""
 
     deliveries: int
     longest_s: float
@@ -77,7 +77,7 @@ def claim_due(
 
 
 def any_due(session: Session) -> bool:
-    """Whether anything is to be sent now."""
+    """True if a delivery is due."""
     return session.scalar(select(DeliveryRecord.id).where(_due()).limit(1)) is not None
 
 
@@ -136,7 +136,7 @@ def page(
     limit: int = 50,
     cursor: str | None = None,
 ) -> RecordPage[DeliveryRecord]:
-    """What a webhook was told, or is to be told, newest first."""
+    """Deliveries of a webhook, newest first."""
     query = select(DeliveryRecord).where(DeliveryRecord.webhook_id == webhook_id)
     return newest(
         session,
@@ -184,7 +184,7 @@ def prune(session: Session, older_than_s: float) -> int:
 
 
 def backlog(session: Session) -> Backlog:
-    """What waits to be sent, or to be sent again."""
+    """Count the deliveries to be sent, or to be sent again."""
     waiting = DeliveryRecord.status == DeliveryStatus.PENDING
     count, first = session.execute(
         select(func.count(), func.min(DeliveryRecord.created_at)).where(waiting)
@@ -242,7 +242,7 @@ def _write(
     status: DeliveryStatus,
     pause: float | None,
 ) -> bool:
-    """Whether the delivery was still this sender's."""
+    """Write the outcome and return True, unless the delivery is no longer this dispatcher's."""
     held = (
         DeliveryRecord.id == parcel.id,
         DeliveryRecord.fence == parcel.fence,
