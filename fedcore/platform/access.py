@@ -23,7 +23,7 @@ _SHAPE = re.compile(r"fq_([0-9a-hjkmnp-tv-z]{26})_[0-9a-f]{64}", re.ASCII)
 
 
 class Scope(StrEnum):
-    """What a key allows; each includes those before it."""
+    """Permissions of a key; each includes those before it."""
 
     READ = "read"
     """To see what belongs to its owner."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
+from fedcore.platform.store.leases import Lease
 from fedcore.platform.store.tables import Document, RunRecord
 
 ANY_MEMORY = (1 << 63) - 1
@@ -81,6 +82,11 @@ class Claim:
             worker_memory=worker_memory,
             traceparent=traceparent,
         )
+
+    @property
+    def lease(self) -> Lease:
+        """The part that every write of the worker names."""
+        return Lease(self.run_id, self.fence, self.worker)
 
     def at(self, done: int, checkpoint: str) -> Self:
         """This claim after the commit of round `done`."""

@@ -21,6 +21,7 @@ from fedcore.platform.status import Status
 from fedcore.platform.store import backoff, fair_share, quotas
 from fedcore.platform.store.claim import ANY_MEMORY
 from fedcore.platform.store.fair_share import Candidate, FairShareState, OwnerQueue
+from fedcore.platform.store.leases import RUNS
 from fedcore.platform.store.tables import RunRecord
 
 CONSIDERED = 100
@@ -154,7 +155,7 @@ def _next() -> Select[Any]:
     """The id of the run that waits longest of an experiment of a flow, locked."""
     among = *_alike(RunRecord), RunRecord.experiment_id == bindparam("experiment_id")
     query = select(RunRecord.id).where(*among).order_by(RunRecord.queued_at, RunRecord.id).limit(1)
-    return query.with_for_update(skip_locked=True)
+    return RUNS.lock_free(query)
 
 
 def _locked(session: Session, flow: Candidate, under_way: Counter[str], room: int) -> str | None:
