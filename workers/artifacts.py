@@ -1,4 +1,4 @@
-"""What remains of a run that has ended well: its model, and what it was made with."""
+"""Files and records that a completed run leaves: its model and its provenance."""
 
 import hashlib
 import os

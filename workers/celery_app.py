@@ -45,7 +45,7 @@ def send_wakeup(queue: str | Queue, broker: str) -> bool:
 
 
 def queue_name(queue: str) -> str:
-    """What the broker calls the queue of a specification."""
+    """Name of a queue of specifications at the broker."""
     return f"fedq.{queue}"
 
 

@@ -36,7 +36,7 @@ from workers.simulation_cache import SimulationCache
 
 _AGAIN_S = 0.5
 TRANSIENT_ERRORS = (StorageError, *UNAVAILABLE)
-"""What may be over in a while."""
+"""Errors of a database or a storage that is away and may come back."""
 
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
@@ -45,10 +45,10 @@ log = logging.getLogger(__name__)
 def retry_transient(
     operation: Callable[[bool], Result], timeout_s: float, should_abort: Callable[[], bool] = lambda: False
 ) -> Result:
-    """What `act` returns, tried again for `for_s` seconds while it raises what may pass, or until
-    it is `given_up`.
+    """Call `operation` until it succeeds, `timeout_s` seconds have passed, or `should_abort`.
 
-    It is told whether this is a further try: an earlier one may have gone through.
+    The argument of `operation` is True from the second attempt on: an earlier one may have gone
+    through.
     """
     until, again = time.monotonic() + timeout_s, False
     while True:
@@ -64,7 +64,7 @@ def retry_transient(
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a worker carries runs out with."""
+    """Settings, connections and device of one worker."""
 
     settings: Settings
     database: Database
@@ -72,7 +72,7 @@ class Resources:
     simulations: SimulationCache
     device: str
     stopping: Callable[[], bool]
-    """Whether the worker has been asked to end."""
+    """True once the worker has been asked to end."""
 
 
 class ClaimedRun:
@@ -92,9 +92,8 @@ class ClaimedRun:
 
     @contextmanager
     def handling_errors(self) -> Iterator[None]:
-        """Whatever goes wrong in the block is written to the run, or left to its lease.
-
-        It then has left.
+        """Write an error in the block to the run, or leave the run to its lease; it then has
+        `left`.
         """
         claim, attempts, short = self.lease.claim, self._resources.settings.attempts, False
         with bound_contextvars(run_id=claim.run_id, experiment_id=claim.experiment_id, fence=claim.fence):
@@ -215,7 +214,7 @@ class ClaimedRun:
                 self._resources.storage.delete(claim.model)
 
     def _provenance(self) -> dict[str, Any]:
-        """What carried the run out, and which model came out."""
+        """Provenance with the digest of the final model."""
         return provenance(self.simulation, self._resources.device) | {
             "model_sha256": model_sha256(self.simulation)
         }
@@ -256,9 +255,9 @@ class ClaimedRun:
         return retry_transient(transact, self._resources.settings.retry_seconds)
 
     def _with_storage_retry(self, act: Callable[[], Result]) -> Result:
-        """What `act` makes of the storage, again while that is away.
+        """Call `act`, again while the storage is away.
 
-        Not if the run is wanted elsewhere, or the worker is to end.
+        Gives up when a user wants something of the run, or the worker is to end.
         """
         given_up = lambda: self.lease.interrupted or self._resources.stopping()  # noqa: E731 - one expression
         return retry_transient(lambda _: act(), self._resources.settings.retry_seconds, given_up)

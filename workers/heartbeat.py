@@ -31,9 +31,9 @@ class Identity:
 
 
 class Lease:
-    """What the heartbeat has learned about a claim.
+    """State of a claim, as the heartbeat last saw it.
 
-    The loop that plays rounds looks here between two of them.
+    The loop that executes rounds checks it between two of them.
     """
 
     def __init__(self, claim: Claim) -> None:

@@ -86,7 +86,7 @@ class WorkSession:
                 return
 
     def _interrupt_requested(self, playing: Sequence[ClaimedRun]) -> bool:
-        """Whether the slice should end here, so that what users want takes effect after this
+        """True if the slice should end here, so that a request of a user takes effect after this
         round.
         """
         if any(member.lease.interrupted for member in playing):

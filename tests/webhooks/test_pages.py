@@ -1,4 +1,4 @@
-"""What `/webhooks` shows, and to whom."""
+"""The page `/webhooks`, and who may see it."""
 
 import html
 import json

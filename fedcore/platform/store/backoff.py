@@ -38,7 +38,7 @@ def after_loss(attempts: int, backoff_s: float) -> float:
 
 
 def until(pause_s: float) -> ColumnElement[datetime] | None:
-    """What `RunRecord.not_before` becomes for a pause."""
+    """Value of `RunRecord.not_before` for a pause."""
     return sql_now(pause_s) if pause_s > 0 else None
 
 

@@ -1,6 +1,5 @@
-"""What users do to an experiment that exists: cancel, pause, resume, retry.
-
-And its status, which follows from its runs.
+"""Changes users make to an experiment (cancel, pause, resume, retry), and its status, which follows
+from its runs.
 
 Order of locks, everywhere: searches by experiment, then runs by id, then experiments by id.
 """
@@ -20,7 +19,7 @@ from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 
 UNSTARTED = (Status.QUEUED, Status.PAUSED)
 IMPORTED = "imported"
-"""What the provenance of an experiment that was carried out elsewhere calls where it is from."""
+"""Key of the provenance of an imported experiment; its value says where it is from."""
 STATUS_AFTER_REQUEST = {RunRequest.PAUSE: Status.PAUSED, RunRequest.CANCEL: Status.CANCELLED}
 """Where a request puts a run when its worker lets go of it."""
 
@@ -165,7 +164,7 @@ def derive_status(counts: Mapping[Status, int], *, started: bool) -> Status:
 
 
 def _settle(session: Session, experiment: ExperimentRecord) -> bool:
-    """Whether its status has changed."""
+    """Update the status and return True if it has changed."""
     runs = RunRecord.experiment_id == experiment.id
     by_status = select(RunRecord.status, func.count()).where(runs).group_by(RunRecord.status)
     counts = dict(session.execute(by_status).all())

@@ -14,7 +14,7 @@ from fedcore.platform.store.tables import Document, ExperimentRecord, RunRecord
 from fedcore.spec import Arm, ExperimentSpec
 
 _SUMS = (func.count(), func.sum(RunRecord.done), func.sum(RunRecord.rounds), func.sum(RunRecord.seconds))
-"""What `_Group` is made of, after the status."""
+"""Columns of a `_Group`, after the status."""
 # JSON cannot be grouped by, its text can; that of an arm is the same in all its runs.
 _ARM = (RunRecord.arm, RunRecord.arm_name, cast(RunRecord.settings, Text), RunRecord.status)
 _OVERVIEW: Executable = (
@@ -73,7 +73,7 @@ class ExperimentStanding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """What the unfinished runs of one queue and status amount to."""
+    """The unfinished runs of one queue and status."""
 
     queue: str
     status: Status
@@ -106,7 +106,7 @@ def standings(session: Session, experiment_ids: Sequence[str]) -> dict[str, Expe
 
 
 def queue_depths(session: Session) -> Sequence[Depth]:
-    """What waits, runs or is paused, by queue and status."""
+    """Unfinished runs, by queue and status."""
     place, left = (RunRecord.queue, RunRecord.status), func.sum(RunRecord.rounds - RunRecord.done)
     query = (
         select(*place, func.count(), left)

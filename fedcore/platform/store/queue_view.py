@@ -39,7 +39,7 @@ class QueuedExperiment(NamedTuple):
     """Since when the first of them has waited."""
     next_try_at: datetime | None
     memory_bytes: int
-    """What one of them needs at least."""
+    """The least that one of its runs needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def queue_positions(session: Session, seen_s: float) -> list[QueuedRuns]:
 
 
 def running_runs(session: Session, limit: int) -> Sequence[RunningRun]:
-    """What runs, by worker, at most so many."""
+    """Running runs, by worker, at most `limit`."""
     run, experiment = RunRecord, ExperimentRecord
     about = run.worker, run.id, run.queue, run.owner, run.experiment_id, experiment.name
     query = select(*about, run.arm_name, run.seed, run.done, run.rounds).join(
@@ -165,7 +165,7 @@ def _order(session: Session, queue: str, entries: Sequence[QueuedExperiment]) ->
 
 
 def _best(left: dict[QueuedExperiment, int], under_way: Counter[str]) -> dict[Candidate, QueuedExperiment]:
-    """What comes first of each owner and key, by the flow that it is."""
+    """The first entry of each owner and key, by its candidate."""
     best: dict[tuple[str, str], QueuedExperiment] = {}
     for entry in (entry for entry, runs in left.items() if runs > 0):
         flow = entry.owner, entry.key_id

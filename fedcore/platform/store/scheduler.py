@@ -21,6 +21,7 @@ from fedcore.platform.status import Status
 from fedcore.platform.store import backoff, fair_share, quotas
 from fedcore.platform.store.claim import ANY_MEMORY
 from fedcore.platform.store.fair_share import Candidate, FairShareState, OwnerQueue
+from fedcore.platform.store.leases import RUNS
 from fedcore.platform.store.tables import RunRecord
 
 CONSIDERED = 100
@@ -74,10 +75,10 @@ def next_run(session: Session, worker: str, queues: Sequence[str], room: int) ->
 def should_preempt(
     session: Session, worker: str, queues: Sequence[str], priority: int, room: int, *, turn_over: bool
 ) -> bool:
-    """Whether a run waits in `queues` that comes before one of this priority that `worker` plays.
+    """True if a queued run comes before one of this `priority` that `worker` executes.
 
-    At the end of its turn one of the same priority does. What needs more memory than `room` does
-    not.
+    With `turn_over`, a run of the same priority does. Runs that need more memory than `room` do not
+    count.
     """
     least = priority if turn_over else priority + 1
     waiting = [flow for flow in candidates(session, queues, room) if flow.priority >= least]
@@ -89,8 +90,8 @@ def should_preempt(
 
 
 def candidates(session: Session, queues: Sequence[str], room: int = ANY_MEMORY) -> list[Candidate]:
-    """What waits in `queues`: for each owner and key, of the highest priority and the oldest
-    experiment, the run that waits longest.
+    """Candidates of `queues`: for each owner and key, of the highest priority and the oldest
+    experiment, the run that has waited longest.
     """
     found = _waiting(session, _best(tuple(queues)), {"room": room})
     return [
@@ -154,7 +155,7 @@ def _next() -> Select[Any]:
     """The id of the run that waits longest of an experiment of a flow, locked."""
     among = *_alike(RunRecord), RunRecord.experiment_id == bindparam("experiment_id")
     query = select(RunRecord.id).where(*among).order_by(RunRecord.queued_at, RunRecord.id).limit(1)
-    return query.with_for_update(skip_locked=True)
+    return RUNS.lock_free(query)
 
 
 def _locked(session: Session, flow: Candidate, under_way: Counter[str], room: int) -> str | None:
@@ -205,12 +206,12 @@ def _first(run: type[RunRecord], *conditions: ColumnElement[bool]) -> ScalarSele
 
 
 def _alike(run: type[RunRecord]) -> tuple[ColumnElement[bool], ...]:
-    """What holds for the best runs of a flow."""
+    """Conditions that the best runs of a candidate share."""
     flow = (getattr(run, name) == bindparam(name) for name in ("owner", "key_id", "priority"))
     return *_waits(run, bindparam("queue", type_=String)), *flow
 
 
 def _waits(run: type[RunRecord], queue: str | ColumnElement[str]) -> tuple[ColumnElement[bool], ...]:
-    """What holds for a run that may be taken from `queue`."""
+    """Conditions of a run that may be taken from `queue`."""
     fits = run.memory_bytes <= bindparam("room", type_=BigInteger)
     return run.status == Status.QUEUED, run.queue == queue, backoff.over(run), fits

@@ -34,7 +34,7 @@ def reasons(session: Session, runs: Iterable[RunRecord], seen_s: float) -> dict[
 
 
 def obstacles(session: Session, queue: str, memory_bytes: int, seen_s: float) -> list[str]:
-    """What would keep runs of this queue waiting that need so much memory."""
+    """Reasons why runs of this queue with `memory_bytes` would wait."""
     rooms = workers.rooms(session, seen_s)
     if queue not in rooms:
         return [f"no worker currently serves the queue {queue!r}: the runs would wait for one"]
@@ -59,8 +59,8 @@ def no_suitable_worker(queue: str, memory_bytes: int, rooms: Mapping[str, int]) 
 
 
 def quota_exhausted(session: Session, key_ids: Collection[str]) -> dict[str, str]:
-    """What holds the runs of keys back that have as many running as they may, or have used their
-    time.
+    """Reasons, by key, why runs of these keys wait: too many are running, or the compute seconds
+    are used up.
     """
     limits, spent = quotas.running_limits(session, key_ids), quotas.exhausted(session, key_ids)
     running = RunRecord.key_id.in_(limits), RunRecord.status == Status.RUNNING

@@ -53,7 +53,7 @@ def alive(session: Session, within_s: float) -> Sequence[WorkerRecord]:
 
 
 def rooms(session: Session, within_s: float) -> dict[str, int]:
-    """What a run of each queue may need at most, of the workers that were seen in the last
+    """Memory that a run of each queue may take at most, on the workers that were seen in the last
     `within_s` seconds.
     """
     found: dict[str, int] = {}

@@ -39,7 +39,7 @@ GONE = 410
 
 @dataclass(frozen=True, slots=True)
 class ReceiverResponse:
-    """What came of an attempt to deliver."""
+    """Outcome of an attempt to deliver."""
 
     seconds: float
     code: int | None = None

@@ -23,7 +23,7 @@ def listen(
 
 
 def told(database: Database, hook: WebhookRecord) -> list[DeliveryRecord]:
-    """What a webhook was told, or is to be told, in order."""
+    """Deliveries of a webhook, in order."""
     return list(reversed(read(database, webhook_deliveries.page, hook.id, limit=100_000).items))
 
 
@@ -33,7 +33,7 @@ def story(database: Database, hook: WebhookRecord) -> list[str]:
 
 
 def data(delivery: DeliveryRecord) -> Any:
-    """What a delivery tells."""
+    """Data of a delivery."""
     return json.loads(delivery.body)["data"]
 
 

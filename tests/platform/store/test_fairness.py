@@ -63,7 +63,7 @@ class Machine:
     starts: list[Start] = field(default_factory=list)
 
     def run(self, arrivals: list[Arrival]) -> list[Start]:
-        """What is taken when, to the end."""
+        """Picks in order, to the end."""
         ahead, at = sorted(arrivals, key=lambda run: run.at), 0
         while ahead or self.waiting or self.busy:
             at = min(
