@@ -73,6 +73,7 @@ class Asha(Halving):
     source: ClassVar[str] = (
         "Li et al. 2020, A System for Massively Parallel Hyperparameter Tuning (MLSys), Algorithm 2"
     )
+    example = {"metric": "test_accuracy", "mode": "max", "min_rounds": 10}
 
     kind: Literal["asha"]
 
@@ -88,6 +89,7 @@ class SuccessiveHalving(Halving):
         "Jamieson and Talwalkar 2016, Non-stochastic Best Arm Identification (AISTATS), as in Li et al. 2020,"
         " Algorithm 1"
     )
+    example = {"metric": "suboptimality", "min_rounds": 1}
 
     kind: Literal["successive_halving"]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, get_args
 
+from fedcore.algorithms import ALGORITHMS
+from fedcore.block import kind_of
 from fedcore.errors import SpecificationError
 from fedcore.spec.evaluation import Evaluation, PopulationMeasure, ScalarMeasure
 from fedcore.spec.exact import ExactProblem
@@ -141,6 +143,7 @@ def _missing(metric: str, spec: ExperimentSpec) -> str | None:
         return f"a {dataset.kind} problem has no {metric}; use train_loss, suboptimality or distance"
     if not exact and metric in _OF_CLASSES and not data_shape(dataset).classes:
         return f"real labels have no {metric}; use a loss"
-    if metric == "fedaware_chi_square" and spec.algorithm.kind not in ("fedaware", "fedmgda"):
-        return f"{spec.algorithm.kind} has no {metric}; use another metric, or fedaware or fedmgda"
+    if metric == "fedaware_chi_square" and not spec.algorithm.min_norm:
+        kinds = " or ".join(kind_of(member) for member in ALGORITHMS if member.min_norm)
+        return f"{spec.algorithm.kind} has no {metric}; use another metric, or {kinds}"
     return None
