@@ -1,7 +1,7 @@
 """What the server hands a cohort at the start of a round: model, work, mini-batches, step sizes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -68,17 +68,6 @@ class Engine(Protocol):
     """Trains the cohorts of several runs; returns a result for each job."""
 
     def __call__(self, jobs: Sequence[Job]) -> Sequence[Result]: ...
-
-
-def take_clients(local: ClientContext, rows: Tensor | slice | int) -> ClientContext:
-    """What some of the clients, or one of them, know."""
-    return replace(
-        local,
-        memory={name: vectors[rows] for name, vectors in local.memory.items()},
-        full_gradient=None if local.full_gradient is None else local.full_gradient[rows],
-        steps=local.steps[rows],
-        normaliser=local.normaliser[rows],
-    )
 
 
 def stack_updates(uploads: list[ClientUpdate]) -> ClientUpdate:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.server import OwnServer, SgdServer
 from fedcore.errors import SpecificationError
+from fedcore.measures import MEASURES
 from fedcore.spec.dataset import AnyDataset, KeyedDataset
 from fedcore.spec.exact import Quadratic
 from fedcore.spec.model import Imported, Linear, Logistic, Mlp
@@ -178,10 +179,11 @@ def check(spec: ExperimentSpec) -> None:
 
 
 def _check_evaluation(spec: ExperimentSpec, clients: int, dim: int) -> None:
-    if "min_norm_weights" in spec.evaluation.measures and clients > MAX_LISTED_CLIENTS:
+    listed = [name for name in spec.evaluation.measures if MEASURES[name].per_client]
+    if listed and clients > MAX_LISTED_CLIENTS:
         raise SpecificationError(
             "/evaluation/measures",
-            f"min_norm_weights supports at most {MAX_LISTED_CLIENTS} clients, not {clients}",
+            f"{listed[0]} supports at most {MAX_LISTED_CLIENTS} clients, not {clients}",
         )
     if spec.evaluation.record_parameters and dim > MAX_RECORDED_PARAMETERS:
         raise SpecificationError(

@@ -1,6 +1,6 @@
 """`search` and `early_stopping`: arms and runs that stop before their last round."""
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -18,8 +18,11 @@ ExactFigure = Literal["objective", "suboptimality", "distance"]
 """Figures of exact problems at every evaluation."""
 Cost = Literal["local_steps", "bytes_up", "bytes_down", "simulated_seconds"]
 """Reproducible costs of every round; wall-clock seconds are not reproducible."""
-Metric = Literal[ScalarMeasure, ExactFigure, Cost]
-"""Metrics by which an arm or a run may be judged."""
+if TYPE_CHECKING:
+    Metric = str
+else:
+    Metric = Literal[ScalarMeasure, ExactFigure, Cost]
+    """Metrics by which an arm or a run may be judged."""
 Mode = Literal["min", "max"]
 RoundCount = Annotated[int, Field(ge=1, le=MAX_ROUNDS)]
 
