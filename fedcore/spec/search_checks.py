@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, get_args
 from fedcore.algorithms import ALGORITHMS
 from fedcore.block import kind_of
 from fedcore.errors import SpecificationError
-from fedcore.measures import MEASURES, MeasureInfo, of_population
+from fedcore.measures import MEASURES, of_population
+from fedcore.measures.base import MeasureInfo
 from fedcore.spec.evaluation import Evaluation
 from fedcore.spec.exact import ExactProblem
 from fedcore.spec.search import Cost, ExactFigure, Halving, Judged, rungs
