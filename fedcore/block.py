@@ -1,7 +1,8 @@
 """Base class and number types of all blocks of a specification."""
 
+from collections.abc import Mapping, Sequence
 from math import ceil
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Union, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -43,3 +44,15 @@ class Block(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", use_attribute_docstrings=True, json_schema_extra=_describe_kind
     )
+    example: ClassVar[Mapping[str, Any]] = {}
+    """Fields of an example, without the kind, for the OpenAPI document and tests."""
+
+
+def kind_of(member: type[Block]) -> str:
+    """The value of `kind` that stands for `member`."""
+    return str(get_args(member.model_fields["kind"].annotation)[0])
+
+
+def union_of(members: Sequence[type[Block]]) -> Any:
+    """The union of the kinds of a block, by their `kind`."""
+    return Annotated[Union[tuple(members)], Field(discriminator="kind")]  # noqa: UP007 - made at run time

@@ -24,7 +24,7 @@ of the tensors that are passed in.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -58,6 +58,16 @@ class ClientContext:
     """[..., 1] ||a_i||_1."""
     lr: float
     """The step size eta at the first local step of the round."""
+
+    def take(self, rows: Tensor | slice | int) -> ClientContext:
+        """The inputs of some of the clients of a cohort, or of one."""
+        return replace(
+            self,
+            memory={name: vectors[rows] for name, vectors in self.memory.items()},
+            full_gradient=None if self.full_gradient is None else self.full_gradient[rows],
+            steps=self.steps[rows],
+            normaliser=self.normaliser[rows],
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from api.experiments.responses import made_from
 from api.results.curves import MEGABYTE, Window, area, curve, megabytes
@@ -21,7 +21,10 @@ from fedcore.statistics import significance, summary
 from fedq.client.cursors import Position
 from fedq.schemas import ArmResult, Difference, Estimate, MetricResult, Results
 
-Metric = Literal[ScalarMeasure, "objective", "suboptimality", "distance"]
+if TYPE_CHECKING:
+    Metric = str
+else:
+    Metric = Literal[ScalarMeasure, "objective", "suboptimality", "distance"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
 TOTALS = ("local_steps", "bytes_up", "bytes_down", "simulated_seconds")
 """Columns of each round that `results_of` needs besides the metrics."""

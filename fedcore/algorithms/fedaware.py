@@ -105,7 +105,10 @@ class FedAware(AlgorithmSpec):
         "Zeng et al., Tackling Hybrid Heterogeneity on Federated Optimization via Gradient Diversity"
         " Maximization (FedAWARE), Algorithm 1"
     )
+    fixed_point = "a point from which no direction improves all objectives"
+    example = {"alpha": 0.5, "normalise": True}
     own_weights = True
+    min_norm = True
 
     kind: Literal["fedaware"] = "fedaware"
     alpha: Decay = 0.5

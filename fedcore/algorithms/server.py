@@ -114,6 +114,8 @@ class OwnServer(Block):
 class SgdServer(Block):
     """x <- x + lr d."""
 
+    example = {"lr": 0.7}
+
     kind: Literal["sgd"]
     lr: PositiveRate = 1.0
     """The step size."""
@@ -125,6 +127,8 @@ class SgdServer(Block):
 
 class MomentumServer(Block):
     """Server momentum, as in FedAvgM."""
+
+    example = {"nesterov": True}
 
     kind: Literal["momentum"]
     lr: PositiveRate = 1.0
@@ -167,6 +171,8 @@ class AdamServer(AdaptiveParameters):
 
 class YogiServer(AdaptiveParameters):
     """Server Yogi, as in FedYogi."""
+
+    example = {"lr": 0.01}
 
     kind: Literal["yogi"]
     lr: PositiveRate = 0.1

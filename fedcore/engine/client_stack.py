@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedcore.data.plan import PADDING
 from fedcore.engine.affine import factors, has_offset, offsets, proximal_coefficient
-from fedcore.engine.assignment import Ids, Job, take_clients
+from fedcore.engine.assignment import Ids, Job
 
 
 class StepRange(NamedTuple):
@@ -208,11 +208,11 @@ class GenericDescent:
         (job,) = rows.jobs
         self._algorithm = job.algorithm
         self._velocity: Tensor | None = None
-        self._local = take_clients(job.work.local, torch.from_numpy(rows.place).to(job.work.local.x.device))
+        self._local = job.work.local.take(torch.from_numpy(rows.place).to(job.work.local.x.device))
 
     def cut(self, active: int) -> None:
         self._local, self._velocity = (
-            take_clients(self._local, slice(active)),
+            self._local.take(slice(active)),
             None if self._velocity is None else self._velocity[:active],
         )
 

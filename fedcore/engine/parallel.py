@@ -10,7 +10,7 @@ import torch
 
 from fedcore.core import ClientUpdate
 from fedcore.data.plan import PADDING
-from fedcore.engine.assignment import Job, stack_updates, take_clients
+from fedcore.engine.assignment import Job, stack_updates
 from fedcore.problems.parallel_map import WorkerCopies, parallel_map
 
 
@@ -38,7 +38,7 @@ def parallel(jobs: Sequence[Job]) -> list[ClientUpdate]:
 def _train(job: Job, row: int, replicas: WorkerCopies) -> ClientUpdate:
     """Run all local steps of one client."""
     algorithm, assignment = job.algorithm, job.work
-    client, local = int(assignment.clients[row]), take_clients(assignment.local, row)
+    client, local = int(assignment.clients[row]), assignment.local.take(row)
     y, velocity, pace = (
         local.x.clone(),
         None,

@@ -6,7 +6,7 @@ import torch
 
 from fedcore.core import ClientUpdate
 from fedcore.data.plan import PADDING
-from fedcore.engine.assignment import Job, stack_updates, take_clients
+from fedcore.engine.assignment import Job, stack_updates
 
 
 def reference(jobs: Sequence[Job]) -> list[ClientUpdate]:
@@ -16,7 +16,7 @@ def reference(jobs: Sequence[Job]) -> list[ClientUpdate]:
 
 def _train(job: Job, row: int) -> ClientUpdate:
     algorithm, problem, assignment = job.algorithm, job.problem, job.work
-    client, local = int(assignment.clients[row]), take_clients(assignment.local, row)
+    client, local = int(assignment.clients[row]), assignment.local.take(row)
     y, velocity = local.x, None
     for k, batch in enumerate(assignment.batches[row]):
         samples = torch.from_numpy(batch[batch != PADDING]).to(y.device)

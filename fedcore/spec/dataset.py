@@ -34,6 +34,18 @@ class Uploaded(Block):
     sample.
     """
 
+    example = {
+        "id": "set_01k9x3zq7rh2v8m4t6w0ybe5m2",
+        "content": {
+            "digest": "7ec566d5c4ce5456f6153d7f97c2c1810746d769ac962f1c75009b1ac60760db",
+            "features": [1, 28, 28],
+            "classes": 10,
+            "clients": 40,
+            "train_samples": 12000,
+            "test_samples": 3000,
+        },
+    }
+
     kind: Literal["uploaded"]
     id: Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[0-9a-z_]+$")] | None = None
     """Data set id, returned by `POST /v1/datasets`; omitted for a local file."""
@@ -60,6 +72,8 @@ class Synthetic(Block):
     """Synthetic(alpha, beta) of FedProx, Section 5.1: softmax labels over 60 Gaussian features, one
     distribution per client.
     """
+
+    example = {"seed": 7}
 
     kind: Literal["synthetic"]
     alpha: NonNegative = 1.0
@@ -102,6 +116,8 @@ class FashionMnist(Block):
 class Emnist(Block):
     """EMNIST (Cohen et al., 2017), 28 x 28, one of its published splits."""
 
+    example = {"split": "letters"}
+
     kind: Literal["emnist"]
     split: Literal["balanced", "byclass", "bymerge", "digits", "letters", "mnist"] = "balanced"
     """Published split: `balanced`, `bymerge` and `byclass` contain all characters, the others a
@@ -123,6 +139,8 @@ class Femnist(Block):
     """FEMNIST (Caldas et al., LEAF, 2018): handwritten characters by writer, 28 x 28, from LEAF's
     JSON files.
     """
+
+    example = {"classes": "a-j"}
 
     kind: Literal["femnist"]
     classes: Literal["all", "a-j"] = "all"

@@ -1,6 +1,6 @@
 """`search` and `early_stopping`: arms and runs that stop before their last round."""
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -18,8 +18,11 @@ ExactFigure = Literal["objective", "suboptimality", "distance"]
 """Figures of exact problems at every evaluation."""
 Cost = Literal["local_steps", "bytes_up", "bytes_down", "simulated_seconds"]
 """Reproducible costs of every round; wall-clock seconds are not reproducible."""
-Metric = Literal[ScalarMeasure, ExactFigure, Cost]
-"""Metrics by which an arm or a run may be judged."""
+if TYPE_CHECKING:
+    Metric = str
+else:
+    Metric = Literal[ScalarMeasure, ExactFigure, Cost]
+    """Metrics by which an arm or a run may be judged."""
 Mode = Literal["min", "max"]
 RoundCount = Annotated[int, Field(ge=1, le=MAX_ROUNDS)]
 
@@ -73,6 +76,7 @@ class Asha(Halving):
     source: ClassVar[str] = (
         "Li et al. 2020, A System for Massively Parallel Hyperparameter Tuning (MLSys), Algorithm 2"
     )
+    example = {"metric": "test_accuracy", "mode": "max", "min_rounds": 10}
 
     kind: Literal["asha"]
 
@@ -88,6 +92,7 @@ class SuccessiveHalving(Halving):
         "Jamieson and Talwalkar 2016, Non-stochastic Best Arm Identification (AISTATS), as in Li et al. 2020,"
         " Algorithm 1"
     )
+    example = {"metric": "suboptimality", "min_rounds": 1}
 
     kind: Literal["successive_halving"]
 
