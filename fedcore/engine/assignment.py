@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore.core import Algorithm, ClientContext, ClientUpdate, Vectors
-from fedcore.engine.schedule import StepSizes
+from fedcore.engine.local_solver import StepSizes
 from fedcore.problems import TrainingProblem
 
 Ids = NDArray[np.int64]

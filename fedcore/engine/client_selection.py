@@ -8,7 +8,7 @@ import torch
 from fedcore.core import ClientContext, Vectors
 from fedcore.data.plan import Work, augment_indices, cohort_batches, gradient_noise
 from fedcore.engine.assignment import CohortWork
-from fedcore.engine.schedule import StepSizes, normaliser, step_sizes
+from fedcore.engine.local_solver import StepSizes, normaliser, step_sizes
 from fedcore.engine.server import RunContext, ServerState
 from fedcore.engine.traffic import Ids, Traffic
 from fedcore.systems.availability import reachable

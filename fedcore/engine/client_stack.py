@@ -7,15 +7,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedcore.data.plan import PADDING
-from fedcore.engine.affine import factors, has_offset, offsets, proximal_coefficient
 from fedcore.engine.assignment import Ids, Job
+from fedcore.engine.local_solver import factors, has_offset, offsets, step_size_scales
 
 
 class StepRange(NamedTuple):
@@ -158,7 +158,7 @@ def descent(rows: ClientStack, x: Tensor) -> Descent:
     """
     return (
         AffineDescent(rows, x)
-        if proximal_coefficient(rows.jobs[0].algorithm.rule) is not None
+        if rows.jobs[0].algorithm.rule.affine_form() is not None
         else GenericDescent(rows)
     )
 
@@ -227,10 +227,9 @@ def step_sizes(rows: ClientStack, stretch: StepRange, like: Tensor) -> Sequence[
     """Factors of the rows' directions, for each step of a stretch."""
     table = np.empty((stretch.active, stretch.stop - stretch.start))
     for owner, job in enumerate(rows.jobs):
-        sizes, pace = job.work.sizes, job.algorithm.rule.step_size_scale(cast("Any", job.work.steps[:, None]))
         mine = rows.owner[: stretch.active] == owner
-        paces = np.broadcast_to(np.asarray(pace, float), (len(job.work.steps), 1))
-        table[mine] = sizes.first_of(stretch.stop)[stretch.steps] * paces[rows.place[: stretch.active][mine]]
+        scales = step_size_scales(job.algorithm.rule, job.work.steps)[rows.place[: stretch.active][mine]]
+        table[mine] = job.work.sizes.first_of(stretch.stop)[stretch.steps] * scales[:, None]
     if (table == table[:1]).all():
         return [float(size) for size in table[0]]
     return torch.from_numpy(table.T[:, :, None].copy()).to(like).unbind(0)

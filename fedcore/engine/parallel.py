@@ -4,13 +4,13 @@ problem's fastest gradient.
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast
 
 import torch
 
 from fedcore.core import ClientUpdate
 from fedcore.data.plan import PADDING
 from fedcore.engine.assignment import Job, stack_updates
+from fedcore.engine.local_solver import step_size_scales
 from fedcore.problems.parallel_map import WorkerCopies, parallel_map
 
 
@@ -39,11 +39,8 @@ def _train(job: Job, row: int, replicas: WorkerCopies) -> ClientUpdate:
     """Run all local steps of one client."""
     algorithm, assignment = job.algorithm, job.work
     client, local = int(assignment.clients[row]), assignment.local.take(row)
-    y, velocity, pace = (
-        local.x.clone(),
-        None,
-        float(algorithm.rule.step_size_scale(cast("Any", int(assignment.steps[row])))),
-    )
+    y, velocity = local.x.clone(), None
+    scale = float(step_size_scales(algorithm.rule, assignment.steps[row : row + 1])[0])
     with replicas.one() as gradient:
         for k, batch in enumerate(assignment.batches[row]):
             samples = torch.from_numpy(batch[batch != PADDING]).to(y.device)
@@ -53,5 +50,5 @@ def _train(job: Job, row: int, replicas: WorkerCopies) -> ClientUpdate:
             elif assignment.noise is not None:
                 grad = grad + torch.from_numpy(assignment.noise[row][k]).to(y)
             direction, velocity = algorithm.solver.direction(algorithm.rule, grad, y, velocity, local)
-            y.sub_(direction, alpha=assignment.sizes[k] * pace)
+            y.sub_(direction, alpha=assignment.sizes[k] * scale)
     return algorithm.rule.finish(y, local)

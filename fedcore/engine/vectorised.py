@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from fedcore.core import ClientUpdate
-from fedcore.engine.affine import proximal_coefficient
 from fedcore.engine.assignment import Ids, Job
 from fedcore.engine.client_stack import ClientStack, Number, descent, step_sizes
 from fedcore.problems import TrainingProblem
@@ -34,7 +33,7 @@ def vectorised(jobs: Sequence[Job]) -> list[ClientUpdate]:
 def _kind(job: Job) -> Hashable:
     """Key of the jobs that share a stack; a rule of any other form has a stack of its own."""
     rule, rows = job.algorithm.rule, ClientStack.of([job])
-    if job.problem.kind is None or proximal_coefficient(rule) is None:
+    if job.problem.kind is None or rule.affine_form() is None:
         return id(job)
     # Of batches whose widths are alike, so that there is little padding.
     return (

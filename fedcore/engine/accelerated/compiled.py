@@ -15,8 +15,8 @@ from fedcore.core import Algorithm, ClientRule, ClientUpdate
 from fedcore.engine.accelerated.gpu import launch
 from fedcore.engine.accelerated.gpu.tiling import fits
 from fedcore.engine.accelerated.streaming_sums import StreamingSums, run_on_threads
-from fedcore.engine.affine import factors, has_offset, offsets, proximal_coefficient
 from fedcore.engine.assignment import AggregatedUpdate, Ids, Job, Result
+from fedcore.engine.local_solver import factors, has_offset, offsets
 from fedcore.problems import TrainingProblem
 from fedcore.problems.dense import LossName
 
@@ -29,7 +29,7 @@ def suits(algorithm: Algorithm, problem: TrainingProblem) -> bool:
     data = problem.dense
     return (
         data is not None
-        and proximal_coefficient(algorithm.rule) is not None
+        and algorithm.rule.affine_form() is not None
         and (data.features.device.type == "cpu" or fits(data))
     )
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from fedcore.core import ClientUpdate
 from fedcore.engine.accelerated.gpu.plan import data_of, plan
 from fedcore.engine.accelerated.gpu.tiling import shape_of, shared_memory, tiling
-from fedcore.engine.affine import has_offset, offsets
 from fedcore.engine.assignment import Job
+from fedcore.engine.local_solver import has_offset, offsets
 
 ALIGNMENT = 16
 """Bytes; as wide as a GPU's loads."""

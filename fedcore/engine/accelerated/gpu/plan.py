@@ -1,14 +1,14 @@
 """Describe a launch's programs as arrays."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedcore.data.plan import PADDING
-from fedcore.engine.affine import Factors, factors
 from fedcore.engine.assignment import Ids, Job
+from fedcore.engine.local_solver import Factors, factors, step_size_scales
 from fedcore.problems.dense import DenseNetwork
 
 
@@ -98,11 +98,9 @@ def data_of(job: Job) -> DenseNetwork:
 def _clients(job: Job, run: int) -> Iterator[_Client]:
     data, assignment, algorithm = data_of(job), job.work, job.algorithm
     sizes = assignment.sizes.first_of(int(assignment.steps.max()))
-    paces = np.broadcast_to(
-        algorithm.rule.step_size_scale(cast("Any", assignment.steps)), len(assignment.steps)
-    )
-    for client, steps, batches, pace in zip(
-        assignment.clients, assignment.steps, assignment.batches, paces, strict=True
+    scales = step_size_scales(algorithm.rule, assignment.steps)
+    for client, steps, batches, step_scale in zip(
+        assignment.clients, assignment.steps, assignment.batches, scales, strict=True
     ):
         scale, seen = data.scale[client], batches[:1] if batches.strides[0] == 0 else batches
         weights = np.broadcast_to(scale / (seen != PADDING).sum(1), steps)
@@ -114,7 +112,7 @@ def _clients(job: Job, run: int) -> Iterator[_Client]:
             end - first,
             seen,
             weights,
-            sizes[:steps] * pace,
+            sizes[:steps] * step_scale,
             factors(algorithm, scale * data.l2),
         )
 
