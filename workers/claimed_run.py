@@ -13,6 +13,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from structlog.contextvars import bound_contextvars
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    stop_after_delay,
+    wait_fixed,
+)
 
 from fedcore.errors import (
     DataUnavailableError,
@@ -34,7 +41,7 @@ from workers.checkpoints import Checkpoints
 from workers.heartbeat import HeldLease
 from workers.simulation_cache import SimulationCache
 
-_AGAIN_S = 0.5
+_RETRY_EVERY_S = 0.5
 TRANSIENT_ERRORS = (StorageError, *UNAVAILABLE)
 """Errors of a database or a storage that is away and may come back."""
 
@@ -50,16 +57,23 @@ def retry_transient(
     The argument of `operation` is True from the second attempt on: an earlier one may have gone
     through.
     """
-    until, again = time.monotonic() + timeout_s, False
-    while True:
-        try:
-            return operation(again)
-        except TRANSIENT_ERRORS as error:
-            if time.monotonic() >= until or should_abort():
-                raise
-            log.warning("tried again in %.1f s: %s", _AGAIN_S, error)
-        again = True
-        time.sleep(_AGAIN_S)
+    timed_out = stop_after_delay(timeout_s)
+    retrying = Retrying(
+        retry=retry_if_exception_type(TRANSIENT_ERRORS),
+        stop=lambda state: timed_out(state) or should_abort(),
+        wait=wait_fixed(_RETRY_EVERY_S),
+        before_sleep=_log_retry,
+        reraise=True,
+    )
+    for attempt in retrying:
+        with attempt:
+            return operation(attempt.retry_state.attempt_number > 1)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _log_retry(state: RetryCallState) -> None:
+    error = state.outcome and state.outcome.exception()
+    log.warning("tried again in %g s: %s", _RETRY_EVERY_S, error)
 
 
 @dataclass(frozen=True, slots=True)
