@@ -85,8 +85,8 @@ def _hardware(device: str) -> dict[str, Any]:
         found |= {
             "compute_capability": f"{major}.{minor}",
             "cuda": torch.version.cuda,
-            "cudnn": torch.backends.cudnn.version(),
-        }  # type: ignore[no-untyped-call]
+            "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
+        }
     return found
 
 

@@ -141,7 +141,7 @@ def start(
     """
     with database.reading() as session:
         experiments.find(session, experiment_id, principal.sees)
-        runs = progress.positions(session, experiment_id)
+        runs = progress.run_snapshots(session, experiment_id)
         decided = search.decided(session, [experiment_id]).get(experiment_id, 0)
     if last_event_id:
         told = _parsed("Last-Event-ID", last_event_id, len(runs))

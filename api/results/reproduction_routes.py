@@ -16,10 +16,9 @@ from api.experiments.responses import experiment_answer
 from api.experiments.service import order_of, specification
 from api.http.audit_trail import Note
 from api.http.authentication import Reader, Submitter
-from api.http.dependencies import Configuration, ExperimentId, IdempotencyKey, Store
+from api.http.dependencies import Configuration, ExperimentId, IdempotencyKey, Store, Wake
 from api.http.problems import responses
 from api.http.routing import Router
-from api.http.wakeups import Wake
 from fedcore.errors import ConflictError, NotFoundError
 from fedcore.platform.access import Principal
 from fedcore.platform.store import ENDED, Database, Session, Status, experiments, imports, reproductions, runs

@@ -29,6 +29,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
             "standardwebhooks",
             "starlette",
             "structlog",
+            "tenacity",
+            "ulid",
             "uvicorn",
         ),
     ),

@@ -1,8 +1,9 @@
-"""Backoff: how long a run waits after its claim ended badly.
+"""Back-off of runs: the pause after a claim that ended badly.
 
-The longer, the more often that has happened in a row.
+It grows with the number of such claims in a row.
 
-The moment is kept in the run's row, so every worker respects it, and whoever asks is told.
+The moment is kept in the run's row, so every worker respects it, and users see it. Libraries such as
+`tenacity` keep it in the process that retries, which here may be another each time.
 """
 
 import random

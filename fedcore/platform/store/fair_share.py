@@ -36,7 +36,7 @@ class OwnerQueue(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class RunCandidate:
     """The runs that one key of an owner has waiting in a queue.
 
     The rest is that of the best of them.
@@ -76,13 +76,13 @@ class FairShareState:
 class ScheduledRun:
     """The candidate chosen, and the values to be recorded with it."""
 
-    flow: Candidate
+    flow: RunCandidate
     lift: float
     clock: float
     turn: int
 
 
-def choose_candidate(flows: Iterable[Candidate], books: FairShareState) -> ScheduledRun | None:
+def choose_candidate(flows: Iterable[RunCandidate], books: FairShareState) -> ScheduledRun | None:
     """The flow whose best run is to be taken; None where nothing waits."""
     waiting = list(flows)
     if not waiting:

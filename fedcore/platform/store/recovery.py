@@ -51,7 +51,7 @@ def requeue_oom_killed(
     return _settled(session, losses, worker, counters.ERRORS)
 
 
-def count_shortage(session: Session, run_ids: Collection[str], error: str) -> None:
+def count_out_of_memory(session: Session, run_ids: Collection[str], error: str) -> None:
     """Count a shortage of memory of runs that the reconciler took before it was known to be the
     reason.
     """

@@ -77,20 +77,25 @@ def visible(session: Session, run_ids: Sequence[str], owner: str | None) -> set[
 
 
 def claim(
-    session: Session, worker: str, queues: Sequence[str], lease_s: float, room: int = ANY_MEMORY
+    session: Session, worker: str, queues: Sequence[str], lease_s: float, worker_memory: int = ANY_MEMORY
 ) -> Claim | None:
-    """Take the best run that waits in `queues` and needs no more memory than `room`, for `lease_s`
+    """Take the best run that waits in `queues` and needs no more memory than `worker_memory`, for `lease_s`
     seconds; None when none waits.
 
     Higher priority first; then the owner whose turn it is, as `fairness` says; of his experiments
     the one with the fewest running runs; then the longest waiting.
     """
-    run_id = scheduler.next_run(session, worker, queues, room)
-    return None if run_id is None else claim_next(session, run_id, worker, queues, lease_s, room)
+    run_id = scheduler.next_run(session, worker, queues, worker_memory)
+    return None if run_id is None else claim_next(session, run_id, worker, queues, lease_s, worker_memory)
 
 
 def claim_next(
-    session: Session, run_id: str, worker: str, queues: Sequence[str], lease_s: float, room: int = ANY_MEMORY
+    session: Session,
+    run_id: str,
+    worker: str,
+    queues: Sequence[str],
+    lease_s: float,
+    worker_memory: int = ANY_MEMORY,
 ) -> Claim:
     """Take a run that waits, and whose row is locked."""
     RUNS.claim(
@@ -110,7 +115,7 @@ def claim_next(
         ExperimentRecord.id == run.experiment_id
     )
     spec, traceparent = session.execute(wanted).one()
-    return Claim.of(run, spec, queues, traceparent, room)
+    return Claim.of(run, spec, queues, traceparent, worker_memory)
 
 
 def commit_slice(
@@ -258,20 +263,20 @@ def fail(
     max_attempts: int,
     backoff_s: float = 0.0,
     *,
-    shortage: bool = False,
+    out_of_memory: bool = False,
 ) -> Status:
     """An error ended the claim: the run goes back to the queue, or fails when this was the last of
     `max_attempts` without a round.
 
     It is not taken up again for `backoff_s`, or longer the more often this has happened; after a
-    `shortage` of memory, to be played with less. Returns its new status. Raises StaleLeaseError.
+    `out_of_memory` of memory, to be played with less. Returns its new status. Raises StaleLeaseError.
     """
     search.lock(session, claim.experiment_id)
     row = RUNS.lock(session, claim.lease, RunRecord.request, RunRecord.attempts)
     request, attempts = _valid(row, claim)
     status = after_loss(request, attempts, max_attempts)
     pause_s = backoff.after_error(attempts, backoff_s) if status is Status.QUEUED else 0.0
-    less = {"shortages": RunRecord.shortages + int(shortage)}
+    less = {"shortages": RunRecord.shortages + int(out_of_memory)}
     _release(
         session,
         claim,
@@ -364,8 +369,8 @@ def claim_batch(
     # largest of them.
     largest = session.scalar(select(func.max(RunRecord.memory_bytes)).where(*waiting)) or 1
     most = min(most, max(0, held.worker_memory - held.memory_bytes) // largest)
-    count, room = _fair(session, waiting, queue, seen_s), quotas.free_slots(session, key_id)
-    fit = min(most, count) if room is None else min(most, count, room)
+    count, slots = _fair(session, waiting, queue, seen_s), quotas.free_slots(session, key_id)
+    fit = min(most, count) if slots is None else min(most, count, slots)
     chosen = select(RunRecord.id).where(*waiting).order_by(RunRecord.id).limit(fit)
     ids = session.scalars(RUNS.lock_free(chosen)).all()
     return [

@@ -118,7 +118,7 @@ def record_attempt(
     if reason:
         webhooks.disable(session, claimed.webhook_id, reason)
         audit.record(
-            session, audit.AuditEntry("disable a webhook", claimed.webhook_id, 200, claimed.owner, "", SENDER)
+            session, audit.AuditEvent("disable a webhook", claimed.webhook_id, 200, claimed.owner, "", SENDER)
         )
     return status
 

@@ -3,6 +3,9 @@ means, and the retry schedule.
 
 While a secret is being replaced there are two, and the header carries a signature by each:
 receivers take either.
+
+The schedule is a formula of our own: `tenacity`, which retries for the workers, keeps the state of its
+attempts in the process, and a delivery is tried for a day, by whichever dispatcher is there.
 """
 
 import base64

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from api.experiments.service import MOST_RUNS, Submission, SubmissionBatcher
 from fedcore.errors import QuotaError, SpecificationError
 from fedcore.platform.store import Database, audit, datasets
-from fedcore.platform.store.audit import AuditEntry
+from fedcore.platform.store.audit import AuditEvent
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.idempotency import claim_key
 from fedcore.platform.store.tables import IdempotencyRecord
@@ -28,7 +28,7 @@ LONG_S = 60.0
 def submission(asked: NewExperiment) -> Submission:
     return Submission(
         asked,
-        lambda target: AuditEntry("POST /v1/experiments", target, 201, asked.owner, asked.key_id, "here"),
+        lambda target: AuditEvent("POST /v1/experiments", target, 201, asked.owner, asked.key_id, "here"),
     )
 
 

@@ -39,9 +39,9 @@ def data(delivery: DeliveryRecord) -> Any:
 
 def take(database: Database, *, lease_s: float = 60.0, **options: Any) -> ClaimedDelivery:
     """Take up the next delivery, which must be there."""
-    parcel = write(database, webhook_deliveries.claim_due, lease_s, **options)
-    assert parcel is not None, "nothing is due"
-    return parcel
+    claimed = write(database, webhook_deliveries.claim_due, lease_s, **options)
+    assert claimed is not None, "nothing is due"
+    return claimed
 
 
 def hook_now(database: Database, hook: WebhookRecord) -> WebhookRecord:
