@@ -11,8 +11,8 @@ from api.results.claims import words
 from fedcore import presets
 from fedcore.platform.status import Status
 from fedcore.presets import Preset
-from fedq.reproductions.page import not_run, page
-from fedq.reproductions.records import Record, kept_of, write
+from fedq.reproductions.report import not_run, page
+from fedq.reproductions.sheets import Record, read_record, write_record
 
 DOCS = Path(__file__).parents[2] / "docs"
 FOLDER = DOCS / "reproductions"
@@ -27,7 +27,7 @@ def following() -> Iterator[str]:
             yield name
 
 
-RECORDED = [name for name in following() if kept_of(name, FOLDER) is not None]
+RECORDED = [name for name in following() if read_record(name, FOLDER) is not None]
 
 
 @pytest.fixture(params=RECORDED)
@@ -36,7 +36,7 @@ def preset(request: pytest.FixtureRequest) -> Preset:
 
 
 def kept(preset: Preset) -> Record:
-    found = kept_of(preset.name, FOLDER)
+    found = read_record(preset.name, FOLDER)
     assert found is not None
     return found
 
@@ -93,6 +93,6 @@ def test_pictures_are_no_burden() -> None:
 
 def test_what_is_kept_is_read_as_it_was_written(tmp_path: Path) -> None:
     record = kept(presets.load("fedprox-figure-1-synthetic"))
-    write(record, tmp_path)
-    assert kept_of(record.preset, tmp_path) == record
-    assert kept_of("fedprox-figure-2", tmp_path) is None
+    write_record(record, tmp_path)
+    assert read_record(record.preset, tmp_path) == record
+    assert read_record("fedprox-figure-2", tmp_path) is None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedq.cli.extras import EXTRAS
+from fedq.cli.terminal import EXTRAS
 from tests.support.service import Service
 
 ROOT = Path(__file__).parents[3]

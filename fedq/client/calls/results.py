@@ -1,17 +1,18 @@
-"""Calls for results, figures, reports and models."""
+"""Calls for results, figures, reports, models, exports and imports."""
 
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, Unpack, get_args
+from typing import Any, Unpack, get_args
 
-from fedq.client.calls.experiments import EXPERIMENTS, ExperimentCalls
-from fedq.client.looks import FigureOptions
-from fedq.client.models import Figure, Form
-from fedq.client.results import ComparisonFrame, Frame, Results, rows_of
+from fedq.client.bodies import UPLOAD_TIMEOUT_S
+from fedq.client.calls.experiments import EXPERIMENTS, JSON, ExperimentCalls
+from fedq.client.exports import files
+from fedq.client.exports.sinks import ExportForm, Sink, open_sink
 from fedq.client.transport import given
-from fedq.schemas import Theory
-
-Horizontal = Literal["round", "bytes", "time"]
+from fedq.figures.style import Figure, FigureForm, FigureOptions, Horizontal
+from fedq.results.tables import Frame, rows_of
+from fedq.schemas import Comparison, Experiment, Results, Run, Theory
 
 
 class OutcomeCalls(ExperimentCalls):
@@ -47,7 +48,7 @@ class OutcomeCalls(ExperimentCalls):
         metrics: Sequence[str] | None = None,
         points: int | None = None,
         rounds: tuple[int, int] | None = None,
-    ) -> ComparisonFrame:
+    ) -> Comparison:
         """Arms of any experiments side by side: experiments by their ids, with all of their arms,
         or arms as `ID:INDEX` or `ID:NAME`.
 
@@ -55,7 +56,7 @@ class OutcomeCalls(ExperimentCalls):
         `rounds` as for `results`.
         """
         asked = given(arm=arms, baseline=baseline, metric=metrics, points=points, **_window(rounds))
-        return await self._transport.read(ComparisonFrame, "/v1/compare", **asked)
+        return await self._transport.read(Comparison, "/v1/compare", **asked)
 
     async def save_comparison_figure(
         self,
@@ -83,7 +84,7 @@ class OutcomeCalls(ExperimentCalls):
     async def figure(
         self,
         id: str,
-        form: Form = "svg",
+        form: FigureForm = "svg",
         *,
         metric: str | None = None,
         x: Horizontal = "round",
@@ -149,6 +150,71 @@ def _window(rounds: tuple[int, int] | None) -> dict[str, int]:
 
 def _form(path: str | Path) -> str:
     form = Path(path).suffix.lower().removeprefix(".")
-    if form not in get_args(Form):
+    if form not in get_args(FigureForm):
         raise ValueError(f"the file name of a figure must end in .svg, .png, .pdf or .csv, not {path}")
     return form
+
+
+class ExportCalls(OutcomeCalls):
+    """Export experiments to other tools and import results files."""
+
+    async def export(
+        self,
+        id: str,
+        to: ExportForm,
+        output: str | Path | None = None,
+        *,
+        tracking_uri: str | None = None,
+        models: bool = False,
+    ) -> str:
+        """Export every round of every run to the folder `output` (default: `./ID-FORM`) and return
+        its path.
+
+        `fedq`: a single file (default: `ID.fedq.json.gz`) for `import_`, of a finished experiment,
+        without models. `csv` and `parquet`: the files `rounds` and `summary`. `tensorboard`: event
+        files, one folder per run. `mlflow`: a tracking store, by default `mlflow.db` in the folder,
+        or that of `tracking_uri`; with `models`, final models are stored as artifacts.
+
+        Exporting again updates an existing export. The last two require
+        `pip install 'fedq[export]'`, parquet `fedq[frames]`; otherwise MissingPackageError. Raises
+        ExportError if a tracking store fails. AsyncClient blocks the event loop while it writes.
+        """
+        if (tracking_uri is not None or models) and to != "mlflow":
+            raise ValueError(f"tracking_uri and models are options of mlflow, not of {to}")
+        experiment = await self.experiment(id)
+        sink = open_sink(
+            to,
+            experiment,
+            Path(output or (f"{id}.fedq.json.gz" if to == "fedq" else f"{id}-{to}")),
+            tracking_uri,
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            for run in await self.runs(id):
+                await self._export(sink, run, Path(folder) if models else None)
+        sink.close(await self.results(id))
+        return sink.where
+
+    async def import_(self, file: str | Path) -> Experiment:
+        """Import a file that `export` to `fedq` wrote.
+
+        Importing it again returns the same experiment.
+
+        It can be read and compared like any other experiment, but not continued. Raises
+        UnreadableDataError for an unreadable file.
+        """
+        content = files.content_of(Path(file))
+        options: dict[str, Any] = {
+            "content": content,
+            "headers": JSON,
+            "timeout": UPLOAD_TIMEOUT_S,
+            "repeatable": True,
+        }
+        return await self._transport.send(Experiment, "POST", "/v1/imports", **options)
+
+    async def _export(self, sink: Sink, run: Run, folder: Path | None) -> None:
+        rows = [row async for row in self.rounds(run.id)]
+        wanted = folder is not None and run.has_model
+        model = await self.save_model(run.id, folder / f"{run.id}.safetensors") if folder and wanted else None
+        sink.add(run, rows, model)
+        if model is not None:
+            model.unlink()

@@ -1,20 +1,113 @@
-"""`fedq results`, `figure`, `model`."""
+"""`fedq results`, `compare`, `figure`, `report` and `model`."""
 
+import inspect
+from collections.abc import Callable
 from enum import StrEnum
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, cast
 
 import typer
 
-from fedq.cli import completion
-from fedq.cli.comparison import comparison
+from fedq.cli import connection
 from fedq.cli.connection import connect
-from fedq.cli.encodings import Encoding, encode
-from fedq.cli.looks import drawing, look_of
 from fedq.cli.terminal import AsJson, ExperimentId, stdout, tell
-from fedq.client import ComparisonFrame, Results
-from fedq.client.calls.outcomes import Horizontal
-from fedq.client.looks import FigureOptions
+from fedq.cli.views import comparison
+from fedq.figures.style import FigureOptions, Horizontal
+from fedq.results import tables
+from fedq.schemas import Comparison, Results
+
+
+class Encoding(StrEnum):
+    """File formats of results; the value is the file suffix."""
+
+    JSON = "json"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+def encode(results: Results, encoding: Encoding) -> bytes:
+    """Encode results; CSV and Parquet hold the summary, one value per row."""
+    match encoding:
+        case Encoding.JSON:
+            return results.model_dump_json(indent=2).encode()
+        case Encoding.CSV:
+            return tables.to_csv(results, "summary")
+        case Encoding.PARQUET:
+            return tables.to_parquet(results, "summary")
+
+
+def encoding_of(path: Path) -> Encoding:
+    """Encoding named by the suffix of `path`. Raises typer.BadParameter."""
+    try:
+        return Encoding(path.suffix.lower().removeprefix("."))
+    except ValueError as error:
+        known = ", ".join(f".{encoding}" for encoding in Encoding)
+        raise typer.BadParameter(
+            f"the file name must end in {known}, not {path}", param_hint="--output"
+        ) from error
+
+
+Width = Annotated[
+    str | None, typer.Option(metavar="W", help="Width: single (89 mm), double (183 mm), or a number in mm.")
+]
+Height = Annotated[
+    float | None, typer.Option(metavar="MM", help="Height in mm (default: 9/16 of the width).")
+]
+Font = Annotated[Literal["sans", "serif"], typer.Option(help="Font of text and formulas.")]
+Size = Annotated[
+    float | None, typer.Option(metavar="PT", help="Font size (default: 10, or 8 if --width is given).")
+]
+Dpi = Annotated[int, typer.Option(help="Resolution of PNG files.")]
+Markers = Annotated[
+    bool, typer.Option("--markers", help="Give each line its own marker, for printing in black and white.")
+]
+Title = Annotated[str | None, typer.Option(help="Title (default: the name of the experiment; empty: none).")]
+Log = Annotated[
+    Literal["none", "x", "y", "xy"] | None,
+    typer.Option(help="Logarithmic axes (default: depends on the metric)."),
+]
+XLim = Annotated[
+    str | None, typer.Option(metavar="LOW:HIGH", help="Limits of the horizontal axis, e.g. 0:100 or 10:.")
+]
+YLim = Annotated[
+    str | None, typer.Option(metavar="LOW:HIGH", help="Limits of the vertical axis, e.g. 0:100 or 10:.")
+]
+
+
+def look_of(  # noqa: PLR0913, PLR0917 - one parameter per option
+    width: Width = None,
+    height: Height = None,
+    font: Font = "sans",
+    size: Size = None,
+    dpi: Dpi = 150,
+    markers: Markers = False,
+    title: Title = None,
+    log: Log = None,
+    xlim: XLim = None,
+    ylim: YLim = None,
+) -> FigureOptions:
+    """Style given by the options."""
+    said = {"width": width, "height": height, "font": font, "size": size, "dpi": dpi, "markers": markers}
+    said |= {"title": title, "log": log, "xlim": xlim, "ylim": ylim}
+    return cast("FigureOptions", {name: value for name, value in said.items() if value is not None})
+
+
+def drawing(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of `look_of` to a command, in place of its last parameter, `look`."""
+    options = inspect.signature(look_of).parameters
+    own = [parameter for name, parameter in inspect.signature(command).parameters.items() if name != "look"]
+    shown = [*own, *options.values()]
+
+    @wraps(command)
+    def complete(**given: object) -> None:
+        look = look_of(**{name: given.pop(name) for name in options})  # type: ignore[arg-type]
+        command(**given, look=look)
+
+    # Typer reads a command's options from these two.
+    complete.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    complete.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
+    return complete
 
 
 class Format(StrEnum):
@@ -33,7 +126,7 @@ Baseline = Annotated[
     typer.Option(
         metavar="ARM",
         help="Baseline arm, by name or index (default: the first).",
-        autocompletion=completion.arms,
+        autocompletion=connection.complete_arms,
     ),
 ]
 Target = Annotated[
@@ -80,7 +173,7 @@ Shown = Annotated[
         "--arm",
         metavar="ARM",
         help="Draw only this arm, by name or index; may be repeated.",
-        autocompletion=completion.arms,
+        autocompletion=connection.complete_arms,
     ),
 ]
 ModelFile = Annotated[
@@ -182,7 +275,7 @@ def model(run: RunId, output: ModelFile = None, as_json: AsJson = False) -> None
     tell(path, as_json=as_json, file=path)
 
 
-def _known(results: Results | ComparisonFrame, metric: str | None) -> str | None:
+def _known(results: Results | Comparison, metric: str | None) -> str | None:
     known = sorted({name for arm in results.arms for name in arm.metrics})
     if metric is not None and known and metric not in known:
         raise typer.BadParameter(f"must be one of {', '.join(known)}, not {metric!r}", param_hint="--metric")
