@@ -35,6 +35,11 @@ def test_thinning_keeps_the_ends_and_at_most_so_many_in_order(
     assert len(mean) > most or len(kept) == len(mean)
 
 
+def _extremes(mean: Floats, std: Floats) -> tuple[float, float, float, float]:
+    """Lowest and highest mean, lowest lower and highest upper edge of the band."""
+    return mean.min(), mean.max(), (mean - std).min(), (mean + std).max()
+
+
 @given(points=LINES, most=st.integers(6, 60), spread=st.booleans())
 def test_thinning_keeps_the_extremes_of_every_stretch_of_the_mean_and_of_the_band(
     points: list[tuple[float, float]], most: int, spread: bool
@@ -44,13 +49,9 @@ def test_thinning_keeps_the_extremes_of_every_stretch_of_the_mean_and_of_the_ban
     count = (most - 2) // (4 if std.any() else 2)
     bounds = [number * len(mean) // count for number in range(count + 1)]
     for start, end in pairwise(bounds):
-        inside = kept[(kept >= start) & (kept < end)]
-        for line in (mean, mean - std, mean + std):
-            if end > start:
-                assert (line[inside].min(), line[inside].max()) == (
-                    line[start:end].min(),
-                    line[start:end].max(),
-                )
+        if end > start:
+            inside = kept[(kept >= start) & (kept < end)]
+            assert _extremes(mean[inside], std[inside]) == _extremes(mean[start:end], std[start:end])
 
 
 def test_a_spike_of_one_round_among_many_is_kept() -> None:
