@@ -1,9 +1,9 @@
-"""The presets that follow papers: run, kept in docs/reproductions, and shown in
-docs/reproductions.md.
+"""Run the presets that follow papers, record the outcomes in docs/reproductions, and write a page
+per paper there and the index docs/reproductions.md.
 
 They run on the service that `fedq` finds (`fedq up` starts one; FEDQ_URL names another). An
-experiment of the present specification that has already succeeded there is taken as it is. Without
-names only the page is written anew.
+experiment of the current specification that has already succeeded there is reused. Without names,
+only the pages are written.
 
     python -m bench reproductions [PRESET ...] [--ended]
 """
@@ -22,7 +22,7 @@ from fedcore.presets import Preset
 from fedcore.spec import ExperimentSpec
 from fedq.client import Client
 from fedq.reproductions.picture import draw
-from fedq.reproductions.report import PICTURE, page, picture
+from fedq.reproductions.report import PICTURE, overview, pages, picture
 from fedq.reproductions.sheets import Part, SheetReproduction, collect, read_record, record, write_record
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -47,7 +47,9 @@ def main(arguments: Sequence[str]) -> None:
     if options.presets or options.ended:
         with Client() as client:
             _keep(client, options.presets, ended=options.ended)
-    put(DOCS / "reproductions.md", "reproductions", page(FOLDER, FOLDER.name))
+    put(DOCS / "reproductions.md", "reproductions", overview(FOLDER))
+    for name, text in pages(FOLDER).items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
 
 
 def _keep(client: Client, names: Sequence[str], *, ended: bool) -> None:

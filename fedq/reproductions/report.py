@@ -78,30 +78,69 @@ def _table(table: PublishedTable) -> Iterator[str]:
 
 NOT_RUN = "not-run.yaml"
 NOT_YET = "not yet"
-"""Where nobody has said why; a test sees to it that somebody does."""
+"""Placeholder for a missing reason; a test asserts that there is none."""
 PICTURE = "webp"
+PAPERS = {
+    "fedavg-noniid": "FedAvg on non-IID data (Li et al., ICLR 2020)",
+    "fedaware": "FedAWARE (Zeng et al.)",
+    "fedlin": "FedLin (Mitra et al., NeurIPS 2021)",
+    "fednova": "FedNova (Wang et al., NeurIPS 2020)",
+    "fedprox": "FedProx (Li et al., MLSys 2020)",
+}
+"""Titles of the pages, by the beginning of the names of their sheets."""
 
 
 class NotRun(Block):
     """Presets that were not run here."""
 
     because: str
-    """Why not."""
+    """Reason."""
     presets: Annotated[tuple[str, ...], Field(min_length=1)]
-    """Their names."""
+    """Names of the presets."""
 
 
-def page(folder: Path, at: str) -> str:
-    """Markdown of all records in `folder`; `at` is the folder's address relative to the page."""
-    records = {name: kept for name in presets.names() if (kept := read_record(name, folder)) is not None}
+def overview(folder: Path) -> str:
+    """Markdown of the index: totals, and a table with links to the pages of `folder`."""
+    records = _records(folder)
+    return "\n".join(_overview(_followed(), records, folder.name))
+
+
+def pages(folder: Path) -> dict[str, str]:
+    """Markdown of all records in `folder`, one page per paper, by file name."""
+    records = _records(folder)
     reasons = {name: reason.because for reason in not_run(folder) for name in reason.presets}
-    sheets = {name: sheet for name, sheet in presets.sheets().items() if sheet.claims or sheet.published}
-    lines = list(_overview(sheets, records))
-    for name, sheet in sheets.items():
-        lines += _sheet(
-            name, sheet, records, reasons, [f"{at}/{file.name}" for file in pictures(name, folder)]
+    sheets = _followed()
+    return {
+        f"{paper}.md": "\n".join(
+            [
+                f"# {title}\n",
+                "Written by `python -m bench reproductions` ([all papers](../reproductions.md)).",
+                *(
+                    line
+                    for name, sheet in sheets.items()
+                    if paper_of(name) == paper
+                    for line in _sheet(
+                        name, sheet, records, reasons, [file.name for file in pictures(name, folder)]
+                    )
+                ),
+            ]
         )
-    return "\n".join(lines) + "\n"
+        + "\n"
+        for paper, title in PAPERS.items()
+    }
+
+
+def paper_of(sheet: str) -> str:
+    """Paper that a sheet belongs to, by the beginning of its name."""
+    return next(paper for paper in PAPERS if sheet.startswith(f"{paper}-"))
+
+
+def _records(folder: Path) -> dict[str, Record]:
+    return {name: kept for name in presets.names() if (kept := read_record(name, folder)) is not None}
+
+
+def _followed() -> dict[str, Sheet]:
+    return {name: sheet for name, sheet in presets.sheets().items() if sheet.claims or sheet.published}
 
 
 def not_run(folder: Path) -> Sequence[NotRun]:
@@ -112,7 +151,7 @@ def not_run(folder: Path) -> Sequence[NotRun]:
 
 
 def pictures(sheet: str, folder: Path) -> list[Path]:
-    """The figures of a sheet that there are, the one in full first."""
+    """Existing figures of a sheet, the one of the full version first."""
     return [path for small in (False, True) if (path := picture(sheet, folder, small=small)).exists()]
 
 
@@ -121,7 +160,7 @@ def picture(sheet: str, folder: Path, *, small: bool) -> Path:
     return folder / f"{sheet}{f'-{SMALL}' if small else ''}.{PICTURE}"
 
 
-def _overview(sheets: Mapping[str, Sheet], records: Mapping[str, Record]) -> Iterator[str]:
+def _overview(sheets: Mapping[str, Sheet], records: Mapping[str, Record], at: str) -> Iterator[str]:
     yield from _totals(sheets, records)
     yield "| figure or table | in full: panels run, claims that hold | small: panels run, claims that hold |"
     yield "| --- | --- | --- |"
@@ -130,7 +169,8 @@ def _overview(sheets: Mapping[str, Sheet], records: Mapping[str, Record]) -> Ite
             [name + variant.suffix for variant in variants(sheet) if variant.small is small]
             for small in (False, True)
         )
-        yield f"| [`{name}`](#{name}) | {_tally(full, records)} | {_tally(small, records)} |"
+        link = f"[`{name}`]({at}/{paper_of(name)}.md#{name})"
+        yield f"| {link} | {_tally(full, records)} | {_tally(small, records)} |"
 
 
 def _totals(sheets: Mapping[str, Sheet], records: Mapping[str, Record]) -> Iterator[str]:
