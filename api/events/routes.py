@@ -27,7 +27,7 @@ from api.http.routing import Router
 from fedcore.errors import RateError
 from fedcore.platform.access import Principal
 from fedcore.platform.store import UNAVAILABLE, Database, experiments, keys, progress, search
-from fedq.client.cursors import Position
+from fedq.client.events import Position
 from fedq.schemas import Flaw, HeartbeatEvent
 
 LOOK_S = 5.0

@@ -18,7 +18,7 @@ from fedcore.platform.store.tables import RunRecord
 from fedcore.simulation.report import StopReason
 from fedcore.spec.evaluation import ScalarMeasure
 from fedcore.statistics import significance, summary
-from fedq.client.cursors import Position
+from fedq.client.events import Position
 from fedq.schemas import ArmResult, Difference, Estimate, MetricResult, Results
 
 if TYPE_CHECKING:

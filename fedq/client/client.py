@@ -7,9 +7,8 @@ from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 from fedcore.platform import local_credentials
 from fedcore.settings import settings
-from fedq.client.calls import AllCalls, WebhookCalls
-from fedq.client.transport import TIMEOUT_S, Transport
-from fedq.client.wires import AsyncWire, BlockingWire, Wire, finish, finish_each
+from fedq.client.calls.service import AllCalls, WebhookCalls
+from fedq.client.transport import TIMEOUT_S, AsyncWire, BlockingWire, Transport, Wire, finish, finish_each
 
 RETRIES = 3
 

@@ -10,8 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fedcore.platform.status import ENDED, Status
 from fedq.client.events import Event
-from fedq.client.notebook import in_notebook
-from fedq.client.notes import name_of, note_of
+from fedq.client.notebook import in_notebook, round_note, run_label
 from fedq.schemas import RoundEvent, Run, StatusEvent
 
 Tell = Callable[[Event], None]
@@ -50,7 +49,7 @@ class _Bars:
     def __init__(self, runs: Sequence[Run], progress: Progress) -> None:
         self._progress = progress
         self._tasks = {
-            run.id: progress.add_task(name_of(run), total=run.rounds_total, start=False, note="")
+            run.id: progress.add_task(run_label(run), total=run.rounds_total, start=False, note="")
             for run in runs
         }
 
@@ -58,7 +57,7 @@ class _Bars:
         match event:
             case RoundEvent(run_id=run_id, round=round):
                 self._progress.start_task(self._tasks[run_id])
-                self._progress.update(self._tasks[run_id], completed=round, note=note_of(event))
+                self._progress.update(self._tasks[run_id], completed=round, note=round_note(event))
             case StatusEvent(run_id=str(run_id), status=Status.SUCCEEDED):
                 # One that diverged or was stopped early has fewer rounds than were asked for.
                 self._progress.update(
@@ -94,12 +93,12 @@ class _Lines:
 
     def __init__(self, runs: Sequence[Run], console: Console) -> None:
         self._console = console
-        self._names = {run.id: name_of(run) for run in runs}
+        self._names = {run.id: run_label(run) for run in runs}
         self._notes: dict[str, str] = {}
 
     def tell(self, event: Event) -> None:
         if isinstance(event, RoundEvent):
-            self._notes[event.run_id] = note_of(event)
+            self._notes[event.run_id] = round_note(event)
         elif isinstance(event, StatusEvent) and event.run_id is not None and event.status in ENDED:
             told = f"{self._names[event.run_id]}: {event.status} after {event.rounds_done} rounds"
             note = self._notes.get(event.run_id)

@@ -9,13 +9,12 @@ from math import nan
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedq.figures.style import FigureStyle
+from fedq.figures.style import FigureStyle, Horizontal
 from fedq.schemas import ArmResult, ArmResults, Curve, Theory
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Horizontal = Literal["round", "bytes", "time"]
 AXES: Mapping[Horizontal, tuple[str, str]] = {
     "round": ("rounds", "round"),
     "bytes": ("megabytes", "megabytes sent"),

@@ -1,13 +1,12 @@
-"""Style of figures: width, font, markers and axes, e.g. for a column of a paper. Standard library
-only.
-"""
+"""Style of figures: width, font, markers and axes, e.g. for a column of a paper. Standard library only."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 Font = Literal["sans", "serif"]
 Log = Literal["none", "x", "y", "xy"]
+Horizontal = Literal["round", "bytes", "time"]
 Limits = tuple[float | None, float | None]
 
 WIDTHS: Mapping[str, float] = {"single": 89.0, "double": 183.0}
@@ -70,3 +69,50 @@ class FigureStyle:
             if self.log is None
             else axis in self.log.replace("none", "")
         )
+
+
+class FigureOptions(TypedDict, total=False):
+    """Style of a figure; omitted fields take their defaults."""
+
+    width: str | float
+    """Width: `single` (89 mm), `double` (183 mm), or in mm."""
+    height: float
+    """Height in mm (default: 9/16 of the width)."""
+    font: Font
+    """Font of text and formulas."""
+    size: float
+    """Font size in pt (default: 10, or 8 with a width)."""
+    dpi: int
+    """Resolution of PNG files."""
+    markers: bool
+    """Give each line its own marker, for printing in black and white."""
+    title: str
+    """Title (default: the name of the experiment; empty: none)."""
+    log: Log
+    """Logarithmic axes (default: depends on the metric)."""
+    xlim: str
+    """Limits of the horizontal axis, e.g. `0:100` or `10:`."""
+    ylim: str
+    """Limits of the vertical axis, e.g. `0.5:1`."""
+
+
+FigureForm = Literal["svg", "png", "pdf", "csv"]
+BEGINNINGS: dict[bytes, FigureForm] = {b"\x89PNG": "png", b"%PDF": "pdf", b"<?xml": "svg"}
+"""First bytes of each file format."""
+
+
+class Figure(bytes):
+    """A figure as bytes: SVG, PNG or PDF; or its numbers as CSV."""
+
+    __slots__ = ()
+
+    @property
+    def form(self) -> FigureForm:
+        """File format."""
+        return next((form for beginning, form in BEGINNINGS.items() if self.startswith(beginning)), "csv")
+
+    def _repr_svg_(self) -> str | None:
+        return self.decode() if self.form == "svg" else None
+
+    def _repr_png_(self) -> bytes | None:
+        return bytes(self) if self.form == "png" else None

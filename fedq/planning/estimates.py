@@ -15,8 +15,7 @@ from fedcore.spec.partition import ClassesPerClientPartition
 from fedcore.spec.problem import Problem
 from fedcore.spec.shapes import data_shape, dimension, population
 from fedcore.spec.systems import AnyWork, Constant, NormalDraw, PerClient, UniformBatch, UniformDraw
-from fedq.planning.cohorts import drawn_clients
-from fedq.planning.traffic import bytes_down, bytes_up, reached
+from fedq.planning.traffic import bytes_down, bytes_up, drawn_clients, reached
 from fedq.schemas import ArmPlan, Plan, SearchPlan, Stretch
 
 MAX_EXPONENT = 700.0

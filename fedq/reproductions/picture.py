@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fedcore.presets.sheet import Drawing
 from fedcore.spec.sweep import label
 from fedq.figures.drawing import STYLE, Format, drawing, line, plain, strokes
-from fedq.reproductions import Part, SheetReproduction
+from fedq.reproductions.sheets import Part, SheetReproduction
 from fedq.schemas import ArmResult
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from fedq import schemas
-from fedq.client.exports.tables import Tables
-from fedq.client.results import Frame
+from fedq.client.exports.files import Tables
 from fedq.results import tables
+from fedq.results.tables import Frame
 
 
 class ParquetRuns(Tables):

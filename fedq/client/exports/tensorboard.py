@@ -11,7 +11,7 @@ from tensorboardX import SummaryWriter
 from tensorboardX.summary import hparams
 
 from fedq import schemas
-from fedq.client.exports.measures import arms, parameters, scalars
+from fedq.client.exports.sinks import arms, parameters, scalars
 
 SUFFIX = ".fedq"
 """File suffix that identifies earlier exports."""

@@ -22,7 +22,7 @@ with warnings.catch_warnings():
 from fedcore.platform.status import Status
 from fedq import schemas
 from fedq.client.errors import ExportError
-from fedq.client.exports.measures import arms, leaves, parameters, scalars
+from fedq.client.exports.sinks import arms, leaves, parameters, scalars
 
 STATUSES = {
     Status.QUEUED: "SCHEDULED",
