@@ -89,8 +89,8 @@ def contribution(_problem: TrainingProblem, observed: Observation) -> Measured:
         tau_eff      sum_i c_i ||a_i||_1          FedNova, eq. (9)
         slowdown     (1/M) sum_i tau_i / tau_eff  FedNova, Section V
 
-    weight_bias is inf where only w_i is 0. It is what unequal local work adds to the sampling scheme: 0 for FedNova, and for
-    FedAvg with equal work.
+    weight_bias is inf where only w_i is 0. It is what unequal local work adds to the sampling
+    scheme: 0 for FedNova, and for FedAvg with equal work.
     """
     weights, tau_eff = implied_weights(observed)
     given = _array(observed.cohort.weights)
