@@ -85,6 +85,7 @@ class FedDyn(AlgorithmSpec):
     """
 
     source = "Acar et al., Federated Learning Based on Dynamic Regularization, ICLR 2021, Algorithm 1"
+    fixed_point = "the optimum of the uniform sum"
     weighting = "uniform"
 
     kind: Literal["feddyn"] = "feddyn"

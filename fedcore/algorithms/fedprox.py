@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from fedcore.algorithms.base import AlgorithmSpec
+from fedcore.algorithms.base import AlgorithmSpec, RoundLaw
 from fedcore.block import NonNegative
 from fedcore.core import AffineForm, ClientContext, ClientRule
 
@@ -58,6 +58,9 @@ class FedProx(AlgorithmSpec):
     """
 
     source = "Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020, Algorithm 2"
+    fixed_point = "a surrogate optimum, closer to the optimum for larger mu"
+    example = {"mu": 0.1}
+    averages_models = True
 
     kind: Literal["fedprox"] = "fedprox"
     mu: NonNegative = 0.01
@@ -71,3 +74,6 @@ class FedProx(AlgorithmSpec):
 
     def rule(self) -> ClientRule:
         return Proximal(self.mu, self.adaptive)
+
+    def round_law(self, prox_mu: float, *, uniform: bool) -> RoundLaw | None:
+        return None if self.adaptive else RoundLaw("averaging", self.mu + prox_mu)

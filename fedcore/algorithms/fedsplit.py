@@ -67,6 +67,7 @@ class FedSplit(AlgorithmSpec):
         "Pathak and Wainwright, FedSplit: An Algorithmic Framework for Fast Federated Optimization, NeurIPS"
         " 2020, Algorithm 1"
     )
+    fixed_point = "the optimum of the uniform sum"
     weighting = "uniform"
     averages_exactly = True
 

@@ -57,6 +57,7 @@ class FedSvrg(AlgorithmSpec):
         "Konecny et al., Federated Optimization: Distributed Machine Learning for On-Device Intelligence,"
         " 2016, Algorithm 4 (FSVRG)"
     )
+    fixed_point = "the optimum, also with mini-batches"
 
     kind: Literal["fedsvrg"] = "fedsvrg"
 

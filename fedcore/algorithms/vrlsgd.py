@@ -51,6 +51,10 @@ class VrlSgd(AlgorithmSpec):
     """
 
     source = "Liang et al., Variance Reduced Local SGD with Lower Communication Complexity, 2019, Algorithm 1"
+    fixed_point = (
+        "the optimum of the uniform sum if all clients take the same number of steps; otherwise another"
+        " point, or none"
+    )
     weighting = "uniform"
     averages_exactly = True
 

@@ -3,7 +3,7 @@ the result that engines return for it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -70,17 +70,6 @@ class Engine(Protocol):
     """Trains the cohorts of several runs and returns a result for each job."""
 
     def __call__(self, jobs: Sequence[Job]) -> Sequence[Result]: ...
-
-
-def take_clients(local: ClientContext, rows: Tensor | slice | int) -> ClientContext:
-    """Select one or some of the clients."""
-    return replace(
-        local,
-        memory={name: vectors[rows] for name, vectors in local.memory.items()},
-        full_gradient=None if local.full_gradient is None else local.full_gradient[rows],
-        steps=local.steps[rows],
-        normaliser=local.normaliser[rows],
-    )
 
 
 def stack_updates(uploads: list[ClientUpdate]) -> ClientUpdate:

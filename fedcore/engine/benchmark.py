@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from fedcore.engine.assignment import Job, take_clients
+from fedcore.engine.assignment import Job
 from fedcore.engine.engines import ENGINES, EngineName
 
 EngineTimer = Callable[[EngineName, Job], float]
@@ -142,7 +142,7 @@ def _part(job: Job, clients: int, steps: int) -> Job:
         steps=np.minimum(whole.steps[rows], steps),
         batches=tuple(whole.batches[row][:steps] for row in rows),
         noise=None if whole.noise is None else tuple(whole.noise[row][:steps] for row in rows),
-        local=take_clients(whole.local, torch.from_numpy(rows).to(whole.local.x.device)),
+        local=whole.local.take(torch.from_numpy(rows).to(whole.local.x.device)),
     )
     return replace(
         job,

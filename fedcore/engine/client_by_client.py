@@ -9,7 +9,7 @@ import torch
 
 from fedcore.core import ClientUpdate
 from fedcore.data.plan import PADDING
-from fedcore.engine.assignment import Job, stack_updates, take_clients
+from fedcore.engine.assignment import Job, stack_updates
 from fedcore.engine.local_solver import step_size_scales
 from fedcore.problems.parallel_map import WorkerCopies, parallel_map
 
@@ -24,7 +24,7 @@ def reference(jobs: Sequence[Job]) -> list[ClientUpdate]:
 
 def _train_by_definition(job: Job, row: int) -> ClientUpdate:
     algorithm, problem, assignment = job.algorithm, job.problem, job.work
-    client, local = int(assignment.clients[row]), take_clients(assignment.local, row)
+    client, local = int(assignment.clients[row]), assignment.local.take(row)
     y, velocity = local.x, None
     for k, batch in enumerate(assignment.batches[row]):
         samples = torch.from_numpy(batch[batch != PADDING]).to(y.device)
@@ -62,7 +62,7 @@ def parallel(jobs: Sequence[Job]) -> list[ClientUpdate]:
 def _train_on_replica(job: Job, row: int, replicas: WorkerCopies) -> ClientUpdate:
     """Run all local steps of one client."""
     algorithm, assignment = job.algorithm, job.work
-    client, local = int(assignment.clients[row]), take_clients(assignment.local, row)
+    client, local = int(assignment.clients[row]), assignment.local.take(row)
     y, velocity = local.x.clone(), None
     scale = float(step_size_scales(algorithm.rule, assignment.steps[row : row + 1])[0])
     with replicas.one() as gradient:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedcore.core import ClientUpdate
 from fedcore.data.plan import PADDING
-from fedcore.engine.assignment import Ids, Job, take_clients
+from fedcore.engine.assignment import Ids, Job
 from fedcore.engine.local_solver import factors, has_offset, offsets, step_size_scales
 from fedcore.problems import TrainingProblem
 from fedcore.problems.base import Stackable
@@ -211,11 +211,11 @@ class GenericDescent:
         (job,) = rows.jobs
         self._algorithm = job.algorithm
         self._velocity: Tensor | None = None
-        self._local = take_clients(job.work.local, torch.from_numpy(rows.place).to(job.work.local.x.device))
+        self._local = job.work.local.take(torch.from_numpy(rows.place).to(job.work.local.x.device))
 
     def cut(self, active: int) -> None:
         self._local, self._velocity = (
-            take_clients(self._local, slice(active)),
+            self._local.take(slice(active)),
             None if self._velocity is None else self._velocity[:active],
         )
 

@@ -35,8 +35,9 @@ from fedcore.engine.round import (
     train_cohorts,
 )
 from fedcore.errors import CheckpointError
-from fedcore.measures.selection import looks_at_deltas, population_measures, round_measures
+from fedcore.measures import needs_deltas, population_measures, round_measures
 from fedcore.problems import load_problem, trained_on
+from fedcore.problems.transformed import Transformed
 from fedcore.settings import settings
 from fedcore.simulation import checkpoint
 from fedcore.simulation.early_stopping import EarlyStoppingState
@@ -262,7 +263,7 @@ class Simulation:
     def _looks_at_each(self, round: int) -> bool:
         """Return True if the measures of this round need the delta of each client."""
         evaluation = self.spec.evaluation
-        return evaluation.due(round, self.spec.rounds) and looks_at_deltas(evaluation.measures)
+        return evaluation.due(round, self.spec.rounds) and needs_deltas(evaluation.measures)
 
     def _measure(self, observed: Observation | None) -> dict[str, float | list[float]]:
         evaluation, problem, x = self.spec.evaluation, self._problem, self._server.x
@@ -272,7 +273,9 @@ class Simulation:
             if observed is not None:
                 measured |= round_measures(self._setting.problem, observed, evaluation.measures)
         if evaluation.population_due(self.round, self.spec.rounds):
-            measured |= population_measures(problem, self._setting.problem, x, observed, evaluation.measures)
+            trained = self._setting.problem
+            scales = trained.factors if isinstance(trained, Transformed) else 1.0
+            measured |= population_measures(problem, x, observed, evaluation.measures, scales)
         if evaluation.record_parameters:
             measured["x"] = x.tolist()
         return measured

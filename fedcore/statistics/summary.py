@@ -9,18 +9,16 @@ from collections.abc import Container, Iterable, Sequence
 from math import isfinite, sqrt
 from typing import NamedTuple
 
+from fedcore.measures import LOSSES, MEASURES
+
 CONFIDENCE = 0.95
-BETTER = {
-    "train_loss": min,
-    "test_loss": min,
-    "test_accuracy": max,
-    "objective": min,
-    "suboptimality": min,
-    "distance": min,
-    "client_accuracy_std": min,
-    "client_accuracy_worst_decile": max,
+_EXACT = dict.fromkeys(("objective", "suboptimality", "distance"), min)
+_MEASURED = {
+    name: min if measure.better == "min" else max for name, measure in MEASURES.items() if measure.better
 }
-"""The best of each metric; a metric that is not here has no better and worse."""
+_LOSSES = {measure.name: _MEASURED[measure.name] for measure in LOSSES.measures}
+BETTER = _LOSSES | _EXACT | _MEASURED
+"""Direction of each metric; a metric that is not here has no better and worse."""
 HEADLINES = ("test_accuracy", "suboptimality", "train_loss", "test_loss")
 """Metrics shown by default: the first of these that exists."""
 

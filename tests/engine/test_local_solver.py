@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedcore.algorithms.control import ControlVariates
 from fedcore.algorithms.fedprox import Proximal
+from fedcore.algorithms.scaffold import ControlVariates
 from fedcore.core import ClientRule, Solver
 from fedcore.engine.local_solver import StepSizes, normaliser, step_sizes
 from fedcore.spec.local import LocalSolver

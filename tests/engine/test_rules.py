@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from fedcore import Simulation
-from fedcore.algorithms import AnyAlgorithm, FedAvg
+from fedcore.algorithms import AnyAlgorithm
+from fedcore.algorithms.fedavg import FedAvg
 from fedcore.core import AffineForm, ClientContext, ClientRule, ClientUpdate
 from fedcore.engine.engines import resolve_engine
 from fedcore.errors import SpecificationError
