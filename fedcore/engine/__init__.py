@@ -1,1 +1,0 @@
-"""One communication round: selection, assignments, engines, links, client tables and traffic."""

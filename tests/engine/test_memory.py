@@ -1,6 +1,4 @@
-"""What a run may take of the machine's memory: activations of convolutional models, and what many
-clients keep.
-"""
+"""Memory used by a run: activations of convolutional models, and the memory of many clients."""
 
 import resource
 from pathlib import Path

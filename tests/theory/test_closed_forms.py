@@ -1,5 +1,5 @@
-"""What is predicted of an arm against the run itself, which shares no code with it, and what stands
-in the way of a prediction.
+"""Predictions for an arm agree with the run itself, which shares no code with them, and other
+problems are refused with the reason.
 """
 
 from typing import Any

@@ -86,7 +86,7 @@ def test_rounds_to_an_accuracy_are_fewest_in_between() -> None:
 
 
 def unit_travel(steps: int, rho: float = 0.0, alpha: float = 0.0, gamma: float = 1.0) -> Floats:
-    """What each step's gradient counts in the whole change, by running the solver once per step
+    """The weight of each step's gradient in the whole change, from running the solver once per step
     with that gradient alone.
     """
     counts = []
