@@ -1,7 +1,4 @@
-"""An upload on its way: received on disk, checked, put into the storage, noted in the database.
-
-Uploaded data sets as answers.
-"""
+"""Uploads: received on disk, checked, stored and recorded in the database."""
 
 import asyncio
 import tempfile
@@ -13,11 +10,11 @@ from weakref import WeakValueDictionary
 from fastapi import Depends, HTTPException, Query, Request
 from starlette.concurrency import run_in_threadpool
 
-from api.http.audit_trail import Noting
 from api.http.authentication import Submitter
-from api.http.dependencies import NO_NUL, Configuration, IdempotencyKey
+from api.http.dependencies import NO_NUL, AppStateDep, IdempotencyKey
 from fedcore.platform.storage import Storage
-from fedcore.platform.store import Database, datasets, quotas
+from fedcore.platform.store import Database, audit, datasets, quotas
+from fedcore.platform.store.audit import AuditFacts
 from fedcore.platform.store.tables import DatasetRecord
 from fedcore.platform.uploads import dataset_storage
 from fedcore.platform.uploads.limits import UploadLimits
@@ -76,7 +73,7 @@ class UploadSlots:
         return self._of_key.setdefault(key_id, asyncio.Semaphore(AT_ONCE))
 
 
-async def receive(request: Request, principal: Submitter, settings: Configuration) -> AsyncIterator[BinaryIO]:
+async def receive(request: Request, principal: Submitter, state: AppStateDep) -> AsyncIterator[BinaryIO]:
     """The body as a file on disk, which is gone after the answer.
 
     Read once the key has a slot for it.
@@ -85,13 +82,12 @@ async def receive(request: Request, principal: Submitter, settings: Configuratio
         raise HTTPException(
             415, "The body must be the file itself (curl --data-binary @FILE), not a multipart form."
         )
-    declared, limit = request.headers.get("content-length", "0"), settings.upload_max_bytes
+    declared, limit = request.headers.get("content-length", "0"), state.settings.upload_max_bytes
     size = int(declared) if declared.isdecimal() else 0
     if size > limit:
         raise _too_large(limit)
-    slots: UploadSlots = request.app.state.upload_slots
-    async with slots.of(principal.key_id):
-        with tempfile.TemporaryFile(dir=_folder(settings)) as file:
+    async with state.upload_slots.of(principal.key_id):
+        with tempfile.TemporaryFile(dir=_folder(state.settings)) as file:
             size = 0
             async for piece in request.stream():
                 size += len(piece)
@@ -110,7 +106,7 @@ Received = Annotated[BinaryIO, Depends(receive)]
 
 
 def keep(
-    file: BinaryIO, label: Label, note: Noting, database: Database, storage: Storage, settings: Settings
+    file: BinaryIO, label: Label, facts: AuditFacts, database: Database, storage: Storage, settings: Settings
 ) -> tuple[DatasetRecord, bool]:
     """Check the upload in `file` and keep what it holds; says whether that is a new data set.
 
@@ -139,7 +135,7 @@ def keep(
             )
             if record.id == dataset_id:
                 quotas.charge(session, dataset_id, label.key_id)
-            note(session, record.id)
+            audit.record(session, facts, record.id)
             # Before the commit: if the connection breaks then, it may have gone through, and the
             # row needs its file.
             kept_id = record.id

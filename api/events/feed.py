@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import structlog
-from fastapi import Depends, Request
 
-from api.search.responses import arrival_answers
+from api.search.service import arrival_answers
 from fedcore.platform.store import Database, Status, curves, progress, search
 from fedq.schemas import DecisionEvent, RoundEvent
 
@@ -205,11 +204,3 @@ def _tell(mailboxes: Sequence[Subscription], news: Snapshot | None) -> None:
         if mailbox.full():
             mailbox.get_nowait()
         mailbox.put_nowait(news)
-
-
-async def _feed(request: Request) -> Feed:
-    feed: Feed = request.app.state.feed
-    return feed
-
-
-NewsFeed = Annotated[Feed, Depends(_feed)]

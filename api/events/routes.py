@@ -1,9 +1,7 @@
-"""`/v1/experiments/{id}/events`: what happens, as it happens.
+"""`/v1/experiments/{id}/events`: changes as they happen.
 
-Leave to go on: what is open for long ends when the key that opened it no longer allows it.
-
-How many event streams a key holds open: each takes a seat, of which a key has so many in each
-process.
+A stream ends when its key no longer allows it, and a key may hold a limited number of streams
+open in each process.
 """
 
 import asyncio
@@ -15,15 +13,14 @@ from itertools import islice
 from time import monotonic
 from typing import Annotated
 
-from fastapi import Depends, Header, Query, Request
+from fastapi import APIRouter, Depends, Header, Query
 from fastapi.responses import StreamingResponse
 
-from api.events.feed import Feed, NewsFeed, Snapshot
+from api.events.feed import Feed, Snapshot
 from api.events.listeners import Event, EventStream, Listener
 from api.http.authentication import Reader
-from api.http.dependencies import ExperimentId, Store
+from api.http.dependencies import AppStateDep, DatabaseDep, ExperimentId
 from api.http.problems import InvalidDocumentError, responses
-from api.http.routing import Router
 from fedcore.errors import RateError
 from fedcore.platform.access import Principal
 from fedcore.platform.store import UNAVAILABLE, Database, experiments, keys, progress, search
@@ -83,7 +80,7 @@ class StreamLimit:
 AT_ONCE = 100
 """Events sent in one piece, at most."""
 
-router = Router(prefix="/v1/experiments", tags=["experiments"])
+router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 
 LastEventId = Annotated[
     str | None,
@@ -131,7 +128,7 @@ EVENT = {
 def start(
     principal: Reader,
     experiment_id: ExperimentId,
-    database: Store,
+    database: DatabaseDep,
     last_event_id: LastEventId = None,
     since: Since = None,
 ) -> Listener:
@@ -159,10 +156,9 @@ def _parsed(pointer: str, text: str, runs: int) -> Position:
         raise InvalidDocumentError([Flaw(pointer=pointer, detail=str(error))]) from error
 
 
-async def seat(request: Request, principal: Reader) -> AsyncGenerator[None, None]:
+async def seat(state: AppStateDep, principal: Reader) -> AsyncGenerator[None, None]:
     """One of the key's seats, until the stream has ended, however it does."""
-    seats: StreamLimit = request.app.state.seats
-    with seats.one_of(principal.key_id):
+    with state.stream_limit.one_of(principal.key_id):
         yield
 
 
@@ -179,8 +175,7 @@ async def seat(request: Request, principal: Reader) -> AsyncGenerator[None, None
 async def listen(
     principal: Reader,
     experiment_id: ExperimentId,
-    database: Store,
-    feed: NewsFeed,
+    state: AppStateDep,
     listener: Annotated[Listener, Depends(start)],
     heartbeat: Heartbeat = 15,
 ) -> EventStream:
@@ -192,7 +187,9 @@ async def listen(
     a run are in order. The stream ends after the final status of the experiment, or when the key is
     revoked, expires or changes its scope.
     """
-    return EventStream(_listen(experiment_id, feed, listener, heartbeat, KeyCheck(database, principal)))
+    return EventStream(
+        _listen(experiment_id, state.feed, listener, heartbeat, KeyCheck(state.database, principal))
+    )
 
 
 async def _listen(

@@ -1,10 +1,4 @@
-"""`/experiments/{id}`: one experiment, and the parts of its page that are asked for anew.
-
-Where an experiment stands, as its page shows it and asks for anew: a part of the page that is sent
-only when it has changed.
-
-YAML as it is shown, its parts told apart by colour.
-"""
+"""`/experiments/{id}`: one experiment, and the parts of its page that refresh themselves."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,19 +8,17 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from markupsafe import Markup
 
-from api.experiments.responses import summary_answer
+from api.experiments.service import summary_answer
 from api.http.authentication import Reader
-from api.http.dependencies import Configuration, Cursor, ExperimentId, Store
-from api.results import pages as results_pages
-from api.results.claims import read_claims
-from api.runs.responses import run_answer
-from api.search.responses import search_answer
+from api.http.dependencies import Cursor, DatabaseDep, ExperimentId, SettingsDep
+from api.results.queries import curve_context, read_claims
+from api.runs.service import run_answer
+from api.search.service import search_answer
 from api.web.rendering import page
 from fedcore.platform.status import ENDED, Status
 from fedcore.platform.store import (
     Session,
     experiments,
-    imports,
     lifecycle,
     progress,
     runs,
@@ -106,7 +98,9 @@ Seen = Annotated[str, Query(max_length=16, description="The digest of what the p
 
 
 @router.get("")
-def read_page(request: Request, principal: Reader, experiment_id: ExperimentId, database: Store) -> Response:
+def read_page(
+    request: Request, principal: Reader, experiment_id: ExperimentId, database: DatabaseDep
+) -> Response:
     """The whole page."""
     with database.reading() as session:
         record = experiments.find(session, experiment_id, principal.sees)
@@ -117,18 +111,18 @@ def read_page(request: Request, principal: Reader, experiment_id: ExperimentId, 
         request,
         "experiment.html",
         now=now,
-        **results_pages.told([record.spec], sweep.size(record.spec["sweep"])),
+        **curve_context([record.spec], sweep.size(record.spec["sweep"])),
         specification=specification,
         highlighted=highlight(specification),
         provenance=record.provenance,
         has_search=has_search,
-        has_claims="preset" in imports.origin(record.provenance),
+        has_claims="preset" in experiments.origin(record.provenance),
     )
 
 
 @router.get("/standing")
 def read_standing(
-    request: Request, principal: Reader, experiment_id: ExperimentId, database: Store, seen: Seen = ""
+    request: Request, principal: Reader, experiment_id: ExperimentId, database: DatabaseDep, seen: Seen = ""
 ) -> Response:
     """Name, status, progress and what can be done; 204 where the page shows that already."""
     with database.reading() as session:
@@ -141,8 +135,8 @@ def read_runs(
     request: Request,
     principal: Reader,
     experiment_id: ExperimentId,
-    database: Store,
-    settings: Configuration,
+    database: DatabaseDep,
+    settings: SettingsDep,
     cursor: Cursor = None,
 ) -> Response:
     """Some of the runs, by arm and seed."""
@@ -158,7 +152,9 @@ def read_runs(
 
 
 @router.get("/search")
-def read_rungs(request: Request, principal: Reader, experiment_id: ExperimentId, database: Store) -> Response:
+def read_rungs(
+    request: Request, principal: Reader, experiment_id: ExperimentId, database: DatabaseDep
+) -> Response:
     """Return the decisions of its search, rung by rung."""
     with database.reading() as session:
         experiments.find(session, experiment_id, principal.sees)
@@ -169,7 +165,7 @@ def read_rungs(request: Request, principal: Reader, experiment_id: ExperimentId,
 
 @router.get("/claims")
 def read_verdicts(
-    request: Request, principal: Reader, experiment_id: ExperimentId, database: Store
+    request: Request, principal: Reader, experiment_id: ExperimentId, database: DatabaseDep
 ) -> Response:
     """Return the claims of its publication with their verdicts."""
     return page(request, "_claims.html", found=read_claims(database, principal, experiment_id))

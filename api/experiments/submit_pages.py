@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import AfterValidator, BaseModel
 
 from api.http.authentication import Submitter
-from api.http.dependencies import Store, printable
+from api.http.dependencies import DatabaseDep, printable
 from api.web.rendering import page
 from fedcore import presets
 from fedcore.platform.store import Database, experiments
@@ -68,7 +68,7 @@ class PresetOption(NamedTuple):
 def write(
     request: Request,
     principal: Submitter,
-    database: Store,
+    database: DatabaseDep,
     preset: Name = None,
     experiment: Annotated[Name, Query(alias="from", max_length=200)] = None,
 ) -> Response:

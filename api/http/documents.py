@@ -7,12 +7,11 @@ from itertools import islice
 from math import isfinite
 from typing import Annotated, Any, NamedTuple, TypeVar
 
-from anyio import CapacityLimiter
 from fastapi import Depends, HTTPException, Request
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ValidationError
 
-from api.http import source_positions
+from api.http.dependencies import context_of, state_of
 from api.http.problems import InvalidDocumentError, UnreadableBodyError
 from fedcore.errors import SpecificationError
 from fedcore.settings import Settings
@@ -65,7 +64,7 @@ def choose_media_type(request: Request) -> str:
 
 async def read(request: Request, media_type: str) -> bytes:
     """The body. FastAPI's own limit would answer in plain text, so it is counted here."""
-    settings: Settings = request.app.state.settings
+    settings = state_of(request).settings
     limit, setting = (
         (settings.yaml_max_bytes, "YAML") if media_type == YAML else (settings.json_max_bytes, "JSON")
     )
@@ -98,8 +97,7 @@ async def parse(request: Request) -> AsyncIterator[Parsed]:
     elif len(body) <= LARGE_BYTES:
         yield await run_in_threadpool(_parse, request, body, media_type)
     else:
-        gate: CapacityLimiter = request.app.state.document_gate
-        async with gate:
+        async with state_of(request).document_gate:
             yield await run_in_threadpool(_parse, request, body, media_type)
 
 
@@ -140,7 +138,7 @@ def _load(request: Request, body: bytes, media_type: str) -> Any:
     try:
         text = body.decode()
         if media_type == JSON:
-            _check_extent(text, request.app.state.settings)
+            _check_extent(text, state_of(request).settings)
             return json.loads(text)
         value = yaml_documents.load(text, MAX_YAML_PARTS)
     except (ValueError, RecursionError) as error:
@@ -148,7 +146,7 @@ def _load(request: Request, body: bytes, media_type: str) -> Any:
             f"The body is not valid {media_type}: {error}", _unreadable(error)
         ) from error
     if len(body) <= LARGE_BYTES:
-        source_positions.remember(request, text)
+        context_of(request.scope).yaml = text
     return value
 
 

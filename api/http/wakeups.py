@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Annotated
 
 from anyio import CapacityLimiter, Semaphore, current_time, sleep, to_thread
-from fastapi import BackgroundTasks, Depends, Request
+from fastapi import BackgroundTasks, Depends
 
+from api.http.dependencies import AppStateDep
 from workers.celery_app import send_wakeup
 
 MAX_AT_ONCE = 4
@@ -45,13 +46,12 @@ class Waker:
             await to_thread.run_sync(send_wakeup, queue, self._broker, limiter=self._threads)
 
 
-async def _wake_later(request: Request, tasks: BackgroundTasks) -> Callable[[str], None]:
+async def _wake_later(state: AppStateDep, tasks: BackgroundTasks) -> Callable[[str], None]:
     """Call it with a queue after the commit.
 
-    A broker that is away holds nothing up, since the reconciler nudges too.
+    An unreachable broker delays nothing, since the reconciler wakes workers too.
     """
-    waker: Waker = request.app.state.waker
-    return lambda queue: tasks.add_task(waker.wake, queue)
+    return lambda queue: tasks.add_task(state.waker.wake, queue)
 
 
 Wake = Annotated[Callable[[str], None], Depends(_wake_later)]

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 from fastapi import APIRouter, Request, Response
 
 from api.http.authentication import Administrator, Reader
-from api.http.dependencies import Cursor, OwnerFilter, Store, TargetFilter
-from api.keys.responses import key_answer
-from api.web import formatting
+from api.http.dependencies import Cursor, DatabaseDep, OwnerFilter, TargetFilter
+from api.keys.routes import key_answer
+from api.web import rendering
 from api.web.rendering import page
 from fedcore.platform.access import Scope
 from fedcore.platform.store import audit, keys, quotas
-from fedcore.platform.store.clock import transaction_time
+from fedcore.platform.store.clock import database_time
 from fedcore.platform.store.quotas import Usage
 from fedq.schemas import Key, KeyEdit
 
@@ -26,10 +26,10 @@ router = APIRouter(include_in_schema=False)
 
 
 QUOTAS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
-    ("waiting_runs", "queued and paused runs", formatting.count),
-    ("running_runs", "running runs", formatting.count),
-    ("stored_bytes", "data sets", formatting.size),
-    ("compute_seconds", "computing time", formatting.duration),
+    ("waiting_runs", "queued and paused runs", rendering.count),
+    ("running_runs", "running runs", rendering.count),
+    ("stored_bytes", "data sets", rendering.size),
+    ("compute_seconds", "computing time", rendering.duration),
 )
 """Fields of a usage, those of a key beginning with `max_`; what they count; how it is written."""
 
@@ -58,7 +58,7 @@ class KeyRow(NamedTuple):
 
 
 @router.get("/keys")
-def read(request: Request, principal: Reader, database: Store, cursor: Cursor = None) -> Response:
+def read(request: Request, principal: Reader, database: DatabaseDep, cursor: Cursor = None) -> Response:
     """The page. It writes through `/v1/keys` alone."""
     listed: dict[str, Any] = {"rows": None, "next": None}
     with database.reading() as session:
@@ -67,7 +67,7 @@ def read(request: Request, principal: Reader, database: Store, cursor: Cursor = 
         if principal.scope.covers(Scope.ADMIN):
             found = keys.page(session, limit=PAGE, cursor=cursor)
             listed = {
-                "rows": [_row(key_answer(record), transaction_time(session)) for record in found.items],
+                "rows": [_row(key_answer(record), database_time(session)) for record in found.items],
                 "next": found.next,
             }
     answer = key_answer(own)
@@ -78,7 +78,7 @@ def read(request: Request, principal: Reader, database: Store, cursor: Cursor = 
 def read_audit(
     request: Request,
     _principal: Administrator,
-    database: Store,
+    database: DatabaseDep,
     owner: OwnerFilter = None,
     target: TargetFilter = None,
     cursor: Cursor = None,

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from fastapi import APIRouter, Request, Response
 
 from api.http.authentication import Reader
-from api.http.dependencies import Configuration, Store
-from api.queue.responses import queue_answers
+from api.http.dependencies import DatabaseDep, SettingsDep
+from api.queue.routes import queue_answers
 from api.web.rendering import page
 from fedcore.platform.access import Principal
 from fedcore.platform.store import queue_view, workers
@@ -51,7 +51,7 @@ class QueueLine(NamedTuple):
 
 
 @router.get("/queue")
-def read(request: Request, principal: Reader, database: Store, settings: Configuration) -> Response:
+def read(request: Request, principal: Reader, database: DatabaseDep, settings: SettingsDep) -> Response:
     """The page, which asks for itself anew every few seconds.
 
     Experiments and runs are named to their owner and to administrators.

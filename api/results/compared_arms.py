@@ -23,7 +23,7 @@ SHARED = 2
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ComparedArm:
     """An arm that is compared."""
 
     experiment: ExperimentRecord
@@ -45,7 +45,7 @@ class Candidate:
         spec = stored_arms(self.experiment.spec)[self.arm].spec
         return spec.problem.dataset, spec.problem.partition, spec.participation, spec.systems.availability
 
-    def pairs_with(self, other: "Candidate", found: dict[str, Series]) -> bool:
+    def pairs_with(self, other: "ComparedArm", found: dict[str, Series]) -> bool:
         """Return whether it is compared with `other` seed by seed."""
         if self.experiment.id == other.experiment.id:
             return True
@@ -101,19 +101,19 @@ def compare(
     )
 
 
-def gather(session: Session, principal: Principal, wanted: Iterable[str]) -> list[Candidate]:
+def gather(session: Session, principal: Principal, wanted: Iterable[str]) -> list[ComparedArm]:
     """The arms that are asked for, each once, in that order.
 
     Raises NotFoundError and InvalidRequestError.
     """
-    chosen: dict[tuple[str, int], Candidate] = {}
-    arms: dict[str, dict[int, Candidate]] = {}
+    chosen: dict[tuple[str, int], ComparedArm] = {}
+    arms: dict[str, dict[int, ComparedArm]] = {}
     for entry in wanted:
         id, _, arm = entry.partition(":")
         if id not in arms:
             record = experiments.find(session, id, principal.sees)
             arms[id] = {
-                index: Candidate(record, members)
+                index: ComparedArm(record, members)
                 for index, members in by_arm(runs.of_experiment(session, id)).items()
             }
         named = {one.name: index for index, one in arms[id].items()}
@@ -126,7 +126,7 @@ def gather(session: Session, principal: Principal, wanted: Iterable[str]) -> lis
     return list(chosen.values())
 
 
-def _names(chosen: Sequence[Candidate]) -> list[str]:
+def _names(chosen: Sequence[ComparedArm]) -> list[str]:
     """The arms' names, with those of their experiments where there are several, and their ids where
     these are alike.
     """

@@ -1,19 +1,20 @@
-"""The answer to a request for a picture: drawn, or as the numbers in it, each a link away from the
-other.
-"""
+"""Figures: drawn one at a time, or as the numbers in them, each a link away from the other."""
 
+import gc
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf, isfinite
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote
+from weakref import WeakValueDictionary
 
+from anyio import CapacityLimiter, Lock, to_thread
 from fastapi import Depends, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from api.http.dependencies import NO_NUL
-from api.http.drawing_gate import DrawingGate
+from api.http.dependencies import NO_NUL, state_of
 from api.http.problems import InvalidDocumentError, responses
 from api.results.curves import Window
 from api.results.summaries import METRICS, Metric
@@ -24,6 +25,8 @@ from fedq.figures.drawing import Format, Horizontal, draw, measured
 from fedq.figures.style import NARROWEST_MM, WIDE_MM, WIDEST_MM, WIDTHS, FigureStyle, Font, Limits, Log
 from fedq.results.tables import CSV, to_csv
 from fedq.schemas import ArmResults, Flaw, Theory
+
+Result = TypeVar("Result")
 
 _NUMBER = r"[-+]?[0-9]{1,15}(?:\.[0-9]{0,15})?(?:[eE][-+]?[0-9]{1,2})?"
 _LIMITS = re.compile(rf"({_NUMBER})?:({_NUMBER})?")
@@ -200,8 +203,7 @@ async def answered(
         )
     if form == "csv":
         return await run_in_threadpool(work)
-    gate: DrawingGate = request.app.state.drawing_gate
-    return await gate.run(principal.owner, work)
+    return await state_of(request).drawing_gate.run(principal.owner, work)
 
 
 def _check(look: FigureStyle, metric: str) -> None:
@@ -237,3 +239,31 @@ def _limits(name: str, text: str | None) -> Limits:
 
 def _refused(name: str, detail: str) -> InvalidDocumentError:
     return InvalidDocumentError([Flaw(pointer=f"?{name}", detail=detail)])
+
+
+class DrawingGate:
+    """Runs what draws, one after another.
+
+    Owners take turns, so that one owner's backlog does not delay another's picture.
+    """
+
+    def __init__(self) -> None:
+        self._limiter = CapacityLimiter(1)
+        self._owners: WeakValueDictionary[str, Lock] = WeakValueDictionary()
+
+    async def run(self, owner: str, draw: Callable[[], Result]) -> Result:
+        """Call `draw`, which reads what it draws itself: requests that wait hold no data."""
+        async with self._owners.setdefault(owner, Lock()):
+            return await to_thread.run_sync(partial(_call_and_collect, draw), limiter=self._limiter)
+
+
+def _call_and_collect(draw: Callable[[], Result]) -> Result:
+    """Free the figure at once: its objects refer to each other, and are too few to trigger the
+    cyclic collector soon.
+
+    `Figure.clear` does not do it: a legend keeps the renderer, with all pixels, in a cycle.
+    """
+    try:
+        return draw()
+    finally:
+        gc.collect()

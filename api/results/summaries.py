@@ -7,14 +7,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
-from api.experiments.responses import made_from
+from api.experiments.service import made_from
 from api.results.curves import MEGABYTE, Window, area, curve, megabytes
-from api.results.rows import ResultRows
 from fedcore.platform.status import Status
+from fedcore.platform.store import Session, curves, runs, search
 from fedcore.platform.store.curves import Series
-from fedcore.platform.store.tables import RunRecord
+from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.simulation.report import StopReason
 from fedcore.spec.evaluation import ScalarMeasure
 from fedcore.statistics import significance, summary
@@ -25,6 +25,29 @@ Metric = Literal[ScalarMeasure, "objective", "suboptimality", "distance"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
 TOTALS = ("local_steps", "bytes_up", "bytes_down", "simulated_seconds")
 """Columns of each round that `results_of` needs besides the metrics."""
+
+
+class ResultRows(NamedTuple):
+    """An experiment with its runs and what they have reported."""
+
+    experiment: ExperimentRecord
+    runs: Sequence[RunRecord]
+    series: Mapping[str, Series]
+    """By run; a run before its first row has none."""
+    decisions: int
+    """So many its search has made."""
+
+
+def rows_of(session: Session, experiment: ExperimentRecord, columns: Iterable[str]) -> ResultRows:
+    """Read the runs of `experiment` with these columns of each round."""
+    records = runs.of_experiment(session, experiment.id)
+    decided = search.decided(session, [experiment.id])
+    return ResultRows(
+        experiment,
+        records,
+        curves.of_runs(session, [record.id for record in records], *columns),
+        decided.get(experiment.id, 0),
+    )
 
 
 def results_of(rows: ResultRows, metrics: Collection[str], window: Window, baseline: int = 0) -> Results:

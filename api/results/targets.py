@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from api.http.problems import InvalidDocumentError
 from api.results.curves import first_reaching, megabytes
-from api.results.rows import ResultRows
-from api.results.summaries import differing, estimated
+from api.results.summaries import ResultRows, differing, estimated
 from fedcore.platform.status import ENDED
 from fedcore.platform.store.curves import Series
 from fedcore.platform.store.tables import RunRecord

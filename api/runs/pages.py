@@ -12,8 +12,8 @@ from typing import NamedTuple
 from fastapi import APIRouter, Request, Response
 
 from api.http.authentication import Reader
-from api.http.dependencies import Configuration, RunId, Store
-from api.runs.responses import run_answer
+from api.http.dependencies import DatabaseDep, RunId, SettingsDep
+from api.runs.service import run_answer
 from api.web.rendering import is_fragment, page
 from fedcore.platform.status import ENDED, Status
 from fedcore.platform.store import Session, audit, experiments, runs, search, wait_reasons
@@ -94,7 +94,7 @@ router = APIRouter(prefix="/runs", include_in_schema=False)
 
 @router.get("/{run_id}")
 def read_run(
-    request: Request, principal: Reader, run_id: RunId, database: Store, settings: Configuration
+    request: Request, principal: Reader, run_id: RunId, database: DatabaseDep, settings: SettingsDep
 ) -> Response:
     """How it stands, what happened to it, what made it, and its files."""
     with database.reading() as session:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from api.http import authentication
-from api.http.authentication import authenticate
+from api.http.dependencies import state_of
 from api.web.rendering import page
 from fedcore.errors import AuthenticationError
 from fedcore.platform.access import Token
@@ -37,7 +37,7 @@ async def sign_in(request: Request) -> Response:
     wanted = _inside(given.get("next", "/"))
     try:
         token = Token.parse(given.get("key", "").strip())
-        await authenticate(request, token)
+        await state_of(request).authenticator.authenticate(token)
     except AuthenticationError as error:
         return page(request, "sign-in.html", 401, next=wanted, refusal=str(error))
     response = RedirectResponse(wanted, 303)

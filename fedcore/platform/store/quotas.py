@@ -19,8 +19,8 @@ _LIMITS = (
     KeyRecord.max_stored_bytes,
     KeyRecord.max_compute_seconds,
 )
-HAS_QUOTAS = or_(*(limit.is_not(None) for limit in _LIMITS))
-_LIMITED = select(exists().where(KeyRecord.id == bindparam("key_id"), HAS_QUOTAS))
+_HAS_QUOTAS = or_(*(limit.is_not(None) for limit in _LIMITS))
+_LIMITED = select(exists().where(KeyRecord.id == bindparam("key_id"), _HAS_QUOTAS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,10 +229,5 @@ def _held(session: Session, key_id: str) -> tuple[Quota, Usage]:
 
 
 def _is_limited(session: Session, key_id: str) -> bool:
-    """Looked up once a transaction: most keys have no quotas, and then that is all that they
-    cost.
-    """
-    known: dict[str, bool] = session.info.setdefault("limited", {})
-    if key_id not in known:
-        known[key_id] = bool(session.scalar(_LIMITED, {"key_id": key_id}))
-    return known[key_id]
+    """Return whether a key has quotas. Most have none, and cost no more than this."""
+    return bool(session.scalar(_LIMITED, {"key_id": key_id}))

@@ -115,7 +115,7 @@ def record_attempt(
     if reason:
         webhooks.disable(session, parcel.webhook_id, reason)
         audit.record(
-            session, audit.AuditEntry("disable a webhook", parcel.webhook_id, 200, parcel.owner, "", SENDER)
+            session, audit.AuditFacts("disable a webhook", 200, parcel.owner, "", SENDER), parcel.webhook_id
         )
     return status
 

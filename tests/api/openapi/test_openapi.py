@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 from fastapi import FastAPI
 
-from api.openapi.examples import documents
+from api.openapi.document import documents
 from fedcore.spec import ExperimentSpec
 from tests.documents import Document
 

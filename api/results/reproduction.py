@@ -1,8 +1,5 @@
-"""`/v1/experiments/{id}/reproduce` and `/reproduction`: an experiment again, and whether it came
-out identical.
-
-Whether an experiment that repeats another came out identical, and if not, where it differs first
-and what was not the same.
+"""Comparison of a reproduction with its original: where they differ first, and what was not the
+same.
 """
 
 import json
@@ -10,30 +7,20 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fastapi import Response
-
-from api.experiments.responses import experiment_answer
-from api.experiments.service import order_of, specification
-from api.http.audit_trail import Note
-from api.http.authentication import Reader, Submitter
-from api.http.dependencies import Configuration, ExperimentId, IdempotencyKey, Store
-from api.http.problems import responses
-from api.http.routing import Router
-from api.http.wakeups import Wake
-from fedcore.errors import ConflictError, NotFoundError
-from fedcore.platform.access import Principal
-from fedcore.platform.store import ENDED, Database, Session, Status, experiments, imports, reproductions, runs
+from fedcore.platform.store import ENDED, Session, reproductions, runs
 from fedcore.platform.store.reproductions import ENGINE_CHOICE, MODEL_SHA256, Pair
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.spec.digest import specification_sha256
-from fedq.schemas import Experiment, MadeOtherwise, Reproduction, ReproductionOutcome, RunDifference
+from fedq.schemas import MadeOtherwise, Reproduction, ReproductionOutcome, RunDifference
 
 TOLD = 1_000
-"""Runs whose differences are told, at most."""
+"""Maximum number of runs whose differences are listed."""
 
 
-def repetition(session: Session, here: ExperimentRecord, original: ExperimentRecord) -> Reproduction:
-    """`here` beside what it repeats, as far as both are done."""
+def compare_with_original(
+    session: Session, here: ExperimentRecord, original: ExperimentRecord
+) -> Reproduction:
+    """Compare a reproduction with its original, as far as both are done."""
     pairs = reproductions.pairs(session, here.id, original.id)
     found = [difference for pair in pairs if (difference := _difference(session, pair)) is not None]
     everything = len(runs.of_experiment(session, here.id)) + len(runs.of_experiment(session, original.id))
@@ -132,90 +119,3 @@ def _leaves(document: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, 
             yield from _leaves(value, f"{path}{name}.")
         elif name not in (ENGINE_CHOICE, MODEL_SHA256):
             yield f"{path}{name}", json.dumps(value)
-
-
-router = Router(prefix="/v1/experiments", tags=["results"])
-
-REPRODUCES = "reproduces"
-
-
-@router.post(
-    "/{experiment_id}/reproduce",
-    status_code=201,
-    responses={
-        201: {
-            "headers": {"Location": {"description": "URL of the reproduction.", "schema": {"type": "string"}}}
-        },
-        **responses(404, 409, 422),
-    },
-    summary="Reproduce an experiment",
-)
-def reproduce(
-    principal: Submitter,
-    experiment_id: ExperimentId,
-    database: Store,
-    settings: Configuration,
-    response: Response,
-    wake: Wake,
-    note: Note,
-    idempotency_key: IdempotencyKey = None,
-) -> Experiment:
-    """Submit an experiment again; each run uses the engine of the original run.
-
-    `GET .../reproduction` of the new experiment returns the comparison. 409 unless the original has
-    succeeded.
-    """
-    original = _finished(database, principal, experiment_id)
-    spec, code = specification(original.spec, database, settings, principal.sees)
-    provenance = _made_from(original.provenance) | code | {REPRODUCES: original.id}
-    order = order_of(principal, spec, provenance, idempotency_key, f"reproduce {original.id}")
-    with database.transaction() as session:
-        record, overview = experiments.create(session, order)
-        if overview is not None:
-            reproductions.follow(session, record.id, original.id)
-        note(session, record.id)
-        answer = experiment_answer(session, record, overview)
-    response.headers["Location"] = f"{router.prefix}/{record.id}"
-    wake(spec.execution.queue)
-    return answer
-
-
-@router.get(
-    "/{experiment_id}/reproduction",
-    responses=responses(404, 422),
-    summary="Compare a reproduction with its original",
-)
-def read_reproduction(principal: Reader, experiment_id: ExperimentId, database: Store) -> Reproduction:
-    """Return the first differences between an experiment created by `POST .../reproduce` and its
-    original, and their likely cause.
-
-    All numbers of all rounds except wall-clock times are compared bit by bit, and final models by
-    their digests.
-    """
-    with database.reading() as session:
-        here = experiments.find(session, experiment_id, principal.sees)
-        if REPRODUCES not in here.provenance:
-            raise NotFoundError(
-                f"{here.id} is not a reproduction; POST /v1/experiments/{here.id}/reproduce creates one"
-            )
-        original = experiments.find(session, here.provenance[REPRODUCES], principal.sees)
-        return repetition(session, here, original)
-
-
-def _made_from(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of an original's provenance that its reproduction inherits.
-
-    If the original was imported, this is the preset that it was submitted as there.
-    """
-    if imports.IMPORTED not in provenance:
-        return dict(provenance)
-    origin = imports.origin(provenance)
-    return {name: origin[name] for name in imports.FOLLOWED if name in origin}
-
-
-def _finished(database: Database, principal: Principal, experiment_id: str) -> ExperimentRecord:
-    with database.reading() as session:
-        record = experiments.find(session, experiment_id, principal.sees)
-    if record.status is not Status.SUCCEEDED:
-        raise ConflictError(f"{record.id} is {record.status}; only succeeded experiments can be reproduced")
-    return record

@@ -1,29 +1,19 @@
-"""`/v1/experiments/{id}/report.html` (`.md`): an experiment on one page that stands by itself.
-
-What a report tells, put together from what the API answers.
-"""
+"""Reports: an experiment on one self-contained page, HTML or Markdown."""
 
 import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from fastapi import Path, Request, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from api.experiments.responses import experiment_answer
-from api.http.authentication import Reader
-from api.http.dependencies import ExperimentId, Store
-from api.http.drawing_gate import DrawingGate
-from api.http.problems import responses
-from api.http.routing import Router
+from api.experiments.service import experiment_answer
 from api.results.claims import claims_of, metrics_of, preset_of
 from api.results.curves import Window
-from api.results.rows import rows_of
-from api.results.summaries import METRICS, TOTALS, results_of
-from api.runs.responses import run_answer
+from api.results.summaries import METRICS, TOTALS, results_of, rows_of
+from api.runs.service import run_answer
 from fedcore.errors import NotFoundError
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, experiments
@@ -37,6 +27,10 @@ from fedq.results import verdicts
 from fedq.results.comparison import comparison
 from fedq.schemas import Claims, Experiment, Results, Run
 
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
+"""It holds what users have written: nothing in it is run, and nothing is loaded."""
+MEDIA = {"html": "text/html; charset=utf-8", "md": "text/markdown; charset=utf-8"}
+_SPECIAL, _BACKTICKS = re.compile(r"([\\|\[\]])"), re.compile("`+")
 POINTS = 500
 """Of each curve in a picture."""
 OWN = frozenset({ENGINE_CHOICE, "gang", MODEL_SHA256})
@@ -153,44 +147,10 @@ def _ways(carried: Sequence[Run]) -> list[Mapping[str, Any]]:
     return ways
 
 
-router = Router(prefix="/v1/experiments", tags=["results"])
-
-Form = Annotated[Literal["html", "md"], Path(description="Format: HTML or Markdown.")]
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
-"""It holds what users have written: nothing in it is run, and nothing is loaded."""
-MEDIA = {"html": "text/html; charset=utf-8", "md": "text/markdown; charset=utf-8"}
-_SPECIAL, _BACKTICKS = re.compile(r"([\\|\[\]])"), re.compile("`+")
-ANSWER: dict[int | str, Any] = {
-    200: {
-        "description": "The report.",
-        "content": {name.partition(";")[0]: {"schema": {"type": "string"}} for name in MEDIA.values()},
-    },
-    **responses(404, 422),
-}
-
-
-@router.get(
-    "/{experiment_id}/report.{form}", response_class=Response, responses=ANSWER, summary="Read a report"
-)
-async def read_report(
-    request: Request, principal: Reader, experiment_id: ExperimentId, form: Form, database: Store
-) -> Response:
-    """Return a self-contained file with a table and figure of each metric, claims, runs,
-    specification, provenance and how to reproduce it.
-
-    Figures are embedded. A report of an unfinished experiment lists what is missing.
-    """
-
-    def work() -> str:
-        return (
-            _templates()
-            .get_template(f"report.{form}")
-            .render(content(principal, experiment_id, database)._asdict())
-        )
-
-    gate: DrawingGate = request.app.state.drawing_gate
-    text = await gate.run(principal.owner, work)
-    return Response(text, media_type=MEDIA[form], headers={"Content-Security-Policy": POLICY})
+def render(form: str, principal: Principal, experiment_id: str, database: Database) -> str:
+    """Return the report of an experiment in `form`, html or md; raises NotFoundError."""
+    told = content(principal, experiment_id, database)
+    return _templates().get_template(f"report.{form}").render(told._asdict())
 
 
 @cache
