@@ -182,7 +182,7 @@ def test_a_deletion_and_an_extension_wait_for_each_other_in_one_order(database: 
         event.listen(session.connection(), "after_cursor_execute", delete_meanwhile)
         extension.extend(session, experiment, rounds=20, seeds=[], measure=lambda spec: [7] * spec.arm_count)
         session.commit()
-        with pytest.raises(ConflictError, match="has not ended"):
+        with pytest.raises(ConflictError, match="is unfinished"):
             attempts[0].result()
     with pytest.raises(ConflictError):
         write(database, datasets.delete, kept.id)

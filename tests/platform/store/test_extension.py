@@ -182,6 +182,6 @@ def test_more_runs_than_the_key_may_have_are_refused(database: Database) -> None
         made = experiments.create(
             session, NewExperiment(specification(ONE_RUN, **TEN), owner="ann", key_id=record.id)
         ).record
-    with pytest.raises(QuotaError, match="3 runs of this key would wait"):
+    with pytest.raises(QuotaError, match="3 queued or paused runs"):
         extend(database, made, seeds=[5], key_id=record.id)
     assert len(the_runs(database, made)) == 2

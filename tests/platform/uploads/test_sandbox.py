@@ -49,8 +49,8 @@ def test_a_reader_that_ends_badly_or_never_refuses_the_upload(
     reader = tmp_path / "reader"
     monkeypatch.setattr(sys, "executable", str(reader))
     for script, told in (
-        ("kill -ABRT $$", "its reader failed on it"),
-        ("echo why >&2; exit 1", "its reader failed on it"),
+        ("kill -ABRT $$", "cannot be read: it is damaged, or needs more memory"),
+        ("echo why >&2; exit 1", "cannot be read: it is damaged, or needs more memory"),
     ):
         reader.write_text(f"#!/bin/sh\n{script}\n")
         reader.chmod(0o755)
