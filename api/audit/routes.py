@@ -1,4 +1,4 @@
-"""`/v1/audit`: who changed what."""
+"""`/v1/audit`: the audit log."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`/v1/datasets`: users' own data, uploaded, listed, read, deleted."""
+"""`/v1/datasets`: upload, list, read and delete data sets."""
 
 from typing import Annotated
 

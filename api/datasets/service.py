@@ -31,15 +31,14 @@ Name = Annotated[
 ]
 
 AT_ONCE = 2
-"""Uploads of a key that a process receives or checks at a time; others wait, their bodies
-unread.
+"""Uploads of one key that a process receives or checks at a time; others wait, their bodies unread.
 """
 
 _BINARY = {"type": "string", "format": "binary", "description": "An NPZ or Parquet file."}
 BODY: dict[str, Any] = {
     "requestBody": {"required": True, "content": {"application/octet-stream": {"schema": _BINARY}}}
 }
-"""The OpenAPI text of the body."""
+"""OpenAPI description of the body."""
 
 
 class Label(NamedTuple):
@@ -59,8 +58,7 @@ Labelled = Annotated[Label, Depends(_label)]
 
 
 class UploadSlots:
-    """Bounds how many uploads of a key are on the disk at a time, which no quota counts before they
-    are checked.
+    """Limit of concurrent uploads per key: before they are checked, no quota counts them.
 
     Belongs to one event loop.
     """
@@ -69,15 +67,12 @@ class UploadSlots:
         self._of_key: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     def of(self, key_id: str) -> asyncio.Semaphore:
-        """The slots of this key, which last while a request holds one or waits for one."""
+        """Return the slots of a key; they exist while a request holds or awaits one."""
         return self._of_key.setdefault(key_id, asyncio.Semaphore(AT_ONCE))
 
 
 async def receive(request: Request, principal: Submitter, state: AppStateDep) -> AsyncIterator[BinaryIO]:
-    """The body as a file on disk, which is gone after the answer.
-
-    Read once the key has a slot for it.
-    """
+    """Yield the body as a temporary file, read once the key has a free slot."""
     if request.headers.get("content-type", "").startswith("multipart/"):
         raise HTTPException(
             415, "The body must be the file itself (curl --data-binary @FILE), not a multipart form."
@@ -108,9 +103,9 @@ Received = Annotated[BinaryIO, Depends(receive)]
 def keep(
     file: BinaryIO, label: Label, facts: AuditFacts, database: Database, storage: Storage, settings: Settings
 ) -> tuple[DatasetRecord, bool]:
-    """Check the upload in `file` and keep what it holds; says whether that is a new data set.
+    """Check the upload in `file` and store its content; also returns whether it is a new data set.
 
-    Raises UploadError, IdempotencyError.
+    Raises UploadError, IdempotencyError and QuotaError.
     """
     with tempfile.TemporaryDirectory(dir=_folder(settings)) as folder:
         kept = Path(folder) / "kept.npz"
@@ -146,14 +141,14 @@ def keep(
 
 
 def _folder(settings: Settings) -> Path | None:
-    """Where files wait; None: where the system has its temporary files."""
+    """Return the folder of temporary files; None: the default of the system."""
     if settings.upload_dir is not None:
         settings.upload_dir.mkdir(parents=True, exist_ok=True)
     return settings.upload_dir
 
 
 def dataset_answer(record: DatasetRecord) -> Dataset:
-    """A data set."""
+    """Return a data set as answered."""
     return Dataset(
         id=record.id,
         name=record.name,

@@ -28,11 +28,11 @@ from fedq.client.cursors import Position
 from fedq.schemas import Flaw, HeartbeatEvent
 
 LOOK_S = 5.0
-"""So long, at most, somebody is told something more after his key has ended."""
+"""Maximum time that a stream continues after its key has become invalid."""
 
 
 class KeyCheck:
-    """The leave of one who listens. Changes in place."""
+    """Checks from time to time that the key of a stream is still valid. Changes in place."""
 
     def __init__(self, database: Database, principal: Principal) -> None:
         self._database, self._principal, self._looked_at = database, principal, monotonic()
@@ -56,10 +56,10 @@ WAIT_S = 5
 
 
 class StreamLimit:
-    """The seats of an application. Belongs to one event loop."""
+    """Limit of open event streams per key. Belongs to one event loop."""
 
     def __init__(self, most: int) -> None:
-        """A key may have `most` of them; 0: as many as it likes."""
+        """`most` is the number of streams per key; 0: no limit."""
         self._most = most
         self._taken: Counter[str] = Counter()
 
@@ -68,7 +68,7 @@ class StreamLimit:
         """A seat of this key; raises RateError when it has no more."""
         if self._most and self._taken[key_id] >= self._most:
             allowed = f"{self._most} open event streams per key (FEDQ_STREAMS_MAX)"
-            raise RateError(f"limit exceeded: {allowed}; close one, or try again in {WAIT_S} s", WAIT_S)
+            raise RateError(f"limit exceeded: {allowed}; close one or try again in {WAIT_S} s", WAIT_S)
         self._taken[key_id] += 1
         try:
             yield
@@ -78,7 +78,7 @@ class StreamLimit:
 
 
 AT_ONCE = 100
-"""Events sent in one piece, at most."""
+"""Maximum number of events sent in one piece."""
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 
@@ -132,9 +132,9 @@ def start(
     last_event_id: LastEventId = None,
     since: Since = None,
 ) -> Listener:
-    """A listener at the place it asks for.
+    """Return a listener at the requested position.
 
-    Made before the stream, so that errors are answered as such.
+    A dependency, so that errors are answered before the stream starts.
     """
     with database.reading() as session:
         experiments.find(session, experiment_id, principal.sees)
@@ -157,7 +157,7 @@ def _parsed(pointer: str, text: str, runs: int) -> Position:
 
 
 async def seat(state: AppStateDep, principal: Reader) -> AsyncGenerator[None, None]:
-    """One of the key's seats, until the stream has ended, however it does."""
+    """Count the stream against the limit of its key until it ends."""
     with state.stream_limit.one_of(principal.key_id):
         yield
 
@@ -213,10 +213,7 @@ async def _listen(
 async def _tell(
     experiment_id: str, listener: Listener, news: Snapshot, feed: Feed
 ) -> AsyncGenerator[Sequence[Event], None]:
-    """The events that `news` are to `listener`, some at a time.
-
-    What the news leave out is read from the database.
-    """
+    """Yield the events in a snapshot, in batches; rows that it lacks are read from the database."""
     yield list(listener.beginnings(news))
     lines = news.lines or await feed.lines(listener.missing(news))
     while lines:

@@ -48,7 +48,7 @@ class ListFilter(NamedTuple):
         since: Day = None,
         until: Day = None,
     ) -> Self:
-        """From the address."""
+        """Read the form from the query string."""
         return cls(search, status, tag, owner, since, until)
 
     def filter(self, principal: Principal) -> Filter:
@@ -66,19 +66,19 @@ class ListFilter(NamedTuple):
         )
 
     def address(self, cursor: str) -> str:
-        """That of the page from `cursor` on."""
+        """Return the query string of the page that starts at `cursor`."""
         return "?" + urlencode(
             {name: value for name, value in {**self._asdict(), "cursor": cursor}.items() if value}
         )
 
 
 class ListPage(NamedTuple):
-    """A page of the list."""
+    """Page of the list."""
 
     items: list[ExperimentSummary]
     next: str | None
     digest: str
-    """The same while nothing has changed."""
+    """Digest of everything shown; equal as long as nothing changes."""
 
 
 @router.get("/")
@@ -90,9 +90,9 @@ def read_list(
     cursor: Text = None,
     seen: Text = None,
 ) -> Response:
-    """Newest first, a page at a time.
+    """Return a page of the list, newest first; administrators see all owners.
 
-    Of all owners for administrators. 204 for a part of the page that shows that already.
+    204 if a refresh finds nothing changed.
     """
     wanted = asked.filter(principal)
     shown = _shown(database, wanted, cursor)

@@ -53,12 +53,12 @@ class ExperimentState:
 
     @property
     def digest(self) -> str:
-        """The same while nothing has changed."""
+        """Digest of everything shown; equal as long as nothing changes."""
         return sha256(self.experiment.model_dump_json().encode()).hexdigest()[:16]
 
 
 def read(session: Session, experiment_id: str, owner: str | None) -> ExperimentState:
-    """Where an experiment stands, if it is `owner`'s where one is given; raises NotFoundError."""
+    """Read the state of an experiment of `owner`, None: of anyone; raises NotFoundError."""
     record = experiments.find(session, experiment_id, owner)
     summary = summary_answer(record, progress.progress(session, experiment_id))
     return ExperimentState(
@@ -80,7 +80,7 @@ def actions(runs: Mapping[Status, int], *, searched: bool = False) -> list[str]:
 
 
 def highlight(text: str) -> Markup:
-    """YAML as HTML, its parts in elements of classes that `fedq.css` colours."""
+    """Return YAML as HTML with classes that `fedq.css` colours."""
     # Loaded with the first page that shows some.
     from pygments import highlight as marked
     from pygments.formatters import HtmlFormatter
@@ -90,7 +90,7 @@ def highlight(text: str) -> Markup:
 
 
 RUNS = 100
-"""On a page."""
+"""Rows per page."""
 
 router = APIRouter(prefix="/experiments/{experiment_id}", include_in_schema=False)
 
@@ -101,7 +101,7 @@ Seen = Annotated[str, Query(max_length=16, description="The digest of what the p
 def read_page(
     request: Request, principal: Reader, experiment_id: ExperimentId, database: DatabaseDep
 ) -> Response:
-    """The whole page."""
+    """Return the whole page."""
     with database.reading() as session:
         record = experiments.find(session, experiment_id, principal.sees)
         now = read(session, experiment_id, principal.sees)
@@ -124,7 +124,7 @@ def read_page(
 def read_standing(
     request: Request, principal: Reader, experiment_id: ExperimentId, database: DatabaseDep, seen: Seen = ""
 ) -> Response:
-    """Name, status, progress and what can be done; 204 where the page shows that already."""
+    """Return name, status, progress and actions; 204 if the page already shows them."""
     with database.reading() as session:
         now = read(session, experiment_id, principal.sees)
     return Response(status_code=204) if now.digest == seen else page(request, "_standing.html", now=now)
@@ -139,7 +139,7 @@ def read_runs(
     settings: SettingsDep,
     cursor: Cursor = None,
 ) -> Response:
-    """Some of the runs, by arm and seed."""
+    """Return a page of the runs, by arm and seed."""
     with database.reading() as session:
         experiments.find(session, experiment_id, principal.sees)
         records = runs.of_experiment(session, experiment_id, after=cursor or None, limit=RUNS + 1)

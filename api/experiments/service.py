@@ -1,6 +1,6 @@
-"""What can be done with experiments: read a submission, create, estimate, and answer with them.
+"""Functions of the resource: read a submission, create, estimate, and answer.
 
-Submissions, reproductions and imports are all created by `create_experiment`.
+`create_experiment` creates submissions, reproductions and imports alike.
 """
 
 import re
@@ -144,14 +144,13 @@ def new_reproduction(
 def specification(
     document: Any, database: Database, settings: Settings, owner: str | None = None
 ) -> tuple[ExperimentSpec, dict[str, Any]]:
-    """The specification that `document` submits, its uploaded data sets described, and where it
-    came from, for the provenance.
+    """Return the specification in `document`, with uploaded data sets resolved, and its provenance.
 
-    It may name the data sets of `owner`, or of anybody where none is given.
+    It may name data sets of `owner`, None: of anyone.
 
     Raises InvalidRequestError or SpecificationError with pointers into `document`, also for a model
-    by an import path that none of the patterns in `settings` covers (it would run on a worker, and
-    is not imported here), and for what is larger than they allow.
+    by an import path that no pattern in `settings` allows (it would run on a worker, and is not
+    imported here), and for specifications beyond the limits.
     """
     if not (isinstance(document, dict) and "preset" in document):
         return _validated(document, database, settings, owner), code()
@@ -171,7 +170,7 @@ def specification(
 
 
 def code() -> dict[str, Any]:
-    """Which FedQ this is."""
+    """Return the version of FedQ, for the provenance."""
     return {"fedq": release(), "commit": commit()}
 
 
@@ -275,11 +274,10 @@ _PART = re.compile(r"problem\.dataset\.(id|content)(\.|$)")
 
 
 def describe(document: Any, database: Database, owner: str | None = None, at: str = "") -> Any:
-    """`document`, which stands at the pointer `at` of the body, with the `content` of each uploaded
-    data set it names.
+    """Return `document` with the `content` of each uploaded data set that it names.
 
-    Raises SpecificationError for an id that there is not, or not among the data sets of `owner`
-    where one is given. What is wrong in other ways is left for the validation to find.
+    `at` is its pointer in the body. Raises SpecificationError for an id that does not exist, or not
+    among the data sets of `owner` if given. All other errors are left to validation.
     """
 
     def dataset(block: Any, pointer: str) -> Any:
@@ -318,7 +316,7 @@ def _refuse_parts(block: Any, pointer: str) -> None:
 
 
 def _changed(block: Any, changes: dict[str, _Change], pointer: str) -> Any:
-    """A copy of `block` with these of its fields changed, if it is a block and has them."""
+    """Return a copy of `block` with these fields changed, if it is a mapping that has them."""
     if not isinstance(block, dict):
         return block
     changed = {

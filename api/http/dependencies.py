@@ -104,7 +104,7 @@ async def _settings(request: Request) -> Settings:
 
 
 def printable(identifier: str) -> str:
-    """An id that a query may be asked for; raises NotFoundError."""
+    """Return an id if it is safe in a query; raises NotFoundError."""
     if not identifier.isprintable():
         raise NotFoundError(f"not found: {identifier!r}")
     return identifier

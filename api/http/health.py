@@ -1,4 +1,4 @@
-"""`/healthz` and `/readyz`: whether the process lives, and whether it can serve."""
+"""`/healthz` and `/readyz`: liveness and readiness."""
 
 from collections.abc import Callable
 

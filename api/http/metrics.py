@@ -70,15 +70,12 @@ class Metrics(Collector):
         ProcessCollector(registry=self._registry)
 
     def request(self, scope: Scope, status: int, seconds: float) -> None:
-        """Count a request.
-
-        `route` is the path as the interface has it, so that there are as many as endpoints.
-        """
+        """Count a request under the path template of its route."""
         method, route = scope["method"], getattr(scope.get("route"), "path", "unmatched")
         self._requests.labels(method if method in METHODS else "other", route, status).observe(seconds)
 
     def collect(self) -> Iterable[Metric]:
-        """Those of this process, or of all that share its folder."""
+        """Return the metrics of this process, or of all that share its folder."""
         if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
             shared: Iterable[Metric] = MultiProcessCollector(CollectorRegistry()).collect()  # type: ignore[no-untyped-call]
             return shared

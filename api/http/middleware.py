@@ -76,7 +76,7 @@ class RequestLog:
 
 
 GRACE_S = 30.0
-"""How far a body may fall behind the slowest rate."""
+"""Time that a body may fall behind the slowest rate."""
 SLOWEST_RATE = 500.0
 """Bytes a second."""
 
@@ -128,20 +128,20 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 DATA_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
-"""For answers that are no pages; a picture brings its own style."""
+"""Policy of responses that are not pages; a figure contains its own style."""
 DOCUMENTATION_POLICY = (
     "default-src 'none'; script-src 'self'{hashes}; style-src 'self' 'unsafe-inline'; img-src 'self' data:;"
     " font-src 'self' data:; connect-src 'self'; worker-src blob:; base-uri 'none'; form-action 'none';"
     " frame-ancestors 'none'"
 )
-"""For the pages of documentation: scripts only from here, and those in the page itself that it was
-made with.
+"""Policy of the pages of documentation: scripts of this service, and the inline scripts they were
+built with.
 """
 _INLINE = re.compile(rb"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DOTALL)
 
 
 class SecurityHeadersMiddleware:
-    """Middleware that adds these headers."""
+    """Middleware that adds security headers."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -200,7 +200,7 @@ def _incomplete_body(request: Request, _error: Exception) -> Response:
     """
     answer = ProblemType(408, BLANK, HTTPStatus.REQUEST_TIMEOUT.phrase)
     return _problem(
-        request, answer, "The body did not arrive completely, or too slowly.", headers={"Connection": "close"}
+        request, answer, "The body was incomplete or arrived too slowly.", headers={"Connection": "close"}
     )
 
 

@@ -1,4 +1,4 @@
-"""Telling workers that something waits, once the response has left."""
+"""Wake-ups of workers, sent after the response."""
 
 from collections.abc import Callable
 from typing import Annotated
@@ -11,15 +11,13 @@ from workers.celery_app import send_wakeup
 
 MAX_AT_ONCE = 4
 APART_S = 0.02
-"""Nudges of one queue are at least so far apart: one takes as long as it takes to answer half a
-request.
-"""
+"""Minimum time between wake-ups of one queue: one takes as long as half a request."""
 MAX_QUEUES = 1_000
 
 
 class Waker:
-    """Nudges workers, on a few threads of their own: a broker that hangs must not take up all those
-    that serve requests.
+    """Wakes workers on a few threads of its own, since a broker that hangs must not block the
+    threads that serve requests.
     """
 
     def __init__(self, broker: str) -> None:
@@ -27,12 +25,12 @@ class Waker:
         self._turns, self._threads = Semaphore(MAX_AT_ONCE), CapacityLimiter(MAX_AT_ONCE)
         self._waiting: set[str] = set()
         self._due: dict[str, float] = {}
-        """When each queue may be nudged again."""
+        """Earliest time of the next wake-up, by queue."""
 
     async def wake(self, queue: str) -> None:
-        """Nudge a worker of `queue`; never raises.
+        """Wake a worker of `queue`; never raises.
 
-        One nudge that waits for its turn does for all that would wait behind it.
+        Requests that arrive while a wake-up of the same queue is pending need none of their own.
         """
         if queue in self._waiting:
             return

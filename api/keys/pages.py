@@ -1,7 +1,4 @@
-"""`/keys`: one's own key and what is left of its quotas.
-
-For administrators all keys, made, changed and revoked.
-"""
+"""`/keys` and `/audit`: the caller's key and quotas; for administrators all keys and the audit log."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -31,18 +28,18 @@ QUOTAS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("stored_bytes", "data sets", rendering.size),
     ("compute_seconds", "computing time", rendering.duration),
 )
-"""Fields of a usage, those of a key beginning with `max_`; what they count; how it is written."""
+"""Field of the usage (with prefix `max_` of the key), label, and format."""
 
 
 class Allowance(NamedTuple):
-    """One of a key's quotas, and how much of it is used."""
+    """Quota of a key, and how much of it is used."""
 
     words: str
     used: str
     most: str | None
-    """None: as much as it likes."""
+    """None: no limit."""
     share: float
-    """Used of it, 0 to 1."""
+    """Used fraction, 0 to 1."""
 
 
 class KeyRow(NamedTuple):
@@ -59,7 +56,7 @@ class KeyRow(NamedTuple):
 
 @router.get("/keys")
 def read(request: Request, principal: Reader, database: DatabaseDep, cursor: Cursor = None) -> Response:
-    """The page. It writes through `/v1/keys` alone."""
+    """Return the page; it writes through `/v1/keys` only."""
     listed: dict[str, Any] = {"rows": None, "next": None}
     with database.reading() as session:
         own = keys.find(session, principal.key_id)
@@ -83,7 +80,7 @@ def read_audit(
     target: TargetFilter = None,
     cursor: Cursor = None,
 ) -> Response:
-    """Who changed what; empty filters count as none."""
+    """Return the audit log; empty filters are ignored."""
     with database.reading() as session:
         found = audit.page(session, owner=owner or None, target=target or None, limit=PAGE, cursor=cursor)
     return page(

@@ -1,6 +1,5 @@
-"""`/v1/keys` and `/v1/me`: API keys, made, listed, changed and revoked by administrators.
-
-And whoever asks.
+"""`/v1/keys` and `/v1/me`: administrators create, list, edit and revoke keys; anyone reads their
+own.
 """
 
 from typing import Annotated
@@ -124,7 +123,7 @@ def read_me(principal: Reader, database: DatabaseDep) -> Me:
 
 
 def key_answer(record: KeyRecord) -> Key:
-    """A key, as far as it may be shown."""
+    """Return a key as answered: without the secret."""
     return Key(
         id=record.id,
         prefix=prefix_of(record.id),

@@ -42,21 +42,21 @@ BODIES = (
 )
 ANSWERS = (ProblemDetails, RoundEvent, StatusEvent, DecisionEvent, HeartbeatEvent)
 FOREIGN = ("HTTPValidationError", "ValidationError")
-"""FastAPI's own shapes of errors, which nothing here answers with."""
+"""Schemas of FastAPI's own errors, which this service does not return."""
 
 Object = dict[str, Any]
 
 
 class Source(NamedTuple):
-    """An answer that names a thing."""
+    """Response that contains the id of a resource."""
 
     path: str
     method: str
     status: str
     parameter: str
-    """Of the paths that ask for the thing."""
+    """Path parameter of the operations on the resource."""
     value: str = "$response.body#/id"
-    """Where in the answer its id is."""
+    """Expression of the id in the response."""
 
 
 SOURCES = (
@@ -67,11 +67,11 @@ SOURCES = (
     Source("/v1/webhooks/{webhook_id}/ping", "post", "202", "delivery_id"),
     Source("/v1/keys", "post", "201", "key_id"),
 )
-"""Those that make a thing, and the runs that an experiment has made."""
+"""Operations that create a resource, and the list of the runs of an experiment."""
 
 
 def install(app: FastAPI) -> None:
-    """Make `app` describe itself in full."""
+    """Complete the OpenAPI document of `app`."""
     describe = app.openapi
 
     def openapi() -> Object:
@@ -99,7 +99,7 @@ def _schemas() -> Object:
 
 
 def _illustrate(document: Object) -> None:
-    """Give each schema, each of its fields, and each JSON body its example."""
+    """Add examples to each schema, field and JSON body."""
     known = examples()
     for name, schema in document["components"]["schemas"].items():
         if name in known:
@@ -113,7 +113,7 @@ def _illustrate(document: Object) -> None:
 
 
 def _bodies(document: Object) -> Iterator[Object]:
-    """The JSON and YAML bodies of all operations, of requests and responses."""
+    """Yield the JSON and YAML bodies of all operations, of requests and responses."""
     for path in document["paths"].values():
         for operation in path.values():
             for message in (operation.get("requestBody", {}), *operation["responses"].values()):
@@ -132,7 +132,7 @@ def documents() -> Mapping[str, Any]:
 
 
 def examples() -> dict[str, Any]:
-    """An example for each schema, by its name."""
+    """Return an example for each schema by name."""
     read = documents()
     specifications = [ExperimentSpec.model_validate(document) for document in read["ExperimentSpec"]]
     submitted = [PresetSubmission.model_validate(read["PresetSubmission"]), *specifications]
@@ -152,7 +152,7 @@ def examples() -> dict[str, Any]:
 
 
 def _parts(value: Any) -> Iterator[BaseModel]:
-    """The models in `value`, itself first."""
+    """Yield the models in `value`, itself first."""
     if isinstance(value, BaseModel):
         yield value
         value = [getattr(value, field) for field in type(value).model_fields]
@@ -164,7 +164,7 @@ def _parts(value: Any) -> Iterator[BaseModel]:
 
 
 def link(document: Object) -> None:
-    """Say of each source which operations it leads to, by the names of these."""
+    """Add links from each source to the operations on its resource."""
     for source in SOURCES:
         given = {name: f"$request.path.{name}" for name in _parameters(source.path)} | {
             source.parameter: source.value
@@ -187,5 +187,5 @@ def _links(document: Object, parameter: str, given: dict[str, str]) -> Iterator[
 
 
 def _parameters(path: str) -> set[str]:
-    """Those of a path; where a thing is asked for in a `form`, any will do."""
+    """Return the parameters of a path, except `form`, which has a fixed set of values."""
     return set(re.findall(r"{(\w+)}", path)) - {"form"}

@@ -55,9 +55,7 @@ def catalog() -> Catalog:
 
 
 def _blocks(model: type[BaseModel], prefix: str) -> Iterator[CatalogBlock]:
-    """The choices among `model`'s fields and below them, depth first, in the order of the
-    fields.
-    """
+    """Yield the choices among `model`'s fields and below, depth first, in the order of the fields."""
     for name, field in model.model_fields.items():
         path, members = f"{prefix}{name}", _members(field.annotation)
         if any("kind" in member.model_fields for member in members):
@@ -69,8 +67,8 @@ def _blocks(model: type[BaseModel], prefix: str) -> Iterator[CatalogBlock]:
 
 
 def _members(annotation: Any) -> list[type[BaseModel]]:
-    """The models a field may hold, unions and annotations unwrapped; none for a scalar or a
-    list.
+    """Return the models that a field may hold, unions and annotations unwrapped; none for a scalar
+    or list.
     """
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]

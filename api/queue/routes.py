@@ -1,4 +1,4 @@
-"""`/v1/queue` and `/v1/workers`: what waits, what runs, where."""
+"""`/v1/queue` and `/v1/workers`: queue lengths and live workers."""
 
 from collections.abc import Sequence
 from itertools import groupby

@@ -19,11 +19,9 @@ from fedq.schemas import ClaimResult, Claims, ComparisonResult, Estimate, Publis
 
 
 def preset_of(experiment: ExperimentRecord) -> Preset:
-    """The preset that `experiment` was submitted as, here or where it was imported from.
+    """Return the preset that `experiment` was submitted as, here or where it was imported from.
 
-    Raises NotFoundError.
-
-    So where it was none, or one that has changed since.
+    Raises NotFoundError if there is none or it has changed since.
     """
     origin = experiments.origin(experiment.provenance)
     name, version = origin.get("preset"), origin.get("preset_version")
@@ -42,7 +40,7 @@ def preset_of(experiment: ExperimentRecord) -> Preset:
 
 
 def metrics_of(preset: Preset) -> list[str]:
-    """The metrics that claims and printed numbers are about."""
+    """Return the metrics of the claims and published numbers."""
     sheet = presets.sheet(preset.sheet)
     claimed = {
         comparison.metric for claim in sheet.claims_of(preset.panel) for comparison in claim.comparisons
@@ -108,7 +106,7 @@ def _comparison(sides: Sides) -> ComparisonResult:
 
 
 def words(comparison: ClaimComparison) -> str:
-    """A comparison as a sentence."""
+    """Return a comparison as a sentence."""
     what = f"{comparison.statistic.replace('_', ' ')} {comparison.metric.replace('_', ' ')}"
     if comparison.target is not None:
         what = f"rounds to {comparison.metric.replace('_', ' ')} {comparison.target:g}"

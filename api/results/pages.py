@@ -30,7 +30,7 @@ Wanted = Annotated[
 
 @router.get("/compare")
 def read_compare(request: Request, principal: Reader, database: DatabaseDep, wanted: Wanted) -> Response:
-    """Curves and results of the arms that the address names, and what else could be taken in."""
+    """Return curves and results of the arms in the address, and the experiments that can be added."""
     with database.reading() as session:
         chosen = gather(session, principal, wanted)
         offered = experiments.page(session, Filter(principal.sees), limit=OFFERED).items
@@ -52,11 +52,11 @@ def read_compare(request: Request, principal: Reader, database: DatabaseDep, wan
 
 
 EVERYTHING = Window(100_000)
-"""Of a curve: all that there may be."""
+"""All points of a curve."""
 
 
 class Form(NamedTuple):
-    """A file that results are written to."""
+    """File format of results."""
 
     media_type: str
     table: Table
@@ -73,7 +73,7 @@ Name = Literal["summary.csv", "curves.csv", "summary.parquet", "curves.parquet"]
 
 @router.get("/experiments/{experiment_id}/download/results.json")
 def read_json(principal: Reader, experiment_id: ExperimentId, database: DatabaseDep) -> Response:
-    """All of the results."""
+    """Return all results as JSON."""
     found = read_results(database, principal, experiment_id, METRICS, EVERYTHING)
     return _file(
         Response(found.model_dump_json(), media_type="application/json"), f"{experiment_id}-results.json"
@@ -90,7 +90,7 @@ def read_specification(principal: Reader, experiment_id: ExperimentId, database:
 
 @router.get("/experiments/{experiment_id}/download/{name}")
 def read_table(principal: Reader, experiment_id: ExperimentId, database: DatabaseDep, name: Name) -> Response:
-    """Figures over seeds, or curves, as a table."""
+    """Return statistics over seeds, or curves, as a table."""
     form = FORMS[name]
     found = read_results(database, principal, experiment_id, METRICS, EVERYTHING)
     return _file(

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from fedcore.theory import closed_forms
 
 TOLD = 20
-"""Names of arms are listed to those who got one wrong, up to so many."""
+"""Maximum number of names of arms in an error message."""
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 def arm_of(names: Mapping[str, int], wanted: str, pointer: str) -> int:
-    """The index of the arm with this name or index; raises InvalidRequestError."""
+    """Return the index of the arm with this name or index; raises InvalidRequestError."""
     found = names.get(wanted, int(wanted) if _NUMBER.fullmatch(wanted) else -1)
     if found not in names.values():
         detail = f"must be an arm, by name or index: {listed(list(names))}; not {wanted!r}"
@@ -41,7 +41,7 @@ def arm_of(names: Mapping[str, int], wanted: str, pointer: str) -> int:
 
 
 def listed(names: Sequence[str]) -> str:
-    """The arms, by name as long as they are few."""
+    """Return the names of the arms, or their range if they are many."""
     return ", ".join(names) if len(names) <= TOLD else f"0 to {len(names) - 1}"
 
 
@@ -110,7 +110,7 @@ def read_results(
 
 
 def read_claims(database: Database, principal: Principal, experiment_id: str) -> Claims:
-    """The claims on an experiment with their verdicts so far; raises NotFoundError."""
+    """Return the claims on an experiment with their verdicts so far; raises NotFoundError."""
     with database.reading() as session:
         experiment = experiments.find(session, experiment_id, principal.sees)
         preset = preset_of(experiment)

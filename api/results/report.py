@@ -28,11 +28,11 @@ from fedq.results.comparison import comparison
 from fedq.schemas import Claims, Experiment, Results, Run
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
-"""It holds what users have written: nothing in it is run, and nothing is loaded."""
+"""Reports contain text of users, so nothing in them is executed or loaded."""
 MEDIA = {"html": "text/html; charset=utf-8", "md": "text/markdown; charset=utf-8"}
 _SPECIAL, _BACKTICKS = re.compile(r"([\\|\[\]])"), re.compile("`+")
 POINTS = 500
-"""Of each curve in a picture."""
+"""Maximum number of points of a curve."""
 OWN = frozenset({ENGINE_CHOICE, "gang", MODEL_SHA256})
 """Entries of a provenance that concern one run only, or its timing."""
 
@@ -46,37 +46,37 @@ class Cell(NamedTuple):
 
 
 class Section(NamedTuple):
-    """One metric."""
+    """Section on one metric."""
 
     name: str
-    """In words."""
+    """Name of the metric."""
     columns: Sequence[str]
-    """Of the table: what is said of an arm."""
+    """Columns of the table."""
     rows: Sequence[Sequence[Cell]]
-    """A row per arm."""
+    """One row per arm."""
     picture: str
-    """Curves over the rounds, SVG as a data URI."""
+    """Figure of the curves as a data URI."""
 
 
 class ReportContent(NamedTuple):
-    """An experiment, as it is told."""
+    """Content of a report."""
 
     experiment: Experiment
     written_at: datetime
-    """When this was put together."""
+    """Time of the report."""
     confidence: float
     sections: Sequence[Section]
     claims: Claims | None
-    """Where it follows a publication."""
+    """None unless it follows a publication."""
     runs: Sequence[Run]
     specification: str
     """As YAML."""
     carried_out: Sequence[Mapping[str, Any]]
-    """How its runs were carried out: each way once."""
+    """Distinct ways in which its runs were executed."""
 
 
 def content(principal: Principal, experiment_id: str, database: Database) -> ReportContent:
-    """An experiment that `principal` may see, as it is at one moment; raises NotFoundError."""
+    """Read an experiment that `principal` may see; raises NotFoundError."""
     with database.reading() as session:
         record = experiments.find(session, experiment_id, principal.sees)
         preset = _preset(record)
@@ -100,7 +100,7 @@ def content(principal: Principal, experiment_id: str, database: Database) -> Rep
 
 
 def _preset(record: ExperimentRecord) -> Preset | None:
-    """The preset that it follows, where that claims anything of it."""
+    """Return the preset of the experiment, None if it has none with claims."""
     try:
         return preset_of(record)
     except NotFoundError:
@@ -108,7 +108,7 @@ def _preset(record: ExperimentRecord) -> Preset | None:
 
 
 def _sections(results: Results) -> Iterator[Section]:
-    """The most telling metrics first."""
+    """Yield the sections, the most telling metrics first."""
     found = {name for arm in results.arms for name in arm.curves}
     for metric in [*(name for name in HEADLINES if name in found), *sorted(found - set(HEADLINES))]:
         table, best = comparison(results, metric), _best(results, metric)
@@ -121,8 +121,8 @@ def _sections(results: Results) -> Iterator[Section]:
 
 
 def _best(results: Results, metric: str) -> dict[str, int]:
-    """The row with the best mean in each of the columns `best` and `final`, where the metric has
-    better and worse.
+    """Return the row with the best mean for the columns `best` and `final`, if the metric has a
+    direction.
     """
     best: dict[str, int] = {}
     for figure in ("best", "final") if metric in BETTER and len(results.arms) > 1 else ():
@@ -138,7 +138,7 @@ def _best(results: Results, metric: str) -> dict[str, int]:
 
 
 def _ways(carried: Sequence[Run]) -> list[Mapping[str, Any]]:
-    """How runs were carried out, each way once."""
+    """Return the distinct provenances of runs."""
     ways: list[Mapping[str, Any]] = []
     for run in carried:
         way = {name: value for name, value in run.provenance.items() if name not in OWN}
@@ -155,7 +155,7 @@ def render(form: str, principal: Principal, experiment_id: str, database: Databa
 
 @cache
 def _templates() -> Environment:
-    """Both forms; what users have written is escaped as each needs it."""
+    """Return the environment of both formats, which escapes text of users as each requires."""
     made = Environment(
         loader=PackageLoader("api.results", package_path=""),
         autoescape=select_autoescape(["html"]),
@@ -169,12 +169,10 @@ def _templates() -> Environment:
 
 
 def _in_a_line(text: object) -> str:
-    """Text in one line of Markdown that ends no cell of a table and starts no tag, link or
-    image.
-    """
+    """Return text as one line of Markdown that cannot end a cell or start a tag, link or image."""
     return _SPECIAL.sub(r"\\\1", " ".join(str(text).split())).replace("<", "&lt;")
 
 
 def _fence(code: str) -> str:
-    """Backticks that no line of `code` can close: more than there are in a row in it."""
+    """Return more backticks than `code` contains in a row."""
     return "`" * max(4, 1 + max(map(len, _BACKTICKS.findall(code)), default=0))

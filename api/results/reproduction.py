@@ -58,7 +58,7 @@ def _difference(session: Session, pair: Pair) -> RunDifference | None:
 
 
 def _models(pair: Pair) -> tuple[str, str] | None:
-    """The digests of the final models; None where a run has none, or goes on."""
+    """Return the digests of the final models; None if a run has none or is unfinished."""
     original, here = (run.provenance.get(MODEL_SHA256) if run.status in ENDED else None for run in pair)
     return None if original is None or here is None else (original, here)
 
@@ -81,7 +81,7 @@ def _told(
 
 
 def relative(original: object, here: object) -> float | None:
-    """The difference of two numbers as a share of the larger; None where they are none."""
+    """Return the difference of two numbers relative to the larger; None for other values."""
     if not (isinstance(original, int | float) and isinstance(here, int | float)):
         return None
     largest = max(abs(original), abs(here))

@@ -42,7 +42,7 @@ def target_of(text: str) -> Target:
     if found is None or found[1] not in summary.BETTER or not isfinite(float(found[2])):
         metrics = ", ".join(summary.BETTER)
         detail = (
-            f"must be a metric and a number, as test_accuracy:0.9, the metric one of {metrics}; not {text!r}"
+            f"must be METRIC:VALUE, e.g. test_accuracy:0.9, with one of the metrics {metrics}; not {text!r}"
         )
         raise InvalidDocumentError([Flaw(pointer="?target", detail=detail)])
     return Target(metric=found[1], value=float(found[2]))

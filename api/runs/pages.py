@@ -48,7 +48,7 @@ def of_run(session: Session, run: RunRecord, experiment: ExperimentRecord) -> li
 def _own(run: RunRecord) -> Iterator[RunEvent]:
     yield RunEvent(run.created_at, "queued")
     if run.started_at is not None:
-        yield RunEvent(run.started_at, "started by a worker for the first time")
+        yield RunEvent(run.started_at, "first started by a worker")
     if run.status in ENDED and run.finished_at is not None:
         yield RunEvent(run.finished_at, _ending(run), "ok" if run.status is Status.SUCCEEDED else "error")
 
@@ -85,7 +85,7 @@ def _done(session: Session, experiment: ExperimentRecord) -> Iterator[RunEvent]:
             yield RunEvent(entry.at, f"experiment {PAST[deed]} by {entry.owner}")
         elif deed in PAST:
             yield RunEvent(
-                entry.at, f"request of {entry.owner} to {deed} the experiment refused ({entry.status})"
+                entry.at, f"request by {entry.owner} to {deed} the experiment refused ({entry.status})"
             )
 
 

@@ -87,10 +87,10 @@ def violations(session: Session, key_id: str, runs: int) -> list[str]:
     told = []
     if quota.waiting_runs is not None and used.waiting_runs + runs > quota.waiting_runs:
         limit = f"{used.waiting_runs + runs:,} queued or paused runs, limit {quota.waiting_runs:,}"
-        told.append(f"it would be refused: quota max_waiting_runs exceeded: {limit}")
+        told.append(f"would be rejected: quota max_waiting_runs exceeded: {limit}")
     if quota.compute_seconds is not None and used.compute_seconds >= quota.compute_seconds:
         told.append(
-            f"it would be refused: quota max_compute_seconds exhausted, {quota.compute_seconds:,.1f} seconds"
+            f"would be rejected: quota max_compute_seconds exhausted, {quota.compute_seconds:,.1f} seconds"
         )
     return told
 
