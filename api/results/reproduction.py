@@ -1,6 +1,4 @@
-"""Comparison of a reproduction with its original: where they differ first, and what was not the
-same.
-"""
+"""Comparison of a reproduction with its original: first differences and possible causes."""
 
 import json
 from collections import Counter

@@ -320,7 +320,7 @@ def read_reproduction(principal: Reader, experiment_id: ExperimentId, database: 
 
 
 def _acceptable(accept: str) -> str:
-    """The first media type of an Accept header that there is; raises 406."""
+    """Return the first supported media type of an Accept header; raises 406."""
     ranges = sorted((_range(entry) for entry in accept.split(",")), key=lambda entry: -entry[1])
     for media_type, quality in ranges:
         if quality > 0:

@@ -1,8 +1,4 @@
-"""`/runs/{id}`: one run, as a page or as a part of that of its experiment.
-
-What has happened to a run, as far as the database remembers: what it was through itself, what its
-search decided, what people did.
-"""
+"""`/runs/{id}`: one run with its history, as a page or as part of the page of its experiment."""
 
 import re
 from collections.abc import Iterator
@@ -21,7 +17,7 @@ from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.simulation.report import StopReason
 
 DEEDS = 50
-"""The newest, at most."""
+"""Maximum number of audit entries, the newest."""
 DONE = {"POST": "", "PATCH": "edit", "DELETE": "delete"}
 PAST = {"pause": "paused", "resume": "resumed", "cancel": "cancelled", "retry": "retried", "edit": "edited"}
 STOPPED = {
@@ -32,16 +28,16 @@ STOPPED = {
 
 
 class RunEvent(NamedTuple):
-    """One thing that happened."""
+    """Event in the history of a run."""
 
     at: datetime
     what: str
     kind: str = "neutral"
-    """`ok` or `error`, where it is one of them."""
+    """`ok`, `error` or `neutral`."""
 
 
 def of_run(session: Session, run: RunRecord, experiment: ExperimentRecord) -> list[RunEvent]:
-    """In the order in which it happened."""
+    """Return the history of a run in chronological order."""
     return sorted([*_own(run), *_decided(session, run), *_done(session, experiment)], key=lambda one: one.at)
 
 
@@ -96,7 +92,7 @@ router = APIRouter(prefix="/runs", include_in_schema=False)
 def read_run(
     request: Request, principal: Reader, run_id: RunId, database: DatabaseDep, settings: SettingsDep
 ) -> Response:
-    """How it stands, what happened to it, what made it, and its files."""
+    """Return status, history, provenance and files of a run."""
     with database.reading() as session:
         record = runs.find(session, run_id, principal.sees)
         experiment = experiments.find(session, record.experiment_id, principal.sees)

@@ -1,4 +1,4 @@
-"""`/v1/experiments/{id}/runs` and `/v1/runs/{id}`: runs, their rows, their files."""
+"""`/v1/experiments/{id}/runs` and `/v1/runs/{id}`: runs, their rows and files."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, BinaryIO

@@ -1,6 +1,4 @@
-"""`/v1/experiments/{id}/search`: which arms were promoted and stopped, and what that was decided
-on.
-"""
+"""`/v1/experiments/{id}/search`: decisions of a search, and their grounds."""
 
 from typing import Annotated
 

@@ -26,7 +26,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self';"
     " connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
-"""Pages hold what users have written, so no script and no style in the page itself is run."""
+"""Pages contain text of users, so inline scripts and styles are not run."""
 HEADERS = {
     "Content-Security-Policy": POLICY,
     "Cache-Control": "no-store",
@@ -36,12 +36,12 @@ HEADERS = {
 
 
 class NavigationEntry(NamedTuple):
-    """An entry of the navigation."""
+    """Entry of the navigation."""
 
     name: str
     path: str
     needed: Scope = Scope.READ
-    """Whoever may less is not shown it."""
+    """Scope required to see the entry."""
 
 
 NAVIGATION = (
@@ -55,13 +55,13 @@ NAVIGATION = (
 )
 
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
-"""Seconds in each, longest first."""
+"""Units with their seconds, longest first."""
 UNKNOWN = "\N{EN DASH}"
 SIZES = ("kB", "MB", "GB", "TB")
 
 
 def duration(seconds: float | None) -> str:
-    """As `2 h 5 min`: the two largest units, or seconds; a dash where it is not known."""
+    """Format a duration as `2 h 5 min`: the two largest units, or seconds; a dash if unknown."""
     if seconds is None:
         return UNKNOWN
     if seconds < 60:
@@ -76,7 +76,7 @@ def duration(seconds: float | None) -> str:
 
 
 def ago(moment: datetime) -> str:
-    """How long ago that was, as `5 min ago`."""
+    """Format the time since `moment` as `5 min ago`."""
     seconds = (datetime.now(UTC) - moment).total_seconds()
     if seconds < 60:
         return "just now"
@@ -85,12 +85,12 @@ def ago(moment: datetime) -> str:
 
 
 def clock(moment: datetime) -> str:
-    """As `2026-01-31 12:00:00 UTC`."""
+    """Format a time as `2026-01-31 12:00:00 UTC`."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def size(count: float) -> str:
-    """Bytes, as `1.5 MB`."""
+    """Format bytes as `1.5 MB`."""
     if count < 1_000:
         return f"{count:.0f} B"
     for name in SIZES:
@@ -101,7 +101,7 @@ def size(count: float) -> str:
 
 
 def count(number: int) -> str:
-    """As `12,345`."""
+    """Format a number as `12,345`."""
     return f"{number:,}"
 
 

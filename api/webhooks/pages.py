@@ -1,4 +1,4 @@
-"""`/webhooks`: where changes are told, and what became of each."""
+"""`/webhooks`: webhooks and their deliveries."""
 
 import json
 
@@ -20,8 +20,8 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/webhooks")
 def read_list(request: Request, principal: Reader, database: DatabaseDep, cursor: Cursor = None) -> Response:
-    """Newest first, of all owners for administrators. The page writes through `/v1/webhooks`
-    alone.
+    """Return the webhooks, newest first; administrators see all. The page writes through
+    `/v1/webhooks` only.
     """
     with database.reading() as session:
         found = webhooks.page(session, owner=principal.sees, limit=PAGE, cursor=cursor)
@@ -33,7 +33,7 @@ def read_list(request: Request, principal: Reader, database: DatabaseDep, cursor
 def read_one(
     request: Request, principal: Reader, webhook_id: WebhookId, database: DatabaseDep, cursor: Cursor = None
 ) -> Response:
-    """One webhook with the log of its deliveries, newest first."""
+    """Return a webhook with its deliveries, newest first."""
     with database.reading() as session:
         hook = webhook_answer(webhooks.find(session, webhook_id, principal.sees))
         found = webhook_deliveries.page(session, webhook_id, limit=PAGE, cursor=cursor)

@@ -228,14 +228,14 @@ def redeliver(
 
 
 def _changes(wanted: WebhookEdit) -> dict[str, Any]:
-    """The columns to be changed."""
+    """Return the columns to change."""
     given = wanted.model_dump(exclude_unset=True, exclude={"enabled"})
     kept = {field: value for field, value in given.items() if value is not None or field in CLEARABLE}
     return {"kinds" if field == "events" else field: value for field, value in kept.items()}
 
 
 def _refuse_foreign(session: Session, experiment_id: str | None, owner: str) -> None:
-    """Raises InvalidRequestError for an experiment that is not the owner's."""
+    """Raise InvalidRequestError for an experiment of another owner."""
     if experiment_id is None:
         return
     try:

@@ -16,19 +16,17 @@ from fedcore.platform.webhooks.urls import AddressRules, Resolve, WebhookTarget,
 from fedq.schemas import Delivery, Flaw, NewWebhook, Webhook
 
 AT_ONCE = 4
-"""Names that are resolved at a time: one that nobody answers for takes long, and must not take all
-threads.
-"""
+"""Names resolved at a time: a name server that does not answer must not block all threads."""
 
 
 class UrlValidator:
-    """Looks names up; of one application."""
+    """Checks URLs of webhooks; resolves a limited number of names at a time."""
 
     def __init__(self, look_up: Resolve = resolve) -> None:
         self._look_up, self._gate = look_up, CapacityLimiter(AT_ONCE)
 
     async def probe(self, url: str, rules: AddressRules) -> None:
-        """Raises InvalidRequestError for what webhooks may not be sent to."""
+        """Raise InvalidRequestError for a URL that webhooks may not be sent to."""
         try:
             target = WebhookTarget.parse(url, rules)
             await to_thread.run_sync(target.reachable, rules, self._look_up, limiter=self._gate)
@@ -45,7 +43,7 @@ Probe = Annotated[Callable[[str], Awaitable[None]], Depends(_probe)]
 
 
 def webhook_answer(record: WebhookRecord) -> Webhook:
-    """A webhook, without its secret."""
+    """Return a webhook without its secret."""
     return Webhook(
         id=record.id,
         name=record.name,
@@ -64,12 +62,12 @@ def webhook_answer(record: WebhookRecord) -> Webhook:
 
 
 def new_webhook_answer(record: WebhookRecord, secret: str) -> NewWebhook:
-    """A webhook, and its secret, this once."""
+    """Return a new webhook with its secret."""
     return NewWebhook(**webhook_answer(record).model_dump(), secret=secret)
 
 
 def delivery_answer(record: DeliveryRecord) -> Delivery:
-    """A delivery with its attempts."""
+    """Return a delivery with its attempts."""
     return Delivery.model_validate(
         {
             "id": record.id,
