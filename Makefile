@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test reproduce docs chaos check audit gpu bench bench-peers clean
+.PHONY: help install demo up test test-all reproduce docs chaos check audit gpu bench bench-peers clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -22,7 +22,10 @@ demo: $(INSTALLED) ## Run a federated experiment on real data through the whole 
 up: $(INSTALLED) ## Start the embedded stack and keep it running
 	@$(BIN)/fedq up $(ARGS)
 
-test: $(INSTALLED) ## Run the whole suite, on all cores (ARGS="-m 'not slow'" for a part of it)
+test: $(INSTALLED) ## Run the tests, on all cores, without the slow ones
+	@$(BIN)/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal -m 'not slow and not papers' $(ARGS)
+
+test-all: $(INSTALLED) ## Run all tests, the slow ones too (ARGS='-m slow': those alone)
 	@$(BIN)/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal $(ARGS)
 
 reproduce: $(INSTALLED) ## Run every figure of the papers on generated data in full and hold its claims to the record (a quarter of an hour)
@@ -60,11 +63,11 @@ gpu: $(INSTALLED) ## On a machine with a GPU: its tests, then five seeds of each
 clean: ## Remove .venv, .bench and caches (experiments in .fedq stay)
 	rm -rf .venv .bench .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml deploy/service/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("FedQ needs Python 3.11 or newer; $(PYTHON) is " + sys.version.split()[0] + ". Name another: make install PYTHON=python3.12")'
 	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
 	@echo "Installing into .venv; the first time takes a few minutes."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]' --constraint constraints.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]' --editable ./deploy/service --constraint constraints.txt
 	@# On all cores, where pip would on one. Some packages bring files that are templates: those cannot be compiled.
 	@$(BIN)/python -m compileall -qq -j 0 .venv/lib || true
 	@touch $@

@@ -6,6 +6,7 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import FastAPI
@@ -26,7 +27,6 @@ from api.http.authentication import KeyAuthenticator
 from api.http.dependencies import AppState
 from api.http.middleware import BodyTimeout, RequestLog, SecurityHeadersMiddleware, is_probe
 from api.http.rate_limit import RateLimiter
-from api.http.wakeups import Waker
 from api.keys import pages as keys_pages
 from api.keys import routes as keys_routes
 from api.openapi import document
@@ -50,8 +50,10 @@ from fedcore.platform.storage import open_storage
 from fedcore.platform.store import open_database
 from fedcore.platform.store.database import POOLED
 from fedcore.platform.version import release
+from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings
 from fedcore.settings import settings as process_settings
+from workers.celery_app import send_wakeup
 
 KEYED = (
     experiments_routes.router,
@@ -150,7 +152,7 @@ def _build_state(settings: Settings, url_validator: UrlValidator) -> AppState:
         stream_limit=StreamLimit(settings.streams_max),
         feed=Feed(database),
         metrics=metrics.Metrics(),
-        waker=Waker(settings.broker),
+        wakeups=WakeupNotifier(partial(send_wakeup, broker=settings.broker)),
         url_validator=url_validator,
         drawing_gate=DrawingGate(),
         upload_slots=UploadSlots(),
@@ -171,6 +173,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     gc.unfreeze()
     await state.feed.close()
     await state.rate_limiter.close()
+    await to_thread.run_sync(state.wakeups.close)
     state.database.close()
     resetting.cancel()
 

@@ -24,7 +24,7 @@ from api.http.problems import InvalidDocumentError, responses
 from fedcore.errors import RateError
 from fedcore.platform.access import Principal
 from fedcore.platform.store import UNAVAILABLE, Database, experiments, keys, progress, search
-from fedq.client.cursors import Position
+from fedq.client.events import Position
 from fedq.schemas import Flaw, HeartbeatEvent
 
 LOOK_S = 5.0
@@ -138,7 +138,7 @@ def start(
     """
     with database.reading() as session:
         experiments.find(session, experiment_id, principal.sees)
-        runs = progress.positions(session, experiment_id)
+        runs = progress.run_snapshots(session, experiment_id)
         decided = search.decided(session, [experiment_id]).get(experiment_id, 0)
     if last_event_id:
         told = _parsed("Last-Event-ID", last_event_id, len(runs))

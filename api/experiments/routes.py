@@ -26,11 +26,11 @@ from api.http.dependencies import (
     IdempotencyKey,
     Moment,
     SettingsDep,
+    Wake,
     context_of,
 )
 from api.http.documents import Document, body_of, validate
 from api.http.problems import responses
-from api.http.wakeups import Wake
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, Session, Status, audit, experiments, extension, progress
 from fedcore.platform.store.audit import AuditFacts

@@ -7,7 +7,7 @@ query.
 from __future__ import annotations
 
 import re
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +19,7 @@ from fedcore.errors import NotFoundError
 from fedcore.platform.access import Principal
 from fedcore.platform.storage import Storage
 from fedcore.platform.store import Database
+from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from api.http.authentication import KeyAuthenticator
     from api.http.metrics import Metrics
     from api.http.rate_limit import RateLimiter
-    from api.http.wakeups import Waker
     from api.results.pictures import DrawingGate
     from api.webhooks.service import UrlValidator
 
@@ -50,7 +50,7 @@ class AppState:
     stream_limit: StreamLimit
     feed: Feed
     metrics: Metrics
-    waker: Waker
+    wakeups: WakeupNotifier
     url_validator: UrlValidator
     drawing_gate: DrawingGate
     upload_slots: UploadSlots
@@ -103,6 +103,11 @@ async def _settings(request: Request) -> Settings:
     return state_of(request).settings
 
 
+async def _wake(request: Request) -> Callable[[str], None]:
+    wakeups = state_of(request).wakeups
+    return lambda queue: wakeups.notify([queue])
+
+
 def printable(identifier: str) -> str:
     """Return an id if it is safe in a query; raises NotFoundError."""
     if not identifier.isprintable():
@@ -120,6 +125,8 @@ AppStateDep = Annotated[AppState, Depends(app_state)]
 DatabaseDep = Annotated[Database, Depends(_database)]
 StorageDep = Annotated[Storage, Depends(_storage)]
 SettingsDep = Annotated[Settings, Depends(_settings)]
+Wake = Annotated[Callable[[str], None], Depends(_wake)]
+"""Wakes a worker of a queue; call it after the commit."""
 
 ExperimentId = Annotated[
     str,

@@ -12,7 +12,9 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from api.experiments.service import PresetSubmission
+from fedcore.block import kind_of
 from fedcore.spec import ExperimentSpec, yaml_documents
+from fedcore.spec.kinds import kinds
 from fedq import schemas
 from fedq.schemas import (
     DecisionEvent,
@@ -135,7 +137,12 @@ def examples() -> dict[str, Any]:
     """Return an example for each schema by name."""
     read = documents()
     specifications = [ExperimentSpec.model_validate(document) for document in read["ExperimentSpec"]]
-    submitted = [PresetSubmission.model_validate(read["PresetSubmission"]), *specifications]
+    blocks = [
+        member.model_validate({"kind": kind_of(member), **member.example})
+        for members in kinds().values()
+        for member in members
+    ]
+    submitted = [PresetSubmission.model_validate(read["PresetSubmission"]), *blocks, *specifications]
     answered = [
         getattr(schemas, name).model_validate(document)
         for name, document in read.items()

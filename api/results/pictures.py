@@ -21,8 +21,18 @@ from api.results.summaries import METRICS, Metric
 from fedcore.errors import NotFoundError
 from fedcore.platform.access import Principal
 from fedcore.statistics.summary import HEADLINES, headline
-from fedq.figures.drawing import Format, Horizontal, draw, measured
-from fedq.figures.style import NARROWEST_MM, WIDE_MM, WIDEST_MM, WIDTHS, FigureStyle, Font, Limits, Log
+from fedq.figures.drawing import Format, draw, measured
+from fedq.figures.style import (
+    NARROWEST_MM,
+    WIDE_MM,
+    WIDEST_MM,
+    WIDTHS,
+    FigureStyle,
+    Font,
+    Horizontal,
+    Limits,
+    Log,
+)
 from fedq.results.tables import CSV, to_csv
 from fedq.schemas import ArmResults, Flaw, Theory
 

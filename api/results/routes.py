@@ -10,9 +10,8 @@ from fastapi import APIRouter, Header, HTTPException, Path, Query, Request, Resp
 from api.experiments.service import REPRODUCES, create_experiment, new_reproduction
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
-from api.http.dependencies import NO_NUL, AppStateDep, DatabaseDep, ExperimentId, IdempotencyKey
+from api.http.dependencies import NO_NUL, AppStateDep, DatabaseDep, ExperimentId, IdempotencyKey, Wake
 from api.http.problems import responses
-from api.http.wakeups import Wake
 from api.results import queries, report
 from api.results.compared_arms import MOST_ARMS, compare
 from api.results.pictures import FIGURE, Drawn, Form, Looked, X, answered, drawable, picture

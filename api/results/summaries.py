@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from typing import Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from api.experiments.service import made_from
 from api.results.curves import MEGABYTE, Window, area, curve, megabytes
@@ -16,10 +16,13 @@ from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.simulation.report import StopReason
 from fedcore.spec.evaluation import ScalarMeasure
 from fedcore.statistics import significance, summary
-from fedq.client.cursors import Position
+from fedq.client.events import Position
 from fedq.schemas import ArmResult, Difference, Estimate, MetricResult, Results
 
-Metric = Literal[ScalarMeasure, "objective", "suboptimality", "distance"]
+if TYPE_CHECKING:
+    Metric = str
+else:
+    Metric = Literal[ScalarMeasure, "objective", "suboptimality", "distance"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
 TOTALS = ("local_steps", "bytes_up", "bytes_down", "simulated_seconds")
 """Columns of each round that `results_of` needs besides the metrics."""

@@ -20,7 +20,7 @@ from starlette.types import Scope as AsgiScope
 
 from api.http.dependencies import context_of
 from fedcore.platform.access import Scope
-from fedq.results import verdicts
+from fedq.results import presentation
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self';"
@@ -120,7 +120,7 @@ environment = Environment(
     lstrip_blocks=True,
     undefined=StrictUndefined,
 )
-environment.filters.update({**FILTERS, **verdicts.FILTERS})
+environment.filters.update({**FILTERS, **presentation.FILTERS})
 
 
 def page(request: Request, template: str, status: int = 200, **context: Any) -> HTMLResponse:
