@@ -73,7 +73,7 @@ KEYED = (
     ),
     *(queue_routes, webhooks_routes, delivery_routes, keys_routes, routes),
 )
-"""What needs a key."""
+"""Routes that require an API key."""
 DESCRIPTION = """
 Runs federated-learning experiments. An **experiment** is one submitted specification; an **arm** is
 one point of its sweep; a **run** is one arm with one seed; a **round** is one communication round

@@ -1,7 +1,4 @@
-"""What goes into the audit log: changes, in the transactions that make them.
-
-And attempts that were refused, afterwards.
-"""
+"""The audit log: changes are recorded in their own transaction, refused attempts afterwards."""
 
 from collections.abc import Callable
 from typing import Annotated

@@ -1,6 +1,5 @@
-"""What the endpoints are handed: database, storage, settings, the feed of news.
-
-And parameters that are fit for a query.
+"""Dependencies of endpoints: database, storage and settings, and parameters that are safe in a
+query.
 """
 
 import re

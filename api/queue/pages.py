@@ -23,7 +23,7 @@ router = APIRouter(include_in_schema=False)
 
 
 class QueueRow(NamedTuple):
-    """What waits of one experiment, as far as it may be seen."""
+    """Waiting runs of one experiment."""
 
     item: QueuePosition
     is_shown: bool

@@ -9,8 +9,8 @@ from fedq.schemas import QueueDepth
 
 
 def queue_answers(session: Session, seen_s: float) -> list[QueueDepth]:
-    """What each queue holds, and how many of its runs none of the workers that reported within
-    `seen_s` has the memory for.
+    """Return the runs in each queue, and how many need more memory than any worker has that
+    reported within `seen_s`.
     """
     too_large = progress.oversized(session, workers.memory_limits(session, seen_s))
     groups = groupby(progress.queue_depths(session), key=lambda depth: depth.queue)

@@ -33,7 +33,7 @@ def submission(asked: NewExperiment) -> Submission:
 
 
 def stored(database: Database, orders: Sequence[NewExperiment]) -> list[Experiment | BaseException]:
-    """What comes of these, asked for at one moment."""
+    """Submit these at one moment."""
 
     async def ask() -> list[Experiment | BaseException]:
         intake = SubmissionBatcher(database)
