@@ -19,6 +19,7 @@ from bench.options import command
 from fedcore import ExperimentSpec
 from fedcore.data.federated import Dataset, Samples, divide
 from fedcore.engine.client_table import ClientTable
+from fedcore.engine.compressed_links import Traffic
 from fedcore.engine.engines import ENGINES, EngineName
 from fedcore.engine.round import (
     RoundCost,
@@ -29,7 +30,6 @@ from fedcore.engine.round import (
     initial_state,
     open_round,
 )
-from fedcore.engine.traffic import Traffic
 from fedcore.models import zoo
 from fedcore.problems.loss import loss_of
 from fedcore.problems.supervised import SupervisedProblem

@@ -136,7 +136,7 @@ class Runner:
         simulations.start(claim)
         members = [self._load(claim)]
         try:
-            if not (members[0].released or claim.shortages) and members[0].simulation.gang_pays:
+            if not (members[0].released or claim.shortages) and members[0].simulation.benefits_from_batching:
                 members += map(self._load, self._batch_claims(claim))
             simulations.retain([member.lease.claim for member in members])
             WorkSession(self._resources, [member for member in members if not member.released]).run()

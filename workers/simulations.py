@@ -16,8 +16,7 @@ from fedcore.platform.storage import Storage, read
 from fedcore.platform.store.claim import Claim
 from fedcore.platform.store.reproductions import ENGINE_CHOICE
 from fedcore.platform.store.tables import Document
-from fedcore.simulation.batching import batch_key
-from fedcore.simulation.simulation import Simulation
+from fedcore.simulation.simulation import Simulation, batch_key
 from fedcore.spec.experiment import Arm
 
 _NAME = re.compile(r"/(\d+)-(\d+)\.safetensors$")
@@ -159,7 +158,7 @@ class SimulationCache:
             data_dir=self._data_dir,
             shelf=self._shelf,
             recorded=EngineChoice.of(claim.provenance.get(ENGINE_CHOICE)),
-            thrift=MEMORY_DIVISOR**claim.shortages,
+            memory_divisor=MEMORY_DIVISOR**claim.shortages,
         )
 
     def _arms_of(self, claim: Claim) -> list[Arm]:

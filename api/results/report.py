@@ -19,7 +19,7 @@ from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, experiments
 from fedcore.platform.store.reproductions import ENGINE_CHOICE, MODEL_SHA256
 from fedcore.platform.store.tables import ExperimentRecord
-from fedcore.presets import Preset
+from fedcore.presets import PresetSpec
 from fedcore.spec import yaml_documents
 from fedcore.statistics.summary import BETTER, HEADLINES
 from fedq.figures.drawing import draw
@@ -99,7 +99,7 @@ def content(principal: Principal, experiment_id: str, database: Database) -> Rep
     )
 
 
-def _preset(record: ExperimentRecord) -> Preset | None:
+def _preset(record: ExperimentRecord) -> PresetSpec | None:
     """Return the preset of the experiment, None if it has none with claims."""
     try:
         return preset_of(record)
