@@ -10,6 +10,7 @@ timed in turn with them.
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import TypeVar
 
@@ -96,9 +97,7 @@ def _step(
     ways = []
     for number, layer in enumerate(row):
         name = f"{number} {type(layer).__name__}"
-        signal, back = times.of(
-            f"{name}, forward", lambda layer=layer, signal=signal: layer(signal, parameters, gradients)
-        )  # type: ignore[misc]
+        signal, back = times.of(f"{name}, forward", partial(layer, signal, parameters, gradients))
         ways.append((f"{name}, backward", back))
         if done := _products(layer, parameters, signal):
             # The first has no gradient of its inputs.
