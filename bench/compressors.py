@@ -16,8 +16,11 @@ import numpy as np
 import torch
 
 from bench.options import command
-from fedcore.compression import QSGD, RandK, Sign, TopK
 from fedcore.compression.base import CompressorSpec
+from fedcore.compression.qsgd import QSGD
+from fedcore.compression.rand_k import RandK
+from fedcore.compression.sign import Sign
+from fedcore.compression.top_k import TopK
 from fedcore.engine.compressed_links import message_rngs, send
 
 COMPRESSORS: dict[str, CompressorSpec] = {

@@ -35,7 +35,7 @@ WIDTH = 900
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run what is named, keep it, and write the page."""
+    """Run the named presets, store them, and write the page."""
     parser = command("reproductions", __doc__)
     parser.add_argument("presets", nargs="*", help="presets by name")
     parser.add_argument(
@@ -66,7 +66,7 @@ def _keep(client: Client, names: Sequence[str], *, ended: bool) -> None:
 
 
 def _succeeded(client: Client) -> dict[str, str]:
-    """By preset the newest experiment of its present specification that has succeeded."""
+    """By preset, the newest experiment of its current specification that has succeeded."""
     found: dict[str, str] = {}
     known = {name: presets.load(name) for name in presets.names()}
     for summary in client.experiments(status=Status.SUCCEEDED):
@@ -90,8 +90,8 @@ def _part(client: Client, preset: Preset, done: Mapping[str, str]) -> Part:
 
 
 def _picture(client: Client, name: str, done: Mapping[str, str], *, small: bool) -> None:
-    """Draw all panels that are kept, or leave the picture as it is where one of them was run on
-    another service.
+    """Draw all stored panels, or leave the picture as it is if one of them was run on another
+    service.
     """
     sheet, path = presets.sheet(name), picture(name, FOLDER, small=small)
     if sheet.figure is None or (small and not _missing_in_full(name)):
@@ -109,16 +109,14 @@ def _picture(client: Client, name: str, done: Mapping[str, str], *, small: bool)
 
 
 def _missing_in_full(sheet: str) -> bool:
-    """Whether some panel is kept in its small form only, so that the figure of the small forms
-    shows what no other does.
+    """Return True if some panel is stored in its small form only, so that the figure of the small
+    forms shows what no other does.
     """
     return any(read_record(preset.name, FOLDER) is None for preset in presets.presets_of(sheet, small=False))
 
 
 def _compressed(drawn: bytes) -> bytes:
-    """Lossless in few colours, the lines' own among them, and so small that the file is no
-    burden.
-    """
+    """Compress without loss in few colours, the lines' own among them, so that the file is small."""
     image = Image.open(BytesIO(drawn)).convert("RGB")
     image.thumbnail((WIDTH, WIDTH * image.height), Image.Resampling.LANCZOS)
     while True:

@@ -1,5 +1,4 @@
-"""FedQ's algorithm library: federated-learning experiments as specifications, carried out round by
-round.
+"""Library of federated-learning experiments: specifications, run round by round.
 
 from fedcore import ExperimentSpec, run
 
@@ -27,7 +26,7 @@ __all__ = ["ExperimentSpec", "RoundReport", "Simulation", "run"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs torch only when it is asked for, so that the API process never does."""
+    """Import modules that need torch on first use, so that the API process never loads it."""
     if name not in _MODULES:
         raise AttributeError(f"module 'fedcore' has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)

@@ -1,7 +1,8 @@
-"""Base class and number types shared by all blocks of a specification."""
+"""Base class and number types of all blocks of a specification."""
 
+from collections.abc import Mapping, Sequence
 from math import ceil
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Union, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -18,8 +19,8 @@ Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
 
 def ceil_share(share: float, count: int) -> int:
-    """ceil(share count) of the decimal that `share` stands for: 0.55 of 100 is 55, although the
-    product of floats is above it.
+    """ceil(share count) of the decimal `share`: 0.55 of 100 is 55, although the product of floats
+    is above it.
     """
     # Products of floats are right to 2e-16; no decimal that is written in full comes this close to
     # a whole number.
@@ -27,19 +28,31 @@ def ceil_share(share: float, count: int) -> int:
 
 
 def _describe_kind(schema: dict[str, Any]) -> None:
-    """Say what `kind` is in the same words everywhere."""
+    """Give `kind` the same description everywhere."""
     kind = schema.get("properties", {}).get("kind")
     if kind is not None:
         kind.setdefault("description", "Kind of the block.")
 
 
 class Block(BaseModel):
-    """One block of a specification: immutable, and a field it does not know is an error.
+    """One block of a specification: immutable; unknown fields are errors.
 
-    Its lists have `fail_fast`, and tell of their first wrong entry: Pydantic takes some 400 bytes
-    for each error, and goes on beyond the length that a tuple may have, 3 GB for a body of 4 MB.
+    Lists have `fail_fast` and report only their first wrong entry: Pydantic takes some 400 bytes
+    per error and continues beyond the maximum length of a tuple, 3 GB for a body of 4 MB.
     """
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", use_attribute_docstrings=True, json_schema_extra=_describe_kind
     )
+    example: ClassVar[Mapping[str, Any]] = {}
+    """Fields of an example, without the kind, for the OpenAPI document and tests."""
+
+
+def kind_of(member: type[Block]) -> str:
+    """The value of `kind` that stands for `member`."""
+    return str(get_args(member.model_fields["kind"].annotation)[0])
+
+
+def union_of(members: Sequence[type[Block]]) -> Any:
+    """The union of the kinds of a block, by their `kind`."""
+    return Annotated[Union[tuple(members)], Field(discriminator="kind")]  # noqa: UP007 - made at run time

@@ -1,31 +1,31 @@
-"""The vocabulary: what a federated algorithm is, as four independent frozen values.
+"""The interface that algorithms implement: four independent frozen values.
 
-Glossary. One word for one thing, here and everywhere else:
+Terms:
 
 - *client*: one simulated device or silo; N of them form the *population*. *Cohort*: the M clients
   of one round.
 - *x* [D]: the server's model, one flat vector. *y* [..., D]: a client's model while it trains.
-- *step*: one local mini-batch update; tau_i of them in a round. *delta* = y - x [..., D]: what a
-  client's training changed.
-- *direction*: in a rule, what a local step descends along; in an aggregator, what the server moves
-  along.
-- *effort* ||a_i||_1: how far the local solver travels, over lr, when every gradient is 1 (FedNova,
-  Section III); tau_i for plain SGD.
-- *anchor*: a client's full gradient at x, before it trains. *gathered*: the cohort's mean anchor,
-  as the server sends it back.
+- *step*: one local mini-batch update; tau_i of them in a round. *delta* = y - x [..., D]: the
+  change of the model by a client's training.
+- *direction*: of a rule, the vector that a local step descends along; of an aggregator, the vector
+  that the server moves along.
+- *normaliser* ||a_i||_1: distance, over lr, that the local solver travels when every gradient is 1
+  (FedNova, Section III); tau_i for plain SGD.
+- *full gradient*: a client's gradient at x over all its data, before it trains. *Mean gradient*: its
+  weighted mean over the cohort, as the server sends it back.
 - *memory*: vectors a client keeps between rounds. *shared*: vectors the server broadcasts beside x.
-- *book*: what the server's aggregator keeps between rounds, tensors of any shape by name.
+- *aggregator state*: tensors of any shape, by name, that the aggregator keeps between rounds.
 
-Every tensor's last axis is the parameters, D; any axes before it are clients. So a rule is written
-for one client and serves a cohort, and nothing here imports a tensor library: the operations are
-those of the tensors handed in.
+The last axis of every tensor is the parameters, D; axes before it are clients. A rule written for
+one client therefore serves a cohort too. No tensor library is imported here: operations are those
+of the tensors that are passed in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -38,9 +38,7 @@ FirstExchange = Literal["compressed", "exact", "zero"]
 
 @dataclass(frozen=True, slots=True)
 class ClientContext:
-    """What one client (or, with a leading axis, each client of a cohort) knows while it trains in
-    one round.
-    """
+    """Inputs of one client (or, with a leading axis, of each client of a cohort) in a round."""
 
     x: Tensor
     """[D] the model as broadcast."""
@@ -49,10 +47,10 @@ class ClientContext:
     memory: Vectors
     """[..., D] each."""
     full_gradient: Tensor | None
-    """[..., D] the client's full gradient at x, if the rule asks for it."""
+    """[..., D] the client's full gradient at x, if the rule needs it."""
     mean_gradient: Tensor | None
-    """[D] the weighted mean of the cohort's anchors, if the rule gathers them; compression may have
-    changed it.
+    """[D] the weighted mean of the cohort's full gradients, as the clients received it, if the rule
+    exchanges gradients.
     """
     steps: Tensor
     """[..., 1] tau_i."""
@@ -61,22 +59,32 @@ class ClientContext:
     lr: float
     """The step size eta at the first local step of the round."""
 
+    def take(self, rows: Tensor | slice | int) -> ClientContext:
+        """The inputs of some of the clients of a cohort, or of one."""
+        return replace(
+            self,
+            memory={name: vectors[rows] for name, vectors in self.memory.items()},
+            full_gradient=None if self.full_gradient is None else self.full_gradient[rows],
+            steps=self.steps[rows],
+            normaliser=self.normaliser[rows],
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class ClientUpdate:
-    """What a client sends at the end of a round, and what it keeps."""
+    """Message of a client at the end of a round, and its new memory."""
 
     delta: Tensor
     """[..., D] y - x."""
     memory: Vectors = field(default_factory=dict)
     """[..., D] each: the client's new memory."""
     shared: Vectors = field(default_factory=dict)
-    """[..., D] each: what it sends beside delta, by the name of the shared vector it is for."""
+    """[..., D] each: vectors sent beside delta, by the name of the shared vector they update."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cohort:
-    """The clients whose uploads reach the server in one round."""
+    """The clients whose updates reach the server in one round."""
 
     clients: Tensor
     """[M] ids, ascending."""
@@ -87,7 +95,7 @@ class Cohort:
     share: Tensor
     """[M] p_i, each client's share of the whole objective."""
     objective: Tensor
-    """[M] v_i, what F_i counts in the objective that the weighting stands for: 1/N if it is
+    """[M] v_i, the weight of F_i in the objective that the weighting stands for: 1/N if it is
     `uniform`, else p_i.
     """
     population: int
@@ -98,29 +106,33 @@ class Cohort:
     """[M] ||a_i||_1."""
 
     def mean(self, values: Tensor) -> Tensor:
-        """sum_i w_i v_i / sum_i w_i [...] of `values` v [M, ...]; zero where all weights are.
+        """sum_i w_i v_i / sum_i w_i [...] of `values` v [M, ...]; zero if all weights are zero.
 
-        A factor of an update that is itself weighted by w must be this mean, or W = sum_i w_i would
-        count twice.
+        A factor of an update that is itself weighted by w must be this mean; otherwise W = sum_i
+        w_i would count twice.
         """
         total = self.weights.sum()
         return (self.weights @ values) / (total + (total == 0))
 
 
+class AffineForm(NamedTuple):
+    """direction(g, y) = g + mu (y - x) + offset, with an offset that is constant over a round."""
+
+    mu: float = 0.0
+    has_offset: bool = False
+
+
 @dataclass(frozen=True)
 class ClientRule:
-    """The client's half of an algorithm and the server's answer to it; as it stands, FedAvg's."""
+    """The client's part of an algorithm and the server's response; by default local SGD."""
 
     def memory(self) -> tuple[str, ...]:
-        """Names of the vectors each client keeps.
-
-        They start at zero, unless `start` says otherwise.
-        """
+        """Names of the vectors that each client keeps; they start at zero unless `start` differs."""
         return ()
 
     def start(self, x: Tensor) -> Vectors:
-        """Where those of the memory that do not start at zero start, [D] each, given the first
-        model x [D].
+        """Initial values [D] of the memory that does not start at zero, given the first model
+        x [D].
         """
         return {}
 
@@ -129,53 +141,61 @@ class ClientRule:
         return ()
 
     def needs_full_gradient(self) -> bool:
-        """Whether each client computes its full gradient at x before it trains."""
+        """True if each client computes its full gradient at x before it trains."""
         return False
 
     def exchanges_gradients(self) -> bool:
-        """Whether each round begins with an exchange, anchors up and their weighted mean down.
+        """True if each round begins with an exchange: full gradients up, their weighted mean down.
 
-        Compression then acts on those, and the models go exactly.
+        Compression then applies to these, and models are sent exactly.
         """
         return False
 
     def first_exchange(self) -> FirstExchange:
-        """The exchange of the first round: compressed as any, exact, or none and a gathered
-        gradient of zero.
+        """The exchange of round 1: compressed like any other, exact, or skipped (mean gradient
+        zero).
         """
         return "compressed"
 
     def subtracts_gradient_at_x(self) -> bool:
-        """Whether the gradient a step hands to `direction` is that at y less that at x, over the
-        same mini-batch.
+        """True if `direction` receives the gradient at y minus that at x, on the same
+        mini-batch.
         """
         return False
 
     def step_size_scale(self, steps: Tensor) -> Tensor | float:
-        """What multiplies the step size of a client that takes `steps` local steps, [..., 1]."""
+        """Factor of the step size of a client that takes `steps` local steps, [..., 1]."""
         return 1.0
 
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
-        """What a local step descends along, [..., D]."""
+        """Direction [..., D] that a local step descends along."""
         return grad
 
+    def affine_form(self) -> AffineForm | None:
+        """The form of `direction`, which allows faster engines; None for any other rule.
+
+        Engines rely on it without calling `direction` in each step. A rule with its own `direction`
+        declares its form beside it, or is trained step by step.
+        """
+        return AffineForm() if type(self).direction is ClientRule.direction else None
+
     def finish(self, y: Tensor, context: ClientContext) -> ClientUpdate:
-        """What the client sends and keeps after its last step."""
+        """Message and new memory of the client after its last step."""
         return ClientUpdate(delta=y - context.x)
 
     def receives_new_model(self) -> bool:
-        """Whether the cohort hears the next model at the end of the round, not only when a client
-        takes part again.
+        """True if the cohort receives the next model at the end of the round, and not only when
+        a client takes part again.
         """
         return False
 
     def update_memory(self, update: ClientUpdate, x: Tensor, context: ClientContext) -> Vectors:
         """The client's memory at the end of a round.
 
-        `upload.delta` is the change as the server decoded it (with error feedback the exact one,
-        whose rest is sent later): memory that must agree with what the server made of it is
-        computed here, and not in `finish`. `local` is the round's, x [D] the next model, for rules
-        that hear it.
+        `update.delta` is the change as the server decoded it (with error feedback the exact one,
+        the rest of which is sent later). Memory that must agree with the server's is computed here
+        and not in `finish`. `context` is that of the round; x [D] is the next model, for rules that
+        receive it.
         """
         return update.memory
 
@@ -184,20 +204,20 @@ class ClientRule:
         return shared
 
     def adaptive_parameters(self) -> Mapping[str, float]:
-        """Numbers of the rule that the server adapts after each round, as they start.
+        """Initial values of the parameters that the server adapts after each round.
 
-        With none, the losses are not needed.
+        If there are none, training losses are not computed.
         """
         return {}
 
     def with_parameters(self, parameters: Mapping[str, float]) -> ClientRule:
-        """The rule of a round, given what its numbers have become."""
+        """The rule of a round with the adapted `parameters`."""
         return self
 
     def adapt_parameters(self, parameters: Mapping[str, float], loss: float) -> Mapping[str, float]:
-        """The numbers after a round that led to a model with training loss f(x) = `loss`.
+        """The parameters after a round that led to a model with training loss f(x) = `loss`.
 
-        The first call has that of the first model.
+        The first call is given the loss of the first model.
         """
         return parameters
 
@@ -213,11 +233,10 @@ class Solver:
     def direction(
         self, rule: ClientRule, grad: Tensor, y: Tensor, velocity: Tensor | None, context: ClientContext
     ) -> tuple[Tensor, Tensor | None]:
-        """What one local step descends along.
+        """Direction v of one local step, and the velocity to pass to the next step.
 
-        With v as the velocity: v <- rho v + direction(g + wd y) + mu (y - x); then y <- y - lr v.
-        Returns v [..., D], and the velocity to hand to the next step (None without momentum and
-        before the first).
+        v <- rho v + direction(g + wd y) + mu (y - x), then y <- y - lr v. The velocity is None
+        before the first step and without momentum.
         """
         if self.weight_decay:
             grad = grad + self.weight_decay * y
@@ -233,60 +252,59 @@ class Solver:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """What an aggregator makes of a round."""
+    """Result of aggregating a round."""
 
     direction: Tensor
     """[D] x + direction is where plain averaging would put the server."""
     coefficients: Tensor
-    """[M] what each client's delta counts in the direction."""
+    """[M] the coefficient of each client's delta in the direction."""
     aggregator_state: Vectors
-    """The aggregator's new book."""
+    """The new state of the aggregator."""
 
 
 @dataclass(frozen=True)
 class Aggregator:
-    """Cohort deltas to one direction; as it stands, the weighted mean of FedAvg.
+    """Combines the deltas of a cohort into one direction; by default their weighted mean.
 
-    One that sees no more of the deltas than weighted sums of them says so: they are then summed up
-    as clients train, and never held.
+    An aggregator that needs only weighted sums of the deltas declares them: deltas are then summed
+    as clients train, and never stored.
     """
 
     def start(self, x: Tensor) -> Vectors:
-        """The book before the first round, of the type and on the device of x [D]."""
+        """State before the first round, of the type and on the device of x [D]."""
         return {}
 
     def vectors_kept(self) -> tuple[int, int]:
-        """How many vectors [D] the book holds: for the server itself, and for each client that has
-        taken part.
+        """Number of vectors [D] in the state: for the server, and per client that has taken
+        part.
         """
         return 0, 0
 
     def coefficients(self, cohort: Cohort) -> Tensor:
-        """c_i [M]: what each of the deltas counts in the direction, where that does not depend on
-        them.
+        """c_i [M]: coefficients of the deltas in the direction, if they do not depend on the
+        deltas.
         """
         return cohort.weights
 
     def weighted_sums(self, cohort: Cohort) -> Tensor | None:
-        """[K, M], a row for each weighted sum of the deltas that `combine` wants to see.
-
-        None where it wants to see each delta.
+        """[K, M]: weights of the K sums of deltas that `combine` needs; None if it needs each
+        delta.
         """
         return self.coefficients(cohort)[None]
 
     def combine(self, seen: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
-        """The sums [K, D], or each delta [M, D], to a direction; as it stands sum_i c_i delta_i."""
+        """Combine the sums [K, D], or each delta [M, D]; by default sum_i c_i delta_i."""
         return Aggregate(seen[0], self.coefficients(cohort), aggregator_state)
 
 
 @dataclass(frozen=True)
 class ServerOptimiser:
-    """How the server moves along the direction; as it stands, SGD: x <- x + lr direction."""
+    """The server's step along the direction; by default SGD: x <- x + lr direction."""
 
     lr: float = 1.0
 
     def start(self) -> Mapping[str, float]:
-        """The state vectors by name, with the value every entry starts from."""
+        """Names of the state vectors, with the initial value of every entry."""
         return {}
 
     def step(self, direction: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
@@ -296,20 +314,20 @@ class ServerOptimiser:
 
 @dataclass(frozen=True)
 class Compressor:
-    """What a message [..., D] is replaced by on the wire; as it stands, itself."""
+    """Compression of a message [..., D]; by default none."""
 
     error_feedback: bool = False
 
     def sample(self, rng: Generator, dim: int) -> NDArray[Any] | None:
-        """The random numbers one message of D = `dim` numbers is compressed with, from its own
-        stream; None: nothing is left to chance.
+        """Random numbers for compressing one message of D = `dim` numbers, from its own stream;
+        None if compression is deterministic.
         """
         return None
 
     def compress(self, message: Tensor, drawn: Tensor | None = None) -> Tensor:
         """The message as the receiver decodes it, [..., D].
 
-        `drawn` [..., *] holds what `draw` gave for each message.
+        `drawn` [..., *] holds the random numbers that `sample` returned for each message.
         """
         return message
 
@@ -320,7 +338,7 @@ class Compressor:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A federated algorithm: four independent choices, and the local solver they run with."""
+    """A federated algorithm: four independent choices and the local solver."""
 
     rule: ClientRule = ClientRule()
     aggregator: Aggregator = Aggregator()

@@ -1,15 +1,12 @@
-"""The errors of fedcore: each says what was wrong, with the value, and what would be right."""
+"""Errors of fedcore. Messages name the field, the value and the fix."""
 
 
 class FedcoreError(Exception):
-    """Anything that fedcore refuses or cannot do."""
+    """Base class of all errors of fedcore."""
 
 
 class SpecificationError(FedcoreError):
-    """A specification that is well formed but cannot be run.
-
-    `pointer` is the JSON pointer of the culprit.
-    """
+    """A well-formed specification that cannot be run; `pointer` is a JSON pointer to the field."""
 
     def __init__(self, pointer: str, detail: str) -> None:
         super().__init__(f"{pointer}: {detail}")
@@ -18,7 +15,7 @@ class SpecificationError(FedcoreError):
 
 
 class SettingsError(FedcoreError):
-    """Settings that make no sense; each line of the message names one."""
+    """Invalid settings; each line of the message names one."""
 
 
 class DataUnavailableError(FedcoreError):
@@ -26,7 +23,7 @@ class DataUnavailableError(FedcoreError):
 
 
 class UploadError(FedcoreError):
-    """A user's data set that cannot be trained on.
+    """An uploaded data set that cannot be used.
 
     `name` is the array or column at fault, empty for the file as a whole.
     """
@@ -38,7 +35,7 @@ class UploadError(FedcoreError):
 
 
 class StorageError(FedcoreError):
-    """The storage is away, full or broken: the same may work later."""
+    """The storage is unavailable, full or damaged; a retry may succeed."""
 
 
 class CheckpointError(FedcoreError):
@@ -62,7 +59,7 @@ class ForbiddenError(FedcoreError):
 
 
 class RateError(FedcoreError):
-    """The API key was used too often; the same may work `wait_s` seconds later."""
+    """The rate limit of the API key is exceeded; retry after `wait_s` seconds."""
 
     def __init__(self, message: str, wait_s: int) -> None:
         super().__init__(message)
@@ -70,11 +67,11 @@ class RateError(FedcoreError):
 
 
 class QuotaError(FedcoreError):
-    """What was asked for is more than the API key may have."""
+    """The request exceeds a quota of the API key."""
 
 
 class ConflictError(FedcoreError):
-    """The request makes no sense in the present state of the experiment or run."""
+    """The request conflicts with the present state of the experiment or run."""
 
 
 class IdempotencyError(FedcoreError):
@@ -82,15 +79,15 @@ class IdempotencyError(FedcoreError):
 
 
 class NoClosedFormError(FedcoreError):
-    """No closed form is known for an arm; the message says what stands in the way."""
+    """No closed form is known for an arm; the message gives the reason."""
 
 
 class WebhookUrlError(FedcoreError):
-    """A URL that webhooks may not be sent to; the message says why, without repeating it."""
+    """A URL to which webhooks may not be sent; the message gives the reason without the URL."""
 
 
 class BackupError(FedcoreError):
-    """A backup that cannot be taken or put back; the message says why."""
+    """A backup that cannot be created or restored; the message gives the reason."""
 
 
 class StaleLeaseError(FedcoreError):

@@ -1,7 +1,4 @@
-"""Folders and files that only their user can read.
-
-For the state of an embedded stack and for backups, which hold secrets of webhooks.
-"""
+"""Folders and files that only their owner can read: state of the embedded stack and backups."""
 
 import os
 from collections.abc import Iterator
@@ -10,9 +7,7 @@ from pathlib import Path
 
 
 def make_private_folder(path: Path) -> None:
-    """Create `path` if needed, and close it to other users; another user's folder keeps its
-    mode.
-    """
+    """Create `path` if needed and set mode 0700; a folder of another user keeps its mode."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     with suppress(PermissionError):
         path.chmod(0o700)
@@ -20,7 +15,7 @@ def make_private_folder(path: Path) -> None:
 
 @contextmanager
 def private_files() -> Iterator[None]:
-    """Close what this process creates within the block to other users, in all of its threads."""
+    """Make files created within the block, by any thread, unreadable for other users."""
     before = os.umask(0o077)
     try:
         yield

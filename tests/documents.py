@@ -4,30 +4,20 @@ from typing import Any
 
 import numpy as np
 
-from fedcore import ExperimentSpec
+from fedcore import ExperimentSpec, algorithms, compression
+from fedcore.block import kind_of
+from fedcore.compression.base import Sparsifier
 from fedcore.presets import override
 
 Document = dict[str, Any]
 
-ALGORITHMS = (
-    "fedavg",
-    "fedprox",
-    "fednova",
-    "scaffold",
-    "vrlsgd",
-    "fedavgm",
-    "fedadagrad",
-    "fedadam",
-    "fedyogi",
-    "feddyn",
-    "fedaware",
-    "fedmgda",
-    "fedlin",
-    "fedsplit",
-    "fedsvrg",
-)
+ALGORITHMS: tuple[str, ...] = tuple(map(kind_of, algorithms.ALGORITHMS))
 
-COMPRESSORS: Document = {"top_k": {"ratio": 0.1}, "rand_k": {"ratio": 0.1}, "qsgd": {"levels": 5}, "sign": {}}
+COMPRESSORS: Document = {
+    kind_of(member): {"ratio": 0.1} if issubclass(member, Sparsifier) else dict(member.example)
+    for member in compression.COMPRESSORS
+    if member is not compression.NoCompression
+}
 """Each compressor, with a level where it has one."""
 
 

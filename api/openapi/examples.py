@@ -1,4 +1,4 @@
-"""Examples for the OpenAPI document: documents of `examples.yaml`, and what is nested in them."""
+"""Examples for the OpenAPI document: those of the kinds of blocks, and documents of `examples.yaml`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
@@ -7,12 +7,14 @@ from typing import Any
 from pydantic import BaseModel
 
 from api.experiments.service import PresetSubmission
+from fedcore.block import kind_of
 from fedcore.spec import ExperimentSpec, yaml_documents
+from fedcore.spec.kinds import kinds
 from fedq import schemas
 
 
 def documents() -> Mapping[str, Any]:
-    """What `examples.yaml` says, by name of a schema."""
+    """Return the documents of `examples.yaml` by name of their schema."""
     text = resources.files("api.openapi").joinpath("examples.yaml").read_text(encoding="utf-8")
     loaded: Mapping[str, Any] = yaml_documents.load(text)
     return loaded
@@ -22,7 +24,12 @@ def examples() -> dict[str, Any]:
     """An example for each schema, by its name."""
     read = documents()
     specifications = [ExperimentSpec.model_validate(document) for document in read["ExperimentSpec"]]
-    submitted = [PresetSubmission.model_validate(read["PresetSubmission"]), *specifications]
+    blocks = [
+        member.model_validate({"kind": kind_of(member), **member.example})
+        for members in kinds().values()
+        for member in members
+    ]
+    submitted = [PresetSubmission.model_validate(read["PresetSubmission"]), *blocks, *specifications]
     answered = [
         getattr(schemas, name).model_validate(document)
         for name, document in read.items()

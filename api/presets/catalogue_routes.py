@@ -1,10 +1,8 @@
-"""`/v1/catalog`: every choice a specification offers, read off the unions it is made of."""
+"""`/v1/catalog`: every choice that a specification offers."""
 
-from collections.abc import Iterator
 from functools import cache
 from inspect import cleandoc
-from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Any, get_args
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -12,8 +10,10 @@ from pydantic_core import PydanticUndefined
 
 from api.http.authentication import Reader
 from api.http.routing import Router
+from fedcore.block import Block, kind_of
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.evaluation import Measure
+from fedcore.spec.kinds import kinds
 from fedq.schemas import Catalog, CatalogBlock, Kind
 
 router = Router(prefix="/v1", tags=["catalogue"])
@@ -29,45 +29,19 @@ def read_catalog(_principal: Reader) -> Catalog:
 def catalog() -> Catalog:
     """The catalogue; it is the same for the life of the process."""
     return Catalog(
-        blocks=list(_blocks(ExperimentSpec, "")),
+        blocks=[
+            CatalogBlock(path=path, kinds=[_kind(member) for member in members])
+            for path, members in kinds().items()
+        ],
         measures=list(get_args(Measure)),
         json_schema=ExperimentSpec.model_json_schema(),
     )
 
 
-def _blocks(model: type[BaseModel], prefix: str) -> Iterator[CatalogBlock]:
-    """The choices among `model`'s fields and below them, depth first, in the order of the
-    fields.
-    """
-    for name, field in model.model_fields.items():
-        path, members = f"{prefix}{name}", _members(field.annotation)
-        if any("kind" in member.model_fields for member in members):
-            yield CatalogBlock(
-                path=path, kinds=[_kind(member) for member in members if "kind" in member.model_fields]
-            )
-        elif members:
-            yield from _blocks(members[0], f"{path}.")
-
-
-def _members(annotation: Any) -> list[type[BaseModel]]:
-    """The models a field may hold, unions and annotations unwrapped; none for a scalar or a
-    list.
-    """
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    if get_origin(annotation) is Annotated:
-        return _members(get_args(annotation)[0])
-    if get_origin(annotation) in (list, tuple, dict, Literal, None):
-        return []
-    return [
-        member for choice in get_args(annotation) if choice is not NoneType for member in _members(choice)
-    ]
-
-
-def _kind(model: type[BaseModel]) -> Kind:
+def _kind(model: type[Block]) -> Kind:
     fields = model.model_fields
     return Kind(
-        kind=get_args(fields["kind"].annotation)[0],
+        kind=kind_of(model),
         description=cleandoc(model.__doc__ or ""),
         source=getattr(model, "source", None),
         defaults={

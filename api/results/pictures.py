@@ -58,7 +58,7 @@ FIGURE: dict[int | str, Any] = {
     },
     **responses(404, 422),
 }
-"""What a request for a picture is answered."""
+"""OpenAPI responses of a request for a picture."""
 Form = Annotated[
     Literal[Format, "csv"],
     Path(description="File format; `csv` returns the points of the curves, one per row."),
@@ -141,9 +141,9 @@ Looked = Annotated[FigureStyle, Depends(_look)]
 
 
 def drawable(read: Read, metric: Metric | None, points: int, x: Horizontal) -> tuple[ArmResults, str]:
-    """What is drawn, and of which metric.
+    """Return the results to draw and the metric to draw of them.
 
-    Raises NotFoundError where there are rows, but none to draw.
+    Raises NotFoundError if there are rows but none can be drawn.
     """
     found = read(METRICS if metric is None else [metric], Window(points))
     known = _known(found)

@@ -40,15 +40,15 @@ from fedq.schemas import Claims, Experiment, Results, Run
 POINTS = 500
 """Of each curve in a picture."""
 OWN = frozenset({ENGINE_CHOICE, "gang", MODEL_SHA256})
-"""What the provenance says of one run alone, or how it was timed."""
+"""Entries of a provenance that concern one run only, or its timing."""
 
 
 class Cell(NamedTuple):
-    """What stands in a table."""
+    """Cell of a table."""
 
     text: str
     best: bool
-    """Whether no other arm has a better mean."""
+    """True if no other arm has a better mean."""
 
 
 class Section(NamedTuple):

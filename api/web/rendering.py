@@ -69,5 +69,5 @@ def page(request: Request, template: str, status: int = 200, **context: Any) -> 
 
 
 def is_fragment(request: Request) -> bool:
-    """Whether a part of a page asks for itself anew."""
+    """Return whether a page refreshes a part of itself."""
     return "hx-request" in request.headers

@@ -7,6 +7,9 @@ from collections.abc import Iterator, Mapping
 from api.presets.catalogue_routes import catalog
 from deploy.site import schemas
 from deploy.site.markup import code, literal, page, prose, section, table
+from fedcore.algorithms import ALGORITHMS
+from fedcore.block import kind_of
+from fedcore.measures import GROUPS
 from fedq.schemas import CatalogBlock, Kind
 
 ROOT = "specification"
@@ -49,9 +52,39 @@ def _parts(name: str, field: schemas.Schema, definitions: Mapping[str, schemas.S
                 if title is None
                 else section(title, prose(definition.get("description")), table_of, level=3)
             )
+    if name == "algorithm":
+        yield _algorithms()
+    if name == "evaluation":
+        yield from _measures()
     for block in catalog().blocks:
         if block.path == name or block.path.startswith(f"{name}."):
             yield section(code(block.path) if block.path != name else "Kinds", *_kinds(block))
+
+
+def _algorithms() -> str:
+    """Table of the properties that algorithms declare."""
+    heads = ("kind", "kept by a client", "sent beside the model", "default weights", "fixed point")
+    rows = []
+    for member in ALGORITHMS:
+        rule = member.model_validate({"kind": kind_of(member)}).rule()
+        sent = [*map(code, rule.shared()), *(["full gradient"] if rule.exchanges_gradients() else [])]
+        weights = "its own" if member.own_weights else member.weighting or "of the scheme"
+        kept = ", ".join(map(code, rule.memory()))
+        rows.append((code(kind_of(member)), kept, ", ".join(sent), weights, member.fixed_point))
+    return table(heads, rows)
+
+
+def _measures() -> Iterator[str]:
+    """Tables of the measures, by what they are taken of."""
+    titles = {
+        "model": "Measures of the global model, every `every` rounds",
+        "population": "Measures of the global model by client, every `population_every` rounds",
+        "round": "Measures of the clients of the round, every `every` rounds",
+    }
+    for of, title in titles.items():
+        measures = [measure for group in GROUPS if group.of == of for measure in group.measures]
+        rows = [(code(each.name), literal(each.meaning), literal(each.null_if)) for each in measures]
+        yield section(title, table(("measure", "meaning", "null if"), rows))
 
 
 def _objects(

@@ -1,57 +1,42 @@
-"""The catalogue of algorithms: one explicit union, one file per paper."""
+"""The catalogue of algorithms: a new one needs its module and a place in ALGORITHMS."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-from pydantic import Field
-
-from fedcore.algorithms.fedavg import FedAvg
-from fedcore.algorithms.fedavgm import FedAvgM
+from fedcore.algorithms.base import AlgorithmSpec
+from fedcore.algorithms.fedavg import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedYogi
 from fedcore.algorithms.fedaware import FedAware
 from fedcore.algorithms.feddyn import FedDyn
+from fedcore.algorithms.fedexp import FedExp
 from fedcore.algorithms.fedlin import FedLin
 from fedcore.algorithms.fedmgda import FedMgda
 from fedcore.algorithms.fednova import FedNova
-from fedcore.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
 from fedcore.algorithms.fedprox import FedProx
 from fedcore.algorithms.fedsplit import FedSplit
 from fedcore.algorithms.fedsvrg import FedSvrg
 from fedcore.algorithms.scaffold import Scaffold
 from fedcore.algorithms.vrlsgd import VrlSgd
+from fedcore.block import union_of
 
-AnyAlgorithm = Annotated[
-    FedAvg
-    | FedProx
-    | FedNova
-    | Scaffold
-    | VrlSgd
-    | FedAvgM
-    | FedAdagrad
-    | FedAdam
-    | FedYogi
-    | FedDyn
-    | FedAware
-    | FedMgda
-    | FedLin
-    | FedSplit
-    | FedSvrg,
-    Field(discriminator="kind"),
-]
+ALGORITHMS: tuple[type[AlgorithmSpec], ...] = (
+    FedAvg,
+    FedProx,
+    FedNova,
+    Scaffold,
+    VrlSgd,
+    FedAvgM,
+    FedExp,
+    FedAdagrad,
+    FedAdam,
+    FedYogi,
+    FedDyn,
+    FedAware,
+    FedMgda,
+    FedLin,
+    FedSplit,
+    FedSvrg,
+)
 
-__all__ = [
-    "AnyAlgorithm",
-    "FedAdagrad",
-    "FedAdam",
-    "FedAvg",
-    "FedAvgM",
-    "FedAware",
-    "FedDyn",
-    "FedLin",
-    "FedMgda",
-    "FedNova",
-    "FedProx",
-    "FedSplit",
-    "FedSvrg",
-    "FedYogi",
-    "Scaffold",
-    "VrlSgd",
-]
+if TYPE_CHECKING:
+    AnyAlgorithm = AlgorithmSpec
+else:
+    AnyAlgorithm = union_of(ALGORITHMS)

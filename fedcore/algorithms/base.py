@@ -1,9 +1,19 @@
-"""What the specification of every algorithm has in common."""
+"""Base class of the specifications of algorithms."""
 
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from fedcore.block import Block, PositiveRate
 from fedcore.core import Aggregator, ClientRule, ServerOptimiser
+
+
+class RoundLaw(NamedTuple):
+    """Closed form of a round on quadratics, with exact gradients and full participation."""
+
+    round_map: Literal["averaging", "normalised_averaging", "gradient_correction"]
+    """Map of `fedcore.theory.quadratics` that one round is."""
+    mu: float = 0.0
+    """Strength of the proximal term."""
 
 
 class AlgorithmSpec(Block):
@@ -11,8 +21,15 @@ class AlgorithmSpec(Block):
 
     source: ClassVar[str]
     """The publication, with the algorithm or equation number."""
+    fixed_point: ClassVar[str]
+    """Fixed point on quadratics with full gradients and full participation, for the reference."""
+    example: ClassVar[Mapping[str, Any]] = {}
     weighting: ClassVar[Literal["uniform"] | None] = None
     """Default weighting of the cohort; None: that of the participation scheme."""
+    averages_models: ClassVar[bool] = False
+    """True if the update is the weighted mean of the clients' models, as sampling scheme S2, which
+    scales the model, requires.
+    """
     averages_exactly: ClassVar[bool] = False
     """The server's model must be the average of what its distinct clients hold, or the fixed point
     is no optimum.
@@ -22,6 +39,8 @@ class AlgorithmSpec(Block):
     """
     own_weights: ClassVar[bool] = False
     """True if the algorithm computes its own weights and ignores those of the scheme."""
+    min_norm: ClassVar[bool] = False
+    """True if the aggregator's state holds min-norm weights: `clients` [V] and `weights` [V]."""
 
     kind: str
     server_lr: PositiveRate = 1.0
@@ -38,3 +57,10 @@ class AlgorithmSpec(Block):
     def server(self, lr: float) -> ServerOptimiser:
         """The server's optimiser with step size `lr`."""
         return ServerOptimiser(lr)
+
+    def round_law(self, prox_mu: float, *, uniform: bool) -> RoundLaw | None:
+        """The closed form of a round; None if none is known.
+
+        `prox_mu` is that of the local solver; `uniform` is true if the server averages uniformly.
+        """
+        return None

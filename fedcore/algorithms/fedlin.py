@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from fedcore.algorithms.base import AlgorithmSpec
-from fedcore.core import ClientContext, ClientRule, FirstExchange
+from fedcore.algorithms.base import AlgorithmSpec, RoundLaw
+from fedcore.core import AffineForm, ClientContext, ClientRule, FirstExchange
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,6 +37,9 @@ class GlobalGradient(ClientRule):
         assert context.mean_gradient is not None
         return grad - context.full_gradient + context.mean_gradient
 
+    def affine_form(self) -> AffineForm:
+        return AffineForm(has_offset=True)
+
 
 class FedLin(AlgorithmSpec):
     """Each round the clients first exchange their gradients at x, sparsified on both links with
@@ -58,6 +61,7 @@ class FedLin(AlgorithmSpec):
         "Mitra et al., Linear Convergence in Federated Learning: Tackling Client Heterogeneity and Sparse"
         " Gradients, 2021, Algorithm 1"
     )
+    fixed_point = "the optimum of the uniform sum; close to it if clients compress"
     weighting = "uniform"
 
     kind: Literal["fedlin"] = "fedlin"
@@ -68,3 +72,7 @@ class FedLin(AlgorithmSpec):
 
     def rule(self) -> ClientRule:
         return GlobalGradient(self.initial_gradient)
+
+    def round_law(self, prox_mu: float, *, uniform: bool) -> RoundLaw | None:
+        known = self.initial_gradient == "exact" and uniform and prox_mu == 0
+        return RoundLaw("gradient_correction") if known else None

@@ -59,6 +59,9 @@ class FedMgda(AlgorithmSpec):
         "Hu et al., Federated Learning Meets Multi-Objective Optimization, IEEE TNSE 2022, Algorithm 1"
         " (FedMGDA+)"
     )
+    fixed_point = "a point from which no direction improves all objectives"
+    example = {"epsilon": 0.1, "server_lr": 0.5}
+    min_norm = True
 
     kind: Literal["fedmgda"] = "fedmgda"
     epsilon: Annotated[float, Field(ge=0, le=1)] = 1.0

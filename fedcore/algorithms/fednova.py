@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from fedcore.algorithms.base import AlgorithmSpec
-from fedcore.algorithms.control import ControlVariates
+from fedcore.algorithms.base import AlgorithmSpec, RoundLaw
+from fedcore.algorithms.scaffold import ControlVariates
 from fedcore.core import Aggregator, ClientRule, Cohort
 
 if TYPE_CHECKING:
@@ -54,6 +54,10 @@ class FedNova(AlgorithmSpec):
         "Wang et al., A Novel Framework for the Analysis and Design of Heterogeneous Federated Learning, IEEE"
         " TSP 2021, eqs. (11), (13)"
     )
+    fixed_point = (
+        "the optimum as the step size goes to 0, close to it for a finite step size; with"
+        " `variance_reduction` the optimum, at any step size"
+    )
 
     kind: Literal["fednova"] = "fednova"
     variance_reduction: bool = False
@@ -70,3 +74,7 @@ class FedNova(AlgorithmSpec):
 
     def aggregator(self) -> Aggregator:
         return NormalisedAveraging(self.tau_eff)
+
+    def round_law(self, prox_mu: float, *, uniform: bool) -> RoundLaw | None:
+        known = not self.variance_reduction and self.tau_eff == "steps"
+        return RoundLaw("normalised_averaging", prox_mu) if known else None

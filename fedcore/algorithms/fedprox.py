@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from fedcore.algorithms.base import AlgorithmSpec
+from fedcore.algorithms.base import AlgorithmSpec, RoundLaw
 from fedcore.block import NonNegative
-from fedcore.core import ClientContext, ClientRule
+from fedcore.core import AffineForm, ClientContext, ClientRule
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,6 +43,9 @@ class Proximal(ClientRule):
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         return grad + self.mu * (y - context.x)
 
+    def affine_form(self) -> AffineForm:
+        return AffineForm(self.mu)
+
 
 class FedProx(AlgorithmSpec):
     """Each client minimises h_i(y; x) = F_i(y) + mu/2 |y - x|^2 inexactly, by tau_i SGD steps.
@@ -55,6 +58,9 @@ class FedProx(AlgorithmSpec):
     """
 
     source = "Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020, Algorithm 2"
+    fixed_point = "a surrogate optimum, closer to the optimum for larger mu"
+    example = {"mu": 0.1}
+    averages_models = True
 
     kind: Literal["fedprox"] = "fedprox"
     mu: NonNegative = 0.01
@@ -68,3 +74,6 @@ class FedProx(AlgorithmSpec):
 
     def rule(self) -> ClientRule:
         return Proximal(self.mu, self.adaptive)
+
+    def round_law(self, prox_mu: float, *, uniform: bool) -> RoundLaw | None:
+        return None if self.adaptive else RoundLaw("averaging", self.mu + prox_mu)

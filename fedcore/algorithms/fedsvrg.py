@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.algorithms.base import AlgorithmSpec
-from fedcore.core import ClientContext, ClientRule
+from fedcore.core import AffineForm, ClientContext, ClientRule
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,6 +34,9 @@ class VarianceReduced(ClientRule):
         assert context.mean_gradient is not None
         return grad + context.mean_gradient
 
+    def affine_form(self) -> AffineForm:
+        return AffineForm(has_offset=True)
+
 
 class FedSvrg(AlgorithmSpec):
     """Each round gathers the gradient at x.
@@ -54,6 +57,7 @@ class FedSvrg(AlgorithmSpec):
         "Konecny et al., Federated Optimization: Distributed Machine Learning for On-Device Intelligence,"
         " 2016, Algorithm 4 (FSVRG)"
     )
+    fixed_point = "the optimum, also with mini-batches"
 
     kind: Literal["fedsvrg"] = "fedsvrg"
 

@@ -1,10 +1,64 @@
-"""SCAFFOLD: control variates against client drift."""
+"""SCAFFOLD: control variates against client drift; their rule is also that of FedAvg-VR and FedNova-VR."""
 
-from typing import Literal
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from fedcore.algorithms.base import AlgorithmSpec
-from fedcore.algorithms.control import ControlVariates
-from fedcore.core import ClientRule
+from fedcore.core import AffineForm, ClientContext, ClientRule, ClientUpdate, Cohort, Vectors
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class ControlVariates(ClientRule):
+    """y <- y - eta (g_i(y) - c_i + c), where c_i estimates client i's gradient and c the
+    population's.
+
+    After a round c_i is either the client's full gradient at x (`estimate: anchor`) or the mean of
+    the raw gradients of its steps (`estimate: steps`), weighted by a_i as the solver weighs them:
+
+        c_i <- c_i - c + (x - y) / (eta ||a_i||_1)
+
+    which for plain SGD is SCAFFOLD's option II, since then ||a_i||_1 = tau_i. The server keeps c =
+    sum_i s_i c_i with s_i = 1/N (`mean: uniform`) or s_i = p_i (`mean: share`).
+    """
+
+    estimate: Literal["anchor", "steps"] = "steps"
+    mean: Literal["uniform", "share"] = "uniform"
+
+    def memory(self) -> tuple[str, ...]:
+        return ("control",)
+
+    def shared(self) -> tuple[str, ...]:
+        return ("control",)
+
+    def needs_full_gradient(self) -> bool:
+        return self.estimate == "anchor"
+
+    def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
+        return grad - context.memory["control"] + context.shared["control"]
+
+    def affine_form(self) -> AffineForm:
+        return AffineForm(has_offset=True)
+
+    def finish(self, y: Tensor, context: ClientContext) -> ClientUpdate:
+        old = context.memory["control"]
+        delta = y - context.x
+        travelled = delta / (context.lr * context.normaliser)
+        new = (
+            context.full_gradient
+            if context.full_gradient is not None
+            else old - context.shared["control"] - travelled
+        )
+        return ClientUpdate(delta, memory={"control": new}, shared={"control": new - old})
+
+    def update_shared(self, shared: Vectors, sent: Vectors, cohort: Cohort) -> Vectors:
+        changes = sent["control"]
+        change = cohort.share @ changes if self.mean == "share" else changes.sum(0) / cohort.population
+        return {"control": shared["control"] + change}
 
 
 class Scaffold(AlgorithmSpec):
@@ -24,6 +78,7 @@ class Scaffold(AlgorithmSpec):
         "Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML 2020,"
         " Algorithm 1"
     )
+    fixed_point = "the optimum of the uniform sum"
     weighting = "uniform"
 
     kind: Literal["scaffold"] = "scaffold"

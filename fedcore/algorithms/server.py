@@ -1,4 +1,4 @@
-"""Server optimisers, and `server`: the one a specification puts in place of its algorithm's own.
+"""Server optimisers, and `server`: the block that replaces the optimiser of the algorithm.
 
 With d the aggregated direction: plain steps x <- x + lr d; momentum (Hsu et al., 2019, FedAvgM);
 and the adaptive methods of Reddi et al. (2021), Algorithm 2, without bias correction:
@@ -46,7 +46,7 @@ class Momentum(ServerOptimiser):
 
 @dataclass(frozen=True)
 class Adaptive(ServerOptimiser):
-    """What Adagrad, Adam and Yogi share: all but the second moment's recursion."""
+    """Adagrad, Adam and Yogi, except for the recursion of the second moment."""
 
     beta1: float = 0.9
     beta2: float = 0.99
@@ -62,7 +62,7 @@ class Adaptive(ServerOptimiser):
         return self.lr * m / (v.sqrt() + self.tau), {"m": m, "v": v}
 
     def second_moment(self, v: Tensor, square: Tensor) -> Tensor:
-        """The next v [D], given d^2 [D]; as it stands, Adam's."""
+        """The next v [D], given d^2 [D]; by default Adam's."""
         return self.beta2 * v + (1 - self.beta2) * square
 
 
@@ -95,7 +95,7 @@ class AdaptiveParameters(Block):
     """Initial value of v (default: tau^2)."""
 
     def moments(self) -> dict[str, float]:
-        """The parameters as `Adaptive` takes them."""
+        """The parameters by the names of `Adaptive`."""
         v0 = self.tau**2 if self.v0 is None else self.v0
         return {"beta1": self.beta1, "beta2": self.beta2, "tau": self.tau, "v0": v0}
 
@@ -107,12 +107,14 @@ class OwnServer(Block):
     """Step size that replaces the algorithm's own."""
 
     def build(self) -> ServerOptimiser | None:
-        """None: the algorithm says."""
+        """None: the optimiser of the algorithm, with this step size."""
         return None
 
 
 class SgdServer(Block):
     """x <- x + lr d."""
+
+    example = {"lr": 0.7}
 
     kind: Literal["sgd"]
     lr: PositiveRate = 1.0
@@ -125,6 +127,8 @@ class SgdServer(Block):
 
 class MomentumServer(Block):
     """Server momentum, as in FedAvgM."""
+
+    example = {"nesterov": True}
 
     kind: Literal["momentum"]
     lr: PositiveRate = 1.0
@@ -167,6 +171,8 @@ class AdamServer(AdaptiveParameters):
 
 class YogiServer(AdaptiveParameters):
     """Server Yogi, as in FedYogi."""
+
+    example = {"lr": 0.01}
 
     kind: Literal["yogi"]
     lr: PositiveRate = 0.1

@@ -1,11 +1,9 @@
-"""Compression of what clients send (`uplink`) and of what the server sends (`downlink`)."""
+"""Compression of messages of clients (`uplink`) and of the server (`downlink`)."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
-
-from fedcore.block import Block
-from fedcore.compression.base import CompressorSpec, Sparsifier
+from fedcore.block import Block, union_of
+from fedcore.compression.base import CompressorSpec
 from fedcore.compression.qsgd import QSGD
 from fedcore.compression.rand_k import RandK
 from fedcore.compression.sign import Sign
@@ -18,7 +16,12 @@ class NoCompression(CompressorSpec):
     kind: Literal["none"] = "none"
 
 
-AnyCompression = Annotated[NoCompression | TopK | RandK | QSGD | Sign, Field(discriminator="kind")]
+COMPRESSORS: tuple[type[CompressorSpec], ...] = (NoCompression, TopK, RandK, QSGD, Sign)
+
+if TYPE_CHECKING:
+    AnyCompression = CompressorSpec
+else:
+    AnyCompression = union_of(COMPRESSORS)
 
 
 class Compression(Block):
@@ -33,6 +36,3 @@ class Compression(Block):
     """Server to clients: the change of x; clients train from the model reconstructed from these
     changes.
     """
-
-
-__all__ = ["QSGD", "AnyCompression", "Compression", "NoCompression", "RandK", "Sign", "Sparsifier", "TopK"]

@@ -1,4 +1,4 @@
-"""What the specifications of all compressors have in common."""
+"""Base classes of the specifications of compressors."""
 
 from typing import Annotated, ClassVar, Self
 
@@ -21,6 +21,15 @@ class CompressorSpec(Block):
     def build(self, dim: int) -> Compressor:
         """The compressor for messages of D = `dim` numbers."""
         return Compressor()
+
+    def misfit(self, dim: int) -> str | None:
+        """Reason why messages of D = `dim` numbers cannot be compressed; None if they can."""
+        return None
+
+    @property
+    def loses_part(self) -> bool:
+        """True if a part of each message is never sent."""
+        return not getattr(self, "error_feedback", True)
 
 
 class Sparsifier(CompressorSpec):
@@ -47,3 +56,8 @@ class Sparsifier(CompressorSpec):
             return self.k
         share = self.ratio if self.ratio is not None else 1 / (self.delta or 1)
         return max(1, round(share * dim))
+
+    def misfit(self, dim: int) -> str | None:
+        if self.kept(dim) <= dim:
+            return None
+        return f"{self.kind} cannot keep {self.kept(dim)} of {dim} parameters; use at most {dim}"

@@ -85,6 +85,7 @@ class QSGD(CompressorSpec):
         "Alistarh et al., QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding, NeurIPS"
         " 2017, Section 3.1, in a fixed-width encoding"
     )
+    example = {"levels": 7}
 
     kind: Literal["qsgd"]
     levels: Annotated[int, Field(ge=1, le=MAX_LEVELS)] = 127

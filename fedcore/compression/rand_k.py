@@ -61,6 +61,7 @@ class RandK(Sparsifier):
         "Wangni et al., Gradient Sparsification for Communication-Efficient Distributed Optimization, NeurIPS"
         " 2018; Stich et al., Sparsified SGD with Memory, NeurIPS 2018"
     )
+    example = {"ratio": 0.25}
 
     kind: Literal["rand_k"]
     error_feedback: bool = False

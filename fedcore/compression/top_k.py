@@ -53,6 +53,7 @@ class TopK(Sparsifier):
         "Stich et al., Sparsified SGD with Memory, NeurIPS 2018; Mitra et al., FedLin, NeurIPS 2021,"
         " Section 4"
     )
+    example = {"ratio": 0.01}
 
     kind: Literal["top_k"]
     error_feedback: bool = True

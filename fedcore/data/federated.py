@@ -1,9 +1,4 @@
-"""Samples, and which client holds which of them; resident on one device.
-
-What data a run was trained on, in one number.
-
-What samples must be to be trained on, whatever they were read from.
-"""
+"""Samples and their division over clients, on one device; checksum and validation of data sets."""
 
 from __future__ import annotations
 
@@ -25,8 +20,8 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Features [n, ...], numbers or (whole) symbols, and labels [n]: classes, or real numbers in
-    the type of the features.
+    """Features [n, ...], real numbers or (integer) symbols, and labels [n]: classes, or real numbers
+    in the type of the features.
     """
 
     features: Tensor
@@ -36,10 +31,7 @@ class Samples:
         return len(self.labels)
 
     def to(self, device: str, dtype: torch.dtype) -> Samples:
-        """The same on another device, all real numbers in another type.
-
-        Symbols and classes stay whole.
-        """
+        """A copy on `device` with real numbers in `dtype`; symbols and classes stay integers."""
         features, labels = (
             part.to(device, dtype if part.is_floating_point() else None)
             for part in (self.features, self.labels)
@@ -63,37 +55,37 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Whose each sample is: writers, speaking roles or accounts, numbered from 0 in the order of
+    """Owner of each sample: writers, speaking roles or accounts, numbered from 0 in the order of
     their training samples.
     """
 
     train: Ids
     """[n]."""
     test: Ids
-    """[m]; -1 for those who have no training samples."""
+    """[m]; -1 for owners without training samples."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A data set in one piece."""
+    """A data set that is not divided over clients."""
 
     train: Samples
     test: Samples
     source: str
-    """What the data really are."""
+    """Name of the data as they were read."""
     keys: Keys | None = None
-    """Whose each sample is, where the data say so."""
+    """Owner of each sample, if the data record it."""
     vectors: Tensor | None = None
-    """[V, E] the fixed vector of each symbol, where symbols have such."""
+    """[V, E] the fixed vector of each symbol, if symbols have vectors."""
     augmentation: CropFlip | None = None
-    """How training samples are varied while clients train; absent, not at all."""
+    """Variation of training samples while clients train (default: none)."""
     checksum: str | None = None
-    """SHA-256 over the data as they were read or uploaded; None of generated ones, which follow
-    from specification and seed.
+    """SHA-256 over the data as read or uploaded; None for generated data, which follow from
+    specification and seed.
     """
 
     def to(self, device: str, dtype: torch.dtype) -> Dataset:
-        """The same on another device, numbers in another type."""
+        """A copy on `device`, real numbers in `dtype`."""
         vectors = None if self.vectors is None else self.vectors.to(device, dtype)
         augmentation = self.augmentation and self.augmentation.to(device, dtype)
         train, test = self.train.to(device, dtype), self.test.to(device, dtype)
@@ -101,9 +93,7 @@ class Dataset:
 
 
 def with_tests_of(dataset: Dataset, keys: Ids) -> Dataset:
-    """The data set with the test samples of those `keys` only, and of those who have no training
-    samples.
-    """
+    """Keep only the test samples of `keys`, and of owners without training samples."""
     assert dataset.keys is not None
     chosen = np.flatnonzero(np.isin(dataset.keys.test, [-1, *keys]))
     test = dataset.test.take(torch.from_numpy(chosen).to(dataset.test.labels.device))
@@ -111,7 +101,7 @@ def with_tests_of(dataset: Dataset, keys: Ids) -> Dataset:
 
 
 def owners_of(keys: Ids, chosen: Ids) -> Ids:
-    """[m] the position in `chosen` [N] of each of `keys` [m], -1 of those that are not in it."""
+    """[m] position in `chosen` [N] of each of `keys` [m]; -1 if it is not there."""
     order = np.argsort(chosen)
     nearest = np.minimum(np.searchsorted(chosen, keys, sorter=order), len(chosen) - 1)
     return np.where(chosen[order[nearest]] == keys, order[nearest], -1)
@@ -125,13 +115,11 @@ class FederatedData:
 
     dataset: Dataset
     order: Tensor
-    """[n] the training samples that clients hold, client by client."""
+    """[n] training samples, client by client."""
     offsets: Ids
     """[N + 1]: client i holds the samples order[offsets[i] : offsets[i + 1]]."""
     owners: Ids | None = None
-    """[m] whose each test sample is, -1 of those who are no client; None where they are nobody's in
-    particular.
-    """
+    """[m] client of each test sample, -1 for none; None if test samples belong to no client."""
 
     @property
     def sizes(self) -> Ids:
@@ -139,16 +127,16 @@ class FederatedData:
         return np.diff(self.offsets)
 
     def to(self, device: str, dtype: torch.dtype) -> FederatedData:
-        """The same on another device, numbers in another type."""
+        """A copy on `device`, real numbers in `dtype`."""
         return replace(self, dataset=self.dataset.to(device, dtype), order=self.order.to(device))
 
     def rows(self, client: int) -> Tensor:
-        """[n_i] which training samples a client holds."""
+        """[n_i] training samples of a client."""
         return self.order[self.offsets[client] : self.offsets[client + 1]]
 
     def seen(self, rows: Tensor, views: Tensor) -> Samples:
-        """A copy of the training samples `rows` [...], each in one of the `views` [...] that the
-        data set's augmentation offers.
+        """A copy of the training samples `rows` [...], each in one of the `views` [...] of the
+        augmentation.
         """
         samples, augmentation = self.dataset.train.take(rows), self.dataset.augmentation
         return (
@@ -167,10 +155,7 @@ class FederatedData:
 
 
 def divide(dataset: Dataset, parts: Sequence[Ids], owners: Ids | None = None) -> FederatedData:
-    """Give client i the training samples parts[i].
-
-    Raises SpecificationError when one would hold none. `owners` [m] as above.
-    """
+    """Give client i the training samples parts[i]; SpecificationError if a client has none."""
     empty = next((client for client, part in enumerate(parts) if not len(part)), None)
     if empty is not None:
         raise SpecificationError(
@@ -182,8 +167,8 @@ def divide(dataset: Dataset, parts: Sequence[Ids], owners: Ids | None = None) ->
 
 
 def checksum(dataset: Dataset) -> str:
-    """SHA-256 over the arrays of a data set on a CPU: training features and labels, those for
-    testing, and whose each sample is.
+    """SHA-256 over the arrays of a data set on a CPU: training features and labels, test features
+    and labels, and the owners of samples.
 
     Each array counts by its type and shape as `<f4 (60000, 1, 28, 28)`, a line feed, and its bytes,
     the last axis fastest.
@@ -202,13 +187,12 @@ def checksum(dataset: Dataset) -> str:
 
 
 _CHUNK = 1 << 24
-"""Numbers looked at together."""
+"""Numbers checked at a time."""
 
 
 def validate_samples(dataset: Dataset, shape: DataShape) -> Dataset:
-    """The data set itself.
-
-    Raises DataUnavailableError when it holds NaN or infinity, or is not of the shape it should be.
+    """Return `dataset`; raise DataUnavailableError if it holds NaN or infinity, or differs from
+    `shape`.
     """
     for name, part in (("training", dataset.train), ("test", dataset.test)):
         wrong = _wrong(part, shape)

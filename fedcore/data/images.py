@@ -22,7 +22,7 @@ Images = Digits | Mnist | FashionMnist | Emnist | Cifar10
 DIGITS_TEST_SAMPLES = 360
 JPEG_COPY = "cifar10_jpeg"
 _UNREADABLE = (RuntimeError, ValueError, AssertionError, OSError)
-"""What torchvision raises for files that are missing, damaged or cut short."""
+"""Errors of torchvision for files that are missing, damaged or truncated."""
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,8 @@
-"""LEAF's JSON files (Caldas et al., 2018): who made which samples, split into training and test
-files.
+"""LEAF's JSON files (Caldas et al., 2018), with the user who made each sample.
 
-FEMNIST: handwritten characters by writer, from LEAF's JSON files.
-
-Sentiment140 by account: tweets of 25 words, from LEAF's JSON files, and GloVe's vectors of the
-words.
-
-Shakespeare by speaking role: windows of 80 characters and the one that follows, from LEAF's JSON
-files or a plain text.
+FEMNIST: handwritten characters by writer. Sentiment140: tweets of 25 words by account, with GloVe's
+vectors of the words. Shakespeare: windows of 80 characters, with the next one, by speaking role;
+also from a plain text.
 """
 
 import json
@@ -30,11 +25,11 @@ from fedcore.spec.dataset import Femnist, Shakespeare
 
 PARTS = ("train", "test")
 _UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError)
-"""What files raise that are missing, cut short, or of another form."""
+"""Errors for files that are missing, truncated, or of another format."""
 
 
 class LeafUser(NamedTuple):
-    """What one user made: features [n, ...] and labels [n]."""
+    """Samples of one user: features [n, ...] and labels [n]."""
 
     user: str
     features: NDArray[Any]
@@ -42,7 +37,7 @@ class LeafUser(NamedTuple):
 
 
 Encode = Callable[[list[Any], list[Any]], tuple[NDArray[Any], Ids]]
-"""A user's `x` and `y` as they stand in the file to features and labels."""
+"""Converts `x` and `y` of a user in the file to features and labels."""
 
 
 def read_leaf(kind: str, name: str, data_dir: Path, encode: Encode) -> Dataset:
@@ -82,10 +77,7 @@ def _users(folder: Path, encode: Encode) -> Iterator[LeafUser]:
 
 
 def assemble(train: list[LeafUser], test: list[LeafUser], name: str) -> Dataset:
-    """One data set of what all users made; those who made nothing are no users.
-
-    Raises ValueError where there is nothing at all.
-    """
+    """Combine the samples of all users, without those who have none; ValueError if all are empty."""
     train, test = ([made for made in part if len(made.labels)] for part in (train, test))
     if not train or not test:
         raise ValueError("there are no samples for training and testing")

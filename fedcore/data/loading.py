@@ -1,7 +1,4 @@
-"""From data sets and partitions to who holds what in a run.
-
-Users' own data, as they were kept: divided over their clients, or in one piece.
-"""
+"""Loads the data set of a specification and divides it over the clients of a run."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -36,7 +33,7 @@ from fedcore.spec.shapes import data_shape
 
 
 def uploaded(spec: Uploaded, shelf: DatasetStorage) -> Dataset | FederatedData:
-    """Read the data set from `shelf` and check its digest; FederatedData if it says who holds what.
+    """Read the data set from `shelf` and check its digest; FederatedData if it names clients.
 
     Raises DataUnavailableError.
     """
@@ -72,10 +69,10 @@ _CACHED_PARTITIONS = 4
 def federate(
     spec: ProblemSpec, seed: int, device: str, dtype: torch.dtype, data_dir: Path, shelf: DatasetStorage
 ) -> FederatedData:
-    """Who holds what in a run, on `device` and in `dtype`; users' own data from `shelf`.
+    """The data of a run by client, on `device` and in `dtype`; uploaded data come from `shelf`.
 
-    Raises DataUnavailableError when the data set is not under `data_dir`, SpecificationError when
-    it cannot be divided as asked.
+    Raises DataUnavailableError if the data set is not under `data_dir`, SpecificationError if it
+    cannot be divided.
     """
     if isinstance(spec.dataset, Synthetic):
         return _synthetic(

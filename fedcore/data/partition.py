@@ -1,11 +1,4 @@
-"""Partitions: which client holds which samples of a data set that comes in one piece.
-
-The samples of a data set by class, shuffled, and how they are handed out.
-
-Partitions by draws of a Dirichlet distribution over clients or over classes.
-
-A test set made of a share of every client's own samples.
-"""
+"""Partitions: assignment of the samples of an undivided data set to clients."""
 
 from collections.abc import Sequence
 from dataclasses import replace

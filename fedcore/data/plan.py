@@ -1,10 +1,8 @@
-"""The plan of a client's round: which samples each local step sees.
+"""Mini-batches of a client's round: the samples of each local step.
 
-Permutations of many clients' samples in machine code: bit for bit those of NumPy's
-`Generator.permuted`.
-
-Making NumPy a generator for each client, and calling it, takes longer than the training of a small
-client.
+Permutations for many clients are computed in machine code, bit for bit those of NumPy's
+`Generator.permuted`: creating and calling a NumPy generator for each client takes longer than the
+training of a small client.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,4 @@
-"""Randomness by key, never by call order: (seed, purpose, round, client) name one stream, whoever
-draws from it and when.
-"""
+"""Keyed randomness: (seed, purpose, round, client) name one stream, whatever the order of calls."""
 
 from functools import cache
 from hashlib import blake2b
@@ -28,9 +26,9 @@ def generator(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.ra
 
 
 def uniform_at(positions: NDArray[np.int64], seed: int, purpose: str, round: int = 0) -> NDArray[np.float64]:
-    """What `generator(seed, purpose, round).random(n)` holds at `positions` [m], all below n.
+    """Entries `positions` [m], all below n, of `generator(seed, purpose, round).random(n)`.
 
-    The others are not drawn.
+    Other entries are not drawn.
     """
     words = np.zeros((4, len(positions)), np.uint64)
     words[0], words[3] = positions // 4 + 1, round
@@ -59,7 +57,7 @@ def _upper(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 @cache
 def label(purpose: str) -> int:
-    """What a purpose is in a key; there are a few dozen of them."""
+    """Number of a purpose in a key; there are a few dozen purposes."""
     return int.from_bytes(blake2b(purpose.encode(), digest_size=8).digest(), "little")
 
 

@@ -1,4 +1,4 @@
-"""Users' own data sets in their canonical form, and the folder or storage they are read from."""
+"""Uploaded data sets in canonical form, and the folder or storage from which they are read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Ids = NDArray[np.int64]
 
 
 class Clients(NamedTuple):
-    """Who holds what."""
+    """Clients of an uploaded data set."""
 
     names: NDArray[Any]
     """[N] the clients' ids, ascending: integers, or text by code point. A client's number is its
@@ -34,7 +34,7 @@ class Clients(NamedTuple):
 
 
 class DatasetStorage(Protocol):
-    """Opens kept data sets; equal shelves hold the same."""
+    """Opens stored data sets; equal storages hold the same."""
 
     def __hash__(self) -> int: ...
 
@@ -50,7 +50,7 @@ class LocalDatasetStorage:
     folder: Path
 
     def path(self, digest: str) -> Path:
-        """Where the data set with this digest lies."""
+        """Path of the data set with this digest."""
         return self.folder / f"{digest}.npz"
 
     def open(self, dataset: Uploaded) -> BinaryIO:
@@ -85,13 +85,13 @@ class UserSamples:
     label: NDArray[Any]
     """[n] int64 classes, or float64."""
     clients: Clients | None
-    """Absent: in one piece."""
+    """None: not divided into clients."""
     test: NDArray[np.bool_]
     """[n] held out for testing."""
 
     @property
     def content(self) -> UploadedContent:
-        """What a specification has to know of them."""
+        """Description of the samples for a specification."""
         held_out = int(self.test.sum())
         return UploadedContent(
             digest=self.digest,
@@ -104,9 +104,7 @@ class UserSamples:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over names, types, shapes and bytes of the arrays: the same whatever file they
-        came in.
-        """
+        """SHA-256 over names, types, shapes and bytes of the arrays, whatever the file format."""
         digest = hashlib.sha256()
         for name, array in self.arrays.items():
             digest.update(f"{name} {array.dtype.str} {list(array.shape)}\n".encode())
@@ -115,7 +113,7 @@ class UserSamples:
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What is kept, by name."""
+        """Stored arrays by name."""
         held = {} if self.clients is None else {"client": self.clients.codes, "names": self.clients.names}
         return {"features": self.features, "label": self.label, "test": self.test, **held}
 
@@ -137,14 +135,14 @@ class UserSamples:
         )
 
     def save(self, file: IO[bytes]) -> None:
-        """Write them, piece by piece."""
+        """Write the arrays to `file`."""
         np.savez(file, allow_pickle=False, **self.arrays)
 
 
 def load(file: IO[bytes], content: UploadedContent) -> UserSamples:
-    """What `Samples.save` wrote.
+    """Read a file written by `UserSamples.save`.
 
-    Raises DataUnavailableError when it is damaged or not what `content` describes.
+    Raises DataUnavailableError if it is damaged or does not match `content`.
     """
     try:
         with np.load(file, allow_pickle=False) as stored:
@@ -164,5 +162,5 @@ def load(file: IO[bytes], content: UploadedContent) -> UserSamples:
 
 
 def local_dataset_storage(data_dir: Path | None = None) -> LocalDatasetStorage:
-    """Where this machine keeps them."""
+    """The folder of data sets on this machine."""
     return LocalDatasetStorage((data_dir or settings().data_dir.expanduser()) / "uploaded")

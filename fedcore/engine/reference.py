@@ -1,6 +1,4 @@
-"""The engine `reference`: a loop over clients and steps without padding, the definition of
-right.
-"""
+"""The engine `reference`: a loop over clients and steps without padding, the definition of right."""
 
 from collections.abc import Sequence
 
@@ -8,17 +6,17 @@ import torch
 
 from fedcore.core import ClientUpdate
 from fedcore.data.plan import PADDING
-from fedcore.engine.assignment import Job, stack_updates, take_clients
+from fedcore.engine.assignment import Job, stack_updates
 
 
 def reference(jobs: Sequence[Job]) -> list[ClientUpdate]:
-    """One run after another, one client after another, one step after another."""
+    """Train run after run, client after client, step after step."""
     return [stack_updates([_train(job, row) for row in range(len(job.work.clients))]) for job in jobs]
 
 
 def _train(job: Job, row: int) -> ClientUpdate:
     algorithm, problem, assignment = job.algorithm, job.problem, job.work
-    client, local = int(assignment.clients[row]), take_clients(assignment.local, row)
+    client, local = int(assignment.clients[row]), assignment.local.take(row)
     y, velocity = local.x, None
     for k, batch in enumerate(assignment.batches[row]):
         samples = torch.from_numpy(batch[batch != PADDING]).to(y.device)

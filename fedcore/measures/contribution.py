@@ -1,24 +1,31 @@
-"""What each client counts in a round: FedNova's implied weights, their bias, effective steps and
-slowdown.
-"""
+"""Contribution of each client to a round: implied weights, their bias, effective steps, slowdown."""
+
+from __future__ import annotations
 
 from math import inf, nan
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-from torch import Tensor
+from fedcore.lazy import LazyModule
+from fedcore.measures.base import Measured, MeasureGroup, MeasureInfo
 
-from fedcore.engine.observation import Observation
-from fedcore.measures import Measured
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
 
-Floats = NDArray[np.float64]
+    from fedcore.engine.observation import Observation
+    from fedcore.problems import TrainingProblem
+
+    Floats = NDArray[np.float64]
+else:
+    np = LazyModule("numpy")
 
 
 def implied_weights(observed: Observation) -> tuple[Floats, float]:
     """w [M] and tau_eff, by which every round is x <- x - tau_eff sum_i w_i eta d_i (FedNova, eqs.
     (8) to (10)).
 
-    With c_i what Delta_i counts in the server's direction and ||a_i||_1 the client's effort:
+    With c_i the coefficient of Delta_i in the server's direction and ||a_i||_1 the normaliser:
 
         tau_eff = sum_i c_i ||a_i||_1,   w_i = c_i ||a_i||_1 / tau_eff
 
@@ -55,15 +62,14 @@ def hull_weights(observed: Observation, population: int) -> Floats | None:
     return weights
 
 
-def min_norm_contribution(observed: Observation, share: Floats) -> Measured:
-    """The min-norm weights lambda of FedAWARE and FedMGDA+, and how far they are from p.
-
-    Other algorithms have none.
+def min_norm_contribution(problem: TrainingProblem, observed: Observation) -> Measured:
+    """The min-norm weights lambda, and how far they are from p; empty for other algorithms.
 
     min_norm_weights     lambda [N], by client id; 0 for those outside the hull
     fedaware_chi_square  sum_i lambda_i^2 / p_i^2     FedAWARE, Theorem 4.2, not FedNova's chi^2;
     inf where only p_i is 0
     """
+    share = problem.share
     weights = hull_weights(observed, len(share))
     if weights is None:
         return {}
@@ -73,18 +79,18 @@ def min_norm_contribution(observed: Observation, share: Floats) -> Measured:
     return {"min_norm_weights": weights.tolist(), "fedaware_chi_square": float(ratios @ ratios)}
 
 
-def contribution(observed: Observation) -> Measured:
+def contribution(_problem: TrainingProblem, observed: Observation) -> Measured:
     """Weight bias, effective steps and slowdown of a round.
 
     Of its M clients, p are the aggregation weights, made to sum to 1, and w and tau_eff those of
     `implied_weights`:
 
-        weight_bias  sum_i (p_i - w_i)^2 / w_i       FedNova, chi^2_{p||w} of Theorem 2; inf where
-        only w_i is 0 tau_eff      sum_i c_i ||a_i||_1             FedNova, eq. (9)
-        slowdown     (1/M) sum_i tau_i / tau_eff     FedNova, Section V
+        weight_bias  sum_i (p_i - w_i)^2 / w_i    FedNova, chi^2_{p||w} of Theorem 2
+        tau_eff      sum_i c_i ||a_i||_1          FedNova, eq. (9)
+        slowdown     (1/M) sum_i tau_i / tau_eff  FedNova, Section V
 
-    weight_bias is what unequal local work adds to the sampling scheme: 0 for FedNova, and for
-    FedAvg with equal work.
+    weight_bias is inf where only w_i is 0. It is what unequal local work adds to the sampling
+    scheme: 0 for FedNova, and for FedAvg with equal work.
     """
     weights, tau_eff = implied_weights(observed)
     given = _array(observed.cohort.weights)
@@ -105,3 +111,38 @@ def chi_square(p: Floats, w: Floats) -> float:
 
 def _array(weights: Tensor) -> Floats:
     return np.asarray(weights.numpy(force=True), np.float64)
+
+
+CONTRIBUTION = MeasureGroup(
+    (
+        MeasureInfo(
+            "weight_bias",
+            "chi^2 of the implied weights w_i = c_i ||a_i||_1 / tau_eff against the aggregation weights"
+            " p_i: sum (p_i - w_i)^2 / w_i (FedNova)",
+            "no client counted, or one did not",
+        ),
+        MeasureInfo("tau_eff", "sum c_i ||a_i||_1 (FedNova)"),
+        MeasureInfo("slowdown", "mean tau_i / tau_eff", "no client counted"),
+    ),
+    of="round",
+    compute=contribution,
+)
+MIN_NORM = MeasureGroup(
+    (
+        MeasureInfo(
+            "fedaware_chi_square",
+            "sum lambda_i^2 / p_i^2, as defined by FedAWARE, which differs from FedNova's",
+            "p_i = 0 where lambda_i is not",
+            offered_by=lambda algorithm: algorithm.min_norm,
+        ),
+        MeasureInfo(
+            "min_norm_weights",
+            "lambda of algorithms that follow a min-norm point, by client id, 0 outside the hull; at most"
+            " 1,000 clients, not available in figures",
+            per_client=True,
+            offered_by=lambda algorithm: algorithm.min_norm,
+        ),
+    ),
+    of="round",
+    compute=min_norm_contribution,
+)

@@ -1,25 +1,34 @@
-"""How far the clients' gradients disagree at one model: gradient and surrogate diversity,
-B-dissimilarity, variance, and their mean.
+"""Disagreement of the clients' gradients at one model: gradient and surrogate diversity,
+B-dissimilarity, variance, and the norm of their mean.
 """
 
+from __future__ import annotations
+
 from math import inf, sqrt
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
+from fedcore.lazy import LazyModule
+from fedcore.measures.base import Measured, MeasureGroup, MeasureInfo
 
-from fedcore.measures import Measured
-from fedcore.problems import TrainingProblem
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+    from torch import Tensor
 
-Floats = NDArray[np.float64]
+    from fedcore.problems import TrainingProblem
+
+    Floats = NDArray[np.float64]
+else:
+    np = LazyModule("numpy")
+    torch = LazyModule("torch")
+
 CHUNK_BYTES = 64 << 20
-"""What the gradients of a chunk of clients may take in float64."""
+"""Memory of the gradients of a chunk of clients in float64."""
 
 
 def dissimilarity(problem: TrainingProblem, x: Tensor, surrogate: Floats | None = None) -> Measured:
-    """The five at x [D], over all clients.
+    """The five measures at x [D], over all clients.
 
     With g_i = grad F_i(x) and g = sum_i p_i g_i:
 
@@ -75,3 +84,25 @@ def _moments(problem: TrainingProblem, x: Tensor, surrogate: Floats) -> _Moments
 
 def _ratio(mean_square: float, square: float) -> float:
     return sqrt(mean_square / square) if square > 0 else inf
+
+
+DISSIMILARITY = MeasureGroup(
+    (
+        MeasureInfo("gradient_diversity", "sqrt(sum p_i |g_i|^2 / |g|^2) (FedAWARE)", "g = 0"),
+        MeasureInfo(
+            "surrogate_diversity",
+            "the same divided by |sum w_i g_i|^2 instead of |g|^2; w are the weights with which the round"
+            " counted each client: the min-norm weights, or otherwise FedNova's implied weights",
+            "the sum is 0",
+        ),
+        MeasureInfo(
+            "b_dissimilarity",
+            "like gradient diversity, but 1 if every g_i = 0 (FedProx)",
+            "g = 0 and some g_i is not",
+        ),
+        MeasureInfo("gradient_variance", "sum p_i |g_i - g|^2"),
+        MeasureInfo("gradient_norm", "|g|"),
+    ),
+    of="population",
+    compute=dissimilarity,
+)

@@ -1,15 +1,23 @@
-"""How unequally a model serves the clients: spread and worst decile of their accuracies."""
+"""Fairness of a model to the clients: spread and worst decile of their accuracies."""
+
+from __future__ import annotations
 
 from math import ceil
+from typing import TYPE_CHECKING
 
-import numpy as np
-from torch import Tensor
+from fedcore.lazy import LazyModule
+from fedcore.measures.base import Measured, MeasureGroup, MeasureInfo
 
-from fedcore.measures import Measured
-from fedcore.problems import TrainingProblem
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+    from fedcore.problems import TrainingProblem
+else:
+    np = LazyModule("numpy")
 
 
-def fairness(problem: TrainingProblem, x: Tensor) -> Measured:
+def fairness(problem: TrainingProblem, x: Tensor, _surrogate: object = None) -> Measured:
     """Spread and worst decile over clients of the accuracy at x [D].
 
     a_i is measured on client i's own test samples, or on its training samples where test samples
@@ -30,3 +38,23 @@ def fairness(problem: TrainingProblem, x: Tensor) -> Measured:
         "client_accuracy_std": float(known.std()),
         "client_accuracy_worst_decile": float(known[: ceil(len(known) / 10)].mean()),
     }
+
+
+FAIRNESS = MeasureGroup(
+    (
+        MeasureInfo(
+            "client_accuracy_std",
+            "standard deviation of the accuracy over clients",
+            better="min",
+            needs="classes",
+        ),
+        MeasureInfo(
+            "client_accuracy_worst_decile",
+            "mean accuracy of the worst tenth of the clients",
+            better="max",
+            needs="classes",
+        ),
+    ),
+    of="population",
+    compute=fairness,
+)

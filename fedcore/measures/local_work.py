@@ -1,20 +1,25 @@
-"""How the clients of a round worked: how exactly they solved their subproblems, and how far they
-drifted.
-"""
+"""Local work in a round: inexactness of the clients' solutions, and client drift."""
+
+from __future__ import annotations
 
 from math import inf
-
-import numpy as np
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from fedcore.core import ClientContext
-from fedcore.engine.assignment import take_clients
-from fedcore.engine.observation import Observation
-from fedcore.measures import Measured
-from fedcore.problems import TrainingProblem
+from fedcore.lazy import LazyModule
+from fedcore.measures.base import Measured, MeasureGroup, MeasureInfo
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+    from fedcore.engine.observation import Observation
+    from fedcore.problems import TrainingProblem
+else:
+    np = LazyModule("numpy")
 
 
-def drift(observed: Observation) -> Measured:
+def drift(_problem: TrainingProblem, observed: Observation) -> Measured:
     """client_drift, (1/M) sum_i |y_i - x|^2: Karimireddy et al., SCAFFOLD, Section 5, at the last
     local step.
     """
@@ -41,7 +46,7 @@ def inexactness(problem: TrainingProblem, observed: Observation) -> Measured:
 
 def _gamma(problem: TrainingProblem, observed: Observation, row: int, delta: Tensor) -> float:
     client, x = int(observed.work.clients[row]), observed.work.local.x
-    local = take_clients(observed.work.local, row)
+    local = observed.work.local.take(row)
 
     def slope(y: Tensor) -> float:
         """|grad h_i(y; x)|."""
@@ -57,3 +62,27 @@ def _gamma(problem: TrainingProblem, observed: Observation, row: int, delta: Ten
 def _descent(observed: Observation, grad: Tensor, y: Tensor, local: ClientContext) -> Tensor:
     direction, _ = observed.algorithm.solver.direction(observed.algorithm.rule, grad, y, None, local)
     return direction
+
+
+DRIFT = MeasureGroup(
+    (MeasureInfo("client_drift", "mean of |y_i - x|^2 (SCAFFOLD)"),),
+    of="round",
+    compute=drift,
+    needs_deltas=True,
+)
+INEXACTNESS = MeasureGroup(
+    (
+        MeasureInfo(
+            "gamma_inexactness",
+            "largest |grad h_i(y_i)| / |grad h_i(x)| of the local subproblems (FedProx); costs two full"
+            " gradients per client",
+            "a client started at its optimum and left it",
+        ),
+        MeasureInfo(
+            "mean_gamma_inexactness", "mean of the same", "a client started at its optimum and left it"
+        ),
+    ),
+    of="round",
+    compute=inexactness,
+    needs_deltas=True,
+)

@@ -1,1 +1,1 @@
-"""The models that can be trained, and their parameters as one flat vector."""
+"""Models, and their parameters as one flat vector."""

@@ -1,6 +1,4 @@
-"""Models by import path: made by a factory of somebody else's, and held to what the engines rely
-on.
-"""
+"""Models by import path: call the user's factory and check what the engines rely on."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -18,11 +16,10 @@ Factory = Callable[[tuple[int, ...], int], nn.Module]
 
 
 def imported(spec: Imported, features: tuple[int, ...], outputs: int) -> nn.Module:
-    """What the factory makes for samples of shape `features` and so many `outputs`.
+    """The module of the factory for samples of shape `features` and `outputs` scores.
 
-    Raises SpecificationError.
-
-    The import runs code: it is done only if this process, too, allows the path.
+    Raises SpecificationError. The import runs code, so the settings of this process, too, must
+    allow the path.
     """
     check_allowed_model(spec, settings().models_allowed)
     factory = _factory(spec)

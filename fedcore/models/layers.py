@@ -1,9 +1,4 @@
-"""How images and what is computed from them lie in memory.
-
-Fully connected layers.
-
-PyTorch's own initialisation, from one of our streams and without a trace in PyTorch's.
-"""
+"""Fully connected layers, memory layout of images, and keyed initialisation of PyTorch modules."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,23 +9,19 @@ import torch
 from torch import Tensor, nn
 
 NARROW = 1 << 20
-"""Weights of convolutions, all layers together, up to which their work is in the images and not in
-the weights.
-"""
+"""Weights of all convolutions up to which images, and not weights, dominate the cost."""
 
 
 def channels_last(images: Tensor) -> Tensor:
-    """A copy of `images` [B, C, H, W] in which the numbers of a pixel lie side by side, as those of
-    all layers then do.
-    """
+    """A copy of `images` [B, C, H, W] in channels-last layout, which all layers then keep."""
     return torch.empty_like(images, memory_format=torch.channels_last).copy_(images)
 
 
 def reads_channels_last(module: nn.Module) -> bool:
-    """Whether `module` is faster on a CPU with images laid out so.
+    """True if `module` is faster on a CPU with channels-last images.
 
-    Max-pooling is, up to 14 times, and convolutions of few channels. Where there are many, the
-    library brings the weights of each step into another order: VGG-11 and ResNet-18 take 1.1 to 1.3
+    Max-pooling is up to 14 times as fast, and so are convolutions of few channels. With many
+    channels the library reorders the weights in each step: VGG-11 and ResNet-18 take 1.1 to 1.3
     times as long.
     """
     weights = [layer.weight.numel() for layer in module.modules() if isinstance(layer, nn.Conv2d)]
@@ -47,9 +38,7 @@ def dense(*widths: int) -> nn.Sequential:
 
 @contextmanager
 def seeded(draw: np.random.Generator) -> Iterator[None]:
-    """Within the block PyTorch's CPU generator is seeded from `draw`; afterwards it is as
-    before.
-    """
+    """Seed PyTorch's CPU generator from `draw` within the block, and restore it afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(draw.integers(2**63)))
         yield

@@ -55,7 +55,7 @@ def _last(lstm: nn.LSTM, inputs: Tensor) -> Tensor:
 
 
 def is_recurrent(module: nn.Module) -> bool:
-    """Whether any of its layers is one of PyTorch's recurrent ones."""
+    """True if `module` has a recurrent layer of PyTorch."""
     return any(isinstance(layer, nn.RNNBase) for layer in module.modules())
 
 

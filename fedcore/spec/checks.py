@@ -1,9 +1,4 @@
-"""What no single block of a specification can see: combinations that are refused, with the reason.
-
-Data sets, partitions and models that do not fit each other, with the reason.
-
-What the blocks of systems heterogeneity cannot see alone: the number of clients, and one another.
-"""
+"""Checks across blocks of a specification: combinations that are rejected, with the reason."""
 
 from __future__ import annotations
 
@@ -11,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.server import OwnServer, SgdServer
-from fedcore.compression import NoCompression, Sparsifier
 from fedcore.errors import SpecificationError
+from fedcore.measures import MEASURES
 from fedcore.spec.dataset import AnyDataset, KeyedDataset
 from fedcore.spec.exact import Quadratic
 from fedcore.spec.model import Imported, Linear, Logistic, Mlp
@@ -184,10 +179,11 @@ def check(spec: ExperimentSpec) -> None:
 
 
 def _check_evaluation(spec: ExperimentSpec, clients: int, dim: int) -> None:
-    if "min_norm_weights" in spec.evaluation.measures and clients > MAX_LISTED_CLIENTS:
+    listed = [name for name in spec.evaluation.measures if MEASURES[name].per_client]
+    if listed and clients > MAX_LISTED_CLIENTS:
         raise SpecificationError(
             "/evaluation/measures",
-            f"min_norm_weights supports at most {MAX_LISTED_CLIENTS} clients, not {clients}",
+            f"{listed[0]} supports at most {MAX_LISTED_CLIENTS} clients, not {clients}",
         )
     if spec.evaluation.record_parameters and dim > MAX_RECORDED_PARAMETERS:
         raise SpecificationError(
@@ -261,18 +257,18 @@ def _check_participation(spec: ExperimentSpec, clients: int) -> None:
 
 
 def _check_weighting(spec: ExperimentSpec) -> None:
-    scheme, kind = spec.participation, spec.algorithm.kind
+    scheme = spec.participation
     reason = _misweighted(scheme, spec.algorithm) or _lossy(scheme, spec.systems.stragglers)
     if reason:
         raise SpecificationError("/participation/weighting", reason)
-    averages_models = (
+    scales_model = (
         isinstance(scheme, WithoutReplacement) and scheme.weighting is None and not scheme.transformed
     )
-    if averages_models and kind not in ("fedavg", "fedprox"):
+    if scales_model and not spec.algorithm.averages_models:
         raise SpecificationError(
             "/participation",
-            f"S2 averages models; {kind} averages updates: add `weighting: unbiased` or `transformed: true`,"
-            " or use `uniform`",
+            f"S2 averages models; {spec.algorithm.kind} averages updates: add `weighting: unbiased` or"
+            " `transformed: true`, or use `uniform`",
         )
 
 
@@ -347,22 +343,14 @@ def _check_work(work: AnyWork | AnyBatch | None, pointer: str, clients: int, rou
 def _check_compression(spec: ExperimentSpec) -> None:
     dim = dimension(spec.problem)
     for link in ("uplink", "downlink"):
-        compression = getattr(spec.compression, link)
-        if isinstance(compression, Sparsifier) and compression.kept(dim) > dim:
-            raise SpecificationError(
-                f"/compression/{link}",
-                f"{compression.kind} cannot keep {compression.kept(dim)} of {dim} parameters; use at most"
-                f" {dim}",
-            )
+        reason = getattr(spec.compression, link).misfit(dim)
+        if reason:
+            raise SpecificationError(f"/compression/{link}", reason)
 
 
 def _check_lost_messages(spec: ExperimentSpec) -> None:
     downlink = spec.compression.downlink
-    if (
-        spec.algorithm.averages_exactly
-        and not isinstance(downlink, NoCompression)
-        and not downlink.error_feedback
-    ):
+    if spec.algorithm.averages_exactly and downlink.loses_part:
         raise SpecificationError(
             "/compression/downlink",
             f"{spec.algorithm.kind} requires x to be the average of the clients' models; with {downlink.kind}"

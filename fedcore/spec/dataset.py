@@ -1,8 +1,4 @@
-"""`problem.dataset`: the data sets and the small exact problems that can be asked for.
-
-`problem.dataset` of kind `uploaded`: a user's own data, by id, with a frozen description of what is
-in them.
-"""
+"""`problem.dataset`: the data sets."""
 
 from typing import Annotated, Literal, Self
 
@@ -38,6 +34,18 @@ class Uploaded(Block):
     sample.
     """
 
+    example = {
+        "id": "set_01k9x3zq7rh2v8m4t6w0ybe5m2",
+        "content": {
+            "digest": "7ec566d5c4ce5456f6153d7f97c2c1810746d769ac962f1c75009b1ac60760db",
+            "features": [1, 28, 28],
+            "classes": 10,
+            "clients": 40,
+            "train_samples": 12000,
+            "test_samples": 3000,
+        },
+    }
+
     kind: Literal["uploaded"]
     id: Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[0-9a-z_]+$")] | None = None
     """Data set id, returned by `POST /v1/datasets`; omitted for a local file."""
@@ -55,7 +63,7 @@ class Uploaded(Block):
 
     @property
     def known(self) -> UploadedContent:
-        """What is in it."""
+        """The content, which validation guarantees."""
         assert self.content is not None
         return self.content
 
@@ -64,6 +72,8 @@ class Synthetic(Block):
     """Synthetic(alpha, beta) of FedProx, Section 5.1: softmax labels over 60 Gaussian features, one
     distribution per client.
     """
+
+    example = {"seed": 7}
 
     kind: Literal["synthetic"]
     alpha: NonNegative = 1.0
@@ -106,6 +116,8 @@ class FashionMnist(Block):
 class Emnist(Block):
     """EMNIST (Cohen et al., 2017), 28 x 28, one of its published splits."""
 
+    example = {"split": "letters"}
+
     kind: Literal["emnist"]
     split: Literal["balanced", "byclass", "bymerge", "digits", "letters", "mnist"] = "balanced"
     """Published split: `balanced`, `bymerge` and `byclass` contain all characters, the others a
@@ -127,6 +139,8 @@ class Femnist(Block):
     """FEMNIST (Caldas et al., LEAF, 2018): handwritten characters by writer, 28 x 28, from LEAF's
     JSON files.
     """
+
+    example = {"classes": "a-j"}
 
     kind: Literal["femnist"]
     classes: Literal["all", "a-j"] = "all"
@@ -154,16 +168,14 @@ class Sent140(Block):
 
 
 FederatedDataset = Synthetic | Quadratic | LeastSquares
-"""Data sets that come divided into clients; a partition for them is refused."""
+"""Data sets that come divided into clients; a partition for them is rejected."""
 
 KeyedDataset = Femnist | Shakespeare | Sent140
-"""Data sets that say whose each sample is: for `by_key`."""
+"""Data sets that record the owner of each sample, for `by_key`."""
 
 
 def comes_divided(dataset: "AnyDataset") -> bool:
-    """Whether a data set comes divided into clients; uploaded data do when they say who holds
-    what.
-    """
+    """True if a data set comes divided into clients; uploaded data are if they name clients."""
     if isinstance(dataset, Uploaded):
         return dataset.known.clients is not None
     return isinstance(dataset, FederatedDataset)

@@ -1,4 +1,4 @@
-"""What a specification asks to be computed, in one number."""
+"""Digests of specifications and of result files."""
 
 import hashlib
 import json

@@ -1,38 +1,22 @@
 """`evaluation` and `execution`: what is measured, and how the work is done."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from fedcore.block import Block
+from fedcore.measures import MEASURES
 
-ModelMeasure = Literal["train_loss", "test_loss", "test_accuracy"]
-"""Of the model after the round."""
-PopulationMeasure = Literal[
-    "gradient_diversity",
-    "surrogate_diversity",
-    "b_dissimilarity",
-    "gradient_variance",
-    "gradient_norm",
-    "client_accuracy_std",
-    "client_accuracy_worst_decile",
-]
-"""Of the model after the round, client by client over the whole population."""
-RoundMeasure = Literal[
-    "weight_bias",
-    "tau_eff",
-    "slowdown",
-    "client_drift",
-    "gamma_inexactness",
-    "mean_gamma_inexactness",
-    "fedaware_chi_square",
-]
-"""Of the clients whose work reached the server in the round."""
-ScalarMeasure = Literal[ModelMeasure, PopulationMeasure, RoundMeasure]
-ListMeasure = Literal["min_norm_weights"]
-"""Of the same, an entry for each client of the population: for rows, not for figures."""
-Measure = Literal[ScalarMeasure, ListMeasure]
-"""Measures that cost an evaluation; local steps, bytes and seconds are always reported."""
+_NAMES = sorted(MEASURES, key=lambda name: MEASURES[name].per_client)
+
+if TYPE_CHECKING:
+    ScalarMeasure = str
+    Measure = str
+else:
+    ScalarMeasure = Literal[tuple(name for name in _NAMES if not MEASURES[name].per_client)]
+    """Measures that figures can show."""
+    Measure = Literal[tuple(_NAMES)]
+    """Measures that cost an evaluation; local steps, bytes and seconds are always reported."""
 
 
 class Evaluation(Block):
@@ -63,11 +47,11 @@ class Evaluation(Block):
     """Record the global iterate x in every round (at most 1,000 parameters)."""
 
     def due(self, round: int, last: int) -> bool:
-        """Whether the model is evaluated after `round` of `last`."""
+        """True if the model is evaluated after `round` of `last`."""
         return round % self.every == 0 or round == last
 
     def population_due(self, round: int, last: int) -> bool:
-        """Whether the measures over the whole population are taken after `round` of `last`."""
+        """True if measures over the whole population are taken after `round` of `last`."""
         return round % (self.population_every or self.every) == 0 or round == last
 
 

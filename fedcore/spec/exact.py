@@ -109,6 +109,20 @@ class Quadratic(_ExactProblem):
     Given inline (`clients`) or drawn (`generate`).
     """
 
+    example = {
+        "generate": {
+            "dim": 2,
+            "clients": 3,
+            "heterogeneity": 1.0,
+            "centre": 1.0,
+            "shift": 0.0,
+            "condition_number": 10.0,
+            "samples": 100,
+            "noise": 0.0,
+            "seed": 0,
+        }
+    }
+
     kind: Literal["quadratic"]
     clients: (
         Annotated[tuple[QuadraticClient, ...], Field(fail_fast=True, min_length=1, max_length=10_000)] | None
@@ -130,6 +144,14 @@ class LeastSquares(_ExactProblem):
     """Client i holds F_i(x) = 1/(2 n_i) |A_i x - b_i|^2 + ridge |x|^2 / 2; given inline or
     drawn.
     """
+
+    example = {
+        "clients": [
+            {"A": [[1.0, 0.0], [0.0, 1.0]], "b": [1.0, 2.0]},
+            {"A": [[1.0, 1.0]], "b": [0.0], "weight": 2.0},
+        ],
+        "ridge": 0.01,
+    }
 
     kind: Literal["least_squares"]
     clients: (

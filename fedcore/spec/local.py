@@ -39,6 +39,8 @@ class ConstantLr(Block):
 class StepLr(Block):
     """Multiplied by `factor` at each of the given fractions of all rounds."""
 
+    example = {"at": [0.5, 0.75], "factor": 0.1}
+
     kind: Literal["step"]
     at: Annotated[
         tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(fail_fast=True, min_length=1, max_length=100)
@@ -57,6 +59,8 @@ class StepLr(Block):
 class ExponentialLr(Block):
     """eta gamma^k at local step k of a round (FedNova, the decayed solver)."""
 
+    example = {"gamma": 0.9}
+
     kind: Literal["exponential"]
     gamma: Fraction
     """Factor per local step."""
@@ -66,6 +70,8 @@ class InverseTimeLr(Block):
     """eta_t = 2 / (mu (gamma + t)), t counting local steps over all rounds (Li et al.,
     Theorem 2).
     """
+
+    example = {"mu": 1.0, "gamma": 8.0}
 
     kind: Literal["inverse_time"]
     mu: Annotated[float, Field(gt=0, le=1e12)]

@@ -33,6 +33,8 @@ class Logistic(_Regularised):
 class Mlp(_Regularised):
     """Fully connected layers with ReLU, cross-entropy."""
 
+    example = {"hidden": [200, 200]}
+
     kind: Literal["mlp"]
     hidden: Annotated[tuple[Width, ...], Field(fail_fast=True, min_length=1, max_length=16)] = (200,)
     """Widths of the hidden layers."""
@@ -45,6 +47,8 @@ class Cnn(_Regularised):
     The defaults are those for MNIST. `channels: [64, 64], hidden: [384, 192]` is the model for
     CIFAR-10 (TensorFlow's tutorial), without local response normalisation and on full images.
     """
+
+    example = {"norm": "group"}
 
     kind: Literal["cnn"]
     channels: Annotated[tuple[Width, Width], Field()] = (32, 64)
@@ -99,6 +103,8 @@ class CharLstm(_Regularised):
     dense layer on its last output.
     """
 
+    example = {"hidden": 256}
+
     kind: Literal["char_lstm"]
     embedding: Width = 8
     """Length of a character's learned vector."""
@@ -130,6 +136,8 @@ class Imported(_Regularised):
     [B, outputs], one per class, deterministically. The module's parameters are the initial ones;
     PyTorch's random generator is seeded by the run.
     """
+
+    example = {"path": "ourlab.networks:small_transformer", "parameters": 48210}
 
     kind: Literal["import"]
     path: Annotated[str, Field(max_length=200, pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")]

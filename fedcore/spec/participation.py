@@ -51,11 +51,15 @@ class Uniform(_Sampled):
     FedProx's experiments).
     """
 
+    example = {"clients_per_round": 10}
+
     kind: Literal["uniform"]
 
 
 class WithReplacement(_Sampled):
     """S1 of Li et al.: K draws with replacement with probability p_i, each draw weighing 1/K."""
+
+    example = {"clients_per_round": 10}
 
     kind: Literal["with_replacement"]
 
@@ -64,6 +68,8 @@ class ByShare(_Sampled):
     """K different clients, one after another with probability p_i among those left, each weighing
     1/K (FedProx, Algorithm 2).
     """
+
+    example = {"clients_per_round": 10}
 
     kind: Literal["by_share"]
 
@@ -75,6 +81,8 @@ class WithoutReplacement(_Sampled):
     printed. `weighting: unbiased` adds the weighted changes to x instead; `transformed` makes all
     p_i equal.
     """
+
+    example = {"weighting": "unbiased", "fraction": 0.2}
 
     kind: Literal["without_replacement"]
     transformed: bool = False
@@ -90,6 +98,8 @@ class Bernoulli(_Participation):
     A cohort can have any size, including zero.
     """
 
+    example = {"probability": 0.2}
+
     kind: Literal["bernoulli"]
     probability: Probability
     """One probability for all clients, or one per client by client id."""
@@ -97,6 +107,8 @@ class Bernoulli(_Participation):
 
 class Trace(_Participation):
     """Given cohorts for every round; a client listed twice counts as drawn twice."""
+
+    example = {"rounds": [[0, 1], [1, 1]]}
 
     kind: Literal["trace"]
     rounds: Annotated[

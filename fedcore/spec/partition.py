@@ -27,6 +27,8 @@ class _Divided(_Partition):
 class IidPartition(_Divided):
     """Samples are shuffled and divided evenly."""
 
+    example = {"clients": 50, "seed": 2}
+
     kind: Literal["iid"]
 
 
@@ -49,6 +51,8 @@ class DirichletPartition(_Divided):
       at random.
     """
 
+    example = {"clients": 30, "alpha": 0.1, "min_samples": 5}
+
     kind: Literal["dirichlet"]
     alpha: Annotated[float, Field(gt=0, le=1e6)]
     """Concentration: small is heterogeneous (0.1), large is nearly iid (100)."""
@@ -62,6 +66,8 @@ class ShardsPartition(_Divided):
     """Samples sorted by label and cut into equal shards, several per client (McMahan et al.,
     2017).
     """
+
+    example = {"clients": 100, "hold_out": 0.1}
 
     kind: Literal["shards"]
     shards_per_client: Annotated[int, Field(ge=1, le=10_000)] = 2
@@ -78,6 +84,8 @@ class ClassesPerClientPartition(_Divided):
     lognormal(mean, sigma) samples, the same of each of its classes, as in its code for FEMNIST on
     200 devices (`min_samples: 5, mean: 4, sigma: 1`).
     """
+
+    example = {"clients": 200, "seed": 1, "classes": 3, "sigma": 1.0}
 
     kind: Literal["classes_per_client"]
     classes: Annotated[int, Field(ge=1, le=1_000)] = 2
@@ -100,6 +108,8 @@ class ByKeyPartition(_Partition):
     Clients are drawn at random from those with enough samples. The test samples are those of the
     clients, and of users without training samples.
     """
+
+    example = {"clients": 143, "min_samples": 2}
 
     kind: Literal["by_key"]
     min_samples: Annotated[int, Field(ge=1, le=1_000_000)] = 1

@@ -44,7 +44,7 @@ class Problem(Block):
 
 
 def _check_uploaded(content: UploadedContent, model: AnyModel | None, partition: AnyPartition | None) -> None:
-    """What is certain by the kind for other data: that labels are classes."""
+    """Reject classifiers and partitions by class for real labels."""
     if content.classes:
         return
     regresses = (

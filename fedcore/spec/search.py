@@ -1,6 +1,6 @@
 """`search` and `early_stopping`: arms and runs that stop before their last round."""
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -15,19 +15,20 @@ def rungs(min_rounds: int, eta: int, rounds: int) -> tuple[int, ...]:
 
 
 ExactFigure = Literal["objective", "suboptimality", "distance"]
-"""What exact problems report whenever they are evaluated."""
+"""Figures of exact problems at every evaluation."""
 Cost = Literal["local_steps", "bytes_up", "bytes_down", "simulated_seconds"]
-"""What every round reports and every repetition finds again; wall-clock seconds are not of this
-kind.
-"""
-Metric = Literal[ScalarMeasure, ExactFigure, Cost]
-"""What an arm or a run may be judged by."""
+"""Reproducible costs of every round; wall-clock seconds are not reproducible."""
+if TYPE_CHECKING:
+    Metric = str
+else:
+    Metric = Literal[ScalarMeasure, ExactFigure, Cost]
+    """Metrics by which an arm or a run may be judged."""
 Mode = Literal["min", "max"]
 RoundCount = Annotated[int, Field(ge=1, le=MAX_ROUNDS)]
 
 
 class Judged(Block):
-    """Whatever is decided by a metric of the rounds."""
+    """Base of blocks that decide by a metric of the rounds."""
 
     metric: Metric
     """A measure of `evaluation.measures`, a figure of exact problems (objective, suboptimality,
@@ -46,7 +47,7 @@ class Judged(Block):
 
     @property
     def maximise(self) -> bool:
-        """Whether more is better."""
+        """True if higher is better."""
         return self.mode == "max" or (self.mode is None and BETTER[self.metric] is max)
 
 
@@ -75,6 +76,7 @@ class Asha(Halving):
     source: ClassVar[str] = (
         "Li et al. 2020, A System for Massively Parallel Hyperparameter Tuning (MLSys), Algorithm 2"
     )
+    example = {"metric": "test_accuracy", "mode": "max", "min_rounds": 10}
 
     kind: Literal["asha"]
 
@@ -90,6 +92,7 @@ class SuccessiveHalving(Halving):
         "Jamieson and Talwalkar 2016, Non-stochastic Best Arm Identification (AISTATS), as in Li et al. 2020,"
         " Algorithm 1"
     )
+    example = {"metric": "suboptimality", "min_rounds": 1}
 
     kind: Literal["successive_halving"]
 

@@ -1,13 +1,15 @@
-"""What `search` and `early_stopping` cannot see alone: what is measured, when, and how many arms
-there are.
-"""
+"""Checks of `search` and `early_stopping` against measures, their frequency and the arms."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, get_args
 
+from fedcore.algorithms import ALGORITHMS
+from fedcore.block import kind_of
 from fedcore.errors import SpecificationError
-from fedcore.spec.evaluation import Evaluation, PopulationMeasure, ScalarMeasure
+from fedcore.measures import MEASURES, of_population
+from fedcore.measures.base import MeasureInfo
+from fedcore.spec.evaluation import Evaluation
 from fedcore.spec.exact import ExactProblem
 from fedcore.spec.search import Cost, ExactFigure, Halving, Judged, rungs
 from fedcore.spec.shapes import data_shape
@@ -17,10 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fedcore.spec.experiment import ExperimentSpec
-
-_OF_TESTS = frozenset({"test_loss", "test_accuracy", "client_accuracy_std", "client_accuracy_worst_decile"})
-_OF_CLASSES = _OF_TESTS - {"test_loss"}
-_OF_POPULATION = frozenset(get_args(PopulationMeasure))
 
 
 def check_early_stopping(spec: ExperimentSpec) -> None:
@@ -66,7 +64,7 @@ def evaluated_every(judged: Judged, evaluation: Evaluation) -> int:
         return 1
     return (
         (evaluation.population_every or evaluation.every)
-        if judged.metric in _OF_POPULATION
+        if of_population(judged.metric)
         else evaluation.every
     )
 
@@ -122,8 +120,8 @@ def _check_metric(judged: Judged, pointer: str, spec: ExperimentSpec) -> None:
 
 def _unmeasured(metric: str, spec: ExperimentSpec) -> str | None:
     """Why no round has this metric."""
-    if metric in get_args(ScalarMeasure):
-        return _missing(metric, spec)
+    if metric in MEASURES:
+        return _missing(MEASURES[metric], spec)
     if metric in get_args(ExactFigure) and not isinstance(spec.problem.dataset, ExactProblem):
         return (
             f"only quadratic and least-squares problems have {metric}; use a measure of `evaluation.measures`"
@@ -133,16 +131,17 @@ def _unmeasured(metric: str, spec: ExperimentSpec) -> str | None:
     return None
 
 
-def _missing(metric: str, spec: ExperimentSpec) -> str | None:
+def _missing(measure: MeasureInfo, spec: ExperimentSpec) -> str | None:
     """Why no round has this measure."""
-    dataset = spec.problem.dataset
+    dataset, metric = spec.problem.dataset, measure.name
     exact = isinstance(dataset, ExactProblem)
     if metric not in spec.evaluation.measures:
         return f"{metric} is not measured; add it to `evaluation.measures`"
-    if exact and metric in _OF_TESTS:
+    if exact and measure.needs:
         return f"a {dataset.kind} problem has no {metric}; use train_loss, suboptimality or distance"
-    if not exact and metric in _OF_CLASSES and not data_shape(dataset).classes:
+    if not exact and measure.needs == "classes" and not data_shape(dataset).classes:
         return f"real labels have no {metric}; use a loss"
-    if metric == "fedaware_chi_square" and spec.algorithm.kind not in ("fedaware", "fedmgda"):
-        return f"{spec.algorithm.kind} has no {metric}; use another metric, or fedaware or fedmgda"
+    if not measure.offered_by(type(spec.algorithm)):
+        kinds = " or ".join(kind_of(member) for member in ALGORITHMS if measure.offered_by(member))
+        return f"{spec.algorithm.kind} has no {metric}; use another metric, or {kinds}"
     return None

@@ -1,7 +1,6 @@
-"""The sizes of a problem, known without loading it: clients, samples, and the dimension D of its
-parameters.
+"""Sizes of a problem without loading it: clients, samples, and the number of parameters D.
 
-How many parameters a model has, by closed form, and which data it can be trained on.
+Also which data a model can be trained on.
 """
 
 from itertools import pairwise
@@ -36,7 +35,7 @@ _SMALLEST = {"cnn": 4, "fedaware_cnn": 18, "vgg11": 32, "resnet18": 1}
 
 
 class DataShape(NamedTuple):
-    """What one sample looks like, and how many there are."""
+    """Shape of one sample, and number of samples."""
 
     features: tuple[int, ...]
     classes: int
@@ -139,7 +138,7 @@ def _convolutional(model: Convolutional, features: tuple[int, ...], classes: int
 
 
 def _unpadded(side: int) -> int:
-    """What FedAWARE's CNN leaves of the height or width of an image."""
+    """Height or width of an image after the convolutions of FedAWARE's CNN."""
     return ((side - 2) // 2 - 2) // 2 - 2
 
 

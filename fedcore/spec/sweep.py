@@ -26,8 +26,8 @@ JOINT = "arms"
 """The entry of a sweep whose values each set several paths."""
 
 UNNAMED = frozenset({"kind", "content"})
-"""What says nothing more in the name of an arm: the kind stands before, and what is in uploaded
-data follows from their id.
+"""Fields omitted from the names of arms: the kind stands first, and the content of uploaded data
+follows from their id.
 """
 
 
@@ -189,7 +189,7 @@ def _name(settings: Document) -> str:
 
 
 def label(path: str, value: Any) -> str:
-    """What the name of an arm says of a swept path and its value: `mu=0.1`, `fedprox mu=0.1`."""
+    """Part of an arm's name for a swept path and its value: `lr=0.1`, `dirichlet alpha=0.1`."""
     leaf = path.rpartition(".")[2]
     if leaf == "kind":
         return str(value)

@@ -37,6 +37,8 @@ Probability = (
 class AvailabilityTrace(Block):
     """Lists of available clients for each round, repeated cyclically."""
 
+    example = {"rounds": [[0, 1], [0], []]}
+
     kind: Literal["trace"]
     rounds: Annotated[
         tuple[Annotated[tuple[ClientId, ...], Field(fail_fast=True)], ...],
@@ -47,6 +49,8 @@ class AvailabilityTrace(Block):
 
 class RandomAvailability(Block):
     """Each client is available with its probability, independently in every round."""
+
+    example = {"probability": 0.8}
 
     kind: Literal["bernoulli"]
     probability: Probability
@@ -62,6 +66,8 @@ Rate = Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False)]
 class ConstantRate(Block):
     """The same for every client."""
 
+    example = {"value": 0.05}
+
     kind: Literal["constant"]
     value: Rate
     """The value."""
@@ -70,6 +76,8 @@ class ConstantRate(Block):
 class PerClientRate(Block):
     """One value per client."""
 
+    example = {"values": [10.0, 5.0]}
+
     kind: Literal["per_client"]
     values: Annotated[tuple[Rate, ...], Field(fail_fast=True, min_length=1, max_length=MAX_CLIENTS)]
     """Values by client id."""
@@ -77,6 +85,8 @@ class PerClientRate(Block):
 
 class UniformRate(Block):
     """Drawn once per client, uniformly between low and high."""
+
+    example = {"low": 1000000.0, "high": 10000000.0}
 
     kind: Literal["uniform"]
     low: Rate
@@ -95,6 +105,8 @@ class LogNormalRate(Block):
     """Drawn once per client as median exp(sigma z) with standard normal z: a few clients are many
     times slower than most.
     """
+
+    example = {"median": 20.0, "sigma": 1.0}
 
     kind: Literal["log_normal"]
     median: Rate
@@ -151,6 +163,8 @@ class Deadline(Block):
 class Constant(Block):
     """The same for every client in every round."""
 
+    example = {"value": 2}
+
     kind: Literal["constant"]
     value: Count
     """The value."""
@@ -159,6 +173,8 @@ class Constant(Block):
 class PerClient(Block):
     """One number per client, the same in every round."""
 
+    example = {"values": [50, 30]}
+
     kind: Literal["per_client"]
     values: Annotated[tuple[Count, ...], Field(fail_fast=True, min_length=1, max_length=1_000_000)]
     """Values by client id."""
@@ -166,6 +182,8 @@ class PerClient(Block):
 
 class UniformDraw(Block):
     """Drawn for each client in each round, uniformly from the integers low..high, inclusive."""
+
+    example = {"low": 2, "high": 5}
 
     kind: Literal["uniform"]
     low: Count
@@ -182,6 +200,8 @@ class UniformDraw(Block):
 
 class UniformBatch(Block):
     """Drawn for each client in each round, uniformly from the integers low..high, inclusive."""
+
+    example = {"low": 10, "high": "samples"}
 
     kind: Literal["uniform"]
     low: Count
@@ -200,6 +220,8 @@ class NormalDraw(Block):
     """Drawn for each client in each round from a normal distribution, rounded and clipped to
     low..high.
     """
+
+    example = {"mean": 16.0, "std": 4.0, "low": 4, "high": 32}
 
     kind: Literal["normal"]
     mean: Annotated[float, Field(gt=0, le=1e6)]
@@ -220,6 +242,8 @@ class NormalDraw(Block):
 
 class WorkTrace(Block):
     """Given values, one row per round with one entry per client."""
+
+    example = {"rounds": [[5, 2], [1, 7]]}
 
     kind: Literal["trace"]
     rounds: Annotated[

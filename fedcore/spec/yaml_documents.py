@@ -52,7 +52,7 @@ def _construct_map(loader: Any, node: yaml.MappingNode) -> Iterator[dict[Hashabl
 class _Loader(yaml.CSafeLoader):
     """Plain scalars are null, booleans, decimal numbers or text; other tags are refused."""
 
-    yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML reads it from the class
+    yaml_implicit_resolvers = {
         None: [
             (_TAG + "null", re.compile(r"(?:~|null|Null|NULL|)$")),
             (_TAG + "bool", re.compile(r"(?:true|True|TRUE|false|False|FALSE)$")),
@@ -60,7 +60,7 @@ class _Loader(yaml.CSafeLoader):
             (_TAG + "float", re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$")),
         ]
     }
-    yaml_constructors = {  # noqa: RUF012 - as above
+    yaml_constructors = {
         _TAG + "null": SafeConstructor.construct_yaml_null,
         _TAG + "bool": SafeConstructor.construct_yaml_bool,
         _TAG + "int": lambda loader, node: int(loader.construct_scalar(node)),
@@ -78,7 +78,7 @@ class _Dumper(yaml.SafeDumper):
     yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
 
     def ignore_aliases(self, _data: Any) -> bool:
-        """What stands twice is written twice."""
+        """True: write a value that occurs twice in full both times."""
         return True
 
 
@@ -139,7 +139,7 @@ def _place(mark: Any) -> SourcePosition:
 
 
 def _marked(error: yaml.MarkedYAMLError, text: str) -> YamlError:
-    """What PyYAML says; of what it missed at the end of `text`, the place is the last character."""
+    """Error of PyYAML with its position: the last character if something is missing at the end."""
     context, mark = f"{error.context}: " if error.context else "", error.problem_mark
     if mark is None:
         return YamlError(f"{context}{error.problem}")

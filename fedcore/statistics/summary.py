@@ -1,27 +1,24 @@
 """The statistics of results: figures over seeds with confidence intervals, and what is read off a
-curve. Standard library only.
+curve.
 """
 
 from collections.abc import Container, Iterable, Sequence
 from math import isfinite, sqrt
 from typing import NamedTuple
 
+from fedcore.measures import LOSSES, MEASURES
 from fedcore.statistics import students_t
 
 CONFIDENCE = 0.95
-BETTER = {
-    "train_loss": min,
-    "test_loss": min,
-    "test_accuracy": max,
-    "objective": min,
-    "suboptimality": min,
-    "distance": min,
-    "client_accuracy_std": min,
-    "client_accuracy_worst_decile": max,
+_EXACT = dict.fromkeys(("objective", "suboptimality", "distance"), min)
+_MEASURED = {
+    name: min if measure.better == "min" else max for name, measure in MEASURES.items() if measure.better
 }
-"""What the best of a metric is; a metric that is not here has no better and worse."""
+_LOSSES = {measure.name: _MEASURED[measure.name] for measure in LOSSES.measures}
+BETTER = _LOSSES | _EXACT | _MEASURED
+"""Direction of each metric; a metric that is not here has no better and worse."""
 HEADLINES = ("test_accuracy", "suboptimality", "train_loss", "test_loss")
-"""What is shown when nothing is asked for: the first of these that there is."""
+"""Metrics shown by default: the first of these that exists."""
 
 
 class Estimate(NamedTuple):
@@ -36,7 +33,7 @@ class Estimate(NamedTuple):
 
 
 def headline(metrics: Container[str]) -> str:
-    """The metric among `metrics` to show when none was asked for."""
+    """Return the metric among `metrics` to show when none was requested."""
     return next((name for name in HEADLINES if name in metrics), HEADLINES[0])
 
 
@@ -67,15 +64,17 @@ def moments(values: Sequence[float]) -> tuple[float, float | None]:
 
 
 def best(metric: str, values: Iterable[float | None]) -> float | None:
-    """The best of a run's values by round; None where there is none, or no better and worse."""
+    """Return the best of a run's values by round; None if there are no values, or the metric has no
+    better and worse.
+    """
     known = [value for value in values if value is not None]
     return BETTER[metric](known) if known and metric in BETTER else None
 
 
 def final(values: Sequence[float | None], *, diverged: bool) -> float | None:
-    """The last value of a run.
+    """Return the last value of a run.
 
-    Of one that diverged, that of its last round, None where that is not finite.
+    For one that diverged, that of its last round, None if it is not finite.
     """
     if diverged:
         return values[-1] if values else None

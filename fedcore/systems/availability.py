@@ -1,4 +1,4 @@
-"""Who can be reached in a round."""
+"""Availability: the clients that can be reached in a round."""
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -27,7 +27,7 @@ class Reachable(Protocol):
         """Ascending; where it is left to chance, this takes time that grows with the population."""
 
     def has(self, clients: Ids) -> Mask:
-        """[m] whether each of `clients` [m] can be reached."""
+        """[m] true for each of `clients` [m] that can be reached."""
 
     def oversample_size(self, wanted: int) -> int | None:
         """Among so many clients drawn blindly so many as are `wanted` can be reached, most likely.
@@ -47,7 +47,7 @@ class TraceAvailable:
         return self.ids
 
     def has(self, clients: Ids) -> Mask:
-        """Whether each is on it."""
+        """[m] membership of each client in the list."""
         return np.isin(clients, self.ids)
 
     def oversample_size(self, wanted: int) -> int | None:  # noqa: ARG002 - the protocol's
@@ -74,12 +74,12 @@ class RandomlyAvailable:
     round: int
 
     def all(self) -> Ids:
-        """Everybody draws a lot."""
+        """Draw for every client."""
         lots = generator(self.seed, _PURPOSE, self.round).random(self.population)
         return np.flatnonzero(lots < self._odds.each)
 
     def has(self, clients: Ids) -> Mask:
-        """Only they draw their lots."""
+        """Draw only for `clients`."""
         each = self._odds.each
         reached: Mask = uniform_at(clients, self.seed, _PURPOSE, self.round) < (
             each[clients] if each.ndim else each

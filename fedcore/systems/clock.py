@@ -44,7 +44,7 @@ class DeviceSpeed:
 
 
 class TimedRound(NamedTuple):
-    """What becomes of a round on the clock."""
+    """Outcome of a round on the simulated clock."""
 
     work: list[Work]
     """M: what each client does until the deadline."""

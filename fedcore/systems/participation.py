@@ -277,8 +277,8 @@ def _chance_to_keep_any(
 
 
 def iterate_factor(scheme: AnyParticipation, cohort_weights: Floats) -> float:
-    """What x itself is multiplied by before the weighted changes are added: sum_S (N/K) p_i in S2,
-    which averages models; else 1.
+    """Factor of x before the weighted changes are added: sum_S (N/K) p_i in S2, which averages
+    models; else 1.
     """
     averages_models = isinstance(scheme, WithoutReplacement) and scheme.weighting is None
     return float(cohort_weights.sum()) if averages_models else 1.0

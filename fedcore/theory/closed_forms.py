@@ -1,7 +1,7 @@
-"""Which closed form of `fedcore.theory` says what an arm will do, and what it says. NumPy only.
+"""Predict an arm with the closed forms of `fedcore.theory`. NumPy only.
 
-Known are quadratic clients with exact gradients, all of whom take part in every round: a round is
-then an affine map of the model.
+Supported are quadratic clients with exact gradients, all of whom take part in every round: a round
+is then an affine map of the model.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,10 +11,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcore.algorithms.fedavg import FedAvg
-from fedcore.algorithms.fedlin import FedLin
-from fedcore.algorithms.fednova import FedNova
-from fedcore.algorithms.fedprox import FedProx
+from fedcore.algorithms import ALGORITHMS
+from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.core import ServerOptimiser
 from fedcore.data import exact
 from fedcore.errors import NoClosedFormError
@@ -27,12 +25,12 @@ from fedcore.theory.quadratics import Quadratics, RoundMap, averaging, fedlin, n
 
 Floats = NDArray[np.float64]
 LARGEST = 1 << 18
-"""Numbers of all Hessians that are worked with, at most: so many take some tens of milliseconds."""
+"""Most numbers in all Hessians: as many take some tens of milliseconds."""
 
 
 @dataclass(frozen=True)
 class ClosedForm:
-    """What theory says of one arm."""
+    """The prediction for one arm."""
 
     formula: str
     source: str
@@ -48,21 +46,24 @@ class ClosedForm:
 
 
 def predict(spec: ExperimentSpec, points: int) -> ClosedForm:
-    """What is known of an arm, for at most `points` of its rounds.
+    """Predict an arm, for at most `points` of its rounds.
 
-    Raises NoLawError, which says why where nothing is.
+    Raises NoClosedFormError, with the reason, if there is no closed form.
     """
     dataset = _dataset(spec)
     for obstacle in (*_of_problem(spec), *_of_cohorts(spec), *_of_steps(spec), *_of_server(spec)):
         raise NoClosedFormError(obstacle)
-    known, given = _known(spec), _arrays(dataset)
+    (known, mu), given = _known(spec), _arrays(dataset)
     problem = Quadratics(given.hessians, given.linear, given.share)
     rounds = _spread(spec.rounds, points)
     try:
         with np.errstate(
             over="ignore", invalid="ignore", divide="ignore"
         ):  # what is not finite then has no point of rest
-            phases = [(start, known.map(spec, _weighed(spec, problem), eta)) for start, eta in _phases(spec)]
+            phases = [
+                (start, _round_map(spec, known, mu, _weighed(spec, problem), eta))
+                for start, eta in _phases(spec)
+            ]
         figures = _figures(problem, given, _play(phases, exact.start_of(dataset), rounds))
         levels = _figures(problem, given, phases[-1][1].fixed_point[None])
     except np.linalg.LinAlgError as error:
@@ -81,50 +82,49 @@ def _arrays(dataset: ExactProblem) -> exact.QuadraticArrays:
 class _Known:
     formula: str
     source: str
-    map: Callable[[ExperimentSpec, Quadratics, float], RoundMap]
+    map: Callable[[Quadratics, float, NDArray[np.int64], float], RoundMap]
+    """The map of a round, given the problem, the step size, the local steps [N] and mu."""
 
 
 _AFFINE = "x <- x~ + M (x - x~)"
 _LAWS: Mapping[str, _Known] = {
-    "fedavg": _Known(
+    "averaging": _Known(
         f"{_AFFINE}, M = I - s sum_i p_i K_i H_i, K_i = [I - (I - eta (H_i + mu I))^tau_i] (H_i + mu I)^-1",
         "Wang et al., FedNova (IEEE TSP 2021), eqs. (26) to (31)",
-        lambda spec, problem, eta: averaging(problem, eta, _tau(spec, len(problem.share)), _mu(spec)),
+        averaging,
     ),
-    "fednova": _Known(
+    "normalised_averaging": _Known(
         f"{_AFFINE}, M = I - s tau_eff sum_i p_i K_i H_i / |a_i|_1, K_i = [I - (I - eta (H_i + mu I))^tau_i]"
         " (H_i + mu I)^-1",
         "Wang et al., FedNova (IEEE TSP 2021), Section VIII-A",
-        lambda spec, problem, eta: normalised_averaging(
-            problem, eta, _tau(spec, len(problem.share)), _mu(spec)
-        ),
+        normalised_averaging,
     ),
-    "fedlin": _Known(
+    "gradient_correction": _Known(
         f"{_AFFINE}, M = I - s (1/N) sum_i K_i H, K_i = [I - (I - eta/tau_i H_i)^tau_i] H_i^-1, H = (1/N)"
         " sum_i H_i",
         "Mitra et al., FedLin (NeurIPS 2021), Section 2",
-        lambda spec, problem, eta: fedlin(problem, eta, _tau(spec, len(problem.share))),
+        lambda problem, eta, tau, _mu: fedlin(problem, eta, tau),
     ),
 }
 
 
-def _known(spec: ExperimentSpec) -> _Known:
-    match spec.algorithm:
-        case FedAvg(variance_reduction=False) | FedProx(adaptive=False):
-            found = _LAWS["fedavg"]
-        case FedNova(variance_reduction=False, tau_eff="steps"):
-            found = _LAWS["fednova"]
-        case FedLin(initial_gradient="exact") if spec.local.optimizer.prox_mu == 0 and _uniform(spec):
-            found = _LAWS["fedlin"]
-        case other:
-            raise NoClosedFormError(
-                f"no closed form is available for {other.kind} with these parameters, only for FedAvg,"
-                " FedProx, FedNova and FedLin"
-            )
-    lr = _server(spec).lr
-    return (
-        found if lr == 1 else _Known(found.formula, found.source, lambda *given: found.map(*given).damped(lr))
-    )
+def _known(spec: ExperimentSpec) -> tuple[_Known, float]:
+    """The law of the algorithm, and the strength of its proximal term."""
+    law = spec.algorithm.round_law(spec.local.optimizer.prox_mu, uniform=_uniform(spec))
+    if law is None:
+        *names, last = (
+            member.__name__ for member in ALGORITHMS if member.round_law is not AlgorithmSpec.round_law
+        )
+        raise NoClosedFormError(
+            f"no closed form is available for {spec.algorithm.kind} with these parameters, only for"
+            f" {', '.join(names)} and {last}"
+        )
+    return _LAWS[law.round_map], law.mu
+
+
+def _round_map(spec: ExperimentSpec, law: _Known, mu: float, problem: Quadratics, eta: float) -> RoundMap:
+    moved, lr = law.map(problem, eta, _tau(spec, len(problem.share)), mu), _server(spec).lr
+    return moved if lr == 1 else moved.damped(lr)
 
 
 def _dataset(spec: ExperimentSpec) -> ExactProblem:
@@ -137,7 +137,7 @@ def _dataset(spec: ExperimentSpec) -> ExactProblem:
 
 
 def _of_problem(spec: ExperimentSpec) -> Iterator[str]:
-    """What of the problem stands in the way."""
+    """Return why the problem has no closed form."""
     dataset = _dataset(spec)
     clients = dataset.generate.clients if dataset.generate else len(dataset.clients or ())
     if dataset.gradient_noise:
@@ -190,16 +190,12 @@ def _uniform(spec: ExperimentSpec) -> bool:
 
 
 def _weighed(spec: ExperimentSpec, problem: Quadratics) -> Quadratics:
-    """The problem with the weights by which the server averages."""
+    """Return the problem with the weights by which the server averages."""
     return (
         replace(problem, share=np.full_like(problem.share, 1 / len(problem.share)))
         if _uniform(spec)
         else problem
     )
-
-
-def _mu(spec: ExperimentSpec) -> float:
-    return spec.local.optimizer.prox_mu + (spec.algorithm.mu if isinstance(spec.algorithm, FedProx) else 0.0)
 
 
 def _tau(spec: ExperimentSpec, clients: int) -> NDArray[np.int64]:
@@ -214,7 +210,7 @@ def _tau(spec: ExperimentSpec, clients: int) -> NDArray[np.int64]:
 
 
 def _phases(spec: ExperimentSpec) -> list[tuple[int, float]]:
-    """From which round on which step size holds."""
+    """Yield the rounds from which each step size applies."""
     rate, schedule = spec.local.rate, spec.local.lr_schedule
     assert rate is not None
     if not isinstance(schedule, StepLr):
@@ -225,7 +221,9 @@ def _phases(spec: ExperimentSpec) -> list[tuple[int, float]]:
 
 
 def _spread(rounds: int, points: int) -> list[int]:
-    """At most so many rounds, half of them closer together at the beginning, where more happens."""
+    """Return at most `points` rounds, half of them closer together at the beginning, where more
+    happens.
+    """
     if rounds <= points:
         return list(range(1, rounds + 1))
     half = points // 2
@@ -251,7 +249,7 @@ def _play(phases: Sequence[tuple[int, RoundMap]], start: Floats, rounds: Sequenc
 
 
 def _figures(problem: Quadratics, given: exact.QuadraticArrays, iterates: Floats) -> dict[str, Floats]:
-    """The metrics of these models [T, D]."""
+    """Return the metrics of these models [T, D]."""
     with np.errstate(over="ignore", invalid="ignore"):
         optimum, gap = problem.optimum(), problem.suboptimality(iterates)
         least = float(problem.share @ given.constants - 0.5 * problem.share @ problem.linear @ optimum)

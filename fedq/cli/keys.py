@@ -170,7 +170,7 @@ def _create_direct(wanted: KeyRequest) -> str:
             )
             audit.record(
                 session,
-                audit.AuditEntry("fedq key create --direct", record.id, 201, getuser(), "", gethostname()),
+                audit.AuditEvent("fedq key create --direct", record.id, 201, getuser(), "", gethostname()),
             )
     except UNAVAILABLE as error:
         complain(f"the database is unavailable: {error}")

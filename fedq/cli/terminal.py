@@ -201,6 +201,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
             "standardwebhooks",
             "starlette",
             "structlog",
+            "tenacity",
+            "ulid",
             "uvicorn",
         ),
     ),

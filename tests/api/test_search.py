@@ -1,4 +1,4 @@
-"""What the service tells of searches and of runs that were stopped."""
+"""Searches and stopped runs as the API returns them."""
 
 import httpx
 import pytest

@@ -1,7 +1,7 @@
 """What holds for every compressor, whatever it does."""
 
 import pkgutil
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 import fedcore.compression
-from fedcore.compression import AnyCompression
-from fedcore.compression.base import CompressorSpec
+from fedcore.block import kind_of
+from fedcore.compression import COMPRESSORS as MEMBERS
 from fedcore.core import Compressor
 from fedcore.engine.compressed_links import message_rngs, send
 from tests.documents import COMPRESSORS
@@ -22,15 +22,9 @@ every_precision = pytest.mark.parametrize("dtype", [torch.float32, torch.float64
 
 
 def build(kind: str, *, feedback: bool, dim: int = DIM) -> Compressor:
-    member = next(
-        member for member in members() if get_args(member.model_fields["kind"].annotation) == (kind,)
-    )
+    member = next(member for member in MEMBERS if kind_of(member) == kind)
     level: dict[str, Any] = COMPRESSORS[kind] | {"error_feedback": feedback}
     return member.model_validate({"kind": kind, **level}).build(dim)
-
-
-def members() -> tuple[type[CompressorSpec], ...]:
-    return get_args(get_args(AnyCompression)[0])
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -48,9 +42,9 @@ def test_every_module_of_the_package_is_in_the_catalogue_and_tested() -> None:
     modules = {
         f"fedcore.compression.{module.name}" for module in pkgutil.iter_modules(fedcore.compression.__path__)
     }
-    own = [member for member in members() if member.__module__ != "fedcore.compression"]
+    own = [member for member in MEMBERS if member.__module__ != "fedcore.compression"]
     assert {member.__module__ for member in own} == modules - {"fedcore.compression.base"}
-    assert {get_args(member.model_fields["kind"].annotation)[0] for member in own} == set(COMPRESSORS)
+    assert {kind_of(member) for member in own} == set(COMPRESSORS)
     assert all(member.source for member in own)
 
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedcore.compression import QSGD
-from fedcore.compression.qsgd import Quantise
+from fedcore.compression.qsgd import QSGD, Quantise
 
 GRID = 4_000
 """Values of u, equally spaced: means over them differ from those over [0, 1) by less than 1 / GRID

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedcore.compression import RandK
+from fedcore.compression.rand_k import RandK
 from fedcore.core import Compressor
 from fedcore.data.random import generator
 

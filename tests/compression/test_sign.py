@@ -5,8 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcore.compression import Sign
-from fedcore.compression.sign import ScaledSign
+from fedcore.compression.sign import ScaledSign, Sign
 
 
 def test_every_entry_becomes_the_mean_magnitude_and_a_zero_is_positive() -> None:

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcore.compression import TopK
+from fedcore.compression.top_k import TopK
 from fedcore.core import Compressor
 
 

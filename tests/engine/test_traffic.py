@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fedcore.algorithms.control import ControlVariates
 from fedcore.algorithms.fedlin import GlobalGradient
+from fedcore.algorithms.scaffold import ControlVariates
 from fedcore.algorithms.vrlsgd import DriftCorrection
 from fedcore.compression.top_k import KeepLargest
 from fedcore.core import Algorithm, FirstExchange

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from fedcore.measures import population_measures
 from fedcore.measures.dissimilarity import dissimilarity
-from fedcore.measures.selection import population_measures
 from fedcore.problems import TrainingProblem, load_problem
 from fedcore.spec.problem import Problem as ProblemSpec
 from tests.documents import SYNTHETIC, Document, quadratics
@@ -111,12 +111,12 @@ def test_surrogate_diversity_is_infinite_where_what_counted_vanishes() -> None:
 
 def test_only_what_is_asked_for_is_measured() -> None:
     problem, x = springs([1, 0], [0, 1]), torch.ones(2, dtype=torch.float64)
-    assert population_measures(problem, problem, x, None, ["train_loss"]) == {}
-    assert population_measures(problem, problem, x, None, ["b_dissimilarity", "test_loss"]).keys() == {
+    assert population_measures(problem, x, None, ["train_loss"]) == {}
+    assert population_measures(problem, x, None, ["b_dissimilarity", "test_loss"]).keys() == {
         "b_dissimilarity"
     }
 
 
 def test_without_a_round_there_is_no_surrogate() -> None:
     problem, x = springs([1, 0], [0, 1]), torch.ones(2, dtype=torch.float64)
-    assert population_measures(problem, problem, x, None, ["surrogate_diversity"]) == {}
+    assert population_measures(problem, x, None, ["surrogate_diversity"]) == {}

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedcore.data.federated import Dataset, Samples, divide, owners_of
-from fedcore.measures import Measured
+from fedcore.measures.base import Measured
 from fedcore.measures.fairness import fairness
 from fedcore.models import zoo
 from fedcore.problems import TrainingProblem, load_problem

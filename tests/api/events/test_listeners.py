@@ -1,4 +1,4 @@
-"""What one listener is told of news, and what it still misses."""
+"""Events that one listener receives, and those it still misses."""
 
 import json
 from collections.abc import Iterable

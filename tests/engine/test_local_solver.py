@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedcore.algorithms.control import ControlVariates
 from fedcore.algorithms.fedprox import Proximal
+from fedcore.algorithms.scaffold import ControlVariates
 from fedcore.core import ClientRule, Solver
-from fedcore.engine.schedule import StepSizes, normaliser, step_sizes
+from fedcore.engine.local_solver import StepSizes, normaliser, step_sizes
 from fedcore.spec.local import LocalSolver
 
 TAU = np.array([1, 2, 5, 16, 37])
@@ -69,3 +69,8 @@ def test_inverse_time_may_count_rounds() -> None:
 def test_inverse_time_counts_local_steps_over_all_rounds() -> None:
     sizes = step_sizes(local(kind="inverse_time", mu=0.5, gamma=8), 8, 3, 20)
     np.testing.assert_allclose([sizes[k] for k in range(3)], [2 / (0.5 * (8 + t)) for t in (20, 21, 22)])
+
+
+@pytest.mark.parametrize("sizes", [StepSizes(0.5), StepSizes(0.5, decay=0.9), StepSizes(0.5, offset=7.0)])
+def test_step_sizes_come_one_by_one_or_together(sizes: StepSizes) -> None:
+    np.testing.assert_array_equal(sizes.first_of(5), [sizes[k] for k in range(5)])
