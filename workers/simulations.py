@@ -10,7 +10,7 @@ from pathlib import Path
 from fedcore import ExperimentSpec
 from fedcore.data.user_datasets import DatasetStorage
 from fedcore.engine.choice import EngineChoice
-from fedcore.errors import CheckpointError, NotFoundError, StorageError
+from fedcore.errors import CheckpointError, ResourceNotFoundError, StorageError
 from fedcore.platform.out_of_memory import MEMORY_DIVISOR
 from fedcore.platform.storage import Storage, read
 from fedcore.platform.store.claim import Claim
@@ -56,7 +56,7 @@ class Checkpoints:
         for key in [*newest, *reversed(usable)]:
             try:
                 simulation.restore(read(self._storage, key))
-            except (CheckpointError, NotFoundError, StorageError) as error:
+            except (CheckpointError, ResourceNotFoundError, StorageError) as error:
                 log.warning("run %s falls back behind checkpoint %s: %s", self._claim.run_id, key, error)
                 unread = error if isinstance(error, StorageError) else unread
                 self._demote(key)

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from api.http.documents import validate
 from api.http.problems import InvalidDocumentError
 from fedcore import presets
-from fedcore.errors import ConflictError, NotFoundError, PresetNotFoundError, SpecificationError
+from fedcore.errors import PresetNotFoundError, ResourceNotFoundError, SpecificationError, StateConflictError
 from fedcore.platform.access import Principal
 from fedcore.platform.store import (
     Database,
@@ -117,13 +117,13 @@ def new_reproduction(
 ) -> NewExperiment:
     """Return the same experiment again, each run with the engine of the original.
 
-    Raises NotFoundError, and ConflictError unless the original has succeeded.
+    Raises ResourceNotFoundError, and StateConflictError unless the original has succeeded.
     """
     with database.reading() as session:
         original = experiments.find(session, original_id, principal.sees)
         engines = reproductions.engine_choices(session, original_id)
     if original.status is not Status.SUCCEEDED:
-        raise ConflictError(
+        raise StateConflictError(
             f"{original.id} is {original.status}; only succeeded experiments can be reproduced"
         )
     spec, provenance = specification(original.spec, database, settings, principal.sees)
@@ -340,5 +340,5 @@ def _content(dataset_id: Any, pointer: str, database: Database, owner: str | Non
     try:
         with database.reading() as session:
             return datasets.find(session, str(dataset_id), owner).content
-    except NotFoundError as error:
+    except ResourceNotFoundError as error:
         raise datasets.unknown(pointer, str(dataset_id)) from error

@@ -102,7 +102,7 @@ def _choice(preset: PresetSpec) -> PresetOption:
 
 
 def _start(database: Database, owner: str | None, preset: str | None, experiment: str | None) -> Start:
-    """Raises PresetNotFoundError and NotFoundError."""
+    """Raises PresetNotFoundError and ResourceNotFoundError."""
     if preset is not None:
         found = presets.load(preset)
         return Start(yaml_documents.dump(found.spec), f"preset {found.name}, version {found.version}", found)

@@ -6,7 +6,7 @@ from math import isfinite
 
 from api.results.summaries import ResultRows
 from fedcore import presets
-from fedcore.errors import NotFoundError, PresetNotFoundError
+from fedcore.errors import PresetNotFoundError, ResourceNotFoundError
 from fedcore.platform.store import experiments
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.presets import PresetSpec
@@ -20,18 +20,20 @@ from fedq.schemas import ClaimResult, Claims, ComparisonResult, Estimate, Publis
 def preset_of(experiment: ExperimentRecord) -> PresetSpec:
     """Return the preset that `experiment` was submitted as, here or where it was imported from.
 
-    Raises NotFoundError if there is none or it has changed since.
+    Raises ResourceNotFoundError if there is none or it has changed since.
     """
     origin = experiments.origin(experiment.provenance)
     name, version = origin.get("preset"), origin.get("preset_version")
     if not isinstance(name, str):
-        raise NotFoundError(f"{experiment.id} was not submitted as a preset, so it has no published claims")
+        raise ResourceNotFoundError(
+            f"{experiment.id} was not submitted as a preset, so it has no published claims"
+        )
     try:
         preset = presets.load(name)
     except PresetNotFoundError as error:
-        raise NotFoundError(str(error)) from error
+        raise ResourceNotFoundError(str(error)) from error
     if preset.version != version:
-        raise NotFoundError(
+        raise ResourceNotFoundError(
             f"{experiment.id} uses version {version} of {name}, but the claims apply to version"
             f" {preset.version}"
         )
