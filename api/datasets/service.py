@@ -16,6 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from api.http.audit_trail import Noting
 from api.http.authentication import Submitter
 from api.http.dependencies import NO_NUL, Configuration, IdempotencyKey
+from fedcore.data.datasets import UploadedContent
 from fedcore.platform.storage import Storage
 from fedcore.platform.store import Database, datasets, quotas
 from fedcore.platform.store.tables import DatasetRecord
@@ -23,7 +24,6 @@ from fedcore.platform.uploads import dataset_storage
 from fedcore.platform.uploads.limits import UploadLimits
 from fedcore.platform.uploads.sandbox import read_in_subprocess
 from fedcore.settings import Settings
-from fedcore.spec.dataset import UploadedContent
 from fedq.schemas import ClientSizes, Dataset
 
 Name = Annotated[

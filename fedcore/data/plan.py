@@ -15,7 +15,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from fedcore.data.random import generator, label
+from fedcore.random import generator, label
 
 Ids = NDArray[np.int64]
 PADDING = -1

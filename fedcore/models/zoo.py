@@ -6,12 +6,12 @@ from math import prod
 
 from torch import Tensor, nn
 
-from fedcore.data.random import generator
 from fedcore.errors import SpecificationError
 from fedcore.models.convolutional import convolutional
 from fedcore.models.imported import imported
 from fedcore.models.layers import dense, seeded
 from fedcore.models.recurrent import CharacterLstm, SentimentLstm
+from fedcore.random import generator
 from fedcore.spec.model import AnyModel, CharLstm, Imported, Linear, Logistic, Mlp, SentLstm
 
 

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import torch
 
+from fedcore.data.datasets import data_shape
+from fedcore.data.exact import LeastSquares, Quadratic
 from fedcore.data.loading import federate
 from fedcore.data.user_datasets import DatasetStorage
 from fedcore.data.user_datasets import local_dataset_storage as local_shelf
@@ -14,10 +16,8 @@ from fedcore.problems.loss import loss_of
 from fedcore.problems.quadratic import load_quadratic
 from fedcore.problems.supervised import SupervisedProblem
 from fedcore.problems.transformed import Transformed
-from fedcore.spec.exact import LeastSquares, Quadratic
 from fedcore.spec.participation import AnyParticipation, WithoutReplacement
 from fedcore.spec.problem import Problem as ProblemSpec
-from fedcore.spec.shapes import data_shape
 
 __all__ = ["Stacked", "TrainingProblem", "load_problem", "trained_on"]
 

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.server import OwnServer, SgdServer
+from fedcore.data.datasets import AnyDataset, KeyedDataset, data_shape
+from fedcore.data.exact import Quadratic
+from fedcore.data.partition import AnyPartition
 from fedcore.errors import SpecificationError
 from fedcore.measures import MEASURES
-from fedcore.spec.dataset import AnyDataset, KeyedDataset
-from fedcore.spec.exact import Quadratic
 from fedcore.spec.model import Imported, Linear, Logistic, Mlp
 from fedcore.spec.participation import (
     AnyParticipation,
@@ -20,10 +21,9 @@ from fedcore.spec.participation import (
     WithoutReplacement,
     WithReplacement,
 )
-from fedcore.spec.partition import AnyPartition, ByKeyPartition, ShardsPartition
 from fedcore.spec.problem import Problem
 from fedcore.spec.search_checks import check_early_stopping
-from fedcore.spec.shapes import data_shape, dimension, misfit, population
+from fedcore.spec.shapes import dimension, misfit, population
 from fedcore.spec.systems import (
     AnyBatch,
     AnyWork,
@@ -55,20 +55,18 @@ def check_fit(problem: Problem) -> None:
 
 
 def _check_partition(partition: AnyPartition, dataset: AnyDataset) -> None:
-    shape, clients, keyed = data_shape(dataset), partition.clients, isinstance(dataset, KeyedDataset)
-    if isinstance(partition, ByKeyPartition) and not keyed:
+    shape, parts, keyed = data_shape(dataset), partition.part_count(), isinstance(dataset, KeyedDataset)
+    if partition.by_owner and not keyed:
         detail = (
-            f"{dataset.kind} does not record the owner of each sample; by_key requires femnist, shakespeare"
-            " or sent140"
+            f"{dataset.kind} does not record the owner of each sample; {partition.kind} requires femnist,"
+            " shakespeare or sent140"
         )
         raise SpecificationError("/problem/partition", detail)
-    if isinstance(partition, ShardsPartition):
-        clients *= partition.shards_per_client
-    least = getattr(partition, "min_samples", 1)
-    if not keyed and clients * least > shape.train_samples:
+    least = partition.least_samples()
+    if not keyed and parts * least > shape.train_samples:
         raise SpecificationError(
             "/problem/partition",
-            f"{clients} parts of at least {least} samples exceed the {shape.train_samples} available samples",
+            f"{parts} parts of at least {least} samples exceed the {shape.train_samples} available samples",
         )
     classes = getattr(partition, "classes", 0)
     if classes > shape.classes:

@@ -9,10 +9,10 @@ from fedcore.algorithms.server import AnyServer, OwnServer
 from fedcore.block import MAX_ROUNDS, Block, Seed
 from fedcore.compression import Compression
 from fedcore.core import Algorithm, Solver
+from fedcore.data.exact import ExactProblem
 from fedcore.errors import SpecificationError
 from fedcore.spec import checks, sweep
 from fedcore.spec.evaluation import Evaluation, Execution
-from fedcore.spec.exact import ExactProblem
 from fedcore.spec.local import LocalSolver
 from fedcore.spec.participation import AnyParticipation, Full
 from fedcore.spec.problem import Problem

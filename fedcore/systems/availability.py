@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcore.data.random import generator, uniform_at
+from fedcore.random import generator, uniform_at
 from fedcore.spec.systems import AnyAvailability, AvailabilityTrace, Probability
 
 Floats = NDArray[np.float64]
@@ -50,7 +50,7 @@ class TraceAvailable:
         """[m] membership of each client in the list."""
         return np.isin(clients, self.ids)
 
-    def oversample_size(self, wanted: int) -> int | None:  # noqa: ARG002 - the protocol's
+    def oversample_size(self, wanted: int) -> int | None:
         """The list is at hand."""
         return None
 

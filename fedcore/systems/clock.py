@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcore.data.plan import Work
-from fedcore.data.random import generator
+from fedcore.random import generator
 from fedcore.spec.systems import (
     AnyRate,
     ConstantRate,

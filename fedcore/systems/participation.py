@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcore.data.random import generator
+from fedcore.random import generator
 from fedcore.spec.participation import (
     AnyParticipation,
     Bernoulli,

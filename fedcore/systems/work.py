@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcore.data.plan import Work, steps_of
-from fedcore.data.random import generator
+from fedcore.random import generator
 from fedcore.spec.local import BatchSize, LocalSolver
 from fedcore.spec.systems import (
     AnyBatch,

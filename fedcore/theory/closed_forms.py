@@ -15,9 +15,9 @@ from fedcore.algorithms import ALGORITHMS
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.core import ServerOptimiser
 from fedcore.data import exact
+from fedcore.data.exact import ExactProblem, LeastSquares
 from fedcore.errors import NoClosedFormError
 from fedcore.spec import ExperimentSpec
-from fedcore.spec.exact import ExactProblem, LeastSquares
 from fedcore.spec.local import ExponentialLr, InverseTimeLr, StepLr
 from fedcore.spec.participation import Full
 from fedcore.spec.systems import Constant, PerClient

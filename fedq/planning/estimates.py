@@ -3,26 +3,22 @@ hold the mean number of samples.
 """
 
 from dataclasses import dataclass
-from math import ceil, exp, prod
+from math import ceil, prod
 from statistics import fmean
 
 from fedcore.core import Algorithm
+from fedcore.data.datasets import data_shape
+from fedcore.data.exact import LeastSquares, Quadratic
 from fedcore.simulation.halving import HalvingSchedule, expected
 from fedcore.spec import Arm, ExperimentSpec
-from fedcore.spec.exact import LeastSquares, Quadratic
 from fedcore.spec.local import BatchSize
-from fedcore.spec.partition import ClassesPerClientPartition
 from fedcore.spec.problem import Problem
-from fedcore.spec.shapes import data_shape, dimension, population
+from fedcore.spec.shapes import dimension, population
 from fedcore.spec.systems import AnyWork, Constant, NormalDraw, PerClient, UniformBatch, UniformDraw
 from fedq.planning.cohorts import drawn_clients
 from fedq.planning.traffic import bytes_down, bytes_up, reached
 from fedq.schemas import ArmPlan, Plan, SearchPlan, Stretch
 
-MAX_EXPONENT = 700.0
-"""Of a client's mean number of samples: more is more than any data set has, and more than a float
-holds.
-"""
 BATCH_SIZES = 1_000
 """Of a distribution of batch sizes, looked at to find how many steps they make."""
 COHORT_VECTORS = 8
@@ -170,10 +166,7 @@ def _mean(work: AnyWork | None, fixed: BatchSize | None) -> float | None:
 def _held(problem: Problem) -> float:
     """Training samples of one client, in the mean."""
     partition, samples = problem.partition, _samples(problem) / population(problem)
-    if not isinstance(partition, ClassesPerClientPartition) or partition.mean is None:
-        return samples
-    drawn = partition.min_samples + exp(min(partition.mean + partition.sigma**2 / 2, MAX_EXPONENT))
-    return min(samples, drawn * (1 - (partition.hold_out or 0.0)))
+    return samples if partition is None else partition.mean_samples(samples)
 
 
 def _samples(problem: Problem) -> int:

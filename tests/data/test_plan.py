@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcore.data.plan import PADDING, Work, cohort_batches, gradient_noise, mini_batches, steps_of
-from fedcore.data.random import generator
+from fedcore.random import generator
 
 
 @given(

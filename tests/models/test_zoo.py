@@ -9,13 +9,13 @@ import torch
 from pydantic import TypeAdapter
 from torch import nn
 
+from fedcore.data.datasets import AnyDataset, DataShape, data_shape
 from fedcore.errors import SpecificationError
 from fedcore.models import zoo
 from fedcore.models.flat import Layout
-from fedcore.spec.dataset import AnyDataset
 from fedcore.spec.model import AnyModel, Cnn, Logistic, Mlp, Vgg11
 from fedcore.spec.problem import Problem
-from fedcore.spec.shapes import DataShape, data_shape, dimension, misfit
+from fedcore.spec.shapes import dimension, misfit
 from fedcore.spec.shapes import parameters as parameters_of
 
 DATASETS = (

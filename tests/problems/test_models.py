@@ -10,7 +10,7 @@ import torch
 from pydantic import TypeAdapter
 from torch import Tensor, nn
 
-from fedcore.data.federated import Dataset, Samples, divide
+from fedcore.data.federated import Samples, UndividedDataset, divide
 from fedcore.models import zoo
 from fedcore.problems.loss import loss_of
 from fedcore.problems.supervised import SupervisedProblem
@@ -46,7 +46,10 @@ def problem(name: str, dtype: torch.dtype = torch.float64) -> tuple[SupervisedPr
     parts = np.split(np.arange(sum(SIZES)), np.cumsum(SIZES)[:-1])
     made, plain = (zoo.build(spec, shape, classes, seed=1, vectors=vectors).to(dtype) for _ in range(2))
     return SupervisedProblem(
-        divide(Dataset(samples, samples, "noise", vectors=vectors), parts), made, loss_of(spec), spec.l2
+        divide(UndividedDataset(samples, samples, "noise", vectors=vectors), parts),
+        made,
+        loss_of(spec),
+        spec.l2,
     ), plain
 
 

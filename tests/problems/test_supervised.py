@@ -8,7 +8,7 @@ import torch
 from pydantic import TypeAdapter
 from torch import Tensor, nn
 
-from fedcore.data.federated import Dataset, Samples, divide
+from fedcore.data.federated import Samples, UndividedDataset, divide
 from fedcore.data.plan import PADDING
 from fedcore.models import zoo
 from fedcore.problems import base
@@ -39,12 +39,12 @@ def half_squared_error(scores: Tensor, labels: Tensor) -> Tensor:
     return (scores - torch.eye(CLASSES, dtype=scores.dtype)[labels]).pow(2).sum() / (2 * len(labels))
 
 
-def dataset() -> Dataset:
+def dataset() -> UndividedDataset:
     """Forty samples, of which thirty-one are held by clients, and eleven for testing."""
     draw = torch.Generator().manual_seed(0)
     features = torch.randn(51, *FEATURES, generator=draw, dtype=torch.float64)
     labels = torch.randint(CLASSES, (51,), generator=draw)
-    return Dataset(Samples(features[:40], labels[:40]), Samples(features[40:], labels[40:]), "noise")
+    return UndividedDataset(Samples(features[:40], labels[:40]), Samples(features[40:], labels[40:]), "noise")
 
 
 class Plain:

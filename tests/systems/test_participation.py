@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from fedcore.data.random import generator
+from fedcore.random import generator
 from fedcore.spec.participation import AnyParticipation
 from fedcore.systems.availability import RandomlyAvailable, TraceAvailable
 from fedcore.systems.participation import Drawn, draw, iterate_factor, weights
