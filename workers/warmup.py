@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from fedcore import ExperimentSpec, presets
-from fedcore.data.plan import Work, cohort_batches
+from fedcore.data.plan import cohort_batches
 from fedcore.platform.version import commit
 from fedcore.simulation.simulation import Simulation
+from fedcore.systems.work import Work
 
 IDLE_S = 2.0
 """A worker that starts because there is work has it by then."""

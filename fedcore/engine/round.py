@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fedcore.core import Aggregate, Algorithm, ClientRule, Cohort, Vectors
 from fedcore.engine.assignment import AggregatedUpdate, CohortWork, Engine, Job, Result
@@ -20,7 +21,9 @@ from fedcore.engine.compressed_links import NO_COMPRESSION, Links, exchange_grad
 from fedcore.engine.observation import Observation
 from fedcore.engine.server import RunContext, ServerState, adapted, client_vectors, initial_state
 from fedcore.engine.traffic import Traffic
-from fedcore.systems.participation import Floats, iterate_factor, objective_weights, weights
+from fedcore.systems.participation import iterate_factor, objective_weights, weights
+
+Floats = NDArray[np.float64]
 
 __all__ = [
     "PendingRound",

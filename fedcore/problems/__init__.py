@@ -16,8 +16,8 @@ from fedcore.problems.loss import loss_of
 from fedcore.problems.quadratic import load_quadratic
 from fedcore.problems.supervised import SupervisedProblem
 from fedcore.problems.transformed import Transformed
-from fedcore.spec.participation import AnyParticipation, WithoutReplacement
 from fedcore.spec.problem import Problem as ProblemSpec
+from fedcore.systems.participation import Participation
 
 __all__ = ["Stacked", "TrainingProblem", "load_problem", "trained_on"]
 
@@ -50,9 +50,8 @@ def load_problem(
     return SupervisedProblem(data, module, loss_of(spec.model), spec.model.l2, model)
 
 
-def trained_on(problem: TrainingProblem, participation: AnyParticipation) -> TrainingProblem:
+def trained_on(problem: TrainingProblem, participation: Participation) -> TrainingProblem:
     """What a run with this participation trains on: the problem, or the same objective with the p_i
     taken into the clients' own.
     """
-    transformed = isinstance(participation, WithoutReplacement) and participation.transformed
-    return Transformed(problem) if transformed else problem
+    return Transformed(problem) if participation.transforms_objective else problem

@@ -12,34 +12,15 @@ from fedcore.data.partition import AnyPartition
 from fedcore.errors import SpecificationError
 from fedcore.measures import MEASURES
 from fedcore.spec.model import Imported, Linear, Logistic, Mlp
-from fedcore.spec.participation import (
-    AnyParticipation,
-    Bernoulli,
-    ByShare,
-    Full,
-    Trace,
-    WithoutReplacement,
-    WithReplacement,
-)
 from fedcore.spec.problem import Problem
 from fedcore.spec.search_checks import check_early_stopping
 from fedcore.spec.shapes import dimension, misfit, population
-from fedcore.spec.systems import (
-    AnyBatch,
-    AnyWork,
-    AvailabilityTrace,
-    Devices,
-    PerClient,
-    PerClientRate,
-    RandomAvailability,
-    Stragglers,
-    Systems,
-    WorkTrace,
-)
+from fedcore.spec.systems import check_systems
+from fedcore.systems.participation import Participation
+from fedcore.systems.work import Stragglers
 
 if TYPE_CHECKING:
     from fedcore.spec.experiment import ExperimentSpec
-    from fedcore.spec.systems import Probability
 
 
 def check_fit(problem: Problem) -> None:
@@ -76,70 +57,6 @@ def _check_partition(partition: AnyPartition, dataset: AnyDataset) -> None:
         )
 
 
-def check_systems(systems: Systems, scheme: AnyParticipation, clients: int) -> None:
-    """Raises SpecificationError where availability, devices, deadline and participation do not fit
-    N = `clients` or one another.
-    """
-    if isinstance(scheme, Bernoulli):
-        _check_probability(scheme.probability, "/participation", clients)
-    _check_unbiased(systems, scheme)
-    _check_availability(systems, clients)
-    if systems.devices is not None:
-        _check_devices(systems.devices, clients)
-    elif systems.deadline is not None:
-        raise SpecificationError(
-            "/systems/deadline", "requires `devices`; give their speed, or omit the deadline"
-        )
-
-
-def _check_availability(systems: Systems, clients: int) -> None:
-    availability = systems.availability
-    if availability is None:
-        return
-    if isinstance(availability, RandomAvailability):
-        _check_probability(availability.probability, "/systems/availability", clients)
-    if isinstance(availability, AvailabilityTrace):
-        strangers = [client for row in availability.rounds for client in row if client >= clients]
-        if strangers:
-            raise SpecificationError(
-                "/systems/availability/rounds",
-                f"client {strangers[0]} does not exist; the {clients} clients are numbered from 0",
-            )
-
-
-def _check_unbiased(systems: Systems, scheme: AnyParticipation) -> None:
-    """Weights that divide by a client's chance to take part need that chance, as do those of S2."""
-    if scheme.weighting != "unbiased" and not (
-        isinstance(scheme, WithoutReplacement) and scheme.weighting is None
-    ):
-        return
-    for field, chance in (("availability", "be drawn"), ("deadline", "be on time")):
-        if getattr(systems, field) is not None:
-            raise SpecificationError(
-                "/participation/weighting",
-                f"with `systems.{field}`, a client's probability to {chance} is unknown; use `samples` or"
-                " `uniform`",
-            )
-
-
-def _check_probability(probability: Probability, pointer: str, clients: int) -> None:
-    if isinstance(probability, tuple) and len(probability) != clients:
-        raise SpecificationError(
-            f"{pointer}/probability",
-            f"must be one value, or one for each of the {clients} clients, not {len(probability)}",
-        )
-
-
-def _check_devices(devices: Devices, clients: int) -> None:
-    for field in type(devices).model_fields:
-        rate = getattr(devices, field)
-        if isinstance(rate, PerClientRate) and len(rate.values) != clients:
-            raise SpecificationError(
-                f"/systems/devices/{field}/values",
-                f"must have one value for each of the {clients} clients, not {len(rate.values)}",
-            )
-
-
 MAX_PARAMETERS = 1_000_000_000
 MAX_RECORDED_PARAMETERS = 1_000
 MAX_LISTED_CLIENTS = 1_000
@@ -159,15 +76,9 @@ def check(spec: ExperimentSpec) -> None:
             "/problem/model", f"a model may have at most {MAX_PARAMETERS} parameters, not {dim}"
         )
     _check_length(spec)
-    _check_participation(spec, clients)
+    spec.participation.check(clients, spec.rounds)
     _check_weighting(spec)
-    for field, work in (
-        ("epochs", spec.systems.epochs),
-        ("steps", spec.systems.steps),
-        ("batch_size", spec.systems.batch_size),
-    ):
-        _check_work(work, f"/systems/{field}", clients, spec.rounds)
-    check_systems(spec.systems, spec.participation, clients)
+    check_systems(spec.systems, spec.participation, clients, spec.rounds)
     _check_compression(spec)
     _check_lost_messages(spec)
     _check_exact(spec)
@@ -230,39 +141,12 @@ def _check_length(spec: ExperimentSpec) -> None:
         )
 
 
-def _check_participation(spec: ExperimentSpec, clients: int) -> None:
-    scheme = spec.participation
-    if isinstance(scheme, Trace):
-        if len(scheme.rounds) < spec.rounds:
-            raise SpecificationError(
-                "/participation/rounds",
-                f"must have a row for each of the {spec.rounds} rounds, not {len(scheme.rounds)}",
-            )
-        strangers = [client for row in scheme.rounds for client in row if client >= clients]
-        if strangers:
-            raise SpecificationError(
-                "/participation/rounds",
-                f"client {strangers[0]} does not exist; the {clients} clients are numbered from 0",
-            )
-    elif not isinstance(scheme, Full | Bernoulli):
-        size = scheme.cohort_size(clients)
-        with_repeats = scheme.kind == "with_replacement"
-        if size > clients and not with_repeats:
-            raise SpecificationError(
-                "/participation/clients_per_round",
-                f"{size} clients cannot be drawn from {clients} without replacement; use at most {clients}",
-            )
-
-
 def _check_weighting(spec: ExperimentSpec) -> None:
     scheme = spec.participation
     reason = _misweighted(scheme, spec.algorithm) or _lossy(scheme, spec.systems.stragglers)
     if reason:
         raise SpecificationError("/participation/weighting", reason)
-    scales_model = (
-        isinstance(scheme, WithoutReplacement) and scheme.weighting is None and not scheme.transformed
-    )
-    if scales_model and not spec.algorithm.averages_models:
+    if scheme.scales_model and not scheme.transforms_objective and not spec.algorithm.averages_models:
         raise SpecificationError(
             "/participation",
             f"S2 averages models; {spec.algorithm.kind} averages updates: add `weighting: unbiased` or"
@@ -270,7 +154,7 @@ def _check_weighting(spec: ExperimentSpec) -> None:
         )
 
 
-def _misweighted(scheme: AnyParticipation, algorithm: AlgorithmSpec) -> str | None:
+def _misweighted(scheme: Participation, algorithm: AlgorithmSpec) -> str | None:
     """The reason why the algorithm cannot be run with the scheme's weighting."""
     kind = algorithm.kind
     match scheme.weighting:
@@ -280,14 +164,9 @@ def _misweighted(scheme: AnyParticipation, algorithm: AlgorithmSpec) -> str | No
                 " weights do not sum to 1: its fixed point would not be an optimum; use `uniform` or"
                 " `samples`"
             )
-        case "unbiased" if isinstance(scheme, Trace):
-            return "a trace has no sampling probabilities; use `samples` or `uniform`"
-        case "unbiased" if isinstance(scheme, ByShare):
-            return (
-                "the inclusion probabilities of by_share have no closed form; use `uniform`, or"
-                " `with_replacement`, which is unbiased"
-            )
-        case "original" if isinstance(scheme, WithReplacement | ByShare):
+        case "unbiased" if scheme.unknown_probability() is not None:
+            return scheme.unknown_probability()
+        case "original" if scheme.draws_by_share:
             return (
                 f"{scheme.kind} already draws with probability p_i, so weights p_i would count it twice; use"
                 " `uniform` or another scheme"
@@ -298,7 +177,7 @@ def _misweighted(scheme: AnyParticipation, algorithm: AlgorithmSpec) -> str | No
             return None
 
 
-def _lossy(scheme: AnyParticipation, stragglers: Stragglers | None) -> str | None:
+def _lossy(scheme: Participation, stragglers: Stragglers | None) -> str | None:
     """The reason why `unbiased` weights are not known where stragglers are dropped."""
     if (
         scheme.weighting != "unbiased"
@@ -307,35 +186,13 @@ def _lossy(scheme: AnyParticipation, stragglers: Stragglers | None) -> str | Non
         or stragglers.fraction < LOSES_PAIRS
     ):
         return None
-    if isinstance(scheme, WithReplacement) or (
-        isinstance(scheme, Bernoulli) and isinstance(scheme.probability, tuple)
-    ):
+    if scheme.loses_cohorts:
         return (
             f"if a fraction of {stragglers.fraction:g} is dropped, the probability of losing a whole cohort"
             " has no closed form; use `uniform` or `samples`, `policy: accept_partial`, or a scheme with"
             " equal probabilities"
         )
     return None
-
-
-def _check_work(work: AnyWork | AnyBatch | None, pointer: str, clients: int, rounds: int) -> None:
-    if isinstance(work, PerClient) and len(work.values) != clients:
-        raise SpecificationError(
-            f"{pointer}/values",
-            f"must have one value for each of the {clients} clients, not {len(work.values)}",
-        )
-    if isinstance(work, WorkTrace):
-        if len(work.rounds) < rounds:
-            raise SpecificationError(
-                f"{pointer}/rounds",
-                f"must have a row for each of the {rounds} rounds, not {len(work.rounds)}",
-            )
-        wrong = next((row for row in work.rounds if len(row) != clients), None)
-        if wrong is not None:
-            raise SpecificationError(
-                f"{pointer}/rounds",
-                f"each row must have an entry for each of the {clients} clients, not {len(wrong)}",
-            )
 
 
 def _check_compression(spec: ExperimentSpec) -> None:

@@ -4,23 +4,19 @@ hold the mean number of samples.
 
 from dataclasses import dataclass
 from math import ceil, prod
-from statistics import fmean
 
 from fedcore.core import Algorithm
 from fedcore.data.datasets import data_shape
 from fedcore.data.exact import LeastSquares, Quadratic
 from fedcore.simulation.halving import HalvingSchedule, expected
 from fedcore.spec import Arm, ExperimentSpec
-from fedcore.spec.local import BatchSize
 from fedcore.spec.problem import Problem
 from fedcore.spec.shapes import dimension, population
-from fedcore.spec.systems import AnyWork, Constant, NormalDraw, PerClient, UniformBatch, UniformDraw
+from fedcore.systems.work import AnyWork
 from fedq.planning.cohorts import drawn_clients
 from fedq.planning.traffic import bytes_down, bytes_up, reached
 from fedq.schemas import ArmPlan, Plan, SearchPlan, Stretch
 
-BATCH_SIZES = 1_000
-"""Of a distribution of batch sizes, looked at to find how many steps they make."""
 COHORT_VECTORS = 8
 """Vectors [D] held per client of a round: start, model, gradient, direction, velocity, change, and
 copies on their way.
@@ -139,28 +135,14 @@ def _steps(spec: ExperimentSpec, *, partial: bool) -> float:
 
 def _batches(spec: ExperimentSpec, samples: float) -> float:
     """Batches in an epoch of a client with so many samples."""
-    drawn = spec.systems.batch_size
-    if isinstance(drawn, UniformBatch):
-        most = int(samples) if drawn.high == "samples" else drawn.high
-        sizes = range(min(drawn.low, most), most + 1)
-        return fmean(ceil(samples / min(size, samples)) for size in sizes[:: 1 + len(sizes) // BATCH_SIZES])
-    return ceil(samples / min(_mean(drawn, spec.local.batch_size) or samples, samples))
+    drawn, fixed = spec.systems.batch_size, spec.local.batch_size
+    if drawn is not None:
+        return drawn.mean_batches(samples)
+    return ceil(samples / min(samples if fixed == "full" else fixed, samples))
 
 
-def _mean(work: AnyWork | None, fixed: BatchSize | None) -> float | None:
-    match work:
-        case None:
-            return None if fixed == "full" else fixed
-        case Constant(value=value):
-            return value
-        case PerClient(values=values):
-            return fmean(values)
-        case UniformDraw(low=low, high=high):
-            return (low + high) / 2
-        case NormalDraw(mean=mean, low=low, high=high):
-            return min(max(mean, low), high)
-        case _:
-            return fmean(value for row in work.rounds for value in row)
+def _mean(work: AnyWork | None, fixed: int | None) -> float | None:
+    return fixed if work is None else work.average()
 
 
 def _held(problem: Problem) -> float:

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from fedcore import Simulation
 from fedcore.data.federated import Samples, UndividedDataset, divide
-from fedcore.data.plan import Work, mini_batches, steps_of
+from fedcore.data.plan import mini_batches
 from fedcore.engine.engines import ENGINES
 from fedcore.errors import SpecificationError
 from fedcore.platform.uploads.local import keep
+from fedcore.systems.work import Work, steps_of
 from tests.documents import Document, specification
 from tests.platform.uploads.files import Arrays, npz
 

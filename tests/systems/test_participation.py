@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from fedcore.random import generator
-from fedcore.spec.participation import AnyParticipation
 from fedcore.systems.availability import RandomlyAvailable, TraceAvailable
-from fedcore.systems.participation import Drawn, draw, iterate_factor, weights
+from fedcore.systems.participation import AnyParticipation, Drawn, draw, iterate_factor, weights
 
 SHARE = np.array([0.4, 0.3, 0.2, 0.1])
 VALUES = np.array([1.0, -2.0, 5.0, 3.0])
