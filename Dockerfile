@@ -18,6 +18,7 @@ FROM python AS service-dependencies
 WORKDIR /build
 RUN python -m venv /opt/fedq
 COPY pyproject.toml constraints.txt deploy/requirements.py ./
+COPY deploy/service deploy/service
 RUN python requirements.py --extra service > service.txt \
     && pip install --requirement service.txt --constraint constraints.txt
 
@@ -34,7 +35,8 @@ COPY fedcore fedcore
 COPY fedq fedq
 COPY migrations migrations
 COPY workers workers
-RUN pip wheel --no-deps --wheel-dir /dist .
+COPY deploy/service deploy/service
+RUN pip wheel --no-deps --wheel-dir /dist . ./deploy/service
 
 FROM service-dependencies AS service-installed
 COPY --from=package /dist /dist

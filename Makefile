@@ -60,11 +60,11 @@ gpu: $(INSTALLED) ## On a machine with a GPU: its tests, then five seeds of each
 clean: ## Remove .venv, .bench and caches (experiments in .fedq stay)
 	rm -rf .venv .bench .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml deploy/service/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("FedQ needs Python 3.11 or newer; $(PYTHON) is " + sys.version.split()[0] + ". Name another: make install PYTHON=python3.12")'
 	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
 	@echo "Installing into .venv; the first time takes a few minutes."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]' --constraint constraints.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]' --editable ./deploy/service --constraint constraints.txt
 	@# On all cores, where pip would on one. Some packages bring files that are templates: those cannot be compiled.
 	@$(BIN)/python -m compileall -qq -j 0 .venv/lib || true
 	@touch $@

@@ -6,6 +6,7 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import FastAPI
@@ -28,7 +29,6 @@ from api.http.drawing_gate import DrawingGate
 from api.http.rate_limit import RateLimiter
 from api.http.security_headers import SecurityHeadersMiddleware
 from api.http.telemetry import logs, metrics
-from api.http.wakeups import Waker
 from api.keys import routes as keys_routes
 from api.openapi import document
 from api.pages import install
@@ -48,8 +48,10 @@ from fedcore.platform.storage import open_storage
 from fedcore.platform.store import open_database
 from fedcore.platform.store.database import POOLED
 from fedcore.platform.version import release
+from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings
 from fedcore.settings import settings as process_settings
+from workers.celery_app import send_wakeup
 
 KEYED = (
     *(
@@ -71,7 +73,7 @@ KEYED = (
     ),
     *(queue_routes, webhooks_routes, delivery_routes, keys_routes, routes),
 )
-"""What needs a key."""
+"""Routes that require an API key."""
 DESCRIPTION = """
 Runs federated-learning experiments. An **experiment** is one submitted specification; an **arm** is
 one point of its sweep; a **run** is one arm with one seed; a **round** is one communication round
@@ -121,7 +123,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.drawing_gate = DrawingGate()
     app.state.upload_slots = UploadSlots()
     app.state.prober = UrlValidator()
-    app.state.waker = Waker(settings.broker)
+    app.state.wakeups = WakeupNotifier(partial(send_wakeup, broker=settings.broker))
     for module in KEYED:
         app.include_router(module.router, responses=problems.responses(401, 403, 429, 500, 503))
     for module in (health, metrics):
@@ -148,6 +150,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     gc.unfreeze()
     await app.state.feed.close()
     await app.state.rates.close()
+    await to_thread.run_sync(app.state.wakeups.close)
     app.state.database.close()
     resetting.cancel()
 

@@ -1,1 +1,1 @@
-"""Speed: measured here, never in tests."""
+"""Benchmarks: speed is measured here, never in tests."""

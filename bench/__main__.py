@@ -1,6 +1,6 @@
-"""Everything that is measured: `python -m bench NAME [OPTIONS]`.
+"""All benchmarks: `python -m bench NAME [OPTIONS]`.
 
-Without a name, what README.md and docs/performance.md show.
+Without a name, those that README.md and docs/performance.md show.
 """
 
 import importlib
@@ -25,7 +25,7 @@ ALONE = (["peers", "--contenders", "loop"], ["startup"], ["population"], ["seeds
 
 
 def main() -> None:
-    """Measure what was named, or the lot, each in a process of its own."""
+    """Run the named benchmark, or all, each in a process of its own."""
     if len(sys.argv) == 1:
         for arguments in ALONE:
             subprocess.run([sys.executable, "-m", "bench", *arguments], check=True)  # noqa: S603 - our own

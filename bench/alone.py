@@ -1,9 +1,7 @@
-"""The runs of a specification (JSON on standard input) by `fedcore` alone in this process.
+"""Run a specification (JSON on standard input) with `fedcore` alone in this process, and print the
+seconds it took.
 
-Prints the seconds they took.
-
-What a warm worker has behind it, imports and the first use of the tensor library, lies before the
-clock starts.
+Imports and the first use of the tensor library, which a warm worker has behind it, are not timed.
 """
 
 import sys
@@ -15,7 +13,7 @@ from fedcore import ExperimentSpec, Simulation, run
 
 
 def main() -> None:
-    """Play a first round untimed, then everything."""
+    """Run a first round untimed, then everything."""
     torch.set_num_threads(1)
     spec = ExperimentSpec.model_validate_json(sys.stdin.read())
     Simulation(spec.arms()[0].spec, spec.seeds[0]).advance()

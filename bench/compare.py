@@ -1,7 +1,7 @@
-"""FedQ against the plain PyTorch loop and other simulators, on W1 to W5, in turn.
+"""Compare FedQ with the plain PyTorch loop and other simulators, on W1 to W5, in turn.
 
-python -m bench peers [--workloads W1,W2] [--contenders loop,flower] [--engine auto] [--pairs 9]
-[--minutes 12] [--json FILE] [--write PAGE]
+python -m bench peers [--workloads W1,W2] [--contenders loop,flower] [--engine auto]
+    [--pairs 9] [--minutes 12] [--json FILE] [--write PAGE]
 """
 
 import argparse
@@ -20,7 +20,7 @@ PEERS = ("flower", "fedlab", "pfl", "fedjax")
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print, and keep where asked."""
+    """Print the results, and store them where requested."""
     options = _options(arguments)
     for name in options.contenders:
         python_of(name, options.home)  # Before the first of them has taken minutes.

@@ -1,6 +1,4 @@
-"""A contender from the outside: its process, what it answers, and the memory of its process
-tree.
-"""
+"""A contender seen from outside: its process, its answers, and the memory of its process tree."""
 
 import json
 import os
@@ -30,7 +28,7 @@ _SILENT = {
 
 
 class Played(NamedTuple):
-    """One turn: rounds that a contender plays one after another, together."""
+    """One turn: several rounds of a contender, one after another."""
 
     seconds: float
     steps: int
@@ -39,7 +37,7 @@ class Played(NamedTuple):
 class Contender:
     """A process that plays rounds on request.
 
-    A context manager, which stops it and all it has started.
+    A context manager that stops it and everything it has started.
     """
 
     def __init__(self, name: str, python: Path, folder: Path, *options: str) -> None:
@@ -80,11 +78,11 @@ class Contender:
         self._ask(do="tune")
 
     def describe(self) -> str:
-        """What it chose."""
+        """Return the options it chose."""
         return str(self._ask(do="describe")["note"])
 
     def tree(self) -> list[psutil.Process]:
-        """Its process and all below."""
+        """Return its process and all descendants."""
         process = psutil.Process(self._process.pid)
         return [process, *process.children(recursive=True)]
 
@@ -131,8 +129,8 @@ def _end_of(log: Path, characters: int = 2_000) -> str:
 
 
 class Memory:
-    """The most that a process tree has held, in bytes: proportional set size, which divides shared
-    pages among those who share them.
+    """Peak memory of a process tree in bytes: proportional set size, which divides shared pages
+    among those who share them.
     """
 
     def __init__(self) -> None:
@@ -140,7 +138,7 @@ class Memory:
 
     @contextmanager
     def watching(self, contender: Contender) -> Iterator[None]:
-        """Look again and again within the block."""
+        """Sample the memory repeatedly within the block."""
         done = threading.Event()
         watcher = threading.Thread(target=self._watch, args=(contender, done))
         watcher.start()

@@ -1,8 +1,7 @@
-"""The engines against each other: time of a local step and peak memory by model, ten clients on one
-thread.
+"""Compare the engines: time of a local step and peak memory by model, ten clients on one thread.
 
 Random samples in the shapes of the real data sets; each measurement is a process of its own that
-may take 8 GB at most. It is what `engine: auto` rests on, with the answer in `Problem.engine`.
+may take 8 GB at most. `engine: auto` presumes by these results, stored in `TrainingProblem.engine`.
 
     python -m bench engines [--steps 10]
 """
@@ -54,7 +53,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 
 
 class Cost(NamedTuple):
-    """Of one engine on one model."""
+    """Cost of one engine on one model."""
 
     step_ms: float
     """Per client and local step."""

@@ -1,10 +1,10 @@
-"""Makes an environment for each of the other simulators, from the pinned requirements in
+"""Create an environment for each of the other simulators, from the pinned requirements in
 bench/peers/requirements.
 
-PyTorch is large, so the environments take it from this one, by a path file; everything else is
+PyTorch is large, so the environments use this environment's, by a path file; everything else is
 their own. With --own-torch each has its own, of the same version. Requirements are complete and
-pinned, and are installed without asking pip what else they want: that lets a simulator run on newer
-releases of its dependencies than it names.
+pinned, and are installed without dependency resolution: that lets a simulator run on newer releases
+of its dependencies than it names.
 
     python -m bench environments [--contenders flower,fedlab] [--own-torch] [--home .bench]
 """
@@ -26,7 +26,7 @@ WITHOUT_TORCH = ("fedjax",)
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Make those that are not there, or whose requirements have changed."""
+    """Create those that are missing, or whose requirements have changed."""
     parser = command("environments", __doc__)
     parser.add_argument("--contenders", type=among(PEERS), default=list(PEERS), help="flower,fedlab,...")
     parser.add_argument(
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def make(name: str, folder: Path, *, own_torch: bool) -> None:
-    """One of them."""
+    """Create one environment."""
     wanted = REQUIREMENTS / f"{name}.txt"
     done = folder / INSTALLED
     torch = None if name in WITHOUT_TORCH else own_torch
@@ -70,7 +70,7 @@ def _pip(folder: Path, *arguments: str) -> None:
 
 
 def _share_torch(folder: Path) -> None:
-    """What the environment does not have itself it finds where this process has PyTorch."""
+    """Let the environment find the packages it lacks where this process has PyTorch."""
     found = find_spec("torch")
     assert found is not None
     assert found.origin is not None

@@ -1,5 +1,5 @@
-"""What every contender is given: the clients' data, and which mini-batches each client of each
-cohort takes, as plain arrays.
+"""Export the task that every contender is given: the clients' data, and the mini-batches of each
+client of each cohort, as plain arrays.
 """
 
 import json
@@ -22,9 +22,9 @@ SEED = 0
 
 
 def export(workload: Workload, home: Path, rounds: int) -> Path:
-    """Write the workload's first so many rounds to a folder of `home`.
+    """Write the workload's first rounds to a folder of `home`.
 
-    Data that are there already stay.
+    Existing data stay.
     """
     data, folder = home / "data", home / workload.name
     spec = workload.spec(data)
@@ -52,7 +52,7 @@ def export(workload: Workload, home: Path, rounds: int) -> Path:
 
 
 def _write_data(problem: SupervisedProblem, spec: ExperimentSpec, folder: Path) -> list[int]:
-    """Features and labels client by client, and where each client's begin.
+    """Write features and labels client by client, and the start of each client.
 
     Returns the shape of one sample.
     """
@@ -83,8 +83,8 @@ def _open(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[A
 
 
 def _plan(spec: ExperimentSpec, problem: SupervisedProblem, rounds: int) -> dict[str, NDArray[Any]]:
-    """Cohorts [R, M], their weights [R, M] and steps [R, M], and all batches one below the other,
-    [steps in all, B].
+    """Return cohorts [R, M], their weights [R, M] and steps [R, M], and all batches concatenated,
+    [total steps, B].
     """
     clients, weight, steps, batches = [], [], [], []
     for round in range(1, rounds + 1):

@@ -1,9 +1,8 @@
-"""Data in the shapes of the public sets, drawn at random, so that every machine measures on the
-same.
+"""Random data in the shapes of the public sets, so that every machine measures on the same.
 
 Images are a class's pattern of 4 x 4 blocks plus noise, so that training has something to learn and
-differences of rounding stay small; texts are letters at random. What an engine does with them does
-not depend on what they show.
+differences of rounding stay small; texts are random letters. An engine's work does not depend on
+what they show.
 """
 
 import json
@@ -31,7 +30,8 @@ def images(
     samples: int = 0,
     sizes: NDArray[np.int64] | None = None,
 ) -> dict[str, Any]:
-    """The block `problem.dataset` of `samples` images in one piece, or of `sizes` [N] a client.
+    """Return the block `problem.dataset` of `samples` images in one piece, or of `sizes` [N] per
+    client.
 
     Drawn once, then kept in `folder`.
     """
@@ -75,7 +75,9 @@ def _keep(samples: UserSamples, folder: Path) -> dict[str, Any]:
 
 
 def plays(folder: Path, roles: int, windows: int) -> dict[str, Any]:
-    """The same of a text with so many speaking roles of about so many training windows each."""
+    """Return the same for a text with this many speaking roles of about this many training windows
+    each.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     lot = np.random.default_rng(0)
     letters = np.array(list(ALPHABET[-27:-1]))

@@ -1,8 +1,8 @@
-"""Where a local step of a convolutional network goes on one core, layer by layer, against the rate
-of a large matrix product.
+"""Time a local step of a convolutional network on one core, layer by layer, against the rate of a
+large matrix product.
 
-The CNN of W3 unless told otherwise, batch 64, float32; the least times of each layer, the product
-timed in turn with them.
+The CNN of W3 by default, batch 64, float32; the least times of each layer, the product timed in
+turn with them.
 
     python -m bench layers [--channels 64,64] [--hidden 384,192] [--repeats 25]
 """
@@ -32,16 +32,14 @@ Result = TypeVar("Result")
 
 
 class Times:
-    """The least time of each thing done, in seconds, and the floating-point operations of those
-    that are products.
-    """
+    """The least time of each operation, in seconds, and the floating-point operations of products."""
 
     def __init__(self) -> None:
         self.least: dict[str, float] = defaultdict(lambda: float("inf"))
         self.operations: dict[str, int] = {}
 
     def of(self, name: str, work: Callable[[], Result]) -> Result:
-        """Do it once more."""
+        """Time `work` once more."""
         began = time.thread_time()
         done = work()
         self.least[name] = min(self.least[name], time.thread_time() - began)
@@ -76,7 +74,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def measure(spec: Cnn, repeats: int) -> Times:
-    """So many steps."""
+    """Time `repeats` steps."""
     module = zoo.build(spec, SHAPE, CLASSES, 0)
     layout, row, times = Layout(module), supported_layers(module, last=True), Times()
     assert row is not None

@@ -1,4 +1,4 @@
-"""What the machine can do: float32 matrix products and streaming memory traffic, all cores.
+"""Measure the machine's limits: float32 matrix products and streaming memory traffic, all cores.
 
 python -m bench limits
 """
@@ -25,12 +25,14 @@ class Limits(NamedTuple):
     """Of c = a + b over arrays of 128 MiB, two read and one written."""
 
     def floor_s(self, operations: float, traffic: float) -> float:
-        """The least time for so many floating-point operations and bytes, perfectly overlapped."""
+        """Return the least time for these floating-point operations and bytes, perfectly
+        overlapped.
+        """
         return max(operations / self.gflops, traffic / self.gigabytes_s) / 1e9
 
 
 def measure() -> Limits:
-    """Both, the best of some."""
+    """Measure both, the best of several."""
     before = torch.get_num_threads()
     torch.set_num_threads(os.cpu_count() or 1)
     try:

@@ -1,9 +1,9 @@
-"""What a round must compute and move at least, counted from the specification and the plan.
+"""Count the least operations and bytes of a round, from the specification and the plan.
 
 Operations: 2 m n k for each matrix product, forward, for the gradient of the weights, and for that
 of the inputs save in the first layer; convolutions as products. Bytes: the samples of each cohort
-client once, and its model read and written once. What an engine moves beyond that (a client's
-samples again in every epoch, where they do not stay in a cache) is its own affair.
+client once, and its model read and written once. Anything an engine moves beyond that (a client's
+samples again in every epoch, if they do not stay in a cache) does not count.
 """
 
 import json
@@ -34,7 +34,7 @@ class Layer(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Of a round, or of several."""
+    """Work of a round, or of several."""
 
     operations: float
     traffic: float
@@ -47,8 +47,8 @@ def per_sample(model: dict[str, Any], shape: Sequence[int], classes: int) -> int
 
 
 def turns_of(folder: Path, turns: int, rounds: int) -> list[Work]:
-    """The work of so many turns of so many rounds each, from the second round of an exported plan
-    on; the first is not timed.
+    """Return the work of `turns` turns of several rounds each, from the second round of an exported
+    plan on; the first is not timed.
     """
     each = rounds_of(folder, turns * rounds)
     return [
@@ -58,7 +58,7 @@ def turns_of(folder: Path, turns: int, rounds: int) -> list[Work]:
 
 
 def rounds_of(folder: Path, rounds: int) -> list[Work]:
-    """Of rounds 2, 3, ..."""
+    """Yield rounds 2, 3, ..."""
     about = json.loads((folder / "task.json").read_text())
     each = per_sample(about["model"], about["shape"], about["classes"])
     sizes = np.diff(np.load(folder / "offsets.npy"))

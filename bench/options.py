@@ -1,4 +1,4 @@
-"""What the commands of `python -m bench` take."""
+"""Command-line options of `python -m bench`."""
 
 import argparse
 from collections.abc import Callable, Iterable
@@ -8,7 +8,7 @@ HOME = Path(".bench")
 
 
 def command(name: str, about: str | None) -> argparse.ArgumentParser:
-    """What reads the arguments of `name`; its module's docstring is shown as it is written."""
+    """Return the argument parser of `name`; its module's docstring is shown as it is written."""
     return argparse.ArgumentParser(
         prog=f"python -m bench {name}",
         description=about,
@@ -17,7 +17,7 @@ def command(name: str, about: str | None) -> argparse.ArgumentParser:
 
 
 def among(known: Iterable[str]) -> Callable[[str], list[str]]:
-    """Reads names separated by commas."""
+    """Return a parser of names separated by commas."""
 
     def names(text: str) -> list[str]:
         chosen = text.split(",")

@@ -31,7 +31,7 @@ HEADINGS = ("algorithm", "clients", "a round, ms", "start, s", "checkpoint, kB",
 
 
 class Cost(NamedTuple):
-    """Of one population."""
+    """Cost of one population."""
 
     start_s: float
     rounds_s: list[float]
@@ -41,7 +41,7 @@ class Cost(NamedTuple):
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print a row for each population, and put the table where asked."""
+    """Print a row for each population, and write the table where requested."""
     parser = command("population", __doc__)
     parser.add_argument(
         "--clients",
@@ -105,7 +105,9 @@ def measure(clients: int, rounds: int, home: Path, algorithm: str = "fedavg") ->
 
 
 def workload(clients: int, algorithm: str = "fedavg") -> Workload:
-    """So many clients of SAMPLES samples, 100 a round, or all if they are fewer."""
+    """Return a workload of `clients` clients with SAMPLES samples, 100 a round, or all if they are
+    fewer.
+    """
     sizes = np.full(clients, SAMPLES)
     return Workload(
         "population",

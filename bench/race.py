@@ -20,7 +20,7 @@ from bench.workloads import Workload
 OWN = ("fedq", "loop")
 """Those that run in the main environment."""
 INSTALLED = "installed.txt"
-"""What an environment was made from, written when it is whole."""
+"""The requirements an environment was made from, written when it is complete."""
 TOLERANCE = 1e-2
 """How far a model may be from FedQ's after a round, over how far FedQ's has moved: other orders of
 summation, grown in training.
@@ -29,7 +29,7 @@ summation, grown in training.
 
 @dataclass
 class Entry:
-    """What one contender did."""
+    """Results of one contender."""
 
     name: str
     start_s: float
@@ -46,7 +46,7 @@ class Entry:
 
 @dataclass
 class Race:
-    """A workload, what its turns must do at least, and the entries, FedQ's first."""
+    """A workload, the least work of its turns, and the entries, FedQ's first."""
 
     workload: str
     title: str
@@ -102,9 +102,9 @@ def _started(home: Path, folder: Path, name: str, *options: str) -> Iterator[tup
 
 
 def python_of(name: str, home: Path) -> Path:
-    """The interpreter of a contender's environment.
+    """Return the interpreter of a contender's environment.
 
-    Raises FileNotFoundError where there is none, or only part of one.
+    Raises FileNotFoundError if there is none, or only part of one.
     """
     if name in OWN:
         return Path(sys.executable)
@@ -118,7 +118,7 @@ def python_of(name: str, home: Path) -> Path:
 
 
 def _compare(models: list[NDArray[np.float64]], entries: list[Entry], folder: Path) -> None:
-    """Fail where a model is another than the first contender's."""
+    """Fail if a model differs from the first contender's."""
     with np.load(folder / "initial.npz") as arrays:
         start = np.concatenate([arrays[name].astype(np.float64).ravel() for name in sorted(arrays)])
     moved = np.linalg.norm(models[0] - start)
@@ -132,7 +132,9 @@ def _compare(models: list[NDArray[np.float64]], entries: list[Entry], folder: Pa
 
 
 def _turns(running: list[Contender], entries: list[Entry], turns: list[range], deadline: float) -> None:
-    """One at least, and no more than end before the deadline if they take as long as the last."""
+    """Count turns: at least one, and no more than end before the deadline if they take as long as
+    the last.
+    """
     for rounds in turns:
         began = time.monotonic()
         _turn(running, entries, rounds)

@@ -1,4 +1,4 @@
-"""What was measured as Markdown tables, put into a page between markers."""
+"""Results as Markdown tables, written into a page between markers."""
 
 import os
 import platform
@@ -33,17 +33,17 @@ HEADINGS = (
 
 
 def spread(values: Sequence[float], form: str) -> str:
-    """Median and range, each as the format says."""
+    """Format median and range."""
     return f"{statistics.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """So many significant digits, without an exponent where there need be none."""
+    """Format with this many significant digits, without an exponent where possible."""
     return f"{value:#.{digits}g}".rstrip(".") if 1e-4 <= abs(value) < 10**digits else f"{value:.0f}"
 
 
 def machine(limits: Limits, command: str) -> str:
-    """Where it was measured, and how."""
+    """Describe the machine and the method."""
     software = f"{platform.system()}, Python {platform.python_version()}, torch {version('torch')}"
     limit = (
         f"{limits.gflops:.0f} GFLOP/s (float32 matrix product, all cores) and {limits.gigabytes_s:.1f} GB/s"
@@ -53,7 +53,7 @@ def machine(limits: Limits, command: str) -> str:
 
 
 def _processor() -> str:
-    """The processor's name and its widest vectors."""
+    """Return the processor's name and its widest vectors."""
     try:
         information = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -121,9 +121,9 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def put(page: Path, name: str, text: str) -> None:
-    """Replace what stands in `page` between the markers of `name`.
+    """Replace the text in `page` between the markers of `name`.
 
-    Raises ValueError where they are not.
+    Raises ValueError if they are missing.
     """
     before = page.read_text(encoding="utf-8")
     begin, end = f"<!-- measured: {name} -->\n", f"<!-- end: {name} -->"

@@ -1,9 +1,9 @@
-"""The presets that follow papers: run, kept in docs/reproductions, and shown in
-docs/reproductions.md.
+"""Run the presets that follow papers, record the outcomes in docs/reproductions, and write a page
+per paper there and the index docs/reproductions.md.
 
 They run on the service that `fedq` finds (`fedq up` starts one; FEDQ_URL names another). An
-experiment of the present specification that has already succeeded there is taken as it is. Without
-names only the page is written anew.
+experiment of the current specification that has already succeeded there is reused. Without names,
+only the pages are written.
 
     python -m bench reproductions [PRESET ...] [--ended]
 """
@@ -21,10 +21,9 @@ from fedcore.platform.status import Status
 from fedcore.presets import Preset
 from fedcore.spec import ExperimentSpec
 from fedq.client import Client
-from fedq.reproductions import Part, SheetReproduction, collect
-from fedq.reproductions.page import PICTURE, page, picture
 from fedq.reproductions.picture import draw
-from fedq.reproductions.records import kept_of, record, write
+from fedq.reproductions.report import PICTURE, overview, pages, picture
+from fedq.reproductions.sheets import Part, SheetReproduction, collect, read_record, record, write_record
 
 DOCS = Path(__file__).parents[1] / "docs"
 FOLDER = DOCS / "reproductions"
@@ -36,7 +35,7 @@ WIDTH = 900
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run what is named, keep it, and write the page."""
+    """Run the named presets, store them, and write the page."""
     parser = command("reproductions", __doc__)
     parser.add_argument("presets", nargs="*", help="presets by name")
     parser.add_argument(
@@ -48,7 +47,9 @@ def main(arguments: Sequence[str]) -> None:
     if options.presets or options.ended:
         with Client() as client:
             _keep(client, options.presets, ended=options.ended)
-    put(DOCS / "reproductions.md", "reproductions", page(FOLDER, FOLDER.name))
+    put(DOCS / "reproductions.md", "reproductions", overview(FOLDER))
+    for name, text in pages(FOLDER).items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
 
 
 def _keep(client: Client, names: Sequence[str], *, ended: bool) -> None:
@@ -58,14 +59,14 @@ def _keep(client: Client, names: Sequence[str], *, ended: bool) -> None:
         for name in (*names, *(done.keys() - set(names) if ended else ()))
     ]
     for part in parts:
-        print(write(record(part), FOLDER))
+        print(write_record(record(part), FOLDER))
         done[part.preset.name] = part.experiment.id
     for sheet, small in sorted({(part.preset.sheet, part.preset.small) for part in parts}):
         _picture(client, sheet, done, small=small)
 
 
 def _succeeded(client: Client) -> dict[str, str]:
-    """By preset the newest experiment of its present specification that has succeeded."""
+    """By preset, the newest experiment of its current specification that has succeeded."""
     found: dict[str, str] = {}
     known = {name: presets.load(name) for name in presets.names()}
     for summary in client.experiments(status=Status.SUCCEEDED):
@@ -89,13 +90,13 @@ def _part(client: Client, preset: Preset, done: Mapping[str, str]) -> Part:
 
 
 def _picture(client: Client, name: str, done: Mapping[str, str], *, small: bool) -> None:
-    """Draw all panels that are kept, or leave the picture as it is where one of them was run on
-    another service.
+    """Draw all stored panels, or leave the picture as it is if one of them was run on another
+    service.
     """
     sheet, path = presets.sheet(name), picture(name, FOLDER, small=small)
     if sheet.figure is None or (small and not _missing_in_full(name)):
         return
-    panels = [preset for preset in presets.presets_of(name, small=small) if kept_of(preset.name, FOLDER)]
+    panels = [preset for preset in presets.presets_of(name, small=small) if read_record(preset.name, FOLDER)]
     if elsewhere := [preset.name for preset in panels if preset.name not in done]:
         print(
             f"{path} stays as it was: of {', '.join(elsewhere)} this service has no experiment that has"
@@ -108,16 +109,14 @@ def _picture(client: Client, name: str, done: Mapping[str, str], *, small: bool)
 
 
 def _missing_in_full(sheet: str) -> bool:
-    """Whether some panel is kept in its small form only, so that the figure of the small forms
-    shows what no other does.
+    """Return True if some panel is stored in its small form only, so that the figure of the small
+    forms shows what no other does.
     """
-    return any(kept_of(preset.name, FOLDER) is None for preset in presets.presets_of(sheet, small=False))
+    return any(read_record(preset.name, FOLDER) is None for preset in presets.presets_of(sheet, small=False))
 
 
 def _compressed(drawn: bytes) -> bytes:
-    """Lossless in few colours, the lines' own among them, and so small that the file is no
-    burden.
-    """
+    """Compress without loss in few colours, the lines' own among them, so that the file is small."""
     image = Image.open(BytesIO(drawn)).convert("RGB")
     image.thumbnail((WIDTH, WIDTH * image.height), Image.Resampling.LANCZOS)
     while True:

@@ -1,7 +1,7 @@
-"""Five seeds of a workload in a gang against the same one by one, in turn, in one process.
+"""Compare five seeds of a workload as one batch with the same one by one, in turn, in one process.
 
-python -m bench seeds [--workloads W1,W4] [--engine auto] [--seeds 5] [--pairs 7] [--device cpu]
-[--write PAGE]
+python -m bench seeds [--workloads W1,W4] [--engine auto] [--seeds 5] [--pairs 7]
+    [--device cpu] [--write PAGE]
 """
 
 import argparse
@@ -22,7 +22,7 @@ HEADINGS = ("workload", "engine", "one by one, s", "in a gang, s", "the gang is 
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print a row for each workload, and put the table where asked."""
+    """Print a row for each workload, and write the table where requested."""
     parser = command("seeds", __doc__)
     parser.add_argument("--workloads", type=among(WORKLOADS), default=["W1", "W2", "W4"], help="W1,W2,...")
     parser.add_argument("--engine", default="auto", help="whose gang it is")
@@ -52,8 +52,8 @@ def _row(name: str, options: argparse.Namespace) -> list[str]:
 def measure(
     spec: ExperimentSpec, data: Path, seeds: int, pairs: int, device: str
 ) -> tuple[list[float], list[float]]:
-    """Seconds of a round of all seeds one by one, and of the same in a gang, `pairs` of each after
-    one that is not timed.
+    """Seconds of a round of all seeds one by one, and of the same as one batch, `pairs` of each
+    after an untimed one.
     """
     alone, together = (
         [Simulation(spec, seed, device=device, data_dir=data) for seed in range(seeds)] for _ in range(2)

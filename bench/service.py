@@ -1,11 +1,10 @@
-"""The service: what it adds to a run, how soon the first round can be read, and what its API
-process takes.
+"""Measure the service: its overhead on a run, the time to the first row, and the cost of its API
+process.
 
 - Overhead: a run of half a minute on an embedded stack with one worker, from before its POST until
   its end can be read, over the same run by `fedcore` alone in one process; in turn (A B A B ...), a
   ratio for each pair.
-- First row: from the answer to a POST until the row of round 1 can be read, on a stack that is
-  idle.
+- First row: from the answer to a POST until the row of round 1 can be read, on an idle stack.
 - API process: from its start until it answers, and its resident memory then.
 
     python -m bench service [--pairs 3] [--rounds 2400] [--posts 20] [--starts 5]
@@ -70,8 +69,8 @@ def _pair(client: Client, spec: ExperimentSpec) -> tuple[float, float]:
 
 
 def _alone(spec: ExperimentSpec) -> float:
-    """The same run by the library, in a process that has loaded it and played a first round, as a
-    warm worker has.
+    """Run it with the library, in a process that has loaded it and played a first round, as a warm
+    worker has.
     """
     program = (sys.executable, "-m", "bench.alone")
     done = subprocess.run(program, input=spec.model_dump_json(), capture_output=True, check=True, text=True)  # noqa: S603 - our own
@@ -79,7 +78,7 @@ def _alone(spec: ExperimentSpec) -> float:
 
 
 def _first_row_s(client: Client) -> float:
-    """From the answer to a POST until the first row can be read."""
+    """Seconds from the answer to a POST until the first row can be read."""
     experiment = client.submit(_one_run(rounds=3))
     began = time.perf_counter()
     (run,) = client.runs(experiment.id)

@@ -1,8 +1,8 @@
-"""A run in a process that is warm: from the specification to a Simulation that can play, and its
-first round, for each workload.
+"""Time the start of a run in a warm process: from the specification to a Simulation, and its first
+round, for each workload.
 
-Each workload is timed a second time in a process that has played it once, as a worker has that
-carries out one seed after another.
+Each workload is timed a second time in the same process, like a worker that runs one seed after
+another.
 
     python -m bench startup [--workloads W1,W4]
 """
@@ -32,7 +32,7 @@ class Start(NamedTuple):
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print a row for each workload, and put the table where asked."""
+    """Print a row for each workload, and write the table where requested."""
     parser = command("startup", __doc__)
     parser.add_argument("--workloads", type=among(WORKLOADS), default=list(WORKLOADS), help="W1,W2,...")
     parser.add_argument("--home", type=Path, default=HOME, help="where data lie")

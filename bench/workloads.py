@@ -1,4 +1,4 @@
-"""What is measured: five experiments of the field, as specifications."""
+"""The workloads: five experiments of the field, as specifications."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class Workload:
-    """One of them, with what its data are made from."""
+    """A workload, and the parameters of its data."""
 
     name: str
     title: str
@@ -32,9 +32,9 @@ class Workload:
     """
 
     def spec(self, folder: Path) -> ExperimentSpec:
-        """The specification, its data generated in `folder` unless they are there.
+        """Return the specification; its data are generated in `folder` unless they are there.
 
-        Evaluation is left out of the rounds.
+        Rounds are not evaluated.
         """
         return ExperimentSpec.model_validate(
             {

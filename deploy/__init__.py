@@ -1,1 +1,1 @@
-"""What containers are made from."""
+"""Container images, manifests and the documentation site."""

@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def ask(releases: Sequence[str]) -> list[Any]:
-    """What pip-audit says of each of them; nothing where it cannot say anything."""
+    """Return pip-audit's report on these releases; nothing if it has none."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
         file.write("\n".join(releases) + "\n")
         file.flush()
@@ -49,12 +49,12 @@ def ask(releases: Sequence[str]) -> list[Any]:
 
 
 def known(found: Sequence[Any]) -> bool:
-    """Whether something is known of at least one of them."""
+    """True if at least one release has a known vulnerability."""
     return any("vulns" in release for release in found)
 
 
 def judge(found: Sequence[Any]) -> tuple[str, int]:
-    """What is to be said of these releases, and the status to exit with."""
+    """Return the summary of these releases and the exit status."""
     if not known(found):
         return ABSENT, 0
     flaws = [

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -115,6 +115,13 @@ class Cohort:
         return (self.weights @ values) / (total + (total == 0))
 
 
+class AffineForm(NamedTuple):
+    """direction(g, y) = g + mu (y - x) + offset, with an offset that is constant over a round."""
+
+    mu: float = 0.0
+    has_offset: bool = False
+
+
 @dataclass(frozen=True)
 class ClientRule:
     """The client's part of an algorithm and the server's response; by default local SGD."""
@@ -163,6 +170,14 @@ class ClientRule:
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         """Direction [..., D] that a local step descends along."""
         return grad
+
+    def affine_form(self) -> AffineForm | None:
+        """The form of `direction`, which allows faster engines; None for any other rule.
+
+        Engines rely on it without calling `direction` in each step. A rule with its own `direction`
+        declares its form beside it, or is trained step by step.
+        """
+        return AffineForm() if type(self).direction is ClientRule.direction else None
 
     def finish(self, y: Tensor, context: ClientContext) -> ClientUpdate:
         """Message and new memory of the client after its last step."""

@@ -1,4 +1,4 @@
-"""A service of one's own for a while: the embedded stack in a private folder, gone afterwards."""
+"""A temporary service: the embedded stack in a private folder that is deleted afterwards."""
 
 import os
 import subprocess
@@ -16,18 +16,17 @@ from fedq.client import ServiceUnreachableError
 
 LOOK_S = 0.05
 GRACE_S = 40.0
-"""The stack gives its own children 35 s to end."""
+"""The stack gives its own processes 35 s to end."""
 KEPT = frozenset({"FEDQ_REDIS_BIN"})
-"""Of the settings, only these hold for the private stack: it shares no database, broker or storage
-with another.
+"""The only settings passed to the private stack, which shares no database, broker or storage with
+another.
 """
 
 
 @contextmanager
 def embedded_service(workers: int) -> Iterator[tuple[str, str]]:
-    """The URL and the key of a service that lives as long as the block.
-
-    Raises ServiceUnreachableError when it does not start.
+    """Yield URL and API key of a service that runs as long as the block. Raises
+    ServiceUnreachableError if it does not start.
     """
     with TemporaryDirectory(prefix="fedq-") as folder:
         home, ready = Path(folder), Path(folder, "ready")
@@ -38,7 +37,9 @@ def embedded_service(workers: int) -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def _supervisor(home: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The supervisor, in a session of its own, so that Ctrl-C reaches it through us only."""
+    """Start the supervisor in its own process session, so that Ctrl-C reaches it only through this
+    process.
+    """
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("FEDQ_") or name in KEPT
     }
@@ -65,9 +66,8 @@ def _end_with_us() -> None:
 
 
 def _await(supervisor: subprocess.Popen[bytes], ready: Path) -> str:
-    """What the supervisor writes once the service answers.
-
-    It gives up by itself when that takes too long.
+    """Wait until the service is ready and return its URL. The supervisor itself gives up if that
+    takes too long.
     """
     while not ready.exists():
         if supervisor.poll() is not None:

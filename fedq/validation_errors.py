@@ -1,6 +1,4 @@
-"""Validation errors of a document, in words of the specification: where each is, and what was
-probably meant.
-"""
+"""Validation errors of a document: JSON pointers, messages and suggestions."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
@@ -12,17 +10,17 @@ from fedq.schemas import Flaw
 
 
 def join_pointer(parts: Iterable[str | int]) -> str:
-    """The pointer made of `parts`; the empty string is the whole document."""
+    """Return the JSON pointer with these `parts`; the empty string is the whole document."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
 
 
 def pointer_to(location: Iterable[str | int], document: Any) -> str:
-    """The pointer for a validation error's `location` in `document`.
+    """Return the JSON pointer for a validation error's `location` in `document`.
 
     Pydantic puts more into a location than the path: the tag chosen in a discriminated union, after
     the path of the block, and a label for the member of a plain union, after the path of the value.
     The document itself tells which part is which: a tag equals its block's `kind`, and nothing lies
-    below a value that is no container.
+    below a value that is not a container.
     """
     path: list[str | int] = []
     entered = False
@@ -39,13 +37,13 @@ def pointer_to(location: Iterable[str | int], document: Any) -> str:
 
 
 def suggestion(model: type[BaseModel], location: Sequence[str | int]) -> str:
-    """The field of `model` that looks like the one at a validation error's `location`, or else all
-    that may stand there.
+    """Suggest the field of `model` that resembles the one at a validation error's `location`, or
+    list the known fields.
     """
     *path, field = location
     fields = sorted({name for block in _blocks_at(model, path) for name in block.model_fields})
     close = get_close_matches(str(field), fields, 1)
-    return f"did you mean {close[0]}?" if close else f"there are {', '.join(fields)}"
+    return f"did you mean {close[0]}?" if close else f"known fields: {', '.join(fields)}"
 
 
 def _blocks_at(model: type[BaseModel], path: Sequence[str | int]) -> Sequence[type[BaseModel]]:
@@ -64,7 +62,7 @@ def _below(block: type[BaseModel], field: str | int) -> Iterator[type[BaseModel]
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models that a value of this type holds, itself or inside."""
+    """The models that a value of this type can contain, including itself."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for argument in get_args(annotation):
@@ -87,7 +85,7 @@ TOLD = {
 
 
 def errors_of(errors: Sequence[Any], model: type[BaseModel], document: Any, at: str = "") -> list[Flaw]:
-    """Pydantic's errors about `document`, which stands at `at` in the body and was to be a
+    """Convert pydantic's errors about `document`, which stands at `at` in the body and should be a
     `model`.
     """
     within = {

@@ -1,3 +1,3 @@
-"""What carries runs out: the Celery worker, the reconciler, and the supervisor of a stack on one
-machine.
+"""Processes that execute runs: the Celery worker, the reconciler, and the supervisor of a stack on
+one machine.
 """

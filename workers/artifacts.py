@@ -1,4 +1,4 @@
-"""What remains of a run that has ended well: its model, and what it was made with."""
+"""Files and records that a completed run leaves: its model and its provenance."""
 
 import hashlib
 import os
@@ -85,8 +85,8 @@ def _hardware(device: str) -> dict[str, Any]:
         found |= {
             "compute_capability": f"{major}.{minor}",
             "cuda": torch.version.cuda,
-            "cudnn": torch.backends.cudnn.version(),
-        }  # type: ignore[no-untyped-call]
+            "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
+        }
     return found
 
 

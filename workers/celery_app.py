@@ -32,7 +32,7 @@ def send_wakeup(queue: str | Queue, broker: str) -> bool:
     """Wake a worker of `queue` through `broker`, a URL; False when the broker cannot be reached.
 
     Never raises. It waits some seconds for a broker that is away, longer for one that answers
-    slowly: see `workers.wakeups`.
+    slowly: see `fedcore.platform.wakeups`.
     """
     app = celery_app(broker)
     try:
@@ -45,7 +45,7 @@ def send_wakeup(queue: str | Queue, broker: str) -> bool:
 
 
 def queue_name(queue: str) -> str:
-    """What the broker calls the queue of a specification."""
+    """Name of a queue of specifications at the broker."""
     return f"fedq.{queue}"
 
 

@@ -13,6 +13,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from structlog.contextvars import bound_contextvars
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    stop_after_delay,
+    wait_fixed,
+)
 
 from fedcore.errors import (
     DataUnavailableError,
@@ -31,12 +38,12 @@ from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
 from workers.artifacts import model_bytes, model_key, model_sha256, provenance
 from workers.checkpoints import Checkpoints
-from workers.heartbeat import Lease
+from workers.heartbeat import HeldLease
 from workers.simulation_cache import SimulationCache
 
-_AGAIN_S = 0.5
+_RETRY_EVERY_S = 0.5
 TRANSIENT_ERRORS = (StorageError, *UNAVAILABLE)
-"""What may be over in a while."""
+"""Errors of a database or a storage that is away and may come back."""
 
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
@@ -45,26 +52,33 @@ log = logging.getLogger(__name__)
 def retry_transient(
     operation: Callable[[bool], Result], timeout_s: float, should_abort: Callable[[], bool] = lambda: False
 ) -> Result:
-    """What `act` returns, tried again for `for_s` seconds while it raises what may pass, or until
-    it is `given_up`.
+    """Call `operation` until it succeeds, `timeout_s` seconds have passed, or `should_abort`.
 
-    It is told whether this is a further try: an earlier one may have gone through.
+    The argument of `operation` is True from the second attempt on: an earlier one may have gone
+    through.
     """
-    until, again = time.monotonic() + timeout_s, False
-    while True:
-        try:
-            return operation(again)
-        except TRANSIENT_ERRORS as error:
-            if time.monotonic() >= until or should_abort():
-                raise
-            log.warning("tried again in %.1f s: %s", _AGAIN_S, error)
-        again = True
-        time.sleep(_AGAIN_S)
+    timed_out = stop_after_delay(timeout_s)
+    retrying = Retrying(
+        retry=retry_if_exception_type(TRANSIENT_ERRORS),
+        stop=lambda state: timed_out(state) or should_abort(),
+        wait=wait_fixed(_RETRY_EVERY_S),
+        before_sleep=_log_retry,
+        reraise=True,
+    )
+    for attempt in retrying:
+        with attempt:
+            return operation(attempt.retry_state.attempt_number > 1)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _log_retry(state: RetryCallState) -> None:
+    error = state.outcome and state.outcome.exception()
+    log.warning("tried again in %g s: %s", _RETRY_EVERY_S, error)
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a worker carries runs out with."""
+    """Settings, connections and device of one worker."""
 
     settings: Settings
     database: Database
@@ -72,7 +86,7 @@ class Resources:
     simulations: SimulationCache
     device: str
     stopping: Callable[[], bool]
-    """Whether the worker has been asked to end."""
+    """True once the worker has been asked to end."""
 
 
 class ClaimedRun:
@@ -83,18 +97,17 @@ class ClaimedRun:
 
     simulation: Simulation
 
-    def __init__(self, resources: Resources, lease: Lease) -> None:
-        self.lease, self.left = lease, False
-        """`left`: the run is no longer in this worker's hands."""
+    def __init__(self, resources: Resources, lease: HeldLease) -> None:
+        self.lease, self.released = lease, False
+        """`released`: the run is no longer in this worker's hands."""
         self.reports: list[RoundReport] = []
         """The rounds since the last commit."""
         self._resources, self._checkpoints = resources, Checkpoints(resources.storage, lease.claim)
 
     @contextmanager
     def handling_errors(self) -> Iterator[None]:
-        """Whatever goes wrong in the block is written to the run, or left to its lease.
-
-        It then has left.
+        """Write an error in the block to the run, or leave the run to its lease; it then has
+        `released`.
         """
         claim, attempts, short = self.lease.claim, self._resources.settings.attempts, False
         with bound_contextvars(run_id=claim.run_id, experiment_id=claim.experiment_id, fence=claim.fence):
@@ -102,7 +115,7 @@ class ClaimedRun:
                 yield
             except StaleLeaseError as error:
                 log.warning("%s", error)
-                self._leave()
+                self._let_go()
                 self._delete_orphaned_files()
             except SpecificationError as error:
                 self._fail(str(error), max_attempts=1)
@@ -112,14 +125,14 @@ class ClaimedRun:
                 self._fail(str(error), attempts)
             except UNAVAILABLE as error:
                 log.error("run %s is left to its lease, the database is away: %s", claim.run_id, error)  # noqa: TRY400 - expected
-                self.left = True
+                self.released = True
             except Exception as error:
                 log.exception("run %s failed", claim.run_id)
                 short = is_out_of_memory(error)
                 self._fail(
                     user_message(error) if short else f"{type(error).__name__}: {error}",
                     attempts,
-                    shortage=short,
+                    out_of_memory=short,
                 )
             if short:
                 # Only now does nothing hold what the error held: the next run needs it.
@@ -189,7 +202,7 @@ class ClaimedRun:
         """Give the run up, to be gone on with later."""
         if control is not WorkerDirective.YIELD:
             self._resources.simulations.evict(self.lease.claim)
-        self.left = True
+        self.released = True
         self._with_database_retry(lambda session, _: runs.release(session, self.lease.claim))
         log.info("run handed back after round %d: %s", self.lease.claim.done, control)
 
@@ -204,7 +217,7 @@ class ClaimedRun:
         if simulation.finished:
             self._finish(claim, key, made_with)
         else:
-            self.left = True
+            self.released = True
             self._with_database_retry(
                 lambda session, _: runs.pause_at_rung(session, claim, model=key, provenance=made_with)
             )
@@ -215,7 +228,7 @@ class ClaimedRun:
                 self._resources.storage.delete(claim.model)
 
     def _provenance(self) -> dict[str, Any]:
-        """What carried the run out, and which model came out."""
+        """Provenance with the digest of the final model."""
         return provenance(self.simulation, self._resources.device) | {
             "model_sha256": model_sha256(self.simulation)
         }
@@ -223,18 +236,18 @@ class ClaimedRun:
     def _finish(self, claim: Claim, key: str, made_with: Mapping[str, Any]) -> None:
         simulation = self.simulation
         diverged_round = simulation.round if simulation.diverged else None
-        self._leave()
+        self._let_go()
         ending: dict[str, Any] = {"diverged_round": diverged_round, "stop_reason": simulation.stopped}
         self._with_database_retry(
             lambda session, _: runs.finish(session, claim, model=key, provenance=made_with, **ending)
         )
         log.info("run finished after round %d", claim.done)
 
-    def _leave(self) -> None:
+    def _let_go(self) -> None:
         self._resources.simulations.evict(self.lease.claim)
         # Others of a gang go on, and need the memory.
         vars(self).pop("simulation", None)
-        self.left = True
+        self.released = True
 
     def _check_lease(self) -> None:
         claim = self.lease.claim
@@ -256,19 +269,21 @@ class ClaimedRun:
         return retry_transient(transact, self._resources.settings.retry_seconds)
 
     def _with_storage_retry(self, act: Callable[[], Result]) -> Result:
-        """What `act` makes of the storage, again while that is away.
+        """Call `act`, again while the storage is away.
 
-        Not if the run is wanted elsewhere, or the worker is to end.
+        Gives up when a user wants something of the run, or the worker is to end.
         """
         given_up = lambda: self.lease.interrupted or self._resources.stopping()  # noqa: E731 - one expression
         return retry_transient(lambda _: act(), self._resources.settings.retry_seconds, given_up)
 
-    def _fail(self, error: str, max_attempts: int, *, shortage: bool = False) -> None:
-        self._leave()
+    def _fail(self, error: str, max_attempts: int, *, out_of_memory: bool = False) -> None:
+        self._let_go()
         backoff_s = self._resources.settings.backoff_seconds
         try:
             with self._resources.database.transaction() as session:
-                runs.fail(session, self.lease.claim, error, max_attempts, backoff_s, shortage=shortage)
+                runs.fail(
+                    session, self.lease.claim, error, max_attempts, backoff_s, out_of_memory=out_of_memory
+                )
         except UNAVAILABLE as away:
             log.warning("run %s is left to its lease: %s", self.lease.claim.run_id, away)
         except StaleLeaseError as refused:

@@ -26,14 +26,14 @@ class Identity:
     pid: int
     queues: tuple[str, ...]
     device: str
-    room: int
+    memory_bytes: int
     """Bytes of memory that a run on it may need."""
 
 
-class Lease:
-    """What the heartbeat has learned about a claim.
+class HeldLease:
+    """State of a claim, as the heartbeat last saw it.
 
-    The loop that plays rounds looks here between two of them.
+    The loop that executes rounds checks it between two of them.
     """
 
     def __init__(self, claim: Claim) -> None:
@@ -52,7 +52,7 @@ class Heartbeat:
         self.identity = identity
         self._database, self._lease_s, self._held_runs = database, lease_s, held_runs
         # Replaced, never changed, so that the thread may look at any moment.
-        self._held: tuple[Lease, ...] = ()
+        self._held: tuple[HeldLease, ...] = ()
         self._noting = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
@@ -72,14 +72,14 @@ class Heartbeat:
         except UNAVAILABLE as error:
             log.warning("still listed as a worker, the database is away: %s", error)
 
-    def hold(self, claim: Claim) -> Lease:
+    def hold(self, claim: Claim) -> HeldLease:
         """Keep the lease of `claim` until it is released."""
-        lease = Lease(claim)
+        lease = HeldLease(claim)
         self._held = (*self._held, lease)
         self._note()
         return lease
 
-    def release(self, lease: Lease) -> None:
+    def release(self, lease: HeldLease) -> None:
         """Keep it no longer."""
         self._held = tuple(held for held in self._held if held is not lease)
         self._note()
@@ -108,7 +108,7 @@ class Heartbeat:
             # takes.
             log.exception("no heartbeat")
 
-    def _renew(self, held: Lease) -> None:
+    def _renew(self, held: HeldLease) -> None:
         try:
             with self._database.transaction() as session:
                 control = runs.renew(session, held.claim, self._lease_s)
@@ -117,7 +117,7 @@ class Heartbeat:
         else:
             held.interrupted = control is not WorkerDirective.CONTINUE
 
-    def _report(self, held: tuple[Lease, ...]) -> None:
+    def _report(self, held: tuple[HeldLease, ...]) -> None:
         worker = self.identity
         run_id = held[0].claim.run_id if held else None
         present: dict[str, Any] = {
@@ -125,7 +125,7 @@ class Heartbeat:
             "pid": worker.pid,
             "queues": worker.queues,
             "device": worker.device,
-            "memory_bytes": worker.room,
+            "memory_bytes": worker.memory_bytes,
         }
         with self._database.transaction() as session:
             workers.seen(session, worker.id, run_id=run_id, **present)

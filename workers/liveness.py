@@ -89,9 +89,9 @@ class ChildWatchdog:
 
 
 def _is_ours(pid: int) -> bool:
-    """Whether this is the child, in our group.
+    """True if `pid` is the child, in our process group.
 
-    Where it is dead, and none has begun in its place, the number may be another's by now.
+    Once it is dead, and before another has begun in its place, the number may be another process's.
     """
     try:
         return pid != 0 and os.getpgid(pid) == os.getpgid(0)

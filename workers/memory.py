@@ -30,8 +30,8 @@ def memory_limit(device: str, given: int | None = None) -> int:
 
 
 def host_memory_bytes(machine: Path = _MACHINE, limits: Iterable[Path] = _GROUP_LIMITS) -> int:
-    """What this process could have in all: the machine's memory, or less where its control group or
-    its own limits say so.
+    """Memory of the machine in bytes, or less where the control group or the limits of this process
+    say so.
     """
     fields = dict(line.split(":", 1) for line in machine.read_text().splitlines())
     whole = int(fields["MemTotal"].split()[0]) << 10

@@ -112,7 +112,7 @@ def _requeue(configured: Settings, worker: str, run_ids: Sequence[str]) -> bool:
             )
             workers.gone(session, worker)
         with database.transaction() as session:
-            recovery.count_shortage(session, set(run_ids) - set(taken), error)
+            recovery.count_out_of_memory(session, set(run_ids) - set(taken), error)
     except UNAVAILABLE as away:
         log.warning("the runs of worker %s are left to their leases, the database is away: %s", worker, away)
         return False

@@ -12,6 +12,7 @@ import signal
 import threading
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 
 import structlog
 
@@ -19,9 +20,10 @@ from fedcore.platform import watchdog
 from fedcore.platform.logging import configure
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import UNAVAILABLE, Database, audit, open_database, recovery, workers
+from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings, settings
+from workers.celery_app import send_wakeup
 from workers.removal import removing
-from workers.wakeups import WakeupNotifier
 from workers.webhook_dispatcher import dispatching
 
 PERIOD_S = 1.0
@@ -50,12 +52,12 @@ def run_forever(database: Database, configured: Settings, ended: threading.Event
     """
     reset_watchdog = watchdog.resetter()
     storage = open_storage(configured.storage)
-    caller = WakeupNotifier(configured.broker)
-    with dispatching(database, configured), removing(database, storage), closing(caller):
+    wakeups = WakeupNotifier(partial(send_wakeup, broker=configured.broker))
+    with dispatching(database, configured), removing(database, storage), closing(wakeups):
         while not ended.wait(PERIOD_S):
             reset_watchdog()
             try:
-                reconcile(database, configured, caller)
+                reconcile(database, configured, wakeups)
             except UNAVAILABLE as error:
                 log.warning("the database is away: %s", error)
             except Exception:
@@ -63,14 +65,14 @@ def run_forever(database: Database, configured: Settings, ended: threading.Event
                 log.exception("not reconciled")
 
 
-def reconcile(database: Database, configured: Settings, caller: WakeupNotifier) -> None:
+def reconcile(database: Database, configured: Settings, wakeups: WakeupNotifier) -> None:
     """Take runs from workers that are gone, nudge a worker of every queue in which a run waits
     unannounced, and let old entries go.
     """
     lost, queues = reconcile_once(database, configured)
     if lost:
         log.warning("runs had lost their workers", run_ids=list(lost))
-    caller.notify(queues)
+    wakeups.notify(queues)
     if configured.audit_retention_days is not None:
         with database.transaction() as session:
             removed = audit.prune(session, configured.audit_retention_days * 86_400)
@@ -84,7 +86,7 @@ def reconcile_once(database: Database, configured: Settings) -> tuple[Sequence[s
         lost = recovery.requeue_expired(session, configured.attempts, backoff_s=configured.backoff_seconds)
         # Nudges that nobody is there to take would pile up. One for a queue is enough: a worker
         # that finds a run calls the next worker.
-        served = sorted(workers.rooms(session, configured.seen_seconds))
+        served = sorted(workers.memory_limits(session, configured.seen_seconds))
         queues = [queue for queue in served if recovery.runs_to_wake(session, queue, NUDGE_AGAIN_S)]
         workers.forget(session, FORGET_WORKER_S)
     return lost, queues

@@ -11,6 +11,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,15 +22,15 @@ from fedcore.platform.store import UNAVAILABLE, open_database, runs
 from fedcore.platform.store.claim import Claim
 from fedcore.platform.tracing import continued, flush
 from fedcore.platform.uploads.dataset_storage import SharedDatasetStorage
+from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings
-from workers.celery_app import MAX_TASK_SECONDS
+from workers.celery_app import MAX_TASK_SECONDS, send_wakeup
 from workers.claimed_run import ClaimedRun, Resources
 from workers.heartbeat import Heartbeat, Identity
 from workers.memory import memory_limit
 from workers.oom_recovery import HeldRuns
 from workers.session import WorkSession
 from workers.simulation_cache import SimulationCache
-from workers.wakeups import WakeupNotifier
 from workers.warmup import WarmUp
 
 log = logging.getLogger(__name__)
@@ -69,7 +70,7 @@ class Runner:
     def __init__(self, resources: Resources, heartbeat: Heartbeat) -> None:
         self._resources, self._heartbeat = resources, heartbeat
         self._warm_up = WarmUp(resources.device, resources.settings.data_dir.expanduser())
-        self._caller = WakeupNotifier(resources.settings.broker)
+        self._wakeups = WakeupNotifier(partial(send_wakeup, broker=resources.settings.broker))
         heartbeat.start()
         self._warm_up.start()
 
@@ -77,7 +78,7 @@ class Runner:
         """Take the worker off the list of those that are there, and close its connections."""
         self._warm_up.stop()
         self._heartbeat.stop()
-        self._caller.close()
+        self._wakeups.close()
         self._resources.database.close()
         flush()
 
@@ -92,7 +93,7 @@ class Runner:
             self._warm_up.stop()
             # Where one run waits there are often more, so each worker that finds one calls the
             # next.
-            self._caller.notify(identity.queues)
+            self._wakeups.notify(identity.queues)
             names: dict[str, Any] = {
                 "run_id": claim.run_id,
                 "experiment_id": claim.experiment_id,
@@ -115,7 +116,7 @@ class Runner:
                     identity.id,
                     identity.queues,
                     self._resources.settings.lease_seconds,
-                    identity.room,
+                    identity.memory_bytes,
                 )
         except UNAVAILABLE as error:
             log.warning("the database is away, the reconciler will call again: %s", error)
@@ -127,10 +128,10 @@ class Runner:
         simulations.start(claim)
         members = [self._member(claim)]
         try:
-            if not (members[0].left or claim.shortages) and members[0].simulation.gang_pays:
+            if not (members[0].released or claim.shortages) and members[0].simulation.gang_pays:
                 members += map(self._member, self._batch_claims(claim))
             simulations.retain([member.lease.claim for member in members])
-            WorkSession(self._resources, [member for member in members if not member.left]).run()
+            WorkSession(self._resources, [member for member in members if not member.released]).run()
         finally:
             for member in members:
                 self._heartbeat.release(member.lease)

@@ -45,10 +45,10 @@ class WorkSession:
         """
         while True:
             for member in self._members:
-                if not member.left and member.at_end:
+                if not member.released and member.at_end:
                     with member.handling_errors():
                         member.complete()
-            self._members = [member for member in self._members if not member.left]
+            self._members = [member for member in self._members if not member.released]
             if not self._members:
                 return
             self._run_slice()
@@ -57,11 +57,11 @@ class WorkSession:
         with span("slice", runs=len(self._members)):
             self._advance()
         began, over = time.monotonic(), self._should_stop
-        controls = [(member, self._committed(member)) for member in self._members if not member.left]
+        controls = [(member, self._committed(member)) for member in self._members if not member.released]
         self._saving_s = time.monotonic() - began
         # After all commits: a run that is back in the queue would come before the others.
         for member, control in controls:
-            if not (member.left or member.at_end) and (over or control is not WorkerDirective.CONTINUE):
+            if not (member.released or member.at_end) and (over or control is not WorkerDirective.CONTINUE):
                 with member.handling_errors():
                     member.release(WorkerDirective.YIELD if control is WorkerDirective.CONTINUE else control)
 
@@ -75,7 +75,7 @@ class WorkSession:
             max(self._resources.settings.slice_seconds, self._saving_s / SAVING_SHARE) if begun else 0.0
         )
         deadline, self._look_at = time.monotonic() + length_s, time.monotonic() + LOOK_S
-        while playing := [member for member in self._members if not (member.left or member.at_end)]:
+        while playing := [member for member in self._members if not (member.released or member.at_end)]:
             for group in [playing] if self._together else [[member] for member in playing]:
                 self._round(group)
             if (
@@ -86,7 +86,7 @@ class WorkSession:
                 return
 
     def _interrupt_requested(self, playing: Sequence[ClaimedRun]) -> bool:
-        """Whether the slice should end here, so that what users want takes effect after this
+        """True if the slice should end here, so that a request of a user takes effect after this
         round.
         """
         if any(member.lease.interrupted for member in playing):

@@ -1,9 +1,8 @@
-"""What an idle worker does before its first run: loads the libraries, and makes the machine code,
-that most runs need.
+"""Warms up an idle worker: loads the libraries and compiles the machine code that most runs need,
+which would take a run some two seconds.
 
-They would take a run some two seconds. A run that comes first is not kept waiting: the warm-up
-begins when a worker has been idle for a while, goes in steps, and ends after the step at hand,
-whose work the run would mostly have to do itself.
+A first run is not kept waiting. The warm-up begins when a worker has been idle for a while, goes in
+steps, and ends after the current step, most of whose work the run would have to do itself.
 """
 
 import logging

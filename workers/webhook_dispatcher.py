@@ -72,8 +72,8 @@ class WebhookDispatcher:
         with self._database.reading() as session:
             if not webhook_deliveries.any_due(session):
                 return
-        while (parcel := self._take()) is not None:
-            pool.submit(self._deliver, parcel)
+        while (delivery := self._take()) is not None:
+            pool.submit(self._deliver, delivery)
 
     def _take(self) -> ClaimedDelivery | None:
         with self._lock:
@@ -83,41 +83,48 @@ class WebhookDispatcher:
         owners = [owner for owner, count in Counter(busy.values()).items() if count >= OF_ONE_OWNER]
         lease_s = self._settings.webhook_timeout_seconds + RESOLVING_S
         with self._database.transaction() as session:
-            parcel = webhook_deliveries.claim_due(session, lease_s, besides=list(busy), not_of=owners)
-        if parcel is not None:
+            delivery = webhook_deliveries.claim_due(session, lease_s, besides=list(busy), not_of=owners)
+        if delivery is not None:
             with self._lock:
-                self._busy[parcel.webhook_id] = parcel.owner
-        return parcel
+                self._busy[delivery.webhook_id] = delivery.owner
+        return delivery
 
-    def _deliver(self, parcel: ClaimedDelivery) -> None:
+    def _deliver(self, delivery: ClaimedDelivery) -> None:
         try:
-            answer = self._send(parcel)
+            answer = self._send(delivery)
             with self._database.transaction() as session:
-                status = webhook_deliveries.record_attempt(session, parcel, answer, random.random())  # noqa: S311 - it spreads retries, and hides nothing
+                status = webhook_deliveries.record_attempt(session, delivery, answer, random.random())  # noqa: S311 - it spreads retries, and hides nothing
             # Not the URL: it may hold what only its owner is to know.
             log.info(
                 "webhook told",
-                webhook_id=parcel.webhook_id,
-                delivery_id=parcel.id,
+                webhook_id=delivery.webhook_id,
+                delivery_id=delivery.id,
                 status=status,
                 code=answer.code,
                 error=answer.error,
             )
         except UNAVAILABLE as error:
-            log.warning("the database is away: %s; the delivery is sent again", error, delivery_id=parcel.id)
+            log.warning(
+                "the database is away: %s; the delivery is sent again", error, delivery_id=delivery.id
+            )
         except Exception:
-            log.exception("a delivery was not sent", delivery_id=parcel.id)
+            log.exception("a delivery was not sent", delivery_id=delivery.id)
         finally:
             with self._lock:
-                del self._busy[parcel.webhook_id]
+                del self._busy[delivery.webhook_id]
             self.wake()
 
-    def _send(self, parcel: ClaimedDelivery) -> ReceiverResponse:
+    def _send(self, delivery: ClaimedDelivery) -> ReceiverResponse:
         headers = {"Content-Type": "application/json", "User-Agent": "FedQ-webhooks"}
-        headers |= signed(parcel.id, parcel.moment, parcel.body, parcel.secrets)
+        headers |= signed(delivery.id, delivery.moment, delivery.body, delivery.secrets)
         timeout_s = self._settings.webhook_timeout_seconds
         return send(
-            parcel.url, headers, parcel.body, rules=self._rules, resolve=self._look_up, timeout_s=timeout_s
+            delivery.url,
+            headers,
+            delivery.body,
+            rules=self._rules,
+            resolve=self._look_up,
+            timeout_s=timeout_s,
         )
 
     def _prune(self, since_s: float) -> float:

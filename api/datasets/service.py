@@ -46,7 +46,7 @@ BODY: dict[str, Any] = {
 
 
 class Label(NamedTuple):
-    """What is said about an upload."""
+    """Owner, key and name of an upload."""
 
     owner: str
     key_id: str

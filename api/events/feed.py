@@ -157,7 +157,7 @@ def read_news(database: Database, before: Mapping[str, Snapshot | None]) -> dict
     `before`; all read at once.
     """
     with database.reading() as session:
-        found = progress.standings(session, list(before))
+        found = progress.experiment_snapshots(session, list(before))
         decided = search.decided(session, list(found))
     moved: dict[str, int] = {}
     of: dict[str, str] = {}

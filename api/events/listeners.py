@@ -14,7 +14,7 @@ from starlette.types import Send
 
 from api.events.feed import SerializedRow, Snapshot
 from fedcore.platform.status import ENDED, Status
-from fedq.client.cursors import Position
+from fedq.client.events import Position
 from fedq.schemas import StatusEvent
 
 
@@ -25,7 +25,7 @@ class Event(NamedTuple):
     data: str
     """JSON on one line."""
     id: str | None = None
-    """What to resume after it with."""
+    """Value of `Last-Event-ID` to resume after this event."""
 
 
 class EventStream(StreamingResponse):
@@ -60,7 +60,7 @@ async def _encoded(batches: AsyncGenerator[Sequence[Event], None]) -> AsyncGener
 
 
 class Listener:
-    """What was told to one listener. Changes in place."""
+    """Position of one listener: what it was sent. Changes in place."""
 
     def __init__(self, experiment_id: str, run_ids: Sequence[str], told: Position) -> None:
         """`run_ids` in order, each with its place in `told`, which becomes the listener's own."""

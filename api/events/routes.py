@@ -27,7 +27,7 @@ from api.http.routing import Router
 from fedcore.errors import RateError
 from fedcore.platform.access import Principal
 from fedcore.platform.store import UNAVAILABLE, Database, experiments, keys, progress, search
-from fedq.client.cursors import Position
+from fedq.client.events import Position
 from fedq.schemas import Flaw, HeartbeatEvent
 
 LOOK_S = 5.0
@@ -41,7 +41,7 @@ class KeyCheck:
         self._database, self._principal, self._looked_at = database, principal, monotonic()
 
     async def holds(self) -> bool:
-        """Whether it does; to be asked before anything is told."""
+        """Return whether the key still allows listening. Call this before sending."""
         if monotonic() - self._looked_at < LOOK_S:
             return True
         self._looked_at = monotonic()
@@ -141,7 +141,7 @@ def start(
     """
     with database.reading() as session:
         experiments.find(session, experiment_id, principal.sees)
-        runs = progress.positions(session, experiment_id)
+        runs = progress.run_snapshots(session, experiment_id)
         decided = search.decided(session, [experiment_id]).get(experiment_id, 0)
     if last_event_id:
         told = _parsed("Last-Event-ID", last_event_id, len(runs))

@@ -8,11 +8,10 @@ from api.experiments.responses import experiment_answer
 from api.experiments.service import code
 from api.http.audit_trail import Note, Noting
 from api.http.authentication import Submitter
-from api.http.dependencies import Configuration, ExperimentId, Store
+from api.http.dependencies import Configuration, ExperimentId, Store, Wake
 from api.http.documents import Document, body_of, validate
 from api.http.problems import responses
 from api.http.routing import Router
-from api.http.wakeups import Wake
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, Session, experiments, extension
 from fedcore.platform.store.tables import ExperimentRecord

@@ -74,7 +74,7 @@ Day = Annotated[date | None, _Blank, Query()]
 
 
 class ListFilter(NamedTuple):
-    """What the form above the list says; None: anything."""
+    """Fields of the form above the list; None: any."""
 
     search: str | None
     status: Status | None
@@ -97,7 +97,7 @@ class ListFilter(NamedTuple):
         return cls(search, status, tag, owner, since, until)
 
     def filter(self, principal: Principal) -> Filter:
-        """What of it the store is asked for; days are those of UTC, both ends included."""
+        """Return the filter of the query; days are in UTC, both ends included."""
         return Filter(
             owner=principal.sees or self.owner,
             status=self.status,

@@ -45,18 +45,18 @@ class ExperimentState:
 
     experiment: ExperimentSummary
     imported: bool
-    """Whether it was carried out elsewhere, and never goes on here."""
+    """True if it ran elsewhere and never continues here."""
     searched: bool
-    """Whether a search decides how far its arms get."""
+    """True if a search decides how far its arms get."""
 
     @property
     def live(self) -> bool:
-        """Whether something may still happen by itself."""
+        """True while it can still change by itself."""
         return self.experiment.status not in ENDED and self.experiment.status is not Status.PAUSED
 
     @property
     def actions(self) -> list[str]:
-        """What makes sense now, of what `/v1/experiments/{id}/...` offers."""
+        """Actions below `/v1/experiments/{id}` that are possible now."""
         return [] if self.imported else actions(self.experiment.progress.runs, searched=self.searched)
 
     @property
@@ -75,7 +75,7 @@ def read(session: Session, experiment_id: str, owner: str | None) -> ExperimentS
 
 
 def actions(runs: Mapping[Status, int], *, searched: bool = False) -> list[str]:
-    """What can be done to an experiment with so many runs of each status."""
+    """Return the actions possible for an experiment with these counts of runs by status."""
     offered = {
         "pause": any(runs.get(status) for status in UNDER_WAY),
         "resume": bool(runs.get(Status.PAUSED)),
@@ -159,7 +159,7 @@ def read_runs(
 
 @router.get("/search")
 def read_rungs(request: Request, principal: Reader, experiment_id: ExperimentId, database: Store) -> Response:
-    """What its search has decided, rung by rung."""
+    """Return the decisions of its search, rung by rung."""
     with database.reading() as session:
         experiments.find(session, experiment_id, principal.sees)
         found = search_answer(session, search.find(session, experiment_id))
@@ -171,5 +171,5 @@ def read_rungs(request: Request, principal: Reader, experiment_id: ExperimentId,
 def read_verdicts(
     request: Request, principal: Reader, experiment_id: ExperimentId, database: Store
 ) -> Response:
-    """What its publication claims, and whether it holds here."""
+    """Return the claims of its publication with their verdicts."""
     return page(request, "_claims.html", found=read_claims(database, principal, experiment_id))

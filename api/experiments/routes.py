@@ -12,11 +12,10 @@ from api.experiments.service import Submission, SubmissionBatcher, order_of, spe
 from api.experiments.service_estimates import add_service_estimates
 from api.http import audit_trail
 from api.http.authentication import Reader, Submitter
-from api.http.dependencies import NO_NUL, Cursor, ExperimentId, IdempotencyKey, Moment, Store
+from api.http.dependencies import NO_NUL, Cursor, ExperimentId, IdempotencyKey, Moment, Store, Wake
 from api.http.documents import Document, Parsed, body_of
 from api.http.problems import responses
 from api.http.routing import Router
-from api.http.wakeups import Wake
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, Status, experiments, progress
 from fedcore.platform.store.experiments import Filter, NewExperiment

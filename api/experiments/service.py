@@ -28,7 +28,7 @@ from fedcore import presets
 from fedcore.errors import FedcoreError, NotFoundError, PresetNotFoundError, SpecificationError
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, Session, audit, datasets, experiments
-from fedcore.platform.store.audit import AuditEntry
+from fedcore.platform.store.audit import AuditEvent
 from fedcore.platform.store.database import wait_briefly
 from fedcore.platform.store.experiments import CreatedExperiment, NewExperiment
 from fedcore.platform.tracing import traceparent
@@ -52,7 +52,7 @@ class Submission(NamedTuple):
     """What is to be stored for a request."""
 
     order: NewExperiment
-    deed: Callable[[str], AuditEntry]
+    deed: Callable[[str], AuditEvent]
     """What the audit log is to say, by the id of the experiment."""
 
 

@@ -43,7 +43,7 @@ Name = Annotated[
 
 
 class Start(NamedTuple):
-    """What the page begins with."""
+    """Initial content of the page."""
 
     text: str
     origin: str | None = None
@@ -61,7 +61,7 @@ class PresetOption(NamedTuple):
     rounds: int
     """Of each run."""
     words: str
-    """What it is found by, in lower case."""
+    """Text that the search box matches, in lower case."""
 
 
 @router.get("/submit")

@@ -1,7 +1,4 @@
-"""What goes into the audit log: changes, in the transactions that make them.
-
-And attempts that were refused, afterwards.
-"""
+"""The audit log: changes are recorded in their own transaction, refused attempts afterwards."""
 
 from collections.abc import Callable
 from typing import Annotated
@@ -13,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, Session, audit
-from fedcore.platform.store.audit import AuditEntry
+from fedcore.platform.store.audit import AuditEvent
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 FORBIDDEN = frozenset({401, 403, 429})
@@ -25,7 +22,7 @@ log = structlog.stdlib.get_logger("fedq.api")
 Noting = Callable[[Session, str], None]
 
 
-def of(request: Request, target: str) -> AuditEntry:
+def of(request: Request, target: str) -> AuditEvent:
     """A change to `target` that this request makes, to be recorded in the transaction that makes
     it.
     """
@@ -78,7 +75,7 @@ class AuditFailuresMiddleware:
                     self._write, _entry(scope, next(iter(scope.get("path_params", {}).values()), ""), status)
                 )
 
-    def _write(self, deed: AuditEntry) -> None:
+    def _write(self, deed: AuditEvent) -> None:
         try:
             with self._database.transaction() as session:
                 audit.record(session, deed)
@@ -87,10 +84,10 @@ class AuditFailuresMiddleware:
             log.exception("a refusal was not noted", action=deed.action)
 
 
-def _entry(scope: Scope, target: str, status: int) -> AuditEntry:
+def _entry(scope: Scope, target: str, status: int) -> AuditEvent:
     principal: Principal = scope["state"]["principal"]
     client = scope.get("client")
-    return AuditEntry(
+    return AuditEvent(
         action=f"{scope['method']} {scope['route'].path}",
         target=target.replace("\0", "?")[:MOST_CHARACTERS],
         status=status,

@@ -1,9 +1,9 @@
-"""What the endpoints are handed: database, storage, settings, the feed of news.
-
-And parameters that are fit for a query.
+"""Dependencies of endpoints: database, storage and settings, and parameters that are safe in a
+query.
 """
 
 import re
+from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import Depends, Header, Path, Query, Request
@@ -12,6 +12,7 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator
 from fedcore.errors import NotFoundError
 from fedcore.platform.storage import Storage
 from fedcore.platform.store import Database
+from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings
 
 NO_NUL = r"^[^\x00]*$"
@@ -36,6 +37,11 @@ async def _settings(request: Request) -> Settings:
     return settings
 
 
+async def _wake(request: Request) -> Callable[[str], None]:
+    wakeups: WakeupNotifier = request.app.state.wakeups
+    return lambda queue: wakeups.notify([queue])
+
+
 def printable(identifier: str) -> str:
     """An id that a query may be asked for; raises NotFoundError."""
     if not identifier.isprintable():
@@ -52,6 +58,8 @@ def _no_number(text: str) -> str:
 Store = Annotated[Database, Depends(_database)]
 Files = Annotated[Storage, Depends(_storage)]
 Configuration = Annotated[Settings, Depends(_settings)]
+Wake = Annotated[Callable[[str], None], Depends(_wake)]
+"""Wakes a worker of a queue; call it after the commit."""
 
 ExperimentId = Annotated[
     str,

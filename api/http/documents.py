@@ -39,7 +39,7 @@ MAX_YAML_PARTS = 500_000
 """Keys, values and ends of blocks: PyYAML takes some 500 bytes for each."""
 JSON, YAML = "application/json", "application/yaml"
 MEDIA_TYPES = {JSON: JSON, YAML: YAML, "application/x-yaml": YAML, "text/yaml": YAML, "text/x-yaml": YAML}
-"""What each Content-Type that is accepted means."""
+"""Accepted values of Content-Type."""
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -175,8 +175,8 @@ def _check_extent(text: str, settings: Settings) -> None:
 
 
 def _foreign_values(document: Any) -> Iterator[Flaw]:
-    """What JSON has no place for, or no database: NaN and infinities, NUL and half characters, keys
-    that are no text.
+    """Yield values that JSON or a database cannot hold: NaN, infinities, NUL, unpaired surrogates,
+    keys that are not strings.
     """
     # Of each level only an iterator is kept, and the key that it is at: a path for each value would
     # take more than the document.
@@ -192,7 +192,7 @@ def _foreign_values(document: Any) -> Iterator[Flaw]:
         flaw = (
             _foreign(value)
             if len(levels) <= yaml_documents.MAX_DEPTH + 1
-            else f"must not lie deeper than {yaml_documents.MAX_DEPTH} levels"
+            else f"must not be nested deeper than {yaml_documents.MAX_DEPTH} levels"
         )
         if flaw:
             yield Flaw(pointer=join_pointer(path[1:]), detail=flaw)

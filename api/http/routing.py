@@ -16,7 +16,7 @@ class Router(APIRouter):
     """
 
     def add_api_route(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        """What `get`, `post` and their like come to."""
+        """Add an endpoint; called by `get`, `post` and the like."""
         super().add_api_route(
             path, endpoint if iscoroutinefunction(endpoint) else _in_thread(endpoint), **options
         )

@@ -73,9 +73,9 @@ class SecurityHeadersMiddleware:
 
 
 def documentation_policy(body: bytes) -> str:
-    """What a page of documentation may load and run.
+    """Return the Content-Security-Policy of a page of documentation.
 
-    Pages come in one piece, and hold nothing that a user has written.
+    Such pages are sent in one piece and contain nothing that a user has written.
     """
     digests = (
         base64.b64encode(hashlib.sha256(script).digest()).decode()

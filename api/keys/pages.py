@@ -26,8 +26,8 @@ router = APIRouter(include_in_schema=False)
 
 
 QUOTAS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
-    ("waiting_runs", "runs that wait", formatting.count),
-    ("running_runs", "runs that are running", formatting.count),
+    ("waiting_runs", "queued and paused runs", formatting.count),
+    ("running_runs", "running runs", formatting.count),
     ("stored_bytes", "data sets", formatting.size),
     ("compute_seconds", "computing time", formatting.duration),
 )
@@ -54,7 +54,7 @@ class KeyRow(NamedTuple):
     limits: Sequence[str]
     """Its quotas in words."""
     terms: str
-    """What can be changed, as JSON for the form."""
+    """Its editable fields, as JSON for the form."""
 
 
 @router.get("/keys")

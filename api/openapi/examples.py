@@ -14,7 +14,7 @@ from fedq import schemas
 
 
 def documents() -> Mapping[str, Any]:
-    """The documents of `examples.yaml` by the name of their schema."""
+    """Return the documents of `examples.yaml` by name of their schema."""
     text = resources.files("api.openapi").joinpath("examples.yaml").read_text(encoding="utf-8")
     loaded: Mapping[str, Any] = yaml_documents.load(text)
     return loaded

@@ -12,7 +12,7 @@ from api.queue.responses import queue_answers
 from api.web.rendering import page
 from fedcore.platform.access import Principal
 from fedcore.platform.store import queue_view, workers
-from fedcore.platform.store.queue_view import QueuedRuns, RunningRun
+from fedcore.platform.store.queue_view import QueuePosition, RunningRun
 from fedcore.platform.store.tables import WorkerRecord
 from fedq.schemas import QueueDepth
 
@@ -23,9 +23,9 @@ router = APIRouter(include_in_schema=False)
 
 
 class QueueRow(NamedTuple):
-    """What waits of one experiment, as far as it may be seen."""
+    """Waiting runs of one experiment."""
 
-    item: QueuedRuns
+    item: QueuePosition
     is_shown: bool
 
 
@@ -72,7 +72,7 @@ def read(request: Request, principal: Reader, database: Store, settings: Configu
 def _line(
     name: str,
     depths: Iterable[QueueDepth],
-    waiting: Sequence[QueuedRuns],
+    waiting: Sequence[QueuePosition],
     alive: Iterable[WorkerRecord],
     who: Principal,
 ) -> QueueLine:

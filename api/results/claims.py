@@ -1,4 +1,4 @@
-"""What a publication printed and claimed, beside what came out of the preset that follows it."""
+"""Published claims and numbers, compared with the results of the preset that reproduces them."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -61,9 +61,9 @@ def metrics_of(preset: Preset) -> list[str]:
 
 
 def claims_of(rows: ResultRows, preset: Preset) -> Claims:
-    """What is claimed of `preset`, held against the rows of an experiment that follows it.
+    """Compare the claims of `preset` with the rows of an experiment that ran it.
 
-    They have its metrics.
+    `rows` contain the metrics of `metrics_of(preset)`.
     """
     sheet, found = presets.sheet(preset.sheet), _trajectories(rows, metrics_of(preset))
     return Claims(

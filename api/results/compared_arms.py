@@ -36,17 +36,17 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """What it is called there."""
+        """Its name in its experiment."""
         return self.runs[0].arm_name
 
     @cached_property
     def conditions(self) -> Sequence[object]:
-        """What has to be the same for the same seed to mean the same chance."""
+        """Parts of the specification that must agree for a seed to mean the same random choices."""
         spec = stored_arms(self.experiment.spec)[self.arm].spec
         return spec.problem.dataset, spec.problem.partition, spec.participation, spec.systems.availability
 
     def pairs_with(self, other: "Candidate", found: dict[str, Series]) -> bool:
-        """Whether it is compared with `other` seed by seed."""
+        """Return whether it is compared with `other` seed by seed."""
         if self.experiment.id == other.experiment.id:
             return True
         mine, theirs = ({run.seed for run in one.runs if run.id in found} for one in (self, other))

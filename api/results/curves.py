@@ -22,8 +22,8 @@ MEGABYTE = 1e6
 
 
 class Window(NamedTuple):
-    """What is wanted of curves: at most so many points of the rounds from `first` to `last`, both
-    included; None: to the end.
+    """Part of a curve: at most `points` points of the rounds from `first` to `last`, both included;
+    None: to the end.
     """
 
     points: int

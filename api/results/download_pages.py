@@ -48,7 +48,7 @@ def read_json(principal: Reader, experiment_id: ExperimentId, database: Store) -
 
 @router.get("/specification.yaml")
 def read_specification(principal: Reader, experiment_id: ExperimentId, database: Store) -> Response:
-    """What was submitted, every default written out."""
+    """Return the specification with all defaults."""
     with database.reading() as session:
         spec = experiments.find(session, experiment_id, principal.sees).spec
     return _file(Response(yaml_documents.dump(spec), media_type="application/yaml"), f"{experiment_id}.yaml")

@@ -20,9 +20,9 @@ from fedcore.platform.store.experiments import Filter
 from fedcore.statistics.summary import BETTER, HEADLINES
 
 EXACT = ("suboptimality", "objective", "distance")
-"""What every row of a problem with a known minimiser has."""
+"""Metrics of every problem with a known minimiser."""
 UNTESTED = frozenset({"test_loss", "test_accuracy"})
-"""What such a problem has not."""
+"""Metrics that such a problem lacks."""
 
 
 class Told(TypedDict):

@@ -20,8 +20,18 @@ from api.results.summaries import METRICS, Metric
 from fedcore.errors import NotFoundError
 from fedcore.platform.access import Principal
 from fedcore.statistics.summary import HEADLINES, headline
-from fedq.figures.drawing import Format, Horizontal, draw, measured
-from fedq.figures.style import NARROWEST_MM, WIDE_MM, WIDEST_MM, WIDTHS, FigureStyle, Font, Limits, Log
+from fedq.figures.drawing import Format, draw, measured
+from fedq.figures.style import (
+    NARROWEST_MM,
+    WIDE_MM,
+    WIDEST_MM,
+    WIDTHS,
+    FigureStyle,
+    Font,
+    Horizontal,
+    Limits,
+    Log,
+)
 from fedq.results.tables import CSV, to_csv
 from fedq.schemas import ArmResults, Flaw, Theory
 
@@ -48,7 +58,7 @@ FIGURE: dict[int | str, Any] = {
     },
     **responses(404, 422),
 }
-"""What a request for a picture is answered."""
+"""OpenAPI responses of a request for a picture."""
 Form = Annotated[
     Literal[Format, "csv"],
     Path(description="File format; `csv` returns the points of the curves, one per row."),
@@ -131,9 +141,9 @@ Looked = Annotated[FigureStyle, Depends(_look)]
 
 
 def drawable(read: Read, metric: Metric | None, points: int, x: Horizontal) -> tuple[ArmResults, str]:
-    """What is drawn, and of which metric.
+    """Return the results to draw and the metric to draw of them.
 
-    Raises NotFoundError where there are rows, but none to draw.
+    Raises NotFoundError if there are rows but none can be drawn.
     """
     found = read(METRICS if metric is None else [metric], Window(points))
     known = _known(found)

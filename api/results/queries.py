@@ -85,7 +85,7 @@ def read_results(
     baseline: str | None = None,
     target: Target | None = None,
 ) -> Results:
-    """What came out so far.
+    """Return the results so far.
 
     Raises NotFoundError, and InvalidRequestError where no arm is called `baseline`.
     """

@@ -33,22 +33,22 @@ from fedcore.presets import Preset
 from fedcore.spec import yaml_documents
 from fedcore.statistics.summary import BETTER, HEADLINES
 from fedq.figures.drawing import draw
-from fedq.results import verdicts
-from fedq.results.comparison import comparison
+from fedq.results import presentation
+from fedq.results.presentation import comparison_cells
 from fedq.schemas import Claims, Experiment, Results, Run
 
 POINTS = 500
 """Of each curve in a picture."""
 OWN = frozenset({ENGINE_CHOICE, "gang", MODEL_SHA256})
-"""What the provenance says of one run alone, or how it was timed."""
+"""Entries of a provenance that concern one run only, or its timing."""
 
 
 class Cell(NamedTuple):
-    """What stands in a table."""
+    """Cell of a table."""
 
     text: str
     best: bool
-    """Whether no other arm has a better mean."""
+    """True if no other arm has a better mean."""
 
 
 class Section(NamedTuple):
@@ -117,7 +117,7 @@ def _sections(results: Results) -> Iterator[Section]:
     """The most telling metrics first."""
     found = {name for arm in results.arms for name in arm.curves}
     for metric in [*(name for name in HEADLINES if name in found), *sorted(found - set(HEADLINES))]:
-        table, best = comparison(results, metric), _best(results, metric)
+        table, best = comparison_cells(results, metric), _best(results, metric)
         rows = [
             [Cell(text, best.get(column) == row) for column, text in zip(table.columns, texts, strict=True)]
             for row, texts in enumerate(table.rows)
@@ -203,7 +203,7 @@ def _templates() -> Environment:
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    made.filters.update(verdicts.FILTERS)
+    made.filters.update(presentation.FILTERS)
     made.filters |= {"cell": _in_a_line, "fence": _fence}
     return made
 

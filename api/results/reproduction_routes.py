@@ -16,10 +16,9 @@ from api.experiments.responses import experiment_answer
 from api.experiments.service import order_of, specification
 from api.http.audit_trail import Note
 from api.http.authentication import Reader, Submitter
-from api.http.dependencies import Configuration, ExperimentId, IdempotencyKey, Store
+from api.http.dependencies import Configuration, ExperimentId, IdempotencyKey, Store, Wake
 from api.http.problems import responses
 from api.http.routing import Router
-from api.http.wakeups import Wake
 from fedcore.errors import ConflictError, NotFoundError
 from fedcore.platform.access import Principal
 from fedcore.platform.store import ENDED, Database, Session, Status, experiments, imports, reproductions, runs
@@ -103,7 +102,7 @@ def relative(original: object, here: object) -> float | None:
 
 
 def _made_otherwise(pairs: Sequence[Pair], *specifications: str) -> list[MadeOtherwise]:
-    """What the provenance of runs that are under way says differently of the original's."""
+    """Return the differences in provenance between started runs and their originals."""
     found: Counter[tuple[str, str, str]] = Counter()
     if len(set(specifications)) > 1:
         found["specification_sha256", *map(json.dumps, specifications)] = len(pairs)  # type: ignore[index]
@@ -122,9 +121,10 @@ def _made_otherwise(pairs: Sequence[Pair], *specifications: str) -> list[MadeOth
 
 
 def _leaves(document: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
-    """What a provenance says, by dotted path, as JSON.
+    """Yield the leaves of a provenance by dotted path, as JSON.
 
-    How an engine was chosen and which model came out are no causes.
+    The benchmark of the engine and the digest of the model are left out: neither causes a
+    difference.
     """
     for name, value in document.items():
         if isinstance(value, Mapping) and name != ENGINE_CHOICE:
@@ -202,9 +202,9 @@ def read_reproduction(principal: Reader, experiment_id: ExperimentId, database: 
 
 
 def _made_from(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """What the provenance of an original says of its repetition.
+    """Return the part of an original's provenance that its reproduction inherits.
 
-    Of one that was imported, the preset that it followed there.
+    If the original was imported, this is the preset that it was submitted as there.
     """
     if imports.IMPORTED not in provenance:
         return dict(provenance)

@@ -1,6 +1,4 @@
-"""What the store has of an experiment's results at one moment: figures, verdicts and reports are
-made from it.
-"""
+"""Stored rows of an experiment at one moment, from which figures, verdicts and reports are made."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -22,7 +20,7 @@ class ResultRows(NamedTuple):
 
 
 def rows_of(session: Session, experiment: ExperimentRecord, columns: Iterable[str]) -> ResultRows:
-    """What there is of `experiment`, with these columns of each round."""
+    """Read the runs of `experiment` with these columns of each round."""
     records = runs.of_experiment(session, experiment.id)
     decided = search.decided(session, [experiment.id])
     return ResultRows(

@@ -18,7 +18,7 @@ from fedcore.platform.store.tables import RunRecord
 from fedcore.simulation.report import StopReason
 from fedcore.spec.evaluation import ScalarMeasure
 from fedcore.statistics import significance, summary
-from fedq.client.cursors import Position
+from fedq.client.events import Position
 from fedq.schemas import ArmResult, Difference, Estimate, MetricResult, Results
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ else:
     Metric = Literal[ScalarMeasure, "objective", "suboptimality", "distance"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
 TOTALS = ("local_steps", "bytes_up", "bytes_down", "simulated_seconds")
-"""What `results_of` wants of each round beside metrics."""
+"""Columns of each round that `results_of` needs besides the metrics."""
 
 
 def results_of(rows: ResultRows, metrics: Collection[str], window: Window, baseline: int = 0) -> Results:
@@ -89,7 +89,7 @@ class _Run:
 
     @property
     def whole(self) -> bool:
-        """Whether it has ended well, and no search ended it before its time."""
+        """True if it succeeded and was not stopped by a search."""
         return self.record.status is Status.SUCCEEDED and self.record.stop_reason is not StopReason.RUNG
 
     def best(self, metric: str) -> float | None:
@@ -153,7 +153,7 @@ def _arm(arm: Sequence[_Run], metrics: Mapping[str, MetricResult], window: Windo
 def _compared(
     arms: Sequence[Sequence[_Run]], baseline: int, metric: str, paired: Sequence[bool] | None
 ) -> list[MetricResult]:
-    """What each arm has of a metric, beside what the baseline has."""
+    """Return a metric of each arm, compared with the baseline."""
     found: list[dict[str, Estimate | None]] = [{} for _ in arms]
     for name, figure in _FIGURES.items():
         by_seed = [_by_seed(arm, partial(figure, metric=metric)) for arm in arms]
@@ -173,7 +173,7 @@ _FIGURES: Mapping[str, Callable[..., float | None]] = {
     "final": _Run.final,
     "area": _Run.area,
 }
-"""What is read off a run's values of a metric."""
+"""Figures that summarise a run's values of a metric."""
 
 
 def differing(comparison: significance.ArmComparison) -> Difference:

@@ -1,5 +1,5 @@
-"""What it took each arm of an experiment to a target: rounds, bytes and time, over the runs that
-reached it.
+"""Cost of reaching a target value: rounds, bytes and time of each arm, over the runs that reached
+it.
 """
 
 import re
@@ -18,7 +18,7 @@ from fedcore.statistics import significance, summary
 from fedq.schemas import Difference, Estimate, Flaw, Results, Target, TargetResult
 
 COLUMNS = ("bytes_up", "bytes_down", "simulated_seconds", "seconds")
-"""What is wanted of each round beside the target's metric."""
+"""Columns of each round that are needed besides the metric of the target."""
 _TARGET = re.compile(r"(\w+):([-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?)", re.ASCII)
 
 
@@ -29,7 +29,7 @@ class _Run(NamedTuple):
 
 
 class _Cost(NamedTuple):
-    """What it took a run."""
+    """Cost of one run."""
 
     rounds: float
     megabytes: float

@@ -1,4 +1,4 @@
-"""What closed forms say of an experiment, arm by arm."""
+"""Closed-form predictions for an experiment, arm by arm."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROUNDS = 200
 
 
 def read_theory(database: Database, principal: Principal, experiment_id: str, points: int = ROUNDS) -> Theory:
-    """What closed forms say of its arms, with curves of `points` rounds at most.
+    """Return the closed form of each arm, with curves of at most `points` rounds.
 
     Raises NotFoundError.
     """

@@ -77,7 +77,7 @@ def _decided(session: Session, run: RunRecord) -> Iterator[RunEvent]:
 
 
 def _done(session: Session, experiment: ExperimentRecord) -> Iterator[RunEvent]:
-    """What people did to the experiment: by whom, but not from where."""
+    """Yield the actions of users on the experiment, without their addresses."""
     for entry in audit.page(session, target=experiment.id, limit=DEEDS).items:
         method, _, path = entry.action.partition(" ")
         deed = re.sub(r"^.*\{experiment_id\}/?", "", path) or DONE.get(method, "")

@@ -28,10 +28,7 @@ def install(app: FastAPI) -> None:
 
 
 def wants_page(request: Request) -> bool:
-    """Whether HTML is asked for, by a browser in its address bar or by a part of a page.
-
-    Of `/v1` it never is.
-    """
+    """Return whether a page is wanted: HTML, and not below `/v1`."""
     return "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/v1/")
 
 

@@ -9,7 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from api.web import formatting
 from fedcore.platform.access import Principal, Scope
-from fedq.results import verdicts
+from fedq.results import presentation
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self';"
@@ -50,7 +50,7 @@ environment = Environment(
     lstrip_blocks=True,
     undefined=StrictUndefined,
 )
-environment.filters.update({**formatting.FILTERS, **verdicts.FILTERS})
+environment.filters.update({**formatting.FILTERS, **presentation.FILTERS})
 
 
 def page(request: Request, template: str, status: int = 200, **context: Any) -> HTMLResponse:
@@ -69,5 +69,5 @@ def page(request: Request, template: str, status: int = 200, **context: Any) -> 
 
 
 def is_fragment(request: Request) -> bool:
-    """Whether a part of a page asks for itself anew."""
+    """Return whether a page refreshes a part of itself."""
     return "hx-request" in request.headers

@@ -52,5 +52,5 @@ def read_one(
 
 
 def _terms(hook: Webhook) -> str:
-    """What can be changed, as JSON for the form."""
+    """Return the editable fields as JSON for the form."""
     return hook.model_dump_json(include=EDITABLE)

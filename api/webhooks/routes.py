@@ -22,7 +22,7 @@ router = Router(prefix="/v1/webhooks", tags=["webhooks"])
 
 BY_ITS_OWNER = "its owner disabled it"
 CLEARABLE = frozenset({"experiment_id", "tag"})
-"""What null removes; elsewhere it changes nothing."""
+"""Fields that null clears; in other fields it changes nothing."""
 
 Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of webhooks per page.")]
 MADE: dict[int | str, dict[str, Any]] = {

@@ -1,4 +1,4 @@
-"""Whether a URL is one that webhooks may be sent to, found out before it is kept."""
+"""Checks that webhooks may be sent to a URL, before it is stored."""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated

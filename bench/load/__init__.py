@@ -45,7 +45,7 @@ HEADINGS = (
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure, print a row for each, and put the table where asked."""
+    """Measure, print a row for each phase, and write the table where requested."""
     parser = command("load", __doc__)
     parser.add_argument(
         "--seconds", type=float, default=4.0, help="that each kind of request is repeated for"

@@ -1,4 +1,4 @@
-"""Requests by many at once, and how long they took."""
+"""Concurrent requests, and their times."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ Asking = Callable[[Connection], Awaitable[Answer]]
 
 
 class Times(NamedTuple):
-    """Of one kind of request."""
+    """Times of one kind of request."""
 
     seconds: list[float]
     """From request to answer, each."""
@@ -26,17 +26,17 @@ class Times(NamedTuple):
         return len(self.seconds) / self.wall_s
 
     def milliseconds(self, share: float) -> float:
-        """So large a share of the answers took no longer."""
+        """Return the quantile `share` of the times, in milliseconds."""
         return 1e3 * quantile(self.seconds, share)
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The smallest of the values that so large a share of them does not exceed."""
+    """Return the smallest value that at least `share` of the values do not exceed."""
     return sorted(values)[max(0, -int(-share * len(values) // 1) - 1)]
 
 
 async def opened(service: Service, count: int) -> list[Connection]:
-    """So many connections, with the owners' keys in turn."""
+    """Open `count` connections, with the owners' keys in turn."""
     connections = [
         Connection(service.port, service.keys[number % len(service.keys)]) for number in range(count)
     ]
@@ -46,7 +46,7 @@ async def opened(service: Service, count: int) -> list[Connection]:
 
 
 async def flat_out(connections: Sequence[Connection], seconds: float, ask: Asking) -> Times:
-    """Each connection asks again as soon as it is answered."""
+    """Let each connection ask again as soon as it is answered."""
     end, times = time.perf_counter() + seconds, list[float]()
 
     async def one(connection: Connection) -> None:
@@ -59,15 +59,15 @@ async def flat_out(connections: Sequence[Connection], seconds: float, ask: Askin
 
 
 def checked(answer: Answer, status: int) -> Answer:
-    """The answer, which must have this status."""
+    """Return the answer, which must have this status."""
     if answer.status != status:
         raise RuntimeError(f"answered with {answer.status}, not {status}: {answer.body[:500]!r}")
     return answer
 
 
 async def steadily(asked: Sequence[tuple[Connection, str]], seconds: float, every_s: float) -> Times:
-    """Each connection asks for the rows of its run that are new, every so often, its first time
-    spread over that.
+    """Let each connection ask periodically for new rows of its run, the first requests spread over
+    a period.
     """
     times, began = list[float](), time.perf_counter()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Followed:
-    """What one follower of an experiment was told. Changes in place."""
+    """Events received by one follower of an experiment. Changes in place."""
 
     events: list[tuple[str, int, float]] = field(default_factory=list)
     """Run, round, and when it came."""
@@ -15,7 +15,7 @@ class Followed:
     _rest: bytes = b""
 
     def feed(self, piece: bytes) -> None:
-        """A part of the stream."""
+        """Read a part of the stream."""
         now = time.time()
         *whole, self._rest = (self._rest + piece).split(b"\n\n")
         for event in whole:

@@ -1,4 +1,4 @@
-"""What the parts of the service take while something is asked of them."""
+"""Processor time and memory of the service's processes under load."""
 
 import time
 
@@ -14,12 +14,12 @@ class Gauge:
         self.reset()
 
     def reset(self) -> None:
-        """What comes is measured from now on."""
+        """Measure from now on."""
         self._at, self._used = time.perf_counter(), self._service.processor()
 
     def row(self, what: str, times: Times, per_second: str = "", *, keep: bool = False) -> list[str]:
-        """Of the table: rate, times, cores that were busy and memory since the last row, or still
-        to `keep` for the next.
+        """Return a row of the table (rate, times, busy cores and memory since the last row), or
+        `keep` it open for the next.
         """
         seconds, used = time.perf_counter() - self._at, self._service.processor()
         cores = [f"{(now - before) / seconds:.2f}" for now, before in zip(used, self._used, strict=True)]

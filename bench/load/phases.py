@@ -1,4 +1,4 @@
-"""What is asked of the service, in order, and what must have come of it."""
+"""The phases of the load test, in order, and checks of their results."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ EACH = 10
 
 
 class Trial:
-    """One service, and all that was asked of it so far. Changes in place."""
+    """One service, and all requests made to it so far. Changes in place."""
 
     def __init__(self, service: Service, seconds: float) -> None:
         self._service, self._seconds, self._gauge = service, seconds, Gauge(service)
@@ -49,7 +49,7 @@ class Trial:
         """Rows that were committed, by run."""
 
     async def play(self, backlog: int) -> list[list[str]]:
-        """Everything; a row of the table for each part."""
+        """Run all phases; returns a row of the table for each."""
         self._connections = await opened(self._service, CONNECTIONS)
         rows = [
             await self._fill(backlog),
@@ -169,7 +169,7 @@ async def _newest(connection: Connection) -> Sequence[str]:
 
 
 async def _written(writers: Sequence[Process]) -> list[dict[str, Any]]:
-    """Let them write; what they say of it."""
+    """Let the writers write; returns their reports."""
     said = await asyncio.gather(*(writer.communicate(b"go\n") for writer in writers))
     return [json.loads(output) for output, _ in said]
 

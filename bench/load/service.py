@@ -1,5 +1,5 @@
-"""The service under load: PostgreSQL with the durability it has by default, one API process, and
-keys of several owners.
+"""The service under load: PostgreSQL with default durability, one API process, and keys of several
+owners.
 """
 
 import os
@@ -27,7 +27,7 @@ OWNERS = 20
 
 @dataclass(frozen=True)
 class Service:
-    """What is running."""
+    """The running processes."""
 
     port: int
     database_url: str
@@ -38,7 +38,7 @@ class Service:
     """PostgreSQL's."""
 
     def memory(self) -> tuple[float, float]:
-        """MB of the API process, resident, and of PostgreSQL, whose processes share pages: as
+        """MB of the API process, resident, and of PostgreSQL, whose processes share pages, as
         proportional set sizes.
         """
         parts = [self.server, *self.server.children(recursive=True)]
@@ -53,8 +53,8 @@ class Service:
         return own[0], served, own[1]
 
     def verify(self, experiments: Mapping[str, int], rows: Mapping[str, int]) -> None:
-        """Everything is there: the experiments with so many runs each, and the runs' rows, numbered
-        1 to so many.
+        """Check that everything is there: the experiments with their runs, and the rows of each
+        run, numbered from 1.
         """
         with psycopg.connect(self.database_url.replace("postgresql+psycopg", "postgresql")) as connection:
             runs: dict[str, int] = dict(
@@ -78,7 +78,7 @@ class Service:
 
 @contextmanager
 def service() -> Iterator[Service]:
-    """A service of its own on the loopback, gone at the end."""
+    """Start a service on the loopback, and stop it at the end."""
     with (
         tempfile.TemporaryDirectory() as folder,
         postgresql(durable=True) as url,

@@ -1,6 +1,4 @@
-"""HTTP/1.1 over asyncio with as little as it takes: what asks must not need the cores of what
-answers.
-"""
+"""Minimal HTTP/1.1 over asyncio: the load generator must not need the cores of the service."""
 
 import asyncio
 import time

@@ -1,11 +1,10 @@
-"""A worker that only commits: claims runs by the store and writes slices of rows that nobody has
-trained for.
+"""A worker that only commits: claims runs in the store and writes slices of rows without training.
 
     python -m bench.load.writer DATABASE_URL QUEUE RUNS ROUNDS SLICE PAUSE_S
 
-claims RUNS runs of QUEUE, says `ready`, waits for a line on its standard input, and plays each run
-to its end, SLICE of its ROUNDS in a commit, PAUSE_S seconds between the commits of a run. Then it
-says, as JSON, when it began and ended and when each commit was asked for.
+claims RUNS runs of QUEUE, prints `ready`, waits for a line on its standard input, and plays each
+run to its end, SLICE of its ROUNDS per commit, PAUSE_S seconds between the commits of a run. Then
+it prints, as JSON, when it began and ended and when each commit was requested.
 """
 
 import json
@@ -69,7 +68,7 @@ def _write(
 
 
 def _report(round: int) -> RoundReport:
-    """What a run with an evaluation in every round reports."""
+    """Return the report of a run with an evaluation in every round."""
     loss = math.exp(-round / 100)
     extra = {
         "gradient_diversity": 1.0 + loss,

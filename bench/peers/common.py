@@ -1,9 +1,9 @@
-"""What all contenders share, with NumPy alone: the task as `bench.export` wrote it, and the
-conversation with the bench.
+"""Code shared by all contenders, with NumPy alone: the task as `bench.export` wrote it, and the
+protocol between bench and contender.
 
-The bench writes a request, one JSON object a line, to standard input:
-`{"do": "play", "first": 3, "last": 5}`. The answer is one on what was standard output when the
-process began; what libraries print goes to standard error.
+The bench writes requests to standard input, one JSON object per line: `{"do": "play", "first": 3,
+"last": 5}`. The answer is one line on the process's original standard output; whatever libraries
+print goes to standard error.
 """
 
 import json
@@ -22,7 +22,7 @@ Arrays = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Assigned:
-    """What one client does in a round."""
+    """The work of one client in a round."""
 
     client: int
     weight: float
@@ -83,11 +83,11 @@ class Describes(Protocol):
         ...
 
     def tune(self) -> None:
-        """Choose what is faster on this machine; the model stays."""
+        """Choose the faster option on this machine; the model stays."""
         ...
 
     def describe(self) -> str:
-        """What was chosen."""
+        """Return the options chosen."""
         ...
 
 
@@ -100,7 +100,7 @@ class Contender(Describes, Protocol):
 
 
 class Channel:
-    """The conversation; made before anything can print.
+    """The connection to the bench; created before anything can print.
 
     A simulator that keeps the loop over rounds to itself calls `next_round` where it would begin
     one, and `played` after it.
@@ -113,11 +113,11 @@ class Channel:
         self._began, self._steps, self._waiting = 0.0, 0, list[int]()
 
     def ready(self) -> None:
-        """The first round can begin."""
+        """Tell the bench that the first round can begin."""
         self._answer(ready=True)
 
     def next_round(self, contender: Describes) -> int | None:
-        """The round to play; None when the bench says stop, or is gone.
+        """Return the round to play; None if the bench says stop, or is gone.
 
         Other requests are answered meanwhile.
         """
@@ -143,10 +143,7 @@ class Channel:
         return None
 
     def played(self, steps: int) -> None:
-        """A round is over, after so many local steps.
-
-        With the last of those asked for, the bench is told.
-        """
+        """Report a round of `steps` local steps; after the last round requested, answer the bench."""
         self._steps += steps
         if not self._waiting:
             self._answer(seconds=time.perf_counter() - self._began, steps=self._steps)
@@ -163,5 +160,5 @@ def serve(channel: Channel, contender: Contender) -> None:
 
 
 def folder() -> Path:
-    """The task's, from the command line."""
+    """The task's folder, from the command line."""
     return Path(sys.argv[1])

@@ -37,7 +37,7 @@ class Batches(Dataset[Sample]):
 
 
 class Planned:
-    """What FedLab calls a federated data set: `get_dataloader` by client."""
+    """A federated data set as FedLab defines it: `get_dataloader` by client."""
 
     def __init__(self, task: Task) -> None:
         self._task = task

@@ -1,4 +1,4 @@
-"""What Flower's clients do, in Ray's workers; a module of its own, which those import by name."""
+"""Flower's clients, in Ray's workers; a module of its own, which those import by name."""
 
 import os
 from functools import cache
@@ -14,7 +14,7 @@ from bench.peers.common import Task
 
 @cache
 def _loaded(folder: str) -> tuple[Task, nn.Module]:
-    """The task and a module, once a worker."""
+    """Load the task and a module, once per worker."""
     torch.set_num_threads(1)
     task = Task(Path(folder))
     return task, modules.build(task)

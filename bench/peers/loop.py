@@ -1,4 +1,4 @@
-"""The plain loop: what a PyTorch user would write, a module, an optimiser, a loop over clients and
+"""The plain loop as a PyTorch user would write it: a module, an optimiser, a loop over clients and
 batches.
 """
 
@@ -61,9 +61,7 @@ def train(module: nn.Module, task: Task, assigned: Assigned) -> None:
 
 
 def tune(module: nn.Module, task: Task) -> None:
-    """One thread or all, whichever is faster in the loop on the largest client of the first
-    round.
-    """
+    """Use one thread or all, whichever is faster on the largest client of the first round."""
     kept = modules.arrays(module)
     largest = max(task.cohort(1), key=lambda assigned: len(assigned.batches))
     few = replace(largest, batches=largest.batches[:5])
@@ -76,7 +74,7 @@ def tune(module: nn.Module, task: Task) -> None:
 
 
 def threads() -> str:
-    """How many there are, in words."""
+    """Return the number of threads, in words."""
     count = torch.get_num_threads()
     return f"{count} threads" if count > 1 else "1 thread"
 

@@ -62,7 +62,7 @@ def _call(
 
 
 def _shape(carrier: Mapping[str, Any]) -> str:
-    """What is carried, by media type, with a link to each shape."""
+    """Content by media type, with a link to each schema."""
     found: dict[str, list[str]] = {}
     for media, content in carrier.get("content", {}).items():
         found.setdefault(", ".join(dict.fromkeys(_linked(content.get("schema", {})))), []).append(code(media))
@@ -82,7 +82,7 @@ def _linked(schema: schemas.Schema) -> Iterator[str]:
 
 
 def _shapes(definitions: Mapping[str, schemas.Schema]) -> Iterator[str]:
-    """What bodies and answers hold; the blocks of a specification have pages of their own."""
+    """Schemas of requests and responses; blocks of a specification have their own pages."""
     blocks = catalog().json_schema["$defs"].keys() | {"ExperimentSpec"}
     for name, schema in sorted(definitions.items()):
         if name not in blocks and schema.get("type") == "object":

@@ -55,7 +55,7 @@ def _load(name: str) -> griffe.Object:
 
 
 def public(owner: griffe.Object) -> Iterator[griffe.Object]:
-    """What a module or a class offers: what it lists, or else what is written in it."""
+    """Public names of a module or class: those in `__all__`, or else those defined in it."""
     for name, member in owner.members.items():
         listed = (
             name in owner.exports
@@ -103,7 +103,7 @@ def _member(member: griffe.Object, level: int) -> str:
 
 
 def _made(owner: griffe.Class) -> str:
-    """How an object is made; errors are only caught."""
+    """Constructor of a class; none for exceptions, which users only catch."""
     made = owner.members.get("__init__")
     return _signature(made, owner.name) if isinstance(made, griffe.Function) and made.docstring else ""
 

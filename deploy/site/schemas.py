@@ -44,7 +44,7 @@ def references(schema: Schema) -> Iterator[str]:
 
 
 def kind_of(schema: Schema, definitions: Mapping[str, Schema]) -> str:
-    """What a value may be: `integer ≥ 1`, one of `a`, `b`, a block."""
+    """Type of a value: `integer ≥ 1`, one of `a`, `b`, or a block."""
     match schema:
         case {"$ref": str(reference)}:
             words = _block(_name(reference), definitions)

@@ -44,7 +44,7 @@ def pages() -> Iterator[tuple[str, str]]:
 
 
 def _parts(name: str, field: schemas.Schema, definitions: Mapping[str, schemas.Schema]) -> Iterator[str]:
-    """What there is to say of a block: its own fields, and its choices."""
+    """Sections on a block: its own fields, and its kinds."""
     for title, definition in _objects(field, definitions):
         if table_of := schemas.fields(definition, definitions):
             yield (

@@ -93,9 +93,9 @@ class FedAware(AlgorithmSpec):
     """The server keeps a momentum m_i per client and moves along the shortest vector of their
     convex hull.
 
-        m_i <- alpha m_i + (1 - alpha) g_i,   g_i = x - y_i, for sampled clients; the others keep
-        theirs lambda = argmin over the simplex of |sum_i lambda_i m_i|^2,   x <- x - server_lr
-        sum_i lambda_i m_i
+        m_i <- alpha m_i + (1 - alpha) g_i,   g_i = x - y_i, for sampled clients; others keep theirs
+        lambda = argmin over the simplex of |sum_i lambda_i m_i|^2
+        x <- x - server_lr sum_i lambda_i m_i
 
     The hull holds the clients that have taken part: with an m_i never set, its shortest vector
     would be zero and the model never move. The weights of the participation scheme play no part.

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from fedcore.algorithms.base import AlgorithmSpec
-from fedcore.core import Aggregate, Aggregator, ClientContext, ClientRule, ClientUpdate, Cohort, Vectors
+from fedcore.core import (
+    AffineForm,
+    Aggregate,
+    Aggregator,
+    ClientContext,
+    ClientRule,
+    ClientUpdate,
+    Cohort,
+    Vectors,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,6 +36,9 @@ class DynamicRegulariser(ClientRule):
 
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         return grad - context.memory["gradient"] + self.alpha * (y - context.x)
+
+    def affine_form(self) -> AffineForm:
+        return AffineForm(self.alpha, has_offset=True)
 
     def update_memory(self, update: ClientUpdate, x: Tensor, context: ClientContext) -> Vectors:
         return {"gradient": context.memory["gradient"] - self.alpha * update.delta}

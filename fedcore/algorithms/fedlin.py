@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.algorithms.base import AlgorithmSpec, RoundLaw
-from fedcore.core import ClientContext, ClientRule, FirstExchange
+from fedcore.core import AffineForm, ClientContext, ClientRule, FirstExchange
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,6 +36,9 @@ class GlobalGradient(ClientRule):
         assert context.full_gradient is not None
         assert context.mean_gradient is not None
         return grad - context.full_gradient + context.mean_gradient
+
+    def affine_form(self) -> AffineForm:
+        return AffineForm(has_offset=True)
 
 
 class FedLin(AlgorithmSpec):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from fedcore.algorithms.base import AlgorithmSpec, RoundLaw
 from fedcore.block import NonNegative
-from fedcore.core import ClientContext, ClientRule
+from fedcore.core import AffineForm, ClientContext, ClientRule
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,6 +42,9 @@ class Proximal(ClientRule):
 
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         return grad + self.mu * (y - context.x)
+
+    def affine_form(self) -> AffineForm:
+        return AffineForm(self.mu)
 
 
 class FedProx(AlgorithmSpec):

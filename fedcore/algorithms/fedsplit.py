@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from fedcore.algorithms.base import AlgorithmSpec
-from fedcore.core import Aggregator, ClientContext, ClientRule, ClientUpdate, Cohort, Vectors
+from fedcore.core import AffineForm, Aggregator, ClientContext, ClientRule, ClientUpdate, Cohort, Vectors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,6 +31,9 @@ class Splitting(ClientRule):
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         reflected = 2 * context.x - context.memory["z"]
         return grad + (y - reflected) / self.s
+
+    def affine_form(self) -> AffineForm:
+        return AffineForm(1 / self.s, has_offset=True)
 
     def update_memory(self, update: ClientUpdate, x: Tensor, context: ClientContext) -> Vectors:
         return {"z": context.memory["z"] + 2 * update.delta}

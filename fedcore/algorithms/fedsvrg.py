@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.algorithms.base import AlgorithmSpec
-from fedcore.core import ClientContext, ClientRule
+from fedcore.core import AffineForm, ClientContext, ClientRule
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,6 +33,9 @@ class VarianceReduced(ClientRule):
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         assert context.mean_gradient is not None
         return grad + context.mean_gradient
+
+    def affine_form(self) -> AffineForm:
+        return AffineForm(has_offset=True)
 
 
 class FedSvrg(AlgorithmSpec):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.algorithms.base import AlgorithmSpec
-from fedcore.core import ClientContext, ClientRule, ClientUpdate, Cohort, Vectors
+from fedcore.core import AffineForm, ClientContext, ClientRule, ClientUpdate, Cohort, Vectors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,6 +40,9 @@ class ControlVariates(ClientRule):
 
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         return grad - context.memory["control"] + context.shared["control"]
+
+    def affine_form(self) -> AffineForm:
+        return AffineForm(has_offset=True)
 
     def finish(self, y: Tensor, context: ClientContext) -> ClientUpdate:
         old = context.memory["control"]

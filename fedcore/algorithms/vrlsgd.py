@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.algorithms.base import AlgorithmSpec
-from fedcore.core import ClientContext, ClientRule, ClientUpdate, Vectors
+from fedcore.core import AffineForm, ClientContext, ClientRule, ClientUpdate, Vectors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,6 +26,9 @@ class DriftCorrection(ClientRule):
 
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         return grad - context.memory["drift"]
+
+    def affine_form(self) -> AffineForm:
+        return AffineForm(has_offset=True)
 
     def update_memory(self, update: ClientUpdate, x: Tensor, context: ClientContext) -> Vectors:
         behind = x - (context.x + update.delta)

@@ -1,1 +1,1 @@
-"""How a round is carried out: assignments, engines, client tables, schedules, traffic."""
+"""One communication round: selection, assignments, engines, links, client tables and traffic."""

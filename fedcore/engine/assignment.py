@@ -1,4 +1,6 @@
-"""What the server hands a cohort at the start of a round: model, work, mini-batches, step sizes."""
+"""The work handed to a cohort at the start of a round (model, steps, mini-batches, step sizes), and
+the result that engines return for it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore.core import Algorithm, ClientContext, ClientUpdate, Vectors
-from fedcore.engine.schedule import StepSizes
+from fedcore.engine.local_solver import StepSizes
 from fedcore.problems import TrainingProblem
 
 Ids = NDArray[np.int64]
@@ -30,7 +32,7 @@ class CohortWork:
     """M arrays [tau_i, D] added to the gradients, if the problem asks for noise."""
     sizes: StepSizes
     local: ClientContext
-    """What the clients know, each in its row."""
+    """The clients' contexts, each in its row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +47,19 @@ class Job:
     as they are and nothing else.
     """
     each: bool = True
-    """Whether anybody wants to see each delta."""
+    """True if someone wants to see each delta."""
     memory_divisor: int = 1
-    """So many times fewer clients than usual are to be trained at a time, for want of memory."""
+    """Divides the number of clients trained at once, after an out-of-memory error."""
 
 
 @dataclass(frozen=True, slots=True)
 class AggregatedUpdate:
-    """What an engine returns for a job with sums, if it takes them while it trains."""
+    """Result of a job with sums, from an engine that takes them while it trains."""
 
     sums: Tensor
     """[K, D]."""
     deltas: Tensor | None
-    """[M, D]; None where nobody wants to see each."""
+    """[M, D]; None unless the job asks for each delta."""
 
 
 Result = ClientUpdate | AggregatedUpdate
@@ -65,13 +67,13 @@ Result = ClientUpdate | AggregatedUpdate
 
 
 class Engine(Protocol):
-    """Trains the cohorts of several runs; returns a result for each job."""
+    """Trains the cohorts of several runs and returns a result for each job."""
 
     def __call__(self, jobs: Sequence[Job]) -> Sequence[Result]: ...
 
 
 def stack_updates(uploads: list[ClientUpdate]) -> ClientUpdate:
-    """What the clients of a cohort send, each in its row."""
+    """Stack the clients' updates, each in its row."""
     return ClientUpdate(
         delta=torch.stack([upload.delta for upload in uploads]),
         memory=_stack([upload.memory for upload in uploads]),

@@ -1,5 +1,5 @@
-"""Engines against each other on some steps of a round: which is the fastest, found in little
-time.
+"""Find the fastest engine for a run in little time, by timing the candidates on some steps of a
+round.
 """
 
 import time
@@ -16,22 +16,22 @@ EngineTimer = Callable[[EngineName, Job], float]
 """The seconds an engine takes for a job."""
 
 BUDGET_S, BUDGET_SHARE = 0.03, 0.02
-"""What a measurement may take: so many seconds, and for long rounds this share of one."""
+"""Budget of a measurement: seconds, and for long rounds a share of one."""
 DROP_FACTOR = 3.0
-"""Whoever takes so many times as long as the fastest drops out."""
+"""An engine this many times slower than the fastest drops out."""
 TIE_MARGIN = 0.85
-"""What another must take of the time of the engine presumed to be the fastest to be preferred: near
-ties are noise.
+"""Share of the presumed engine's time that another must stay below to be preferred: near ties are
+noise.
 """
 HELD_BYTES, _VECTORS = 1 << 30, 6
-"""What a heat may hold beside the data, and how many vectors [D] an engine that takes clients
-together holds of each: a measurement must not need more memory than the run.
+"""Memory that a sample may take beside the data, and the number of vectors [D] per client in
+engines that train clients together: a measurement must not need more memory than the run.
 """
 _FEW, _MOST_STEPS = 2, 16
 
 
 def time_engine(name: EngineName, job: Job) -> float:
-    """Train `job` and throw the upload away."""
+    """Train `job` and discard the result."""
     device = job.work.local.x.device
     began = time.perf_counter()
     ENGINES[name]([job])
@@ -41,9 +41,9 @@ def time_engine(name: EngineName, job: Job) -> float:
 
 
 def round_seconds(name: EngineName, job: Job, play: EngineTimer = time_engine) -> float:
-    """About how long the training of a round takes by this engine.
+    """Estimate the training time of a round with this engine.
 
-    More than that where it gains by taking many clients at once.
+    Too high where the engine gains by taking many clients at once.
     """
     probe = next(_samples(job))
     play(name, probe)  # Whatever the first use of an engine costs, the run would pay it too.
@@ -53,12 +53,12 @@ def round_seconds(name: EngineName, job: Job, play: EngineTimer = time_engine) -
 def benchmark_engines(
     names: Sequence[EngineName], job: Job, round_s: float, play: EngineTimer = time_engine
 ) -> dict[EngineName, float]:
-    """Seconds per local step of those engines that stayed in the race to the end.
+    """Seconds per local step of the engines that stayed in the race to the end.
 
-    Each plays every heat twice, in turn, and its better time counts. Heats grow, from a step of two
-    clients to many steps of all, until the next one would go beyond the budget; who cannot keep to
-    it from the beginning is judged by the first heat. The first of `names` has played it before;
-    its round takes about `round_s`.
+    Each runs every sample twice, in turn, and its better time counts. Samples grow, from a step of
+    two clients to many steps of all, until the next one would exceed the budget; an engine that
+    cannot keep to it from the beginning is judged by the first sample. The first of `names` has run
+    it before; its round takes about `round_s`.
     """
     heats = list(_samples(job))
     left, probes = max(BUDGET_S, BUDGET_SHARE * round_s), dict[EngineName, float]()
@@ -74,7 +74,7 @@ def benchmark_engines(
 
 
 def fastest(names: Sequence[EngineName], seconds: Mapping[EngineName, float]) -> EngineName:
-    """The fastest by a margin over the first of `names`, else that one."""
+    """Return the fastest if it beats the first of `names` by a margin, else that one."""
     best = min(seconds, key=lambda name: seconds[name])
     presumed = seconds.get(names[0], np.inf)
     return best if seconds[best] < TIE_MARGIN * presumed else names[0]
@@ -107,7 +107,7 @@ def _per_step(seconds: float, job: Job) -> float:
 
 
 def _samples(job: Job) -> Iterator[Job]:
-    """Ever larger parts of a job."""
+    """Yield ever larger parts of a job."""
     x, longest = job.work.local.x, int(job.work.steps.max())
     room = HELD_BYTES // (_VECTORS * x.numel() * x.element_size())
     clients = min(len(job.work.clients), max(_FEW, room))
@@ -123,7 +123,7 @@ def _samples(job: Job) -> Iterator[Job]:
 
 
 def _part(job: Job, clients: int, steps: int) -> Job:
-    """The first steps of some of the clients, spread over those with many and with few."""
+    """Return the first steps of some clients, spread over those with many and with few."""
     whole = job.work
     order = np.argsort(-whole.steps, kind="stable")
     rows = np.sort(order[np.linspace(0, len(order) - 1, clients).astype(np.int64)])

@@ -1,4 +1,4 @@
-"""Which engine was the fastest, remembered from run to run, in the process and on disk."""
+"""Remember which engine was fastest, from run to run, in the process and on disk."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from fedcore.engine.engines import EngineName
 
 MOST = 500
-"""Entries kept on disk; those written last."""
+"""Most entries kept on disk: the latest."""
 
 
 class BenchmarkResult(BaseModel):
@@ -27,7 +27,7 @@ class BenchmarkResult(BaseModel):
     seconds: dict[EngineName, float]
     """Per local step."""
     of: dict[str, Any]
-    """What was measured; for whoever reads the file."""
+    """Description of the measurement, for readers of the file."""
 
 
 class _File(BaseModel):
@@ -35,7 +35,7 @@ class _File(BaseModel):
 
 
 class BenchmarkCache:
-    """Entries by key; what is on disk is a convenience, so nothing about it is ever an error."""
+    """Benchmark results by key. The file is a convenience: no problem with it is ever an error."""
 
     def __init__(self, path: Path | None) -> None:
         """Keep entries at `path`, or in this process only."""
@@ -44,15 +44,15 @@ class BenchmarkCache:
         self._rounds: dict[str, float] = {}
 
     def get(self, what: Mapping[str, Any]) -> BenchmarkResult | None:
-        """What is known of it."""
+        """Return the result known for `key`."""
         key = _key(what)
         if key not in self._entries:
             self._entries = _read(self._path) | self._entries
         return self._entries.get(key)
 
     def round_seconds(self, what: Mapping[str, Any], measure: Callable[[], float]) -> float:
-        """How long a round takes by the engine that is presumed to be the fastest: measured once,
-        and not kept on disk.
+        """Return the time of a round with the presumed engine: measured once, and not stored on
+        disk.
         """
         key = _key(what)
         if key not in self._rounds:
@@ -62,9 +62,7 @@ class BenchmarkCache:
     def put(
         self, what: Mapping[str, Any], engine: EngineName, seconds: Mapping[EngineName, float]
     ) -> BenchmarkResult:
-        """Remember it; where another process has measured the same meanwhile, what it found
-        stands.
-        """
+        """Store a result; if another process has measured the same meanwhile, its result stands."""
         key, known = _key(what), _read(self._path)
         self._entries = known | self._entries
         entry = self._entries.setdefault(
@@ -77,7 +75,7 @@ class BenchmarkCache:
 
 @cache
 def benchmark_cache_at(path: Path | None) -> BenchmarkCache:
-    """The process's experience, kept at `path`."""
+    """The process's cache, stored at `path`."""
     return BenchmarkCache(path)
 
 
@@ -95,9 +93,9 @@ def _read(path: Path | None) -> dict[str, BenchmarkResult]:
 
 
 def _write(path: Path | None, entries: Mapping[str, BenchmarkResult]) -> None:
-    """The file whole or not at all: a reader never sees half of it.
+    """Write the file whole or not at all: a reader never sees half of it.
 
-    Of two who write at once one wins, and the other measures again.
+    Of two concurrent writers one wins, and the other measures again.
     """
     if path is None or (path.exists() and not path.is_file()):
         return

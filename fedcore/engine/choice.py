@@ -1,4 +1,4 @@
-"""Which engine carries a run out, and why."""
+"""Choose the engine of a run, and record why."""
 
 import os
 import platform
@@ -19,13 +19,13 @@ from fedcore.engine.engines import ENGINE_INFO, EngineName, candidates, resolve_
 from fedcore.problems import TrainingProblem
 
 WORTH_S = 1.0
-"""A run whose training takes less is not worth a measurement."""
+"""A run that trains for less time than this is not worth a measurement."""
 _LIBRARIES = "fedq", "numpy", "torch", "numba"
 
 
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
-    """An engine, and how it came to be the run's."""
+    """An engine, and how it was chosen."""
 
     engine: EngineName
     how: Literal["forced", "presumed", "measured", "remembered"]
@@ -40,12 +40,12 @@ class EngineChoice:
     """
 
     def document(self) -> dict[str, Any]:
-        """As it is recorded."""
+        """Return the choice as it is recorded."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @classmethod
     def of(cls, document: object) -> "EngineChoice | None":
-        """What was recorded; None where that is nothing, or of a version with other engines."""
+        """Read a recorded choice; None if there is none, or its engine is of another version."""
         try:
             return TypeAdapter(cls).validate_python(document)
         except ValidationError:
@@ -54,14 +54,13 @@ class EngineChoice:
 
 @dataclass(frozen=True, slots=True)
 class SelectionContext:
-    """What an engine is wanted for."""
+    """The facts that an engine is chosen by."""
 
     algorithm: Algorithm
     problem: TrainingProblem
     rounds: int
     sample: Callable[[], Job | None]
-    """The training of a first round, for nothing but to be measured; None where nobody takes part
-    in it.
+    """The training of a first round, used only for measuring; None if no client takes part in it.
     """
 
 
@@ -72,10 +71,10 @@ def choose_engine(
     recorded: EngineChoice | None = None,
     play: EngineTimer = time_engine,
 ) -> EngineChoice:
-    """The engine of a run: the one asked for, or recorded with its earlier rounds, or else the
-    fastest as measured or remembered.
+    """Return the engine requested, or recorded with the run's earlier rounds, or else the fastest
+    as measured or remembered.
 
-    Raises SpecificationError where the engine that was asked for is not made for the problem.
+    Raises SpecificationError if the requested engine does not support the problem.
     """
     algorithm, problem = context.algorithm, context.problem
     if wanted != "auto":
@@ -104,8 +103,8 @@ def _fastest(context: SelectionContext, cache: BenchmarkCache, play: EngineTimer
 
 
 def conditions(names: list[EngineName], job: Job) -> dict[str, Any]:
-    """All that the fastest engine depends on; sizes that vary from round to round as powers
-    of two.
+    """Return all facts that the fastest engine depends on; sizes that vary from round to round are
+    rounded to powers of two.
     """
     problem, assignment, solver = job.problem, job.work, job.algorithm.solver
     x = assignment.local.x

@@ -1,7 +1,4 @@
-"""Who takes part in a round: the draw, what each client is to do, and who is on time.
-
-What the clients that reach the server are to do in a round, and what they know while they do it.
-"""
+"""Select a round's clients: draw them, assign their work, and drop those who miss the deadline."""
 
 from dataclasses import dataclass
 
@@ -11,7 +8,7 @@ import torch
 from fedcore.core import ClientContext, Vectors
 from fedcore.data.plan import augment_indices, cohort_batches, gradient_noise
 from fedcore.engine.assignment import CohortWork
-from fedcore.engine.schedule import StepSizes, normaliser, step_sizes
+from fedcore.engine.local_solver import StepSizes, normaliser, step_sizes
 from fedcore.engine.server import RunContext, ServerState
 from fedcore.engine.traffic import Ids, Traffic
 from fedcore.systems.clock import TimedRound, apply_deadline, device_speed
@@ -31,11 +28,11 @@ class SelectedCohort:
     bytes_down: int
     """That reached all who were drawn, before they train."""
     seconds: float | None
-    """What the round takes on the simulated clock, if there is one."""
+    """Duration of the round on the simulated clock, if there is one."""
 
 
 def select_cohort(setting: RunContext, traffic: Traffic, round: int) -> SelectedCohort:
-    """Those of round `round`, counted from 1; `traffic` changes in place."""
+    """Select the clients of round `round`, counted from 1; `traffic` changes in place."""
     spec, seed, problem = setting.spec, setting.seed, setting.problem
     availability = spec.systems.availability
     among = None if availability is None else availability.reachable(len(problem.share), seed, round)
@@ -53,7 +50,7 @@ def select_cohort(setting: RunContext, traffic: Traffic, round: int) -> Selected
 def _timed(
     setting: RunContext, traffic: Traffic, clients: Ids, received: Ids, planned: TimedRound, round: int
 ) -> TimedRound:
-    """`planned`, held to the clock."""
+    """Apply the simulated clock's deadline to `planned`."""
     systems, (up, down), settling = setting.spec.systems, traffic.exchange(1, round), traffic.settling(1)
     assert systems.devices is not None
     # The upload; the model, and then the next one, if they are sent; and an exchange of gradients,
@@ -68,7 +65,7 @@ def _timed(
 def assign_work(
     setting: RunContext, server: ServerState, selected: SelectedCohort, memory: Vectors, round: int
 ) -> CohortWork:
-    """Before any exchange of gradients; `memory` [M, D] each is what the clients kept."""
+    """Assign work before any exchange of gradients; `memory` [M, D] each is the clients' memory."""
     spec, seed, problem, clients = setting.spec, setting.seed, setting.problem, selected.arrived.clients
     sizes = step_sizes(spec.local, spec.rounds, round, server.clock)
     steps = np.array([item.steps for item in selected.work], np.int64)

@@ -1,6 +1,5 @@
-"""Clients of several runs as the rows of one stack, by descending steps.
-
-What the rows of a stack descend along in a local step, given their gradients.
+"""Clients of several runs as rows of one stack, by descending steps, and the local solver over
+those rows.
 """
 
 from __future__ import annotations
@@ -8,15 +7,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedcore.data.plan import PADDING
-from fedcore.engine.affine import factors, has_offset, offsets, proximal_coefficient
 from fedcore.engine.assignment import Ids, Job
+from fedcore.engine.local_solver import factors, has_offset, offsets, step_size_scales
 
 
 class StepRange(NamedTuple):
@@ -28,13 +27,13 @@ class StepRange(NamedTuple):
 
     @property
     def steps(self) -> slice:
-        """Which steps of the round they are."""
+        """The steps of the round in this range."""
         return slice(self.start, self.stop)
 
 
 @dataclass(frozen=True, slots=True)
 class ClientStack:
-    """Which client of which job each row is."""
+    """Maps rows to jobs and clients."""
 
     jobs: Sequence[Job]
     owner: Ids
@@ -48,7 +47,7 @@ class ClientStack:
 
     @classmethod
     def of(cls, jobs: Sequence[Job]) -> ClientStack:
-        """All clients of `jobs`."""
+        """Stack all clients of `jobs`."""
         counts = [len(job.work.steps) for job in jobs]
         owner, place = (
             np.repeat(np.arange(len(jobs)), counts),
@@ -63,7 +62,7 @@ class ClientStack:
         return len(self.steps)
 
     def cut(self, rows: slice) -> ClientStack:
-        """Some of the rows."""
+        """Select some of the rows."""
         return replace(
             self,
             owner=self.owner[rows],
@@ -74,29 +73,27 @@ class ClientStack:
 
     @property
     def number(self) -> Ids:
-        """[R] where each row is when the jobs' clients follow one another."""
+        """[R] the index of each row when the jobs' clients follow one another."""
         before = np.cumsum([0, *(len(job.work.steps) for job in self.jobs)])
         return before[self.owner] + self.place
 
     def spread(self, vectors: Sequence[Tensor]) -> Tensor:
-        """One vector [D] for each job as [R, D]."""
+        """Expand one vector [D] per job to [R, D]."""
         if len(vectors) == 1:
             return vectors[0].expand(len(self), -1)
         return torch.stack(list(vectors))[torch.from_numpy(self.owner).to(vectors[0].device)]
 
     def sort(self, parts: Sequence[Tensor]) -> Tensor:
-        """What belongs to the clients of each job, [M, ...] each, as [R, ...]."""
+        """Reorder the jobs' per-client values, [M, ...] each, to [R, ...]."""
         return torch.cat(list(parts))[torch.from_numpy(self.number).to(parts[0].device)]
 
     def back(self, values: Tensor) -> Sequence[Tensor]:
-        """`values` [R, ...] of all rows as what belongs to the clients of each job, [M, ...]
-        each.
-        """
+        """Split `values` [R, ...] of all rows into the jobs' per-client values, [M, ...] each."""
         order = torch.from_numpy(np.argsort(self.number)).to(values.device)
         return torch.split(values[order], [len(job.work.steps) for job in self.jobs])
 
     def stretches(self, capacity: int) -> Iterator[StepRange]:
-        """Cut the round where rows are done, and where a stretch would hold more samples than
+        """Cut the round where rows finish, and where a stretch would hold more samples than
         `capacity`.
         """
         room = sum(map(len, self.batches)) if self.repeat else capacity // self.widest
@@ -118,7 +115,7 @@ class ClientStack:
         return torch.from_numpy(stacked).expand(-1, length, -1)
 
     def noise(self, stretch: StepRange, like: Tensor) -> Tensor | None:
-        """What is added to the gradients of the active rows, [m, S, D]."""
+        """Noise added to the gradients of the active rows, [m, S, D]."""
         if self.jobs[0].work.noise is None:
             return None
         drawn = [noise for job in self.jobs for noise in job.work.noise or ()]
@@ -132,7 +129,7 @@ class ClientStack:
 
     @property
     def repeat(self) -> bool:
-        """Whether every row sees one batch in all its steps: each is then held once, however long a
+        """True if every row sees one batch in all its steps: each is then held once, however long a
         stretch is.
         """
         return all(batch.strides[0] == 0 for batch in self.batches)
@@ -146,21 +143,22 @@ class Descent(Protocol):
     """The recursion of the local solver over the rows of a stack. Changes in place."""
 
     def cut(self, active: int) -> None:
-        """Go on with the first rows only."""
+        """Continue with the first rows only."""
 
     def direction(self, grad: Tensor, y: Tensor) -> Tensor:
-        """What the rows at `y` [R, D] descend along; `grad` [R, D] may be overwritten."""
+        """Return the descent direction of the rows at `y` [R, D]; `grad` [R, D] may be overwritten."""
         ...
 
 
 def descent(rows: ClientStack, x: Tensor) -> Descent:
-    """That of the jobs the rows are of, each at x [R, D] before its first step.
+    """Return the descent of the jobs that the rows belong to, each at x [R, D] before its first
+    step.
 
-    Rules of free form must be a single job's.
+    Rules of any other form must belong to a single job.
     """
     return (
         AffineDescent(rows, x)
-        if proximal_coefficient(rows.jobs[0].algorithm.rule) is not None
+        if rows.jobs[0].algorithm.rule.affine_form() is not None
         else GenericDescent(rows)
     )
 
@@ -204,7 +202,7 @@ class AffineDescent:
 
 
 class GenericDescent:
-    """A single job's, whose rule may have any form: it is asked in every step."""
+    """Descent of a single job with a rule of any form: `direction` is called in every step."""
 
     def __init__(self, rows: ClientStack) -> None:
         (job,) = rows.jobs
@@ -226,20 +224,19 @@ class GenericDescent:
 
 
 def step_sizes(rows: ClientStack, stretch: StepRange, like: Tensor) -> Sequence[Number]:
-    """What the rows of a stretch multiply their directions by, for each of its steps."""
+    """Factors of the rows' directions, for each step of a stretch."""
     table = np.empty((stretch.active, stretch.stop - stretch.start))
     for owner, job in enumerate(rows.jobs):
-        sizes, pace = job.work.sizes, job.algorithm.rule.step_size_scale(cast("Any", job.work.steps[:, None]))
         mine = rows.owner[: stretch.active] == owner
-        paces = np.broadcast_to(np.asarray(pace, float), (len(job.work.steps), 1))
-        table[mine] = sizes.first_of(stretch.stop)[stretch.steps] * paces[rows.place[: stretch.active][mine]]
+        scales = step_size_scales(job.algorithm.rule, job.work.steps)[rows.place[: stretch.active][mine]]
+        table[mine] = job.work.sizes.first_of(stretch.stop)[stretch.steps] * scales[:, None]
     if (table == table[:1]).all():
         return [float(size) for size in table[0]]
     return torch.from_numpy(table.T[:, :, None].copy()).to(like).unbind(0)
 
 
 def _number(rows: ClientStack, numbers: Sequence[float], like: Tensor) -> Number | None:
-    """What the rows have of the jobs' `numbers`; None where all are zero."""
+    """Spread the jobs' `numbers` over the rows; None if all are zero."""
     if len(set(numbers)) == 1:
         return float(numbers[0]) or None
     return torch.from_numpy(np.array(numbers)[rows.owner][:, None]).to(like)

@@ -1,7 +1,6 @@
-"""What clients keep between rounds, as tables of rows; a client that never took part costs nothing.
+"""Client memory between rounds, as tables of rows; a client that never took part costs nothing.
 
-Where rows of numbers lie: in memory or, beyond a size, in a file that is mapped into it and goes
-with the process.
+Rows are in memory or, beyond a size, in a mapped file that disappears with the process.
 """
 
 import os
@@ -18,33 +17,34 @@ from torch import Tensor
 
 
 class MemoryBudget(NamedTuple):
-    """What may lie in memory, and where the rest goes."""
+    """How much may be held in memory, and where the rest goes."""
 
     memory_bytes: float = float("inf")
     folder: Path | None = None
     """Where files lie; None: the system's folder for temporary ones."""
 
     def split(self, count: int) -> "MemoryBudget":
-        """An equal part of it for each of so many."""
+        """Return an equal part of the budget for each of several tables."""
         return self._replace(memory_bytes=self.memory_bytes / max(1, count))
 
     def allocate(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        """So many, of the type and on the device of `like`; those of a GPU stay there."""
+        """Allocate zeros with the type and device of `like`; those of a GPU stay there."""
         if like.is_cuda or prod(shape) * like.element_size() <= self.memory_bytes:
             return like.new_zeros(shape)
         return _mapped(shape, like, self.folder)
 
     def adopt(self, values: Tensor, like: Tensor) -> Tensor:
-        """`values` as `like` is, where there is room for them."""
+        """Move `values` to the device of `like`, if the budget allows."""
         if like.is_cuda or values.nbytes <= self.memory_bytes:
             return values.to(like)
         return self.allocate(tuple(values.shape), like).copy_(values)
 
 
 def _mapped(shape: tuple[int, ...], like: Tensor, folder: Path | None) -> Tensor:
-    """Zeros in a file without a name, which the system deletes with the last process that has it.
+    """Map zeros in a file without a name, which the system deletes with the last process that has
+    it open.
 
-    Raises OSError where the disk is full.
+    Raises OSError if the disk is full.
     """
     with TemporaryFile(dir=folder) as file:
         size = prod(shape) * like.element_size()
@@ -110,7 +110,7 @@ class ClientTable:
         }
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Become what `state` was taken from."""
+        """Restore the table from `state`."""
         self._ids = state["ids"].numpy().copy()
         self._slots[:] = _ABSENT
         self._slots[self._ids] = np.arange(len(self._ids))

@@ -1,7 +1,5 @@
-"""The links between clients and server: what is compressed on them, and the exchange of gradients
-before training.
-
-Messages: compressed as they are sent, with what error feedback keeps back for the next.
+"""The compressed links between clients and server: messages with error feedback, and the exchange
+of gradients before training.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,7 +27,7 @@ on the way takes memory.
 
 
 class Sent(NamedTuple):
-    """What became of messages [..., D]."""
+    """Messages [..., D] after compression."""
 
     received: Tensor
     """[..., D] as the receiver decodes them."""
@@ -38,18 +36,18 @@ class Sent(NamedTuple):
 
 
 def message_rngs(seed: int, purpose: str, round: int, clients: Ids) -> Iterator[Generator]:
-    """The stream of each client's message, in the order of `clients`."""
+    """Return the random stream of each client's message, in the order of `clients`."""
     return (generator(seed, purpose, round, client) for client in clients.tolist())
 
 
 def send(
     compressor: Compressor, message: Tensor, residual: Tensor | None, streams: Iterable[Generator]
 ) -> Sent:
-    """Send one message [D] or those of a cohort [M, D], `residual` added first under error
-    feedback: h = C(rho + m), rho <- rho + m - h.
+    """Send one message [D] or those of a cohort [M, D]; error feedback adds `residual` first: h =
+    C(rho + m), rho <- rho + m - h.
 
     `streams` has a generator for each message, in the order of the rows. They are drawn from only
-    if the compressor leaves something to chance.
+    if the compressor is random.
     """
     if compressor == NO_COMPRESSION:
         return Sent(message, None)
@@ -78,7 +76,7 @@ def _send_chunk(
 
 
 def _draws(compressor: Compressor, message: Tensor, streams: Iterable[Generator]) -> Tensor | None:
-    """What each message is compressed with, [..., *]; None where nothing is left to chance."""
+    """Random numbers of each message's compression, [..., *]; None for a deterministic compressor."""
     *leading, dim = message.shape
     drawn: NDArray[Any] | None = None
     for index, stream in enumerate(streams):
@@ -94,14 +92,14 @@ def _draws(compressor: Compressor, message: Tensor, streams: Iterable[Generator]
 UPLINK, DOWNLINK = "uplink compression", "downlink compression"
 """Purposes of randomness."""
 SERVER = np.array([0])
-"""Who draws for a message of the server."""
+"""The client id with which the server's messages draw."""
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
     """Both links in one round.
 
-    What a client or the server sends is compressed at most once a round on each.
+    A client or the server compresses at most one message per round on each.
     """
 
     setting: RunContext
@@ -110,8 +108,8 @@ class Links:
     round: int
 
     def up(self, messages: Tensor, memory: Vectors) -> tuple[Tensor, Vectors]:
-        """Messages [M, D] as the server decodes them, and what error feedback keeps at the clients
-        for the next.
+        """Return messages [M, D] as the server decodes them, and the residuals that error feedback
+        keeps at the clients.
         """
         sent = send(
             self.setting.algorithm.uplink,
@@ -122,8 +120,8 @@ class Links:
         return sent.received, {} if sent.residual is None else {RESIDUAL: sent.residual}
 
     def down(self, message: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
-        """A message [D] as the clients decode it, and what error feedback keeps at the server for
-        the next.
+        """Return a message [D] as the clients decode it, and the residual that error feedback keeps
+        at the server.
         """
         sent = send(
             self.setting.algorithm.downlink,

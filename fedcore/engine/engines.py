@@ -1,4 +1,4 @@
-"""The engines by name: what each trains, and which is presumed to be the fastest."""
+"""The engines by name: the problems each supports, and which is presumed to be the fastest."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,14 +24,14 @@ def _anything(_algorithm: Algorithm, _problem: TrainingProblem) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """What an engine says of itself."""
+    """An engine and its properties."""
 
     train: Engine
     suits: Callable[[Algorithm, TrainingProblem], bool] = _anything
-    """Whether it can train this problem by this algorithm, where the problem is."""
+    """Returns True if the engine supports this problem with this algorithm."""
     made_for: str = "any problem"
     contends: bool = True
-    """Whether `auto` may take it."""
+    """True if `auto` may choose it."""
 
 
 ENGINE_INFO: Mapping[EngineName, EngineInfo] = {
@@ -48,9 +48,9 @@ ENGINES: Mapping[EngineName, Engine] = {name: declared.train for name, declared 
 
 
 def candidates(algorithm: Algorithm, problem: TrainingProblem) -> list[EngineName]:
-    """The engines that `auto` may take, the one that is presumed to be the fastest first.
+    """Return the engines that `auto` may choose, the one presumed to be the fastest first.
 
-    Presumed by `python -m bench engines`: what is made for few problems, then the problem's own
+    Presumed from `python -m bench engines`: engines for few problems, then the problem's own
     choice, then the others.
     """
     able = [
@@ -64,9 +64,9 @@ def candidates(algorithm: Algorithm, problem: TrainingProblem) -> list[EngineNam
 def resolve_engine(
     wanted: Literal["auto"] | EngineName, algorithm: Algorithm, problem: TrainingProblem
 ) -> EngineName:
-    """The engine asked for, or the one presumed to be the fastest.
+    """Return the engine requested, or the one presumed to be the fastest.
 
-    Raises SpecificationError where it is not made for the problem.
+    Raises SpecificationError if it does not support the problem.
     """
     if wanted == "auto":
         return candidates(algorithm, problem)[0]
@@ -78,9 +78,8 @@ def resolve_engine(
 
 
 def benefits_from_batching(engine: EngineName, device: torch.device) -> bool:
-    """Whether runs go faster when the engine is given several at once on `device`.
-
-    In one stack, as programs of one launch, or on threads that the clients of one would not fill.
+    """Return True if runs go faster when the engine is given several at once on `device`: in one
+    stack, as programs of one launch, or on threads that the clients of one run would not fill.
     """
     if device.type == "cuda":
         return engine in {"vectorised", "compiled"}

@@ -1,4 +1,4 @@
-"""What one round leaves for those who measure it."""
+"""Facts about a round for measures."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from fedcore.engine.assignment import CohortWork
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A round as played, seen from above: what no server could know, too."""
+    """A round as seen from above, including facts that no server could know."""
 
     algorithm: Algorithm
     work: CohortWork

@@ -1,24 +1,25 @@
-"""The engine `parallel`: client by client as `reference` does, but one client a core, and each step
-as lean as the problem makes it.
+"""The engine `parallel`: client by client like `reference`, but one client per core and with the
+problem's fastest gradient.
 """
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast
 
 import torch
 
 from fedcore.core import ClientUpdate
 from fedcore.data.plan import PADDING
 from fedcore.engine.assignment import Job, stack_updates
+from fedcore.engine.local_solver import step_size_scales
 from fedcore.problems.parallel_map import WorkerCopies, parallel_map
 
 
 def parallel(jobs: Sequence[Job]) -> list[ClientUpdate]:
-    """Client by client, those of all jobs in one line, most samples first, on as many threads as
-    the tensor library has.
+    """Train the clients of all jobs one by one, most samples first, on the tensor library's
+    threads.
 
-    Each client is trained by one thread: neither their number nor the other jobs change a bit.
+    Each client is trained by one thread: neither the number of threads nor the other jobs change a
+    bit.
     """
     replicas = [WorkerCopies(job.problem.replica) for job in jobs]
     line = [(number, row) for number, job in enumerate(jobs) for row in range(len(job.work.clients))]
@@ -35,14 +36,11 @@ def parallel(jobs: Sequence[Job]) -> list[ClientUpdate]:
 
 
 def _train(job: Job, row: int, replicas: WorkerCopies) -> ClientUpdate:
-    """All local steps of one client."""
+    """Run all local steps of one client."""
     algorithm, assignment = job.algorithm, job.work
     client, local = int(assignment.clients[row]), assignment.local.take(row)
-    y, velocity, pace = (
-        local.x.clone(),
-        None,
-        float(algorithm.rule.step_size_scale(cast("Any", int(assignment.steps[row])))),
-    )
+    y, velocity = local.x.clone(), None
+    scale = float(step_size_scales(algorithm.rule, assignment.steps[row : row + 1])[0])
     with replicas.one() as gradient:
         for k, batch in enumerate(assignment.batches[row]):
             samples = torch.from_numpy(batch[batch != PADDING]).to(y.device)
@@ -52,5 +50,5 @@ def _train(job: Job, row: int, replicas: WorkerCopies) -> ClientUpdate:
             elif assignment.noise is not None:
                 grad = grad + torch.from_numpy(assignment.noise[row][k]).to(y)
             direction, velocity = algorithm.solver.direction(algorithm.rule, grad, y, velocity, local)
-            y.sub_(direction, alpha=assignment.sizes[k] * pace)
+            y.sub_(direction, alpha=assignment.sizes[k] * scale)
     return algorithm.rule.finish(y, local)

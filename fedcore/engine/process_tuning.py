@@ -1,6 +1,5 @@
-"""What becomes of memory that a round gives back: it stays with the process, for the next round.
-
-What makes a GPU compute the same bits every time, and in the precision that was asked for.
+"""Process-wide settings: glibc malloc keeps freed memory for the next round, and GPU libraries
+compute the same bits every time in the requested precision.
 """
 
 import ctypes
@@ -18,12 +17,12 @@ _KEPT, _ALONE = 2 << 30, 1 << 30
 
 @cache
 def retain_freed_memory() -> None:
-    """Keep the process from giving blocks above 32 MB back to the system as soon as they are freed.
+    """Keep the process from returning blocks above 32 MB to the system as soon as they are freed.
 
-    The changes of a cohort's models are such a block, and so is every stacked step of theirs. Each
-    time they are made anew the system clears their pages one by one, which takes three to nine
-    times as long as the arithmetic. Whoever has set the C library's options by environment
-    variables, or uses another library, is left alone.
+    The changes of a cohort's models are such a block, and so is every stacked step. Each time one
+    is allocated anew the system clears its pages one by one, which takes three to nine times as
+    long as the arithmetic. Processes with the C library's options in environment variables, or with
+    another library, are left alone.
     """
     if any(
         name in os.environ
@@ -37,11 +36,9 @@ def retain_freed_memory() -> None:
 
 
 def make_gpu_deterministic(device: torch.device) -> None:
-    """Have PyTorch's libraries for GPUs do so in this process, if `device` is one.
+    """Make PyTorch's GPU libraries deterministic and exact in this process, if `device` is a GPU.
 
-    Changes their settings.
-
-    As they come, convolutions and LSTMs in float32 are computed in TensorFloat-32, three digits
+    By default, convolutions and LSTMs in float32 are computed in TensorFloat-32, three digits
     instead of seven, and sums may be taken in the order in which threads arrive.
     """
     if device.type != "cuda":

@@ -1,6 +1,4 @@
-"""The engine `reference`: a loop over clients and steps without padding, the definition of
-right.
-"""
+"""The engine `reference`: a loop over clients and steps without padding, the definition of right."""
 
 from collections.abc import Sequence
 
@@ -12,7 +10,7 @@ from fedcore.engine.assignment import Job, stack_updates
 
 
 def reference(jobs: Sequence[Job]) -> list[ClientUpdate]:
-    """One run after another, one client after another, one step after another."""
+    """Train run after run, client after client, step after step."""
     return [stack_updates([_train(job, row) for row in range(len(job.work.clients))]) for job in jobs]
 
 

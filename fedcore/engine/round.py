@@ -1,7 +1,5 @@
-"""One communication round, before its training (draw, broadcast, exchange of gradients) and after
-it (upload, aggregate).
-
-The training of a gang: rounds of several runs, by one call of each engine.
+"""One communication round: before training (draw, broadcast, exchange of gradients), the training
+itself, for several runs at once, and after it (upload, aggregation).
 """
 
 import time
@@ -39,7 +37,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class RoundCost:
-    """What a round cost: the steps of the clients that reached the server, and bytes in both
+    """Cost of a round: the steps of the clients that reached the server, and bytes in both
     directions.
     """
 
@@ -47,14 +45,14 @@ class RoundCost:
     bytes_up: int
     bytes_down: int
     simulated_seconds: float | None = None
-    """What it took on the simulated clock, if there is one."""
+    """Time on the simulated clock, if there is one."""
     observation: Observation | None = None
-    """What may be measured of it; None where no client's work arrived."""
+    """Facts for measures; None if no client's work arrived."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingRound:
-    """A round before training: who takes part, and what those who reach the server are to do."""
+    """A round before training: who takes part, and the work of those who reach the server."""
 
     setting: RunContext
     """The run's, with the rule as the round finds it."""
@@ -66,11 +64,11 @@ class PendingRound:
     """None where nobody reaches the server."""
 
     each: bool
-    """Whether the delta of each client is to be seen afterwards."""
+    """True if the delta of each client is needed afterwards."""
 
     @property
     def job(self) -> Job | None:
-        """What an engine is to do."""
+        """The job for an engine."""
         if self.training is None:
             return None
         algorithm = self.setting.algorithm
@@ -87,7 +85,7 @@ class PendingRound:
 
 @dataclass(frozen=True, slots=True)
 class CohortTraining:
-    """The cohort's work, and what was settled before it."""
+    """The cohort's work, and the values fixed before it."""
 
     work: CohortWork
     cohort: Cohort
@@ -97,7 +95,7 @@ class CohortTraining:
     kept: Vectors
     """[M, D] each: what error feedback keeps of an exchange before training."""
     factor: float
-    """What x itself is multiplied by before the direction is added."""
+    """Multiplies x itself before the direction is added."""
 
 
 def open_round(
@@ -109,9 +107,9 @@ def open_round(
     *,
     each: bool = True,
 ) -> PendingRound:
-    """Round `number`, counted from 1, up to the training; `traffic` changes in place.
+    """Play round `number`, counted from 1, up to the training; `traffic` changes in place.
 
-    Whether each delta is to be seen afterwards changes no bit of what comes of the round.
+    `each` asks for the delta of each client; it changes no bit of the round's result.
     """
     mustered = select_cohort(setting, traffic, number)
     if not len(mustered.arrived.clients):
@@ -145,9 +143,9 @@ def open_round(
 def close_round(
     pending: PendingRound, result: Result | None, table: ClientTable, traffic: Traffic
 ) -> tuple[ServerState, RoundCost]:
-    """The round from the `result` of the training on; `table` and `traffic` change in place.
+    """Play the round from the `result` of the training on; `table` and `traffic` change in place.
 
-    A round that nobody reaches leaves the server as it is.
+    A round that no client reaches leaves the server as it is.
     """
     mustered, training = pending.selected, pending.training
     if result is None or training is None:
@@ -171,7 +169,7 @@ def close_round(
 def _aggregate(
     opened: PendingRound, training: CohortTraining, result: Result, table: ClientTable
 ) -> tuple[ServerState, Observation]:
-    """The server's part: uplink, aggregation, its own step, and what the clients keep."""
+    """The server's part: uplink, aggregation, server step, and the clients' new memory."""
     algorithm, server, assignment, kept = (
         opened.setting.algorithm,
         opened.server,
@@ -206,8 +204,8 @@ def _aggregate(
 
 
 def _sends_deltas(algorithm: Algorithm) -> bool:
-    """Whether clients send their deltas as they are, and whoever has their sums needs nothing else
-    of them.
+    """Return True if clients send plain deltas, so that weighted sums of them are all the server
+    needs.
     """
     rule = type(algorithm.rule)
     own = (
@@ -254,9 +252,9 @@ def _cohort(setting: RunContext, assignment: CohortWork, weight: Floats) -> Coho
 
 
 def _move(server: ServerState, links: Links, combined: Aggregate, factor: float) -> ServerState:
-    """The server after its step.
+    """Return the server after its step.
 
-    `factor` is what x itself is multiplied by before the direction is added.
+    `factor` multiplies x itself before the direction is added.
     """
     direction = combined.direction
     if factor != 1.0:
@@ -275,7 +273,7 @@ def _move(server: ServerState, links: Links, combined: Aggregate, factor: float)
 
 
 class TrainedRound(NamedTuple):
-    """What came of the training in one round of one run."""
+    """Result of the training in one round of one run."""
 
     result: Result | None = None
     """None where nobody reached the server."""
@@ -286,7 +284,7 @@ class TrainedRound(NamedTuple):
 
 
 def train_cohorts(rounds: Sequence[PendingRound]) -> list[TrainedRound]:
-    """Train those together that have the same engine; in the order of `rounds`."""
+    """Train together the rounds that use the same engine; results are in the order of `rounds`."""
     trained = [TrainedRound()] * len(rounds)
     wanted: dict[Engine, list[tuple[int, Job]]] = {}
     for index, opened in enumerate(rounds):

@@ -1,4 +1,4 @@
-"""What a run is, and the server's state between its rounds."""
+"""The constants of a run, and the server's state between its rounds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ RESIDUAL = "uplink residual"
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """What stays the same over the rounds of a run."""
+    """The constants of a run."""
 
     spec: ExperimentSpec
     seed: int
     algorithm: Algorithm
     problem: TrainingProblem
-    """What is trained on."""
+    """The problem trained on."""
     engine: Engine
     memory_divisor: int = 1
     """As of `Job`."""
@@ -41,9 +41,9 @@ class ServerState:
     shared: Vectors
     """[D] each: what the rule broadcasts beside x."""
     aggregator_state: Vectors
-    """What the aggregator keeps, of any shape."""
+    """The aggregator's state, of any shape."""
     models_compressed: bool
-    """Whether the residual is of models: then broadcast + residual is x; else it is of gathered
+    """True if the residual is of models: then broadcast + residual is x; else it is of mean
     gradients.
     """
     adaptive_parameters: Mapping[str, float]
@@ -58,7 +58,7 @@ class ServerState:
 
 
 def initial_state(setting: RunContext) -> ServerState:
-    """The server before the first round.
+    """Return the server before the first round.
 
     Evaluates the training loss f(x_0) for a rule that adapts to how the loss changes.
     """
@@ -75,9 +75,9 @@ def initial_state(setting: RunContext) -> ServerState:
 
 
 def adapted(setting: RunContext, tuning: Mapping[str, float], x: Tensor) -> Mapping[str, float]:
-    """The rule's numbers after it has looked at the training loss of x [D].
+    """Return the rule's parameters adapted to the training loss of x [D].
 
-    Of a rule without any, nothing is evaluated.
+    For a rule without adaptive parameters, nothing is evaluated.
     """
     if not tuning:
         return tuning
@@ -87,9 +87,8 @@ def adapted(setting: RunContext, tuning: Mapping[str, float], x: Tensor) -> Mapp
 
 
 def client_vectors(algorithm: Algorithm, x: Tensor) -> Mapping[str, Tensor]:
-    """What is kept per client, [D] each, as it starts from the first model x [D].
-
-    That is the rule's memory, and the residual of a compressed uplink.
+    """Initial per-client vectors, [D] each, given the first model x [D]: the rule's memory, and the
+    residual of a compressed uplink.
     """
     names = (*algorithm.rule.memory(), *((RESIDUAL,) if algorithm.uplink.error_feedback else ()))
     return {name: torch.zeros_like(x) for name in names} | dict(algorithm.rule.start(x))

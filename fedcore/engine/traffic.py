@@ -12,16 +12,16 @@ NEVER = -1
 
 
 class Traffic:
-    """Counts the bytes of each round; remembers when each client last heard from the server.
+    """Counts the bytes of each round; remembers when each client last received the model.
 
     Changes in place.
 
     A client's first download is the dense model. Afterwards, under a compressed downlink, it needs
-    the messages of every round since its last one, or the dense model where that is shorter.
+    the messages of every round since its last one, or the dense model if that is shorter.
     """
 
     def __init__(self, algorithm: Algorithm, population: int, dim: int, word: int) -> None:
-        """For messages of D = `dim` numbers of `word` bytes."""
+        """Count messages of D = `dim` numbers of `word` bytes."""
         up, down = (
             compressor.message_bytes(dim, word) for compressor in (algorithm.uplink, algorithm.downlink)
         )
@@ -34,43 +34,45 @@ class Traffic:
         self._last_heard = np.full(population, NEVER, np.int64)
 
     def state(self) -> dict[str, Ids]:
-        """Who has heard from the server, and when last."""
+        """Return which clients have received the model, and when last."""
         ids = np.flatnonzero(self._last_heard != NEVER)
         return {"ids": ids, "rounds": self._last_heard[ids]}
 
     def load(self, state: Mapping[str, Ids]) -> None:
-        """Become what `state` was taken from."""
+        """Restore from `state`."""
         self._last_heard[:] = NEVER
         self._last_heard[state["ids"]] = state["rounds"]
 
     def up(self, clients: int) -> int:
-        """Bytes that `clients` uploads take: the change of the model, and the rule's own vectors
-        uncompressed.
+        """Return the bytes of the uploads of `clients`: the change of the model, and the rule's own
+        vectors uncompressed.
         """
         return clients * (self._up + self._extra)
 
     def down(self, clients: Ids, round: int) -> Ids:
-        """[M] bytes that reach each of `clients` at the start of `round`; they have then heard."""
+        """Return the bytes [M] that reach each of `clients` at the start of `round`, and record
+        that they have.
+        """
         last = self._last_heard[clients]
         missed = np.minimum((round - last) * self._down, self._dense)
         self._last_heard[clients] = round
         return np.where(last == NEVER, self._dense, missed) + self._extra
 
     def settle(self, clients: Ids, round: int) -> int:
-        """Bytes that reach `clients` at the end of `round`, under a rule that lets them hear the
-        next model then.
+        """Return the bytes that reach `clients` at the end of `round`, under a rule that sends them
+        the next model then.
         """
         if self._hears:
             self._last_heard[clients] = round + 1
         return self.settling(len(clients))
 
     def settling(self, clients: int) -> int:
-        """Bytes of the next model that `clients` hear at the end of a round, under such a rule."""
+        """Bytes of the next model that `clients` receive at the end of a round, under such a rule."""
         return clients * self._down if self._hears else 0
 
     def exchange(self, clients: int, round: int) -> tuple[int, int]:
-        """Bytes up and down of the exchange of gradients that `clients` begin `round` with: one
-        message each in either direction.
+        """Return the bytes up and down of the exchange of gradients with which `clients` begin
+        `round`: one message each in either direction.
         """
         up, down = self._gathering
         if self._gathers and round == 1 and self._opening != "compressed":

@@ -1,5 +1,5 @@
-"""The engine `vectorised`: all clients of all runs together, by descending steps, so that those who
-are done fall away.
+"""The engine `vectorised`: all clients of all runs together, by descending steps, so that rows fall
+away as they finish.
 """
 
 from collections.abc import Hashable, Sequence
@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from fedcore.core import ClientUpdate
-from fedcore.engine.affine import proximal_coefficient
 from fedcore.engine.assignment import Ids, Job
 from fedcore.engine.client_stack import ClientStack, Number, descent, step_sizes
 from fedcore.problems import TrainingProblem
@@ -21,7 +20,7 @@ would come from memory.
 
 
 def vectorised(jobs: Sequence[Job]) -> list[ClientUpdate]:
-    """Those jobs in one stack that are of a kind."""
+    """Train jobs of the same kind in one stack."""
     groups: dict[Hashable, list[int]] = {}
     for index, job in enumerate(jobs):
         groups.setdefault(_kind(job), []).append(index)
@@ -32,9 +31,9 @@ def vectorised(jobs: Sequence[Job]) -> list[ClientUpdate]:
 
 
 def _kind(job: Job) -> Hashable:
-    """What jobs of one stack must have in common; a rule of free form has a stack of its own."""
+    """Key of the jobs that share a stack; a rule of any other form has a stack of its own."""
     rule, rows = job.algorithm.rule, ClientStack.of([job])
-    if job.problem.kind is None or proximal_coefficient(rule) is None:
+    if job.problem.kind is None or rule.affine_form() is None:
         return id(job)
     # Of batches whose widths are alike, so that there is little padding.
     return (
@@ -47,7 +46,7 @@ def _kind(job: Job) -> Hashable:
 
 
 def _train(jobs: Sequence[Job]) -> list[ClientUpdate]:
-    """One stack after another, of as many rows as are best trained at a time."""
+    """Train one stack after another, with the best number of rows at a time."""
     rows, problem = ClientStack.of(jobs), jobs[0].problem
     clients, ids = _clients(jobs, rows)
     thrift = max(job.memory_divisor for job in jobs)
@@ -60,16 +59,14 @@ def _train(jobs: Sequence[Job]) -> list[ClientUpdate]:
 
 
 def _together(rows: ClientStack, problem: TrainingProblem) -> int:
-    """How many rows train at a time: as many as there is memory for, and on a CPU, as fit into its
-    caches.
-    """
+    """Return the number of rows to train at a time: limited by memory and, on a CPU, by its caches."""
     x, room = rows.jobs[0].work.local.x, problem.capacity // rows.widest
     return min(len(rows), max(1, room if x.is_cuda else min(room, CACHE_BYTES // x.nbytes)))
 
 
 def _clients(jobs: Sequence[Job], rows: ClientStack) -> tuple[Stackable, Ids]:
-    """What the mini-batches of all rows are gathered from, and which of its clients each row is,
-    [R].
+    """Return the clients that the rows' mini-batches are gathered from, and each row's index [R]
+    among them.
     """
     problem = jobs[0].problem
     if len(jobs) == 1:

@@ -72,6 +72,8 @@ def population_measures(
     `observed` is the round that led there, on a problem whose gradients are `scales` [N] times
     those of `problem`.
     """
+    if not any(map(of_population, names)):
+        return {}  # else the weights would be read from the device
     surrogate = None if observed is None else surrogate_weights(observed, len(problem.share)) * scales
     return _measured("population", names, problem, x, surrogate)
 

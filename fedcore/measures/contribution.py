@@ -85,12 +85,12 @@ def contribution(_problem: TrainingProblem, observed: Observation) -> Measured:
     Of its M clients, p are the aggregation weights, made to sum to 1, and w and tau_eff those of
     `implied_weights`:
 
-        weight_bias  sum_i (p_i - w_i)^2 / w_i       FedNova, chi^2_{p||w} of Theorem 2; inf where
-        only w_i is 0 tau_eff      sum_i c_i ||a_i||_1             FedNova, eq. (9)
-        slowdown     (1/M) sum_i tau_i / tau_eff     FedNova, Section V
+        weight_bias  sum_i (p_i - w_i)^2 / w_i    FedNova, chi^2_{p||w} of Theorem 2
+        tau_eff      sum_i c_i ||a_i||_1          FedNova, eq. (9)
+        slowdown     (1/M) sum_i tau_i / tau_eff  FedNova, Section V
 
-    weight_bias is what unequal local work adds to the sampling scheme: 0 for FedNova, and for
-    FedAvg with equal work.
+    weight_bias is inf where only w_i is 0. It is what unequal local work adds to the sampling
+    scheme: 0 for FedNova, and for FedAvg with equal work.
     """
     weights, tau_eff = implied_weights(observed)
     given = _array(observed.cohort.weights)

@@ -23,7 +23,7 @@ _SHAPE = re.compile(r"fq_([0-9a-hjkmnp-tv-z]{26})_[0-9a-f]{64}", re.ASCII)
 
 
 class Scope(StrEnum):
-    """What a key allows; each includes those before it."""
+    """Permissions of a key; each includes those before it."""
 
     READ = "read"
     """To see what belongs to its owner."""
@@ -33,7 +33,7 @@ class Scope(StrEnum):
     """To see and change what belongs to anybody, and the keys themselves."""
 
     def covers(self, needed: "Scope") -> bool:
-        """Whether this scope is enough where `needed` is asked for."""
+        """True if this scope includes `needed`."""
         order = list(Scope)
         return order.index(self) >= order.index(needed)
 
@@ -76,11 +76,11 @@ class Token(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """What is kept of it."""
+        """SHA-256 of the key: all that is stored of it."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def matches(self, digest: str) -> bool:
-        """Whether this is the key of which `digest` is kept.
+        """True if `digest` is that of this key.
 
         Takes the same time however much of it is right.
         """

@@ -66,7 +66,7 @@ def lock_path(home: Path) -> Path:
 
 
 def is_running(home: Path) -> bool:
-    """Whether a stack holds the lock of `home`."""
+    """True if a stack holds the lock of `home`."""
     if sys.platform == "win32":
         return False
     import fcntl

@@ -13,7 +13,7 @@ _SIGNS = (
     "bad_alloc",
     "cannot allocate memory",
 )
-"""What libraries say in errors of no class of their own, in small letters."""
+"""Parts of the messages, in lower case, of libraries that have no error class of their own."""
 _COUNTER = Path("/proc/vmstat")
 """Counts kills on the whole machine, those of containers included; a container's own count ends
 with it.
@@ -21,7 +21,7 @@ with it.
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out: Python's and NumPy's, or the tensor library's, on whatever device."""
+    """True if memory ran out: Python's and NumPy's, or the tensor library's, on any device."""
     import torch
 
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
@@ -39,7 +39,7 @@ def release_memory() -> None:
 
 
 def user_message(error: BaseException) -> str:
-    """What to say to whoever waits for the run."""
+    """Error message of a run that ran out of memory."""
     return f"memory ran out ({type(error).__name__}: {error}); {ADVICE}"
 
 

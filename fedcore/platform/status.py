@@ -31,11 +31,11 @@ class Status(StrEnum):
 
 
 ENDED = frozenset({Status.SUCCEEDED, Status.FAILED, Status.CANCELLED})
-"""What only `retry` leaves."""
+"""Statuses that only `retry` leaves."""
 
 
 class RunRequest(StrEnum):
-    """What a user wants of a running run, applied at the next round boundary."""
+    """Request of a user for a running run, applied at the next round boundary."""
 
     NONE = "none"
     """Nothing."""
@@ -46,7 +46,7 @@ class RunRequest(StrEnum):
 
 
 class WorkerDirective(StrEnum):
-    """What a worker is to do after a slice; for all but CONTINUE it hands the run back."""
+    """Next step of a worker after a slice; for all but CONTINUE it releases the run."""
 
     CONTINUE = "continue"
     """Go on with the next slice."""

@@ -68,7 +68,7 @@ def continued(
 
 
 def traceparent() -> str | None:
-    """What spans elsewhere are to name to become part of the present trace (W3C Trace Context).
+    """The current trace context, for spans elsewhere to continue (W3C Trace Context).
 
     None where there is none.
     """

@@ -45,7 +45,7 @@ def commit_of(tree: Path) -> str | None:
 
 
 def _git(tree: Path, *arguments: str) -> str | None:
-    """What git prints about `tree`; None where it fails."""
+    """Output of git about `tree`; None where it fails."""
     git = shutil.which("git")
     if git is None:
         return None

@@ -49,7 +49,7 @@ class Watchdog:
         self._begun = True
 
     def expired(self) -> bool:
-        """Whether the process hangs; to be called several times a second.
+        """True if the process hangs; to be called several times a second.
 
         A pause between two calls counts as a second at most: while the machine was suspended, or
         gave the supervisor no time, the process may have had none either.

@@ -39,21 +39,21 @@ class Preset(Block):
     panel: str = ""
     """The part of it, where it has several."""
     small: bool = False
-    """Whether it is the small form, that takes a minute or two on two cores."""
+    """True for the small form, which takes a minute or two on two cores."""
 
     @property
     def digest(self) -> str:
-        """Of the specification: equal ones have the same."""
+        """Digest of the specification: equal specifications have the same."""
         return sha256(json.dumps(self.spec, sort_keys=True).encode()).hexdigest()[:DIGEST_LENGTH]
 
 
 def names() -> list[str]:
-    """The names of all presets, sorted."""
+    """Return the names of all presets, sorted."""
     return sorted(_all())
 
 
 def load(name: str) -> Preset:
-    """The preset `name`; raises PresetNotFoundError."""
+    """Load the preset `name`; raises PresetNotFoundError."""
     if name not in _all():
         raise PresetNotFoundError(
             f"there is no preset {name!r}; {_nearest(name, names())}; see GET /v1/presets for all"
@@ -64,7 +64,7 @@ def load(name: str) -> Preset:
 
 @cache
 def sheets() -> dict[str, Sheet]:
-    """All sheets, by name."""
+    """Load all sheets, by name."""
     files = sorted(resources.files(__name__).iterdir(), key=lambda file: file.name)
     return {
         file.name.removesuffix(SUFFIX): Sheet.model_validate(
@@ -76,7 +76,7 @@ def sheets() -> dict[str, Sheet]:
 
 
 def sheet(name: str) -> Sheet:
-    """The sheet `name`; raises PresetNotFoundError."""
+    """Load the sheet `name`; raises PresetNotFoundError."""
     if name not in sheets():
         raise PresetNotFoundError(
             f"there is no figure or table {name!r}; {_nearest(name, sheets())}; see `fedq reproduce-paper`"
@@ -86,7 +86,9 @@ def sheet(name: str) -> Sheet:
 
 
 def presets_of(name: str, *, small: bool) -> list[Preset]:
-    """The presets of a sheet in one form, a panel each; those without a small form are in full."""
+    """Return the presets of a sheet in one form, one per panel; panels without a small form are in
+    full.
+    """
     wanted = sheet(name)
     have = set(variants(wanted))
     return [
@@ -96,8 +98,8 @@ def presets_of(name: str, *, small: bool) -> list[Preset]:
 
 
 def meant_by(name: str, *, small: bool) -> list[Preset]:
-    """The presets that one would see by `name`: of a sheet, of the sheet that shows that figure or
-    table, too, or the one of that name.
+    """Return the presets meant by `name`: a sheet's, those of the sheet that also shows that figure
+    or table, or the preset itself.
 
     Raises PresetNotFoundError.
     """
@@ -114,7 +116,7 @@ def meant_by(name: str, *, small: bool) -> list[Preset]:
 
 
 def override(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """`document` with `changes` merged in (RFC 7396): blocks merge, null removes, anything else
+    """Merge `changes` into `document` (RFC 7396): blocks merge, null removes, anything else
     replaces.
 
     A block whose `kind` changes is replaced whole, since the old kind's fields mean nothing to the

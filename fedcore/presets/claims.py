@@ -1,4 +1,4 @@
-"""What a publication claims of a figure or a table, in a form that results can be held against."""
+"""A publication's claims about a figure or a table, in a form that results can be tested against."""
 
 from collections.abc import Mapping
 from math import isfinite
@@ -11,7 +11,7 @@ from fedcore.presets.curve_statistics import Statistic, Trajectory, read
 
 Relation = Literal["below", "above", "near"]
 Rows = Mapping[str, Mapping[int, Mapping[str, Trajectory]]]
-"""What came out: by arm, seed and metric."""
+"""Results by arm, seed and metric."""
 
 
 class ClaimComparison(Block):
@@ -22,9 +22,9 @@ class ClaimComparison(Block):
     metric: str
     """As a row or a result names it."""
     statistic: Statistic = "final"
-    """What is read off each run's curve."""
+    """Statistic of each run's curve."""
     target: Finite | None = None
-    """What `rounds_to` has to reach."""
+    """The value that `rounds_to` has to reach."""
     arm: str
     """The arm of which it is said."""
     relation: Relation
@@ -32,7 +32,7 @@ class ClaimComparison(Block):
     than: str | Finite
     """The other side: an arm by its name, or a number, as theory or the publication gives it."""
     factor: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
-    """What the other side is multiplied by: `below`, 0.5 means less than half."""
+    """Multiplies the other side: `below`, 0.5 means less than half."""
     tolerance: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """For `near`: the largest difference, relative to the other side."""
 
@@ -74,7 +74,7 @@ class PublishedClaim(Block):
 
 
 class Sides(NamedTuple):
-    """A comparison with what came out."""
+    """A comparison with its results."""
 
     comparison: ClaimComparison
     left: float
@@ -89,7 +89,7 @@ class Sides(NamedTuple):
 
 
 class ClaimVerdict(NamedTuple):
-    """A claim with what came out."""
+    """A claim with its results."""
 
     claim: PublishedClaim
     holds: bool | None

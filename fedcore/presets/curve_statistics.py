@@ -1,4 +1,4 @@
-"""What is read off a run's curve to judge a claim about it. Standard library only."""
+"""Statistics of a run's curve, for judging a claim about it. Standard library only."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
@@ -18,13 +18,13 @@ class Trajectory(NamedTuple):
     rounds: Sequence[int]
     values: Sequence[float]
     diverged: bool
-    """Whether the run ended because its model left the finite numbers."""
+    """True if the run ended because its model was no longer finite."""
 
 
 def read(statistic: Statistic, metric: str, trajectory: Trajectory, target: float | None = None) -> float:
-    """The statistic of a run's metric.
+    """Return the statistic of a run's metric.
 
-    Of a run that diverged or has no values, the worst that there is.
+    For a run that diverged or has no values, the worst possible value.
 
     `final` is the last value; `best` the best of all; `mean` the mean over all; `tail` the mean
     over the last tenth; `fluctuation` the sum of all steps for the worse; `rounds_to` the first
@@ -42,9 +42,7 @@ def read(statistic: Statistic, metric: str, trajectory: Trajectory, target: floa
 
 
 def worst_of(metric: str) -> float:
-    """What no value of the metric is worse than: minus infinity where higher is better, else
-    infinity.
-    """
+    """The worst value of the metric: minus infinity where higher is better, else infinity."""
     return -inf if BETTER.get(metric, min) is max else inf
 
 

@@ -20,22 +20,22 @@ class Small(Block):
     """The form that takes a minute or two on two cores."""
 
     changes: Document
-    """What it changes in the specification."""
+    """Changes to the specification."""
     departures: tuple[str, ...]
-    """What that means."""
+    """The resulting differences from the source."""
 
 
 class Panel(Block):
     """A part of a figure with an experiment of its own: a data set, a setting."""
 
     title: str
-    """What stands above it."""
+    """Title above the panel."""
     changes: Document = Field(default_factory=dict)
-    """What it changes in the sheet's specification."""
+    """Changes to the sheet's specification."""
     departures: tuple[str, ...] = ()
     """Where it, beside the sheet, differs from the source."""
     small: Small | None = None
-    """What its small form changes beside that of the sheet."""
+    """Changes of its small form beside those of the sheet's."""
 
 
 class Number(Block):
@@ -55,9 +55,9 @@ class Published(Block):
     metric: str
     """As a result names it."""
     statistic: Statistic
-    """What is read off each run's curve to be laid beside them."""
+    """Statistic of each run's curve to compare with them."""
     target: Finite | None = None
-    """What `rounds_to` has to reach."""
+    """The value that `rounds_to` has to reach."""
     panel: str | None = None
     """The panel they belong to; absent, the only one."""
     numbers: dict[str, Number]
@@ -74,7 +74,7 @@ class Drawing(Block):
     """How the figure is drawn: a grid of axes, in each of them a line for each arm."""
 
     metrics: Annotated[tuple[str, ...], Field(min_length=1)]
-    """What is drawn, a row of its own each."""
+    """Metrics drawn, each in a row of its own."""
     rows: str | None = None
     """The swept path whose values have rows of their own."""
     columns: str | None = None
@@ -84,12 +84,12 @@ class Drawing(Block):
 
 
 class Sheet(Block):
-    """What one file holds."""
+    """The contents of one file."""
 
     version: int
     """Goes up when a specification changes."""
     title: str
-    """What it shows."""
+    """Title of the figure or table."""
     source: str
     """The publication, table or figure it follows."""
     also: tuple[PanelName, ...] = ()
@@ -105,9 +105,9 @@ class Sheet(Block):
     figure: Drawing | None = None
     """How it is drawn; absent, it is a table."""
     published: tuple[Published, ...] = ()
-    """What was published."""
+    """Published numbers."""
     claims: tuple[PublishedClaim, ...] = ()
-    """What was claimed."""
+    """Published claims."""
 
     @property
     def parts(self) -> dict[str, Panel]:
@@ -115,11 +115,11 @@ class Sheet(Block):
         return self.panels or {"": Panel(title=self.title)}
 
     def claims_of(self, panel: str) -> list[PublishedClaim]:
-        """What is claimed of a panel."""
+        """Return the claims about a panel."""
         return [claim for claim in self.claims if not claim.panels or panel in claim.panels]
 
     def published_of(self, panel: str) -> list[Published]:
-        """What was published of a panel."""
+        """Return the published numbers of a panel."""
         return [published for published in self.published if (published.panel or "") == panel]
 
 
@@ -131,12 +131,12 @@ class Variant(NamedTuple):
 
     @property
     def suffix(self) -> str:
-        """What it adds to the sheet's name."""
+        """The suffix of the preset's name after the sheet's."""
         return "".join(f"-{part}" for part in (self.panel, SMALL if self.small else "") if part)
 
 
 def variants(sheet: Sheet) -> Iterator[Variant]:
-    """All panels in all forms."""
+    """Return all panels in all forms."""
     for name, panel in sheet.parts.items():
         yield Variant(name, small=False)
         if sheet.small or panel.small:

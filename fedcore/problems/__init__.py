@@ -1,4 +1,4 @@
-"""Problems: what a specification's `problem` block becomes."""
+"""Problems: the objects that engines train, made from a specification's `problem` block."""
 
 from pathlib import Path
 
@@ -31,12 +31,12 @@ def load_problem(
     data_dir: Path,
     shelf: DatasetStorage | None = None,
 ) -> TrainingProblem:
-    """The problem of a run, its data on `device` in `dtype`.
+    """Load the problem of a run, its data on `device` in `dtype`.
 
-    Users' own from `shelf`, or else from a folder of `data_dir`.
+    Users' own data come from `shelf`, the others from a folder of `data_dir`.
 
-    Raises DataUnavailableError when the data set is not under `data_dir`, SpecificationError when
-    it cannot be divided as asked.
+    Raises DataUnavailableError if the data set is not under `data_dir`, SpecificationError if it
+    cannot be divided as requested.
     """
     if isinstance(spec.dataset, Quadratic):
         return load_quadratic(spec.dataset, device, dtype)
@@ -51,7 +51,7 @@ def load_problem(
 
 
 def trained_on(problem: TrainingProblem, participation: Participation) -> TrainingProblem:
-    """What a run with this participation trains on: the problem, or the same objective with the p_i
-    taken into the clients' own.
+    """Return the problem trained under this participation: `problem`, or the same objective with
+    the p_i moved into the clients' own.
     """
     return Transformed(problem) if participation.transforms_objective else problem

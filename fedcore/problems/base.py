@@ -13,7 +13,7 @@ from fedcore.problems.dense import DenseNetwork
 Ids = NDArray[np.int64]
 Values = dict[str, float | list[float]]
 WORKING_BYTES = 64 << 20
-"""What one computation on a CPU may hold beside models and data sets."""
+"""Memory that one computation on a CPU may hold beside models and data sets."""
 _SHARES_OF_GPU = 16
 Gradient = Callable[[Tensor, int, Tensor | None], Tensor]
 """As `Problem.gradient`."""
@@ -62,19 +62,19 @@ class TrainingProblem(Stackable, Protocol):
     engine: EngineName
     """The faster of these engines for it."""
     kind: Hashable
-    """What it has in common with problems whose clients can be stacked beside its own; None where
+    """Shared by problems whose clients can be stacked beside its own; None where
     it can have none.
     """
     gradient_noise: float
     """Deviation of the Gaussian noise that the engine adds to every local gradient."""
     data_source: str
-    """What the data really are."""
+    """The actual data."""
     data_sha256: str | None
     """As `Dataset.checksum`."""
 
     @property
     def dense(self) -> DenseNetwork | None:
-        """What a kernel needs of it, if it is a dense network."""
+        """The problem as a dense network, for kernels; None if it is none."""
         ...
 
     def initial(self) -> Tensor:
@@ -88,8 +88,8 @@ class TrainingProblem(Stackable, Protocol):
         ...
 
     def replica(self) -> Gradient:
-        """`gradient` to rounding, for one thread, while others use theirs: as fast as it can be had
-        client by client.
+        """Return `gradient` up to rounding, as fast as it can be computed client by client, for one
+        thread while others use theirs.
         """
         ...
 
@@ -104,15 +104,17 @@ class TrainingProblem(Stackable, Protocol):
         ...
 
     def evaluate(self, theta: Tensor, measures: Collection[str]) -> Values:
-        """Those of the asked-for losses and accuracies that have a meaning here, at `theta` [D]."""
+        """Evaluate those of the requested losses and accuracies that have a meaning here, at
+        `theta` [D].
+        """
         ...
 
     def client_accuracies(self, theta: Tensor) -> NDArray[np.float64] | None:
-        """[N] share of each client's samples that `theta` [D] classifies right, NaN of none.
+        """[N] share of each client's samples that `theta` [D] classifies correctly, NaN for clients
+        without samples; None without classes.
 
-        None without classes.
-
-        They are its test samples where the data say whose those are, else its training samples.
+        The samples are the client's test samples where the data assign those to clients, else its
+        training samples.
         """
         ...
 
@@ -122,16 +124,15 @@ class TrainingProblem(Stackable, Protocol):
 
 
 def capacity(sample_bytes: int, device: torch.device) -> int:
-    """How many samples of `sample_bytes` each fit into what a computation on `device` may hold.
-
-    At least one.
+    """Return how many samples of `sample_bytes` each fit into the memory of one computation on
+    `device`, at least one.
     """
     return max(1, working_bytes(device) // sample_bytes)
 
 
 def working_bytes(device: torch.device) -> int:
-    """What one computation may hold beside models and data sets: on a GPU a share of its memory, so
-    that it has much to do at once.
+    """Memory that one computation may hold beside models and data sets: on a GPU a share of its
+    memory, so that it has much to do at once.
     """
     if device.type != "cuda":
         return WORKING_BYTES

@@ -1,7 +1,5 @@
-"""Mini-batches of several clients over consecutive steps, as rows of what all clients hold.
-
-Cohorts of several divisions, of one data set or of several small ones, as the clients of one
-division.
+"""Mini-batches of several clients over consecutive steps, as rows of all clients' samples; and
+cohorts of several divisions joined as clients of one.
 """
 
 from collections.abc import Hashable, Sequence
@@ -19,9 +17,7 @@ from fedcore.problems import base
 
 
 class Located(NamedTuple):
-    """Which samples the clients see in each step, [S, m, B]; S is 1 where every step sees the
-    same.
-    """
+    """The samples that clients see in each step, [S, m, B]; S is 1 if every step sees the same."""
 
     rows: Tensor
     """Counted over all clients' samples; for padding, any."""
@@ -40,8 +36,8 @@ def locate(batches: Tensor, starts: Tensor, dtype: torch.dtype) -> Located:
 
 
 def without_views(batches: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-    """What `batches` [m, S, B] say of clients of `sizes` [m] whose samples are seen in several
-    ways: which samples, in which views.
+    """Split `batches` [m, S, B] of clients of `sizes` [m] whose samples have several views into
+    sample and view.
     """
     counts = sizes.to(batches.device)[:, None, None]
     return torch.where(batches == PADDING, PADDING, batches % counts), batches.clamp(min=0) // counts
@@ -57,8 +53,8 @@ def rows_of(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.i
 
 
 def data_kind(data: FederatedData) -> Hashable:
-    """What divisions have in common whose clients can be joined: the data set, or its shape where
-    little is to be copied.
+    """Key of the divisions whose clients can be joined: the data set, or its shape if there is
+    little to copy.
     """
     train, dataset = data.dataset.train, data.dataset
     if (
@@ -71,7 +67,7 @@ def data_kind(data: FederatedData) -> Hashable:
 
 
 def stack_problems(cohorts: Sequence[tuple[FederatedData, Ids]]) -> FederatedData:
-    """The clients [M] of each of the divisions, which are of one kind, one after another.
+    """Join the clients [M] of divisions of one kind, one after another.
 
     For training only.
     """

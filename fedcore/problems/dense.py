@@ -1,6 +1,4 @@
-"""Dense networks as what a kernel needs to know of them: widths and loss, samples, and who holds
-them.
-"""
+"""Dense networks as kernels see them: widths, loss, samples, and the clients that hold them."""
 
 from __future__ import annotations
 
@@ -42,14 +40,14 @@ class DenseNetwork:
     """[N] what each client's loss, l2 included, is multiplied by."""
 
     def rows(self, client: int) -> Tensor:
-        """[n_i] which samples a client holds."""
+        """[n_i] the samples that a client holds."""
         return self.order[self.offsets[client] : self.offsets[client + 1]]
 
 
 def dense_network(data: FederatedData, layout: Layout, loss: Loss, l2: float) -> DenseNetwork | None:
-    """What a kernel needs of such a problem.
+    """Describe `problem` as a dense network.
 
-    None of any other, and where the samples are not seen as they are.
+    None for any other problem, and if samples are not used as they are.
     """
     train = data.dataset.train
     if not layout.depth or not train.features.is_floating_point() or data.dataset.augmentation is not None:

@@ -1,10 +1,8 @@
-"""Gradients of several clients' models in one go: batched products for dense layers, automatic
-differentiation for the rest.
+"""Gradients of several clients' models at once: batched products for dense layers, automatic
+differentiation for any other module.
 
 Scores are laid out [m, C, B], samples last: a softmax over ten classes is then three times as fast
 on a CPU.
-
-Scores, losses and gradients of any module, by automatic differentiation.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Gradients of convolutions, max-pooling, ReLU and dense layers in a row, back-propagated by hand.
+"""Gradients of a sequence of convolutions, max-pooling, ReLU and dense layers, with backpropagation
+written by hand.
 
-What automatic differentiation adds to the arithmetic is left out: gradients are written where they
-belong in the flat vector, ReLU works in place, after pooling instead of before it or with it, and
-nobody computes a gradient with respect to the samples. The numbers are those of automatic
-differentiation to rounding.
+The overhead of automatic differentiation is left out: gradients are written where they belong in
+the flat vector, ReLU works in place, after pooling instead of before it or fused with it, and no
+gradient with respect to the samples is computed. The numbers are those of automatic differentiation
+to rounding.
 
-The first convolution with the pooling behind it: on the way back a few images at a time, so that
-all between stays in the core's cache.
-
-Where images have few channels the library takes twice as long as a matrix product for the gradient
-of the weights, and what pooling hands back is four times as large as what it was given.
+The first convolution is fused with the pooling behind it: its backward pass takes a few images at a
+time, so that everything stays in the core's cache. For images with few channels the library takes
+twice as long as a matrix product for the gradient of the weights, and the input of pooling is four
+times as large as its output.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ from fedcore.problems.layers import (
 from fedcore.problems.loss import Loss, targets
 
 CACHED_BYTES = 3 << 19
-"""What a step of the way back may take: most of what a core keeps to itself."""
+"""Memory of a step of the backward pass: most of a core's own cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ KNOWN = {nn.Conv2d, nn.Linear, nn.MaxPool2d, nn.ReLU, nn.Flatten}
 
 
 class Chain:
-    """The gradient of a weighted mean loss of a module that `row_of` can take apart."""
+    """The gradient of a weighted mean loss of a module that `supported_layers` can take apart."""
 
     def __init__(self, layers: Sequence[Layer], layout: Layout, loss: Loss, *, last: bool = False) -> None:
         """With `last`, images are laid out with channels last."""
@@ -110,8 +110,8 @@ class Chain:
 
 
 def supported_layers(module: nn.Module, *, last: bool = False) -> list[Layer] | None:
-    """What `module` does, layer by layer, if it is a row of those that are known here and ends with
-    scores [B, C].
+    """Return the layers of `module`, if it is a sequence of supported layers and ends with scores
+    [B, C].
 
     With `last`, for images with channels last.
     """
@@ -126,7 +126,7 @@ def supported_layers(module: nn.Module, *, last: bool = False) -> list[Layer] | 
 
 
 def _layer(prefix: str, layer: nn.Module, first: bool) -> Layer | None:
-    """None where an option of the layer is not provided for."""
+    """Return the layer, or None if one of its options is not supported."""
     match layer:
         case nn.Conv2d(padding=tuple(), padding_mode="zeros"):
             how = layer.stride, layer.padding, layer.dilation, False, (0, 0), layer.groups
@@ -146,12 +146,12 @@ def _layer(prefix: str, layer: nn.Module, first: bool) -> Layer | None:
 
 
 def _unflattened(kinds: list[type[nn.Module]]) -> bool:
-    """Whether a dense layer reads anything but vectors [B, d]."""
+    """Return True if a dense layer reads anything but vectors [B, d]."""
     return nn.Flatten not in kinds[: kinds.index(nn.Linear)]
 
 
 def _extraordinary(module: nn.Module) -> bool:
-    """Whether layers share parameters or do more than their kind says."""
+    """Return True if layers share parameters or have hooks and the like."""
     inside = list(module.modules())
     every = [id(parameter) for layer in inside for parameter in layer.parameters(recurse=False)]
     hooked = any(layer._forward_hooks or layer._forward_pre_hooks for layer in inside)  # noqa: SLF001 - there is no public way to ask
@@ -163,9 +163,7 @@ def _extraordinary(module: nn.Module) -> bool:
 
 
 def _in_one_go(row: list[Layer]) -> list[Layer]:
-    """The same with ReLU and pooling side by side made one layer, where there is machine code for
-    both.
-    """
+    """Fuse adjacent ReLU and pooling into one layer, where there is machine code for both."""
     made: list[Layer] = []
     for layer in row:
         pair = [*made[-1:], layer]
@@ -182,8 +180,8 @@ def _in_one_go(row: list[Layer]) -> list[Layer]:
 
 
 def _pool_first(row: list[Layer]) -> list[Layer]:
-    """The same with each ReLU after the pooling that follows it: the largest of what ReLU lets
-    through, with a quarter of the work.
+    """Move each ReLU behind the pooling that follows it: the same result with a quarter of the
+    work.
     """
     row = list(row)
     for k, (layer, after) in enumerate(pairwise(tuple(row))):

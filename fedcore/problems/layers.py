@@ -1,5 +1,5 @@
-"""Layers of a row, each with its way back: the library's operations, and machine code where that is
-several times as fast.
+"""Layers with their backward pass: the library's operations, and machine code where that is several
+times as fast.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,7 +35,7 @@ class Convolution:
     biased: bool
     first: bool
     narrow: bool
-    """Whether it reads few channels, each pixel with its neighbours."""
+    """True if it reads few channels, each pixel with its neighbours."""
 
     @property
     def padding(self) -> tuple[int, int]:
@@ -88,7 +88,7 @@ class MaxPooling:
 
     @property
     def halves(self) -> bool:
-        """Whether it takes 2 x 2 pixels to one."""
+        """True if it takes 2 x 2 pixels to one."""
         *window, ceil = self.how
         return not ceil and [np.unique(size).tolist() for size in window] == [[2], [2], [0], [1]]
 
@@ -153,5 +153,7 @@ def pool(images: Tensor) -> tuple[Tensor, NDArray[np.uint8]]:
 
 
 def pixels_of(images: Tensor) -> NDArray[Any]:
-    """Images [B, C, H, W] as an array [B, H, W, C], contiguous; the same memory if it lies so."""
+    """Return images [B, C, H, W] as an array [B, H, W, C], contiguous; without a copy if they are
+    laid out so.
+    """
     return images.permute(0, 2, 3, 1).contiguous().numpy()

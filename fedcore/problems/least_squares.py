@@ -62,7 +62,7 @@ class _Clients:
 class LeastSquaresProblem:
     """Clients given by their samples.
 
-    Whatever needs no rows is asked of the same problem as a quadratic.
+    Everything that needs no rows is delegated to the same problem as a quadratic.
     """
 
     def __init__(self, given: LeastSquaresArrays, ridge: float, x0: Tensor, noise: float) -> None:
@@ -118,6 +118,6 @@ class LeastSquaresProblem:
 
 
 def load_least_squares(spec: LeastSquares, device: str, dtype: torch.dtype) -> LeastSquaresProblem:
-    """The problem given inline or drawn."""
+    """Load the problem given inline or drawn."""
     start = torch.tensor(start_of(spec), dtype=dtype, device=device)
     return LeastSquaresProblem(samples(spec), spec.ridge, start, spec.gradient_noise)

@@ -1,4 +1,4 @@
-"""Losses: per sample, and the residual that back-propagation starts from."""
+"""Losses: per sample, and the residual that backpropagation starts from."""
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +20,8 @@ class CrossEntropy:
         return -logs.gather(0, labels[None]).double().sum()
 
     def predict(self, scores: Tensor) -> Tensor:
-        """What `targets` are subtracted from in the gradient over the scores, samples last: [...,
-        C, B].
+        """The prediction in the gradient over the scores, prediction - `targets`, samples last:
+        [..., C, B].
         """
         return torch.softmax(scores, -2)
 
@@ -38,8 +38,8 @@ class SquaredError:
         return self.per_sample(scores, labels).double().sum()
 
     def predict(self, scores: Tensor) -> Tensor:
-        """What `targets` are subtracted from in the gradient over the scores, samples last: [...,
-        C, B].
+        """The prediction in the gradient over the scores, prediction - `targets`, samples last:
+        [..., C, B].
         """
         return scores
 
@@ -48,8 +48,8 @@ Loss = CrossEntropy | SquaredError
 
 
 def targets(labels: Tensor, outputs: int) -> Tensor:
-    """What is subtracted from the prediction, [..., C]: one-hot labels, or real labels as
-    [..., 1].
+    """The values subtracted from the prediction, [..., C]: one-hot labels, or real labels as [...,
+    1].
     """
     return labels[..., None] if labels.is_floating_point() else nn.functional.one_hot(labels, outputs)
 

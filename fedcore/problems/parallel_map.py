@@ -1,4 +1,4 @@
-"""Clients spread over cores: a thread on each, in which the tensor library has one."""
+"""Spread clients over cores: a thread for each, in which the tensor library uses one thread."""
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,11 +13,9 @@ Result = TypeVar("Result")
 
 
 def parallel_map(tasks: Iterable[Callable[[], Result]], device: torch.device) -> list[Result]:
-    """What each of the tasks returns, on as many threads as the tensor library has.
+    """Return the results of the tasks, run on the tensor library's threads; on a GPU, on one.
 
-    On a GPU, on one.
-
-    A task runs in one thread from start to end, so that their number changes no bit.
+    A task runs in one thread from start to end, so the number of threads changes no bit.
     """
     count = torch.get_num_threads()
     try:
@@ -36,17 +34,17 @@ def parallel_map(tasks: Iterable[Callable[[], Result]], device: torch.device) ->
 
 
 class WorkerCopies:
-    """A problem's gradients, one for each thread that takes them at the same time."""
+    """A problem's gradient functions, one for each thread that computes gradients at the same time."""
 
     def __init__(self, replica: Callable[[], Gradient]) -> None:
-        """`replica` makes another."""
+        """Make copies with `replica` as they are needed."""
         self._replica, self._spare = replica, list[Gradient]()
 
     @contextmanager
     def one(self) -> Iterator[Gradient]:
-        """One that nobody else uses.
+        """Lend a copy that no other thread uses.
 
-        Whatever it keeps between steps, it keeps for whoever takes it next.
+        State that it keeps between steps goes on to its next user.
         """
         gradient = self._spare.pop() if self._spare else self._replica()
         try:

@@ -1,9 +1,7 @@
-"""Max-pooling of 2 x 2 pixels and ReLU in one go, there and back, in machine code.
+"""Max-pooling of 2 x 2 pixels fused with ReLU, forward and backward, in machine code.
 
-Images [B, H, W, C] with channels last.
-
-The library takes two passes each way, and writes eight bytes beside each output to remember where
-it came from.
+Images [B, H, W, C] with channels last. The library takes two passes each way, and writes eight
+bytes beside each output to remember where it came from.
 """
 
 from math import isnan

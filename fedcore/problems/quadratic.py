@@ -111,7 +111,7 @@ def _least_norm_solution(hessian: Tensor, linear: Tensor) -> Tensor:
 
 
 def load_quadratic(spec: Quadratic, device: str, dtype: torch.dtype) -> QuadraticProblem:
-    """The problem given inline or drawn."""
+    """Load the problem given inline or drawn."""
     clients = quadratic(spec)
     start = torch.tensor(start_of(spec), dtype=dtype, device=device)
     return QuadraticProblem(clients, start, spec.gradient_noise)

@@ -1,6 +1,5 @@
-"""Classification or regression: federated data and a model.
-
-What a sample costs in memory on its way through a model.
+"""Classification or regression: federated data and a model. Also the memory that a sample needs on
+its way through a model.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
@@ -33,8 +32,8 @@ step.
 
 
 def sample_bytes(module: nn.Module, sample: Tensor) -> int:
-    """Bytes of `sample` [1, ...] and of every layer's output for it: about what a gradient keeps of
-    each sample.
+    """Bytes of `sample` [1, ...] and of every layer's output for it: about the memory that a
+    gradient keeps per sample.
     """
     sizes = [sample.nbytes]
     layers = [layer for layer in module.modules() if not list(layer.children())]
@@ -138,7 +137,7 @@ class SupervisedProblem:
         return _Clients(self, stack_problems([(problem.data, clients) for problem, clients in cohorts]))
 
     def stack_of(self, data: FederatedData, clients: Ids, batches: Tensor) -> Stacked:
-        """As `stack`, with the clients of another division."""
+        """Stack `batches` of the clients of another division."""
         starts, ends = (
             torch.from_numpy(data.offsets[which]).to(data.order.device) for which in (clients, clients + 1)
         )
@@ -168,7 +167,7 @@ class SupervisedProblem:
     def _gradients_of(self, theta: Tensor, clients: Ids) -> Tensor:
         """Full gradients [m, D] of `clients` [m], by descending size.
 
-        What is beyond the capacity comes alone, and in parts.
+        A client beyond the capacity comes alone, and in parts.
         """
         sizes = self.sizes[clients]
         if sizes[0] > self.capacity:
@@ -214,7 +213,7 @@ class SupervisedProblem:
         return {name: view.contiguous() for name, view in self._layout.named(theta).items()}
 
     def _correct(self, theta: Tensor, batches: Iterable[Samples]) -> NDArray[np.bool_]:
-        """Whether each sample of `batches` is classified right."""
+        """Yield for each sample of `batches` whether it is classified correctly."""
         right = [
             self._fast.scores(theta, samples.features).argmax(-1) == samples.labels for samples in batches
         ]
@@ -223,8 +222,8 @@ class SupervisedProblem:
     def _means(
         self, theta: Tensor, batches: Iterable[Samples], *, accuracy: bool = False
     ) -> tuple[float, float]:
-        """Mean loss over all samples of `batches` (of what clients hold it is f, since p_i = n_i /
-        n) and, if asked for, accuracy.
+        """Mean loss over all samples of `batches` (over the clients' samples it is f, since p_i =
+        n_i / n) and, if requested, accuracy.
         """
         losses, correct, count = theta.new_zeros((), dtype=torch.float64), self.data.order.new_zeros(()), 0
         for samples in batches:
@@ -240,7 +239,7 @@ class SupervisedProblem:
         return float(losses) / count, int(correct) / count
 
     def _dense_scores(self, theta: Tensor, features: Tensor) -> Tensor:
-        """Those of fully connected layers, without the way through their module."""
+        """Scores of fully connected layers, without calling their module."""
         layers = zip(torch.split(theta, self._layout.sizes), self._layout.shapes, strict=True)
         first, *others = (part.view(shape) for part, shape in layers)
         scores = nn.functional.linear(features.flatten(1), first[:, :-1], first[:, -1])
@@ -266,9 +265,9 @@ def _full(replicas: WorkerCopies, theta: Tensor, client: int) -> Tensor:
 
 
 def _means_of(values: NDArray[np.bool_], owners: Ids, population: int) -> NDArray[np.float64]:
-    """[N] the mean of the `values` [m] of each of N owners, -1 being none of them.
+    """[N] the mean of the `values` [m] of each of N owners; -1 is no owner.
 
-    NaN of those who own nothing.
+    NaN for owners without values.
     """
     known = owners >= 0
     counts = np.bincount(owners[known], minlength=population)
@@ -277,8 +276,8 @@ def _means_of(values: NDArray[np.bool_], owners: Ids, population: int) -> NDArra
 
 
 def _groups(order: Ids, sizes: Ids, capacity: int) -> Iterator[Ids]:
-    """Cut `order` [m] where padding to the largest of a group would hold more than `capacity`
-    samples; `sizes` [m] descend.
+    """Cut `order` [m] so that no group, padded to its largest, holds more than `capacity` samples;
+    `sizes` [m] descend.
     """
     start = 0
     while start < len(order):

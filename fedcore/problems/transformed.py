@@ -37,16 +37,16 @@ class _ScaledClients:
 
 
 class Transformed:
-    """sum_i (1/N) F~_i with F~_i = p_i N F_i: the same objective f, and what each client minimises
-    carries its p_i.
+    """sum_i (1/N) F~_i with F~_i = p_i N F_i: the same objective f, with p_i inside each client's
+    loss.
 
-    Li et al., On the Convergence of FedAvg on Non-IID Data, ICLR 2020, Section 3.3. Training takes
-    the place of `problem`'s by this; what is measured stays that of `problem`. Noise that the
-    problem asks for is added to the scaled gradients.
+    Li et al., On the Convergence of FedAvg on Non-IID Data, ICLR 2020, Section 3.3. Training uses
+    this instead of `problem`; measurements stay those of `problem`. Noise that the problem asks for
+    is added to the scaled gradients.
     """
 
     def __init__(self, problem: TrainingProblem) -> None:
-        """Leave the data where they are."""
+        """Wrap `problem`; its data stay where they are."""
         population = len(problem.share)
         self.problem, self.factors = problem, problem.share * population
         self._factors = torch.from_numpy(self.factors).to(problem.initial())

@@ -1,4 +1,4 @@
-"""Gangs: runs of one experiment that advance in lockstep."""
+"""Batches of runs: runs of one experiment that advance in lockstep."""
 
 from collections.abc import Hashable, Sequence
 
@@ -9,10 +9,10 @@ from fedcore.spec import ExperimentSpec
 
 
 def advance_batch(simulations: Sequence[Simulation]) -> list[RoundReport]:
-    """Play the next round of each, which may be another for each, and train them together.
+    """Play the next round of each run, whichever that is, and train them together.
 
-    Where an engine promises bits, they are those of every run by itself; else they are so to
-    rounding.
+    The results have the same bits as each run by itself where the engine promises that; else they
+    agree to rounding.
     """
     opened = [simulation.begin() for simulation in simulations]
     members = zip(simulations, opened, train_cohorts(opened), strict=True)
@@ -20,6 +20,6 @@ def advance_batch(simulations: Sequence[Simulation]) -> list[RoundReport]:
 
 
 def batch_key(spec: ExperimentSpec) -> Hashable:
-    """What runs have in common that are worth training together."""
+    """Key of the runs that are worth training together."""
     problem, execution = spec.problem, spec.execution
     return repr((problem.dataset, problem.model)), execution.engine, spec.precision

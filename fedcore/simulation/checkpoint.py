@@ -1,5 +1,5 @@
-"""The whole state of a run as one safetensors file: tensors by name, and a manifest that says whose
-they are.
+"""The whole state of a run as one safetensors file: tensors by name, and a manifest that identifies
+the run.
 """
 
 import hashlib
@@ -19,10 +19,10 @@ _MANIFEST = "fedq"
 
 
 def fingerprint(spec: ExperimentSpec, seed: int, *without: str) -> str:
-    """What identifies a run's computation: SHA-256 over its specification (without names and
-    execution) and seed.
+    """Identify a run's computation: SHA-256 over its specification (without names and execution)
+    and seed.
 
-    Nor do its `rounds` belong to it, where whoever extends a run makes sure that those it has would
+    `rounds` is left out if the caller, who extends a run, makes sure that the existing rounds would
     have been the same.
     """
     # What is decided about a run is not of its computation; a block that came later says nothing
@@ -35,16 +35,16 @@ def fingerprint(spec: ExperimentSpec, seed: int, *without: str) -> str:
 
 
 def dumps(tensors: Mapping[str, Tensor], manifest: Mapping[str, Any]) -> bytes:
-    """Tensors and manifest as safetensors, with a digest over both."""
+    """Serialise tensors and manifest as safetensors, with a digest over both."""
     resident = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     content = {**manifest, "format": FORMAT}
     return _written(resident, {**content, "digest": _digest(resident, content)})
 
 
 def loads(data: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and manifest of `dumps`.
+    """Read the tensors and manifest of `dumps`.
 
-    Raises CheckpointError when the bytes are damaged or of another format.
+    Raises CheckpointError if the bytes are damaged or of another format.
     """
     tensors, manifest = _read(data)
     if manifest.get("format") != FORMAT:

@@ -1,7 +1,4 @@
-"""Early stopping of one run: what is remembered from one evaluation to the next.
-
-Standard library only.
-"""
+"""Early stopping of one run: its state from one evaluation to the next. Standard library only."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -33,19 +30,21 @@ class EarlyStoppingState:
     """Why the run ends; None while it goes on."""
 
     def document(self) -> dict[str, Any]:
-        """As a checkpoint keeps it."""
+        """Return the state as a checkpoint stores it."""
         return asdict(self)
 
     @classmethod
     def of(cls, document: Mapping[str, Any] | None) -> Self:
-        """What `document` gave; of a checkpoint without it, that of a run that is not watched."""
+        """Read a `document`; for a checkpoint without one, the state of a run without early
+        stopping.
+        """
         if document is None:
             return cls()
         reason = document["reason"]
         return cls(document["best"], document["waited"], None if reason is None else StopReason(reason))
 
     def update(self, rule: EarlyStopping, round: int, value: float | None) -> "EarlyStoppingState":
-        """The watch after `round`, in which the metric had this value."""
+        """Return the state after `round`, in which the metric had this value."""
         if value is None:
             return self
         sign = -1.0 if rule.maximise else 1.0

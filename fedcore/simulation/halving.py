@@ -28,7 +28,7 @@ from fedcore.spec.search import Asha, Halving, rungs
 
 
 class Verdict(StrEnum):
-    """What becomes of an arm at a rung."""
+    """The decision about an arm at a rung."""
 
     PROMOTED = "promoted"
     """It goes on to the next rung, from the last one to its last round."""
@@ -47,7 +47,7 @@ class RungResult(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """A verdict, and what it was found on."""
+    """A verdict, and its grounds."""
 
     arm: int
     rung: int
@@ -62,7 +62,7 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HalvingSchedule:
-    """A search before anything has arrived."""
+    """The rungs of a search, fixed before anything has arrived."""
 
     arms: int
     """n."""
@@ -74,7 +74,7 @@ class HalvingSchedule:
 
     @classmethod
     def of(cls, search: Halving, arms: int, rounds: int) -> Self:
-        """The ladder of so many arms with R = `rounds`."""
+        """Return the schedule of this many arms with R = `rounds`."""
         return cls(
             arms,
             rungs(search.min_rounds, search.eta, rounds),
@@ -89,7 +89,7 @@ class HalvingSchedule:
 
 
 class RungTable:
-    """Who has arrived where, and what was decided. Changes in place."""
+    """The arms that have arrived at each rung, and the decisions made. Changes in place."""
 
     def __init__(self, ladder: HalvingSchedule) -> None:
         self._ladder = ladder
@@ -98,13 +98,14 @@ class RungTable:
         self._verdicts: list[dict[int, Verdict]] = [{} for _ in ladder.rungs]
 
     def record(self, arrival: RungResult, verdict: Verdict | None) -> None:
-        """Take over what was recorded before."""
+        """Restore decisions recorded before."""
         insort(self._ranking[arrival.rung], self._key(arrival))
         if verdict is not None:
             self._verdicts[arrival.rung][arrival.arm] = verdict
 
     def submit(self, arrival: RungResult) -> list[Decision]:
-        """An arm comes to a rung; what follows from that, by rung and rank.
+        """Record that an arm has come to a rung; returns the decisions that follow, by rung and
+        rank.
 
         It comes to each rung once.
         """
@@ -142,14 +143,14 @@ class RungTable:
 
 
 def replay(ladder: HalvingSchedule, arrivals: Iterable[RungResult]) -> list[list[Decision]]:
-    """What follows from arrivals in this order, arrival by arrival."""
+    """Return the decisions that follow from arrivals in this order, arrival by arrival."""
     board = RungTable(ladder)
     return [board.submit(arrival) for arrival in arrivals]
 
 
 def expected(ladder: HalvingSchedule, rounds: int) -> list[tuple[int, int]]:
-    """The stretches of a search where no more arms are promoted than SHA does: the round each ends
-    at, and the arms that play it.
+    """The stages of a search in which no more arms are promoted than by SHA: the round each ends
+    at, and the number of arms that play it.
     """
     ends: Sequence[int] = (*ladder.rungs, rounds)
     return [(end, ladder.arms if rung == 0 else ladder.survivors(rung - 1)) for rung, end in enumerate(ends)]

@@ -1,6 +1,5 @@
-"""An experiment carried out without a service, one process and no database.
-
-A search without a service: arms play up to a rung, are judged there, and go on or stop.
+"""Run an experiment without a service, in one process and without a database. In a search, arms run
+up to a rung, are judged there, and continue or stop.
 """
 
 from collections import deque
@@ -25,7 +24,7 @@ from fedcore.spec.search import Halving
 
 @dataclass
 class _Trial:
-    """A run between two stretches of rounds. Changes in place."""
+    """A run between two stages. Changes in place."""
 
     arm: Arm
     seed: int
@@ -50,16 +49,16 @@ class _Trial:
 
 
 class HalvingSearch:
-    """Plays the arms of a specification with a search; `play` may be called once.
+    """Runs the arms of a specification with a search; `play` may be called once.
 
-    Where several arms wait, those that were promoted come first, the farthest before all (Li et al.
-    2020, Algorithm 2, get_job).
+    If several arms wait, promoted ones come first, the farthest before all (Li et al. 2020,
+    Algorithm 2, get_job).
     """
 
     def __init__(
         self, spec: ExperimentSpec, search: Halving, folder: Path, decided: Callable[[Decision], None]
     ) -> None:
-        """What waits for a decision is kept in `folder`; `decided` is told each decision."""
+        """Keep the state of waiting runs in `folder`; `decided` is called with each decision."""
         self._metric, self._decided, arms = search.metric, decided, spec.arms()
         ladder = HalvingSchedule.of(search, len(arms), spec.rounds)
         self._ends, self._board = (*ladder.rungs, spec.rounds), RungTable(ladder)
@@ -72,14 +71,14 @@ class HalvingSearch:
         self._waiting = deque(contender for arm in self._arms for contender in arm)
 
     def play(self) -> Iterator[RoundReport]:
-        """Every round of every arm, up to where it is stopped."""
+        """Play every round of every arm, up to where it is stopped."""
         while self._waiting:
             ready: dict[int, None] = {}
             yield from self._advance(self._gang(), ready)
             self._judge(ready)
 
     def _gang(self) -> list[tuple[_Trial, Simulation]]:
-        """The next runs to be played together, taken from those that wait."""
+        """Take the next runs to be trained together from those that wait."""
         members = [self._next()]
         first, simulation = members[0]
         while self._waiting and simulation.gang_pays and len(members) < settings().gang_size:
@@ -98,9 +97,9 @@ class HalvingSearch:
     def _advance(
         self, gang: Sequence[tuple[_Trial, Simulation]], ready: dict[int, None]
     ) -> Iterator[RoundReport]:
-        """Play each up to its end.
+        """Run each up to its limit.
 
-        `ready` gets the arms, in the order in which the last of their runs came there.
+        `ready` receives the arms, in the order in which the last of their runs arrived.
         """
         while playing := [
             (one, simulation)
@@ -121,7 +120,7 @@ class HalvingSearch:
                 contender.file.write_bytes(simulation.checkpoint())
 
     def _judge(self, arms: Iterable[int]) -> None:
-        """Arms that have come to a rung arrive there, and what follows is done."""
+        """Submit arms that have come to a rung, and carry out the decisions."""
         moved = deque(arms)
         while moved:
             index = moved.popleft()
@@ -145,14 +144,13 @@ class HalvingSearch:
 def run(
     spec: ExperimentSpec, resume: Path | None = None, decided: Callable[[Decision], None] | None = None
 ) -> Iterator[RoundReport]:
-    """Carry out every arm with every seed, under a search as far as it is promoted.
+    """Run every arm with every seed, under a search as far as it is promoted; yields one report per
+    round.
 
-    One report per round.
-
-    Runs come one after another, or in gangs where that is faster: then the reports of a round
-    follow one another. `resume` is a checkpoint to go on from, for a specification of a single run.
-    `decided` is told each decision of a search. Raises SpecificationError, DataUnavailableError, or
-    CheckpointError when the checkpoint belongs to another run.
+    Runs come one after another, or in batches where that is faster: then the reports of a round
+    follow one another. `resume` is a checkpoint to continue from, for a specification of a single
+    run. `decided` is called with each decision of a search. Raises SpecificationError,
+    DataUnavailableError, or CheckpointError if the checkpoint belongs to another run.
     """
     arms = spec.arms()
     if resume is not None and len(arms) * len(spec.seeds) != 1:
@@ -172,7 +170,7 @@ def run(
 
 
 def _run_batch(waiting: list[tuple[Arm, int]]) -> list[Simulation]:
-    """The next runs to be played together, taken from those that wait."""
+    """Take the next runs to be trained together from those that wait."""
     members = [_next(waiting)]
     while waiting and members[0].gang_pays and len(members) < settings().gang_size:
         members.append(_next(waiting))

@@ -1,4 +1,4 @@
-"""What is reported of a round."""
+"""The report of a round."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import cast
 
 
 class StopReason(StrEnum):
-    """Why a run has succeeded before its last round, other than by diverging."""
+    """Why a run succeeded before its last round, other than by diverging."""
 
     RUNG = "rung"
     """A search did not promote its arm."""
@@ -19,9 +19,9 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
-    """What is known of one round of one run.
+    """Measurements of one round of one run.
 
-    None where it was not evaluated or has no meaning for the problem.
+    None for values that were not evaluated or have no meaning for the problem.
     """
 
     arm: int
@@ -52,6 +52,6 @@ class RoundReport:
     """Why early stopping ends the run here."""
 
     def value(self, metric: str) -> float | None:
-        """A metric that is a number; None where the round has none."""
+        """Return a metric that is a number; None if the round has none."""
         found = getattr(self, metric) if metric in type(self).__slots__ else self.extra.get(metric)
         return cast("float | None", found)

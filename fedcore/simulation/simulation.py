@@ -1,4 +1,4 @@
-"""A run: one arm of an experiment with one seed, carried out round by round; no database, no
+"""A run: one arm of an experiment with one seed, computed round by round, without database or
 queue.
 """
 
@@ -96,37 +96,37 @@ class Simulation:
 
     @property
     def finished(self) -> bool:
-        """All rounds are done, or the run has diverged or was stopped early."""
+        """True if all rounds are done, or the run has diverged or was stopped early."""
         return self.diverged or self._watch.reason is not None or self.round >= self.spec.rounds
 
     @property
     def stopped(self) -> StopReason | None:
-        """Why the run ended before its last round; None where it did not, or diverged."""
+        """Why the run ended before its last round; None if it did not, or diverged."""
         return None if self.diverged or self.round >= self.spec.rounds else self._watch.reason
 
     @property
     def engine(self) -> EngineName:
-        """What carries the run out."""
+        """The engine of the run."""
         return self.choice.engine
 
     @property
     def gang_pays(self) -> bool:
-        """Whether it is faster in a gang."""
+        """True if the run is faster in a batch of runs."""
         return benefits_from_batching(self.engine, self._server.x.device)
 
     @property
     def thrift(self) -> int:
-        """So many times fewer clients than usual have been trained at a time, at the least."""
+        """The least factor by which the number of clients trained at once has been reduced."""
         return self._setting.memory_divisor
 
     @property
     def data_source(self) -> str:
-        """What the data really are, for provenance."""
+        """The actual data, for provenance."""
         return self._problem.data_source
 
     @property
     def data_sha256(self) -> str | None:
-        """Which data these are; None of generated ones."""
+        """Digest of the data; None for generated data."""
         return self._problem.data_sha256
 
     def advance(self) -> RoundReport:
@@ -149,7 +149,7 @@ class Simulation:
         return opened
 
     def end(self, opened: PendingRound, trained: TrainedRound) -> RoundReport:
-        """Play the round on from its training, and report it."""
+        """Play the round from its training on, and report it."""
         began = time.perf_counter()
         self.round, self.gang = opened.number, max(self.gang, trained.together)
         self._server, account = close_round(opened, trained.result, self._clients, self._traffic)
@@ -169,13 +169,13 @@ class Simulation:
         return replace(report, stopped=self.stopped)
 
     def model(self) -> dict[str, Tensor]:
-        """The global model's parameters, by the names of its module."""
+        """Return the global model's parameters, by the names of its module."""
         return self._problem.named(self._server.x)
 
     def checkpoint(self) -> bytes:
-        """The whole state of the run.
+        """Return the whole state of the run.
 
-        What follows `restore` of it is bit-identical to what would have followed here.
+        The rounds after `restore` of it are bit-identical to those that would have followed here.
         """
         server = self._server
         tensors = {"broadcast": server.broadcast, "residual": server.residual}
@@ -199,9 +199,9 @@ class Simulation:
         return checkpoint.dumps(tensors, manifest)
 
     def restore(self, data: bytes) -> None:
-        """Become what `checkpoint` described.
+        """Restore the state of `checkpoint`.
 
-        Raises CheckpointError when it is damaged or of another run.
+        Raises CheckpointError if it is damaged or of another run.
         """
         tensors, manifest = checkpoint.loads(data)
         # The second one stands in what was written before runs could be extended.
@@ -229,7 +229,7 @@ class Simulation:
         self._watch = EarlyStoppingState.of(manifest.get("watch"))
 
     def _choose(self, recorded: EngineChoice | None) -> None:
-        """Settle on an engine.
+        """Choose the engine.
 
         A run keeps it to its end, so that it ends in the same bits wherever it is interrupted.
         """
@@ -242,7 +242,7 @@ class Simulation:
         self._setting = replace(setting, engine=ENGINES[self.choice.engine])
 
     def _sample(self) -> Job | None:
-        """The training of the first round, as an engine sees it; nothing is changed."""
+        """Return the job of the first round; nothing is changed."""
         scratch = Traffic(
             self._setting.algorithm,
             len(self._problem.share),
@@ -256,7 +256,7 @@ class Simulation:
         return checkpoint.fingerprint(self.spec, self.seed, "rounds")
 
     def _looks_at_each(self, round: int) -> bool:
-        """Whether what is measured of this round needs the delta of each client."""
+        """Return True if the measures of this round need the delta of each client."""
         evaluation = self.spec.evaluation
         return evaluation.due(round, self.spec.rounds) and needs_deltas(evaluation.measures)
 

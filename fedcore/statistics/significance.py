@@ -1,5 +1,5 @@
-"""Whether arms differ from a baseline by more than chance: paired tests over seeds, corrected for
-many arms. Standard library only.
+"""Test whether arms differ from a baseline by more than chance: paired tests over seeds, corrected
+for many arms.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ Pairs = Sequence[tuple[float, float]]
 
 
 class Conclusion(StrEnum):
-    """What may be said of an arm beside the baseline."""
+    """The conclusion about an arm compared with the baseline."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -45,7 +45,7 @@ class Conclusion(StrEnum):
 
 
 class ArmComparison(NamedTuple):
-    """An arm beside the baseline; the tests are two-sided."""
+    """An arm compared with the baseline; the tests are two-sided."""
 
     difference: Estimate
     p: float | None
@@ -179,8 +179,8 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
 def _beside(
     values: Mapping[int, float], others: Mapping[int, float], *, paired: bool
 ) -> ArmComparison | None:
-    """An arm's figures by seed beside the baseline's, by themselves: not corrected for other arms,
-    and without a verdict.
+    """Compare an arm's figures by seed with the baseline's: not corrected for other arms, and
+    without a verdict.
     """
     if not paired:
         apart = welch(list(values.values()), list(others.values()))
@@ -207,9 +207,7 @@ def _verdict(difference: Estimate, adjusted: float | None, better: Callable[...,
 
 
 def _testable(pairs: Pairs) -> bool:
-    """Whether there are enough pairs, and something in their differences that varies by more than
-    rounding.
-    """
+    """Return True if there are enough pairs, and their differences vary by more than rounding."""
     if len(pairs) < LEAST_PAIRS:
         return False
     differences = [value - other for value, other in pairs]
@@ -218,8 +216,8 @@ def _testable(pairs: Pairs) -> bool:
 
 
 def _doubled_ranks(sizes: Sequence[int]) -> list[int]:
-    """Twice the rank of each from the smallest, counted from 1: equal ones share the mean of
-    theirs, which is a half at times.
+    """Twice the rank of each from the smallest, counted from 1: equal values share the mean of
+    their ranks, which may be a half.
     """
     ranks, place = [0] * len(sizes), 0
     for _, equal in groupby(sorted(range(len(sizes)), key=sizes.__getitem__), key=sizes.__getitem__):
@@ -231,7 +229,7 @@ def _doubled_ranks(sizes: Sequence[int]) -> list[int]:
 
 
 def _tossed(chances: Mapping[int, float], rank: int) -> dict[int, float]:
-    """The distribution of a sum to which `rank` is added by the toss of a coin."""
+    """The distribution of a sum to which `rank` is added with probability 1/2."""
     after: dict[int, float] = {}
     for total, chance in chances.items():
         for sum_of in (total, total + rank):

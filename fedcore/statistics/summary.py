@@ -18,7 +18,7 @@ _LOSSES = {measure.name: _MEASURED[measure.name] for measure in LOSSES.measures}
 BETTER = _LOSSES | _EXACT | _MEASURED
 """Direction of each metric; a metric that is not here has no better and worse."""
 HEADLINES = ("test_accuracy", "suboptimality", "train_loss", "test_loss")
-"""What is shown when nothing is asked for: the first of these that there is."""
+"""Metrics shown by default: the first of these that exists."""
 
 
 class Estimate(NamedTuple):
@@ -33,7 +33,7 @@ class Estimate(NamedTuple):
 
 
 def headline(metrics: Container[str]) -> str:
-    """The metric among `metrics` to show when none was asked for."""
+    """Return the metric among `metrics` to show when none was requested."""
     return next((name for name in HEADLINES if name in metrics), HEADLINES[0])
 
 
@@ -64,15 +64,17 @@ def moments(values: Sequence[float]) -> tuple[float, float | None]:
 
 
 def best(metric: str, values: Iterable[float | None]) -> float | None:
-    """The best of a run's values by round; None where there is none, or no better and worse."""
+    """Return the best of a run's values by round; None if there are no values, or the metric has no
+    better and worse.
+    """
     known = [value for value in values if value is not None]
     return BETTER[metric](known) if known and metric in BETTER else None
 
 
 def final(values: Sequence[float | None], *, diverged: bool) -> float | None:
-    """The last value of a run.
+    """Return the last value of a run.
 
-    Of one that diverged, that of its last round, None where that is not finite.
+    For one that diverged, that of its last round, None if it is not finite.
     """
     if diverged:
         return values[-1] if values else None

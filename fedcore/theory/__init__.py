@@ -1,4 +1,3 @@
-"""What the papers predict: optima, fixed points, rates and floors, to lay beside what was measured.
-
-NumPy only.
+"""Predictions of the papers (optima, fixed points, rates and floors) for comparison with
+measurements. NumPy only.
 """

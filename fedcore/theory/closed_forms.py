@@ -1,7 +1,7 @@
-"""Which closed form of `fedcore.theory` says what an arm will do, and what it says. NumPy only.
+"""Predict an arm with the closed forms of `fedcore.theory`. NumPy only.
 
-Known are quadratic clients with exact gradients, all of whom take part in every round: a round is
-then an affine map of the model.
+Supported are quadratic clients with exact gradients, all of whom take part in every round: a round
+is then an affine map of the model.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,12 +24,12 @@ from fedcore.theory.quadratics import Quadratics, RoundMap, averaging, fedlin, n
 
 Floats = NDArray[np.float64]
 LARGEST = 1 << 18
-"""Numbers of all Hessians that are worked with, at most: so many take some tens of milliseconds."""
+"""Most numbers in all Hessians: as many take some tens of milliseconds."""
 
 
 @dataclass(frozen=True)
 class ClosedForm:
-    """What theory says of one arm."""
+    """The prediction for one arm."""
 
     formula: str
     source: str
@@ -45,9 +45,9 @@ class ClosedForm:
 
 
 def predict(spec: ExperimentSpec, points: int) -> ClosedForm:
-    """What is known of an arm, for at most `points` of its rounds.
+    """Predict an arm, for at most `points` of its rounds.
 
-    Raises NoLawError, which says why where nothing is.
+    Raises NoClosedFormError, with the reason, if there is no closed form.
     """
     dataset = _dataset(spec)
     for obstacle in (*_of_problem(spec), *_of_cohorts(spec), *_of_steps(spec), *_of_server(spec)):
@@ -136,7 +136,7 @@ def _dataset(spec: ExperimentSpec) -> ExactProblem:
 
 
 def _of_problem(spec: ExperimentSpec) -> Iterator[str]:
-    """What of the problem stands in the way."""
+    """Return why the problem has no closed form."""
     dataset = _dataset(spec)
     clients = dataset.generate.clients if dataset.generate else len(dataset.clients or ())
     if dataset.gradient_noise:
@@ -189,7 +189,7 @@ def _uniform(spec: ExperimentSpec) -> bool:
 
 
 def _weighed(spec: ExperimentSpec, problem: Quadratics) -> Quadratics:
-    """The problem with the weights by which the server averages."""
+    """Return the problem with the weights by which the server averages."""
     return (
         replace(problem, share=np.full_like(problem.share, 1 / len(problem.share)))
         if _uniform(spec)
@@ -205,7 +205,7 @@ def _tau(spec: ExperimentSpec, clients: int) -> NDArray[np.int64]:
 
 
 def _phases(spec: ExperimentSpec) -> list[tuple[int, float]]:
-    """From which round on which step size holds."""
+    """Yield the rounds from which each step size applies."""
     rate, schedule = spec.local.rate, spec.local.lr_schedule
     assert rate is not None
     if not isinstance(schedule, StepLr):
@@ -216,7 +216,9 @@ def _phases(spec: ExperimentSpec) -> list[tuple[int, float]]:
 
 
 def _spread(rounds: int, points: int) -> list[int]:
-    """At most so many rounds, half of them closer together at the beginning, where more happens."""
+    """Return at most `points` rounds, half of them closer together at the beginning, where more
+    happens.
+    """
     if rounds <= points:
         return list(range(1, rounds + 1))
     half = points // 2
@@ -242,7 +244,7 @@ def _play(phases: Sequence[tuple[int, RoundMap]], start: Floats, rounds: Sequenc
 
 
 def _figures(problem: Quadratics, given: exact.QuadraticArrays, iterates: Floats) -> dict[str, Floats]:
-    """The metrics of these models [T, D]."""
+    """Return the metrics of these models [T, D]."""
     with np.errstate(over="ignore", invalid="ignore"):
         optimum, gap = problem.optimum(), problem.suboptimality(iterates)
         least = float(problem.share @ given.constants - 0.5 * problem.share @ problem.linear @ optimum)

@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class FedAvgConstants:
-    """What the bound takes of problem and method."""
+    """Constants of problem and method in the bound."""
 
     smoothness: float
     """L."""
@@ -79,7 +79,7 @@ def bound(constants: FedAvgConstants, rounds: ArrayLike, start: float, sampling:
 
 
 def rounds_order(constants: FedAvgConstants, clients_per_round: int) -> float:
-    """What the rounds to a given accuracy are proportional to: large for too few and for too many
+    """A quantity proportional to the rounds to a given accuracy: large for too few and for too many
     local steps.
 
     (1 + 1/K) E G^2 + (sum_k p_k^2 sigma_k^2 + L Gamma + kappa G^2) / E

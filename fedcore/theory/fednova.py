@@ -82,7 +82,7 @@ def chi_square(share: ArrayLike, weights: ArrayLike) -> float:
 
 @dataclass(frozen=True)
 class Assumptions:
-    """Of the problem (Assumptions 1 to 3)."""
+    """Constants of the problem (Assumptions 1 to 3)."""
 
     smoothness: float
     """L."""
@@ -109,7 +109,7 @@ class Constants:
 
 
 def constants(method: Framework) -> Constants:
-    """Of a method.
+    """Return A, B and C of a method.
 
     Lambda is the largest entry of all a_i: 1 for plain SGD, up to 1 / (1 - rho) with momentum.
     """
@@ -188,7 +188,7 @@ def gradient_bound(share: ArrayLike, method: Framework, problem: Assumptions, er
 
 
 def inconsistency_floor(share: ArrayLike, method: Framework, problem: Assumptions) -> float:
-    """2 chi^2 kappa^2: what of the bound no number of rounds takes away (Theorem 2); 0 for
+    """2 chi^2 kappa^2: the part of the bound that no number of rounds removes (Theorem 2); 0 for
     FedNova.
     """
     return 2 * chi_square(share, method.weights) * problem.kappa_square
@@ -197,8 +197,8 @@ def inconsistency_floor(share: ArrayLike, method: Framework, problem: Assumption
 def strongly_convex_order(
     method: Framework, problem: Assumptions, convexity: float, rounds: ArrayLike
 ) -> Floats:
-    """What the error of the surrogate is at most proportional to, for eta_t = 6 / (c tau_eff (t +
-    gamma)) (Theorem 4).
+    """Order of the bound on the surrogate's error for eta_t = 6 / (c tau_eff (t + gamma)) (Theorem
+    4).
 
     L sigma^2 A / (c^2 m tau_eff T) + L^2 (sigma^2 B + kappa^2 C) / (c^3 tau_eff^2 T^2)
     """

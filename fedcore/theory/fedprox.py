@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 @dataclass(frozen=True)
 class ProxAssumptions:
-    """Of problem and method."""
+    """Constants of problem and method."""
 
     smoothness: float
     """L."""

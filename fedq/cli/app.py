@@ -7,30 +7,8 @@ import typer
 
 from fedcore.errors import SettingsError
 from fedcore.settings import settings
-from fedq.cli import (
-    audits,
-    connection,
-    datasets,
-    keys,
-    lifecycle,
-    offers,
-    offline,
-    operations,
-    outcomes,
-    search,
-    status,
-    submission,
-    webhooks,
-)
-from fedq.cli.backup import backup, restore
-from fedq.cli.demo import demo
-from fedq.cli.exporting import export, import_
-from fedq.cli.extras import advice
-from fedq.cli.failures import MEANINGS, ExitCode, code_of, complain, explain
-from fedq.cli.migrate import migrate
-from fedq.cli.repeating import reproduce
-from fedq.cli.reproductions import reproduce_paper
-from fedq.cli.up import up
+from fedq.cli import connection, data, experiments, keys, offline, reproductions, results, service, webhooks
+from fedq.cli.terminal import MEANINGS, ExitCode, advice, code_of, complain, explain
 from fedq.client import ClientError
 
 HELP = """Run federated-learning experiments with FedQ.
@@ -42,31 +20,39 @@ EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in MEA
 
 PANELS = {
     "Experiments": (
-        submission.submit,
+        experiments.submit,
         offline.validate,
         offline.plan,
-        status.status,
-        status.watch,
-        lifecycle.cancel,
-        lifecycle.pause,
-        lifecycle.resume,
-        lifecycle.retry,
-        lifecycle.extend,
-        lifecycle.delete,
+        experiments.status,
+        experiments.watch,
+        experiments.cancel,
+        experiments.pause,
+        experiments.resume,
+        experiments.retry,
+        experiments.extend,
+        experiments.delete,
     ),
     "Results": (
-        outcomes.results,
-        outcomes.compare,
-        outcomes.figure,
-        outcomes.report,
-        outcomes.model,
-        export,
-        search.search,
-        reproduce,
-        reproduce_paper,
+        results.results,
+        results.compare,
+        results.figure,
+        results.report,
+        results.model,
+        data.export,
+        experiments.search,
+        reproductions.reproduce,
+        reproductions.reproduce_paper,
     ),
-    "Discovery": (offers.presets, offers.catalogue, operations.queue, operations.workers),
-    "Service": (up, demo, migrate, backup, restore, keys.me, audits.audit),
+    "Discovery": (service.presets, service.catalogue, service.queue, service.workers),
+    "Service": (
+        service.up,
+        service.demo,
+        service.migrate,
+        service.backup,
+        service.restore,
+        keys.me,
+        keys.audit,
+    ),
 }
 
 
@@ -105,8 +91,8 @@ def application() -> typer.Typer:
     for panel, commands in PANELS.items():
         for command in commands:
             app.command(rich_help_panel=panel)(command)
-    app.command("import", rich_help_panel="Results")(import_)
-    app.add_typer(datasets.app(), name="dataset", rich_help_panel="Discovery")
+    app.command("import", rich_help_panel="Results")(data.import_)
+    app.add_typer(data.dataset_app(), name="dataset", rich_help_panel="Discovery")
     app.add_typer(webhooks.app(), name="webhook", rich_help_panel="Service")
     app.add_typer(keys.app(), name="key", rich_help_panel="Service")
     return app

@@ -1,4 +1,4 @@
-"""`fedq key create`, `list`, `show`, `edit`, `revoke`; `fedq me`."""
+"""`fedq key create`, `list`, `show`, `edit` and `revoke`; `fedq me` and `audit`."""
 
 from datetime import UTC, datetime, timedelta
 from getpass import getuser
@@ -13,10 +13,9 @@ from fedcore.platform.access import Scope
 from fedcore.private import make_private_folder
 from fedcore.settings import settings
 from fedq.cli import views
-from fedq.cli.assignments import overrides
 from fedq.cli.connection import connect
-from fedq.cli.failures import ExitCode, complain
-from fedq.cli.terminal import AsJson, show, stderr, tell
+from fedq.cli.experiments import overrides
+from fedq.cli.terminal import AsJson, ExitCode, complain, show, stderr, tell
 from fedq.schemas import Key, KeyEdit, KeyRequest
 
 Checked = TypeVar("Checked", KeyRequest, KeyEdit)
@@ -171,7 +170,7 @@ def _create_direct(wanted: KeyRequest) -> str:
             )
             audit.record(
                 session,
-                audit.AuditEntry("fedq key create --direct", record.id, 201, getuser(), "", gethostname()),
+                audit.AuditEvent("fedq key create --direct", record.id, 201, getuser(), "", gethostname()),
             )
     except UNAVAILABLE as error:
         complain(f"the database is unavailable: {error}")
@@ -194,3 +193,18 @@ def _checked(model: type[Checked], **fields: Any) -> Checked:
 
 def _ended(key: Key) -> str:
     return f"{key.id} was revoked at {key.revoked_at:{views.TIME}} UTC"
+
+
+AuditOwner = Annotated[str | None, typer.Option(help="Show only actions of this owner.")]
+Target = Annotated[
+    str | None, typer.Option(metavar="ID", help="Show only actions on this experiment, data set or key.")
+]
+AuditLimit = Annotated[int, typer.Option(min=1, help="Maximum number of entries, newest first.")]
+
+
+def audit(
+    owner: AuditOwner = None, target: Target = None, limit: AuditLimit = 20, as_json: AsJson = False
+) -> None:
+    """Show the audit log: changes and refused attempts, newest first."""
+    with connect() as client:
+        show(list(islice(client.audit(owner=owner, target=target), limit)), views.audit, as_json=as_json)

@@ -11,11 +11,9 @@ from rich.text import Text
 from fedcore import presets
 from fedcore.errors import PresetNotFoundError, SpecificationError
 from fedcore.spec import ExperimentSpec, yaml_documents
-from fedq.cli import completion, views
-from fedq.cli.assignments import overrides
-from fedq.cli.failures import ExitCode
-from fedq.cli.submission import STDIN, Assignments, SpecificationFile
-from fedq.cli.terminal import AsJson, print_json, show, stderr, stdout
+from fedq.cli import connection, views
+from fedq.cli.experiments import STDIN, Assignments, SpecificationFile, overrides
+from fedq.cli.terminal import AsJson, ExitCode, print_json, show, stderr, stdout
 from fedq.planning.estimates import plan as estimate
 from fedq.schemas import Flaw
 from fedq.validation_errors import errors_of
@@ -26,11 +24,13 @@ Files = Annotated[
 ]
 PresetName = Annotated[
     str | None,
-    typer.Option("--preset", metavar="NAME", help="Plan a preset.", autocompletion=completion.presets),
+    typer.Option(
+        "--preset", metavar="NAME", help="Plan a preset.", autocompletion=connection.complete_presets
+    ),
 ]
 
 
-class Check(BaseModel):
+class FileCheck(BaseModel):
     """Errors of a file."""
 
     file: str
@@ -77,7 +77,7 @@ def plan(
     show(estimate(found), views.plan, as_json=as_json)
 
 
-def _check(file: Path, changes: dict[str, Any]) -> tuple[Check, ExperimentSpec | None]:
+def _check(file: Path, changes: dict[str, Any]) -> tuple[FileCheck, ExperimentSpec | None]:
     try:
         text = sys.stdin.read() if file == STDIN else file.read_text(encoding="utf-8")
         document = yaml_documents.load(text)
@@ -93,9 +93,9 @@ def _check(file: Path, changes: dict[str, Any]) -> tuple[Check, ExperimentSpec |
     return _checked(str(file), presets.override(document, changes), text)
 
 
-def _checked(file: str, document: dict[str, Any], text: str) -> tuple[Check, ExperimentSpec | None]:
+def _checked(file: str, document: dict[str, Any], text: str) -> tuple[FileCheck, ExperimentSpec | None]:
     try:
-        return Check(file=file, valid=True, errors=[]), ExperimentSpec.model_validate(document)
+        return FileCheck(file=file, valid=True, errors=[]), ExperimentSpec.model_validate(document)
     except ValidationError as error:
         flaws = errors_of(error.errors(), ExperimentSpec, document)
     except SpecificationError as error:
@@ -106,11 +106,11 @@ def _checked(file: str, document: dict[str, Any], text: str) -> tuple[Check, Exp
     )
 
 
-def _refused(file: str, flaws: list[Flaw]) -> tuple[Check, None]:
-    return Check(file=file, valid=False, errors=flaws), None
+def _refused(file: str, flaws: list[Flaw]) -> tuple[FileCheck, None]:
+    return FileCheck(file=file, valid=False, errors=flaws), None
 
 
-def _tell(check: Check) -> None:
+def _tell(check: FileCheck) -> None:
     """Print one line per error in the format of compilers, which editors can parse."""
     if check.valid:
         stdout().print(f"{check.file}: valid", markup=False)

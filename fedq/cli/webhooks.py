@@ -10,10 +10,9 @@ import typer
 
 from fedcore.platform.status import DeliveryStatus
 from fedcore.platform.webhooks.events import EventKind
-from fedq.cli import webhook_views as views
+from fedq.cli import views
 from fedq.cli.connection import connect
-from fedq.cli.failures import ExitCode
-from fedq.cli.terminal import AsJson, print_json, show, stderr, tell
+from fedq.cli.terminal import AsJson, ExitCode, print_json, show, stderr, tell
 from fedq.client import Client
 from fedq.schemas import Delivery
 

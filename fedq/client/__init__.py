@@ -28,15 +28,15 @@ from fedq.client.errors import (
     UnreadableDataError,
     UnreadableSpecificationError,
 )
-from fedq.client.models import Experiment, Figure
-from fedq.client.results import ComparisonFrame, Frame, Results
-from fedq.schemas import KeyRequest
+from fedq.figures.style import Figure
+from fedq.results.tables import Frame
+from fedq.schemas import Comparison, Experiment, KeyRequest, Results
 
 __all__ = [
     "AsyncClient",
     "Client",
     "ClientError",
-    "ComparisonFrame",
+    "Comparison",
     "ConflictError",
     "Experiment",
     "ExportError",

@@ -7,9 +7,8 @@ from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 from fedcore.platform import local_credentials
 from fedcore.settings import settings
-from fedq.client.calls import AllCalls, WebhookCalls
-from fedq.client.transport import TIMEOUT_S, Transport
-from fedq.client.wires import AsyncWire, BlockingWire, Wire, finish, finish_each
+from fedq.client.calls.service import AllCalls, WebhookCalls
+from fedq.client.transport import TIMEOUT_S, AsyncWire, BlockingWire, Transport, Wire, finish, finish_each
 
 RETRIES = 3
 
@@ -18,7 +17,7 @@ Answer = TypeVar("Answer")
 
 
 class _Blocking(Protocol):
-    """Waits for what these calls bring."""
+    """Object that waits for the results of its calls."""
 
     _calls: Any
 
@@ -26,7 +25,7 @@ class _Blocking(Protocol):
 def _now(
     ask: Callable[Concatenate[Any, Given], Coroutine[Any, Any, Answer]],
 ) -> Callable[Concatenate[Any, Given], Answer]:
-    """A method that waits for what `ask` returns."""
+    """Return a method that waits for the result of the coroutine `ask`."""
 
     @functools.wraps(ask)
     def asked(self: _Blocking, /, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
@@ -38,7 +37,7 @@ def _now(
 def _each(
     list_: Callable[Concatenate[Any, Given], AsyncGenerator[Answer, None]],
 ) -> Callable[Concatenate[Any, Given], Iterator[Answer]]:
-    """A method that waits for each thing that `list_` yields."""
+    """Return a method that iterates over the asynchronous generator `list_`."""
 
     @functools.wraps(list_)
     def listed(self: _Blocking, /, *args: Given.args, **kwargs: Given.kwargs) -> Iterator[Answer]:
@@ -95,7 +94,7 @@ class AsyncClient(AllCalls):
 
 
 class Webhooks:
-    """What a service tells of its own accord, and to whom; each call is that of WebhookCalls."""
+    """Webhook calls of Client; each method is that of WebhookCalls."""
 
     def __init__(self, calls: WebhookCalls) -> None:
         self._calls = calls

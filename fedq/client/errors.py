@@ -83,7 +83,7 @@ KINDS: dict[int, type[ServiceError]] = {
 
 
 def error_of(response: httpx.Response) -> ServiceError:
-    """The error that a response, which has been read, reports, as narrow as its status allows."""
+    """Return the exception for an error response that has been read, by its status."""
     return KINDS.get(response.status_code, ServiceError)(_problem(response))
 
 

@@ -1,17 +1,18 @@
-"""Following an experiment: its event stream, picked up where it broke off.
-
-Polling where streams do not get through.
+"""Follows an experiment by its event stream, which is resumed after a broken connection, or by
+polling where event streams are blocked. Position is the text form of a place in the stream.
 """
 
+import re
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from itertools import groupby, islice, repeat
+from typing import Self
 
 from httpx_sse import ServerSentEvent, SSEError
 
 from fedcore.platform.status import ENDED, Status
-from fedq.client.cursors import Position
 from fedq.client.errors import ServiceUnreachableError
 from fedq.client.transport import Transport, given, walk
 from fedq.schemas import (
@@ -26,28 +27,121 @@ from fedq.schemas import (
     StatusEvent,
 )
 
+_UNTOLD = "-"
+_DECISIONS = ".d"
+_NUMBER = re.compile(r"\d{1,9}", re.ASCII)
+_STATUSES = {status.value[0]: status for status in Status}
+_GROUP = re.compile(rf"([-{''.join(_STATUSES)}])(\d{{1,9}})(?:x(\d{{1,9}}))?", re.ASCII)
+
+
+@dataclass(slots=True)
+class Position:
+    """State that a listener has received: the status of the experiment, and the status and last
+    round of each run. Changes in place.
+    """
+
+    experiment: Status | None
+    statuses: list[Status | None]
+    """Status of each run, in order of run ids."""
+    rounds: list[int]
+    """Last round sent of each run."""
+    decisions: int = 0
+    """Number of search decisions sent."""
+
+    @classmethod
+    def start(cls, runs: int) -> Self:
+        """Position before the first event."""
+        return cls(None, [None] * runs, [0] * runs)
+
+    @classmethod
+    def at(cls, experiment: Status, runs: Iterable[tuple[Status, int]], decisions: int) -> Self:
+        """Position after all events of an experiment in this state; `runs` holds the status and
+        completed rounds of each run, in order of run ids.
+        """
+        told = list(runs)
+        return cls(experiment, [status for status, _ in told], [done for _, done in told], decisions)
+
+    @classmethod
+    def before(cls, runs: Iterable[tuple[Status, int]], decisions: int) -> Self:
+        """Position from which the current statuses and the newest round of each run are sent, but
+        no earlier round or decision.
+        """
+        rounds = [max(done - 1, 0) for _, done in runs]
+        return cls(None, [None] * len(rounds), rounds, decisions)
+
+    @classmethod
+    def parse(cls, text: str, runs: int) -> Self:
+        """Parse the output of `str` for an experiment that now has `runs` runs, the last of which
+        may have been added since. Raises ValueError.
+        """
+        text, told_of, decisions = text.partition(_DECISIONS)
+        if told_of and not _NUMBER.fullmatch(decisions):
+            raise ValueError(f"{decisions!r} is not part of an event id")
+        first, *groups = text.split(".")
+        # No more than it takes to see that there are too many: a few characters may claim millions.
+        told = list(islice((entry for group in groups for entry in _parse_group(group)), runs + 1))
+        if first not in {*_STATUSES, _UNTOLD} or len(told) > runs or bool(runs) > bool(told):
+            raise ValueError(f"{text!r} is not an event id of this experiment")
+        told += [(None, 0)] * (runs - len(told))
+        return cls(
+            _STATUSES.get(first),
+            [status for status, _ in told],
+            [round for _, round in told],
+            int(decisions or 0),
+        )
+
+    def __str__(self) -> str:
+        """Initial of the experiment's status; for each run `.`, the initial of its status and its
+        round; then `.d` and the number of decisions. `x` counts equal neighbours.
+        """
+        runs = groupby(zip(self.statuses, self.rounds, strict=True))
+        decisions = f"{_DECISIONS}{self.decisions}" if self.decisions else ""
+        return (
+            ".".join(
+                [_initial(self.experiment), *(_format_group(*run, len(list(same))) for run, same in runs)]
+            )
+            + decisions
+        )
+
+
+def _parse_group(group: str) -> Iterator[tuple[Status | None, int]]:
+    match = _GROUP.fullmatch(group)
+    if match is None:
+        raise ValueError(f"{group!r} is not part of an event id")
+    initial, round, count = match.groups(default="1")
+    return repeat((_STATUSES.get(initial), int(round)), int(count))
+
+
+def _format_group(status: Status | None, round: int, count: int) -> str:
+    return f"{_initial(status)}{round}" + (f"x{count}" if count > 1 else "")
+
+
+def _initial(status: Status | None) -> str:
+    return status.value[0] if status else _UNTOLD
+
+
 Event = RoundEvent | StatusEvent | DecisionEvent
 
 NOW = "now"
-"""Not from the beginning, but from how things stand: statuses, and the newest round of each run."""
+"""Start with the current state: statuses, and the newest round of each run."""
 HEARTBEAT_S = 5.0
 SHORTEST_HEARTBEAT_S = 0.1
 SILENCE_S = 15.0
-"""A stream that is silent for so long is broken."""
+"""Silence after which a stream is taken to be broken."""
 STRIKES = 3
-"""Streams in a row that bring nothing before the experiment is polled instead."""
+"""Consecutive streams without any event before the experiment is polled instead."""
 FIRST_PAUSE_S = 0.1
 POLL_S = 1.0
 PATIENCE_S = 60.0
-"""A service that is away for so long stays away."""
+"""Time without an answer after which polling gives up."""
 
 
 @dataclass
 class Seen:
-    """What was told of an experiment so far. Changes in place."""
+    """Events already returned for an experiment. Changes in place."""
 
     place: str | None = None
-    """The id of the last event, before the first one where it begins."""
+    """Id of the last event; before the first one, the requested start."""
     rounds: dict[str, int] = field(default_factory=dict)
     statuses: dict[str | None, Status] = field(default_factory=dict)
     decisions: set[tuple[int, int]] = field(default_factory=set)
@@ -55,11 +149,11 @@ class Seen:
 
     @property
     def ended(self) -> bool:
-        """The experiment's final status was told."""
+        """True after the final status of the experiment."""
         return self.statuses.get(None) in ENDED
 
     def take(self, event: Event | None) -> bool:
-        """Note `event`; False when it was told before."""
+        """Record `event`; return False if it is a repetition."""
         match event:
             case None:
                 return True
@@ -80,11 +174,12 @@ class Seen:
 async def follow(
     transport: Transport, experiment_id: str, *, since: str | None = None, quiet_s: float = HEARTBEAT_S
 ) -> AsyncGenerator[Event | None, None]:
-    """Every round, every decision and every change of status, each once, until the experiment has
-    ended; None after `quiet_s` without any.
+    """Yield every round, decision and status change once until the experiment has ended; None after
+    `quiet_s` without any.
 
-    Of all that there were, or `since` a position, or NOW. Raises NotFoundError, also when the
-    experiment is deleted, and ServiceUnreachableError when the service stays away.
+    Starts with the first event, after the position `since`, or with the current state if `since` is
+    NOW. Raises NotFoundError, also when the experiment is deleted, and ServiceUnreachableError if
+    the service stays away.
     """
     seen, strikes = Seen(since), 0
     heartbeat_s = max(min(quiet_s, HEARTBEAT_S), SHORTEST_HEARTBEAT_S)
@@ -109,7 +204,7 @@ async def follow(
 async def _stream(
     transport: Transport, experiment_id: str, seen: Seen, heartbeat_s: float
 ) -> AsyncGenerator[Event | None, None]:
-    """What one connection brings."""
+    """Yield the events of one connection."""
     resumed = seen.place not in (None, NOW)
     headers = given(Accept="text/event-stream", **{"Last-Event-ID": seen.place if resumed else None})
     params = given(heartbeat=heartbeat_s, since=None if resumed else seen.place)
@@ -134,7 +229,7 @@ def _event(message: ServerSentEvent) -> Event | None:
 
 
 async def _begin(transport: Transport, experiment_id: str, seen: Seen, since: str) -> None:
-    """Note what was told before that place: whoever polls is told everything."""
+    """Record the events before the position `since`, because polling reads everything."""
     runs = [run async for run in _runs(transport, experiment_id)]
     made = await _decisions(transport, await transport.read(Experiment, f"/v1/experiments/{experiment_id}"))
     standing = [(run.status, run.rounds_done) for run in runs]
@@ -163,9 +258,8 @@ async def _poll(transport: Transport, experiment_id: str, seen: Seen) -> AsyncGe
 
 
 async def _look(transport: Transport, experiment_id: str, seen: Seen) -> AsyncGenerator[Event, None]:
-    """What is new since what was seen.
-
-    The experiment's own status is read first and told last, so no row can follow it.
+    """Yield everything newer than `seen`. The experiment's own status is read first and sent last,
+    so that no row can follow it.
     """
     experiment = await transport.read(Experiment, f"/v1/experiments/{experiment_id}")
     async for run in _runs(transport, experiment_id):
@@ -180,16 +274,15 @@ async def _look(transport: Transport, experiment_id: str, seen: Seen) -> AsyncGe
 
 
 def _runs(transport: Transport, experiment_id: str) -> AsyncGenerator[Run, None]:
-    """In order of their ids."""
+    """Iterate over the runs in order of their ids."""
     return walk(
         lambda cursor: transport.read(RunPage, f"/v1/experiments/{experiment_id}/runs", cursor=cursor)
     )
 
 
 async def arrivals_of(transport: Transport, experiment_id: str) -> SearchPage:
-    """All that has come of an experiment's search, on one page.
-
-    Raises NotFoundError where it has none.
+    """Return all arrivals of an experiment's search on one page. Raises NotFoundError if it has no
+    search.
     """
     path = f"/v1/experiments/{experiment_id}/search"
     page = await transport.read(SearchPage, path)
@@ -201,7 +294,7 @@ async def arrivals_of(transport: Transport, experiment_id: str) -> SearchPage:
 
 
 async def _decisions(transport: Transport, experiment: Experiment) -> list[ArmArrival]:
-    """Of its search, in order; none where it has none."""
+    """Return the decisions of the search in order; an empty list without a search."""
     if not experiment.specification.get("search"):
         return []
     return sorted(
@@ -210,7 +303,7 @@ async def _decisions(transport: Transport, experiment: Experiment) -> list[ArmAr
 
 
 def _order(decision: ArmArrival) -> tuple[int, int, int]:
-    """In which decisions are made."""
+    """Sort key of decisions, in the order in which they were made."""
     return decision.decided_by or 0, decision.rung, decision.rank or 0
 
 

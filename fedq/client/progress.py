@@ -1,6 +1,5 @@
-"""The progress of an experiment: a bar per run on a terminal and in a notebook.
-
-A line per ended run where the output is neither.
+"""Progress of an experiment: a bar per run on a terminal and in a notebook, otherwise a line per
+finished run.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,20 +10,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fedcore.platform.status import ENDED, Status
 from fedq.client.events import Event
-from fedq.client.notebook import in_notebook
-from fedq.client.notes import name_of, note_of
+from fedq.client.notebook import in_notebook, round_note, run_label
 from fedq.schemas import RoundEvent, Run, StatusEvent
 
 Tell = Callable[[Event], None]
 
 MOST_BARS = 40
-"""More runs than this share one bar, for their own would not fit a screen."""
+"""With more runs, all share one bar: separate bars would not fit the screen."""
 
 
 @contextmanager
 def report(runs: Sequence[Run], console: Console | None = None) -> Iterator[Tell]:
-    """A function that shows each event of an experiment with these runs, on stderr unless told
-    otherwise.
+    """Yield a function that shows each event of an experiment with these runs, by default on
+    stderr.
     """
     console = console or Console(stderr=True)
     if console.is_jupyter:
@@ -51,7 +49,7 @@ class _Bars:
     def __init__(self, runs: Sequence[Run], progress: Progress) -> None:
         self._progress = progress
         self._tasks = {
-            run.id: progress.add_task(name_of(run), total=run.rounds_total, start=False, note="")
+            run.id: progress.add_task(run_label(run), total=run.rounds_total, start=False, note="")
             for run in runs
         }
 
@@ -59,7 +57,7 @@ class _Bars:
         match event:
             case RoundEvent(run_id=run_id, round=round):
                 self._progress.start_task(self._tasks[run_id])
-                self._progress.update(self._tasks[run_id], completed=round, note=note_of(event))
+                self._progress.update(self._tasks[run_id], completed=round, note=round_note(event))
             case StatusEvent(run_id=str(run_id), status=Status.SUCCEEDED):
                 # One that diverged or was stopped early has fewer rounds than were asked for.
                 self._progress.update(
@@ -91,16 +89,16 @@ class _Bar:
 
 
 class _Lines:
-    """A line per run that ends. Changes in place."""
+    """A line per finished run. Changes in place."""
 
     def __init__(self, runs: Sequence[Run], console: Console) -> None:
         self._console = console
-        self._names = {run.id: name_of(run) for run in runs}
+        self._names = {run.id: run_label(run) for run in runs}
         self._notes: dict[str, str] = {}
 
     def tell(self, event: Event) -> None:
         if isinstance(event, RoundEvent):
-            self._notes[event.run_id] = note_of(event)
+            self._notes[event.run_id] = round_note(event)
         elif isinstance(event, StatusEvent) and event.run_id is not None and event.status in ENDED:
             told = f"{self._names[event.run_id]}: {event.status} after {event.rounds_done} rounds"
             note = self._notes.get(event.run_id)

@@ -1,54 +1,171 @@
-"""Requests to the service: where it is, who asks, patience with a service that is away for a
-moment.
+"""Requests to the service with retries, over a blocking or an asynchronous connection.
+
+The client is written once, as coroutines over a Wire. On a BlockingWire they finish without ever
+being suspended, so `finish` runs them without an event loop, even where one is already running, as
+in a notebook.
 """
 
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import anyio
 import httpx
+from httpx_sse import EventSource, ServerSentEvent
 from pydantic import BaseModel, ValidationError
 
 from fedq.client.errors import ServiceUnreachableError, error_of
-from fedq.client.wires import Wire
 
-TIMEOUT_S = 30.0
-FIRST_PAUSE_S = 0.2
-LONGEST_PAUSE_S = 30.0
-AWAY = frozenset({502, 503, 504})
-"""Answers of a proxy whose service is starting, stopping or gone, and, with 503, of a service whose
-database is.
-
-The request may have been carried out all the same: the answer to it, or to its commit, was lost.
-"""
-REFUSED = frozenset({429})
-"""The service answers so before it begins."""
-PACED = frozenset({429, 503})
-"""Answers that may say when to come back."""
-UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-"""Nothing of the request has left."""
-UNSAFE = frozenset({"POST"})
-"""A second one does a second thing, unless it carries an Idempotency-Key or is marked as
-repeatable.
-"""
-MAYBE_DONE = "fedq.maybe_done"
-"""Extension of a request that may have been carried out before it is repeated."""
-
+Answer = TypeVar("Answer")
 Model = TypeVar("Model", bound=BaseModel)
 Item = TypeVar("Item")
 Item_co = TypeVar("Item_co", covariant=True)
 
 
+class Wire(Protocol):
+    """Sends requests and reads responses."""
+
+    @property
+    def http(self) -> httpx.Client | httpx.AsyncClient:
+        """HTTP client that builds the requests."""
+
+    async def send(self, request: httpx.Request) -> httpx.Response:
+        """Return the response, its body unread."""
+
+    async def read(self, response: httpx.Response) -> None:
+        """Read the body into `response.content`."""
+
+    def pieces(self, response: httpx.Response) -> AsyncIterator[bytes]:
+        """Iterate over the chunks of the body."""
+
+    def messages(self, response: httpx.Response) -> AsyncGenerator[ServerSentEvent, None]:
+        """Iterate over the server-sent events of the body."""
+
+    async def release(self, response: httpx.Response) -> None:
+        """Close a response, read or not."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+
+
+class BlockingWire:
+    """Blocks until each response arrives; see Wire."""
+
+    def __init__(self, **options: Any) -> None:
+        self.http = httpx.Client(**options)
+
+    async def send(self, request: httpx.Request) -> httpx.Response:
+        return self.http.send(request, stream=True)
+
+    async def read(self, response: httpx.Response) -> None:
+        response.read()
+
+    async def pieces(self, response: httpx.Response) -> AsyncIterator[bytes]:
+        for piece in response.iter_bytes():
+            yield piece
+
+    async def messages(self, response: httpx.Response) -> AsyncGenerator[ServerSentEvent, None]:
+        for message in EventSource(response).iter_sse():
+            yield message
+
+    async def release(self, response: httpx.Response) -> None:
+        response.close()
+
+    async def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    async def close(self) -> None:
+        self.http.close()
+
+
+class AsyncWire:
+    """Runs on the event loop; see Wire."""
+
+    def __init__(self, **options: Any) -> None:
+        self.http = httpx.AsyncClient(**options)
+
+    async def send(self, request: httpx.Request) -> httpx.Response:
+        return await self.http.send(request, stream=True)
+
+    async def read(self, response: httpx.Response) -> None:
+        await response.aread()
+
+    def pieces(self, response: httpx.Response) -> AsyncIterator[bytes]:
+        return response.aiter_bytes()
+
+    def messages(self, response: httpx.Response) -> AsyncGenerator[ServerSentEvent, None]:
+        return EventSource(response).aiter_sse()
+
+    async def release(self, response: httpx.Response) -> None:
+        await response.aclose()
+
+    async def sleep(self, seconds: float) -> None:
+        await anyio.sleep(seconds)
+
+    async def close(self) -> None:
+        await self.http.aclose()
+
+
+def finish(asked: Coroutine[Any, Any, Answer]) -> Answer:
+    """Return the result of a coroutine over a BlockingWire."""
+    try:
+        asked.send(None)
+    except StopIteration as end:
+        answer: Answer = end.value
+        return answer
+    asked.close()
+    raise RuntimeError("a coroutine over a blocking wire waited for an event loop")
+
+
+def finish_each(listed: AsyncGenerator[Item, None]) -> Iterator[Item]:
+    """Iterate over an asynchronous generator over a BlockingWire."""
+    try:
+        while True:
+            yield finish(_next(listed))
+    except StopAsyncIteration:
+        return
+    finally:
+        finish(listed.aclose())
+
+
+async def _next(listed: AsyncGenerator[Item, None]) -> Item:
+    return await anext(listed)
+
+
+TIMEOUT_S = 30.0
+FIRST_PAUSE_S = 0.2
+LONGEST_PAUSE_S = 30.0
+AWAY = frozenset({502, 503, 504})
+"""Statuses of a proxy whose service is starting, stopping or gone; 503 also of a service whose
+database is unavailable. The request may have been executed all the same: its response, or the
+acknowledgement of its commit, was lost.
+"""
+REFUSED = frozenset({429})
+"""The service sends this status before it executes anything."""
+PACED = frozenset({429, 503})
+"""Statuses that may carry a Retry-After header."""
+UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+"""No part of the request was sent."""
+UNSAFE = frozenset({"POST"})
+"""Not idempotent, unless the request carries an Idempotency-Key or is marked as repeatable."""
+MAYBE_DONE = "fedq.maybe_done"
+"""Extension of a repeated request whose first attempt may have been executed."""
+
+
 class PagedResponse(Protocol[Item_co]):
-    """A page of a listing."""
+    """A page of a list."""
 
     @property
     def items(self) -> Sequence[Item_co]:
-        """What is on it."""
+        """Items of the page."""
 
     @property
     def next(self) -> str | None:
@@ -56,9 +173,7 @@ class PagedResponse(Protocol[Item_co]):
 
 
 class Transport:
-    """Carries requests to one service, and repeats those without an answer that are safe to
-    repeat.
-    """
+    """Sends requests to one service and retries those that are safe to repeat."""
 
     def __init__(
         self,
@@ -68,7 +183,7 @@ class Transport:
         retries: int,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        """Connects at the first request; raises ServiceUnreachableError for what is no address."""
+        """Connect at the first request. Raises ServiceUnreachableError if `url` is not valid."""
         self.url = url.rstrip("/")
         self._retries = retries
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
@@ -80,12 +195,12 @@ class Transport:
             raise ServiceUnreachableError(f"{url!r} is not a valid URL: {error}") from error
 
     async def request(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """The service's answer, read; raises ServiceError or ServiceUnreachableError."""
+        """Return the complete response. Raises ServiceError or ServiceUnreachableError."""
         async with self.stream(method, path, whole=True, **options) as response:
             return response
 
     async def send(self, model: type[Model], method: str, path: str, **options: Any) -> Model:
-        """The service's answer, parsed."""
+        """Return the parsed response."""
         response = await self.request(method, path, **options)
         try:
             return model.model_validate_json(response.content)
@@ -93,17 +208,16 @@ class Transport:
             raise error_of(response) from error
 
     async def read(self, model: type[Model], path: str, **params: Any) -> Model:
-        """What stands at `path`; a parameter that is None is left out."""
+        """GET `path`; parameters that are None are omitted."""
         return await self.send(model, "GET", path, params=given(**params))
 
     async def remove(self, path: str) -> None:
-        """Delete what stands at `path`."""
+        """DELETE `path`."""
         await self.request("DELETE", path)
 
     async def download(self, source: str, path: Path, **params: Any) -> Path:
-        """Write what stands at `source` to `path`, which is there once it is whole.
-
-        A parameter that is None is left out.
+        """Write the response for `source` to `path`, which exists only once it is complete.
+        Parameters that are None are omitted.
         """
         partial = path.with_name(f".{path.name}.partial")
         async with self.stream("GET", source, params=given(**params)) as response:
@@ -116,9 +230,8 @@ class Transport:
     async def stream(
         self, method: str, path: str, *, whole: bool = False, repeatable: bool = False, **options: Any
     ) -> AsyncIterator[httpx.Response]:
-        """The service's answer, `whole` if asked, else its body yet to be read.
-
-        Raises ServiceError or ServiceUnreachableError, in the block too.
+        """Yield the response, read completely if `whole`. Raises ServiceError or
+        ServiceUnreachableError, also inside the block.
         """
         request = self._build(method, path, **options)
         safe = repeatable or method not in UNSAFE or "Idempotency-Key" in request.headers
@@ -144,7 +257,7 @@ class Transport:
         return request
 
     async def _send(self, request: httpx.Request, *, safe: bool, whole: bool) -> httpx.Response:
-        """The answer to a request, or to its last repetition."""
+        """Return the response to the request or to its last repetition."""
         for repetition in range(self._retries):
             asked_s = 0.0
             try:
@@ -180,7 +293,7 @@ class Transport:
 
 
 async def walk(page_at: Callable[[str | None], Awaitable[PagedResponse[Item]]]) -> AsyncGenerator[Item, None]:
-    """The items of all pages, fetched as they are needed."""
+    """Iterate over the items of all pages, fetched on demand."""
     cursor = None
     while True:
         page = await page_at(cursor)
@@ -191,13 +304,13 @@ async def walk(page_at: Callable[[str | None], Awaitable[PagedResponse[Item]]]) 
 
 
 def given(**params: Any) -> dict[str, Any]:
-    """The parameters that are not None."""
+    """Return the parameters that are not None."""
     return {name: value for name, value in params.items() if value is not None}
 
 
 def _was_removed(response: httpx.Response) -> bool:
-    """Whether what was to be deleted is gone, perhaps since an earlier request whose answer did not
-    come.
+    """True if a repeated DELETE finds nothing: an earlier attempt may have succeeded without its
+    response arriving.
     """
     request = response.request
     return (
@@ -208,18 +321,20 @@ def _was_removed(response: httpx.Response) -> bool:
 
 
 def _pause_s(repetition: int) -> float:
-    """Twice as long each time, and never the same for two clients that were cut off together."""
+    """Exponential backoff with jitter, so that clients disconnected together do not return
+    together.
+    """
     return min(FIRST_PAUSE_S * 2.0**repetition, LONGEST_PAUSE_S) * random.uniform(0.75, 1.25)  # noqa: S311 - no secret
 
 
 def _asked_to_wait_s(response: httpx.Response) -> float:
-    """How long the service asks to wait, as far as it makes sense to."""
+    """Seconds of the Retry-After header, within reason."""
     asked = response.headers.get("Retry-After", "")
     return min(float(asked), LONGEST_PAUSE_S) if response.status_code in PACED and asked.isdecimal() else 0.0
 
 
 def _is_loopback(url: str) -> bool:
-    """Whether `url` is on this machine, where no proxy is to be asked."""
+    """True if `url` is on this machine, where proxies are not used."""
     host = httpx.URL(url).host
     try:
         return ip_address(host).is_loopback

@@ -1,5 +1,5 @@
-"""Curves as a picture: a metric over rounds, bytes or simulated time, one line per arm, the spread
-over seeds around it.
+"""Figures of curves: a metric over rounds, bytes or simulated time, one line per arm with the
+spread over seeds.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,29 +9,28 @@ from math import nan
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedq.figures.style import FigureStyle
+from fedq.figures.style import FigureStyle, Horizontal
 from fedq.schemas import ArmResult, ArmResults, Curve, Theory
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Horizontal = Literal["round", "bytes", "time"]
 AXES: Mapping[Horizontal, tuple[str, str]] = {
     "round": ("rounds", "round"),
     "bytes": ("megabytes", "megabytes sent"),
     "time": ("simulated_seconds", "simulated seconds"),
 }
-"""The list of a curve that is drawn across, and what the axis says."""
+"""Field of a curve on the horizontal axis, and the label of the axis."""
 Format = Literal["svg", "png", "pdf"]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
-"""Okabe and Ito: told apart by colour-blind people too."""
+"""Okabe and Ito's palette, distinguishable with colour blindness."""
 DASHES = ("-", "--", ":", "-.")
 THEORY = "#555555"
-"""What theory says is drawn thin, dotted and in this colour over the line that it is about."""
+"""Colour of theory, drawn as a thin dotted line over the curve it predicts."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 MARKED = 10
-"""Points of a line that are marked, about."""
+"""Approximate number of markers per line."""
 LEGEND_LIMIT = 20
 STYLE: Mapping[Any, Any] = {
     "axes.grid": True,
@@ -42,13 +41,12 @@ STYLE: Mapping[Any, Any] = {
     "svg.hashsalt": "fedq",
 }
 drawing = Lock()
-"""Matplotlib's settings belong to the process, so one picture is drawn at a time."""
+"""Matplotlib's settings are global, so one figure is drawn at a time."""
 
 
 def measured(curve: Curve, horizontal: Horizontal) -> bool:
-    """Whether the runs behind a curve have what it shall be drawn over.
-
-    All have rounds and bytes, not all a simulated clock.
+    """True if every point of a curve has a value for this axis: all runs have rounds and bytes, but
+    only some a simulated clock.
     """
     return None not in getattr(curve, AXES[horizontal][0])
 
@@ -66,9 +64,8 @@ def draw(
     look: FigureStyle = DEFAULT,
     source: str | None = None,
 ) -> bytes:
-    """The picture, with what theory says laid over if it is given; equal results make equal bytes.
-
-    Where the numbers are, `source`, is noted in the file.
+    """Draw a figure, with theory if given. Equal results give equal bytes. `source`, the URL of the
+    numbers, is recorded in the file.
     """
     with drawing:
         from matplotlib import rc_context
@@ -86,7 +83,7 @@ def draw(
 
 
 def _about(form: Format, source: str | None) -> dict[str, str | None]:
-    """What is noted in the file; not when it was drawn."""
+    """Metadata of the file, without the time of drawing."""
     match form:
         case "svg":
             return {"Date": None, "Source": source}
@@ -97,12 +94,12 @@ def _about(form: Format, source: str | None) -> dict[str, str | None]:
 
 
 def plain(text: str) -> str:
-    """`text` as it is drawn as written: dollar signs enclose no formula."""
+    """Escape dollar signs, which would enclose a formula."""
     return text.replace("$", r"\$")
 
 
 def strokes() -> Iterator[tuple[str, str]]:
-    """Colours and dashes, one pair a line; each colour once before a dash comes again."""
+    """Pairs of colour and dash, one per line; all colours are used before a dash is repeated."""
     return cycle((colour, dashes) for dashes in DASHES for colour in COLOURS)
 
 
@@ -138,7 +135,7 @@ def _drawn(results: ArmResults, metric: str, horizontal: Horizontal) -> list[Arm
 
 
 def _lay_over(axes: "Axes", results: ArmResults, metric: str, horizontal: Horizontal, theory: Theory) -> None:
-    """Draw what theory says of the arms that are drawn, between the bounds that they have set."""
+    """Draw the theory of the visible arms without changing the limits of the axes."""
     import numpy as np
 
     axes.set_autoscale_on(False)
@@ -154,7 +151,7 @@ def _lay_over(axes: "Axes", results: ArmResults, metric: str, horizontal: Horizo
 
 
 def line(axes: "Axes", curve: Curve, across: Sequence[float], name: str, colour: str, dashes: str) -> None:
-    """A curve over `across`, its mean as a line and the deviation over the seeds around it."""
+    """Draw a curve: its mean as a line, with a band of one standard deviation over the seeds."""
     low = [mean - (std or 0.0) for mean, std in zip(curve.mean, curve.std, strict=True)]
     high = [mean + (std or 0.0) for mean, std in zip(curve.mean, curve.std, strict=True)]
     axes.plot(across, curve.mean, color=colour, linestyle=dashes, label=plain(name))

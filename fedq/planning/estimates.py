@@ -1,5 +1,5 @@
-"""What a specification would cost, estimated without loading anything: every client is taken to
-hold the mean number of samples.
+"""Cost estimates for a specification, without loading data: every client is assumed to hold the
+mean number of samples.
 """
 
 from dataclasses import dataclass
@@ -13,30 +13,29 @@ from fedcore.spec import Arm, ExperimentSpec
 from fedcore.spec.problem import Problem
 from fedcore.spec.shapes import dimension, population
 from fedcore.systems.work import AnyWork
-from fedq.planning.cohorts import drawn_clients
-from fedq.planning.traffic import bytes_down, bytes_up, reached
+from fedq.planning.traffic import bytes_down, bytes_up, drawn_clients, reached
 from fedq.schemas import ArmPlan, Plan, SearchPlan, Stretch
 
 COHORT_VECTORS = 8
-"""Vectors [D] held per client of a round: start, model, gradient, direction, velocity, change, and
-copies on their way.
+"""Vectors [D] per client of a round: start, model, gradient, direction, velocity, delta, and
+temporary copies.
 """
 MEMORY_VECTORS = 3
-"""Of each vector that a client keeps: what it was, what it becomes, and a copy on the way."""
+"""Copies of each vector of client memory during an update: old, new, and one temporary copy."""
 COMPRESSED_VECTORS = 6
-"""What a compressor makes of a cohort's changes: orders and chances have eight bytes each."""
+"""Vectors per client used by a compressor; orders and probabilities take eight bytes per entry."""
 SERVER_VECTORS = 8
-"""Model, residual of the downlink, direction, and copies while they are aggregated, measured and
-saved.
+"""Vectors of the server: model, residual of the downlink, direction, and copies for aggregation,
+measures and checkpoints.
 """
 KEPT_COPIES = 5
-"""Of the table of what clients keep, at its height: it doubles when it is full, and is copied,
-hashed and written when it is saved.
+"""Copies of the client table at its peak: it doubles when full, and is copied, hashed and written
+for a checkpoint.
 """
 DATA_COPIES = 3
-"""Of a data set while it is read, divided and brought to its type."""
+"""Copies of a data set while it is read, partitioned and converted."""
 WORKING_BYTES = 256 << 20
-"""Batches and what a model computes from them, losses over data sets, machine code."""
+"""Batches and activations, losses over data sets, and machine code."""
 
 
 def plan(spec: ExperimentSpec) -> Plan:

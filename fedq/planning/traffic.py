@@ -1,14 +1,47 @@
-"""Bytes that a run would send, in the mean over what is drawn.
+"""Clients that take part in a round, and the bytes they send and receive, estimated from a specification."""
 
-`fedcore.engine.traffic` counts what a run does send.
-"""
-
+from collections import Counter
 from collections.abc import Sequence
+from itertools import repeat, starmap
+from operator import mul
+from statistics import fmean
 
 from fedcore.core import Algorithm, Compressor
 from fedcore.spec import ExperimentSpec
-from fedcore.spec.shapes import dimension
-from fedq.planning.cohorts import client_odds, given_cohorts
+from fedcore.spec.shapes import dimension, population
+
+
+def drawn_clients(spec: ExperimentSpec) -> float:
+    """Mean number of distinct clients sampled in a round."""
+    given = given_cohorts(spec)
+    if given is not None:
+        return fmean(map(len, given))
+    clients, availability = population(spec.problem), spec.systems.availability
+    return fmean(
+        spec.participation.expected_count(reachable, clients, spec.rounds)
+        for reachable in ([clients] if availability is None else availability.counts(clients))
+    )
+
+
+def client_odds(spec: ExperimentSpec) -> Counter[float]:
+    """Number of clients by their probability of taking part, which is the same in every round."""
+    clients, availability = population(spec.problem), spec.systems.availability
+    chosen = spec.participation.odds(clients)
+    reachable = repeat(1.0, clients) if availability is None else availability.odds(clients)
+    if chosen is None or reachable is None:
+        return Counter({min(drawn_clients(spec) / clients, 1.0): clients})
+    return Counter(starmap(mul, zip(chosen, reachable, strict=True)))
+
+
+def given_cohorts(spec: ExperimentSpec) -> list[set[int]] | None:
+    """Cohort of every round, if the specification lists them; else None."""
+    cohorts, availability = spec.participation.listed(spec.rounds), spec.systems.availability
+    if cohorts is None or availability is None:
+        return cohorts
+    reachable = availability.listed(spec.rounds)
+    if reachable is None:
+        return None
+    return [cohort & present for cohort, present in zip(cohorts, reachable, strict=False)]
 
 
 def bytes_up(spec: ExperimentSpec, algorithm: Algorithm, arrived: float, word: int) -> float:
@@ -51,7 +84,7 @@ def reached(spec: ExperimentSpec) -> float:
 
 
 def _model_links(algorithm: Algorithm) -> tuple[Compressor, Compressor]:
-    """What models travel under, up and down: whole where gradients are exchanged instead."""
+    """Links that models travel on, up and down; uncompressed where gradients travel instead."""
     return (
         (Compressor(), Compressor())
         if algorithm.rule.exchanges_gradients()

@@ -1,5 +1,5 @@
-"""A sheet's figure: a column for each panel and swept value, a row for each metric and swept value,
-in each of them a line for each arm.
+"""Figure of a sheet: a column for each panel and swept value, a row for each metric and swept
+value, and a line for each arm.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,50 +12,50 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fedcore.presets.sheet import Drawing
 from fedcore.spec.sweep import label
 from fedq.figures.drawing import STYLE, Format, drawing, line, plain, strokes
-from fedq.reproductions import Part, SheetReproduction
+from fedq.reproductions.sheets import Part, SheetReproduction
 from fedq.schemas import ArmResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WIDTH_IN, HEIGHT_IN, LINE_IN = 4.0, 3.0, 0.25
-"""Of one field of the grid, and of a line of the legend below it."""
+"""Size of one cell of the grid, and of a line of the legend below it."""
 LETTER_IN, STROKE_IN = 0.1, 0.7
-"""Of a letter of a title or of the legend, and of the stroke and the space beside a name."""
+"""Width of a letter, and of the sample line and space beside a name in the legend."""
 
 
 class Facet(NamedTuple):
-    """The arms that one row or column shows: all, or those with one value of a swept path."""
+    """Arms that one row or column shows: all, or those with one value of a swept path."""
 
     path: str | None = None
     value: Any = None
 
     @property
     def label(self) -> str:
-        """What the names of its arms say of it; empty where it shows all."""
+        """Part of the arms' names that describes the facet; empty if it shows all arms."""
         return label(self.path, self.value) if self.path else ""
 
     def shows(self, arm: ArmResult) -> bool:
-        """Whether `arm` belongs to it."""
+        """Return True if the facet includes `arm`."""
         return self.path is None or arm.settings.get(self.path) == self.value
 
 
 class FigureRow(NamedTuple):
-    """What one row of the grid shows."""
+    """Metric and arms of one row of the grid."""
 
     metric: str
     facet: Facet
 
 
 class FigureColumn(NamedTuple):
-    """What one column of the grid shows."""
+    """Panel and arms of one column of the grid."""
 
     part: Part
     facet: Facet
 
     @property
     def title(self) -> str:
-        """What stands above it."""
+        """Title above the column."""
         return ", ".join(
             filter(
                 None,
@@ -65,7 +65,7 @@ class FigureColumn(NamedTuple):
 
 
 def draw(reproduction: SheetReproduction, form: Format) -> bytes:
-    """The picture of a sheet that has a figure; equal results make equal bytes of SVG."""
+    """Draw the figure of a sheet. Equal results give equal bytes of SVG."""
     layout = reproduction.sheet.figure
     assert layout is not None
     rows, columns = _grid(layout, reproduction.parts)
@@ -101,14 +101,12 @@ def draw(reproduction: SheetReproduction, form: Format) -> bytes:
 
 
 def names_in_a_line(names: Iterable[str], width_in: float) -> int:
-    """How many of a legend's names stand beside each other in `width_in` inches, at least one."""
+    """Number of legend entries that fit `width_in` inches, at least one."""
     return max(1, int(width_in / (STROKE_IN + LETTER_IN * max(map(len, names), default=0))))
 
 
 def over_a_column(title: str) -> str:
-    """`title` in lines that are no wider than a column of the grid, so that no two run into each
-    other.
-    """
+    """Wrap `title` to the width of a column, so that neighbouring titles do not overlap."""
     return fill(title, int(WIDTH_IN / LETTER_IN))
 
 
@@ -132,7 +130,7 @@ def _facets(path: str | None, arms: Iterable[ArmResult]) -> Iterator[Facet]:
 
 
 def _styles(parts: Sequence[Part], layout: Drawing) -> dict[str, tuple[str, str]]:
-    """One colour and dash for lines of the same name everywhere."""
+    """Colour and dash by name, the same in all cells."""
     names = dict.fromkeys(_name(arm, layout) for part in parts for arm in part.results.arms)
     return dict(zip(names, islice(strokes(), len(names)), strict=True))
 
@@ -150,7 +148,7 @@ def _fill(
 
 
 def _name(arm: ArmResult, layout: Drawing) -> str:
-    """The name of an arm without what its row and column say."""
+    """Name of an arm without the parts given by its row and column."""
     said = {
         label(path, arm.settings[path])
         for path in (layout.rows, layout.columns)

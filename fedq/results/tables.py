@@ -1,11 +1,20 @@
-"""Results as tables: long form, one figure a line, for data frames and spreadsheets."""
+"""Results and rounds as tables: data frames, CSV and Parquet."""
+
+from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from io import BytesIO, StringIO
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from fedq import schemas
 from fedq.schemas import ArmResult, ArmResults, Estimate
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
 
 CSV, PARQUET = "text/csv", "application/vnd.apache.parquet"
 """Their media types."""
@@ -34,7 +43,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """Beginnings of what spreadsheets take for a formula (OWASP, CSV injection)."""
 FIGURES = ("best", "final", "area", "best_difference", "final_difference", "area_difference")
 COSTS = ("rounds", "megabytes", "simulated_seconds", "seconds")
-"""What is told of the way to a target."""
+"""Costs of reaching a target."""
 TOTALS = ("local_steps", "megabytes_up", "megabytes_down", "megabytes_sent", "seconds", "simulated_seconds")
 
 
@@ -132,3 +141,68 @@ def _curves(arm: ArmResult) -> Iterator[Line]:
         points["round"] = points.pop("rounds")
         for values in zip(*points.values(), strict=True):
             yield {"metric": metric, **dict(zip(points, values, strict=True))}
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A table that converts to a data frame; iterating yields its rows as dicts."""
+
+    columns: tuple[str, ...]
+    """Column names in order."""
+    lines: list[dict[str, Any]]
+    """Rows as values by column."""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.lines)
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def _repr_html_(self) -> str:
+        from fedq.client.notebook import rows_html
+
+        return rows_html(self.columns, self.lines)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Convert to a pandas data frame. Raises MissingPackageError if pandas is not installed."""
+        with _needed("pandas"):
+            import pandas as pd
+
+        return pd.DataFrame(self.lines, columns=list(self.columns))
+
+    def to_polars(self) -> pl.DataFrame:
+        """Convert to a polars data frame. Raises MissingPackageError if polars is not installed."""
+        with _needed("polars"):
+            import polars as pl
+
+        return pl.DataFrame(self.lines, schema=list(self.columns), infer_schema_length=None)
+
+
+def rows_of(runs: Iterable[tuple[schemas.Run, Iterable[schemas.RoundRow]]]) -> Frame:
+    """The rows of several runs as one table, with a column for each additional measure after the
+    usual ones.
+    """
+    lines = [_round_line(run, row) for run, rows in runs for row in rows]
+    usual = (
+        "run_id",
+        "arm",
+        "arm_name",
+        "seed",
+        *(name for name in schemas.RoundRow.model_fields if name != "extra"),
+    )
+    return Frame(tuple(dict.fromkeys((*usual, *(name for line in lines for name in line)))), lines)
+
+
+def _round_line(run: schemas.Run, row: schemas.RoundRow) -> dict[str, Any]:
+    place = {"run_id": run.id, "arm": run.arm, "arm_name": run.arm_name, "seed": run.seed}
+    return place | row.model_dump(exclude={"extra"}) | row.extra
+
+
+@contextmanager
+def _needed(package: str) -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        from fedq.client.errors import MissingPackageError
+
+        raise MissingPackageError(f"needs {package}: pip install 'fedq[frames]'") from error

@@ -1,12 +1,8 @@
 """Response and request models of the API."""
 
-from fedq.schemas.audits import AuditEntry, AuditPage
-from fedq.schemas.base import Schema
-from fedq.schemas.catalog import Catalog, CatalogBlock, Kind, Preset, PresetList, PresetSummary
-from fedq.schemas.claims import ClaimResult, Claims, ComparisonResult, PublishedRow, PublishedTable
-from fedq.schemas.datasets import ClientSizes, Dataset, DatasetPage
-from fedq.schemas.events import DecisionEvent, HeartbeatEvent, RoundEvent, StatusEvent
+from fedq.schemas.base import Flaw, ProblemDetails, Schema
 from fedq.schemas.experiments import (
+    ArmArrival,
     ArmPlan,
     ArmSummary,
     Experiment,
@@ -16,32 +12,81 @@ from fedq.schemas.experiments import (
     ExperimentSummary,
     Plan,
     Progress,
+    SearchPage,
     SearchPlan,
     Stretch,
 )
-from fedq.schemas.imports import ImportedExperiment, ImportedRows, ImportedRun, ResultsFile
-from fedq.schemas.keys import Key, KeyEdit, KeyPage, KeyRequest, KeyStanding, KeyUsage, Me, NewKey
-from fedq.schemas.operations import Check, Health, QueueDepth, Queues, Readiness, Worker, Workers
-from fedq.schemas.problems import Flaw, ProblemDetails
-from fedq.schemas.reproductions import MadeOtherwise, Reproduction, ReproductionOutcome, RunDifference
+from fedq.schemas.keys import (
+    AuditEntry,
+    AuditPage,
+    Key,
+    KeyEdit,
+    KeyPage,
+    KeyRequest,
+    KeyStanding,
+    KeyUsage,
+    Me,
+    NewKey,
+)
+from fedq.schemas.reproductions import (
+    ImportedExperiment,
+    ImportedRows,
+    ImportedRun,
+    MadeOtherwise,
+    Reproduction,
+    ReproductionOutcome,
+    ResultsFile,
+    RunDifference,
+)
 from fedq.schemas.results import (
     ArmResult,
     ArmResults,
     ArmTheory,
+    ClaimResult,
+    Claims,
     Comparison,
+    ComparisonResult,
     Curve,
     Difference,
     Estimate,
     Law,
     Member,
     MetricResult,
+    PublishedRow,
+    PublishedTable,
     Results,
     Target,
     TargetResult,
     Theory,
 )
-from fedq.schemas.runs import MetricsPage, RoundRow, Run, RunPage
-from fedq.schemas.search import ArmArrival, SearchPage
+from fedq.schemas.runs import (
+    DecisionEvent,
+    HeartbeatEvent,
+    MetricsPage,
+    RoundEvent,
+    RoundRow,
+    Run,
+    RunPage,
+    StatusEvent,
+)
+from fedq.schemas.service import (
+    Catalog,
+    CatalogBlock,
+    Check,
+    ClientSizes,
+    Dataset,
+    DatasetPage,
+    Health,
+    Kind,
+    Preset,
+    PresetList,
+    PresetSummary,
+    QueueDepth,
+    Queues,
+    Readiness,
+    Worker,
+    Workers,
+)
 from fedq.schemas.webhooks import (
     Attempt,
     Delivery,

@@ -1,4 +1,4 @@
-"""What every answer has in common, and moments in bodies."""
+"""Base class of responses, problem details, and times in request bodies."""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -16,10 +16,44 @@ def _storable(moment: datetime) -> datetime:
 
 
 StoredMoment = Annotated[AwareDatetime, AfterValidator(_storable)]
-"""A moment that is written to the database."""
+"""Time that can be stored in the database."""
 
 
 class Schema(BaseModel):
     """Base of all responses: read-only, with a description of every field."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True, from_attributes=True)
+
+
+class Flaw(Schema):
+    """An error in a field of a request."""
+
+    pointer: str
+    """JSON pointer (RFC 6901) into the request body; `?name` for a parameter, the name for a
+    header, and for an uploaded file, the array or column.
+    """
+    detail: str
+    """Description of the error and of valid values."""
+    line: int | None = None
+    """Where that begins in a YAML body of at most 64 KiB, counted from 1; of what is missing, the
+    block that lacks it. In JSON, only of what cannot be read.
+    """
+    column: int | None = None
+    """Column in that line, from 1."""
+
+
+class ProblemDetails(Schema):
+    """An error in the format of RFC 9457."""
+
+    type: str
+    """Problem type: `urn:fedq:problem:...`, or `about:blank` if the status is sufficient."""
+    title: str
+    """Short description of the problem type."""
+    status: int
+    """The HTTP status."""
+    detail: str
+    """Description of this error."""
+    instance: str
+    """Path of the request."""
+    errors: list[Flaw]
+    """Errors of individual fields."""

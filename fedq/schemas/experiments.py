@@ -1,7 +1,7 @@
-"""Experiments, their plans, and requests to edit and extend them."""
+"""Experiments: summaries, plans, searches, and requests to edit and extend them."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -9,6 +9,7 @@ from fedcore.block import MAX_ROUNDS, Seed
 from fedcore.platform.status import Status
 from fedcore.simulation.halving import Verdict
 from fedcore.spec.experiment import Tag
+from fedcore.spec.search import Mode
 from fedq.schemas.base import Schema
 
 
@@ -91,6 +92,11 @@ class Experiment(ExperimentSummary):
     if known), the preset with its overrides, the experiment that it `reproduces`, and
     `specification_sha256`. Runs record the software and hardware.
     """
+
+    def _repr_html_(self) -> str:
+        from fedq.client.notebook import experiment_html
+
+        return experiment_html(self)
 
 
 class ExperimentPage(Schema):
@@ -202,4 +208,69 @@ class ExperimentEdit(BaseModel):
     priority: int | None = Field(default=None, ge=0, le=9)
     """Higher priorities run first. Runs in progress yield after their current round; changes are
     polled at most ten times a second.
+    """
+
+
+class ArmArrival(Schema):
+    """An arm that has reached a rung with all of its runs, and the decision about it.
+
+    It was compared with the arms of the same rung whose `sequence` is at most `decided_by`.
+    """
+
+    sequence: int
+    """Position in the order in which arms reached rungs, from 1."""
+    arm: int
+    """Index of the arm."""
+    name: str
+    """Name of the arm."""
+    rung: int
+    """Index of the rung, from 0."""
+    round: int
+    """Round of the rung."""
+    value: float | None
+    """Mean of the metric over the seeds; null, which ranks last, if a run failed, diverged or has
+    no value.
+    """
+    arrived_at: datetime
+    """Time at which the last run of the arm reached the rung."""
+    verdict: Verdict | None
+    """Decision: `promoted` to the next rung (from the last rung to the last round) or `stopped`;
+    null while undecided.
+    """
+    rank: int | None
+    """Rank among the compared arms, from 1."""
+    field: int | None
+    """Number of compared arms, including this one."""
+    places: int | None
+    """Number of arms that could be promoted."""
+    decided_by: int | None
+    """`sequence` of the arrival that led to the decision."""
+    decided_at: datetime | None
+    """Time of the decision."""
+
+
+class SearchPage(Schema):
+    """The search of an experiment, with a page of arrivals."""
+
+    experiment_id: str
+    """The experiment."""
+    kind: Literal["asha", "successive_halving"]
+    """Kind of the search."""
+    metric: str
+    """Metric that ranks the arms."""
+    mode: Mode
+    """Direction of the metric: `min` or `max`."""
+    eta: int
+    """One in `eta` arms is promoted from each rung."""
+    arms: int
+    """Number of arms of the sweep."""
+    rungs: list[int]
+    """Rounds of the rungs."""
+    rounds: int
+    """Maximum rounds of an arm."""
+    items: list[ArmArrival]
+    """Arrivals in order of `sequence`."""
+    next: int
+    """Value of `after` for the next page: the last sequence of this page, or `after` if the page is
+    empty. Undecided arrivals may be decided later: request them again.
     """

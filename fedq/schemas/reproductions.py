@@ -1,8 +1,13 @@
-"""Comparison of a reproduction with its original."""
+"""Reproductions of experiments, and experiments imported from files."""
 
 from enum import StrEnum
+from typing import Annotated, Any, Literal
 
-from fedq.schemas.base import Schema
+from pydantic import BaseModel, ConfigDict, Field
+
+from fedcore.platform.status import Status
+from fedcore.simulation.report import StopReason
+from fedq.schemas.base import Schema, StoredMoment
 
 
 class ReproductionOutcome(StrEnum):
@@ -80,3 +85,103 @@ class Reproduction(Schema):
     """First difference of each differing run, in order of arms and seeds."""
     made_otherwise: list[MadeOtherwise]
     """Differences in provenance, which often have no effect."""
+
+
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
+Round = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
+# One error is enough to refuse a list of a million.
+Column = Field(fail_fast=True)
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class ImportedRows(_Part):
+    """Rounds of a run, one list per measure. Entry i belongs to round i + 1; null means no
+    value.
+    """
+
+    train_loss: Annotated[list[Number | None], Column]
+    """f(w) over the training data of all clients."""
+    test_loss: Annotated[list[Number | None], Column]
+    """Mean loss over the test data."""
+    test_accuracy: Annotated[list[Number | None], Column]
+    """Fraction of correctly classified test samples."""
+    local_steps: Annotated[list[Count], Column]
+    """Mini-batch steps."""
+    bytes_up: Annotated[list[Count], Column]
+    """Bytes the clients sent."""
+    bytes_down: Annotated[list[Count], Column]
+    """Bytes the clients received."""
+    seconds: Annotated[list[Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]], Column]
+    """Wall-clock seconds."""
+    committed_at: Annotated[list[StoredMoment], Column]
+    """Time at which each round was stored."""
+    extra: dict[Name, Annotated[list[Number | Annotated[list[Number | None], Column] | None], Column]]
+    """Other measures by name."""
+
+
+class ImportedRun(_Part):
+    """A finished run: one arm with one seed."""
+
+    id: str = Field(pattern=r"^run_[0-9a-z]{26}$")
+    """Id in the original service."""
+    arm: Annotated[int, Field(strict=True, ge=0, lt=10_000)]
+    """Index of its arm."""
+    seed: Annotated[int, Field(strict=True)]
+    """Its seed."""
+    status: Literal[Status.SUCCEEDED, Status.FAILED, Status.CANCELLED]
+    """Final status."""
+    diverged_round: Round | None = None
+    """Round in which the run diverged, its last."""
+    stop_reason: StopReason | None = None
+    """Reason for stopping early."""
+    error: Annotated[str, Field(max_length=100_000)] | None = None
+    """Error of a failed run."""
+    started_at: StoredMoment | None = None
+    """Time at which a worker first started the run."""
+    finished_at: StoredMoment | None = None
+    """Time at which the run finished."""
+    provenance: dict[str, Any]
+    """Software and hardware that executed the run."""
+    rows: ImportedRows
+    """Its rounds."""
+
+
+class ImportedExperiment(_Part):
+    """Experiment of the runs."""
+
+    id: str = Field(pattern=r"^exp_[0-9a-z]{26}$")
+    """Id in the original service."""
+    name: str = Field(min_length=1, max_length=200)
+    """Display name."""
+    tags: list[Annotated[str, Field(min_length=1, max_length=64)]] = Field(max_length=32)
+    """Tags for filtering."""
+    created_at: StoredMoment
+    """Time of submission to the original service."""
+    specification: dict[str, Any]
+    """Specification as validated by the original service."""
+    provenance: dict[str, Any]
+    """Origin of the experiment."""
+
+
+class ResultsFile(_Part):
+    """A finished experiment with all results, without models and checkpoints."""
+
+    format: Literal["fedq-results"]
+    """Type of the file."""
+    version: Literal[1]
+    """Version of the format."""
+    exported_at: StoredMoment
+    """Time of the export."""
+    experiment: ImportedExperiment
+    """The experiment."""
+    runs: list[ImportedRun] = Field(fail_fast=True, min_length=1, max_length=10_000)
+    """Runs of each arm with each seed, in order."""
+    digest: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """SHA-256 over all other fields: JSON in the order of the file, without white space, in UTF-8,
+    numbers as in Python's `json`.
+    """

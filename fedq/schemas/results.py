@@ -1,10 +1,16 @@
-"""Results of an experiment: statistics over seeds, differences between arms, curves."""
+"""Results of experiments, and published numbers and claims compared with them."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedcore.platform.status import Status
 from fedcore.statistics.significance import Conclusion
 from fedq.schemas.base import Schema
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+    from fedq.results.tables import Frame, Table
 
 
 class Estimate(Schema):
@@ -190,6 +196,39 @@ class ArmResults(Schema):
     arms: list[ArmResult]
     """Arms in order."""
 
+    @property
+    def summary(self) -> "Frame":
+        """One row per statistic: arm, metric, figure (`best`, `final`, their differences from the
+        baseline), mean, std, confidence interval and tests.
+        """
+        return _frame(self, "summary")
+
+    @property
+    def curves(self) -> "Frame":
+        """One row per point: arm, metric, round, megabytes sent and simulated seconds until then,
+        mean and std over the seeds.
+        """
+        return _frame(self, "curves")
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Convert the summary to a pandas data frame."""
+        return self.summary.to_pandas()
+
+    def to_polars(self) -> "pl.DataFrame":
+        """Convert the summary to a polars data frame."""
+        return self.summary.to_polars()
+
+    def _repr_html_(self) -> str:
+        from fedq.client.notebook import results_html
+
+        return results_html(self)
+
+
+def _frame(results: ArmResults, table: "Table") -> "Frame":
+    from fedq.results.tables import COLUMNS, Frame, lines
+
+    return Frame(COLUMNS[table], lines(results, table))
+
 
 class Results(ArmResults):
     """Results of an experiment, partial while `status` is not final."""
@@ -272,3 +311,82 @@ class Theory(Schema):
     """The experiment."""
     arms: list[ArmTheory]
     """Arms in the order of the sweep."""
+
+
+class ComparisonResult(Schema):
+    """One inequality behind a claim."""
+
+    says: str
+    """The comparison in words."""
+    left: float | None
+    """Left-hand side, mean over the seeds; null if a run has no value or diverged."""
+    right: float | None
+    """Right-hand side, mean over the seeds; null if a run has no value or diverged."""
+    holds: bool
+    """True if the comparison holds for the means over the seeds."""
+    seeds: int
+    """Number of seeds available on both sides."""
+    seeds_holding: int
+    """Number of these seeds for which the comparison holds individually."""
+
+
+class ClaimResult(Schema):
+    """A claim and its outcome."""
+
+    says: str
+    """The claim."""
+    source: str
+    """Place in the publication."""
+    holds: bool | None
+    """True if all comparisons hold; null while an arm has no results."""
+    comparisons: list[ComparisonResult]
+    """Comparisons that the claim is based on."""
+    known_to_fail: str | None
+    """Known reason if the claim did not hold when the preset was created; else null."""
+
+
+class PublishedRow(Schema):
+    """Row of a published table."""
+
+    arm: str
+    """Name of the arm."""
+    published_mean: float
+    """Published mean, in the unit of the results."""
+    published_std: float | None
+    """Published standard deviation; null if there is none."""
+    measured: Estimate | None
+    """Measured value; null if there is none yet, or a run diverged."""
+
+
+class PublishedTable(Schema):
+    """Published numbers with the measured ones."""
+
+    source: str
+    """Place in the publication."""
+    metric: str
+    """Metric of the numbers."""
+    statistic: str
+    """Statistic of each run's curve."""
+    rows: list[PublishedRow]
+    """Rows in published order."""
+
+
+class Claims(Schema):
+    """Published numbers and claims for the figure or table that an experiment follows, with the
+    results.
+    """
+
+    experiment_id: str
+    """The experiment."""
+    preset: str
+    """Preset of the experiment."""
+    preset_version: int
+    """Version of the preset."""
+    departures: list[str]
+    """Differences between the preset and its source."""
+    changed: bool
+    """True if the preset was submitted with overrides, so the claims may not apply."""
+    claims: list[ClaimResult]
+    """The claims."""
+    published: list[PublishedTable]
+    """The numbers."""

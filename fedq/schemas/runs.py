@@ -1,4 +1,4 @@
-"""Runs and their rounds."""
+"""Runs, their rounds, and the events of the event stream."""
 
 from datetime import datetime
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 from fedcore.platform.status import Status
 from fedcore.simulation.report import StopReason
 from fedq.schemas.base import Schema
+from fedq.schemas.experiments import ArmArrival
 
 
 class Run(Schema):
@@ -133,3 +134,39 @@ class MetricsPage(Schema):
     """Value of `after` for the next page: the last round of this page, or `after` if the page is
     empty.
     """
+
+
+class RoundEvent(RoundRow):
+    """`event: round`: a round of a run was committed."""
+
+    run_id: str
+    """The run."""
+
+
+class StatusEvent(Schema):
+    """`event: status`: the experiment, or one of its runs, changed its status."""
+
+    experiment_id: str
+    """The experiment."""
+    run_id: str | None
+    """The run; null for the status of the experiment. The stream ends after the final status of the
+    experiment.
+    """
+    status: Status
+    """The new status. A status that lasted only briefly may be skipped."""
+    rounds_done: int | None
+    """Committed rounds of the run; null for the experiment."""
+
+
+class DecisionEvent(ArmArrival):
+    """`event: decision`: a search promoted or stopped an arm."""
+
+    experiment_id: str
+    """The experiment."""
+
+
+class HeartbeatEvent(Schema):
+    """`event: heartbeat`: sent while nothing happens, to keep the connection alive."""
+
+    time: datetime
+    """Time of the service's clock."""

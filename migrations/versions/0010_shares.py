@@ -1,5 +1,5 @@
-"""What owners have had of each queue, and an index in which the best run of each owner and key is
-found by leaps.
+"""Use of each queue by its owners, and an index in which the best run of each owner and key is
+found by an index skip scan.
 """
 
 import sqlalchemy as sa

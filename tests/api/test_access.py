@@ -66,7 +66,7 @@ class House(NamedTuple):
     keys: dict[str, dict[str, str]]
     """Headers by owner and scope, as `ann read`."""
     things: dict[str, str]
-    """What Ann has, by the names of path parameters."""
+    """Ids of Ann's resources by names of path parameters."""
     nothing: dict[str, str]
     """Ids of nothing."""
 

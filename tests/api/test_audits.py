@@ -4,6 +4,7 @@ Every refused attempt does; reading leaves none.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from fastapi import FastAPI
 
 from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, audit
+from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings
 from tests.api.histories import TINY, submit
 from tests.documents import Document
@@ -22,8 +24,8 @@ from tests.platform.uploads.files import arrays, npz
 from tests.support.access import bearer, key_for
 from tests.support.asgi import calling
 from tests.support.described import described
+from workers.celery_app import send_wakeup
 from workers.reconciler import reconcile
-from workers.wakeups import WakeupNotifier
 
 CENTURY_S = 36_500 * 86_400.0
 """It reaches back beyond 1970, where the time that identifiers carry begins."""
@@ -171,12 +173,12 @@ def test_entries_are_kept_for_ever_or_as_long_as_the_operator_says(
     database: Database, tmp_path: Path
 ) -> None:
     """By the reconciler, so many at a time."""
-    deed = audit.AuditEntry("POST /v1/keys", "", 201, "ann", "", "127.0.0.1")
+    deed = audit.AuditEvent("POST /v1/keys", "", 201, "ann", "", "127.0.0.1")
     for _ in range(3):
         write(database, audit.record, deed)
     made = [entry.id for entry in read(database, audit.page).items]
     for_ever = Settings(_env_file=None, home=tmp_path, broker_url=f"filesystem://{tmp_path}")
-    caller = WakeupNotifier(for_ever.broker)
+    caller = WakeupNotifier(partial(send_wakeup, broker=for_ever.broker))
     reconcile(database, for_ever, caller)
     reconcile(database, for_ever.model_copy(update={"audit_retention_days": 1.0}), caller)
     assert [entry.id for entry in read(database, audit.page).items] == made

@@ -1,4 +1,4 @@
-"""What a publication claims, held against what came out of its preset."""
+"""Published claims compared with the results of a preset."""
 
 from collections.abc import Sequence
 

@@ -46,14 +46,14 @@ PATIENCE_S = 120.0
 """A busy machine takes its time to start such a process."""
 CHAINS, STEPS = 6, 16
 UNLINKED = ["GET /v1/experiments/{experiment_id}/events", "POST /v1/datasets"]
-"""What is in no chain: a stream, which would not end where no worker is, and uploads, of which
+"""Operations in no chain: a stream, which would not end where no worker is, and uploads, of which
 those that are made up make nothing.
 """
 NOT_ALWAYS = [
     *(f"GET /v1/experiments/{{experiment_id}}/{part}" for part in ("claims", "reproduction", "search")),
     *(f"GET /v1/runs/{{run_id}}/{part}" for part in ("model", "checkpoint")),
 ]
-"""What not every experiment and not every run has."""
+"""Resources that not every experiment and run has."""
 SCOPES = (Scope.ADMIN, Scope.ADMIN, Scope.ADMIN, Scope.SUBMIT, Scope.READ, None)
 """Of the keys that are used, mostly one that allows anything; None: no key."""
 CONFIG = {
@@ -123,7 +123,7 @@ def _examples(operation: Document) -> list[Document]:
 schema = schemathesis.openapi.from_dict(_described(), config=SchemathesisConfig.from_dict(CONFIG))
 MADE = ("/v1/experiments", "/v1/webhooks", "/v1/keys")
 BODIES = {f"POST {path}": _examples(schema.raw_schema["paths"][path]["post"]) for path in MADE}
-"""What is made up makes something so rarely that hardly a chain would begin: these do."""
+"""Valid bodies: generated ones are accepted so rarely that hardly a chain would begin."""
 
 
 class Stock(NamedTuple):

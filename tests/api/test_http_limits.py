@@ -1,4 +1,4 @@
-"""What the HTTP server buffers for one connection is bounded, with or without an API key."""
+"""Memory that the HTTP server uses for one connection is bounded, with or without an API key."""
 
 import socket
 from urllib.parse import urlsplit

@@ -17,7 +17,7 @@ from fedcore.platform.store.quotas import usage
 from fedcore.settings import Settings
 from fedcore.spec.digest import results_sha256
 from fedq import schemas
-from fedq.client.exports import archive
+from fedq.client.exports import files
 from tests.api.histories import TWO_ARMS, carry_out, submit, write
 from tests.api.test_claims import PRESET, at_rest
 from tests.documents import Document
@@ -204,14 +204,14 @@ def test_what_is_not_whole_is_refused_with_its_place(
 
 def _exported(http: httpx.Client, id: str, folder: Path) -> Document:
     """As the client writes it."""
-    file = archive.ArchiveRuns(
+    file = files.ArchiveRuns(
         schemas.Experiment(**http.get(f"/v1/experiments/{id}").json()), folder / "file.json.gz", None
     )
     for run in http.get(f"/v1/experiments/{id}/runs").json()["items"]:
         page = http.get(f"/v1/runs/{run['id']}/metrics", params={"limit": 10_000}).json()["items"]
         file.add(schemas.Run(**run), [schemas.RoundRow(**row) for row in page], None)
     file.close(schemas.Results(**http.get(f"/v1/experiments/{id}/results").json()))
-    return json.loads(archive.content_of(folder / "file.json.gz"))
+    return json.loads(files.content_of(folder / "file.json.gz"))
 
 
 def _changed(file: Document, change: Callable[[Document], object], *, keep_digest: bool = False) -> Document:

@@ -1,4 +1,4 @@
-"""What can be done to an experiment, on both databases."""
+"""Actions on experiments, on both databases."""
 
 from datetime import datetime, timedelta
 from pathlib import Path

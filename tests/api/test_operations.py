@@ -1,4 +1,4 @@
-"""What waits, what runs, where; on both databases."""
+"""Queues and workers, on both databases."""
 
 import httpx
 import pytest

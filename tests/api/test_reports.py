@@ -18,7 +18,7 @@ from fedcore.platform.store import Database, Session
 from fedcore.platform.store.claim import Claim
 from fedcore.simulation.report import RoundReport
 from fedcore.spec import yaml_documents
-from fedq.results.verdicts import side, verdict
+from fedq.results.presentation import side, verdict
 from fedq.schemas import Claims
 from tests.api import test_claims as claimed
 from tests.api.histories import TINY, TWO_ARMS, commit, submit, write

@@ -1,4 +1,4 @@
-"""What the service tells of searches and of runs that were stopped."""
+"""Searches and stopped runs as the API returns them."""
 
 import httpx
 import pytest
@@ -6,10 +6,10 @@ from fastapi import FastAPI
 from rich.console import Console
 
 from fedcore.platform.store import Database
-from fedq.cli.search import repeats, view
+from fedq.cli.experiments import decisions_repeat, search_view
 from fedq.client import Client
 from fedq.client.events import Seen, _poll
-from fedq.client.wires import finish_each
+from fedq.client.transport import finish_each
 from fedq.schemas import DecisionEvent, SearchPage
 from tests.api.histories import TINY, submit
 from tests.api.test_events import Event, _listening
@@ -55,12 +55,14 @@ def test_a_search_tells_what_it_decided_and_on_what(http: httpx.Client, ended: D
     assert {one.arm: one.value for one in found.items if one.rung == 0} == {
         arm: loss + 0.5 for arm, loss in enumerate(LOSSES)
     }
-    assert repeats(found)
+    assert decisions_repeat(found)
     first, *others = found.items
-    assert not repeats(found.model_copy(update={"items": [first.model_copy(update={"value": 0.0}), *others]}))
+    assert not decisions_repeat(
+        found.model_copy(update={"items": [first.model_copy(update={"value": 0.0}), *others]})
+    )
     console = Console(width=120)
     with console.capture() as capture:
-        console.print(view(found))
+        console.print(search_view(found))
     shown = " ".join(capture.get().split())
     assert "lr=0.04 1 1.5 1 of 9 3 promoted" in shown
     assert "lead to the same decisions" in shown

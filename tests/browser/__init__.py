@@ -1,4 +1,4 @@
-"""What people do, in a real browser against a real stack: `make e2e`, which needs a Chromium on
+"""Actions of people, in a real browser against a real stack: `make e2e`, which needs a Chromium on
 PATH.
 
 The files are named `e2e_*.py`, so that `make test` does not collect them. All share one stack and

@@ -32,7 +32,7 @@ RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"
 CONTRAST = ("color-contrast",)
 """All that the colours of the dark can break."""
 HARMLESS = ("Failed to load resource",)
-"""What browsers say of answers with an error status, which tests look at themselves."""
+"""Messages of browsers about error statuses, which tests check themselves."""
 
 
 class Stack(NamedTuple):
@@ -74,7 +74,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def signed_in(chromium: Browser, stack: Stack) -> Any:
-    """What a browser knows that has signed in."""
+    """Cookies of a browser that has signed in."""
     context = chromium.new_context(base_url=stack.url)
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()

@@ -70,7 +70,7 @@ def test_a_stranger_signs_in_with_a_key_and_gets_where_they_wanted(
     shoot(page, "sign-in")
     page.get_by_label("API key").fill("guess")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("alert")).to_contain_text("not an API key")
+    expect(page.get_by_role("alert")).to_contain_text("Not an API key")
     page.get_by_label("API key").fill(stack.key)
     page.get_by_role("button", name="Sign in").click()
     expect(page).to_have_url(f"{stack.url}/experiments/{done}")

@@ -35,7 +35,7 @@ def _field(page: Page, pointer: str) -> Locator:
 
 
 def _text(page: Page) -> str:
-    """What the editor holds."""
+    """Content of the editor."""
     text: str = page.evaluate("document.querySelector('.editor').env.editor.getValue()")
     return text
 
@@ -64,7 +64,7 @@ def test_the_form_writes_the_yaml_and_what_it_makes_is_submitted_once(opened: Op
     expect(_verdict(page)).to_have_text("Valid: 3 arms, 6 runs")
     page.get_by_role("tab", name="YAML").click()
     written = yaml_documents.load(_text(page))
-    assert "# What is trained" in _text(page)
+    assert "# Omitted fields take their defaults." in _text(page)
     assert (written["rounds"], written["seeds"]) == (2, [4, 5])
     assert written["problem"] == {
         "dataset": {"kind": "synthetic", "clients": 8},

@@ -61,7 +61,7 @@ class Gate:
         assert before.wait(END_S) == -signal.SIGTERM
 
     def _has_served(self) -> bool:
-        """Whether the latest process has answered a request, which it notes.
+        """True if the latest process has answered a request, which it notes.
 
         The callers' connections stay with the one before.
         """
@@ -99,9 +99,7 @@ class Callers:
                 thread.join(END_S)
 
     def served_after(self, moment: float) -> bool:
-        """Whether something that was asked for after this moment, by the monotonic clock, has been
-        acknowledged.
-        """
+        """True if a request made after this moment, by the monotonic clock, has been acknowledged."""
         return self.latest > moment
 
     def _submit(self, place: int) -> None:

@@ -1,5 +1,5 @@
-"""What can happen to a run: each fault strikes real processes and servers, and none needs a hook in
-the product.
+"""Faults that can happen to a run: each strikes real processes and servers, and none needs a hook
+in the product.
 """
 
 import os
@@ -194,7 +194,7 @@ OTHERS = (
     Fault("all connections to the database are cut", _cut_connections, takes=False),
     Fault("the database is away for 2 s", _database_away(2.0), takes=False),
 )
-"""What else is cheap to suffer on servers that others use too."""
+"""Faults that are cheap on servers that others use too."""
 LONG = (
     Fault("killed together with the broker, which comes back empty", _restarted_broker),
     Fault("killed while the broker hangs for a minute", _hanging_broker(60.0)),
@@ -204,4 +204,4 @@ LONG = (
     Fault("PostgreSQL is stopped at once, and started again", _restarted_database, takes=False),
     Fault("the database is away for 65 s, longer than workers wait", _database_away(65.0), takes=False),
 )
-"""What needs servers of one's own, or time."""
+"""Faults that need servers of one's own, or time."""

@@ -126,7 +126,7 @@ def _deliver(url: str, messages: list[bytes], draws: random.Random) -> None:
 
 
 def _all_delivered(url: str) -> bool:
-    """Whether no wake-up is left, nor one that somebody has taken and not acknowledged."""
+    """True if no wake-up is left, nor one that was received and not acknowledged."""
     with connect(url) as client:
         return not (client.llen(QUEUE) or client.hlen(UNACKNOWLEDGED))
 

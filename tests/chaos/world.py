@@ -50,7 +50,7 @@ class World:
     def __init__(self, site: Site, rounds: int, draws: random.Random, stack: ExitStack) -> None:
         self.site, self._draws, self.stack = site, draws, stack
         self.passing = stack.enter_context(ExitStack())
-        """What is over once the run goes on."""
+        """Closed once the run goes on."""
         self.reconciler = self._start("workers.reconciler", "reconciler")
         self.workers = [self._start("tests.workers.leashed", f"worker-{place}") for place in range(2)]
         self.experiment = site.submit(merged(EXPERIMENT, {"rounds": rounds}))

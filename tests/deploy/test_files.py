@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from fedcore.settings import Settings
-from fedq.cli.extras import EXTRAS
+from fedq.cli.terminal import EXTRAS
 from tests.deploy.conftest import ROOT
 from workers.embedded.listener import API
 

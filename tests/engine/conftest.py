@@ -1,4 +1,4 @@
-"""What tests of engines share."""
+"""Fixtures shared by the tests of engines."""
 
 from collections.abc import Iterator
 

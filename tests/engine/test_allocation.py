@@ -1,4 +1,4 @@
-"""What the process keeps of the memory it frees."""
+"""The process keeps freed memory for the next round."""
 
 import subprocess
 import sys

@@ -5,8 +5,8 @@ import pytest
 from fedcore import presets
 from fedcore.platform.status import Status
 from fedq.reproductions.picture import names_in_a_line, over_a_column
-from fedq.reproductions.records import Record
 from fedq.reproductions.report import section
+from fedq.reproductions.sheets import Record
 from fedq.schemas import ClaimResult, ComparisonResult
 
 PRESET = presets.load("fednova-table-1-two-epochs-small")

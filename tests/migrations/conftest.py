@@ -1,4 +1,4 @@
-"""What pytest-alembic's own tests ask for, on each kind of database."""
+"""Fixtures of pytest-alembic's own tests, on each kind of database."""
 
 from collections.abc import Iterator
 from pathlib import Path

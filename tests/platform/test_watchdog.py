@@ -35,7 +35,7 @@ class Watched:
         self.watchdog = Watchdog(clock=lambda: self.now_s)
 
     def expired_within(self, for_s: float, every_s: float = LOOK_S) -> bool:
-        """Whether it is taken to hang within the next seconds, while the supervisor looks
+        """True if it is taken to hang within the next seconds, while the supervisor looks
         regularly.
         """
         end_s = self.now_s + for_s
@@ -55,7 +55,7 @@ def watched() -> Iterator[Watched]:
 
 @pytest.fixture
 def reset(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """What the process calls."""
+    """Function that the process calls."""
     monkeypatch.setenv(DESCRIPTOR, str(watched.watchdog.writer))
     return resetter()
 

@@ -1,9 +1,4 @@
-"""What the papers claim, run here: every verdict is the one on record.
-
-The suite runs the presets in `QUICK`, a second or a few each, which together show every paper and
-every way to judge a claim. `make reproduce` runs each figure on generated data in full. What came
-out of all others is held to its record by test_records.py.
-"""
+"""The claims of the papers, run here: every verdict is the one on record."""
 
 from collections import defaultdict
 from collections.abc import Iterator

@@ -11,8 +11,8 @@ from api.results.claims import words
 from fedcore import presets
 from fedcore.platform.status import Status
 from fedcore.presets import Preset
-from fedq.reproductions.page import not_run, page
-from fedq.reproductions.records import Record, kept_of, write
+from fedq.reproductions.report import not_run, overview, pages, paper_of
+from fedq.reproductions.sheets import Record, read_record, write_record
 
 DOCS = Path(__file__).parents[2] / "docs"
 FOLDER = DOCS / "reproductions"
@@ -27,7 +27,7 @@ def following() -> Iterator[str]:
             yield name
 
 
-RECORDED = [name for name in following() if kept_of(name, FOLDER) is not None]
+RECORDED = [name for name in following() if read_record(name, FOLDER) is not None]
 
 
 @pytest.fixture(params=RECORDED)
@@ -36,7 +36,7 @@ def preset(request: pytest.FixtureRequest) -> Preset:
 
 
 def kept(preset: Preset) -> Record:
-    found = kept_of(preset.name, FOLDER)
+    found = read_record(preset.name, FOLDER)
     assert found is not None
     return found
 
@@ -82,17 +82,25 @@ def test_published_numbers_are_those_of_the_sheet(preset: Preset) -> None:
     ]
 
 
-def test_the_page_shows_what_is_kept() -> None:
+def test_the_index_and_a_page_per_paper_show_the_records() -> None:
     text = (DOCS / "reproductions.md").read_text(encoding="utf-8")
-    assert page(FOLDER, FOLDER.name).strip() in text, "run `python -m bench reproductions`"
+    assert overview(FOLDER) in text, "run `python -m bench reproductions`"
+    written = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
+    assert written == pages(FOLDER), "run `python -m bench reproductions`"
+
+
+def test_every_sheet_is_on_the_page_of_its_paper() -> None:
+    written = pages(FOLDER)
+    for preset in map(presets.load, following()):
+        assert f"\n## {preset.sheet}\n" in written[f"{paper_of(preset.sheet)}.md"]
 
 
 def test_pictures_are_no_burden() -> None:
-    assert all(path.stat().st_size < 64_000 for path in FOLDER.iterdir())
+    assert all(path.stat().st_size < 64_000 for path in FOLDER.iterdir() if path.suffix != ".md")
 
 
 def test_what_is_kept_is_read_as_it_was_written(tmp_path: Path) -> None:
     record = kept(presets.load("fedprox-figure-1-synthetic"))
-    write(record, tmp_path)
-    assert kept_of(record.preset, tmp_path) == record
-    assert kept_of("fedprox-figure-2", tmp_path) is None
+    write_record(record, tmp_path)
+    assert read_record(record.preset, tmp_path) == record
+    assert read_record("fedprox-figure-2", tmp_path) is None

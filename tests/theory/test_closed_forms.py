@@ -301,6 +301,6 @@ def test_mini_batches_a_flat_problem_and_a_large_one_have_no_law() -> None:
         )
 
 
-def test_other_problems_have_no_law() -> None:
+def test_other_problems_have_no_closed_form() -> None:
     with pytest.raises(NoClosedFormError, match="no closed form is available for synthetic"):
         predict(specification(SYNTHETIC), 10)

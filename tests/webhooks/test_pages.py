@@ -1,4 +1,4 @@
-"""What `/webhooks` shows, and to whom."""
+"""The page `/webhooks`, and who may see it."""
 
 import html
 import json
@@ -36,8 +36,8 @@ def test_one_is_shown_with_what_it_was_told_and_without_its_secret(
 ) -> None:
     hook = listen(rows, name="the chat", tag="small")
     submit(http)
-    parcel = take(rows)
-    write(rows, webhook_deliveries.record_attempt, parcel, BAD, 0.5)
+    claimed = take(rows)
+    write(rows, webhook_deliveries.record_attempt, claimed, BAD, 0.5)
     page = html.unescape(browser.get(f"/webhooks/{hook.id}").text)
     assert "experiment.queued" in page
     assert "the answer was 500" in page

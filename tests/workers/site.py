@@ -1,4 +1,4 @@
-"""What tests do with a site, and what they compare it with."""
+"""Helpers of tests that run a whole site, and the undisturbed run that they compare it with."""
 
 import os
 import signal
@@ -167,7 +167,7 @@ class Site:
                 self.send(run, signal.SIGCONT)
 
     def logged(self, *phrases: str) -> bool:
-        """Whether a worker process has written one of these to its log."""
+        """True if a worker process has written one of these to its log."""
         texts = [log.read_text() for log in self.folder.glob("worker-*.log")]
         return any(phrase in text for phrase in phrases for text in texts)
 
@@ -196,7 +196,7 @@ class Site:
 
 @cache
 def undisturbed(rounds: int = EXPERIMENT["rounds"]) -> tuple[list[RoundReport], dict[str, Tensor]]:
-    """What EXPERIMENT gives when it is played in one go: its reports, and its final model."""
+    """Reports and final model of EXPERIMENT when it is executed in one go."""
     simulation = Simulation(ExperimentSpec.model_validate(merged(EXPERIMENT, {"rounds": rounds})), seed=0)
     reports = []
     while not simulation.finished:

@@ -15,9 +15,7 @@ PROCESSES = {
     "worker-1": "workers.worker",
     "broker": "valkey-server",
 }
-"""What the processes of a stack with one worker run, by the names that its supervisor gives
-them.
-"""
+"""Process ids of a stack with one worker, by the names that its supervisor gives them."""
 
 
 class RunningStack:
@@ -35,11 +33,11 @@ class RunningStack:
         return children(self._supervisor).get(PROCESSES[name], 0)
 
     def replaced(self, name: str, pid: int) -> bool:
-        """Whether another process has taken the place of `pid`."""
+        """True if another process has taken the place of `pid`."""
         return self.pid(name) not in (0, pid)
 
     def log(self) -> str:
-        """What the supervisor has said."""
+        """Log of the supervisor."""
         return log_of(self._place).read_text()
 
 

@@ -32,7 +32,7 @@ GANG = merged(
 
 @cache
 def alone(seed: int, rounds: int) -> tuple[list[RoundReport], dict[str, Tensor]]:
-    """What a run gives by itself, in one go."""
+    """Result of a run by itself, in one go."""
     simulation = Simulation(ExperimentSpec.model_validate(merged(GANG, {"rounds": rounds})), seed)
     return [simulation.advance() for _ in range(rounds)], simulation.model()
 

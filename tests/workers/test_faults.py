@@ -1,6 +1,4 @@
-"""Whatever happens to the processes that carry a run out, its rows and its model are those of an
-undisturbed run.
-"""
+"""A run whose processes are killed or frozen has the rows and the model of an undisturbed run."""
 
 import os
 import signal

@@ -4,6 +4,7 @@ is gone.
 
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -11,14 +12,14 @@ from typing import Any
 import pytest
 
 from fedcore.platform.store import Database, Status, workers
+from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings
 from tests.platform.store.acts import claim, submit, the_run, write
 from tests.support.brokers import connect
 from tests.support.polling import eventually
 from tests.support.silence import knocks
 from workers import reconciler
-from workers.celery_app import queue_name
-from workers.wakeups import WakeupNotifier
+from workers.celery_app import queue_name, send_wakeup
 
 QUEUES = "default", "gpu", "large"
 
@@ -98,7 +99,7 @@ def test_a_broker_that_hangs_keeps_no_run_with_a_worker_that_is_gone(
         submit(database, execution={"queue": queue})
     with socket.create_server(("127.0.0.1", 0)) as silent:
         configured = _settings(tmp_path, f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
-        caller = WakeupNotifier(configured.broker)
+        caller = WakeupNotifier(partial(send_wakeup, broker=configured.broker))
         reconciler.reconcile(database, configured, caller)
         assert knocks(silent) < len(QUEUES), (
             "it has waited for the nudge of one queue to fail before that of the next"
@@ -129,7 +130,7 @@ def test_an_error_that_is_not_foreseen_does_not_end_the_reconciler(
 
 def reconcile(database: Database, configured: Settings) -> None:
     """The reconciler looks once, and all of its nudges have gone out."""
-    caller = WakeupNotifier(configured.broker)
+    caller = WakeupNotifier(partial(send_wakeup, broker=configured.broker))
     reconciler.reconcile(database, configured, caller)
     caller.close(patience_s=60)
 

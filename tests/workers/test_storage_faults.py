@@ -27,7 +27,7 @@ FULL_BYTES = 20_000
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tries follow one another at once, and slices are short."""
-    monkeypatch.setattr("workers.claimed_run._AGAIN_S", 0.001)
+    monkeypatch.setattr("workers.claimed_run._RETRY_EVERY_S", 0.001)
     monkeypatch.setattr("workers.session.SAVING_SHARE", 1e6)
 
 

@@ -1,4 +1,4 @@
-"""What an idle worker does before its first run."""
+"""Warm-up of an idle worker before its first run."""
 
 import time
 from pathlib import Path

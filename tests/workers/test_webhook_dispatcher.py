@@ -51,7 +51,7 @@ def ping(database: Database, hook: WebhookRecord) -> None:
 
 
 def over(database: Database, hook: WebhookRecord) -> list[DeliveryRecord] | None:
-    """What a webhook was told, once there is nothing more to be told."""
+    """Deliveries of a webhook, once none is pending."""
     found = told(database, hook)
     return None if any(row.status is DeliveryStatus.PENDING for row in found) else found
 

@@ -1,4 +1,4 @@
-"""What a worker's processes load."""
+"""Imports of a worker's processes."""
 
 import os
 import subprocess

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 _LONGEST_SOCKET_PATH = 107
-"""What the kernel takes, in bytes."""
+"""Limit of the kernel, in bytes."""
 
 
 def command(binary: Path, socket: Path) -> Sequence[str]:

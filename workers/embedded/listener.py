@@ -19,9 +19,7 @@ API = (
     *("--http", "h11", "--h11-max-incomplete-event-size", "65536"),
     *("--no-access-log", "--log-level=warning"),
 )
-"""What starts a process of the API; the descriptor of the socket that it listens on is to follow,
-as `--fd=7`.
-"""
+"""Command of an API process, to be followed by the descriptor of its socket, as `--fd=7`."""
 KEY_NAME = "the embedded stack's own"
 REFUSAL = (
     "listening on {host} would expose the service to other machines, but no API key exists: first create one"
@@ -43,7 +41,7 @@ def ensure_admin_key(configured: Settings) -> str:
             except AuthenticationError:
                 pass  # Revoked, or that of another database: a new one is made.
         record, token = keys.create(session, owner=LOCAL, scope=Scope.ADMIN, name=KEY_NAME)
-        audit.record(session, audit.AuditEntry("fedq up", record.id, 201, LOCAL, "", socket.gethostname()))
+        audit.record(session, audit.AuditEvent("fedq up", record.id, 201, LOCAL, "", socket.gethostname()))
     local_credentials.save(configured.home, token.text)
     return record.id
 

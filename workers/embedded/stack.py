@@ -1,4 +1,4 @@
-"""What the embedded stack consists of, and how it is started, watched and ended."""
+"""The processes of the embedded stack, and how they are started, watched and ended."""
 
 import fcntl
 import logging
@@ -28,7 +28,7 @@ from workers.embedded.process import ManagedProcess
 START_S = 60.0
 """The API answers within this time, or the start has failed."""
 BEYOND_GRACE_S = 5.0
-"""What children get to end by themselves, beyond the grace in which a worker finishes and commits
+"""Time for children to end by themselves, beyond the grace in which a worker finishes and commits
 its round.
 """
 WATCH_S = 0.2

@@ -20,7 +20,7 @@ from fedcore.platform.version import release
 
 
 def families(census: ServiceSnapshot) -> list[Metric]:
-    """What the database knows."""
+    """Return the metrics that the database provides."""
     return [
         _up(1),
         _software(),
@@ -32,7 +32,7 @@ def families(census: ServiceSnapshot) -> list[Metric]:
 
 
 def away() -> list[Metric]:
-    """What is known when the database does not answer."""
+    """Return the metrics that remain when the database does not answer."""
     return [_up(0), _software()]
 
 

@@ -1,6 +1,4 @@
-"""What is told of each request: a line of the log, under an id that the response carries too, and
-how long it took for the metrics.
-"""
+"""Log line and duration of each request, under an id that the response carries too."""
 
 import re
 from collections.abc import MutableMapping
@@ -22,7 +20,7 @@ log = structlog.stdlib.get_logger("fedq.api")
 
 
 def is_probe(scope: MutableMapping[str, Any]) -> bool:
-    """Whether a request only asks how the service is."""
+    """Return whether a request is a health check or a scrape."""
     return scope.get("path") in _QUIET
 
 

@@ -41,7 +41,7 @@ log = structlog.stdlib.get_logger("fedq.api")
 
 
 class Metrics(Collector):
-    """What this process counts. Changes in place; of one application."""
+    """Counters of this process. Changes in place."""
 
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -77,7 +77,7 @@ class Metrics(Collector):
 
 
 class _Scrape(Collector):
-    """What one scrape is answered with."""
+    """Metrics of one scrape."""
 
     def __init__(self, *parts: Iterable[Metric]) -> None:
         self._parts = parts

@@ -15,8 +15,8 @@ from fedcore.core import Algorithm, ClientRule, ClientUpdate
 from fedcore.engine.accelerated.gpu import launch
 from fedcore.engine.accelerated.gpu.tiling import fits
 from fedcore.engine.accelerated.streaming_sums import StreamingSums, run_on_threads
-from fedcore.engine.affine import factors, has_offset, offsets, proximal_coefficient
 from fedcore.engine.assignment import AggregatedUpdate, Ids, Job, Result
+from fedcore.engine.local_solver import factors, has_offset, offsets
 from fedcore.problems import TrainingProblem
 from fedcore.problems.dense import LossName
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 
 def suits(algorithm: Algorithm, problem: TrainingProblem) -> bool:
-    """Whether this engine can train `problem` by `algorithm`."""
+    """Return True if this engine can train `problem` with `algorithm`."""
     data = problem.dense
     return (
         data is not None
-        and proximal_coefficient(algorithm.rule) is not None
+        and algorithm.rule.affine_form() is not None
         and (data.features.device.type == "cpu" or fits(data))
     )
 
 
 def compiled(jobs: Sequence[Job]) -> Sequence[Result]:
-    """Client by client, those of all jobs in one line, longest first, on as many threads as the
-    tensor library has.
+    """Train the clients of all jobs one by one, the longest first, on the tensor library's threads.
 
-    Neither the threads nor the other jobs change a bit. On a GPU they are the programs of a launch.
+    Neither the number of threads nor the other jobs change a bit of a result. On a GPU, clients are
+    the programs of one launch.
     """
     if jobs[0].work.local.x.is_cuda:
         return launch.train(jobs)
@@ -51,7 +51,7 @@ def compiled(jobs: Sequence[Job]) -> Sequence[Result]:
 
 
 def _train(cohorts: list[_Cohort], widths: tuple[int, ...], loss: LossName, dtype: str) -> None:
-    """Cohorts whose networks have the same widths, loss and type of numbers."""
+    """Train cohorts whose networks have the same widths, loss and data type."""
     # Here, because only this engine needs a compiler.
     from fedcore.engine.accelerated import cpu
 
@@ -64,9 +64,9 @@ def _train(cohorts: list[_Cohort], widths: tuple[int, ...], loss: LossName, dtyp
 
 
 def _line(parts: Sequence[tuple[Tasks, Ids]]) -> tuple[Tasks, Ids]:
-    """The groups of all cohorts, those with most work first.
+    """Order the groups of all cohorts by descending work.
 
-    Of each part the tasks, and where its groups begin and the last ends.
+    Returns for each part its tasks, the start of each group, and the end of the last group.
     """
     if len(parts) == 1:
         return parts[0]
@@ -84,10 +84,10 @@ def _line(parts: Sequence[tuple[Tasks, Ids]]) -> tuple[Tasks, Ids]:
 
 
 class _Cohort:
-    """A job's clients while they train: keeps alive what the kernels find by address."""
+    """The clients of one job in training; keeps alive the memory that kernels find by address."""
 
     def __init__(self, job: Job) -> None:
-        """Lay out the results [M, D], if they are wanted, and what is the same in all steps."""
+        """Allocate the results [M, D] if they are wanted, and prepare the constants of all steps."""
         data, assignment, rule = job.problem.dense, job.work, job.algorithm.rule
         assert data is not None
         self._job, self._data = job, data
@@ -108,8 +108,8 @@ class _Cohort:
         self._only_delta = type(rule).finish is ClientRule.finish
 
     def tasks(self, net: Network, x: Numbers) -> tuple[Tasks, Ids]:
-        """One for each client, by descending work, and where each group of them begins and the last
-        ends; x is the model in padded rows.
+        """Return a task per client by descending work, the start of each group, and the end of the
+        last; x is the model in padded rows.
         """
         from fedcore.engine.accelerated.cpu import TASK
 
@@ -141,7 +141,7 @@ class _Cohort:
         return tasks, self._sums.write(tasks)
 
     def result(self) -> Result:
-        """What has become of the clients once they are trained."""
+        """Return the job's result, once its clients are trained."""
         if self._sums is not None:
             return AggregatedUpdate(self._sums.total(), self._results)
         assert self._results is not None
@@ -151,5 +151,5 @@ class _Cohort:
 
 
 def _addresses(rows: torch.Tensor) -> Ids:
-    """Of each of the rows [M, D]."""
+    """Return the address of each row of `rows` [M, D]."""
     return rows.data_ptr() + rows.element_size() * rows.shape[1] * np.arange(len(rows))

@@ -1,11 +1,9 @@
-"""Weighted sums of a cohort's deltas, taken while its clients train: what is held is a sum for each
-group of clients.
+"""Weighted sums of a cohort's deltas, taken during training, so that only one sum per group of
+clients is held; and the pool of threads that trains them.
 
-A group is what one thread trains one after another; the sums of groups are added up in their order.
-Who is in which group follows from the cohort's work alone, so the bits of a sum depend neither on
-the threads nor on whoever else is trained.
-
-Threads that wait from round to round.
+A group is trained by one thread, client by client; the sums of groups are added up in their order.
+Groups follow from the cohort's work alone, so the bits of a sum depend neither on the threads nor
+on other jobs.
 """
 
 from __future__ import annotations
@@ -28,10 +26,7 @@ if TYPE_CHECKING:
 
 
 def run_on_threads(work: Callable[[], None], most: int) -> None:
-    """The same on as many threads as the tensor library has, and at most so many.
-
-    This one takes part.
-    """
+    """Run `work` on all of the tensor library's threads, at most `most`, this one included."""
     others = min(torch.get_num_threads(), most) - 1
     if others <= 0:
         work()
@@ -44,7 +39,7 @@ def run_on_threads(work: Callable[[], None], most: int) -> None:
 
 @lru_cache(maxsize=4)
 def _threads(count: int, _process: int) -> ThreadPoolExecutor:
-    """A process that is forked has none of its parent's."""
+    """The thread pool of this process; a forked process has none of its parent's threads."""
     return ThreadPoolExecutor(count, thread_name_prefix="kernels")
 
 
@@ -55,10 +50,10 @@ _PIECE = 1 << 14
 
 
 def groups(work: Ids) -> Ids:
-    """[G + 1] where each group begins, and where the last ends, given the `work` [M] of each
-    client: shares about alike.
+    """[G + 1] the start of each group and the end of the last, for groups of about equal `work`
+    [M].
 
-    Clients come in this order, by descending work, so whoever has more than a share is alone.
+    Clients are in order of descending work, so a client with more than a group's share is alone.
     """
     share = (np.cumsum(work) - work) * GROUPS // max(1, int(work.sum()))
     return np.concatenate([[0], np.flatnonzero(share[1:] != share[:-1]) + 1, [len(work)]])
@@ -68,7 +63,7 @@ class StreamingSums:
     """[K, D] sums of one cohort's deltas."""
 
     def __init__(self, net: Network, weights: Tensor, work: Ids) -> None:
-        """With `weights` [K, M] of clients with `work` [M], by descending work."""
+        """Sum with `weights` [K, M] over clients with `work` [M], by descending work."""
         from fedcore.engine.accelerated import cpu
 
         self._net, self._starts = net, groups(work)
@@ -77,9 +72,9 @@ class StreamingSums:
         self._held: Numbers = cpu.aligned(prod(shape), self._counts.dtype).reshape(shape)
 
     def write(self, tasks: Tasks) -> Ids:
-        """Say in the tasks [M] of the clients what they add to, and where it goes.
+        """Write into the clients' tasks [M] the weights and addresses of the sums they add to.
 
-        Returns where each group begins and the last ends.
+        Returns the start of each group and the end of the last.
         """
         starts, held, counts = self._starts, self._held, self._counts
         tasks["summed"] = counts.shape[1]
@@ -89,7 +84,7 @@ class StreamingSums:
         return starts
 
     def total(self) -> Tensor:
-        """[K, D], once all are trained."""
+        """Return the sums [K, D], once all clients are trained."""
         from fedcore.engine.accelerated import cpu
 
         total, pieces = np.empty_like(self._held[0]), range(0, self._held.shape[1], _PIECE)

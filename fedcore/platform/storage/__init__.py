@@ -34,7 +34,7 @@ class Storage(Protocol):
         ...
 
     def open(self, key: str) -> BinaryIO:
-        """What is stored under `key`, to be read in pieces; raises NotFoundError."""
+        """Open the file stored under `key` for reading; raises NotFoundError."""
         ...
 
     def keys(self, prefix: str) -> list[str]:

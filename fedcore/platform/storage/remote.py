@@ -72,9 +72,9 @@ class RemoteStorage:
             raise OSError(f"{stored} of {size} bytes of {key} were stored")
 
     def _within(self, act: Callable[[], Result]) -> Result:
-        """What `act` returns, in a thread of its own.
+        """Call `act` in a thread of its own and return its result.
 
-        Raises TimeoutError when it takes too long, and lets it be.
+        Raises TimeoutError when it takes too long, and abandons the thread.
         """
         outcome: list[Result | BaseException] = []
 
@@ -99,5 +99,5 @@ class RemoteStorage:
 
 
 def nothing(key: str) -> str:
-    """What to say where nothing is stored under `key`."""
+    """Error message for a `key` under which nothing is stored."""
     return f"nothing is stored under {key!r}; its files may have been removed"

@@ -16,7 +16,7 @@ from fedcore.platform.store.tables import AuditRecord
 
 
 @dataclass(frozen=True, slots=True)
-class AuditEntry:
+class AuditEvent:
     """A change, or a refused attempt."""
 
     action: str
@@ -35,7 +35,7 @@ class AuditEntry:
     """Under which id the log has the request."""
 
 
-def record(session: Session, *deeds: AuditEntry) -> None:
+def record(session: Session, *deeds: AuditEvent) -> None:
     """Note `deeds`: of changes, in the transaction that makes them."""
     at = transaction_time(session)
     rows = [

@@ -1,8 +1,9 @@
-"""Backoff: how long a run waits after its claim ended badly.
+"""Back-off of runs: the pause after a claim that ended badly.
 
-The longer, the more often that has happened in a row.
+It grows with the number of such claims in a row.
 
-The moment is kept in the run's row, so every worker respects it, and whoever asks is told.
+The moment is kept in the run's row, so every worker respects it, and users see it. Libraries such as
+`tenacity` keep it in the process that retries, which here may be another each time.
 """
 
 import random
@@ -38,7 +39,7 @@ def after_loss(attempts: int, backoff_s: float) -> float:
 
 
 def until(pause_s: float) -> ColumnElement[datetime] | None:
-    """What `RunRecord.not_before` becomes for a pause."""
+    """Value of `RunRecord.not_before` for a pause."""
     return sql_now(pause_s) if pause_s > 0 else None
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
+from fedcore.platform.store.leases import Lease
 from fedcore.platform.store.tables import Document, RunRecord
 
 ANY_MEMORY = (1 << 63) - 1
@@ -39,13 +40,13 @@ class Claim:
     queues: tuple[str, ...]
     """The queues its worker serves."""
     provenance: Document
-    """What carried its committed rounds out; empty before the first."""
+    """Provenance of its committed rounds; empty before the first."""
     shortages: int = 0
     """How often memory ran out in it."""
     memory_bytes: int = 0
-    """What it is estimated to need."""
+    """Estimated memory."""
     worker_memory: int = ANY_MEMORY
-    """What runs may need on its worker."""
+    """Memory that runs may take on its worker."""
     traceparent: str | None = None
     """The trace in which the experiment was submitted."""
 
@@ -81,6 +82,11 @@ class Claim:
             worker_memory=worker_memory,
             traceparent=traceparent,
         )
+
+    @property
+    def lease(self) -> Lease:
+        """The part that every write of the worker names."""
+        return Lease(self.run_id, self.fence, self.worker)
 
     def at(self, done: int, checkpoint: str) -> Self:
         """This claim after the commit of round `done`."""

@@ -47,9 +47,7 @@ def add_slice(session: Session, source: str, rounds: int, seconds: float) -> Non
 
 
 def slice_buckets(bound_s: float) -> str:
-    """What slices of at most so many seconds, and more than the next smaller bound, are counted
-    under.
-    """
+    """Counter of slices of at most `bound_s` seconds, and more than the next smaller bound."""
     return f"slices_le_{bound_s:g}"
 
 
@@ -68,7 +66,7 @@ def archive(session: Session, sources: Sequence[str]) -> None:
 
 
 def totals(session: Session) -> dict[str, float]:
-    """What was counted in all, by name."""
+    """Sums over all sources, by name."""
     return dict(
         session.execute(
             select(TallyRecord.name, func.sum(TallyRecord.value)).group_by(TallyRecord.name)

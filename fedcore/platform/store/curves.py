@@ -29,7 +29,7 @@ ANCHOR = "bytes_up"
 """A measure that every round has: whatever is in blocks, it is there too."""
 _FLOATS = struct.Struct(f"<{SIZE}d")
 ABSENT = _FLOATS.pack(*[nan] * SIZE)
-"""What a measure is where it has no block."""
+"""Values of a measure without a block."""
 _MINE = BlockRecord.run_id == bindparam("run"), BlockRecord.metric == ANCHOR
 _NEXT = select(func.coalesce(func.max(BlockRecord.first) + SIZE, 1)).where(*_MINE)
 _HEAD = (

@@ -28,8 +28,8 @@ more than the request.
 FRESH_S = 1.0
 """A connection that was in use so recently is not asked whether it still stands."""
 UNAVAILABLE = (InterfaceError, InternalError, OperationalError, PoolTimeoutError)
-"""What is raised while the database is away, keeps a lock for too long, or has given up a frozen
-process: the same may work later.
+"""Errors while the database is away, keeps a lock for too long, or has given up a frozen process:
+the same transaction may work later.
 """
 
 

@@ -16,7 +16,7 @@ from fedcore.platform.store.database import canonical, engine
 from fedcore.private import private_files
 
 SQLITE, POSTGRESQL = "fedq.db", "fedq.dump"
-"""What the copy is called in its folder."""
+"""Name of the copy in its folder."""
 
 
 def dump(url: str, folder: Path) -> Path:

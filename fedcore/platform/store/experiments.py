@@ -47,7 +47,7 @@ class Filter:
     created_after: datetime | None = None
     created_before: datetime | None = None
     search: str | None = None
-    """What their names hold, in upper or lower case (of ASCII, on SQLite)."""
+    """Part of the name, in upper or lower case (of ASCII, on SQLite)."""
 
 
 def find(session: Session, experiment_id: str, owner: str | None = None) -> ExperimentRecord:

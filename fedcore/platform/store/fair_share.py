@@ -36,7 +36,7 @@ class OwnerQueue(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class RunCandidate:
     """The runs that one key of an owner has waiting in a queue.
 
     The rest is that of the best of them.
@@ -51,7 +51,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class OwnerUsage:
-    """What an owner has had of a queue."""
+    """Use of a queue by an owner."""
 
     seconds: float = 0.0
     """Computed for him."""
@@ -61,7 +61,7 @@ class OwnerUsage:
 
 @dataclass(frozen=True, slots=True)
 class FairShareState:
-    """What a worker that takes a run must know beside what waits."""
+    """State of fair sharing that a worker needs to choose among the candidates."""
 
     accounts: Mapping[OwnerQueue, OwnerUsage] = field(default_factory=dict)
     clocks: Mapping[str, float] = field(default_factory=dict)
@@ -74,15 +74,15 @@ class FairShareState:
 
 @dataclass(frozen=True, slots=True)
 class ScheduledRun:
-    """What is taken next, and what is then to be noted."""
+    """The candidate chosen, and the values to be recorded with it."""
 
-    flow: Candidate
+    flow: RunCandidate
     lift: float
     clock: float
     turn: int
 
 
-def choose_candidate(flows: Iterable[Candidate], books: FairShareState) -> ScheduledRun | None:
+def choose_candidate(flows: Iterable[RunCandidate], books: FairShareState) -> ScheduledRun | None:
     """The flow whose best run is to be taken; None where nothing waits."""
     waiting = list(flows)
     if not waiting:
@@ -115,9 +115,8 @@ _KEY = ("queue", "owner", "source")
 def read_usage(
     session: Session, worker: str, queues: Sequence[str]
 ) -> tuple[dict[OwnerQueue, OwnerUsage], dict[str, float], dict[str, int]]:
-    """What each owner has had of these queues.
-
-    The clocks of the queues; and at which of its claims the worker last took from each.
+    """Read each owner's use of these queues, the clocks of the queues, and at which of its claims
+    the worker last took from each.
     """
     own = case((ShareRecord.source == worker, ShareRecord.turn), else_=0)
     noted = (

@@ -118,13 +118,13 @@ def revoke(session: Session, key_id: str) -> KeyRecord:
 
 
 def opens(session: Session, *, besides: str) -> bool:
-    """Whether some key other than `besides` is valid."""
+    """True if some key other than `besides` is valid."""
     valid = select(KeyRecord.id).where(KeyRecord.id != besides, KeyRecord.revoked_at.is_(None), ~_expired())
     return session.scalars(valid.limit(1)).first() is not None
 
 
 def still_allows(session: Session, principal: Principal) -> bool:
-    """Whether the key that said who somebody is would say so now."""
+    """True if the key of this principal is still valid, with the same scope."""
     same = KeyRecord.id == principal.key_id, KeyRecord.scope == principal.scope
     return session.scalar(select(exists().where(*same, KeyRecord.revoked_at.is_(None), ~_expired()))) or False
 

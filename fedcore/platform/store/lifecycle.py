@@ -1,6 +1,5 @@
-"""What users do to an experiment that exists: cancel, pause, resume, retry.
-
-And its status, which follows from its runs.
+"""Changes users make to an experiment (cancel, pause, resume, retry), and its status, which follows
+from its runs.
 
 Order of locks, everywhere: searches by experiment, then runs by id, then experiments by id.
 """
@@ -20,29 +19,29 @@ from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 
 UNSTARTED = (Status.QUEUED, Status.PAUSED)
 IMPORTED = "imported"
-"""What the provenance of an experiment that was carried out elsewhere calls where it is from."""
+"""Key of the provenance of an imported experiment; its value says where it is from."""
 STATUS_AFTER_REQUEST = {RunRequest.PAUSE: Status.PAUSED, RunRequest.CANCEL: Status.CANCELLED}
 """Where a request puts a run when its worker lets go of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class ArmProgress:
+class RunStatuses:
     """Where the runs of an experiment are, and where they will be once what was requested of them
     is applied.
     """
 
     experiment_id: str
-    present: set[Status]
-    ahead: set[Status]
+    current: set[Status]
+    requested: set[Status]
 
     @property
     def over(self) -> bool:
         """All runs have ended, or are about to."""
-        return self.ahead <= ENDED
+        return self.requested <= ENDED
 
     def __str__(self) -> str:
-        end = "has ended" if self.present <= ENDED else "is about to end"
-        return f"experiment {self.experiment_id} {end} ({', '.join(sorted(self.ahead))})"
+        end = "has ended" if self.current <= ENDED else "is about to end"
+        return f"experiment {self.experiment_id} {end} ({', '.join(sorted(self.requested))})"
 
 
 def cancel(session: Session, experiment_id: str) -> ExperimentRecord:
@@ -50,9 +49,9 @@ def cancel(session: Session, experiment_id: str) -> ExperimentRecord:
 
     Raises ConflictError when all have ended otherwise.
     """
-    standing = _standing(session, experiment_id)
-    if standing.over and Status.CANCELLED not in standing.ahead:
-        raise ConflictError(f"{standing}: nothing to cancel")
+    statuses = _run_statuses(session, experiment_id)
+    if statuses.over and Status.CANCELLED not in statuses.requested:
+        raise ConflictError(f"{statuses}: nothing to cancel")
     _change(
         session, experiment_id, (*UNSTARTED, Status.AT_RUNG), status=Status.CANCELLED, finished_at=sql_now()
     )
@@ -65,9 +64,9 @@ def pause(session: Session, experiment_id: str) -> ExperimentRecord:
 
     Raises ConflictError when all have ended, or are about to.
     """
-    standing = _standing(session, experiment_id)
-    if standing.over:
-        raise ConflictError(f"{standing}: nothing to pause")
+    statuses = _run_statuses(session, experiment_id)
+    if statuses.over:
+        raise ConflictError(f"{statuses}: nothing to pause")
     _change(session, experiment_id, (Status.QUEUED, Status.AT_RUNG), status=Status.PAUSED)
     _request(session, experiment_id, (RunRequest.NONE,), RunRequest.PAUSE)
     return refresh_status(session, [experiment_id])[0]
@@ -78,11 +77,11 @@ def resume(session: Session, experiment_id: str) -> ExperimentRecord:
 
     Raises ConflictError when all have ended, or are about to.
     """
-    standing = _standing(session, experiment_id)
-    if standing.over:
-        again = standing.ahead - {Status.SUCCEEDED}
+    statuses = _run_statuses(session, experiment_id)
+    if statuses.over:
+        again = statuses.requested - {Status.SUCCEEDED}
         hint = "use `retry` for failed and cancelled runs" if again else "nothing to resume"
-        raise ConflictError(f"{standing}: {hint}")
+        raise ConflictError(f"{statuses}: {hint}")
     _requeue(session, experiment_id, (Status.PAUSED,))
     _request(session, experiment_id, (RunRequest.PAUSE,), RunRequest.NONE)
     return refresh_status(session, [experiment_id])[0]
@@ -95,13 +94,13 @@ def retry(session: Session, experiment_id: str) -> ExperimentRecord:
     Raises ConflictError when all have succeeded, when the others are paused, or for an experiment
     that was imported.
     """
-    standing = _standing(session, experiment_id)
+    statuses = _run_statuses(session, experiment_id)
     refuse_imported(session, experiment_id)
     again = (Status.FAILED, Status.CANCELLED)
-    if standing.ahead.isdisjoint(again):
-        if standing.over:
-            raise ConflictError(f"{standing}: nothing to retry")
-        if Status.PAUSED in standing.ahead:
+    if statuses.requested.isdisjoint(again):
+        if statuses.over:
+            raise ConflictError(f"{statuses}: nothing to retry")
+        if Status.PAUSED in statuses.requested:
             raise ConflictError(
                 f"no run of experiment {experiment_id} has failed; use `resume` to continue its paused runs"
             )
@@ -136,7 +135,7 @@ def refresh_status(session: Session, experiment_ids: Iterable[str]) -> list[Expe
         select(ExperimentRecord).where(wanted).order_by(ExperimentRecord.id).with_for_update()
     ).all()
     webhook_outbox.of_experiments(
-        session, [experiment.id for experiment in locked if _settle(session, experiment)]
+        session, [experiment.id for experiment in locked if _update_status(session, experiment)]
     )
     return list(session.scalars(select(ExperimentRecord).where(wanted).order_by(ExperimentRecord.id)))
 
@@ -164,8 +163,8 @@ def derive_status(counts: Mapping[Status, int], *, started: bool) -> Status:
     return Status.SUCCEEDED
 
 
-def _settle(session: Session, experiment: ExperimentRecord) -> bool:
-    """Whether its status has changed."""
+def _update_status(session: Session, experiment: ExperimentRecord) -> bool:
+    """Update the status and return True if it has changed."""
     runs = RunRecord.experiment_id == experiment.id
     by_status = select(RunRecord.status, func.count()).where(runs).group_by(RunRecord.status)
     counts = dict(session.execute(by_status).all())
@@ -185,13 +184,13 @@ def _settle(session: Session, experiment: ExperimentRecord) -> bool:
     return status is not experiment.status
 
 
-def _standing(session: Session, experiment_id: str) -> ArmProgress:
+def _run_statuses(session: Session, experiment_id: str) -> RunStatuses:
     lock_runs(session, experiment_id)
     query = (
         select(RunRecord.status, RunRecord.request).where(RunRecord.experiment_id == experiment_id).distinct()
     )
     rows = session.execute(query).all()
-    return ArmProgress(
+    return RunStatuses(
         experiment_id,
         {status for status, _ in rows},
         {STATUS_AFTER_REQUEST.get(request, status) for status, request in rows},

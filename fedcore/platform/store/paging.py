@@ -9,6 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from sqlalchemy import Select
 from sqlalchemy.orm import InstrumentedAttribute, Session
+from ulid import ULID
 
 Record = TypeVar("Record")
 
@@ -34,32 +35,30 @@ def newest(
     return RecordPage([row[0] for row in found[:limit]], found[limit - 1][1] if len(found) > limit else None)
 
 
-_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LENGTH = 26
 _RANDOM_BITS = 80
 
 
 def identifiers(prefix: str, moment: datetime, count: int) -> list[str]:
-    """`count` new identifiers of `moment`, in ascending order."""
+    """Return `count` new identifiers of `moment`, in ascending order: a prefix and a ULID each."""
     # One random number and its successors, so that identifiers made together keep their order; 79
     # bits leave room to count.
     first = (_milliseconds(moment) << _RANDOM_BITS) | secrets.randbits(_RANDOM_BITS - 1)
-    return [f"{prefix}_{_encode(first + index)}" for index in range(count)]
+    return [f"{prefix}_{_ulid(first + index)}" for index in range(count)]
 
 
 def floor(prefix: str, moment: datetime) -> str:
-    """The least identifier that one of `moment` can have.
+    """Return the least identifier that one of `moment` can have.
 
     For moments before 1970, the least of all.
     """
-    return f"{prefix}_{_encode(_milliseconds(moment) << _RANDOM_BITS)}"
+    return f"{prefix}_{_ulid(_milliseconds(moment) << _RANDOM_BITS)}"
 
 
 def _milliseconds(moment: datetime) -> int:
-    # The digits of a negative number would be those of its complement, and sort after all others.
+    # A ULID has no negative time.
     return max(0, (moment - _EPOCH) // timedelta(milliseconds=1))
 
 
-def _encode(number: int) -> str:
-    return "".join(_ALPHABET[(number >> shift) & 31] for shift in range(5 * (_LENGTH - 1), -1, -5))
+def _ulid(number: int) -> str:
+    return str(ULID.from_int(number)).lower()

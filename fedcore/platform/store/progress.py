@@ -14,7 +14,7 @@ from fedcore.platform.store.tables import Document, ExperimentRecord, RunRecord
 from fedcore.spec import Arm, ExperimentSpec
 
 _SUMS = (func.count(), func.sum(RunRecord.done), func.sum(RunRecord.rounds), func.sum(RunRecord.seconds))
-"""What `_Group` is made of, after the status."""
+"""Columns of a `_Group`, after the status."""
 # JSON cannot be grouped by, its text can; that of an arm is the same in all its runs.
 _ARM = (RunRecord.arm, RunRecord.arm_name, cast(RunRecord.settings, Text), RunRecord.status)
 _OVERVIEW: Executable = (
@@ -38,7 +38,7 @@ class RunProgress:
     """
 
 
-class QueuePosition(NamedTuple):
+class RunSnapshot(NamedTuple):
     """Where one run stands."""
 
     status: Status
@@ -63,17 +63,17 @@ class Overview(NamedTuple):
     """In order."""
 
 
-class ExperimentStanding(NamedTuple):
+class ExperimentSnapshot(NamedTuple):
     """Where an experiment stands."""
 
     status: Status
-    runs: dict[str, QueuePosition]
+    runs: dict[str, RunSnapshot]
     """By id, in order."""
 
 
 @dataclass(frozen=True, slots=True)
-class Depth:
-    """What the unfinished runs of one queue and status amount to."""
+class UnfinishedRuns:
+    """The unfinished runs of one queue and status."""
 
     queue: str
     status: Status
@@ -81,15 +81,15 @@ class Depth:
     rounds_left: int
 
 
-def positions(session: Session, experiment_id: str) -> dict[str, QueuePosition]:
+def run_snapshots(session: Session, experiment_id: str) -> dict[str, RunSnapshot]:
     """Where each run of an experiment stands, in order of run ids."""
     query = select(RunRecord.id, RunRecord.status, RunRecord.done).where(
         RunRecord.experiment_id == experiment_id
     )
-    return {row[0]: QueuePosition(row[1], row[2]) for row in session.execute(query.order_by(RunRecord.id))}
+    return {row[0]: RunSnapshot(row[1], row[2]) for row in session.execute(query.order_by(RunRecord.id))}
 
 
-def standings(session: Session, experiment_ids: Sequence[str]) -> dict[str, ExperimentStanding]:
+def experiment_snapshots(session: Session, experiment_ids: Sequence[str]) -> dict[str, ExperimentSnapshot]:
     """Where each of the experiments that there are stands, by id."""
     columns = (ExperimentRecord.id, ExperimentRecord.status, RunRecord.id, RunRecord.status, RunRecord.done)
     query = (
@@ -97,16 +97,16 @@ def standings(session: Session, experiment_ids: Sequence[str]) -> dict[str, Expe
         .join(RunRecord, RunRecord.experiment_id == ExperimentRecord.id)
         .where(ExperimentRecord.id.in_(experiment_ids))
     )
-    found: dict[str, ExperimentStanding] = {}
+    found: dict[str, ExperimentSnapshot] = {}
     for experiment_id, status, run_id, run_status, done in session.execute(query.order_by(RunRecord.id)):
-        found.setdefault(experiment_id, ExperimentStanding(status, {})).runs[run_id] = QueuePosition(
+        found.setdefault(experiment_id, ExperimentSnapshot(status, {})).runs[run_id] = RunSnapshot(
             run_status, done
         )
     return found
 
 
-def queue_depths(session: Session) -> Sequence[Depth]:
-    """What waits, runs or is paused, by queue and status."""
+def queue_depths(session: Session) -> Sequence[UnfinishedRuns]:
+    """Unfinished runs, by queue and status."""
     place, left = (RunRecord.queue, RunRecord.status), func.sum(RunRecord.rounds - RunRecord.done)
     query = (
         select(*place, func.count(), left)
@@ -114,14 +114,14 @@ def queue_depths(session: Session) -> Sequence[Depth]:
         .group_by(*place)
         .order_by(*place)
     )
-    return [Depth(*row) for row in session.execute(query)]
+    return [UnfinishedRuns(*row) for row in session.execute(query)]
 
 
-def oversized(session: Session, rooms: Mapping[str, int]) -> dict[str, int]:
-    """How many runs that wait need more memory than `rooms` says that there is, by queue."""
+def oversized(session: Session, limits: Mapping[str, int]) -> dict[str, int]:
+    """How many runs that wait need more memory than `limits` says that there is, by queue."""
     counts = {}
-    for queue, room in rooms.items():
-        waits = RunRecord.status == Status.QUEUED, RunRecord.queue == queue, RunRecord.memory_bytes > room
+    for queue, limit in limits.items():
+        waits = RunRecord.status == Status.QUEUED, RunRecord.queue == queue, RunRecord.memory_bytes > limit
         counts[queue] = session.scalar(select(func.count()).where(*waits)) or 0
     return counts
 

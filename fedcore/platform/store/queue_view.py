@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from fedcore.platform.status import Status
 from fedcore.platform.store import backoff, fair_share, scheduler, wait_reasons, workers
-from fedcore.platform.store.fair_share import Candidate, FairShareState, OwnerQueue
+from fedcore.platform.store.fair_share import FairShareState, OwnerQueue, RunCandidate
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 
 MAX_SIMULATED_PICKS = 200
@@ -39,11 +39,11 @@ class QueuedExperiment(NamedTuple):
     """Since when the first of them has waited."""
     next_try_at: datetime | None
     memory_bytes: int
-    """What one of them needs at least."""
+    """The least that one of its runs needs."""
 
 
 @dataclass(frozen=True, slots=True)
-class QueuedRuns:
+class QueuePosition:
     """A place in a line."""
 
     entry: QueuedExperiment
@@ -69,17 +69,17 @@ class RunningRun(NamedTuple):
     rounds: int
 
 
-def queue_positions(session: Session, seen_s: float) -> list[QueuedRuns]:
+def queue_positions(session: Session, seen_s: float) -> list[QueuePosition]:
     """All that waits, by queue, those first who come first.
 
     Workers are those seen in the last `seen_s` seconds.
     """
     entries = _entries(session)
-    rooms, full = (
-        workers.rooms(session, seen_s),
+    limits, full = (
+        workers.memory_limits(session, seen_s),
         wait_reasons.quota_exhausted(session, {entry.key_id for entry in entries if entry.key_id}),
     )
-    blocked = [QueuedRuns(entry, None, _reason(entry, rooms, full)) for entry in entries]
+    blocked = [QueuePosition(entry, None, _reason(entry, limits, full)) for entry in entries]
     free = [item.entry for item in blocked if item.reason is None]
     positions = {
         entry: index
@@ -94,7 +94,7 @@ def queue_positions(session: Session, seen_s: float) -> list[QueuedRuns]:
 
 
 def running_runs(session: Session, limit: int) -> Sequence[RunningRun]:
-    """What runs, by worker, at most so many."""
+    """Running runs, by worker, at most `limit`."""
     run, experiment = RunRecord, ExperimentRecord
     about = run.worker, run.id, run.queue, run.owner, run.experiment_id, experiment.name
     query = select(*about, run.arm_name, run.seed, run.done, run.rounds).join(
@@ -125,9 +125,9 @@ def _entries(session: Session) -> list[QueuedExperiment]:
     return [QueuedExperiment._make(row) for row in session.execute(query)]
 
 
-def _reason(entry: QueuedExperiment, rooms: dict[str, int], full: dict[str, str]) -> str | None:
+def _reason(entry: QueuedExperiment, limits: dict[str, int], full: dict[str, str]) -> str | None:
     """Why no worker can take up one of its runs now."""
-    texts = [wait_reasons.no_suitable_worker(entry.queue, entry.memory_bytes, rooms), full.get(entry.key_id)]
+    texts = [wait_reasons.no_suitable_worker(entry.queue, entry.memory_bytes, limits), full.get(entry.key_id)]
     if not entry.ready and entry.next_try_at is not None:
         texts.append(f"something went wrong; tried again at {entry.next_try_at:%H:%M:%S} UTC")
     return "; ".join(text for text in texts if text) or None
@@ -164,8 +164,8 @@ def _order(session: Session, queue: str, entries: Sequence[QueuedExperiment]) ->
     return iter([*ranked, *later])
 
 
-def _best(left: dict[QueuedExperiment, int], under_way: Counter[str]) -> dict[Candidate, QueuedExperiment]:
-    """What comes first of each owner and key, by the flow that it is."""
+def _best(left: dict[QueuedExperiment, int], under_way: Counter[str]) -> dict[RunCandidate, QueuedExperiment]:
+    """The first entry of each owner and key, by its candidate."""
     best: dict[tuple[str, str], QueuedExperiment] = {}
     for entry in (entry for entry, runs in left.items() if runs > 0):
         flow = entry.owner, entry.key_id
@@ -175,7 +175,7 @@ def _best(left: dict[QueuedExperiment, int], under_way: Counter[str]) -> dict[Ca
             key=lambda one: (-one.priority, under_way[one.experiment_id], one.queued_at),
         )
     return {
-        Candidate(
+        RunCandidate(
             OwnerQueue(entry.queue, entry.owner),
             entry.key_id,
             entry.priority,

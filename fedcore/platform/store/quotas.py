@@ -39,7 +39,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What there is of each."""
+    """Use of each quota."""
 
     waiting_runs: int
     running_runs: int
@@ -48,7 +48,7 @@ class Usage:
 
 
 def usage(session: Session, key: KeyRecord) -> Usage:
-    """What was made with a key."""
+    """Use of the quotas of a key."""
     runs, data = RunRecord.key_id == key.id, DatasetRecord.key_id == key.id
     waiting = session.scalars(
         select(func.count()).select_from(RunRecord).where(runs, RunRecord.status.in_(UNSTARTED))
@@ -60,7 +60,7 @@ def usage(session: Session, key: KeyRecord) -> Usage:
 
 
 def quota_of(key: KeyRecord) -> Quota:
-    """What a key may take."""
+    """Limits of a key."""
     return Quota(key.max_waiting_runs, key.max_running_runs, key.max_stored_bytes, key.max_compute_seconds)
 
 
@@ -218,9 +218,9 @@ def _keys_of(session: Session, experiment_id: str) -> Sequence[str]:
 
 
 def _held(session: Session, key_id: str) -> tuple[Quota, Usage]:
-    """What a key may have, and has.
+    """Limits and use of a key.
 
-    Where it has quotas, its row is locked: of two requests the second counts what the first made.
+    Where it has quotas, its row is locked: of two requests the second counts the runs of the first.
     """
     if not _is_limited(session, key_id):
         return Quota(), Usage(0, 0, 0, 0.0)

@@ -1,16 +1,17 @@
-"""What the reconciler does: runs whose worker is gone go back to the queue, runs that nobody was
-told of are announced.
+"""Queries of the reconciler: requeue runs whose worker is gone, and find runs that no worker was
+notified about.
 """
 
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, and_, case, not_, or_, select, update
+from sqlalchemy import and_, case, not_, or_, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.platform.status import ENDED, RunRequest, Status
 from fedcore.platform.store import backoff, counters, search, webhook_outbox
 from fedcore.platform.store.clock import sql_now
+from fedcore.platform.store.leases import RUNS, Conditions
 from fedcore.platform.store.lifecycle import refresh_status
 from fedcore.platform.store.runs import after_loss
 from fedcore.platform.store.tables import RunRecord
@@ -25,7 +26,7 @@ def requeue_expired(
     fails: when `max_attempts` claims in a row have ended without a committed round. From the second
     of them on it is not taken up again for `backoff_s`, then longer and longer.
     """
-    losses = _locked(session, RunRecord.lease_until < sql_now(), max_attempts, limit)
+    losses = _locked(session, RUNS.expired(), max_attempts, limit)
     for run, status in losses:
         _take(session, run, status, _afterwards(run, status, backoff_s))
     return _settled(session, losses, "reconciler", counters.EXPIRIES)
@@ -37,7 +38,7 @@ def requeue_oom_killed(
     """Take its runs from a worker that was ended for want of memory, as `runs.fail` would after a
     shortage; returns their ids.
     """
-    losses = _locked(session, RunRecord.worker == worker, max_attempts)
+    losses = _locked(session, [*RUNS.leased(), RunRecord.worker == worker], max_attempts)
     for run, status in losses:
         pause_s = backoff.after_error(run.attempts, backoff_s) if status is Status.QUEUED else 0.0
         values = {
@@ -50,7 +51,7 @@ def requeue_oom_killed(
     return _settled(session, losses, worker, counters.ERRORS)
 
 
-def count_shortage(session: Session, run_ids: Collection[str], error: str) -> None:
+def count_out_of_memory(session: Session, run_ids: Collection[str], error: str) -> None:
     """Count a shortage of memory of runs that the reconciler took before it was known to be the
     reason.
     """
@@ -96,10 +97,9 @@ class _Loss(NamedTuple):
 
 
 def _locked(
-    session: Session, which: ColumnElement[bool], max_attempts: int, limit: int | None = None
+    session: Session, running: Conditions, max_attempts: int, limit: int | None = None
 ) -> Sequence[_Loss]:
     """Runs to be taken from their workers."""
-    running = RunRecord.status == Status.RUNNING, which
     # An arm that fails may end a rung, and searches are locked before runs: one that is not locked
     # now is seen to at the next look.
     failing = and_(RunRecord.until.is_not(None), RunRecord.attempts >= max_attempts)
@@ -126,7 +126,7 @@ def _settled(session: Session, losses: Sequence[_Loss], teller: str, what: str) 
 
 
 def _afterwards(run: RunRecord, status: Status, backoff_s: float) -> dict[str, Any]:
-    """What is to be known of a run whose worker was lost."""
+    """Columns of a run whose worker was lost: its error and its pause."""
     values: dict[str, Any] = {}
     if run.attempts and (run.error is None or run.error_of_loss):
         values |= {"error": _told(run.attempts), "error_of_loss": True}
@@ -139,9 +139,7 @@ def _take(session: Session, run: RunRecord, status: Status, values: dict[str, An
     values |= {"status": status, "request": RunRequest.NONE, "lease_until": None, "woken_at": None}
     if status in ENDED:
         values["finished_at"] = sql_now()
-    session.execute(
-        update(RunRecord).where(RunRecord.id == run.id, RunRecord.status == Status.RUNNING).values(values)
-    )
+    RUNS.revoke(session, run.id, **values)
 
 
 def _told(attempts: int) -> str:

@@ -7,10 +7,11 @@ no run and no data set gets the path of an earlier one.
 
 from collections.abc import Collection, Mapping, Sequence
 
-from sqlalchemy import ColumnElement, delete, func, insert, literal, select, update
+from sqlalchemy import delete, func, insert, literal, select
 from sqlalchemy.orm import Session
 
 from fedcore.platform.store.clock import sql_now
+from fedcore.platform.store.leases import REMOVALS, Lease
 from fedcore.platform.store.tables import RemovalRecord, RunRecord
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 3_600.0
@@ -35,22 +36,19 @@ def note_runs(session: Session, experiment_id: str) -> None:
 
 def any_due(session: Session) -> bool:
     """Return whether anything is to be removed now."""
-    return session.scalar(select(RemovalRecord.path).where(_due()).limit(1)) is not None
+    return session.scalar(select(RemovalRecord.path).where(*REMOVALS.free()).limit(1)) is not None
 
 
 def take(session: Session, limit: int, lease_s: float) -> Sequence[tuple[str, int]]:
     """Take for `lease_s` seconds the paths that have been due longest, at most `limit`, with their
     failures.
     """
-    due = select(RemovalRecord.path, RemovalRecord.failures).where(_due())
-    chosen = due.order_by(RemovalRecord.due_at, RemovalRecord.path).limit(limit)
-    rows = session.execute(chosen.with_for_update(skip_locked=True))
-    taken = [(path, failures) for path, failures in rows]
-    paths = [path for path, _ in taken]
-    session.execute(
-        update(RemovalRecord).where(RemovalRecord.path.in_(paths)).values(due_at=sql_now(lease_s))
-    )
-    return taken
+    query = select(RemovalRecord.path, RemovalRecord.failures)
+    oldest = query.order_by(RemovalRecord.due_at, RemovalRecord.path).limit(limit)
+    claimed = [(path, failures) for path, failures in session.execute(REMOVALS.lock_free(oldest))]
+    for path, _ in claimed:
+        REMOVALS.claim(session, path, lease_s)
+    return claimed
 
 
 def conclude(session: Session, removed: Collection[str], failed: Mapping[str, int]) -> None:
@@ -62,9 +60,4 @@ def conclude(session: Session, removed: Collection[str], failed: Mapping[str, in
     for path, failures in failed.items():
         # No power of two that is out of range.
         pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(failures, 32))
-        again = update(RemovalRecord).where(RemovalRecord.path == path)
-        session.execute(again.values(due_at=sql_now(pause_s), failures=failures + 1))
-
-
-def _due() -> ColumnElement[bool]:
-    return RemovalRecord.due_at <= sql_now()
+        REMOVALS.renew(session, Lease(path), pause_s, failures=failures + 1)

@@ -17,9 +17,9 @@ from fedcore.platform.store.curves import COLUMNS
 from fedcore.platform.store.tables import Document, RoundRecord, RunRecord
 
 ENGINE_CHOICE = "engine_choice"
-"""What a run's provenance calls its engine, and how that came to be its."""
+"""Key of a run's provenance: its engine, and how it was chosen."""
 MODEL_SHA256 = "model_sha256"
-"""What it calls the digest of its final model."""
+"""Key of a run's provenance: the digest of its final model."""
 COMPARED = tuple(column for column in COLUMNS if column != "seconds")
 """Columns that are the same whenever a run is repeated."""
 _PAGE = 100

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Executable, case, exists, func, select, update
+from sqlalchemy import ColumnElement, Row, case, exists, func, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.errors import NotFoundError, StaleLeaseError
@@ -34,6 +34,7 @@ from fedcore.platform.store.claim import ANY_MEMORY, Claim
 from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.curves import append_rounds
 from fedcore.platform.store.fair_share import OwnerQueue
+from fedcore.platform.store.leases import RUNS
 from fedcore.platform.store.lifecycle import STATUS_AFTER_REQUEST, refresh_status
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.simulation.report import RoundReport, StopReason
@@ -76,33 +77,35 @@ def visible(session: Session, run_ids: Sequence[str], owner: str | None) -> set[
 
 
 def claim(
-    session: Session, worker: str, queues: Sequence[str], lease_s: float, room: int = ANY_MEMORY
+    session: Session, worker: str, queues: Sequence[str], lease_s: float, worker_memory: int = ANY_MEMORY
 ) -> Claim | None:
-    """Take the best run that waits in `queues` and needs no more memory than `room`, for `lease_s`
+    """Take the best run that waits in `queues` and needs no more memory than `worker_memory`, for `lease_s`
     seconds; None when none waits.
 
     Higher priority first; then the owner whose turn it is, as `fairness` says; of his experiments
     the one with the fewest running runs; then the longest waiting.
     """
-    run_id = scheduler.next_run(session, worker, queues, room)
-    return None if run_id is None else claim_next(session, run_id, worker, queues, lease_s, room)
+    run_id = scheduler.next_run(session, worker, queues, worker_memory)
+    return None if run_id is None else claim_next(session, run_id, worker, queues, lease_s, worker_memory)
 
 
 def claim_next(
-    session: Session, run_id: str, worker: str, queues: Sequence[str], lease_s: float, room: int = ANY_MEMORY
+    session: Session,
+    run_id: str,
+    worker: str,
+    queues: Sequence[str],
+    lease_s: float,
+    worker_memory: int = ANY_MEMORY,
 ) -> Claim:
     """Take a run that waits, and whose row is locked."""
-    values = {
-        "status": Status.RUNNING,
-        "worker": worker,
-        "fence": RunRecord.fence + 1,
-        "attempts": RunRecord.attempts + 1,
-        "not_before": None,
-        "lease_until": sql_now(lease_s),
-        "started_at": func.coalesce(RunRecord.started_at, sql_now()),
-    }
-    session.execute(
-        update(RunRecord).where(RunRecord.id == run_id, RunRecord.status == Status.QUEUED).values(values)
+    RUNS.claim(
+        session,
+        run_id,
+        lease_s,
+        worker,
+        attempts=RunRecord.attempts + 1,
+        not_before=None,
+        started_at=func.coalesce(RunRecord.started_at, sql_now()),
     )
     counters.add(session, worker, {counters.CLAIMS: 1})
     webhook_outbox.of_runs(session, [run_id])
@@ -112,7 +115,7 @@ def claim_next(
         ExperimentRecord.id == run.experiment_id
     )
     spec, traceparent = session.execute(wanted).one()
-    return Claim.of(run, spec, queues, traceparent, room)
+    return Claim.of(run, spec, queues, traceparent, worker_memory)
 
 
 def commit_slice(
@@ -144,14 +147,13 @@ def commit_slice(
         "done": done,
         "checkpoint": checkpoint,
         "provenance": dict(provenance),
-        "lease_until": sql_now(lease_s),
         "attempts": 0,
         "error": None,
         "seconds": RunRecord.seconds + seconds,
     }
-    held = update(RunRecord).where(*_whole(claim)).values(values)
     columns = RunRecord.request, RunRecord.priority, RunRecord.queue, RunRecord.owner, RunRecord.key_id
-    request, priority, queue, owner, key_id = _one(session, held.returning(*columns), claim)
+    row = RUNS.renew(session, claim.lease, lease_s, *columns, where=_intact(claim), **values)
+    request, priority, queue, owner, key_id = _valid(row, claim)
     append_rounds(session, claim.run_id, reports)
     counters.add_slice(session, claim.worker, len(played), seconds)
     fair_share.add_seconds(session, claim.worker, OwnerQueue(queue, owner), seconds)
@@ -166,29 +168,23 @@ def commit_slice(
 
 
 def committed(session: Session, claim: Claim, done: int) -> bool:
-    """Whether this claim's commit up to round `done` went through: to be asked when the connection
+    """True if this claim's commit up to round `done` went through: to be asked when the connection
     broke during it.
     """
-    return session.scalar(select(exists().where(*_own(claim), RunRecord.done == done))) or False
+    return session.scalar(select(exists().where(*RUNS.held(claim.lease), RunRecord.done == done))) or False
 
 
 def renew(session: Session, claim: Claim, lease_s: float) -> WorkerDirective:
     """Let the lease run on for `lease_s` seconds; says what the user wants. Raises
     StaleLeaseError.
     """
-    held = (
-        update(RunRecord)
-        .where(*_held(claim))
-        .values(lease_until=sql_now(lease_s))
-        .returning(RunRecord.request)
-    )
-    (request,) = _one(session, held, claim)
+    (request,) = _valid(RUNS.renew(session, claim.lease, lease_s, RunRecord.request), claim)
     return _CONTROL.get(request, WorkerDirective.CONTINUE)
 
 
 def should_interrupt(session: Session, claims: Sequence[Claim]) -> bool:
-    """Whether users want something of one of these runs, all of one worker, or another comes before
-    one: its slice is to end.
+    """True if the slice of a worker that holds these claims should end early: a pause or cancel was
+    requested, or a run that comes first is queued.
     """
     wanted = select(RunRecord.request, RunRecord.priority).where(
         RunRecord.id.in_([claim.run_id for claim in claims])
@@ -207,7 +203,7 @@ def release(session: Session, claim: Claim) -> None:
     puts it. Raises StaleLeaseError.
     """
     kept = case((RunRecord.attempts > 0, RunRecord.attempts - 1), else_=0)
-    (request,) = _one(session, select(RunRecord.request).where(*_held(claim)).with_for_update(), claim)
+    (request,) = _valid(RUNS.lock(session, claim.lease, RunRecord.request), claim)
     _release(
         session,
         claim,
@@ -227,7 +223,8 @@ def pause_at_rung(session: Session, claim: Claim, *, model: str, provenance: Map
     this may bring about, for others too.
     """
     search.lock(session, claim.experiment_id)
-    (request,) = _one(session, select(RunRecord.request).where(*_whole(claim)).with_for_update(), claim)
+    row = RUNS.lock(session, claim.lease, RunRecord.request, where=_intact(claim))
+    (request,) = _valid(row, claim)
     made = {"model": model, "provenance": dict(provenance)}
     _release(
         session,
@@ -254,7 +251,7 @@ def finish(
     Raises StaleLeaseError.
     """
     search.lock(session, claim.experiment_id)
-    _one(session, select(RunRecord.id).where(*_whole(claim)).with_for_update(), claim)
+    _valid(RUNS.lock(session, claim.lease, RunRecord.id, where=_intact(claim)), claim)
     ending = {"diverged_round": diverged_round, "stop_reason": stop_reason}
     _release(session, claim, Status.SUCCEEDED, error=None, model=model, provenance=dict(provenance), **ending)
 
@@ -266,20 +263,20 @@ def fail(
     max_attempts: int,
     backoff_s: float = 0.0,
     *,
-    shortage: bool = False,
+    out_of_memory: bool = False,
 ) -> Status:
     """An error ended the claim: the run goes back to the queue, or fails when this was the last of
     `max_attempts` without a round.
 
     It is not taken up again for `backoff_s`, or longer the more often this has happened; after a
-    `shortage` of memory, to be played with less. Returns its new status. Raises StaleLeaseError.
+    `out_of_memory` of memory, to be played with less. Returns its new status. Raises StaleLeaseError.
     """
     search.lock(session, claim.experiment_id)
-    query = select(RunRecord.request, RunRecord.attempts).where(*_held(claim)).with_for_update()
-    request, attempts = _one(session, query, claim)
+    row = RUNS.lock(session, claim.lease, RunRecord.request, RunRecord.attempts)
+    request, attempts = _valid(row, claim)
     status = after_loss(request, attempts, max_attempts)
     pause_s = backoff.after_error(attempts, backoff_s) if status is Status.QUEUED else 0.0
-    less = {"shortages": RunRecord.shortages + int(shortage)}
+    less = {"shortages": RunRecord.shortages + int(out_of_memory)}
     _release(
         session,
         claim,
@@ -301,23 +298,13 @@ def after_loss(request: RunRequest, attempts: int, max_attempts: int) -> Status:
     return STATUS_AFTER_REQUEST.get(request, Status.QUEUED)
 
 
-def _own(claim: Claim) -> tuple[ColumnElement[bool], ...]:
-    # A database that has lost its last commits may give out a fence twice, but not to the same
-    # worker.
-    return RunRecord.id == claim.run_id, RunRecord.fence == claim.fence, RunRecord.worker == claim.worker
+def _intact(claim: Claim) -> tuple[ColumnElement[bool], ...]:
+    """All that the claim has committed is there: the database was not set back."""
+    return (RunRecord.done == claim.done,)
 
 
-def _held(claim: Claim) -> tuple[ColumnElement[bool], ...]:
-    return *_own(claim), RunRecord.status == Status.RUNNING
-
-
-def _whole(claim: Claim) -> tuple[ColumnElement[bool], ...]:
-    """Held, and all that it has committed is there."""
-    return *_held(claim), RunRecord.done == claim.done
-
-
-def _one(session: Session, statement: Executable, claim: Claim) -> Any:
-    row = session.execute(statement).first()
+def _valid(row: Row[Any] | None, claim: Claim) -> Any:
+    """Raise StaleLeaseError where a statement found no row with this claim."""
     if row is None:
         raise StaleLeaseError(
             f"run {claim.run_id} is no longer held by {claim.worker} (claim {claim.fence}, round"
@@ -329,12 +316,8 @@ def _one(session: Session, statement: Executable, claim: Claim) -> Any:
 def _release(session: Session, claim: Claim, status: Status, **values: Any) -> None:
     """Leave RUNNING for `status`; the lease and any request end with it."""
     ended = {"finished_at": sql_now()} if status in ENDED else {}
-    release = (
-        update(RunRecord)
-        .where(*_held(claim))
-        .values(status=status, request=RunRequest.NONE, lease_until=None, **ended, **values)
-    )
-    _one(session, release.returning(RunRecord.id), claim)
+    values |= {"status": status, "request": RunRequest.NONE, "lease_until": None, **ended}
+    _valid(RUNS.update(session, claim.lease, **values), claim)
     webhook_outbox.of_runs(session, [claim.run_id])
     if status in search.SETTLED or "held_at" in values:
         search.advance(session, claim.experiment_id, claim.arm)
@@ -373,8 +356,8 @@ def claim_batch(
         select(RunRecord.queue, RunRecord.key_id).where(RunRecord.id == held.run_id)
     ).one()
     waiting = (
+        *RUNS.free(),
         RunRecord.experiment_id == held.experiment_id,
-        RunRecord.status == Status.QUEUED,
         RunRecord.queue == queue,
         # Those that an extension has added may be another key's, with quotas of its own.
         RunRecord.key_id == key_id,
@@ -386,10 +369,10 @@ def claim_batch(
     # largest of them.
     largest = session.scalar(select(func.max(RunRecord.memory_bytes)).where(*waiting)) or 1
     most = min(most, max(0, held.worker_memory - held.memory_bytes) // largest)
-    count, room = _fair(session, waiting, queue, seen_s), quotas.free_slots(session, key_id)
-    fit = min(most, count) if room is None else min(most, count, room)
+    count, slots = _fair(session, waiting, queue, seen_s), quotas.free_slots(session, key_id)
+    fit = min(most, count) if slots is None else min(most, count, slots)
     chosen = select(RunRecord.id).where(*waiting).order_by(RunRecord.id).limit(fit)
-    ids = session.scalars(chosen.with_for_update(skip_locked=True)).all()
+    ids = session.scalars(RUNS.lock_free(chosen)).all()
     return [
         claim_next(session, run_id, held.worker, held.queues, lease_s, held.worker_memory) for run_id in ids
     ]

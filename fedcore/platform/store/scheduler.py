@@ -20,7 +20,8 @@ from sqlalchemy.orm import Session, aliased
 from fedcore.platform.status import Status
 from fedcore.platform.store import backoff, fair_share, quotas
 from fedcore.platform.store.claim import ANY_MEMORY
-from fedcore.platform.store.fair_share import Candidate, FairShareState, OwnerQueue
+from fedcore.platform.store.fair_share import FairShareState, OwnerQueue, RunCandidate
+from fedcore.platform.store.leases import RUNS
 from fedcore.platform.store.tables import RunRecord
 
 CONSIDERED = 100
@@ -47,14 +48,14 @@ class _Waiting(NamedTuple):
     queued_at: datetime
 
 
-def next_run(session: Session, worker: str, queues: Sequence[str], room: int) -> str | None:
+def next_run(session: Session, worker: str, queues: Sequence[str], worker_memory: int) -> str | None:
     """Choose a run that waits in `queues` and lock it, noting the turn.
 
     Runs that others are just taking are passed over.
 
-    So are those that need more memory than `room`.
+    So are those that need more memory than `worker_memory`.
     """
-    waiting, busy = candidates(session, queues, room), running(session)
+    waiting, busy = candidates(session, queues, worker_memory), running(session)
     accounts, clocks, turns = fair_share.read_usage(session, worker, queues)
     serving = Counter(place for place, _ in {(run.place, run.worker) for run in busy})
     books = FairShareState(accounts, clocks, serving, turns)
@@ -62,7 +63,9 @@ def next_run(session: Session, worker: str, queues: Sequence[str], room: int) ->
     while (choice := fair_share.choose_candidate(waiting, books)) is not None:
         full = quotas.free_slots(session, choice.flow.key_id) == 0
         run_id = (
-            None if full else _locked(session, choice.flow, Counter(run.experiment_id for run in busy), room)
+            None
+            if full
+            else _locked(session, choice.flow, Counter(run.experiment_id for run in busy), worker_memory)
         )
         if run_id is not None:
             fair_share.record_pick(session, worker, choice)
@@ -72,15 +75,21 @@ def next_run(session: Session, worker: str, queues: Sequence[str], room: int) ->
 
 
 def should_preempt(
-    session: Session, worker: str, queues: Sequence[str], priority: int, room: int, *, turn_over: bool
+    session: Session,
+    worker: str,
+    queues: Sequence[str],
+    priority: int,
+    worker_memory: int,
+    *,
+    turn_over: bool,
 ) -> bool:
-    """Whether a run waits in `queues` that comes before one of this priority that `worker` plays.
+    """True if a queued run comes before one of this `priority` that `worker` executes.
 
-    At the end of its turn one of the same priority does. What needs more memory than `room` does
-    not.
+    With `turn_over`, a run of the same priority does. Runs that need more memory than `worker_memory` do not
+    count.
     """
     least = priority if turn_over else priority + 1
-    waiting = [flow for flow in candidates(session, queues, room) if flow.priority >= least]
+    waiting = [flow for flow in candidates(session, queues, worker_memory) if flow.priority >= least]
     # As it will be once the worker has let go of what it has.
     return bool(
         waiting
@@ -88,13 +97,15 @@ def should_preempt(
     )
 
 
-def candidates(session: Session, queues: Sequence[str], room: int = ANY_MEMORY) -> list[Candidate]:
-    """What waits in `queues`: for each owner and key, of the highest priority and the oldest
-    experiment, the run that waits longest.
+def candidates(
+    session: Session, queues: Sequence[str], worker_memory: int = ANY_MEMORY
+) -> list[RunCandidate]:
+    """Candidates of `queues`: for each owner and key, of the highest priority and the oldest
+    experiment, the run that has waited longest.
     """
-    found = _waiting(session, _best(tuple(queues)), {"room": room})
+    found = _waiting(session, _best(tuple(queues)), {"worker_memory": worker_memory})
     return [
-        Candidate(OwnerQueue(run.queue, run.owner), run.key_id, run.priority, run.queued_at, run.id)
+        RunCandidate(OwnerQueue(run.queue, run.owner), run.key_id, run.priority, run.queued_at, run.id)
         for run in found
     ]
 
@@ -110,8 +121,8 @@ def running(session: Session) -> list[Running]:
 
 
 def _within_quotas(
-    session: Session, waiting: Sequence[Candidate], busy: Sequence[Running]
-) -> list[Candidate]:
+    session: Session, waiting: Sequence[RunCandidate], busy: Sequence[Running]
+) -> list[RunCandidate]:
     """Those whose keys may have another run running."""
     limits = quotas.running_limits(session, {flow.key_id for flow in waiting if flow.key_id})
     held = Counter(run.key_id for run in busy)
@@ -154,14 +165,19 @@ def _next() -> Select[Any]:
     """The id of the run that waits longest of an experiment of a flow, locked."""
     among = *_alike(RunRecord), RunRecord.experiment_id == bindparam("experiment_id")
     query = select(RunRecord.id).where(*among).order_by(RunRecord.queued_at, RunRecord.id).limit(1)
-    return query.with_for_update(skip_locked=True)
+    return RUNS.lock_free(query)
 
 
-def _locked(session: Session, flow: Candidate, under_way: Counter[str], room: int) -> str | None:
+def _locked(session: Session, flow: RunCandidate, under_way: Counter[str], worker_memory: int) -> str | None:
     """The run of a flow to take, locked: of the experiment with the fewest running, the one that
     waits longest.
     """
-    named = {**flow.place._asdict(), "key_id": flow.key_id, "priority": flow.priority, "room": room}
+    named = {
+        **flow.place._asdict(),
+        "key_id": flow.key_id,
+        "priority": flow.priority,
+        "worker_memory": worker_memory,
+    }
     oldest = _waiting(session, _by_experiment(), named)
     for run in sorted(oldest, key=lambda run: (under_way[run.experiment_id], run.queued_at, run.id)):
         run_id: str | None = session.scalar(_next(), {**named, "experiment_id": run.experiment_id})
@@ -205,12 +221,12 @@ def _first(run: type[RunRecord], *conditions: ColumnElement[bool]) -> ScalarSele
 
 
 def _alike(run: type[RunRecord]) -> tuple[ColumnElement[bool], ...]:
-    """What holds for the best runs of a flow."""
+    """Conditions that the best runs of a candidate share."""
     flow = (getattr(run, name) == bindparam(name) for name in ("owner", "key_id", "priority"))
     return *_waits(run, bindparam("queue", type_=String)), *flow
 
 
 def _waits(run: type[RunRecord], queue: str | ColumnElement[str]) -> tuple[ColumnElement[bool], ...]:
-    """What holds for a run that may be taken from `queue`."""
-    fits = run.memory_bytes <= bindparam("room", type_=BigInteger)
+    """Conditions of a run that may be taken from `queue`."""
+    fits = run.memory_bytes <= bindparam("worker_memory", type_=BigInteger)
     return run.status == Status.QUEUED, run.queue == queue, backoff.over(run), fits

@@ -27,14 +27,14 @@ class RunGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ServiceSnapshot:
-    """What there is."""
+    """State of the service at one moment."""
 
     groups: Sequence[RunGroup]
     workers: Sequence[WorkerRecord]
     totals: dict[str, float]
-    """What was counted in all, by the names of `tally`."""
+    """Sums by the names of `counters`."""
     backlog: Backlog
-    """What webhooks are yet to be told."""
+    """Webhook deliveries that are not sent."""
 
 
 def snapshot(session: Session, within_s: float) -> ServiceSnapshot:
@@ -64,8 +64,8 @@ MOST_RUNS = 25
 
 
 def seconds_per_step(session: Session, spec: Mapping[str, Any], owner: str | None) -> float | None:
-    """What a local step takes, in the median over the latest runs of `owner`, or of all, with the
-    data, model and batch size of `spec`.
+    """Median seconds per local step of the latest runs of `owner`, or of all, with the data, model
+    and batch size of `spec`.
 
     None where there are no such runs.
     """

@@ -70,7 +70,7 @@ class ExperimentRecord(Base):
     error: Mapped[str | None] = mapped_column(Text)
     """The error of one of its failed runs."""
     provenance: Mapped[Document]
-    """What it was made from: the preset, the software's version."""
+    """Its origin: the preset, the version of FedQ."""
     traceparent: Mapped[str | None] = mapped_column(String(64))
     """The trace of the request that submitted it, where there was one."""
 
@@ -142,7 +142,7 @@ class RunRecord(Base):
     shortages: Mapped[int] = mapped_column(default=0)
     """How often memory ran out in it: it is then played by itself, fewer clients at a time."""
     memory_bytes: Mapped[int] = mapped_column(BigInteger, default=0)
-    """What it is estimated to need; 0 where nobody has said."""
+    """Estimated memory; 0 where unknown."""
     checkpoint: Mapped[str | None] = mapped_column(Text)
     """Where the state after round `done` is stored."""
     model: Mapped[str | None] = mapped_column(Text)
@@ -160,7 +160,7 @@ class RunRecord(Base):
     key_id: Mapped[str] = mapped_column(String(40), default="")
     """The API key it was made with; empty for none."""
     provenance: Mapped[Document]
-    """What carried it out: engine, device, data, versions."""
+    """How it was executed: engine, device, data, versions."""
 
     __table_args__ = (
         Index("run_by_experiment", "experiment_id", "id"),
@@ -182,7 +182,7 @@ class RunRecord(Base):
 
 
 class SearchRecord(Base):
-    """What is decided about the arms of an experiment.
+    """State of the search over the arms of an experiment.
 
     Whoever decides, or changes all of its runs, locks this row first.
     """
@@ -301,7 +301,7 @@ class WorkerRecord(Base):
     run_id: Mapped[str | None] = mapped_column(String(40))
     """The run it holds, of several the first."""
     memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
-    """What a run on it may need."""
+    """Memory that a run on it may take."""
     started_at: Mapped[datetime]
     seen_at: Mapped[datetime]
 
@@ -320,7 +320,7 @@ class TallyRecord(Base):
 
 
 class ShareRecord(Base):
-    """What an owner has had of a queue, by who noted it; `fairness` says what it is for."""
+    """Use of a queue by an owner, as one worker recorded it; see `fair_share`."""
 
     __tablename__ = "share"
 
@@ -331,9 +331,9 @@ class ShareRecord(Base):
     seconds: Mapped[float]
     """That its rounds for the owner took."""
     lift: Mapped[float]
-    """What it last added for the time that the owner was away."""
+    """Last lift: added for the time that the owner was away."""
     clock: Mapped[float]
-    """What it last took the queue's clock to be."""
+    """Last clock of the queue."""
     turn: Mapped[int] = mapped_column(BigInteger)
     """At which of its claims it last took from the queue for the owner."""
 
@@ -349,7 +349,7 @@ class DatasetRecord(Base):
     owner: Mapped[str]
     digest: Mapped[str] = mapped_column(String(64))
     content: Mapped[Document]
-    """What a specification has to know of it: shape, classes, clients, counts, digest."""
+    """Facts that a specification needs: shape, classes, clients, counts, digest."""
     client_sizes: Mapped[Document]
     """The spread of the clients' training samples; empty for data in one piece."""
     size_bytes: Mapped[int] = mapped_column(BigInteger)
@@ -453,7 +453,7 @@ class WebhookRecord(Base):
     """Whose experiments and runs it tells of."""
     url: Mapped[str] = mapped_column(Text)
     kinds: Mapped[list[str]]
-    """What it tells of, by `EventKind`."""
+    """The `EventKind`s that it is sent."""
     experiment_id: Mapped[str | None] = mapped_column(String(40))
     """It tells of this experiment alone; None: of all. Names no row: it outlives the experiment."""
     tag: Mapped[str | None] = mapped_column(String(64))
@@ -461,7 +461,7 @@ class WebhookRecord(Base):
     # Loaded only by who signs.
     secret: Mapped[str] = mapped_column(String(200), deferred=True, deferred_raiseload=True)
     previous_secret: Mapped[str | None] = mapped_column(String(200), deferred=True, deferred_raiseload=True)
-    """What the secret was before; signs as well until `previous_until`."""
+    """The secret before the last rotation; signs as well until `previous_until`."""
     previous_until: Mapped[datetime | None]
     created_at: Mapped[datetime]
     disabled_at: Mapped[datetime | None]
@@ -493,7 +493,7 @@ class DeliveryRecord(Base):
     failures: Mapped[int] = mapped_column(default=0)
     """Attempts in a row that failed, since it was last asked for."""
     attempts: Mapped[list[Document]]
-    """What came of the latest attempts, the oldest first."""
+    """The latest attempts, oldest first."""
     created_at: Mapped[datetime]
     finished_at: Mapped[datetime | None]
 

@@ -20,12 +20,12 @@ def reasons(session: Session, runs: Iterable[RunRecord], seen_s: float) -> dict[
     queued = [run for run in runs if run.status is Status.QUEUED]
     if not queued:
         return {}
-    rooms = workers.rooms(session, seen_s)
+    limits = workers.memory_limits(session, seen_s)
     held = quota_exhausted(session, {run.key_id for run in queued if run.key_id})
     found = {
         run.id: [
             text
-            for text in (no_suitable_worker(run.queue, run.memory_bytes, rooms), held.get(run.key_id))
+            for text in (no_suitable_worker(run.queue, run.memory_bytes, limits), held.get(run.key_id))
             if text
         ]
         for run in queued
@@ -34,24 +34,24 @@ def reasons(session: Session, runs: Iterable[RunRecord], seen_s: float) -> dict[
 
 
 def obstacles(session: Session, queue: str, memory_bytes: int, seen_s: float) -> list[str]:
-    """What would keep runs of this queue waiting that need so much memory."""
-    rooms = workers.rooms(session, seen_s)
-    if queue not in rooms:
+    """Reasons why runs of this queue with `memory_bytes` would wait."""
+    limits = workers.memory_limits(session, seen_s)
+    if queue not in limits:
         return [f"no worker currently serves the queue {queue!r}: the runs would wait for one"]
-    reason = no_suitable_worker(queue, memory_bytes, rooms)
+    reason = no_suitable_worker(queue, memory_bytes, limits)
     return [f"some of the runs would wait: a run {reason}"] if reason else []
 
 
-def no_suitable_worker(queue: str, memory_bytes: int, rooms: Mapping[str, int]) -> str | None:
+def no_suitable_worker(queue: str, memory_bytes: int, limits: Mapping[str, int]) -> str | None:
     """Why no worker can take a run of this queue that needs so much, given what one of each queue
     may need.
     """
-    room = rooms.get(queue)
-    if room is None:
+    limit = limits.get(queue)
+    if limit is None:
         return f"no worker currently serves the queue {queue!r}"
-    if memory_bytes <= room:
+    if memory_bytes <= limit:
         return None
-    needed, most = memory_bytes / GIGABYTE, room / GIGABYTE
+    needed, most = memory_bytes / GIGABYTE, limit / GIGABYTE
     return (
         f"needs about {needed:.1f} GB of memory, but workers of the queue {queue!r} have at most {most:.1f}"
         " GB: start a larger worker, or use fewer clients per round or a smaller model"
@@ -59,8 +59,8 @@ def no_suitable_worker(queue: str, memory_bytes: int, rooms: Mapping[str, int]) 
 
 
 def quota_exhausted(session: Session, key_ids: Collection[str]) -> dict[str, str]:
-    """What holds the runs of keys back that have as many running as they may, or have used their
-    time.
+    """Reasons, by key, why runs of these keys wait: too many are running, or the compute seconds
+    are used up.
     """
     limits, spent = quotas.running_limits(session, key_ids), quotas.exhausted(session, key_ids)
     running = RunRecord.key_id.in_(limits), RunRecord.status == Status.RUNNING

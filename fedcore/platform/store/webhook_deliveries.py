@@ -8,15 +8,16 @@ sends it again. So each is sent at least once, always under the same id.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, delete, func, select, update
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session, undefer
 
 from fedcore.errors import ConflictError, NotFoundError
 from fedcore.platform.status import DeliveryStatus
 from fedcore.platform.store import audit, counters, webhook_outbox, webhooks
 from fedcore.platform.store.clock import sql_now
+from fedcore.platform.store.leases import DELIVERIES, Lease
 from fedcore.platform.store.paging import RecordPage, floor, newest
 from fedcore.platform.store.tables import DeliveryRecord, Document, WebhookRecord
 from fedcore.platform.webhooks.protocol import DISABLED_AFTER_S, GONE, ReceiverResponse, pause_s
@@ -44,9 +45,14 @@ class ClaimedDelivery:
     fence: int
     failures: int
 
+    @property
+    def lease(self) -> Lease:
+        """The part that the outcome names."""
+        return Lease(self.id, self.fence)
+
 
 class Backlog(NamedTuple):
-    """What waits to be sent, or to be sent again."""
+    """Deliveries to be sent, or to be sent again."""
 
     deliveries: int
     longest_s: float
@@ -59,30 +65,27 @@ def claim_due(
     """The delivery that has been due longest, for `lease_s` seconds: of no webhook in `besides` and
     no owner in `not_of`.
     """
-    due = _due(), DeliveryRecord.webhook_id.not_in(besides), WebhookRecord.owner.not_in(not_of)
-    chosen = (
+    query = (
         select(DeliveryRecord.id)
         .join(WebhookRecord, WebhookRecord.id == DeliveryRecord.webhook_id)
-        .where(*due)
+        .where(DeliveryRecord.webhook_id.not_in(besides), WebhookRecord.owner.not_in(not_of))
         .order_by(DeliveryRecord.due_at, DeliveryRecord.id)
         .limit(1)
-        .with_for_update(of=DeliveryRecord, skip_locked=True)
     )
-    delivery_id = session.scalar(chosen)
+    delivery_id = session.scalar(DELIVERIES.lock_free(query))
     if delivery_id is None:
         return None
-    held = {"fence": DeliveryRecord.fence + 1, "due_at": sql_now(lease_s)}
-    session.execute(update(DeliveryRecord).where(DeliveryRecord.id == delivery_id).values(held))
-    return _parcel(session, delivery_id)
+    DELIVERIES.claim(session, delivery_id, lease_s)
+    return _claimed(session, delivery_id)
 
 
 def any_due(session: Session) -> bool:
-    """Whether anything is to be sent now."""
-    return session.scalar(select(DeliveryRecord.id).where(_due()).limit(1)) is not None
+    """True if a delivery is due."""
+    return session.scalar(select(DeliveryRecord.id).where(*DELIVERIES.free()).limit(1)) is not None
 
 
 def record_attempt(
-    session: Session, parcel: ClaimedDelivery, answer: ReceiverResponse, chance: float
+    session: Session, claimed: ClaimedDelivery, response: ReceiverResponse, chance: float
 ) -> DeliveryStatus | None:
     """Note what came of an attempt, and when there is to be another.
 
@@ -92,30 +95,30 @@ def record_attempt(
     gone, or has failed for days, is disabled.
     """
     # The webhook first, then its deliveries: the order of whoever deletes or disables one.
-    failing_s = _note_health(session, parcel, answer)
-    over = answer.error is None or answer.code == GONE
-    pause = None if over else pause_s(parcel.failures + 1, chance, answer.retry_after_s)
+    failing_s = _note_health(session, claimed, response)
+    over = response.error is None or response.code == GONE
+    pause = None if over else pause_s(claimed.failures + 1, chance, response.retry_after_s)
     status = (
         DeliveryStatus.DELIVERED
-        if answer.error is None
+        if response.error is None
         else DeliveryStatus.FAILED
         if pause is None
         else DeliveryStatus.PENDING
     )
-    if not _write(session, parcel, answer, status, pause):
+    if not _write(session, claimed, response, status, pause):
         return None
-    counts = {counters.DELIVERED if answer.error is None else counters.UNDELIVERED: 1}
+    counts = {counters.DELIVERED if response.error is None else counters.UNDELIVERED: 1}
     counters.add(
         session, SENDER, counts | ({counters.GIVEN_UP: 1} if status is DeliveryStatus.FAILED else {})
     )
     # Of one that is seldom told anything the last failure may be long ago: what is new is tried for
     # its day first.
-    tried = status is DeliveryStatus.FAILED or parcel.moment - parcel.created_at >= timedelta(days=1)
-    reason = _hopeless(answer, failing_s if tried else 0.0)
+    tried = status is DeliveryStatus.FAILED or claimed.moment - claimed.created_at >= timedelta(days=1)
+    reason = _hopeless(response, failing_s if tried else 0.0)
     if reason:
-        webhooks.disable(session, parcel.webhook_id, reason)
+        webhooks.disable(session, claimed.webhook_id, reason)
         audit.record(
-            session, audit.AuditEntry("disable a webhook", parcel.webhook_id, 200, parcel.owner, "", SENDER)
+            session, audit.AuditEvent("disable a webhook", claimed.webhook_id, 200, claimed.owner, "", SENDER)
         )
     return status
 
@@ -136,7 +139,7 @@ def page(
     limit: int = 50,
     cursor: str | None = None,
 ) -> RecordPage[DeliveryRecord]:
-    """What a webhook was told, or is to be told, newest first."""
+    """Deliveries of a webhook, newest first."""
     query = select(DeliveryRecord).where(DeliveryRecord.webhook_id == webhook_id)
     return newest(
         session,
@@ -184,7 +187,7 @@ def prune(session: Session, older_than_s: float) -> int:
 
 
 def backlog(session: Session) -> Backlog:
-    """What waits to be sent, or to be sent again."""
+    """Count the deliveries to be sent, or to be sent again."""
     waiting = DeliveryRecord.status == DeliveryStatus.PENDING
     count, first = session.execute(
         select(func.count(), func.min(DeliveryRecord.created_at)).where(waiting)
@@ -193,11 +196,7 @@ def backlog(session: Session) -> Backlog:
     return Backlog(count, max(0.0, (moment - first).total_seconds()) if count else 0.0)
 
 
-def _due() -> ColumnElement[bool]:
-    return (DeliveryRecord.status == DeliveryStatus.PENDING) & (DeliveryRecord.due_at <= sql_now())
-
-
-def _parcel(session: Session, delivery_id: str) -> ClaimedDelivery:
+def _claimed(session: Session, delivery_id: str) -> ClaimedDelivery:
     secrets = undefer(WebhookRecord.secret), undefer(WebhookRecord.previous_secret)
     both = select(DeliveryRecord, WebhookRecord, sql_now(), WebhookRecord.previous_until > sql_now()).options(
         *secrets
@@ -221,10 +220,10 @@ def _parcel(session: Session, delivery_id: str) -> ClaimedDelivery:
     )
 
 
-def _note_health(session: Session, parcel: ClaimedDelivery, answer: ReceiverResponse) -> float:
+def _note_health(session: Session, claimed: ClaimedDelivery, response: ReceiverResponse) -> float:
     """Since how many seconds nothing was delivered though it was tried."""
-    hook, since = WebhookRecord.id == parcel.webhook_id, WebhookRecord.failing_since
-    if answer.error is None:
+    hook, since = WebhookRecord.id == claimed.webhook_id, WebhookRecord.failing_since
+    if response.error is None:
         session.execute(update(WebhookRecord).where(hook, since.is_not(None)).values(failing_since=None))
         return 0.0
     row = session.execute(select(since, sql_now()).where(hook).with_for_update(key_share=True)).first()
@@ -237,41 +236,38 @@ def _note_health(session: Session, parcel: ClaimedDelivery, answer: ReceiverResp
 
 def _write(
     session: Session,
-    parcel: ClaimedDelivery,
-    answer: ReceiverResponse,
+    claimed: ClaimedDelivery,
+    response: ReceiverResponse,
     status: DeliveryStatus,
     pause: float | None,
 ) -> bool:
-    """Whether the delivery was still this sender's."""
-    held = (
-        DeliveryRecord.id == parcel.id,
-        DeliveryRecord.fence == parcel.fence,
-        DeliveryRecord.status == DeliveryStatus.PENDING,
-    )
-    before = session.scalars(select(DeliveryRecord.attempts).where(*held).with_for_update()).first()
-    if before is None:
+    """Write the outcome and return True, unless the delivery is no longer this dispatcher's."""
+    row = DELIVERIES.lock(session, claimed.lease, DeliveryRecord.attempts)
+    if row is None:
         return False
-    values: dict[str, Any] = {
-        "status": status,
-        "attempts": [*before, _attempt(parcel, answer)][-MOST_ATTEMPTS:],
-    }
-    values |= {"failures": parcel.failures + (answer.error is not None), "due_at": sql_now(pause or 0.0)}
-    values["finished_at"] = None if status is DeliveryStatus.PENDING else sql_now()
-    session.execute(update(DeliveryRecord).where(*held).values(values))
+    DELIVERIES.update(
+        session,
+        claimed.lease,
+        status=status,
+        attempts=[*row.attempts, _attempt(claimed, response)][-MOST_ATTEMPTS:],
+        failures=claimed.failures + (response.error is not None),
+        due_at=sql_now(pause or 0.0),
+        finished_at=None if status is DeliveryStatus.PENDING else sql_now(),
+    )
     return True
 
 
-def _attempt(parcel: ClaimedDelivery, answer: ReceiverResponse) -> Document:
-    told = {"code": answer.code, "answer": answer.body, "error": answer.error}
-    return {"at": parcel.moment.isoformat(), "seconds": round(answer.seconds, 3), **told}
+def _attempt(claimed: ClaimedDelivery, response: ReceiverResponse) -> Document:
+    told = {"code": response.code, "answer": response.body, "error": response.error}
+    return {"at": claimed.moment.isoformat(), "seconds": round(response.seconds, 3), **told}
 
 
-def _hopeless(answer: ReceiverResponse, failing_s: float) -> str | None:
+def _hopeless(response: ReceiverResponse, failing_s: float) -> str | None:
     """Why nothing more should be sent there."""
-    if answer.code == GONE:
+    if response.code == GONE:
         return "it answered 410 Gone"
     if failing_s >= DISABLED_AFTER_S:
-        return f"nothing was delivered for {DISABLED_AFTER_S / 86_400:.0f} days, at last: {answer.error}"
+        return f"nothing was delivered for {DISABLED_AFTER_S / 86_400:.0f} days, at last: {response.error}"
     return None
 
 

@@ -22,7 +22,7 @@ from fedcore.platform.webhooks.events import PING, EventKind
 
 _MOST_CHARACTERS = 2_000
 LISTENED = exists().where(WebhookRecord.disabled_at.is_(None))
-"""Whether anybody has a webhook."""
+"""True if there is any enabled webhook."""
 _LISTENED = select(LISTENED)
 _EXPERIMENT = (
     *(

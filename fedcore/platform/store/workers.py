@@ -52,8 +52,8 @@ def alive(session: Session, within_s: float) -> Sequence[WorkerRecord]:
     ).all()
 
 
-def rooms(session: Session, within_s: float) -> dict[str, int]:
-    """What a run of each queue may need at most, of the workers that were seen in the last
+def memory_limits(session: Session, within_s: float) -> dict[str, int]:
+    """Memory that a run of each queue may take at most, on the workers that were seen in the last
     `within_s` seconds.
     """
     found: dict[str, int] = {}

@@ -43,7 +43,7 @@ class ArrayHeader(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Arrays:
-    """What a file held, not yet looked into."""
+    """Arrays of a file, not yet validated."""
 
     features: NDArray[Any]
     """[n, ...]."""

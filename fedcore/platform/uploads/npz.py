@@ -98,7 +98,7 @@ def _entries(archive: ZipFile) -> dict[str, ZipInfo]:
 
 
 def _declared(archive: ZipFile, name: str, entry: ZipInfo) -> ArrayHeader:
-    """What the header of an array says, which must agree with its length."""
+    """Read the header of an array, which must agree with its length."""
     with archive.open(entry) as member:
         version = npy.read_magic(member)
         if version not in _HEADERS:

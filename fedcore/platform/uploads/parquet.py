@@ -32,7 +32,7 @@ from fedcore.platform.uploads.limits import UploadLimits
 MAGIC = b"PAR1"
 MAX_FOOTER_BYTES = 16 << 20
 _WIDTHS = {"halffloat": "float16", "float": "float32", "double": "float64"}
-"""What Arrow calls otherwise than NumPy."""
+"""Arrow types whose NumPy names differ."""
 _AT_A_TIME = 1 << 20
 """Numbers that are unpacked together, where the file allows it."""
 _BUFFERED = {"pre_buffer": False, "buffer_size": 1 << 18}

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class UploadInfo(NamedTuple):
-    """What is in an upload that can be trained on."""
+    """Summary of a valid upload."""
 
     content: UploadedContent
     client_sizes: dict[str, Any] | None

@@ -1,4 +1,4 @@
-"""What webhooks tell of: every change of the status of an experiment or a run."""
+"""Events of webhooks: every change of the status of an experiment or a run."""
 
 from enum import StrEnum
 
@@ -51,4 +51,4 @@ class EventKind(StrEnum):
 PING = "webhook.ping"
 """Somebody wants to see whether the webhook works; sent whatever it tells of."""
 ENDINGS = (EventKind.EXPERIMENT_SUCCEEDED, EventKind.EXPERIMENT_FAILED, EventKind.EXPERIMENT_CANCELLED)
-"""What a webhook is told that does not say what it wants to be told."""
+"""Events of a webhook that names none."""

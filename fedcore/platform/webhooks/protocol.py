@@ -3,6 +3,9 @@ means, and the retry schedule.
 
 While a secret is being replaced there are two, and the header carries a signature by each:
 receivers take either.
+
+The schedule is a formula of our own: `tenacity`, which retries for the workers, keeps the state of its
+attempts in the process, and a delivery is tried for a day, by whichever dispatcher is there.
 """
 
 import base64
@@ -39,7 +42,7 @@ GONE = 410
 
 @dataclass(frozen=True, slots=True)
 class ReceiverResponse:
-    """What came of an attempt to deliver."""
+    """Outcome of an attempt to deliver."""
 
     seconds: float
     code: int | None = None

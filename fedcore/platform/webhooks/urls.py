@@ -56,7 +56,7 @@ _PUBLIC = (ip_network("0.0.0.0/0"), ip_network("2000::/3"))
 
 
 def refusal(address: Address, allowed: Sequence[Network]) -> str | None:
-    """What `address` is, where that keeps webhooks from it; None where they may reach it.
+    """Reason why webhooks may not reach `address`; None where they may.
 
     A network in `allowed` opens all that is in it.
     """
@@ -74,12 +74,12 @@ Resolve = Callable[[str, int], Sequence[Address]]
 
 @dataclass(frozen=True, slots=True)
 class AddressRules:
-    """What the operator allows."""
+    """Addresses and schemes that the operator allows."""
 
     networks: Sequence[Network] = ()
     """May be reached although they are not public."""
     plain: bool = False
-    """Whether HTTP without TLS is allowed."""
+    """HTTP without TLS is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ def _check(url: httpx.URL, host: str, rules: AddressRules) -> None:
 
 
 def resolve(host: str, port: int) -> Sequence[Address]:
-    """What the system's resolver says, each address once; raises OSError."""
+    """Addresses of the system's resolver, each once; raises OSError."""
     answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     # A zone (`%eth0`) is part of a link-local address alone.
     return list(dict.fromkeys(ip_address(str(answer[4][0]).partition("%")[0]) for answer in answers))

@@ -9,14 +9,13 @@ from typing import Any
 from uuid import uuid4
 
 from fedcore.platform.status import Status
-from fedq.client.calls.base import JSON, Calls
+from fedq.client.bodies import Specification, body_of
 from fedq.client.events import NOW, Event, arrivals_of, follow
-from fedq.client.models import Experiment
 from fedq.client.progress import report
-from fedq.client.specification import Specification, body_of
-from fedq.client.transport import given, walk
+from fedq.client.transport import Transport, given, walk
 from fedq.schemas import (
     Claims,
+    Experiment,
     ExperimentPage,
     ExperimentSummary,
     MetricsPage,
@@ -27,6 +26,16 @@ from fedq.schemas import (
     RunPage,
     SearchPage,
 )
+
+JSON = {"Content-Type": "application/json"}
+
+
+class Calls:
+    """Calls to one service."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
 
 EXPERIMENTS = "/v1/experiments"
 
@@ -226,4 +235,4 @@ class ExperimentCalls(Calls):
 
 
 def _ignore(_event: Event) -> None:
-    """Tell nobody."""
+    """Discard an event."""

@@ -7,18 +7,18 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from fedq import schemas
-from fedq.client.exports.tables import Tables
-from fedq.client.results import Frame
+from fedq.client.exports.files import Tables
 from fedq.results import tables
+from fedq.results.tables import Frame
 
 
 class ParquetRuns(Tables):
-    """Columns with their types."""
+    """Parquet files with typed columns."""
 
     suffix = "parquet"
 
     def rounds(self, frame: Frame) -> bytes:
-        """The rows as Parquet."""
+        """Encode the rows as Parquet."""
         columns = {name: [line.get(name) for line in frame] for name in frame.columns}
         made = {name: pa.array(values, _type(name, values)) for name, values in columns.items()}
         file = pa.BufferOutputStream()
@@ -27,13 +27,13 @@ class ParquetRuns(Tables):
         return content
 
     def summary(self, results: schemas.Results) -> bytes:
-        """The figures as Parquet."""
+        """Encode the summary as Parquet."""
         return tables.to_parquet(results, "summary")
 
 
 def _type(name: str, values: Sequence[Any]) -> Any:
-    """The same for every experiment, also where a column has no value or its numbers happen to be
-    whole.
+    """Type of a column: the same for every experiment, even if a column is empty or its numbers
+    happen to be integers.
     """
     known = dict.fromkeys(("run_id", "arm_name"), pa.string()) | {"committed_at": pa.timestamp("us", "UTC")}
     known |= dict.fromkeys(("arm", "seed", "round", "local_steps", "bytes_up", "bytes_down"), pa.int64())

@@ -1,49 +1,49 @@
-"""Where runs are exported to, one after the other."""
+"""Destinations of exports, and the flat names and values that other tools use."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
+from fedcore.spec.sweep import expand
 from fedq import schemas
 from fedq.client.errors import MissingPackageError
 
-Form = Literal["fedq", "csv", "parquet", "tensorboard", "mlflow"]
+ExportForm = Literal["fedq", "csv", "parquet", "tensorboard", "mlflow"]
 
 
 class Sink(Protocol):
-    """Takes the runs of one experiment."""
+    """Receives the runs of one experiment."""
 
     where: str
-    """The folder, or the address of a tracking store."""
+    """Folder, or URL of a tracking store."""
 
     def add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], model: Path | None) -> None:
-        """Write what came out of a run, as far as it is, and its final `model`, where that is
-        wanted and there.
-        """
+        """Write the rounds of a run, and its final `model` if given."""
 
     def close(self, results: schemas.Results) -> None:
-        """Write what came out of all of them together, and be done."""
+        """Write the results over all runs and finish."""
 
 
-_SINKS: dict[Form, tuple[str, str]] = {
-    "fedq": ("archive", "ArchiveRuns"),
-    "csv": ("tables", "CsvRuns"),
+_SINKS: dict[ExportForm, tuple[str, str]] = {
+    "fedq": ("files", "ArchiveRuns"),
+    "csv": ("files", "CsvRuns"),
     "parquet": ("columns", "ParquetRuns"),
     "tensorboard": ("tensorboard", "TensorBoardRuns"),
     "mlflow": ("tracking", "MlflowRuns"),
 }
 """Module and class of each; each module loads a library that the others do without."""
-_EXTRAS: dict[Form, str] = {"parquet": "frames", "tensorboard": "export", "mlflow": "export"}
+_EXTRAS: dict[ExportForm, str] = {"parquet": "frames", "tensorboard": "export", "mlflow": "export"}
 
 
 def open_sink(
-    form: Form, experiment: schemas.Experiment, folder: Path, tracking_uri: str | None = None
+    form: ExportForm, experiment: schemas.Experiment, folder: Path, tracking_uri: str | None = None
 ) -> Sink:
-    """Where to put the runs of `experiment`, in `folder` unless a `tracking_uri` names another
-    place.
+    """Open the destination of an export of `experiment`: `folder`, or the tracking store at
+    `tracking_uri`.
 
-    Raises MissingPackageError where what writes it is not installed.
+    Raises MissingPackageError if a required package is not installed.
     """
     module_name, class_name = _SINKS[form]
     try:
@@ -54,3 +54,52 @@ def open_sink(
         ) from error
     sink: Sink = getattr(module, class_name)(experiment, folder, tracking_uri)
     return sink
+
+
+Value = str | bool | int | float
+
+NO_MEASURES = frozenset({"round", "extra", "committed_at"})
+NO_PARAMETERS = frozenset({"name", "description", "tags", "seeds"})
+
+
+def scalars(row: schemas.RoundRow) -> dict[str, float]:
+    """Measures of a round by name, without absent ones; entries of a list as `NAME/INDEX`."""
+    usual = row.model_dump(exclude=set(NO_MEASURES))
+    return {name: float(value) for name, value in _entries({**usual, **row.extra}) if value is not None}
+
+
+def _entries(measures: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
+    for name, value in measures.items():
+        if isinstance(value, list):
+            yield from ((f"{name}/{place}", entry) for place, entry in enumerate(value))
+        else:
+            yield name, value
+
+
+def arms(experiment: schemas.Experiment) -> list[dict[str, Any]]:
+    """The specification of each arm, without the sweep."""
+    return [point.document for point in expand(experiment.specification)]
+
+
+def parameters(document: Mapping[str, Any], seed: int) -> dict[str, Value]:
+    """Parameters of a run by dotted path: the specification of its arm, without null values, and
+    its seed.
+    """
+    wanted = {name: value for name, value in document.items() if name not in NO_PARAMETERS}
+    return dict(leaves({"seed": seed, **wanted}))
+
+
+def leaves(document: Any, path: str = "") -> Iterator[tuple[str, Value]]:
+    """Values of a document by dotted path, with indexes for lists of blocks. A list of numbers or
+    strings is a single value, as JSON.
+    """
+    if isinstance(document, Mapping):
+        entries = [(str(name), value) for name, value in document.items()]
+    elif isinstance(document, list) and any(isinstance(entry, Mapping | list) for entry in document):
+        entries = [(str(place), entry) for place, entry in enumerate(document)]
+    else:
+        entries = []
+        if document is not None:
+            yield path, document if isinstance(document, Value) else json.dumps(document)
+    for name, value in entries:
+        yield from leaves(value, f"{path}.{name}" if path else name)

@@ -1,5 +1,5 @@
-"""TensorBoard's event files: a folder for each run, `ARM/seed-SEED`, with its measures by round,
-its settings and specification.
+"""TensorBoard event files: a folder `ARM/seed-SEED` for each run, with its measures by round, its
+parameters and its specification.
 """
 
 import json
@@ -11,22 +11,22 @@ from tensorboardX import SummaryWriter
 from tensorboardX.summary import hparams
 
 from fedq import schemas
-from fedq.client.exports.measures import arms, parameters, scalars
+from fedq.client.exports.sinks import arms, parameters, scalars
 
 SUFFIX = ".fedq"
-"""By which earlier exports are known."""
+"""File suffix that identifies earlier exports."""
 LONGEST_NAME = 80
 
 
 class TensorBoardRuns:
-    """Folders of event files; see Sink. Values are 32-bit floats, as TensorBoard's are."""
+    """Folders of event files; see Sink. Values are 32-bit floats, as in TensorBoard."""
 
     def __init__(self, experiment: schemas.Experiment, folder: Path, _tracking_uri: str | None) -> None:
         self._folder, self.where = folder, str(folder)
         self._arms = arms(experiment)
 
     def add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], _model: Path | None) -> None:
-        """Write the event file of a run, and remove one that was exported before."""
+        """Write the event file of a run and delete the one of an earlier export."""
         folder = self._folder / _folder_name(run) / f"seed-{run.seed}"
         earlier = list(folder.glob(f"events.out.tfevents.*{SUFFIX}"))
         for file in earlier:
@@ -38,7 +38,7 @@ class TensorBoardRuns:
                     writer.add_scalar(name, value, row.round, row.committed_at.timestamp())
 
     def close(self, _results: schemas.Results) -> None:
-        """Nothing is left to do."""
+        """Do nothing: each run is complete after `add`."""
 
     def _describe(self, writer: SummaryWriter, run: schemas.Run) -> None:
         document = self._arms[run.arm]
@@ -49,5 +49,5 @@ class TensorBoardRuns:
 
 
 def _folder_name(run: schemas.Run) -> str:
-    """The arm's index and as much of its name as fits a folder."""
+    """Index of the arm and the part of its name that is valid in a path."""
     return f"{run.arm}-{re.sub(r'[^A-Za-z0-9.=_+-]+', '_', run.arm_name)[:LONGEST_NAME]}"

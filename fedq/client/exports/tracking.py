@@ -1,6 +1,6 @@
-"""MLflow: an experiment for each of FedQ's, a run for each run, known again by their tags.
+"""MLflow: an MLflow experiment for each experiment and a run for each run, found again by tags.
 
-Of a run that was exported before, only the rounds are added that have come since.
+Exporting again adds only new rounds.
 """
 
 import logging
@@ -22,7 +22,7 @@ with warnings.catch_warnings():
 from fedcore.platform.status import Status
 from fedq import schemas
 from fedq.client.errors import ExportError
-from fedq.client.exports.measures import arms, leaves, parameters, scalars
+from fedq.client.exports.sinks import arms, leaves, parameters, scalars
 
 STATUSES = {
     Status.QUEUED: "SCHEDULED",
@@ -34,19 +34,19 @@ STATUSES = {
     Status.CANCELLED: "KILLED",
 }
 EXPERIMENT, RUN, ROUNDS = "fedq.experiment_id", "fedq.run_id", "fedq.rounds"
-"""Tags: what it is here, and so many of its rounds are there."""
+"""Tags: ids in FedQ, and the number of exported rounds."""
 FACTS = ("arm", "arm_name", "seed", "status", "diverged_round", "stop_reason", "error", "worker")
-"""Of a run, what becomes a tag."""
+"""Fields of a run that become tags."""
 
 
 class MlflowRuns:
-    """A tracking store; see Sink.
+    """Runs in a tracking store; see Sink.
 
-    Absent, its address is that of a SQLite file in the folder, with the models beside it.
+    The default store is a SQLite file in the folder, with the models beside it.
     """
 
     def __init__(self, experiment: schemas.Experiment, folder: Path, tracking_uri: str | None) -> None:
-        """Raises ExportError where the store does not take it, as everything else here does."""
+        """Raises ExportError if the store fails, like all methods."""
         self.where = tracking_uri or f"sqlite:///{folder.resolve() / 'mlflow.db'}"
         self._arms = arms(experiment)
         if tracking_uri is None:
@@ -58,12 +58,12 @@ class MlflowRuns:
             )
 
     def add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], model: Path | None) -> None:
-        """Add a run, or what is new of it."""
+        """Add a run, or its new rounds."""
         with _Refusals():
             self._add(run, rows, model)
 
     def close(self, _results: schemas.Results) -> None:
-        """Nothing is left to do."""
+        """Do nothing: each run is complete after `add`."""
 
     def _add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], model: Path | None) -> None:
         there, done = self._run(run)
@@ -99,7 +99,7 @@ class MlflowRuns:
         return str(found[0].experiment_id)
 
     def _run(self, run: schemas.Run) -> tuple[str, int]:
-        """The id that a run has there, and how many of its rounds are."""
+        """Return the MLflow id of a run and the number of its exported rounds."""
         found = self._client.search_runs([self._experiment_id], f"tags.`{RUN}` = '{run.id}'")
         if found:
             return found[0].info.run_id, int(found[0].data.tags.get(ROUNDS, "0"))
@@ -111,10 +111,7 @@ class MlflowRuns:
 
 
 class _Refusals:
-    """What the tracking store refuses is raised as ExportError.
-
-    What MLflow says of its own housekeeping is not passed on.
-    """
+    """Raises errors of the tracking store as ExportError and silences MLflow's own warnings."""
 
     def __enter__(self) -> None:
         logging.getLogger("mlflow").setLevel(logging.WARNING)

@@ -1,4 +1,4 @@
-"""What the database is asked about keys, and when."""
+"""Queries of keys: how many, and when."""
 
 import asyncio
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from tests.platform.store.acts import write
 
 @contextmanager
 def questions() -> Iterator[list[str]]:
-    """What databases are asked meanwhile."""
+    """Record the queries made meanwhile."""
     asked: list[str] = []
 
     def note(*given: object) -> None:

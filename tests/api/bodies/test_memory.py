@@ -1,4 +1,4 @@
-"""What a body takes of the service's memory is bounded, measured at the process.
+"""Memory that a body takes is bounded, measured at the process.
 
 The largest documents that make sense are taken.
 """

@@ -1,4 +1,4 @@
-"""What one listener is told of news, and what it still misses."""
+"""Events that one listener receives, and those it still misses."""
 
 import json
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from api.events.feed import SerializedRow, Snapshot
 from api.events.listeners import Event, Listener
 from fedcore.platform.status import Status
-from fedq.client.cursors import Position
+from fedq.client.events import Position
 
 QUEUED, RUNNING, SUCCEEDED = Status.QUEUED, Status.RUNNING, Status.SUCCEEDED
 

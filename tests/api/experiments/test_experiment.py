@@ -12,8 +12,8 @@ from api.experiments.pages import UNDER_WAY, actions
 from fedcore.platform.status import ENDED, Status
 from fedcore.platform.store import Database
 from fedcore.platform.store.tables import ExperimentRecord
+from fedq.results.presentation import side, verdict
 from fedq.results.tables import PARQUET
-from fedq.results.verdicts import side, verdict
 from fedq.schemas import Claims
 from tests.api.histories import TINY, TWO_ARMS, commit, finish, submit
 from tests.api.histories import write as write_runs

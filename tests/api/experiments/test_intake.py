@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from api.experiments.service import MOST_RUNS, Submission, SubmissionBatcher
 from fedcore.errors import QuotaError, SpecificationError
 from fedcore.platform.store import Database, audit, datasets
-from fedcore.platform.store.audit import AuditEntry
+from fedcore.platform.store.audit import AuditEvent
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.idempotency import claim_key
 from fedcore.platform.store.tables import IdempotencyRecord
@@ -28,12 +28,12 @@ LONG_S = 60.0
 def submission(asked: NewExperiment) -> Submission:
     return Submission(
         asked,
-        lambda target: AuditEntry("POST /v1/experiments", target, 201, asked.owner, asked.key_id, "here"),
+        lambda target: AuditEvent("POST /v1/experiments", target, 201, asked.owner, asked.key_id, "here"),
     )
 
 
 def stored(database: Database, orders: Sequence[NewExperiment]) -> list[Experiment | BaseException]:
-    """What comes of these, asked for at one moment."""
+    """Submit these at one moment."""
 
     async def ask() -> list[Experiment | BaseException]:
         intake = SubmissionBatcher(database)

@@ -1,4 +1,4 @@
-"""What a dry run foresees: time, workers, and what would be in the way; on both databases."""
+"""Estimates of a dry run: time, workers and obstacles, on both databases."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What many ask for at once."""
+"""A cache that many requests share."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""What `POST /v1/experiments` takes and refuses."""
+"""Documents that `POST /v1/experiments` accepts and rejects."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +31,7 @@ SYNTHETIC: Document = {"kind": "synthetic", "clients": 30}
 
 
 def _refusal(http: httpx.Client, document: Document, status: int = 422) -> dict[str, str]:
-    """What is said of `document`, by pointer."""
+    """Error messages for `document` by pointer."""
     answer = http.post("/v1/experiments", json=document)
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"

@@ -1,4 +1,4 @@
-"""What `/submit` begins with."""
+"""Initial content of `/submit`."""
 
 import html
 import json
@@ -20,7 +20,7 @@ from tests.web.conftest import browsing
 
 
 def _text(page: httpx.Response) -> str:
-    """What the page's editor holds."""
+    """Content of the editor."""
     assert page.status_code == 200, page.text
     (text,) = re.findall(r"<textarea id=\"document\"[^>]*>(.*?)</textarea>", page.text, re.DOTALL)
     return html.unescape(text)

@@ -1,4 +1,4 @@
-"""What may be a body at all, seen from outside: `POST /v1/experiments?dry_run=true` stores nothing
+"""Limits of request bodies, seen from outside: `POST /v1/experiments?dry_run=true` stores nothing
 and reads everything.
 """
 

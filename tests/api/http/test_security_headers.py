@@ -1,4 +1,4 @@
-"""What browsers are told, so that an answer is used for nothing else.
+"""Headers that keep browsers from misusing a response.
 
 And that foreign pages get nowhere.
 """

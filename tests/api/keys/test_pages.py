@@ -1,4 +1,4 @@
-"""What `/keys` and `/audit` show, and to whom."""
+"""Content of `/keys` and `/audit`, by key."""
 
 import html
 import json

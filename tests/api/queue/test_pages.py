@@ -1,4 +1,4 @@
-"""What `/queue` shows, and to whom."""
+"""Content of `/queue`, by key."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What pages with curves are told, and the page that lays arms side by side."""
+"""Context of pages with curves, and the page that compares arms."""
 
 import html
 import json
@@ -16,7 +16,7 @@ JSON, ANYTHING = {"Accept": "application/json"}, {"Accept": "*/*"}
 
 
 def _data(page: httpx.Response) -> dict[str, str]:
-    """What the curves of a page are told."""
+    """Attributes of the curves of a page."""
     assert page.status_code == 200, page.text
     (tag,) = re.findall(r'<div class="curves"[^>]*>', page.text)
     return {name: html.unescape(value) for name, value in re.findall(r'data-(\w+)="([^"]*)"', tag)}

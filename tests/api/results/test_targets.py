@@ -1,4 +1,4 @@
-"""What it took to a target: rounds, bytes and time of the runs that reached it, and how many
+"""Cost of reaching a target: rounds, bytes and time of the runs that reached it, and how many
 did.
 """
 

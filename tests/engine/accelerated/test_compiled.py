@@ -2,18 +2,13 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from fedcore import Simulation
-from fedcore.core import ClientContext, ClientRule
-from fedcore.engine.affine import has_offset, proximal_coefficient
-from fedcore.engine.engines import resolve_engine
-from fedcore.engine.schedule import StepSizes
 from fedcore.errors import SpecificationError
-from tests.documents import ALGORITHMS, DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, specification
+from tests.documents import DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, specification
 
 WORK: dict[str, Document] = {
     "short last batches": {},
@@ -98,57 +93,3 @@ def test_where_it_cannot_it_is_refused(document: Document) -> None:
     with pytest.raises(SpecificationError, match="dense networks") as refused:
         specification(document, execution={"engine": "compiled"})
     assert refused.value.pointer == "/execution/engine"
-
-
-ADDING = {"scaffold", "fedlin", "feddyn", "fedsplit", "vrlsgd", "fedsvrg"}
-"""Algorithms whose rules add something of their own to gradient and pull."""
-
-
-@pytest.mark.parametrize("kind", ALGORITHMS)
-def test_it_is_known_of_a_rule_whether_it_adds_anything(kind: str) -> None:
-    assert has_offset(
-        specification(SYNTHETIC, algorithm={"kind": kind, **PARAMETERS.get(kind, {})}).build().rule
-    ) == (kind in ADDING)
-
-
-PULLS = {"feddyn": 0.25, "fedprox": 0.25, "fedsplit": 4.0}
-"""Of alpha = mu = 1/s = 1/4."""
-PARAMETERS = {"feddyn": {"alpha": 0.25}, "fedprox": {"mu": 0.25}, "fedsplit": {"s": 0.25}}
-
-
-@pytest.mark.parametrize("kind", ALGORITHMS)
-def test_every_rule_of_the_catalogue_is_affine(kind: str) -> None:
-    rule = specification(SYNTHETIC, algorithm={"kind": kind, **PARAMETERS.get(kind, {})}).build().rule
-    assert proximal_coefficient(rule) == pytest.approx(PULLS.get(kind, 0.0), abs=1e-15)
-
-
-class Normalised(ClientRule):
-    """Steps of equal length."""
-
-    def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
-        return grad / abs(grad) if grad else grad
-
-
-class Scaled(ClientRule):
-    """A gradient scaled by what the client remembers."""
-
-    def memory(self) -> tuple[str, ...]:
-        return ("scale",)
-
-    def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
-        return grad * (1 + context.memory["scale"])
-
-
-@pytest.mark.parametrize("rule", [Normalised(), Scaled()])
-def test_a_rule_of_another_form_is_known_as_such_and_left_to_another_engine(rule: ClientRule) -> None:
-    assert proximal_coefficient(rule) is None
-    simulation = Simulation(specification(SYNTHETIC), seed=0)
-    algorithm = type(simulation._setting.algorithm)(rule=rule)
-    assert resolve_engine("auto", algorithm, simulation._setting.problem) == "vectorised"
-    with pytest.raises(SpecificationError, match="/execution/engine"):
-        resolve_engine("compiled", algorithm, simulation._setting.problem)
-
-
-@pytest.mark.parametrize("sizes", [StepSizes(0.5), StepSizes(0.5, decay=0.9), StepSizes(0.5, offset=7.0)])
-def test_step_sizes_come_one_by_one_or_together(sizes: StepSizes) -> None:
-    np.testing.assert_array_equal(sizes.first_of(5), [sizes[k] for k in range(5)])

@@ -67,7 +67,7 @@ CASES = [
 
 @dataclass
 class Data:
-    """What a case is trained on."""
+    """The data of a test case."""
 
     features: Any
     labels: Any
@@ -101,7 +101,7 @@ def drawn(case: Case) -> Data:
 
 
 def trained(case: Case, data: Data, *, delta: bool = False, x: Any = None) -> Any:
-    """What the kernels make of it, [D]."""
+    """The model [D] that the kernels train."""
     x = data.x if x is None else x
     net, out = cpu.network(case.widths, x.itemsize, case.batch), np.empty_like(x)
     padded, task = cpu.padded(net, x), np.zeros(1, cpu.TASK)

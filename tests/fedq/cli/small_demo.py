@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from fedq.cli import demo
 from fedq.cli import main as fedq
+from fedq.cli import service
 
 
 def main(arguments: Sequence[str]) -> None:
     """As `fedq`."""
-    demo.MOST_WORKERS = 1
+    service.MOST_WORKERS = 1
     fedq(arguments)

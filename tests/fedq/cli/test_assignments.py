@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fedq.cli.assignments import overrides
+from fedq.cli.experiments import overrides
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from fedcore.platform.status import Status
 from fedcore.statistics.significance import Conclusion
-from fedq.cli.comparison import comparison
+from fedq.cli.views import comparison
 from fedq.schemas import ArmResult, Difference, Estimate, MetricResult, Results, Target, TargetResult
 
 SCORE = Estimate(n=3, mean=0.9194, std=0.0289, low=0.8477, high=0.9912)

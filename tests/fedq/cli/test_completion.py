@@ -3,7 +3,7 @@
 import pytest
 
 from fedcore.settings import settings
-from fedq.cli import completion, main
+from fedq.cli import connection, main
 from fedq.client import Client
 from tests.api.histories import TWO_ARMS
 from tests.fedq.cli.conftest import Fedq
@@ -33,5 +33,5 @@ def test_experiments_presets_and_arms_are_completed(
 def test_a_service_that_is_away_completes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDQ_URL", "http://127.0.0.1:1")
     settings.cache_clear()
-    assert completion.experiments("") == []
+    assert connection.complete_experiments("") == []
     settings.cache_clear()

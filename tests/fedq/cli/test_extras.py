@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fedq.cli.extras import EXTRAS
+from deploy.requirements import requirements
+from fedq.cli.terminal import EXTRAS
 from tests.support.service import Service
 
 ROOT = Path(__file__).parents[3]
@@ -107,13 +108,9 @@ def test_commands_work_alone_and_those_that_cannot_name_the_extra(
 
 
 def test_the_extras_bring_what_is_said_to_be_missing() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     owners = metadata.packages_distributions()
+    of_the_service = {"api", "migrations", "workers"}
     for extra, modules in EXTRAS.items():
-        brought = set(
-            _needed(
-                [_name(requirement) for requirement in extras[extra] if not requirement.startswith("fedq[")]
-            )
-        )
-        for module in modules:
+        brought = set(_needed([_name(requirement) for requirement in requirements("fedq", [extra])]))
+        for module in (one for one in modules if one.partition(".")[0] not in of_the_service):
             assert {_name(name) for name in owners.get(module, [module])} & brought, (extra, module)

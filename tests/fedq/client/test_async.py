@@ -8,7 +8,7 @@ import pytest
 
 from fedcore.platform.status import Status
 from fedq.client import AsyncClient, Client, Experiment, NotFoundError, Results
-from fedq.client.calls import AllCalls, WebhookCalls
+from fedq.client.calls.service import AllCalls, WebhookCalls
 from fedq.client.client import Webhooks
 from fedq.schemas import RoundEvent
 from tests.api.histories import TINY, TWO_ARMS, carry_out

@@ -16,7 +16,7 @@ from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
 
 from fedq.client import Client, ExportError, MissingPackageError, UnreadableDataError
-from fedq.client.exports import Form
+from fedq.client.exports.sinks import ExportForm
 from tests.api.histories import TWO_ARMS, carry_out
 from tests.fedq.cli.conftest import Fedq, fedq
 from tests.support.service import Service
@@ -121,7 +121,7 @@ def test_a_store_that_cannot_be_used_is_told_as_such(client: Client, tmp_path: P
     ],
 )
 def test_a_missing_package_is_named_with_its_extra(
-    client: Client, monkeypatch: pytest.MonkeyPatch, form: Form, package: str, extra: str
+    client: Client, monkeypatch: pytest.MonkeyPatch, form: ExportForm, package: str, extra: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     for name in ("columns", "tensorboard", "tracking"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedq.client import UnreadableSpecificationError
-from fedq.client.specification import body_of, parse
+from fedq.client.bodies import body_of, parse
 from tests.documents import QUADRATIC
 
 

@@ -13,8 +13,7 @@ import httpx
 import pytest
 
 from fedq.client import Client, NotFoundError, ServiceError, ServiceUnreachableError
-from fedq.client.transport import LONGEST_PAUSE_S, Transport
-from fedq.client.wires import BlockingWire, finish
+from fedq.client.transport import LONGEST_PAUSE_S, BlockingWire, Transport, finish
 from tests.api.histories import TINY
 from tests.support.proxy import Fault, proxied
 from tests.support.service import Service

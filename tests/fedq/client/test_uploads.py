@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from fedq.client import Client, ConflictError, InvalidRequestError, NotFoundError, UnreadableDataError
-from fedq.client.transport import Transport
-from fedq.client.uploads import PIECE_BYTES, Pieces
-from fedq.client.wires import BlockingWire, finish
+from fedq.client.bodies import PIECE_BYTES, Pieces
+from fedq.client.transport import BlockingWire, Transport, finish
 from tests.api.test_datasets import on
 from tests.platform.uploads.files import arrays, npz, parquet
 

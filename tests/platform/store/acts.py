@@ -1,4 +1,4 @@
-"""What users and workers do to a store: one call, one transaction."""
+"""Actions of users and workers on a store: one call, one transaction."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -61,8 +61,8 @@ def read(
 
 
 def insisting(act: Callable[[], Result]) -> Result:
-    """What comes of `act`, tried again as clients do: where this process is held up for long, a
-    lock it holds is waited for in vain.
+    """Result of `act`, tried again as clients do: where this process is held up for long, a lock it
+    holds is waited for in vain.
     """
     while True:
         with suppress(*UNAVAILABLE):

@@ -25,7 +25,7 @@ ARROWS = {
 
 @dataclass
 class Book:
-    """What must be known of a run."""
+    """Expected state of a run."""
 
     experiment_id: str
     status: Status = Status.QUEUED
@@ -39,7 +39,7 @@ class Book:
     """Deleted with its experiment."""
 
     def holds(self, held: Claim) -> bool:
-        """Whether this claim is the run's."""
+        """True if this claim holds the run."""
         return not self.gone and self.status is Status.RUNNING and self.fence == held.fence
 
     def stop(self, wish: RunRequest) -> None:

@@ -23,7 +23,7 @@ def listen(
 
 
 def told(database: Database, hook: WebhookRecord) -> list[DeliveryRecord]:
-    """What a webhook was told, or is to be told, in order."""
+    """Deliveries of a webhook, in order."""
     return list(reversed(read(database, webhook_deliveries.page, hook.id, limit=100_000).items))
 
 
@@ -33,15 +33,15 @@ def story(database: Database, hook: WebhookRecord) -> list[str]:
 
 
 def data(delivery: DeliveryRecord) -> Any:
-    """What a delivery tells."""
+    """Data of a delivery."""
     return json.loads(delivery.body)["data"]
 
 
 def take(database: Database, *, lease_s: float = 60.0, **options: Any) -> ClaimedDelivery:
     """Take up the next delivery, which must be there."""
-    parcel = write(database, webhook_deliveries.claim_due, lease_s, **options)
-    assert parcel is not None, "nothing is due"
-    return parcel
+    claimed = write(database, webhook_deliveries.claim_due, lease_s, **options)
+    assert claimed is not None, "nothing is due"
+    return claimed
 
 
 def hook_now(database: Database, hook: WebhookRecord) -> WebhookRecord:

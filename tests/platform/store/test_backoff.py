@@ -57,7 +57,7 @@ def time_passes(database: Database) -> None:
 
 
 def nothing_waits(database: Database) -> bool:
-    """Whether no worker finds anything, or is called."""
+    """True if no worker finds anything, or is notified."""
     return not write(database, runs.claim, WORKER, [QUEUE], LEASE_S) and not write(
         database, recovery.runs_to_wake, QUEUE, 0.0
     )

@@ -1,4 +1,4 @@
-"""What both databases promise behind `Database`."""
+"""Guarantees of `Database` on both databases."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -24,7 +24,7 @@ def present(database: Database) -> list[str]:
 
 
 def alone(database: Database) -> bool:
-    """Whether nobody else is connected to this PostgreSQL database."""
+    """True if nobody else is connected to this PostgreSQL database."""
     others = (
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
     )

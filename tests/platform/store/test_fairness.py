@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcore.platform.store.fair_share import (
-    Candidate,
     FairShareState,
     OwnerQueue,
     OwnerUsage,
+    RunCandidate,
     ScheduledRun,
     choose_candidate,
 )
@@ -63,7 +63,7 @@ class Machine:
     starts: list[Start] = field(default_factory=list)
 
     def run(self, arrivals: list[Arrival]) -> list[Start]:
-        """What is taken when, to the end."""
+        """Picks in order, to the end."""
         ahead, at = sorted(arrivals, key=lambda run: run.at), 0
         while ahead or self.waiting or self.busy:
             at = min(
@@ -113,8 +113,8 @@ class Machine:
         assert choice.lift >= had.lift
         self.accounts[run.place], self.clock = OwnerUsage(had.seconds, choice.lift), choice.clock
 
-    def flow(self, run: Arrival) -> Candidate:
-        return Candidate(
+    def flow(self, run: Arrival) -> RunCandidate:
+        return RunCandidate(
             run.place, "", run.priority, EPOCH + timedelta(seconds=run.at), f"{self.waiting.index(run):04}"
         )
 
@@ -182,7 +182,7 @@ def test_owners_who_wait_get_the_same_seconds_to_within_a_run_of_each_whatever_w
 
 def test_a_worker_of_several_queues_takes_from_them_in_turn() -> None:
     flows = [
-        Candidate(OwnerQueue(queue, owner), "", 5, EPOCH, queue + owner)
+        RunCandidate(OwnerQueue(queue, owner), "", 5, EPOCH, queue + owner)
         for queue in ("cpu", "gpu")
         for owner in ("a", "b")
     ]
@@ -199,7 +199,7 @@ def test_owners_share_each_queue_by_itself() -> None:
     elsewhere = FairShareState(
         {OwnerQueue("gpu", "a"): OwnerUsage(9_000.0)}, serving={OwnerQueue("gpu", "a"): 8}
     )
-    flows = [Candidate(OwnerQueue("cpu", owner), "", 5, EPOCH, owner) for owner in ("a", "b")]
+    flows = [RunCandidate(OwnerQueue("cpu", owner), "", 5, EPOCH, owner) for owner in ("a", "b")]
     choice = choose_candidate(flows, elsewhere)
     assert choice is not None
     assert choice.flow.place.owner == "a"

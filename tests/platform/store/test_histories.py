@@ -100,7 +100,7 @@ class History(RuleBasedStateMachine):
         return [book for book in self.books.values() if book.status is Status.QUEUED and not book.gone]
 
     def goes_through(self, act: Callable[[], Any], *, good: bool) -> bool:
-        """Whether `act` for a claim is done: it is refused unless the claim is `good`."""
+        """Perform `act` for a claim; it must be refused unless the claim is `good`."""
         if good:
             act()
         else:
@@ -150,8 +150,8 @@ class History(RuleBasedStateMachine):
             self.keyed = {key: made for key, made in self.keyed.items() if made[0] != experiment_id}
 
     def is_there(self, experiment_id: str, act: Callable[[], Any]) -> bool:
-        """Whether `act` for an experiment is done: it is refused where that was deleted, or where
-        it makes no sense.
+        """Perform `act` for an experiment; it must be refused where that was deleted, or where it
+        is a conflict.
         """
         if not self.of(experiment_id):
             with pytest.raises(NotFoundError):

@@ -66,7 +66,7 @@ OUTCOMES = {
         "retry": "queued",
     },
 }
-"""What each action does to a run in each state: its new state, or the sentence of the conflict."""
+"""Effect of each action on a run in each status: its new status, or the message of the conflict."""
 WAYS = {
     "queued": (),
     "running": ("begin",),

@@ -1,4 +1,4 @@
-"""What a submission asks the database: it is what most of the time of one goes into."""
+"""Queries of a submission: they take most of its time."""
 
 from sqlalchemy import event
 from sqlalchemy.engine import Engine

@@ -4,7 +4,7 @@ import pytest
 
 from fedcore.platform.store import Database, Status, experiments, progress, runs
 from fedcore.platform.store.experiments import NewExperiment
-from fedcore.platform.store.progress import Depth
+from fedcore.platform.store.progress import UnfinishedRuns
 from tests.documents import Document, specification
 from tests.platform.store.acts import ONE_RUN, claim, commit, fail, finish, read, submit, the_runs, write
 
@@ -83,7 +83,7 @@ def test_each_run_has_a_position(database: Database) -> None:
     experiment = submit(database, seeds=[0, 1])
     commit(database, claim(database), 2)
     first, second = (run.id for run in the_runs(database, experiment))
-    positions = read(database, progress.positions, experiment.id)
+    positions = read(database, progress.run_snapshots, experiment.id)
     assert list(positions.items()) == [(first, (Status.RUNNING, 2)), (second, (Status.QUEUED, 0))]
 
 
@@ -94,7 +94,7 @@ def test_the_depth_of_a_queue_counts_what_has_not_ended(database: Database) -> N
     finish(database, claim(database))
     commit(database, claim(database), 3)
     assert read(database, progress.queue_depths) == [
-        Depth("default", Status.QUEUED, runs=2, rounds_left=8),
-        Depth("default", Status.RUNNING, runs=1, rounds_left=1),
-        Depth("gpu", Status.PAUSED, runs=1, rounds_left=4),
+        UnfinishedRuns("default", Status.QUEUED, runs=2, rounds_left=8),
+        UnfinishedRuns("default", Status.RUNNING, runs=1, rounds_left=1),
+        UnfinishedRuns("gpu", Status.PAUSED, runs=1, rounds_left=4),
     ]

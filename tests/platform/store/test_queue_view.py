@@ -5,13 +5,13 @@ from datetime import timedelta
 from typing import Any
 
 from fedcore.platform.store import Database, queue_view, runs, workers
-from fedcore.platform.store.queue_view import QueuedRuns
+from fedcore.platform.store.queue_view import QueuePosition
 from tests.platform.store.acts import QUEUE, claim, commit, read, submit, write
 
 SEEN_S = 30.0
 
 
-def _lines(database: Database) -> list[QueuedRuns]:
+def _lines(database: Database) -> list[QueuePosition]:
     return read(database, queue_view.queue_positions, SEEN_S)
 
 

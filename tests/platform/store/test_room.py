@@ -25,7 +25,7 @@ def queued(database: Database, *needed: int, **changes: object) -> str:
 
 
 def taken(database: Database, room: int) -> Claim | None:
-    """What a worker with so much memory takes."""
+    """Run that a worker with so much memory takes."""
     return write(database, runs.claim, WORKER, [QUEUE], LEASE_S, room)
 
 

@@ -42,7 +42,7 @@ STALE: dict[str, Callable[[Database, Claim], Any]] = {
 
 
 def overtake(database: Database, held: Claim, since: str) -> None:
-    """What happens while the worker of `held` is frozen."""
+    """Changes while the worker of `held` is frozen."""
     match since:
         case "ended":
             finish(database, held)

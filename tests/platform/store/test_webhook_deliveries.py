@@ -28,8 +28,8 @@ def hook(database: Database) -> WebhookRecord:
     return made
 
 
-def conclude(database: Database, parcel: ClaimedDelivery, answer: ReceiverResponse) -> DeliveryStatus | None:
-    return write(database, webhook_deliveries.record_attempt, parcel, answer, 0.5)
+def conclude(database: Database, claimed: ClaimedDelivery, answer: ReceiverResponse) -> DeliveryStatus | None:
+    return write(database, webhook_deliveries.record_attempt, claimed, answer, 0.5)
 
 
 def the_one(database: Database, hook: WebhookRecord) -> DeliveryRecord:
@@ -46,17 +46,17 @@ def let_pass(database: Database, **columns: Any) -> None:
 
 
 def test_what_arrives_is_over(database: Database, hook: WebhookRecord) -> None:
-    parcel = take(database)
-    assert conclude(database, parcel, GOOD) is DeliveryStatus.DELIVERED
+    claimed = take(database)
+    assert conclude(database, claimed, GOOD) is DeliveryStatus.DELIVERED
     delivery = the_one(database, hook)
     assert (delivery.id, delivery.status, delivery.finished_at is None) == (
-        parcel.id,
+        claimed.id,
         DeliveryStatus.DELIVERED,
         False,
     )
     (attempt,) = delivery.attempts
     assert attempt == {
-        "at": parcel.moment.isoformat(),
+        "at": claimed.moment.isoformat(),
         "seconds": 0.1,
         "code": 200,
         "answer": "thanks",
@@ -69,13 +69,13 @@ def test_what_fails_is_tried_again_as_the_schedule_says_and_then_given_up(
     database: Database, hook: WebhookRecord
 ) -> None:
     for failures in range(1, RETRIES + 1):
-        parcel = take(database)
-        assert conclude(database, parcel, BAD) is DeliveryStatus.PENDING
+        claimed = take(database)
+        assert conclude(database, claimed, BAD) is DeliveryStatus.PENDING
         delivery = the_one(database, hook)
         pause = pause_s(failures, 0.5)
         assert pause is not None
-        assert (delivery.id, delivery.failures) == (parcel.id, failures)
-        assert abs((delivery.due_at - parcel.moment).total_seconds() - pause) < 30
+        assert (delivery.id, delivery.failures) == (claimed.id, failures)
+        assert abs((delivery.due_at - claimed.moment).total_seconds() - pause) < 30
         assert write(database, webhook_deliveries.claim_due, 60.0) is None
         let_pass(database)
     assert conclude(database, take(database), BAD) is DeliveryStatus.FAILED

@@ -1,6 +1,4 @@
-"""What webhooks are to be told is written with the change it tells of: every change once, and
-nothing else.
-"""
+"""Webhook deliveries are written with the change they tell of: every change once, and nothing else."""
 
 import json
 from collections.abc import Callable

@@ -26,9 +26,9 @@ def test_a_secret_is_given_out_when_it_is_made_and_to_whoever_signs_and_is_not_l
         with pytest.raises(SQLAlchemyError):
             _ = one.secret
     write(database, webhook_deliveries.ping, record.id)
-    parcel = take(database)
-    assert list(parcel.secrets) == [secret]
-    assert secret not in repr(parcel)
+    claimed = take(database)
+    assert list(claimed.secrets) == [secret]
+    assert secret not in repr(claimed)
 
 
 def test_the_secret_before_signs_for_a_day_and_no_longer(database: Database) -> None:

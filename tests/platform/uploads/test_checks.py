@@ -1,4 +1,4 @@
-"""What samples must be to be trained on."""
+"""Validation of the samples of an upload."""
 
 from typing import Any
 

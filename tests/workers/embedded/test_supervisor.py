@@ -1,4 +1,4 @@
-"""What the embedded stack says once it answers."""
+"""Output of the embedded stack once it answers."""
 
 import argparse
 import sys

@@ -1,5 +1,5 @@
-"""Local training of dense networks in machine code that is made for this machine and for the
-network at the first use.
+"""Local training of dense networks in machine code, generated for this machine and network at first
+use.
 """
 
 from ctypes import CFUNCTYPE, c_int64
@@ -32,11 +32,11 @@ __all__ = ["TASK", "Network", "Numbers", "Tasks", "aligned", "network", "padded"
 def train(
     net: Network, loss: LossName, tasks: Tasks, starts: NDArray[np.int64], counter: NDArray[np.int64]
 ) -> None:
-    """Carry out groups of `tasks`, of type TASK, beginning with that of the number in `counter`
-    [1]; other threads may do so at once.
+    """Train groups of `tasks` (type TASK), starting from the number in `counter` [1]; other threads
+    may call it concurrently.
 
-    `starts` [G + 1] are where each group begins, and where the last ends; those of a group are
-    carried out one after another.
+    `starts` [G + 1] holds the start of each group and the end of the last; the tasks of a group run
+    one after another.
     """
     sums = int(tasks["summed"].max()) * net.starts[-1]
     room = aligned(sum(parts(net).values()) + sums, np.dtype(f"f{net.size}"))

@@ -1,9 +1,9 @@
-"""A dense layer forwards and backwards, in blocks that stay in registers.
+"""Forward and backward pass of a dense layer, in blocks that stay in registers.
 
-The weights lie as rows [m, n + 1], each an output's weights and its bias, and the inputs as rows
-[B, n + 1] that end in a one, found by a table of their addresses [B]; all are padded to whole
-registers, the inputs by zeros. What belongs to outputs lies outputs by samples, [m, B]: there a
-register holds one output of several samples.
+The weights are rows [m, n + 1], one output's weights and its bias each. The inputs are rows [B, n +
+1] that end in a one, found through a table of their addresses [B]. All are padded to whole
+registers, the inputs by zeros. Outputs are laid out as outputs by samples, [m, B]: a register holds
+one output of several samples.
 """
 
 from fedcore.engine.accelerated.cpu.routine import Number, Word, routine
@@ -22,7 +22,7 @@ _INPUTS = (8, 1) if MANY_REGISTERS else (4, 1)
 def scores(emit: Emitter, weights: Matrix, inputs: Word, outputs: Matrix, rows: Word, count: Word) -> None:
     """outputs[o, b] <- sum_j weights[o, j] inputs[b, j] for o < rows and b < count.
 
-    What lies beyond in `outputs` is overwritten.
+    Entries of `outputs` beyond these are overwritten.
     """
     output, stops = Variable(emit.word(0)), _split(count)
     for high in _OUTPUTS:
@@ -36,9 +36,8 @@ def scores(emit: Emitter, weights: Matrix, inputs: Word, outputs: Matrix, rows: 
 
 
 def _split(count: Value) -> tuple[Value, Value]:
-    """Where the blocks of five samples end that leave only whole blocks of four, if there are such.
-
-    And where those end.
+    """Return where to end blocks of five samples so that only whole blocks of four remain, if there
+    is such a split, and where those end.
     """
     fives = (count & 3) * 5
     fives = (fives <= count).select(fives, fives * 0)
@@ -46,7 +45,7 @@ def _split(count: Value) -> tuple[Value, Value]:
 
 
 def _products(emit: Emitter, weights: list[Value], inputs: list[Value], length: Value) -> list[list[Value]]:
-    """For each pair of rows the products, summed up register by register."""
+    """Sum the products of each pair of rows, register by register."""
     sums = [[Variable(emit.constant(0.0)) for _ in inputs] for _ in weights]
     with emit.loop(length) as register:
         held = [emit.load(emit.after(row, register * emit.lanes)) for row in weights]
@@ -58,9 +57,9 @@ def _products(emit: Emitter, weights: list[Value], inputs: list[Value], length: 
 
 
 def _store_sums(emit: Emitter, sums: list[list[Value]], targets: list[Value]) -> None:
-    """Add up the lanes of each vector, for as many rows at a time as a register has lanes for.
+    """Add up the lanes of each vector, for as many rows at a time as a register has lanes.
 
-    What lies behind is overwritten.
+    Entries beyond are overwritten.
     """
     wide = len(sums[0])
     together = max(1, emit.lanes // wide)
@@ -85,7 +84,7 @@ def accumulate(
     count: Word,
 ) -> None:
     """target[o, j] <- keep source[o, j] + sum_b errors[o, b] inputs[b, j] for o < rows, over b <
-    count; source lies as target does.
+    count; source has the layout of target.
     """
     factor, output = emit.splat(keep), Variable(emit.word(0))
     for high in _OUTPUTS:
@@ -117,7 +116,7 @@ def accumulate(
 def _add_products(
     emit: Emitter, sums: list[list[Variable]], errors: list[Value], inputs: list[Value]
 ) -> None:
-    """Of each number at the addresses `errors` with each of the vectors `inputs`."""
+    """Add the products of each number at the addresses `errors` and each vector of `inputs`."""
     for row, place in zip(sums, errors, strict=True):
         error = emit.splat(emit.read(place))
         for total, seen in zip(row, inputs, strict=True):

@@ -1,7 +1,5 @@
-"""Where a network's parameters, inputs and outputs lie while a client trains: rows padded to whole
-registers.
-
-What a client is to do, as the code finds it in memory.
+"""Memory layout of a network's parameters, inputs and outputs during training: rows padded to whole
+registers. Also the record TASK that describes one client's training to machine code.
 """
 
 from collections.abc import Iterator
@@ -26,9 +24,7 @@ batch by batch.
 
 
 class Network(NamedTuple):
-    """Dense layers with ReLU between them, the numbers of one type, and room for so many
-    samples.
-    """
+    """Dense layers with ReLU between them, of one data type, with buffers for a number of samples."""
 
     widths: tuple[int, ...]
     """[L + 1] of the input and of each layer's output."""
@@ -57,31 +53,31 @@ class Network(NamedTuple):
 
     @property
     def reach(self) -> int:
-        """Numbers from the samples of one output to those of the next, and rows of inputs: blocks
-        write beyond the last sample.
+        """Numbers between the samples of consecutive outputs, and rows of inputs: blocks write
+        beyond the last sample.
         """
         return self.whole(self.samples + 8) + self.lanes
 
     @property
     def ready(self) -> int:
-        """For how many samples there are rows to go into the first layer."""
+        """Number of samples that have rows ready for the first layer."""
         return max(self.reach, READY_BYTES // (self.size * self.strides[0]))
 
     def whole(self, count: int) -> int:
-        """Rounded up to whole registers."""
+        """Round up to whole registers."""
         return -(-count // self.lanes) * self.lanes
 
 
 def network(widths: tuple[int, ...], size: int, largest: int) -> Network:
-    """That of these widths, for batches of at most `largest` samples.
+    """Return the network of these widths, for batches of at most `largest` samples.
 
-    There are few such, since code is made for each.
+    Rounded up to few distinct networks, since code is generated for each.
     """
     return Network(widths, size, min(max(16, 1 << (largest - 1).bit_length()), TOGETHER))
 
 
 def parts(net: Network) -> dict[tuple[str, int, int], int]:
-    """What a thread works in, numbers by name, pass (0 at y, 1 at x) and layer."""
+    """Sizes of a thread's buffers in numbers, by name, pass (0 at y, 1 at x) and layer."""
     words, layers = 8 // net.size, range(len(net.strides))
     single = dict.fromkeys((("y", 0, 0), ("velocity", 0, 0), ("offset", 0, 0)), net.starts[-1])
     single |= {
@@ -97,7 +93,7 @@ def parts(net: Network) -> dict[tuple[str, int, int], int]:
 
 
 def aligned(size: int, dtype: np.dtype[np.floating]) -> Numbers:
-    """Room for so many numbers, from the beginning of a cache line on."""
+    """Allocate this many numbers, starting at a cache line."""
     line = 64
     held = np.empty(size + line // dtype.itemsize, dtype)
     first = -held.ctypes.data % line // dtype.itemsize
@@ -105,7 +101,7 @@ def aligned(size: int, dtype: np.dtype[np.floating]) -> Numbers:
 
 
 def padded(net: Network, theta: Numbers) -> Numbers:
-    """The parameters `theta` [D] as rows of whole registers, zeros at their ends."""
+    """Return the parameters `theta` [D] as rows of whole registers, padded with zeros."""
     rows = aligned(net.starts[-1], theta.dtype)
     rows[:] = 0
     for layer, held in _layers(net, rows, theta):
@@ -114,7 +110,7 @@ def padded(net: Network, theta: Numbers) -> Numbers:
 
 
 def plain(net: Network, rows: Numbers) -> Numbers:
-    """The parameters [D] that lie padded in `rows`."""
+    """Return the parameters [D] held in the padded `rows`."""
     theta = np.empty(sum(fan_out * (fan_in + 1) for fan_in, fan_out in pairwise(net.widths)), rows.dtype)
     for layer, held in _layers(net, rows, theta):
         held[:] = layer
@@ -122,7 +118,7 @@ def plain(net: Network, rows: Numbers) -> Numbers:
 
 
 def _layers(net: Network, rows: Numbers, theta: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
-    """Of each layer its place in padded rows and in `theta`, [outputs, inputs + 1] each."""
+    """Yield each layer's place in the padded rows and in `theta`, [outputs, inputs + 1] each."""
     read = 0
     for (fan_in, fan_out), stride, start in zip(pairwise(net.widths), net.strides, net.starts, strict=False):
         size = fan_out * (fan_in + 1)
@@ -165,10 +161,10 @@ from y = x on. Whole numbers that are no counts are addresses.
 
 
 class Task:
-    """The fields of a task at some address."""
+    """The fields of a task at an address."""
 
     def __init__(self, emit: Emitter, address: Value) -> None:
-        """Of type TASK."""
+        """Read the task, of type TASK, at `address`."""
         self._emit, self._address = emit, address
 
     def __getattr__(self, field: str) -> Value:

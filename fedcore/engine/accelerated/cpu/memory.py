@@ -1,4 +1,4 @@
-"""Rows of numbers moved and mixed."""
+"""Copy and combine rows of numbers."""
 
 from collections.abc import Callable
 
@@ -82,8 +82,8 @@ def hand_over(emit: Emitter, target: Word, left: Word, right: Word, count: Word)
 
 
 def _each(emit: Emitter, count: Value, target: Value, value: Callable[[Load], Value]) -> None:
-    """Put at `target` what `value` makes of the loaded operands: register by register, and the rest
-    under a mask.
+    """Store `value` of the loaded operands at `target`: register by register, the rest under a
+    mask.
     """
     cursor = Variable(emit.word(0))
     with emit.tiles(cursor, count, emit.lanes) as at:
@@ -93,7 +93,7 @@ def _each(emit: Emitter, count: Value, target: Value, value: Callable[[Load], Va
 
 
 def _some(emit: Emitter, first: Value, stop: Value, target: Value, value: Callable[[Load], Value]) -> None:
-    """The same for less than a register, from the number `first` to `stop`."""
+    """Do the same for less than a register, from number `first` to `stop`."""
     mask = emit.first(stop - first)
     emit.store_some(
         value(lambda address: emit.load_some(emit.after(address, first), mask)),

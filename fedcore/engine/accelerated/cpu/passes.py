@@ -1,6 +1,5 @@
-"""A batch's way through a network and back, written for the network.
-
-What back-propagation starts from: softmax over the outputs of several samples at once.
+"""Forward and backward pass of one batch, generated for a network, and softmax over the outputs of
+several samples at once.
 """
 
 from itertools import accumulate as running
@@ -77,10 +76,10 @@ THERE: Pass = 1
 
 
 class Passes:
-    """Writes code that works in a thread's room."""
+    """Generates code that works in a thread's buffers."""
 
     def __init__(self, emit: Emitter, net: Network, loss: LossName, room: Value) -> None:
-        """Divide the room, of `parts(net)` and then of sums."""
+        """Divide the thread's buffer into `parts(net)`, followed by the sums."""
         self._emit, self._net, self._loss = emit, net, loss
         self.layers, self._last = range(len(net.strides)), len(net.strides) - 1
         self.one, self.zero = (Value(emit.b, ir.Constant(emit.number, number)) for number in (1.0, 0.0))
@@ -105,15 +104,13 @@ class Passes:
                     emit.write(self.one, emit.after(emit.row(rows, b), net.widths[layer]))
 
     def lay_ready(self, task: Task) -> None:
-        """Copy all samples of a client that fit and are seen more than once."""
+        """Copy a client's samples that fit and are used more than once."""
         emit, net = self._emit, self._net
         with emit.when(self._ready(task)):
             gather(emit, self._samples(), task.features, emit.word(net.widths[0]), task.rows, task.held)
 
     def choose(self, task: Task, batch: Value, count: Value) -> None:
-        """Let the samples of a batch, indices at address `batch`, be those that go through the
-        network.
-        """
+        """Select the samples of a batch, whose indices are at address `batch`."""
         emit, net, table, chosen = self._emit, self._net, self._at["table", 0, 0], self._at["chosen", 0, 0]
         with emit.loop(count) as b:
             emit.write(emit.read_word(task.rows, emit.read_word(batch, b)), chosen + b * 8)
@@ -132,8 +129,8 @@ class Passes:
         return (task.held <= self._net.ready) & (task.held < task.steps * task.width)
 
     def differentiate(self, task: Task, model: Value, way: Pass, count: Value, factor: Value) -> None:
-        """Leave in the outputs the errors of each layer: the derivative of `factor` times the
-        batch's loss by what it puts out.
+        """Replace the outputs of each layer by its errors: the derivative of `factor` times the
+        batch's loss with respect to them.
         """
         emit, outputs = self._emit, [self._outputs(way, layer) for layer in self.layers]
         for layer in self.layers:
@@ -181,7 +178,7 @@ class Passes:
             emit.write(emit.read(place) - target, place)
 
     def descend(self, task: Task, target: Value, keep: Value, source: Value, count: Value) -> None:
-        """target <- keep source + what the errors make the gradient."""
+        """target <- keep source + the gradient given by the errors."""
         emit = self._emit
         for layer in self.layers:
             into, begin, rows = (
@@ -211,15 +208,13 @@ class Passes:
         )
 
     def outputs_of(self, layer: int) -> Value:
-        """How many a layer has."""
+        """Return the number of outputs of a layer."""
         return self._emit.word(self._net.widths[layer + 1])
 
     def _outputs(self, way: Pass, layer: int) -> Matrix:
-        """What comes out of a layer, outputs by samples: first scores, then activations, then
-        errors.
-        """
+        """A layer's outputs, outputs by samples: first scores, then activations, then errors."""
         return Matrix(self._at["outputs", way, layer], self._emit.word(self._net.reach))
 
     def _table(self, way: Pass, layer: int) -> Value:
-        """Of the rows that go into a layer."""
+        """The table of the rows that enter a layer."""
         return self._at["table", way if layer else HERE, layer]

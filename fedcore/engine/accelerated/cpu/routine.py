@@ -1,6 +1,4 @@
-"""Functions of vector code: translated for this machine when they are first called for a type of
-number, and then kept.
-"""
+"""Vector-code functions, compiled for this machine at their first call for a data type and kept."""
 
 from collections.abc import Callable
 from functools import cache, wraps
@@ -22,7 +20,7 @@ class Code(NamedTuple):
 
     address: int
     engine: Any
-    """What it lives in, and as long."""
+    """Owner of the code's memory, which keeps it alive."""
 
 
 P = ParamSpec("P")
@@ -31,8 +29,8 @@ _TURN = RLock()
 
 
 def once(make: Callable[P, R]) -> Callable[P, R]:
-    """Made once for the same arguments and kept, by one thread at a time: code that other code
-    calls must not be made twice.
+    """Cache a function's result per arguments, computed by one thread at a time: code that other
+    code calls must not be generated twice.
     """
     kept = cache(make)
 
@@ -45,10 +43,11 @@ def once(make: Callable[P, R]) -> Callable[P, R]:
 
 
 def routine(write: Callable[..., None]) -> Callable[..., None]:
-    """A function whose body is the code that `write` emits: other code calls it where `write` would
-    have put the body.
+    """Turn `write`, which emits code, into a function that other emitted code calls instead of
+    inlining it.
 
-    Takes an emitter and then its parameters, each annotated as `Matrix`, `Word` or `Number`.
+    `write` takes an emitter and then its parameters, each annotated as `Matrix`, `Word` or
+    `Number`.
     """
     kinds = tuple(
         kind
@@ -69,7 +68,7 @@ def routine(write: Callable[..., None]) -> Callable[..., None]:
 
 @once
 def _translated(write: Callable[..., None], kinds: tuple[Any, ...], size: int) -> Code:
-    """The code for numbers of `size` bytes."""
+    """Return the code for numbers of `size` bytes."""
 
     def body(emit: Emitter, *given: Value) -> None:
         flat = iter(given)
@@ -89,8 +88,8 @@ def _signature(kinds: tuple[Any, ...], size: int) -> Any:
 
 
 def translate(write: Callable[..., None], signature: Any, size: int) -> Code:
-    """A function whose body is what `write` emits given an emitter for numbers of `size` bytes, and
-    the arguments.
+    """Compile the code that `write` emits, given an emitter for numbers of `size` bytes and the
+    arguments.
     """
     module = ir.Module()
     function = ir.Function(module, signature, "code")

@@ -1,8 +1,8 @@
-"""Vectors as wide as this machine's registers: what the inner loops are made of.
+"""Vectors as wide as this machine's registers, the building blocks of the inner loops.
 
-A compiler that is left to find vectors in scalar loops keeps no block of sums in registers. So the
-loops that all time goes into are written out as vector code. Memory is named by address, a whole
-number, and counted in numbers.
+A compiler that has to vectorise scalar loops keeps no block of sums in registers, so the loops that
+take all the time are written as vector code. Memory is given by address, a whole number, and
+counted in numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LANE = ir.IntType(32)
 
 
 class Matrix(NamedTuple):
-    """Rows of numbers in memory, each beginning at a multiple of a register."""
+    """Rows of numbers in memory, each starting at a multiple of a register."""
 
     address: Value
     stride: Value
@@ -35,7 +35,7 @@ class Emitter(ControlFlow):
     """Writes code on one type of number, and on vectors of it, into a function."""
 
     def __init__(self, builder: Any, size: int) -> None:
-        """Of numbers of `size` bytes, 4 or 8."""
+        """Emit code for numbers of `size` bytes, 4 or 8."""
         super().__init__(builder)
         self.bytes, self.number = size, ir.FloatType() if size == 4 else DOUBLE
         self.lanes = REGISTER_BYTES // size
@@ -65,7 +65,7 @@ class Emitter(ControlFlow):
         return Value(self.b, self._call("llvm.fma", self.vector, a.ir, b.ir, c.ir))
 
     def after(self, address: Value, numbers: Value | int) -> Value:
-        """The address so many numbers on."""
+        """Return the address `count` numbers later."""
         return address + numbers * self.bytes
 
     def row(self, matrix: Matrix, row: Value) -> Value:
@@ -94,16 +94,16 @@ class Emitter(ControlFlow):
         )
 
     def store_past(self, value: Value, address: Value) -> None:
-        """Put a vector into memory without the caches; see `settle`."""
+        """Store a vector without going through the caches; see `settle`."""
         stored = self.b.store(value.ir, self._pointer(address, self.vector), align=REGISTER_BYTES)
         stored.set_metadata("nontemporal", self.b.module.add_metadata([ir.Constant(ir.IntType(32), 1)]))
 
     def settle(self) -> None:
-        """Let other threads see what has been put past the caches."""
+        """Make stores that bypassed the caches visible to other threads."""
         self.b.fence("seq_cst")
 
     def read(self, address: Value, kind: Any = None) -> Value:
-        """The number at `address`, or the value of another kind."""
+        """Load the number, or a value of another type, at `address`."""
         return Value(self.b, self.b.load(self._pointer(address, kind or self.number)))
 
     def read_word(self, address: Value, index: Value | int = 0) -> Value:

@@ -1,8 +1,8 @@
-"""A client's whole local training without leaving machine code, written for one network.
+"""A client's whole local training in machine code, generated for one network.
 
 Sums may be taken in any order, but not-a-number and infinity are kept, since a run that diverges
-must show. Everything is found by its address; whoever calls keeps it alive. No result depends on
-the thread, nor on what the thread did before.
+must show. All data are found by address; the caller keeps them alive. No result depends on the
+thread, nor on its previous tasks.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from fedcore.problems.dense import LossName
 
 
 class Trainer:
-    """Writes the code by which a thread takes tasks and carries them out."""
+    """Generates the code with which a thread takes tasks and trains them."""
 
     def __init__(self, emit: Emitter, net: Network, loss: LossName, room: Value) -> None:
-        """With a room of `layout.parts(net)` to work in."""
+        """Work in a buffer of `layout.parts(net)`."""
         self._emit, self._net, self._size = emit, net, emit.word(net.starts[-1])
         self._passes = Passes(emit, net, loss, room)
 
     def work(self, counter: Value, tasks: Value, starts: Value, count: Value) -> None:
-        """Take groups of tasks, by the whole number at address `counter`, until none of `count` are
-        left.
+        """Take groups of tasks, numbered by the whole number at address `counter`, until none of
+        `count` remain.
         """
         emit = self._emit
         self._passes.prepare()
@@ -40,7 +40,7 @@ class Trainer:
         emit.settle()
 
     def _take(self, counter: Value) -> Value:
-        """The number at `counter`, which goes up by one; no two threads get the same."""
+        """Fetch and increment the number at `counter`; no two threads get the same."""
         b = self._emit.b
         return Value(
             b,
@@ -119,14 +119,14 @@ class Trainer:
         mix(emit, one, y, emit.rounded(-step), velocity, size)
 
     def _real(self, batch: Value, width: Value) -> Value:
-        """How many of a batch are no padding."""
+        """Return the number of samples in a batch that are not padding."""
         emit, count = self._emit, Variable(self._emit.word(0))
         with emit.loop(width) as b:
             count.value = count.value + (emit.read_word(batch, b) < 0).select(0, emit.word(1))
         return count.value
 
     def _spread(self, theta: Value) -> None:
-        """The offset `theta` [D] in padded rows."""
+        """Copy the offset `theta` [D] into padded rows."""
         emit, offset = self._emit, self._passes.offset
         fill(emit, self._passes.zero, offset, self._size)
         for rows, width, padded, plain in self._places(offset, theta):
@@ -134,7 +134,7 @@ class Trainer:
                 copy(emit, emit.row(padded, row), emit.row(plain, row), width)
 
     def _hand_in(self, task: Task, model: Value) -> None:
-        """Write the model, or what it differs from x by, without the padding."""
+        """Write the model, or its difference from x, without the padding."""
         emit = self._emit
         pairs = zip(self._places(model, task.out), self._places(task.x, task.out), strict=True)
         for (rows, width, y, out), (_, _, x, _) in pairs:
@@ -145,9 +145,7 @@ class Trainer:
                     copy(emit, emit.row(out, row), emit.row(y, row), width)
 
     def _sum_up(self, task: Task, model: Value) -> None:
-        """Add what the model differs from x by to this thread's sums, all while it is in the
-        cache.
-        """
+        """Add the model's difference from x to this thread's sums while it is in the cache."""
         emit, sums = self._emit, self._passes.sums
         with emit.when(task.fresh > 0):
             fill(emit, self._passes.zero, sums, self._size * task.summed)
@@ -158,8 +156,8 @@ class Trainer:
             put_past(emit, task.sums, sums, self._size * task.summed)
 
     def _places(self, padded: Value, plain: Value) -> list[tuple[Value, Value, Matrix, Matrix]]:
-        """Of each layer how many rows it has and how long they are, and where they lie with padding
-        and without.
+        """Yield for each layer the number and length of its rows, and their place with and without
+        padding.
         """
         emit, net, places, begin = self._emit, self._net, [], 0
         for layer in self._passes.layers:

@@ -1,4 +1,4 @@
-"""Values and control flow of LLVM's intermediate representation, written as Python writes numbers,
+"""Values and control flow of LLVM's intermediate representation, written like Python's numbers,
 loops and conditions.
 """
 
@@ -14,12 +14,12 @@ WORD, DOUBLE = ir.IntType(64), ir.DoubleType()
 
 
 class Value:
-    """A number or a vector that will be known when the code runs."""
+    """A number or a vector that is known when the code runs."""
 
     __slots__ = ("b", "ir")
 
     def __init__(self, builder: Any, value: Any) -> None:
-        """What `builder` has made."""
+        """Wrap a value made by `builder`."""
         self.b, self.ir = builder, value
 
     def __add__(self, other: Operand) -> Value:
@@ -59,16 +59,16 @@ class Value:
         return self._compared(">", other)
 
     def equals(self, other: Operand) -> Value:
-        """Whether it is."""
+        """Compare for equality, elementwise."""
         return self._compared("==", other)
 
     def differs(self, other: Operand) -> Value:
-        """Whether it is not; not-a-number differs from everything."""
+        """Compare for inequality, elementwise; not-a-number differs from everything."""
         compare = self.b.fcmp_unordered if _real(self.ir.type) else self.b.icmp_signed
         return Value(self.b, compare("!=", self.ir, _operand(other, self.ir.type)))
 
     def select(self, chosen: Operand, other: Value) -> Value:
-        """Of a condition: `chosen` where it holds, `other` elsewhere."""
+        """Return `chosen` where this condition holds, `other` elsewhere."""
         return Value(self.b, self.b.select(self.ir, _operand(chosen, other.ir.type), other.ir))
 
     def cast(self, kind: Any) -> Value:
@@ -88,7 +88,7 @@ Operand = Value | int | float
 
 
 def constant(kind: Any, value: float) -> Any:
-    """A constant of a type; of a vector, in every lane."""
+    """Return a constant of a type; for a vector type, in every lane."""
     return ir.Constant(kind, [value] * kind.count if isinstance(kind, ir.VectorType) else value)
 
 
@@ -112,7 +112,7 @@ class Variable:
 
     @property
     def value(self) -> Value:
-        """As it stands."""
+        """The current value."""
         return Value(self._b, self._b.load(self._place))
 
     @value.setter
@@ -124,7 +124,7 @@ class ControlFlow:
     """Loops and conditions."""
 
     def __init__(self, builder: Any) -> None:
-        """In the function that `builder` writes."""
+        """Write into the function of `builder`."""
         self.b = builder
 
     def word(self, value: int) -> Value:
@@ -133,7 +133,7 @@ class ControlFlow:
 
     @contextmanager
     def during(self, condition: Callable[[], Value]) -> Iterator[None]:
-        """As long as the condition holds, which is asked before each turn."""
+        """Loop while the condition holds; it is evaluated before each pass."""
         head, body, done = (self.b.append_basic_block(name) for name in ("head", "body", "done"))
         self.b.branch(head)
         self.b.position_at_end(head)
@@ -145,9 +145,7 @@ class ControlFlow:
 
     @contextmanager
     def tiles(self, cursor: Variable, stop: Value, size: int = 1) -> Iterator[Value]:
-        """Go on from where `cursor` stands, by `size`, as long as a whole tile fits before
-        `stop`.
-        """
+        """Loop from `cursor` in steps of `size` while a whole tile fits before `stop`."""
         with self.during(lambda: cursor.value + size <= stop):
             at = cursor.value
             yield at
@@ -155,18 +153,18 @@ class ControlFlow:
 
     @contextmanager
     def loop(self, count: Value) -> Iterator[Value]:
-        """From 0 to `count`."""
+        """Loop from 0 to `count`."""
         with self.tiles(Variable(self.word(0)), count) as at:
             yield at
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:
-        """Where the condition holds."""
+        """Run the block where the condition holds."""
         with self.b.if_then(condition.ir):
             yield
 
     @contextmanager
     def either(self, condition: Value) -> Iterator[tuple[Any, Any]]:
-        """Two blocks to fill: where the condition holds, and elsewhere."""
+        """Return two blocks: for where the condition holds, and elsewhere."""
         with self.b.if_else(condition.ir) as blocks:
             yield blocks

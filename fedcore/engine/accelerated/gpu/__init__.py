@@ -1,1 +1,1 @@
-"""The engine `compiled` on a GPU: a client's whole training in one program of one launch."""
+"""The engine `compiled` on a GPU: one launch, in which a program is one client's whole training."""

@@ -1,6 +1,5 @@
-"""One launch for the clients of all runs; the host waits for nothing and nothing is read back.
-
-From the host to a device.
+"""Launch the training of all runs' clients at once, without waiting and without reading back;
+transfers to a device.
 """
 
 from collections.abc import Sequence
@@ -15,15 +14,15 @@ from torch import Tensor
 from fedcore.core import ClientUpdate
 from fedcore.engine.accelerated.gpu.plan import data_of, plan
 from fedcore.engine.accelerated.gpu.tiling import shape_of, shared_memory, tiling
-from fedcore.engine.affine import has_offset, offsets
 from fedcore.engine.assignment import Job
+from fedcore.engine.local_solver import has_offset, offsets
 
 ALIGNMENT = 16
 """Bytes; as wide as a GPU's loads."""
 
 
 def sent(arrays: Sequence[NDArray[Any]], device: torch.device) -> list[Tensor]:
-    """The arrays on `device`, in one transfer that the host does not wait for."""
+    """Copy the arrays to `device` in one transfer that the host does not wait for."""
     arrays = [np.ascontiguousarray(array) for array in arrays]
     bounds = list(accumulate((-(-array.nbytes // ALIGNMENT) * ALIGNMENT for array in arrays), initial=0))
     # From pinned memory, which PyTorch keeps until the transfer is over, the host goes on at once.
@@ -38,8 +37,8 @@ def sent(arrays: Sequence[NDArray[Any]], device: torch.device) -> list[Tensor]:
 
 
 def train(jobs: Sequence[Job]) -> list[ClientUpdate]:
-    """Runs go together that are alike in shape, precision and in whether their rule compares
-    gradients; longest clients first.
+    """Train together the runs that agree in shape, precision and gradient comparison; the longest
+    clients first.
     """
     indices = sorted(range(len(jobs)), key=lambda index: _kind(jobs[index]))
     models: dict[int, Tensor] = {}
@@ -50,7 +49,7 @@ def train(jobs: Sequence[Job]) -> list[ClientUpdate]:
 
 
 def _launched(jobs: list[Job]) -> Sequence[Tensor]:
-    """The models [M, D] of each job's clients after their last step."""
+    """Return the models [M, D] of each job's clients after their last step."""
     # Here, because only PyTorch's CUDA builds bring Triton.
     from fedcore.engine.accelerated.gpu import kernels
 
@@ -91,8 +90,8 @@ def _launched(jobs: list[Job]) -> Sequence[Tensor]:
 
 
 def _samples(jobs: Sequence[Job], held: Tensor, compares: bool) -> tuple[Tensor, Tensor]:
-    """What all clients hold, beside each other: features [n, d], and labels [n] or the
-    probabilities at x [n, C].
+    """Concatenate the clients' samples: features [n, d], and labels [n] or the probabilities at x
+    [n, C].
     """
     features, targets = [], []
     for job, places in zip(jobs, torch.split(held, [_held(job) for job in jobs]), strict=True):
@@ -113,7 +112,7 @@ def _held(job: Job) -> int:
 
 
 def _lean(job: Job, pulls: Tensor) -> Tensor:
-    """[M, D] what is added to every gradient once pull (y - x) is taken apart."""
+    """Return the constant [M, D] added to every gradient once pull (y - x) is expanded."""
     return offsets(job.algorithm.rule, job.work.local) - pulls * job.work.local.x
 
 

@@ -1,21 +1,21 @@
-"""What the programs of a launch are to do, as arrays."""
+"""Describe a launch's programs as arrays."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedcore.data.plan import PADDING
-from fedcore.engine.affine import Factors, factors
 from fedcore.engine.assignment import Ids, Job
+from fedcore.engine.local_solver import Factors, factors, step_size_scales
 from fedcore.problems.dense import DenseNetwork
 
 
 class LaunchPlan(NamedTuple):
-    """As `gpu.kernels.train` takes it.
+    """Arguments of `gpu.kernels.train`.
 
-    Clients are counted through all jobs, samples through all that those clients hold.
+    Clients are numbered through all jobs, samples through all that those clients hold.
     """
 
     programs: NDArray[np.int32]
@@ -45,7 +45,7 @@ class _Client(NamedTuple):
 
 
 def plan(jobs: Sequence[Job], samples: int, dtype: Any) -> LaunchPlan:
-    """For programs that take so many `samples` at a time; numbers are of type `dtype`."""
+    """Plan programs that take `samples` at a time; numbers are of type `dtype`."""
     clients = [client for run, job in enumerate(jobs) for client in _clients(job, run)]
     steps, held = (
         np.array([client.steps for client in clients]),
@@ -90,7 +90,7 @@ def plan(jobs: Sequence[Job], samples: int, dtype: Any) -> LaunchPlan:
 
 
 def data_of(job: Job) -> DenseNetwork:
-    """Of a job that this engine is made for."""
+    """Return the data of a job that this engine can train."""
     assert job.problem.dense is not None
     return job.problem.dense
 
@@ -98,11 +98,9 @@ def data_of(job: Job) -> DenseNetwork:
 def _clients(job: Job, run: int) -> Iterator[_Client]:
     data, assignment, algorithm = data_of(job), job.work, job.algorithm
     sizes = assignment.sizes.first_of(int(assignment.steps.max()))
-    paces = np.broadcast_to(
-        algorithm.rule.step_size_scale(cast("Any", assignment.steps)), len(assignment.steps)
-    )
-    for client, steps, batches, pace in zip(
-        assignment.clients, assignment.steps, assignment.batches, paces, strict=True
+    scales = step_size_scales(algorithm.rule, assignment.steps)
+    for client, steps, batches, step_scale in zip(
+        assignment.clients, assignment.steps, assignment.batches, scales, strict=True
     ):
         scale, seen = data.scale[client], batches[:1] if batches.strides[0] == 0 else batches
         weights = np.broadcast_to(scale / (seen != PADDING).sum(1), steps)
@@ -114,11 +112,11 @@ def _clients(job: Job, run: int) -> Iterator[_Client]:
             end - first,
             seen,
             weights,
-            sizes[:steps] * pace,
+            sizes[:steps] * step_scale,
             factors(algorithm, scale * data.l2),
         )
 
 
 def _before(counts: Ids) -> Ids:
-    """How many come before each."""
+    """Return the sum of all earlier values, for each."""
     return np.cumsum(counts) - counts

@@ -1,4 +1,4 @@
-"""How softmax regression is laid out on the chip of a GPU, and whether it fits there."""
+"""Layout of softmax regression on the chip of a GPU, and the test that it fits."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -36,12 +36,12 @@ class Tiling(NamedTuple):
     width: int
 
     def parameters(self) -> int:
-        """With their padding."""
+        """Number of parameters, padding included."""
         return self.classes * self.tiles * self.width
 
     def shared_bytes(self, itemsize: int, stages: int) -> int:
-        """Shared memory for numbers of `itemsize` bytes: the parameters, and samples that are
-        loaded in so many stages.
+        """Shared memory for numbers of `itemsize` bytes: the parameters, and the samples loaded in
+        this many stages.
         """
         return (
             self.parameters() * itemsize
@@ -50,7 +50,7 @@ class Tiling(NamedTuple):
         )
 
     def options(self, itemsize: int, shared_bytes: int) -> dict[str, int | bool]:
-        """What the kernel is compiled with for a GPU that grants a program so much shared memory:
+        """Compiler options of the kernel on a GPU that grants a program this much shared memory:
         loads ahead of time, if they fit.
         """
         stages = 2 if self.shared_bytes(itemsize, 2) <= shared_bytes else 1
@@ -61,15 +61,15 @@ class Tiling(NamedTuple):
 
 
 def tiling(shape: tuple[int, int], batch: int) -> Tiling:
-    """For a model of `shape` C, d + 1 and batches of so many samples."""
+    """Return the tiling for a model of `shape` (C, d + 1) and batches of this size."""
     columns = max(INNER, power(shape[1]))
     tiles = min(TILES, max(1, columns // WIDTH))
     return Tiling(min(SAMPLES, max(INNER, power(batch))), power(shape[0]), tiles, columns // tiles)
 
 
 def fits(data: DenseNetwork) -> bool:
-    """Whether it is softmax regression, a client fits on the chip of the GPU that the data are on,
-    and Triton can launch kernels.
+    """Return True for softmax regression on a GPU where a client fits on the chip and Triton can
+    launch kernels.
     """
     features = data.features
     if (
@@ -85,21 +85,21 @@ def fits(data: DenseNetwork) -> bool:
 
 
 def shape_of(data: DenseNetwork) -> tuple[int, int]:
-    """C, d + 1 of softmax regression: each row has the weights and the bias of a class."""
+    """Return (C, d + 1) of softmax regression: each row has the weights and the bias of a class."""
     inputs, outputs = data.widths
     return outputs, inputs + 1
 
 
 @lru_cache
 def shared_memory(device: torch.device) -> int:
-    """Bytes that a program may have."""
+    """Return the shared memory in bytes available to a program."""
     return int(torch.cuda.get_device_properties(device).shared_memory_per_block_optin)
 
 
 @lru_cache
 def has_triton() -> bool:
-    """Whether kernels can be compiled and launched here: Triton comes with PyTorch's CUDA builds,
-    and its launcher needs a C compiler.
+    """Return True if kernels can be compiled and launched here: Triton comes with PyTorch's CUDA
+    builds, and its launcher needs a C compiler.
     """
     try:
         from triton.runtime import driver
@@ -111,5 +111,5 @@ def has_triton() -> bool:
 
 
 def power(number: int) -> int:
-    """The least power of two that is not below `number`."""
+    """Return the least power of two that is not below `number`."""
     return 1 << (number - 1).bit_length()

@@ -1,0 +1,150 @@
+"""Leases: one process at a time works on a row, until it has finished or its lease expires.
+
+A claim takes a free row for some seconds of the database's clock and raises the row's fence. Every
+write of the holder names the fence and is refused once another process has claimed the row. Runs,
+webhook deliveries and removals are leased by the same statements; `LeaseTable` names their columns.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from sqlalchemy import ColumnElement, Row, Select, select, update
+from sqlalchemy.orm import Session
+
+from fedcore.platform.status import DeliveryStatus, Status
+from fedcore.platform.store.clock import sql_now
+from fedcore.platform.store.tables import Base, DeliveryRecord, RemovalRecord, RunRecord
+
+Conditions = Sequence[ColumnElement[bool]]
+Query = TypeVar("Query", bound=Select[*tuple[Any, ...]])
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Hold of one process on one row."""
+
+    key: str
+    fence: int = 0
+    holder: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTable:
+    """Names of the columns by which the rows of a table are leased.
+
+    A status tells free rows from leased ones. Where both have the same, or there is none, a row is
+    free once its lease has expired: it is created with a lease that expires when it is due.
+    """
+
+    record: type[Base]
+    key: str
+    expiry: str
+    fence: str | None = None
+    """Without a fence, writes of a holder whose lease has expired are not refused."""
+    holder: str | None = None
+    free_status: StrEnum | None = None
+    leased_status: StrEnum | None = None
+
+    def free(self) -> Conditions:
+        """Conditions of a row that may be claimed."""
+        if self.free_status is self.leased_status:
+            return self.expired()
+        return [self._column("status") == self.free_status]
+
+    def leased(self) -> Conditions:
+        """Conditions of a row with a lease, expired or not."""
+        return [] if self.leased_status is None else [self._column("status") == self.leased_status]
+
+    def expired(self) -> Conditions:
+        """Conditions of a row whose lease has expired."""
+        return [*self.leased(), self._column(self.expiry) <= sql_now()]
+
+    def held(self, lease: Lease) -> Conditions:
+        """Conditions of the row of `lease` while no other process has claimed it."""
+        named = {self.key: lease.key, self.fence: lease.fence, self.holder: lease.holder}
+        return [*self.leased(), *(self._column(name) == value for name, value in named.items() if name)]
+
+    def lock_free(self, query: Query) -> Query:
+        """Restrict `query` to free rows and lock them, passing over those just being claimed."""
+        return query.where(*self.free()).with_for_update(of=self.record, skip_locked=True)
+
+    def claim(
+        self, session: Session, key: str, /, lease_s: float, holder: str | None = None, **values: Any
+    ) -> Lease | None:
+        """Claim a row for `lease_s` seconds, writing `values`; None if it is not free."""
+        columns: dict[str, Any] = {self.expiry: sql_now(lease_s), **values}
+        if self.fence is not None:
+            columns[self.fence] = self._column(self.fence) + 1
+        if self.holder is not None:
+            columns[self.holder] = holder
+        if self.leased_status is not None:
+            columns["status"] = self.leased_status
+        claim = update(self.record).where(self._column(self.key) == key, *self.free()).values(columns)
+        row = session.execute(claim.returning(self._column(self.fence or self.key))).first()
+        return None if row is None else Lease(key, row[0] if self.fence else 0, holder)
+
+    def renew(
+        self,
+        session: Session,
+        lease: Lease,
+        /,
+        lease_s: float,
+        *returning: Any,
+        where: Conditions = (),
+        **values: Any,
+    ) -> Row[Any] | None:
+        """Extend a lease to `lease_s` seconds from now; otherwise as `update`."""
+        return self.update(
+            session, lease, *returning, where=where, **{self.expiry: sql_now(lease_s)}, **values
+        )
+
+    def update(
+        self, session: Session, lease: Lease, /, *returning: Any, where: Conditions = (), **values: Any
+    ) -> Row[Any] | None:
+        """Write to a leased row and return columns of it; None if the lease is lost."""
+        write = update(self.record).where(*self.held(lease), *where).values(values)
+        return session.execute(write.returning(*(returning or [self._column(self.key)]))).first()
+
+    def lock(
+        self, session: Session, lease: Lease, /, *columns: Any, where: Conditions = ()
+    ) -> Row[Any] | None:
+        """Lock a leased row and return columns of it; None if the lease is lost."""
+        query = select(*columns).where(*self.held(lease), *where)
+        return session.execute(query.with_for_update()).first()
+
+    def revoke(self, session: Session, key: str, /, **values: Any) -> None:
+        """End the lease of a locked row, whoever holds it."""
+        session.execute(
+            update(self.record).where(self._column(self.key) == key, *self.leased()).values(values)
+        )
+
+    def _column(self, name: str) -> Any:
+        return getattr(self.record, name)
+
+
+RUNS = LeaseTable(
+    RunRecord,
+    key="id",
+    expiry="lease_until",
+    fence="fence",
+    # A database that has lost its last commits may give out a fence twice, but not to the same
+    # worker.
+    holder="worker",
+    free_status=Status.QUEUED,
+    leased_status=Status.RUNNING,
+)
+"""An expired lease is revoked by the reconciler, which decides whether the run is tried again."""
+
+DELIVERIES = LeaseTable(
+    DeliveryRecord,
+    key="id",
+    expiry="due_at",
+    fence="fence",
+    free_status=DeliveryStatus.PENDING,
+    leased_status=DeliveryStatus.PENDING,
+)
+
+REMOVALS = LeaseTable(RemovalRecord, key="path", expiry="due_at")
+"""Without a fence: removing files twice is harmless."""

@@ -1,0 +1,121 @@
+"""`fedq export`, `import`, and `dataset add`, `list`, `show` and `delete`."""
+
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedq.cli import views
+from fedq.cli.connection import connect
+from fedq.cli.terminal import AsJson, ExperimentId, print_json, show, tell
+from fedq.client.exports.sinks import ExportForm
+
+To = Annotated[
+    ExportForm,
+    typer.Option(
+        "--to",
+        help=(
+            "Format: a file for `fedq import`, tables, TensorBoard event files, or an MLflow tracking store."
+        ),
+    ),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        metavar="PATH",
+        help="File or folder to write (default: ./EXPERIMENT.fedq.json.gz or ./EXPERIMENT-FORM).",
+    ),
+]
+Tracking = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URI",
+        help="MLflow tracking store, e.g. http://host:5000 (default: mlflow.db in the output folder).",
+    ),
+]
+Models = Annotated[bool, typer.Option("--models", help="Include the final models as MLflow artifacts.")]
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A .json or .json.gz file written by `fedq export EXPERIMENT`.")
+]
+
+
+def export(
+    experiment: ExperimentId,
+    to: To = "fedq",
+    output: Output = None,
+    tracking_uri: Tracking = None,
+    models: Models = False,
+    as_json: AsJson = False,
+) -> None:
+    """Export every round of every run for another tool and print the path.
+
+    Exporting again updates an existing export.
+    """
+    with connect() as client:
+        try:
+            where = client.export(experiment, to, output, tracking_uri=tracking_uri, models=models)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--to") from error
+    tell(where, as_json=as_json, exported=where)
+
+
+def import_(file: File, as_json: AsJson = False) -> None:
+    """Import an experiment from a file written by `fedq export` and print its id.
+
+    Importing a file again returns the same experiment.
+    """
+    with connect() as client:
+        experiment = client.import_(file)
+    print_json(experiment) if as_json else typer.echo(experiment.id)
+
+
+DataFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE", help="NPZ or Parquet file with features, label and, optionally, client and test."
+    ),
+]
+Name = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Name of the data set (default: the file's name).")
+]
+Limit = Annotated[int, typer.Option(min=1, help="Maximum number to list, newest first.")]
+DatasetId = Annotated[str, typer.Argument(metavar="DATASET", help="Data set id.")]
+
+
+def add(file: DataFile, name: Name = None, as_json: AsJson = False) -> None:
+    """Upload a data set and print its id for problem.dataset: {kind: uploaded, id: ...}.
+
+    The same content keeps its id.
+    """
+    with connect() as client:
+        dataset = client.upload(file, name)
+    print_json(dataset) if as_json else typer.echo(dataset.id)
+
+
+def listing(limit: Limit = 20, as_json: AsJson = False) -> None:
+    """List uploaded data sets, newest first."""
+    with connect() as client:
+        show(list(islice(client.datasets(), limit)), views.datasets, as_json=as_json)
+
+
+def display(dataset: DatasetId, as_json: AsJson = False) -> None:
+    """Show the contents of a data set."""
+    with connect() as client:
+        show(client.dataset(dataset), views.dataset, as_json=as_json)
+
+
+def delete(dataset: DatasetId, as_json: AsJson = False) -> None:
+    """Delete a data set. Refused while an unfinished experiment uses it."""
+    with connect() as client:
+        client.delete_dataset(dataset)
+    tell(None, as_json=as_json, deleted=dataset)
+
+
+def dataset_app() -> typer.Typer:
+    """The commands."""
+    made = typer.Typer(help="Upload, list, show and delete data sets.", no_args_is_help=True)
+    for name, command in (("add", add), ("list", listing), ("show", display), ("delete", delete)):
+        made.command(name)(command)
+    return made

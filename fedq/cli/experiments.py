@@ -1,0 +1,354 @@
+"""`fedq submit`, `status`, `watch`, `search`, `cancel`, `pause`, `resume`, `retry`, `extend` and
+`delete`.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from math import nan
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from fedcore.platform.status import Status
+from fedcore.simulation.halving import HalvingSchedule, RungResult, replay
+from fedcore.spec import yaml_documents
+from fedq.cli import connection, views
+from fedq.cli.connection import connect
+from fedq.cli.results import encode, encoding_of
+from fedq.cli.terminal import AsJson, ExperimentId, conclude, follow, print_json, show, stderr, stdout, tell
+from fedq.cli.views import comparison, table
+from fedq.client import InvalidRequestError
+from fedq.client.bodies import Specification, parse
+from fedq.schemas import Experiment, SearchPage
+
+SWEEP = "sweep"
+
+
+def overrides(assignments: Sequence[str]) -> dict[str, Any]:
+    """Document built from `path=value` strings; paths are dotted, values YAML.
+
+    Raises typer.BadParameter.
+    """
+    document: dict[str, Any] = {}
+    for assignment in assignments:
+        path, sign, text = assignment.partition("=")
+        if not (path and sign):
+            raise typer.BadParameter(
+                f"{assignment!r} is not of the form path=value, e.g. local.lr=0.1", param_hint="--set"
+            )
+        _assign(document, path, _value(assignment, text))
+    return document
+
+
+def _assign(document: dict[str, Any], path: str, value: Any) -> None:
+    *blocks, field = _keys(path)
+    for block in blocks:
+        document = document.setdefault(block, {})
+        if not isinstance(document, dict):
+            raise typer.BadParameter(
+                f"{path}: {block} already has a value and cannot also be a block", param_hint="--set"
+            )
+    document[field] = value
+
+
+def _keys(path: str) -> list[str]:
+    """Keys of a dotted path; the fields that a sweep varies are themselves dotted paths."""
+    head, _, rest = path.partition(".")
+    return [head, rest] if head == SWEEP and rest else path.split(".")
+
+
+def _value(assignment: str, text: str) -> Any:
+    try:
+        return yaml_documents.load(text)
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"the value of {assignment!r} is not valid YAML: {error}", param_hint="--set"
+        ) from error
+
+
+STDIN = Path("-")
+
+SpecificationFile = Annotated[
+    Path | None,
+    typer.Argument(metavar="SPEC", help="Specification file in JSON or YAML; - reads standard input."),
+]
+PresetName = Annotated[
+    str | None,
+    typer.Option(
+        "--preset",
+        metavar="NAME",
+        help="Submit a preset, listed by `fedq presets`.",
+        autocompletion=connection.complete_presets,
+    ),
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="Change a field, e.g. --set rounds=20 --set local.lr=0.1; may be repeated.",
+    ),
+]
+Wait = Annotated[
+    bool, typer.Option("--wait", help="Wait until the experiment is finished, then print its results.")
+]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Wait, and also write the results to this file: .json, .csv or .parquet."
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan without submitting.")]
+Key = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KEY",
+        help="Idempotency key: repeating a request with the same key and specification submits nothing new.",
+    ),
+]
+
+
+def submit(
+    spec: SpecificationFile = None,
+    preset: PresetName = None,
+    assignments: Assignments = None,
+    wait: Wait = False,
+    output: Output = None,
+    dry_run: DryRun = False,
+    idempotency_key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Submit an experiment and print its id, or with --wait its results."""
+    specification, changes = _specification(spec, preset), overrides(assignments or [])
+    encoding = None if output is None else encoding_of(output)
+    with connect() as client, _placing(None if changes else spec):
+        if dry_run:
+            show(client.dry_run(specification, changes), views.plan, as_json=as_json)
+            return
+        experiment = client.submit(specification, changes, idempotency_key=idempotency_key)
+        if not (wait or output):
+            print_json(experiment) if as_json else typer.echo(experiment.id)
+            return
+        stderr().print(f"{experiment.id} {experiment.name}", markup=False)
+        ended = follow(client, experiment.id)
+        results = client.results(experiment.id)
+    show(results, comparison, as_json=as_json)
+    if output is not None and encoding is not None:
+        output.write_bytes(encode(results, encoding))
+    conclude(ended)
+
+
+@contextmanager
+def _placing(file: Path | None) -> Iterator[None]:
+    """Add the lines of the file to the errors that the service finds in it."""
+    try:
+        yield
+    except InvalidRequestError as error:
+        if file is not None and file != STDIN:
+            places = yaml_documents.locate(
+                file.read_text(encoding="utf-8"), {flaw.pointer for flaw in error.flaws}
+            )
+            flaws = [flaw.model_copy(update=places[flaw.pointer]._asdict()) for flaw in error.flaws]
+            error.problem = error.problem.model_copy(update={"errors": flaws})
+        raise
+
+
+def _specification(spec: Path | None, preset: str | None) -> Specification:
+    match spec, preset:
+        case None, str():
+            return preset
+        case Path(), None:
+            return parse(sys.stdin.read(), "standard input") if spec == STDIN else spec
+        case _:
+            raise typer.BadParameter("give either a specification file or --preset NAME", param_hint="SPEC")
+
+
+OptionalId = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[EXPERIMENT]",
+        help="Experiment id (default: list all).",
+        autocompletion=connection.complete_experiments,
+    ),
+]
+WithStatus = Annotated[
+    Status | None, typer.Option("--status", help="List only experiments with this status.")
+]
+Tag = Annotated[str | None, typer.Option(help="List only experiments with this tag.")]
+Name = Annotated[str | None, typer.Option(help="List only experiments with exactly this name.")]
+Search = Annotated[
+    str | None, typer.Option(help="List only experiments whose name contains this text, ignoring case.")
+]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PLACE",
+        help=(
+            "Start with `now`, i.e. the current status and newest round of each run, or with the `position`"
+            " of results."
+        ),
+    ),
+]
+Limit = Annotated[int, typer.Option(min=1, help="Maximum number to list, newest first.")]
+
+
+def status(
+    experiment: OptionalId = None,
+    with_status: WithStatus = None,
+    tag: Tag = None,
+    name: Name = None,
+    search: Search = None,
+    limit: Limit = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Show an experiment and its runs, or list experiments, newest first."""
+    with connect() as client:
+        if experiment is None:
+            items = list(
+                islice(client.experiments(status=with_status, tag=tag, name=name, search=search), limit)
+            )
+            show(items, views.experiments, as_json=as_json)
+        elif as_json:
+            print_json(client.experiment(experiment))
+        else:
+            stdout().print(views.experiment(client.experiment(experiment), client.runs(experiment)))
+
+
+def watch(experiment: ExperimentId, since: Since = None, as_json: AsJson = False) -> None:
+    """Follow an experiment until it is finished.
+
+    With --json, print every event from the first round, one per line.
+    """
+    if since is not None and not as_json:
+        raise typer.BadParameter("requires --json", param_hint="--since")
+    with connect() as client:
+        if as_json:
+            for event in client.stream(experiment, since=since):
+                typer.echo(event.model_dump_json())
+        else:
+            follow(client, experiment)
+        conclude(client.experiment(experiment))
+    if not as_json:
+        typer.echo(f"{experiment} succeeded")
+
+
+def search(experiment: ExperimentId, as_json: AsJson = False) -> None:
+    """Show which arms a search promoted and stopped at each rung, and verify the decisions from the
+    recorded results.
+    """
+    with connect() as client:
+        show(client.search(experiment), search_view, as_json=as_json)
+
+
+def search_view(item: SearchPage) -> RenderableType:
+    """Table of the arms at each rung, best first."""
+    rungs = ", ".join(map(str, item.rungs))
+    head = (
+        f"{item.kind}: {item.arms} arms, one in {item.eta} is promoted at rounds {rungs}, up to round"
+        f" {item.rounds}"
+    )
+    known = sorted(item.items, key=lambda one: (one.rung, one.verdict is None, one.rank or 0, one.sequence))
+    rows = [
+        (
+            one.name,
+            one.round,
+            None if one.value is None else f"{one.value:.6g}",
+            None if one.rank is None else f"{one.rank} of {one.field}",
+            one.places,
+            one.verdict,
+        )
+        for one in known
+    ]
+    verified = (
+        "verified: the recorded results lead to the same decisions"
+        if decisions_repeat(item)
+        else "NOT verified: the recorded results lead to other decisions"
+    )
+    return Group(
+        Text(head), table(("arm", "round", item.metric, "rank", "places", "verdict"), rows), Text(verified)
+    )
+
+
+def decisions_repeat(item: SearchPage) -> bool:
+    """True if replaying the results in their order leads to the recorded decisions."""
+    ladder = HalvingSchedule(item.arms, tuple(item.rungs), item.eta, item.mode == "max", item.kind == "asha")
+    arrivals = [RungResult(one.arm, one.rung, nan if one.value is None else one.value) for one in item.items]
+    told = {(found.arm, found.rung): found for decisions in replay(ladder, arrivals) for found in decisions}
+    recorded = {
+        (one.arm, one.rung): (one.verdict, one.rank, one.field, one.places)
+        for one in item.items
+        if one.verdict is not None
+    }
+    return {
+        place: (found.verdict, found.rank, found.field, found.places) for place, found in told.items()
+    } == recorded
+
+
+Rounds = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="New total number of rounds of each run.")
+]
+Seeds = Annotated[
+    list[int] | None, typer.Option("--seed", metavar="SEED", help="Additional seed; may be repeated.")
+]
+
+
+def cancel(experiment: ExperimentId, as_json: AsJson = False) -> None:
+    """Cancel an experiment at the next round boundary. Completed rounds are kept."""
+    with connect() as client:
+        show(client.cancel(experiment), _stopping, as_json=as_json)
+
+
+def pause(experiment: ExperimentId, as_json: AsJson = False) -> None:
+    """Pause an experiment at the next round boundary, until `fedq resume`."""
+    with connect() as client:
+        show(client.pause(experiment), _stopping, as_json=as_json)
+
+
+def resume(experiment: ExperimentId, as_json: AsJson = False) -> None:
+    """Resume a paused experiment from exactly where it stopped."""
+    with connect() as client:
+        show(client.resume(experiment), _one_line, as_json=as_json)
+
+
+def retry(experiment: ExperimentId, as_json: AsJson = False) -> None:
+    """Retry the failed and cancelled runs of an experiment from their last checkpoints."""
+    with connect() as client:
+        show(client.retry(experiment), _one_line, as_json=as_json)
+
+
+def extend(
+    experiment: ExperimentId, rounds: Rounds = None, seed: Seeds = None, as_json: AsJson = False
+) -> None:
+    """Add rounds or seeds to an experiment.
+
+    Completed rounds are kept; runs continue from their checkpoints.
+    """
+    if rounds is None and not seed:
+        raise typer.BadParameter(
+            "give a new number of rounds or additional seeds", param_hint="--rounds, --seed"
+        )
+    with connect() as client:
+        show(client.extend(experiment, rounds=rounds, seeds=seed), _one_line, as_json=as_json)
+
+
+def delete(experiment: ExperimentId, as_json: AsJson = False) -> None:
+    """Delete an experiment with its results and files."""
+    with connect() as client:
+        client.delete(experiment)
+    tell(None, as_json=as_json, deleted=experiment)
+
+
+def _one_line(experiment: Experiment) -> Text:
+    return Text(f"{experiment.id} {experiment.status}")
+
+
+def _stopping(experiment: Experiment) -> Text:
+    running = experiment.progress.runs.get(Status.RUNNING, 0)
+    return _one_line(experiment).append(
+        f"; runs stopping at the next round boundary: {running}" if running else ""
+    )

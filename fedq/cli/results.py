@@ -1,0 +1,282 @@
+"""`fedq results`, `compare`, `figure`, `report` and `model`."""
+
+import inspect
+from collections.abc import Callable
+from enum import StrEnum
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Literal, cast
+
+import typer
+
+from fedq.cli import connection
+from fedq.cli.connection import connect
+from fedq.cli.terminal import AsJson, ExperimentId, stdout, tell
+from fedq.cli.views import comparison
+from fedq.figures.style import FigureOptions, Horizontal
+from fedq.results import tables
+from fedq.schemas import Comparison, Results
+
+
+class Encoding(StrEnum):
+    """File formats of results; the value is the file suffix."""
+
+    JSON = "json"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+def encode(results: Results, encoding: Encoding) -> bytes:
+    """Encode results; CSV and Parquet hold the summary, one value per row."""
+    match encoding:
+        case Encoding.JSON:
+            return results.model_dump_json(indent=2).encode()
+        case Encoding.CSV:
+            return tables.to_csv(results, "summary")
+        case Encoding.PARQUET:
+            return tables.to_parquet(results, "summary")
+
+
+def encoding_of(path: Path) -> Encoding:
+    """Encoding named by the suffix of `path`. Raises typer.BadParameter."""
+    try:
+        return Encoding(path.suffix.lower().removeprefix("."))
+    except ValueError as error:
+        known = ", ".join(f".{encoding}" for encoding in Encoding)
+        raise typer.BadParameter(
+            f"the file name must end in {known}, not {path}", param_hint="--output"
+        ) from error
+
+
+Width = Annotated[
+    str | None, typer.Option(metavar="W", help="Width: single (89 mm), double (183 mm), or a number in mm.")
+]
+Height = Annotated[
+    float | None, typer.Option(metavar="MM", help="Height in mm (default: 9/16 of the width).")
+]
+Font = Annotated[Literal["sans", "serif"], typer.Option(help="Font of text and formulas.")]
+Size = Annotated[
+    float | None, typer.Option(metavar="PT", help="Font size (default: 10, or 8 if --width is given).")
+]
+Dpi = Annotated[int, typer.Option(help="Resolution of PNG files.")]
+Markers = Annotated[
+    bool, typer.Option("--markers", help="Give each line its own marker, for printing in black and white.")
+]
+Title = Annotated[str | None, typer.Option(help="Title (default: the name of the experiment; empty: none).")]
+Log = Annotated[
+    Literal["none", "x", "y", "xy"] | None,
+    typer.Option(help="Logarithmic axes (default: depends on the metric)."),
+]
+XLim = Annotated[
+    str | None, typer.Option(metavar="LOW:HIGH", help="Limits of the horizontal axis, e.g. 0:100 or 10:.")
+]
+YLim = Annotated[
+    str | None, typer.Option(metavar="LOW:HIGH", help="Limits of the vertical axis, e.g. 0:100 or 10:.")
+]
+
+
+def look_of(  # noqa: PLR0913, PLR0917 - one parameter per option
+    width: Width = None,
+    height: Height = None,
+    font: Font = "sans",
+    size: Size = None,
+    dpi: Dpi = 150,
+    markers: Markers = False,
+    title: Title = None,
+    log: Log = None,
+    xlim: XLim = None,
+    ylim: YLim = None,
+) -> FigureOptions:
+    """Style given by the options."""
+    said = {"width": width, "height": height, "font": font, "size": size, "dpi": dpi, "markers": markers}
+    said |= {"title": title, "log": log, "xlim": xlim, "ylim": ylim}
+    return cast("FigureOptions", {name: value for name, value in said.items() if value is not None})
+
+
+def drawing(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of `look_of` to a command, in place of its last parameter, `look`."""
+    options = inspect.signature(look_of).parameters
+    own = [parameter for name, parameter in inspect.signature(command).parameters.items() if name != "look"]
+    shown = [*own, *options.values()]
+
+    @wraps(command)
+    def complete(**given: object) -> None:
+        look = look_of(**{name: given.pop(name) for name in options})  # type: ignore[arg-type]
+        command(**given, look=look)
+
+    # Typer reads a command's options from these two.
+    complete.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    complete.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
+    return complete
+
+
+class Format(StrEnum):
+    """Output formats of results."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+Metric = Annotated[
+    str | None, typer.Option(help="Metric to show (default: the main metric of the experiment).")
+]
+Baseline = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ARM",
+        help="Baseline arm, by name or index (default: the first).",
+        autocompletion=connection.complete_arms,
+    ),
+]
+Target = Annotated[
+    str | None,
+    typer.Option(metavar="METRIC:VALUE", help="Show the cost of reaching a value, e.g. test_accuracy:0.9."),
+]
+AsFormat = Annotated[
+    Format, typer.Option("--format", help="A table of one metric, or all results as JSON or CSV.")
+]
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="Run id, listed by `fedq status EXPERIMENT`.")]
+Picture = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Output file: .svg, .png, .pdf, or .csv for the numbers (default: ./EXPERIMENT.svg).",
+    ),
+]
+Over = Annotated[
+    Horizontal, typer.Option("--x", help="Horizontal axis: rounds, bytes sent or simulated time.")
+]
+Theory = Annotated[
+    bool, typer.Option("--theory", help="Also draw the closed-form prediction of an arm, where one exists.")
+]
+Arms = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="ARM...", help="An experiment id for all of its arms, or a single arm as ID:INDEX or ID:NAME."
+    ),
+]
+Place = Annotated[int, typer.Option(min=0, help="Position of the baseline arm in the comparison, from 0.")]
+Painting = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Also draw the curves to this file: .svg, .png, .pdf, or .csv for the numbers."
+    ),
+]
+Page = Annotated[
+    Path | None,
+    typer.Option("--output", metavar="FILE", help="Output file, .html or .md (default: ./EXPERIMENT.html)."),
+]
+Shown = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--arm",
+        metavar="ARM",
+        help="Draw only this arm, by name or index; may be repeated.",
+        autocompletion=connection.complete_arms,
+    ),
+]
+ModelFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Output file (default: ./RUN.safetensors).")
+]
+
+
+def results(
+    experiment: ExperimentId,
+    form: AsFormat = Format.TABLE,
+    metric: Metric = None,
+    baseline: Baseline = None,
+    target: Target = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the results of an experiment, including partial ones. --json is short for --format
+    json.
+    """
+    with connect() as client:
+        found = client.results(experiment, baseline=baseline, target=target)
+    match Format.JSON if as_json else form:
+        case Format.TABLE:
+            stdout().print(comparison(found, _known(found, metric)))
+        case other:
+            typer.echo(encode(found, Encoding(other)), nl=other is Format.JSON)
+
+
+@drawing
+def figure(
+    experiment: ExperimentId,
+    output: Picture = None,
+    metric: Metric = None,
+    x: Over = "round",
+    theory: Theory = False,
+    arms: Shown = None,
+    as_json: AsJson = False,
+    *,
+    look: FigureOptions,
+) -> None:
+    """Draw the curves of an experiment in publication quality and print the path of the figure."""
+    path = output or Path(f"{experiment}.svg")
+    with connect() as client:
+        try:
+            client.save_figure(experiment, path, metric=metric, x=x, theory=theory, arms=arms, **look)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--output") from error
+    tell(path, as_json=as_json, file=path)
+
+
+@drawing
+def compare(
+    arms: Arms,
+    metric: Metric = None,
+    baseline: Place = 0,
+    figure: Painting = None,
+    x: Over = "round",
+    as_json: AsJson = False,
+    *,
+    look: FigureOptions,
+) -> None:
+    """Compare arms of any experiments. --figure also draws their curves, in the style of the other
+    options.
+    """
+    if figure is None and (x, look) != ("round", look_of()):
+        raise typer.BadParameter("required by the options that style the figure", param_hint="--figure")
+    with connect() as client:
+        try:
+            found = client.compare(arms, baseline=baseline)
+            chosen = _known(found, metric)
+            picture = figure and client.save_comparison_figure(arms, figure, metric=chosen, x=x, **look)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--figure") from error
+    if as_json:
+        typer.echo(found.model_dump_json(indent=2))
+    else:
+        stdout().print(comparison(found, chosen))
+        stdout().print(found.pairing)
+    if picture:
+        typer.echo(picture, err=as_json)
+
+
+def report(experiment: ExperimentId, output: Page = None, as_json: AsJson = False) -> None:
+    """Write a self-contained report of an experiment with tables and figures, and print its
+    path.
+    """
+    path = output or Path(f"{experiment}.html")
+    with connect() as client:
+        try:
+            client.save_report(experiment, path)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--output") from error
+    tell(path, as_json=as_json, file=path)
+
+
+def model(run: RunId, output: ModelFile = None, as_json: AsJson = False) -> None:
+    """Download the final model of a run and print its path."""
+    with connect() as client:
+        path = client.save_model(run, output or Path(f"{run}.safetensors"))
+    tell(path, as_json=as_json, file=path)
+
+
+def _known(results: Results | Comparison, metric: str | None) -> str | None:
+    known = sorted({name for arm in results.arms for name in arm.metrics})
+    if metric is not None and known and metric not in known:
+        raise typer.BadParameter(f"must be one of {', '.join(known)}, not {metric!r}", param_hint="--metric")
+    return metric

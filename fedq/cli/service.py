@@ -1,0 +1,226 @@
+"""`fedq up`, `demo`, `migrate`, `backup`, `restore`, `queue`, `workers`, `presets` and `catalogue`."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import yaml
+
+from fedcore.errors import BackupError
+from fedcore.private import make_private_folder
+from fedcore.settings import settings
+from fedq.cli import connection, views
+from fedq.cli.connection import connect
+from fedq.cli.experiments import Assignments, overrides
+from fedq.cli.terminal import (
+    AsJson,
+    ExitCode,
+    complain,
+    conclude,
+    print_json,
+    require_all,
+    show,
+    stderr,
+    tell,
+)
+from fedq.cli.views import comparison
+from fedq.client import Client
+from fedq.schemas import Catalog, CatalogBlock
+
+Home = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Folder for all state (default: FEDQ_HOME or .fedq).")
+]
+Host = Annotated[str | None, typer.Option(help="Address to listen on (default: 127.0.0.1).")]
+Port = Annotated[
+    int | None,
+    typer.Option(min=0, max=65_535, help="Port to listen on, or 0 for any free port (default: 8642)."),
+]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Number of worker processes (default: one per core).")
+]
+Open = Annotated[bool, typer.Option("--open", help="Open the web pages in a browser, signed in.")]
+
+
+def up(
+    home: Home = None,
+    host: Host = None,
+    port: Port = None,
+    workers: Workers = None,
+    open_pages: Open = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start the complete service on this machine.
+
+    Ctrl-C stops it; the next start continues where it stopped.
+    """
+    require_all()
+    given = {"--home": home, "--host": host, "--port": port, "--workers": workers}
+    options = (
+        [f"{name}={value}" for name, value in given.items() if value is not None]
+        + ["--open"] * open_pages
+        + ["--json"] * as_json
+    )
+    os.execv(sys.executable, [sys.executable, "-m", "workers.embedded.supervisor", *options])  # noqa: S606 - our own command
+
+
+PRESET = "demo"
+MOST_WORKERS = 4
+"""More would take longer to start than they save."""
+
+FigureFolder = Annotated[Path, typer.Option("--output", metavar="DIR", help="Folder for the figures.")]
+
+
+def demo(
+    output: FigureFolder = Path("demo"), assignments: Assignments = None, as_json: AsJson = False
+) -> None:
+    """Compare four algorithms on real data, as a table and figures.
+
+    Starts a temporary service and stops it afterwards.
+    """
+    require_all()
+    from fedq.embedded import embedded_service
+
+    changes = overrides(assignments or [])
+    # Ends like Ctrl-C, so that everything started here is stopped.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    stderr().print("Starting a service in a temporary folder ...")
+    with (
+        embedded_service(workers=min(os.cpu_count() or 1, MOST_WORKERS)) as (url, key),
+        Client(url, key) as client,
+    ):
+        experiment = client.submit(PRESET, changes)
+        stderr().print(experiment.description, markup=False)
+        ended = client.wait(experiment.id, progress=True)
+        results = client.results(experiment.id)
+        show(results, comparison, as_json=as_json)
+        output.mkdir(parents=True, exist_ok=True)
+        pictures = [client.save_figure(experiment.id, output / f"{PRESET}.{form}") for form in ("svg", "png")]
+        if not as_json:
+            typer.echo(f"Curves written to {' and '.join(map(str, pictures))}")
+    conclude(ended)
+
+
+def migrate(as_json: AsJson = False) -> None:
+    """Upgrade the database at FEDQ_DATABASE_URL to the current schema. `fedq up` does this
+    automatically.
+    """
+    from fedcore.platform.store import UNAVAILABLE, upgrade
+
+    try:
+        upgrade(settings().database)
+    except UNAVAILABLE as error:
+        complain(f"the database is unavailable: {error}")
+        raise typer.Exit(ExitCode.UNREACHABLE) from error
+    tell(None, as_json=as_json, migrated=True)
+
+
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the backup.")]
+Files = Annotated[
+    bool,
+    typer.Option("--files", help="Only checkpoints, models and data sets; back up the database separately."),
+]
+
+
+def backup(folder: Folder, files: Files = False, as_json: AsJson = False) -> None:
+    """Back up the database at FEDQ_DATABASE_URL and the files at FEDQ_STORAGE_URL.
+
+    The service may keep running.
+    """
+    from fedcore.platform.backup import back_up, back_up_files
+
+    folder.mkdir(parents=True, exist_ok=True)
+    _do(lambda: (back_up_files if files else back_up)(settings().database, settings().storage, folder))
+    tell(None, as_json=as_json, folder=folder)
+
+
+def restore(folder: Folder, files: Files = False, as_json: AsJson = False) -> None:
+    """Restore a backup to an empty database at FEDQ_DATABASE_URL and to the storage at
+    FEDQ_STORAGE_URL.
+    """
+    from fedcore.platform import backup
+
+    configured = settings()
+    if configured.database_url is None and not files:
+        make_private_folder(configured.home)
+    _do(
+        lambda: (
+            backup.restore_files(configured.storage, folder)
+            if files
+            else backup.restore(configured.database, configured.storage, folder)
+        )
+    )
+    tell(None, as_json=as_json, folder=folder)
+
+
+def _do(act: Callable[[], None]) -> None:
+    from fedcore.platform.store import UNAVAILABLE
+
+    try:
+        act()
+    except BackupError as error:
+        complain(str(error))
+        raise typer.Exit(ExitCode.REFUSED) from error
+    except UNAVAILABLE as error:
+        complain(f"the database is unavailable: {error}")
+        raise typer.Exit(ExitCode.UNREACHABLE) from error
+
+
+def queue(as_json: AsJson = False) -> None:
+    """Show the number of queued and running runs of each queue."""
+    with connect() as client:
+        show(client.queues().items, views.queues, as_json=as_json)
+
+
+def workers(as_json: AsJson = False) -> None:
+    """List the workers and the runs they execute."""
+    with connect() as client:
+        show(client.workers(), views.workers, as_json=as_json)
+
+
+PresetName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[NAME]",
+        help="Print the specification of this preset as YAML.",
+        autocompletion=connection.complete_presets,
+    ),
+]
+BlockPath = Annotated[
+    str | None, typer.Argument(metavar="[BLOCK]", help="Show the kinds of one block, e.g. problem.dataset.")
+]
+
+
+def presets(name: PresetName = None, as_json: AsJson = False) -> None:
+    """List the presets, or print one as YAML."""
+    with connect() as client:
+        if name is None:
+            show(client.presets(), views.presets, as_json=as_json)
+            return
+        preset = client.preset(name)
+    if as_json:
+        print_json(preset)
+    else:
+        typer.echo(yaml.safe_dump(preset.specification, sort_keys=False, allow_unicode=True), nl=False)
+
+
+def catalogue(block: BlockPath = None, as_json: AsJson = False) -> None:
+    """List all algorithms, data sets, models and other components of a specification."""
+    with connect() as client:
+        catalog = client.catalogue()
+    if block is not None:
+        show(_block(catalog, block), views.kinds, as_json=as_json)
+    elif as_json:
+        print_json(catalog)
+    else:
+        show(catalog.blocks, views.blocks, as_json=False)
+
+
+def _block(catalog: Catalog, path: str) -> CatalogBlock:
+    blocks = {block.path: block for block in catalog.blocks}
+    if path not in blocks:
+        raise typer.BadParameter(f"must be one of {', '.join(blocks)}, not {path!r}", param_hint="BLOCK")
+    return blocks[path]

@@ -1,0 +1,220 @@
+"""Calls for results, figures, reports, models, exports and imports."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Unpack, get_args
+
+from fedq.client.bodies import UPLOAD_TIMEOUT_S
+from fedq.client.calls.experiments import EXPERIMENTS, JSON, ExperimentCalls
+from fedq.client.exports import files
+from fedq.client.exports.sinks import ExportForm, Sink, open_sink
+from fedq.client.transport import given
+from fedq.figures.style import Figure, FigureForm, FigureOptions, Horizontal
+from fedq.results.tables import Frame, rows_of
+from fedq.schemas import Comparison, Experiment, Results, Run, Theory
+
+
+class OutcomeCalls(ExperimentCalls):
+    """Read results and download figures, reports and models."""
+
+    async def results(
+        self,
+        id: str,
+        *,
+        baseline: str | int | None = None,
+        metrics: Sequence[str] | None = None,
+        points: int | None = None,
+        rounds: tuple[int, int] | None = None,
+        target: str | None = None,
+    ) -> Results:
+        """Return the results, partial for unfinished runs.
+
+        `.to_pandas()` and `.to_polars()` convert them to data frames.
+
+        `baseline` is an arm by name or index (default: the first), `metrics` selects metrics
+        (default: all). Curves have at most `points` points including extremes (default: 2,000),
+        over all rounds or between the two of `rounds`. A `target`, e.g. `test_accuracy:0.9`, adds
+        the cost of reaching it.
+        """
+        params = given(baseline=baseline, metric=metrics, points=points, target=target, **_window(rounds))
+        return await self._transport.read(Results, f"{EXPERIMENTS}/{id}/results", **params)
+
+    async def compare(
+        self,
+        arms: Sequence[str],
+        *,
+        baseline: int = 0,
+        metrics: Sequence[str] | None = None,
+        points: int | None = None,
+        rounds: tuple[int, int] | None = None,
+    ) -> Comparison:
+        """Arms of any experiments side by side: experiments by their ids, with all of their arms,
+        or arms as `ID:INDEX` or `ID:NAME`.
+
+        `baseline` is the position of the baseline arm in the comparison; `metrics`, `points` and
+        `rounds` as for `results`.
+        """
+        asked = given(arm=arms, baseline=baseline, metric=metrics, points=points, **_window(rounds))
+        return await self._transport.read(Comparison, "/v1/compare", **asked)
+
+    async def save_comparison_figure(
+        self,
+        arms: Sequence[str],
+        path: str | Path,
+        *,
+        metric: str | None = None,
+        x: Horizontal = "round",
+        **look: Unpack[FigureOptions],
+    ) -> Path:
+        """Draw the compared curves to `path`, as SVG, PNG, PDF or CSV by its suffix, and return the
+        path. Style as in `figure`.
+        """
+        params = given(arm=arms, metric=metric, x=x, **look)
+        return await self._transport.download(f"/v1/compare/figure.{_form(path)}", Path(path), **params)
+
+    async def theory(self, id: str) -> Theory:
+        """Return the closed-form prediction of each arm, or the reason why there is none."""
+        return await self._transport.read(Theory, f"{EXPERIMENTS}/{id}/theory")
+
+    async def metrics(self, id: str) -> Frame:
+        """Return every round of every run of an experiment, one per row."""
+        return rows_of([(run, [row async for row in self.rounds(run.id)]) for run in await self.runs(id)])
+
+    async def figure(
+        self,
+        id: str,
+        form: FigureForm = "svg",
+        *,
+        metric: str | None = None,
+        x: Horizontal = "round",
+        theory: bool = False,
+        arms: Sequence[str | int] | None = None,
+        **look: Unpack[FigureOptions],
+    ) -> Figure:
+        """Return a figure of the curves of a metric with their spread over seeds, as bytes that
+        notebooks display.
+
+        `csv` returns the plotted numbers. `theory` adds closed-form predictions. `arms` selects
+        arms by name or index (default: all); each keeps its colour. The style is given as in
+        `figure(id, "pdf", width="single", font="serif", markers=True, arms=[0, 2], ylim="0.5:1")`.
+        """
+        params = given(arm=arms, metric=metric, x=x, theory=theory or None, **look)
+        picture = await self._transport.request("GET", f"{EXPERIMENTS}/{id}/figure.{form}", params=params)
+        return Figure(picture.content)
+
+    async def save_figure(
+        self,
+        id: str,
+        path: str | Path,
+        *,
+        metric: str | None = None,
+        x: Horizontal = "round",
+        theory: bool = False,
+        arms: Sequence[str | int] | None = None,
+        **look: Unpack[FigureOptions],
+    ) -> Path:
+        """Write the figure to `path`, as SVG, PNG, PDF or CSV by its suffix, and return the
+        path.
+        """
+        params = given(arm=arms, metric=metric, x=x, theory=theory or None, **look)
+        return await self._transport.download(
+            f"{EXPERIMENTS}/{id}/figure.{_form(path)}", Path(path), **params
+        )
+
+    async def save_report(self, id: str, path: str | Path) -> Path:
+        """Write a self-contained report to `path`, as HTML or Markdown by its suffix, and return
+        the path.
+        """
+        form = Path(path).suffix.lower().removeprefix(".")
+        if form not in ("html", "md"):
+            raise ValueError(f"the file name of a report must end in .html or .md, not {path}")
+        return await self._transport.download(f"{EXPERIMENTS}/{id}/report.{form}", Path(path))
+
+    async def model(self, run_id: str) -> bytes:
+        """Return the final model of a run as safetensors."""
+        return (await self._transport.request("GET", f"/v1/runs/{run_id}/model")).content
+
+    async def save_model(self, run_id: str, path: str | Path) -> Path:
+        """Write the final model to `path` and return the path."""
+        return await self._transport.download(f"/v1/runs/{run_id}/model", Path(path))
+
+    async def save_checkpoint(self, run_id: str, path: str | Path) -> Path:
+        """Write the latest checkpoint of a run to `path` and return the path."""
+        return await self._transport.download(f"/v1/runs/{run_id}/checkpoint", Path(path))
+
+
+def _window(rounds: tuple[int, int] | None) -> dict[str, int]:
+    return {} if rounds is None else {"from_round": rounds[0], "to_round": rounds[1]}
+
+
+def _form(path: str | Path) -> str:
+    form = Path(path).suffix.lower().removeprefix(".")
+    if form not in get_args(FigureForm):
+        raise ValueError(f"the file name of a figure must end in .svg, .png, .pdf or .csv, not {path}")
+    return form
+
+
+class ExportCalls(OutcomeCalls):
+    """Export experiments to other tools and import results files."""
+
+    async def export(
+        self,
+        id: str,
+        to: ExportForm,
+        output: str | Path | None = None,
+        *,
+        tracking_uri: str | None = None,
+        models: bool = False,
+    ) -> str:
+        """Export every round of every run to the folder `output` (default: `./ID-FORM`) and return
+        its path.
+
+        `fedq`: a single file (default: `ID.fedq.json.gz`) for `import_`, of a finished experiment,
+        without models. `csv` and `parquet`: the files `rounds` and `summary`. `tensorboard`: event
+        files, one folder per run. `mlflow`: a tracking store, by default `mlflow.db` in the folder,
+        or that of `tracking_uri`; with `models`, final models are stored as artifacts.
+
+        Exporting again updates an existing export. The last two require
+        `pip install 'fedq[export]'`, parquet `fedq[frames]`; otherwise MissingPackageError. Raises
+        ExportError if a tracking store fails. AsyncClient blocks the event loop while it writes.
+        """
+        if (tracking_uri is not None or models) and to != "mlflow":
+            raise ValueError(f"tracking_uri and models are options of mlflow, not of {to}")
+        experiment = await self.experiment(id)
+        sink = open_sink(
+            to,
+            experiment,
+            Path(output or (f"{id}.fedq.json.gz" if to == "fedq" else f"{id}-{to}")),
+            tracking_uri,
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            for run in await self.runs(id):
+                await self._export(sink, run, Path(folder) if models else None)
+        sink.close(await self.results(id))
+        return sink.where
+
+    async def import_(self, file: str | Path) -> Experiment:
+        """Import a file that `export` to `fedq` wrote.
+
+        Importing it again returns the same experiment.
+
+        It can be read and compared like any other experiment, but not continued. Raises
+        UnreadableDataError for an unreadable file.
+        """
+        content = files.content_of(Path(file))
+        options: dict[str, Any] = {
+            "content": content,
+            "headers": JSON,
+            "timeout": UPLOAD_TIMEOUT_S,
+            "repeatable": True,
+        }
+        return await self._transport.send(Experiment, "POST", "/v1/imports", **options)
+
+    async def _export(self, sink: Sink, run: Run, folder: Path | None) -> None:
+        rows = [row async for row in self.rounds(run.id)]
+        wanted = folder is not None and run.has_model
+        model = await self.save_model(run.id, folder / f"{run.id}.safetensors") if folder and wanted else None
+        sink.add(run, rows, model)
+        if model is not None:
+            model.unlink()

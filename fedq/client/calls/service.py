@@ -1,0 +1,218 @@
+"""Calls for data sets, presets, catalogue, queues, workers, keys, audit log and webhooks; all calls
+together.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+from fedcore.platform.status import DeliveryStatus
+from fedq.client.bodies import UPLOAD_TIMEOUT_S, Pieces, Upload, dataset_name, file_of
+from fedq.client.calls.experiments import JSON, Calls
+from fedq.client.calls.results import ExportCalls
+from fedq.client.transport import given, walk
+from fedq.schemas import (
+    AuditEntry,
+    AuditPage,
+    Catalog,
+    Dataset,
+    DatasetPage,
+    Delivery,
+    DeliveryPage,
+    Key,
+    KeyEdit,
+    KeyPage,
+    KeyRequest,
+    KeyStanding,
+    Me,
+    NewKey,
+    NewWebhook,
+    Preset,
+    PresetList,
+    PresetSummary,
+    Queues,
+    Webhook,
+    WebhookPage,
+    Worker,
+    Workers,
+)
+
+DATASETS = "/v1/datasets"
+
+
+class DatasetCalls(Calls):
+    """Upload, read and delete data sets."""
+
+    async def upload(
+        self, data: Upload, name: str | None = None, *, idempotency_key: str | None = None
+    ) -> Dataset:
+        """Upload an NPZ or Parquet file, or arrays by name, for use as
+        `problem.dataset: {kind: uploaded, id: ...}`.
+
+        The default `name` is that of the file. Uploading the same content again returns the
+        existing data set. Raises UnreadableDataError if the data cannot be read.
+        """
+        params = {"name": name or dataset_name(data)}
+        with file_of(data) as file:
+            headers = given(
+                **{"Content-Length": str(file.stat().st_size), "Idempotency-Key": idempotency_key}
+            )
+            options = {
+                "content": Pieces(file),
+                "headers": headers,
+                "params": params,
+                "timeout": UPLOAD_TIMEOUT_S,
+                "repeatable": True,
+            }
+            return await self._transport.send(Dataset, "POST", DATASETS, **options)
+
+    async def dataset(self, id: str) -> Dataset:
+        """Return a data set with its shape, classes and client sizes."""
+        return await self._transport.read(Dataset, f"{DATASETS}/{id}")
+
+    def datasets(self) -> AsyncGenerator[Dataset, None]:
+        """Iterate over the data sets, newest first."""
+        return walk(lambda cursor: self._transport.read(DatasetPage, DATASETS, cursor=cursor))
+
+    async def delete_dataset(self, id: str) -> None:
+        """Delete a data set; ConflictError while an unfinished experiment uses it."""
+        await self._transport.remove(f"{DATASETS}/{id}")
+
+
+class OfferCalls(Calls):
+    """Read presets, catalogue, queues and workers."""
+
+    async def presets(self) -> list[PresetSummary]:
+        """Return the presets."""
+        return (await self._transport.read(PresetList, "/v1/presets")).items
+
+    async def preset(self, name: str) -> Preset:
+        """Return a preset with its specification."""
+        return await self._transport.read(Preset, f"/v1/presets/{name}")
+
+    async def catalogue(self) -> Catalog:
+        """Return all components of a specification with JSON schemas."""
+        return await self._transport.read(Catalog, "/v1/catalog")
+
+    async def queues(self) -> Queues:
+        """Return the number of unfinished runs by queue."""
+        return await self._transport.read(Queues, "/v1/queue")
+
+    async def workers(self) -> list[Worker]:
+        """Return the active workers."""
+        return (await self._transport.read(Workers, "/v1/workers")).items
+
+
+KEYS = "/v1/keys"
+
+
+class KeyCalls(Calls):
+    """Create, read, edit and revoke API keys."""
+
+    async def me(self) -> Me:
+        """Return the key of this client with its scope and use of quotas."""
+        return await self._transport.read(Me, "/v1/me")
+
+    async def create_key(self, wanted: KeyRequest) -> NewKey:
+        """Create an API key; its `key` is not shown again. For administrators."""
+        return await self._transport.send(
+            NewKey, "POST", KEYS, content=wanted.model_dump_json(), headers=JSON
+        )
+
+    def keys(self) -> AsyncGenerator[Key, None]:
+        """Iterate over all keys, newest first. For administrators."""
+        return walk(lambda cursor: self._transport.read(KeyPage, KEYS, cursor=cursor))
+
+    async def key(self, id: str) -> KeyStanding:
+        """Return a key and its use of quotas. For administrators; `me` returns one's own key."""
+        return await self._transport.read(KeyStanding, f"{KEYS}/{id}")
+
+    async def edit_key(self, id: str, changes: KeyEdit) -> Key:
+        """Change the given fields; None removes an expiry date or a limit. For administrators."""
+        content = changes.model_dump_json(exclude_unset=True)
+        return await self._transport.send(Key, "PATCH", f"{KEYS}/{id}", content=content, headers=JSON)
+
+    async def revoke_key(self, id: str) -> Key:
+        """Revoke a key. For administrators."""
+        return await self._transport.send(Key, "POST", f"{KEYS}/{id}/revoke", repeatable=True)
+
+    def audit(
+        self, *, owner: str | None = None, target: str | None = None
+    ) -> AsyncGenerator[AuditEntry, None]:
+        """Iterate over changes and refused attempts, newest first. For administrators."""
+        return walk(
+            lambda cursor: self._transport.read(
+                AuditPage, "/v1/audit", cursor=cursor, owner=owner, target=target
+            )
+        )
+
+
+WEBHOOKS = "/v1/webhooks"
+
+
+class WebhookCalls(Calls):
+    """Create, read, edit and delete webhooks, and inspect their deliveries."""
+
+    async def create(
+        self,
+        url: str,
+        events: Sequence[str] | None = None,
+        *,
+        name: str | None = None,
+        experiment_id: str | None = None,
+        tag: str | None = None,
+    ) -> NewWebhook:
+        """Create a webhook that sends `events` (default: the final status of experiments) of all
+        experiments, of one, or of a tag.
+
+        The result contains the signing `secret`, which is not shown again.
+        """
+        wanted = given(url=url, events=events, name=name, experiment_id=experiment_id, tag=tag)
+        return await self._transport.send(NewWebhook, "POST", WEBHOOKS, json=wanted)
+
+    def list(self) -> AsyncGenerator[Webhook, None]:
+        """Iterate over the webhooks, newest first."""
+        return walk(lambda cursor: self._transport.read(WebhookPage, WEBHOOKS, cursor=cursor))
+
+    async def get(self, id: str) -> Webhook:
+        """Return a webhook and its state."""
+        return await self._transport.read(Webhook, f"{WEBHOOKS}/{id}")
+
+    async def edit(self, id: str, /, **changes: Any) -> Webhook:
+        """Change the given fields of `url`, `events`, `name`, `experiment_id`, `tag` and
+        `enabled`.
+        """
+        return await self._transport.send(Webhook, "PATCH", f"{WEBHOOKS}/{id}", json=changes)
+
+    async def rotate(self, id: str) -> NewWebhook:
+        """Return a new `secret`; the previous one remains valid for a day."""
+        return await self._transport.send(NewWebhook, "POST", f"{WEBHOOKS}/{id}/rotate")
+
+    async def delete(self, id: str) -> None:
+        """Delete a webhook with its deliveries."""
+        await self._transport.remove(f"{WEBHOOKS}/{id}")
+
+    async def ping(self, id: str) -> Delivery:
+        """Send a test event; `delivery` returns its result."""
+        return await self._transport.send(Delivery, "POST", f"{WEBHOOKS}/{id}/ping")
+
+    def deliveries(self, id: str, *, status: DeliveryStatus | None = None) -> AsyncGenerator[Delivery, None]:
+        """Iterate over the deliveries of a webhook, newest first."""
+        return walk(
+            lambda cursor: self._transport.read(
+                DeliveryPage, f"{WEBHOOKS}/{id}/deliveries", cursor=cursor, status=status
+            )
+        )
+
+    async def delivery(self, id: str, delivery_id: str) -> Delivery:
+        """Return a delivery."""
+        return await self._transport.read(Delivery, f"{WEBHOOKS}/{id}/deliveries/{delivery_id}")
+
+    async def redeliver(self, id: str, delivery_id: str) -> Delivery:
+        """Send a delivery again immediately, with the same id."""
+        return await self._transport.send(
+            Delivery, "POST", f"{WEBHOOKS}/{id}/deliveries/{delivery_id}/redeliver"
+        )
+
+
+class AllCalls(ExportCalls, DatasetCalls, OfferCalls, KeyCalls):
+    """Everything but webhooks, which have names of their own."""

@@ -1,0 +1,134 @@
+"""Exports as files: CSV tables, and FedQ's own results file, which another FedQ can import."""
+
+import gzip
+import json
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fedcore.platform.status import ENDED
+from fedcore.spec.digest import results_sha256
+from fedq import schemas
+from fedq.client.errors import ExportError, UnreadableDataError
+from fedq.results import tables
+from fedq.results.tables import Frame, rows_of
+
+
+class Tables(ABC):
+    """Two files in a folder; see Sink."""
+
+    suffix: str
+
+    def __init__(self, _experiment: schemas.Experiment, folder: Path, _tracking_uri: str | None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self.where = folder, str(folder)
+        self._runs: list[tuple[schemas.Run, Sequence[schemas.RoundRow]]] = []
+
+    def add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], _model: Path | None) -> None:
+        """Collect the rows; the columns are known after the last run."""
+        self._runs.append((run, rows))
+
+    def close(self, results: schemas.Results) -> None:
+        """Write both files."""
+        (self._folder / f"rounds.{self.suffix}").write_bytes(self.rounds(rows_of(self._runs)))
+        (self._folder / f"summary.{self.suffix}").write_bytes(self.summary(results))
+
+    @abstractmethod
+    def rounds(self, frame: Frame) -> bytes:
+        """Encode the rows."""
+
+    @abstractmethod
+    def summary(self, results: schemas.Results) -> bytes:
+        """Encode the summary."""
+
+
+class CsvRuns(Tables):
+    """CSV files; absent values are empty fields, lists are JSON, and numbers have all digits."""
+
+    suffix = "csv"
+
+    def rounds(self, frame: Frame) -> bytes:
+        """Encode the rows as CSV."""
+        return tables.csv_of(
+            frame.columns, ({name: _field(value) for name, value in line.items()} for line in frame)
+        )
+
+    def summary(self, results: schemas.Results) -> bytes:
+        """Encode the summary as CSV."""
+        return tables.to_csv(results, "summary")
+
+
+def _field(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, list) else value
+
+
+RUN = (
+    "id",
+    "arm",
+    "seed",
+    "status",
+    "diverged_round",
+    "stop_reason",
+    "error",
+    "started_at",
+    "finished_at",
+    "provenance",
+)
+EXPERIMENT = {"id", "name", "tags", "created_at", "specification", "provenance"}
+COMPRESSED = ".gz"
+
+
+class ArchiveRuns:
+    """Writes one file; see Sink. Models and checkpoints are not included."""
+
+    def __init__(self, experiment: schemas.Experiment, file: Path, _tracking_uri: str | None) -> None:
+        """Raises ExportError if the experiment is unfinished."""
+        if experiment.status not in ENDED:
+            raise ExportError(
+                f"experiment {experiment.id} is {experiment.status}: only finished experiments can be"
+                " exported to a file"
+            )
+        self._experiment, self._file, self.where = experiment, file, str(file)
+        self._runs: list[dict[str, Any]] = []
+
+    def add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], _model: Path | None) -> None:
+        """Collect a run; `close` writes the whole file."""
+        told = run.model_dump(mode="json")
+        self._runs.append(
+            {name: told[name] for name in RUN}
+            | {"rows": _columns([row.model_dump(mode="json") for row in rows])}
+        )
+
+    def close(self, _results: schemas.Results) -> None:
+        """Write the file."""
+        document = {
+            "format": "fedq-results",
+            "version": 1,
+            "exported_at": datetime.now(UTC).isoformat(),
+            "experiment": self._experiment.model_dump(mode="json", include=EXPERIMENT),
+            "runs": self._runs,
+        }
+        content = json.dumps(
+            document | {"digest": results_sha256(document)}, separators=(",", ":"), ensure_ascii=False
+        ).encode()
+        partial = self._file.with_name(f".{self._file.name}.partial")
+        partial.write_bytes(gzip.compress(content) if self._file.suffix == COMPRESSED else content)
+        partial.replace(self._file)
+
+
+def content_of(file: Path) -> bytes:
+    """Read the uncompressed content of a results file. Raises UnreadableDataError."""
+    try:
+        return gzip.decompress(file.read_bytes()) if file.suffix == COMPRESSED else file.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise UnreadableDataError(f"{file} cannot be read: {error}") from error
+
+
+def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    names = [name for name in schemas.RoundRow.model_fields if name not in ("round", "extra")]
+    others = dict.fromkeys(name for row in rows for name in row["extra"])
+    extra = {name: [row["extra"].get(name) for row in rows] for name in others}
+    return {name: [row[name] for row in rows] for name in names} | {"extra": extra}

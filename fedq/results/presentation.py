@@ -1,0 +1,197 @@
+"""Results and verdicts as cells and sentences, shared by command line, notebooks, reports and
+web pages.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from fedcore.platform.status import Status
+from fedcore.statistics.significance import Conclusion
+from fedcore.statistics.summary import headline
+from fedq.schemas import (
+    ArmResult,
+    ArmResults,
+    ClaimResult,
+    ComparisonResult,
+    Difference,
+    Estimate,
+    MetricResult,
+    PublishedRow,
+    PublishedTable,
+    TargetResult,
+)
+
+ABSENT = "-"
+NOTHING = MetricResult(best=None, final=None, best_difference=None, final_difference=None)
+SMALLEST, LARGEST = 1e-3, 1e5
+"""Between these a number is written out, else with an exponent."""
+
+Format = Callable[[float, str], str]
+"""A number in words, with `+` as its second argument to show its sign always."""
+
+
+class ComparisonTable(NamedTuple):
+    """A table in words."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    """A line per arm."""
+    title: str
+
+
+def comparison_cells(results: ArmResults, metric: str | None = None) -> ComparisonTable:
+    """Best and final of a metric over the seeds, beside the baseline what may be concluded,
+    traffic; absent, the most telling metric.
+    """
+    metric = metric or headline({name for arm in results.arms for name in arm.metrics})
+    shares = metric.endswith("accuracy")
+    number: Format = _percent if shares else _plain
+    rows = [list(_row(arm, metric, number)) for arm in results.arms]
+    beside = f"final - {results.arms[results.baseline].name} [{results.confidence:.0%} CI]"
+    columns = ["arm", "best", "final", beside, "verdict", "MB sent"]
+    if results.target is not None:
+        columns += [
+            f"reached {results.target.metric.replace('_', ' ')} {results.target.value:g}",
+            "rounds to it",
+            "MB to it",
+        ]
+        rows = [[*row, *_way(arm.to_target)] for row, arm in zip(rows, results.arms, strict=True)]
+    remarks = [_remark(arm) for arm in results.arms]
+    if any(remarks):
+        columns.append("")
+        rows = [[*row, remark] for row, remark in zip(rows, remarks, strict=True)]
+    words, seeds = (
+        metric.replace("_", " ") + (" in %" if shares else ""),
+        max(len(arm.seeds) for arm in results.arms),
+    )
+    return ComparisonTable(
+        columns, rows, f"{results.name}: {words}, mean ± std over {seeds} seed{'s' * (seeds != 1)}"
+    )
+
+
+def _row(arm: ArmResult, metric: str, number: Format) -> Iterator[str]:
+    figures = arm.metrics.get(metric, NOTHING)
+    yield arm.name
+    yield _spread(figures.best, number)
+    yield _spread(figures.final, number)
+    yield _difference(figures.final_difference, number)
+    yield _verdict(figures.final_difference)
+    yield ABSENT if arm.megabytes_sent is None else f"{arm.megabytes_sent.mean:,.1f}"
+
+
+def _way(found: TargetResult | None) -> Iterator[str]:
+    if found is not None:
+        yield f"{found.reached} of {found.runs}"
+        yield _spread(found.rounds, _tenth)
+        yield _spread(found.megabytes, _tenth)
+
+
+def _spread(estimate: Estimate | None, number: Format) -> str:
+    if estimate is None:
+        return ABSENT
+    return number(estimate.mean, "") + ("" if estimate.std is None else f" ± {number(estimate.std, '')}")
+
+
+def _difference(estimate: Estimate | None, number: Format) -> str:
+    if estimate is None:
+        return ABSENT
+    interval = (
+        ""
+        if estimate.low is None or estimate.high is None
+        else f" [{number(estimate.low, '+')}, {number(estimate.high, '+')}]"
+    )
+    return number(estimate.mean, "+") + interval
+
+
+def _verdict(difference: Difference | None) -> str:
+    if difference is None:
+        return ABSENT
+    words = difference.verdict.replace("_", " ")
+    if difference.p_adjusted is None or difference.verdict is Conclusion.INCOMPLETE:
+        return words
+    return f"{words} (p {difference.p_adjusted:.2g})"
+
+
+def _remark(arm: ArmResult) -> str:
+    unfinished = [f"{count} {status}" for status, count in arm.runs.items() if status is not Status.SUCCEEDED]
+    diverged = [f"{arm.diverged} of {sum(arm.runs.values())} diverged"] if arm.diverged else []
+    stopped = [f"{arm.stopped} of {sum(arm.runs.values())} stopped early"] if arm.stopped else []
+    return ", ".join(unfinished + diverged + stopped)
+
+
+def _percent(value: float, sign: str) -> str:
+    return format(100 * value, f"{sign}.2f")
+
+
+def _tenth(value: float, sign: str) -> str:
+    return format(value, f"{sign},.1f")
+
+
+def _plain(value: float, sign: str) -> str:
+    return format(value, f"{sign}.4f" if value == 0 or SMALLEST <= abs(value) < LARGEST else f"{sign}.2e")
+
+
+VERDICTS: Mapping[bool | None, str] = {True: "holds", False: "does not hold", None: "undecided"}
+MOST = 0.5
+"""Minimum share of the seeds; below it, a claim holds in the mean only."""
+
+
+def verdict(claim: ClaimResult) -> str:
+    """Verdict for the means, with the share of seeds if most of them disagree."""
+    fewest = min(claim.comparisons, key=lambda side: side.seeds_holding / max(side.seeds, 1), default=None)
+    if not claim.holds or fewest is None or fewest.seeds_holding >= MOST * fewest.seeds:
+        return VERDICTS[claim.holds]
+    return f"{VERDICTS[claim.holds]} in the mean, but in {fewest.seeds_holding} of {fewest.seeds} seeds only"
+
+
+def side(found: ComparisonResult) -> str:
+    """One comparison behind a claim, with its numbers."""
+    left, right = (
+        "diverged or never" if value is None else _number(value) for value in (found.left, found.right)
+    )
+    return (
+        f"{'' if found.holds else 'not '}{found.says}: {left} against {right} ({found.seeds_holding} of"
+        f" {found.seeds} seeds)"
+    )
+
+
+def known(claim: ClaimResult) -> str | None:
+    """Known reason why a claim does not hold; None if there is none."""
+    return f"Known: {claim.known_to_fail}" if claim.known_to_fail and not claim.holds else None
+
+
+def grounds(claim: ClaimResult) -> list[str]:
+    """Evidence for a verdict."""
+    return [*map(side, claim.comparisons), *filter(None, [known(claim)])]
+
+
+def subject(table: PublishedTable) -> str:
+    """Description of a published table."""
+    return (
+        f"{table.statistic.replace('_', ' ').capitalize()} {table.metric.replace('_', ' ')}, published in"
+        f" {table.source}"
+    )
+
+
+def published(row: PublishedRow) -> str:
+    """Published number."""
+    return _with_std(row.published_mean, row.published_std)
+
+
+def measured(row: PublishedRow) -> str:
+    """Measured number."""
+    return "none" if row.measured is None else _with_std(row.measured.mean, row.measured.std)
+
+
+FILTERS: Mapping[str, Callable[..., str | list[str] | None]] = {
+    function.__name__: function for function in (verdict, side, known, grounds, subject, published, measured)
+}
+"""Filters for templates."""
+
+
+def _with_std(mean: float, std: float | None) -> str:
+    return _number(mean) + ("" if std is None else f" ± {_number(std)}")
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"

@@ -1,0 +1,57 @@
+"""Wake-ups go out in the background, and pending ones of a queue are coalesced."""
+
+from threading import Event
+
+import pytest
+
+from fedcore.platform.wakeups import WakeupNotifier
+from tests.support.polling import eventually
+
+
+class SlowBroker:
+    """Takes the first wake-up only once it is released."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.released = Event()
+
+    def send(self, queue: str) -> None:
+        self.sent.append(queue)
+        assert self.released.wait(60)
+
+
+@pytest.fixture
+def broker() -> SlowBroker:
+    return SlowBroker()
+
+
+def test_a_slow_broker_delays_no_caller_and_pending_wakeups_are_coalesced(broker: SlowBroker) -> None:
+    wakeups = WakeupNotifier(broker.send)
+    wakeups.notify(["gpu"])
+    eventually(lambda: broker.sent == ["gpu"])
+    for _ in range(100):
+        wakeups.notify(["gpu", "default"])
+    broker.released.set()
+    wakeups.close(patience_s=60)
+    assert broker.sent == ["gpu", "gpu", "default"]
+
+
+def test_pending_wakeups_are_sent_before_the_end(broker: SlowBroker) -> None:
+    broker.released.set()
+    wakeups = WakeupNotifier(broker.send)
+    wakeups.notify(["gpu"])
+    wakeups.close(patience_s=60)
+    assert broker.sent == ["gpu"]
+
+
+def test_the_end_waits_no_longer_than_it_should_for_a_broker_that_hangs(broker: SlowBroker) -> None:
+    wakeups = WakeupNotifier(broker.send)
+    wakeups.notify(["gpu"])
+    wakeups.close(patience_s=0.01)
+    assert not broker.released.is_set()
+    broker.released.set()
+
+
+def test_a_notifier_that_sent_nothing_ends_at_once(broker: SlowBroker) -> None:
+    WakeupNotifier(broker.send).close(patience_s=60)
+    assert broker.sent == []
