@@ -11,7 +11,6 @@ from fedcore.data.exact import Quadratic
 from fedcore.data.partition import AnyPartition
 from fedcore.errors import SpecificationError
 from fedcore.measures import MEASURES
-from fedcore.spec.model import Imported, Linear, Logistic, Mlp
 from fedcore.spec.problem import Problem
 from fedcore.spec.search_checks import check_early_stopping
 from fedcore.spec.shapes import dimension, misfit, population
@@ -102,9 +101,8 @@ def _check_evaluation(spec: ExperimentSpec, clients: int, dim: int) -> None:
 
 
 def _check_engine(spec: ExperimentSpec) -> None:
-    if spec.execution.engine == "compiled" and not isinstance(
-        spec.problem.model, Linear | Logistic | Mlp | Imported
-    ):
+    model = spec.problem.model
+    if spec.execution.engine == "compiled" and not (model and model.may_be_dense):
         raise SpecificationError(
             "/execution/engine",
             "`compiled` supports only dense networks (`linear`, `logistic`, `mlp`); use `auto`",

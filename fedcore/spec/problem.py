@@ -8,7 +8,7 @@ from fedcore.block import Block, kind_of
 from fedcore.data.datasets import AnyDataset, Uploaded, UploadedContent, comes_divided
 from fedcore.data.exact import ExactProblem
 from fedcore.data.partition import PARTITIONS, AnyPartition
-from fedcore.spec.model import AnyModel
+from fedcore.models import AnyModel
 
 
 class Problem(Block):
@@ -47,10 +47,7 @@ def _check_uploaded(content: UploadedContent, model: AnyModel | None, partition:
     """Reject classifiers and partitions by class for real labels."""
     if content.classes:
         return
-    regresses = (
-        model is None or model.kind == "linear" or (model.kind == "import" and model.loss == "squared_error")
-    )
-    if not regresses:
+    if model is not None and not model.squared_error:
         raise ValueError(
             "the uploaded labels are real numbers: use the model `linear`, or upload integers 0..C-1 to"
             " classify"

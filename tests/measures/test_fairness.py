@@ -15,10 +15,10 @@ from fedcore.data.federated import Samples, UndividedDataset, divide, owners_of
 from fedcore.measures.base import Measured
 from fedcore.measures.fairness import fairness
 from fedcore.models import zoo
+from fedcore.models.dense import Linear
 from fedcore.problems import TrainingProblem, load_problem
 from fedcore.problems.loss import SquaredError
 from fedcore.problems.supervised import SupervisedProblem
-from fedcore.spec.model import Linear
 from fedcore.spec.problem import Problem as ProblemSpec
 from tests.documents import QUADRATIC, SYNTHETIC
 

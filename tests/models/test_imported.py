@@ -8,10 +8,10 @@ import torch
 
 from fedcore.errors import SpecificationError
 from fedcore.models import zoo
+from fedcore.models.imported import Imported
 from fedcore.settings import settings
 from fedcore.simulation.simulation import Simulation
-from fedcore.spec.model import Imported
-from fedcore.spec.model_allowlist import check_allowed_models
+from fedcore.spec.limits import check_allowed_models
 from tests.documents import SYNTHETIC, Document, merged, specification
 
 Allow = Callable[[str], None]

@@ -11,12 +11,12 @@ from torch import nn
 
 from fedcore.data.datasets import AnyDataset, DataShape, data_shape
 from fedcore.errors import SpecificationError
-from fedcore.models import zoo
+from fedcore.models import AnyModel, zoo
+from fedcore.models.convolutional import Cnn, Vgg11
+from fedcore.models.dense import Logistic, Mlp
 from fedcore.models.flat import Layout
-from fedcore.spec.model import AnyModel, Cnn, Logistic, Mlp, Vgg11
 from fedcore.spec.problem import Problem
 from fedcore.spec.shapes import dimension, misfit
-from fedcore.spec.shapes import parameters as parameters_of
 
 DATASETS = (
     {kind: {"kind": kind} for kind in ("synthetic", "digits", "mnist", "fashion_mnist", "cifar10")}
@@ -100,7 +100,7 @@ def test_the_cnn_has_the_parameters_its_paper_counts() -> None:
 def test_models_have_the_parameters_that_are_known_of_them(
     model: dict[str, Any], shape: DataShape, published: int
 ) -> None:
-    assert parameters_of(TypeAdapter(AnyModel).validate_python(model), shape) == published
+    assert TypeAdapter(AnyModel).validate_python(model).parameter_count(shape) == published
 
 
 def test_vgg11_starts_as_in_fednovas_code() -> None:

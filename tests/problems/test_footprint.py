@@ -3,9 +3,10 @@
 import torch
 
 from fedcore.models import zoo
+from fedcore.models.convolutional import Cnn
 from fedcore.models.layers import dense
+from fedcore.models.recurrent import CharLstm
 from fedcore.problems.supervised import sample_bytes
-from fedcore.spec.model import CharLstm, Cnn
 
 
 def test_features_and_the_output_of_every_layer_count() -> None:

@@ -11,10 +11,9 @@ from pydantic import TypeAdapter
 from torch import Tensor, nn
 
 from fedcore.data.federated import Samples, UndividedDataset, divide
-from fedcore.models import zoo
+from fedcore.models import AnyModel, zoo
 from fedcore.problems.loss import loss_of
 from fedcore.problems.supervised import SupervisedProblem
-from fedcore.spec.model import AnyModel
 
 SIZES = (5, 3, 1)
 BATCHES = torch.tensor([[[0, 4, 2]], [[1, 2, -1]], [[0, -1, -1]]])

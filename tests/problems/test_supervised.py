@@ -10,11 +10,10 @@ from torch import Tensor, nn
 
 from fedcore.data.federated import Samples, UndividedDataset, divide
 from fedcore.data.plan import PADDING
-from fedcore.models import zoo
+from fedcore.models import AnyModel, zoo
 from fedcore.problems import base
 from fedcore.problems.loss import loss_of
 from fedcore.problems.supervised import SupervisedProblem
-from fedcore.spec.model import AnyModel
 
 SIZES = (9, 4, 17, 1)
 CLASSES = 3
