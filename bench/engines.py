@@ -31,7 +31,7 @@ from fedcore.engine.round import (
     open_round,
 )
 from fedcore.engine.traffic import Traffic
-from fedcore.models import zoo
+from fedcore.models.layers import build_module
 from fedcore.problems.loss import loss_of
 from fedcore.problems.supervised import SupervisedProblem
 
@@ -132,7 +132,7 @@ def _random(spec: ExperimentSpec, samples: int = 1_000) -> SupervisedProblem:
     data = divide(
         UndividedDataset(train, train, "random", vectors=vectors), np.array_split(np.arange(samples), CLIENTS)
     )
-    module = zoo.build(spec.problem.model, shape.features, shape.classes, 0, vectors)
+    module = build_module(spec.problem.model, shape.features, shape.classes, 0, vectors)
     return SupervisedProblem(data, module, loss_of(spec.problem.model), spec.problem.model.l2)
 
 

@@ -9,7 +9,7 @@ from fedcore.data.exact import LeastSquares, Quadratic
 from fedcore.data.loading import federate
 from fedcore.data.user_datasets import DatasetStorage
 from fedcore.data.user_datasets import local_dataset_storage as local_shelf
-from fedcore.models import zoo
+from fedcore.models.layers import build_module
 from fedcore.problems.base import Stacked, TrainingProblem
 from fedcore.problems.least_squares import load_least_squares
 from fedcore.problems.loss import loss_of
@@ -45,7 +45,7 @@ def load_problem(
     assert spec.model is not None
     shape = data_shape(spec.dataset)
     data = federate(spec, seed, device, dtype, data_dir, shelf or local_shelf(data_dir))
-    module = zoo.build(spec.model, shape.features, shape.outputs, seed, data.dataset.vectors).to(dtype)
+    module = build_module(spec.model, shape.features, shape.outputs, seed, data.dataset.vectors).to(dtype)
     model = spec.model.model_dump_json(), shape.features, shape.outputs
     return SupervisedProblem(data, module, loss_of(spec.model), spec.model.l2, model)
 

@@ -11,7 +11,8 @@ from pydantic import TypeAdapter
 from torch import Tensor, nn
 
 from fedcore.data.federated import Samples, UndividedDataset, divide
-from fedcore.models import AnyModel, zoo
+from fedcore.models import AnyModel
+from fedcore.models.layers import build_module
 from fedcore.problems.loss import loss_of
 from fedcore.problems.supervised import SupervisedProblem
 
@@ -43,7 +44,7 @@ def problem(name: str, dtype: torch.dtype = torch.float64) -> tuple[SupervisedPr
     )
     vectors = torch.randn(SYMBOLS, EMBEDDING, generator=draw).to(dtype) if name == "sent_lstm" else None
     parts = np.split(np.arange(sum(SIZES)), np.cumsum(SIZES)[:-1])
-    made, plain = (zoo.build(spec, shape, classes, seed=1, vectors=vectors).to(dtype) for _ in range(2))
+    made, plain = (build_module(spec, shape, classes, seed=1, vectors=vectors).to(dtype) for _ in range(2))
     return SupervisedProblem(
         divide(UndividedDataset(samples, samples, "noise", vectors=vectors), parts),
         made,

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from fedcore.data.federated import Samples, UndividedDataset, divide
 from fedcore.data.plan import PADDING
-from fedcore.models import AnyModel, zoo
+from fedcore.models import AnyModel
+from fedcore.models.layers import build_module
 from fedcore.problems import base
 from fedcore.problems.loss import loss_of
 from fedcore.problems.supervised import SupervisedProblem
@@ -51,7 +52,7 @@ class Plain:
 
     def __init__(self, name: str) -> None:
         self.spec: AnyModel = TypeAdapter(AnyModel).validate_python(MODELS[name])
-        self.module = zoo.build(self.spec, FEATURES, CLASSES, seed=1).double()
+        self.module = build_module(self.spec, FEATURES, CLASSES, seed=1).double()
         self.loss: Callable[[Tensor, Tensor], Tensor] = (
             half_squared_error if name == "linear" else cross_entropy
         )
@@ -74,7 +75,7 @@ class Plain:
         self.module.load_state_dict(problem.named(theta))
 
     def problem(self) -> SupervisedProblem:
-        module = zoo.build(self.spec, FEATURES, CLASSES, seed=1)
+        module = build_module(self.spec, FEATURES, CLASSES, seed=1)
         return SupervisedProblem(divide(self.data, self.parts), module, loss_of(self.spec), self.spec.l2)
 
 

@@ -17,9 +17,9 @@ import httpx
 from redis import Redis, RedisError
 
 from fedcore.platform import local_credentials
+from fedcore.platform.private_files import make_private_folder
 from fedcore.platform.store import upgrade
 from fedcore.platform.watchdog import PERIOD_S, Watchdog
-from fedcore.private import make_private_folder
 from fedcore.settings import Settings
 from workers.embedded import broker
 from workers.embedded.listener import API, ensure_admin_key, open_listener
