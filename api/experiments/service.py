@@ -40,8 +40,7 @@ from fedcore.platform.version import commit, release
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.digest import specification_sha256
-from fedcore.spec.limits import ExperimentLimits, refuse_excess
-from fedcore.spec.model_allowlist import check_allowed_models
+from fedcore.spec.limits import ExperimentLimits, check_allowed_models, refuse_excess
 from fedcore.spec.sweep import JOINT
 from fedq.planning.estimates import memory_needed, plan
 from fedq.schemas import ArmSummary, Experiment, ExperimentSummary, Flaw, Plan, Progress

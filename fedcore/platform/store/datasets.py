@@ -8,6 +8,7 @@ from sqlalchemy import delete as delete_from
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from fedcore.data.datasets import Uploaded, UploadedContent
 from fedcore.errors import ResourceNotFoundError, SpecificationError, StateConflictError
 from fedcore.platform.access import LOCAL
 from fedcore.platform.status import ENDED
@@ -18,7 +19,6 @@ from fedcore.platform.store.paging import RecordPage, identifiers, newest
 from fedcore.platform.store.tables import DatasetKeyRecord, DatasetRecord, DatasetUseRecord, ExperimentRecord
 from fedcore.platform.uploads import dataset_storage
 from fedcore.spec import Arm
-from fedcore.spec.dataset import Uploaded, UploadedContent
 
 
 def new_id(session: Session) -> str:
