@@ -21,7 +21,7 @@ import torch
 from structlog.contextvars import bound_contextvars
 
 from fedcore import ExperimentSpec, presets
-from fedcore.data.plan import Work, cohort_batches
+from fedcore.data.plan import cohort_batches
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import UNAVAILABLE, open_database, runs
 from fedcore.platform.store.claim import Claim
@@ -31,6 +31,7 @@ from fedcore.platform.version import commit
 from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings
 from fedcore.simulation.simulation import Simulation
+from fedcore.systems.work import Work
 from workers.celery_app import MAX_TASK_SECONDS, send_wakeup
 from workers.claimed_run import ClaimedRun, Resources
 from workers.liveness import Heartbeat, WorkerIdentity
