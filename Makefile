@@ -40,11 +40,12 @@ e2e: $(INSTALLED) ## Use the pages in a real browser, which must be on PATH (ARG
 chaos: $(INSTALLED) ## Kill, freeze and cut off what carries a run out, 50 times and more, and report how soon it goes on (ten minutes)
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
-check: $(INSTALLED) ## Format, lint, types, import contracts
+check: $(INSTALLED) ## Format, lint, types, import contracts, prose
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/proselint check *.md docs/*.md docs/decisions/*.md docs/reproductions/*.md
 
 audit: $(INSTALLED) ## Look up known vulnerabilities of the pinned dependencies, where there is a network
 	@$(BIN)/python -m deploy.audit

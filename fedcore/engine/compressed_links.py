@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore.core import Algorithm, Cohort, Compressor, Vectors
-from fedcore.data.random import generator
 from fedcore.engine.assignment import Ids
 from fedcore.engine.server import RESIDUAL, RunContext
+from fedcore.random import generator
 
 NO_COMPRESSION = Compressor()
 CHUNK_ELEMENTS = 2**20

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fedcore.core import Aggregate, Algorithm, ClientRule, Cohort, Vectors
 from fedcore.engine.assignment import AggregatedUpdate, CohortWork, Engine, Job, Observation, Result
@@ -16,7 +17,9 @@ from fedcore.engine.client_selection import SelectedCohort, assign_work, select_
 from fedcore.engine.client_table import ClientTable
 from fedcore.engine.compressed_links import NO_COMPRESSION, Links, Traffic, exchange_gradients
 from fedcore.engine.server import RunContext, ServerState, adapted, client_vectors, initial_state
-from fedcore.systems.participation import Floats, iterate_factor, objective_weights, weights
+from fedcore.systems.participation import iterate_factor, objective_weights, weights
+
+Floats = NDArray[np.float64]
 
 __all__ = [
     "PendingRound",

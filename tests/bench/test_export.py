@@ -14,7 +14,7 @@ from bench.peers.fedq import FedQ
 from bench.peers.loop import Loop
 from bench.workloads import WORKLOADS, Workload
 from fedcore.data.leaf import TEXT, from_text
-from fedcore.spec.participation import Uniform
+from fedcore.systems.participation import Uniform
 
 
 def _small(

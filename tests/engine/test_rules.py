@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import get_args
 
 import pytest
 import torch
 from torch import Tensor
 
 from fedcore import Simulation
-from fedcore.algorithms import AnyAlgorithm
+from fedcore.algorithms import ALGORITHMS
 from fedcore.algorithms.fedavg import FedAvg
 from fedcore.core import AffineForm, ClientContext, ClientRule, ClientUpdate
 from fedcore.engine.engines import resolve_engine
@@ -144,7 +143,7 @@ def _with_random_parameters(rule: ClientRule) -> ClientRule:
     )
 
 
-@pytest.mark.parametrize("member", get_args(get_args(AnyAlgorithm)[0]), ids=lambda member: member.__name__)
+@pytest.mark.parametrize("member", ALGORITHMS, ids=lambda member: member.__name__)
 def test_a_rule_of_the_catalogue_declares_the_form_of_its_direction(member: type[FedAvg]) -> None:
     rule = _with_random_parameters(member().rule())
     assert rule.affine_form() == _observed_form(rule)

@@ -8,11 +8,11 @@ import pytest
 from api.results.summaries import METRICS
 from fedcore import presets
 from fedcore.data import exact
+from fedcore.data.exact import ExactProblem
 from fedcore.errors import PresetNotFoundError
 from fedcore.presets import PresetSpec
 from fedcore.presets.sheet import variants
 from fedcore.spec import ExperimentSpec
-from fedcore.spec.exact import ExactProblem
 from fedcore.spec.local import InverseTimeLr
 from fedcore.theory import fedlin
 from fedcore.theory.quadratics import Quadratics

@@ -6,13 +6,13 @@ from typing import Any
 from sqlalchemy import ColumnElement, func, select, update
 from sqlalchemy.orm import Session
 
-from fedcore.errors import ConflictError
+from fedcore.errors import StateConflictError
 from fedcore.platform.status import RunRequest, Status
 from fedcore.platform.store import datasets, quotas, webhook_outbox
-from fedcore.platform.store.clock import sql_now, transaction_time
+from fedcore.platform.store.clock import database_time, sql_now
+from fedcore.platform.store.experiments import runs_of
 from fedcore.platform.store.lifecycle import STATUS_AFTER_REQUEST, lock_runs, refresh_status, refuse_imported
 from fedcore.platform.store.prepared import insert_into
-from fedcore.platform.store.submissions import runs_of
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.spec import ExperimentSpec, stored_spec
 from fedcore.spec.extension import check_history_unchanged, extended
@@ -39,7 +39,7 @@ def extend(
     the new specification and says what a run of each arm needs, in bytes; `made_with` is noted in
     the provenance.
 
-    Raises NotFoundError; ConflictError where nothing can go on, or what was done would have been
+    Raises ResourceNotFoundError; StateConflictError where nothing can go on, or what was done would have been
     otherwise; SpecificationError where the new specification is not valid, and what `measure`
     raises; QuotaError where more would wait than may.
     """
@@ -70,7 +70,7 @@ def extend(
 def _played(session: Session, experiment_id: str) -> dict[int, int]:
     """The most rounds that a run of each arm has.
 
-    Raises ConflictError where none is left that could go on.
+    Raises StateConflictError where none is left that could go on.
     """
     query = select(RunRecord.arm, func.max(RunRecord.done)).where(_of(experiment_id)).group_by(RunRecord.arm)
     hopeful = (
@@ -79,7 +79,7 @@ def _played(session: Session, experiment_id: str) -> dict[int, int]:
         .where(_of(experiment_id), RunRecord.status.not_in(ENDED_BADLY))
     )
     if not session.scalars(hopeful).one():
-        raise ConflictError(
+        raise StateConflictError(
             f"all runs of experiment {experiment_id} have failed or were cancelled; use `retry` to continue"
             " them"
         )
@@ -116,7 +116,7 @@ def _sow(
 ) -> None:
     """Runs with the seeds that are new; their ids sort after those of all others."""
     new = after.model_copy(update={"seeds": after.seeds[len(before.seeds) :]})
-    made = runs_of(new, after.arms(), record.id, transaction_time(session), memory_bytes)
+    made = runs_of(new, after.arms(), record.id, database_time(session), memory_bytes)
     if made:
         common = {"owner": record.owner, "priority": record.priority, **values}
         session.execute(insert_into(RunRecord), [run | common for run in made])
@@ -131,7 +131,7 @@ def _note(
     made_with: Mapping[str, Any],
 ) -> None:
     extension = {
-        "at": transaction_time(session).isoformat(),
+        "at": database_time(session).isoformat(),
         "rounds_before": before.rounds,
         "rounds": after.rounds,
         "seeds_added": list(after.seeds[len(before.seeds) :]),
