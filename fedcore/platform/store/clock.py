@@ -1,4 +1,4 @@
-"""The database's clock: the only one that leases, ages and orders are reckoned by."""
+"""The database's clock: the only one for leases, ages and orders."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -76,8 +76,8 @@ _MOMENT = select(sql_now())
 
 
 def transaction_time(session: Session) -> datetime:
-    """When this transaction first asked: for ids and for what is dated, where a database's clock is
-    needed but not each time anew.
+    """Time of this transaction's first question, for ids and dates that need the database's clock
+    but not a query each.
     """
     if "moment" not in session.info:
         session.info["moment"] = session.scalars(_MOMENT).one()

@@ -1,4 +1,4 @@
-"""Databases and their transactions: SQLite and PostgreSQL behind one door."""
+"""Connections and transactions, the same for SQLite and PostgreSQL."""
 
 import time
 from collections.abc import Iterator
@@ -18,15 +18,14 @@ from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 BUSY_TIMEOUT_MS = 10_000
 LOCK_TIMEOUT_MS = 10_000
 IDLE_S = 60.0
-"""PostgreSQL ends a transaction whose process has said nothing for so long, and frees what it has
-locked.
+"""PostgreSQL ends a transaction whose process has been silent for this long, and frees its locks.
 """
 POOLED = 8
-"""Connections of an engine, at most: one that were opened beyond them for each request would cost
-more than the request.
+"""Connections of an engine, at most: opening further ones for each request would cost more than the
+request.
 """
 FRESH_S = 1.0
-"""A connection that was in use so recently is not asked whether it still stands."""
+"""A connection used this recently is not pinged before it is used again."""
 UNAVAILABLE = (InterfaceError, InternalError, OperationalError, PoolTimeoutError)
 """Errors while the database is away, keeps a lock for too long, or has given up a frozen process:
 the same transaction may work later.

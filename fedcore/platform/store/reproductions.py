@@ -43,9 +43,7 @@ class RowDifference(NamedTuple):
 
 
 def follow(session: Session, experiment_id: str, original_id: str) -> None:
-    """Let the runs of a new experiment be carried out by the engines that those of the original
-    were.
-    """
+    """Let the runs of a new experiment use the engines of the original's runs."""
     chosen = [
         {"id": pair.here.id, "provenance": {ENGINE_CHOICE: pair.original.provenance[ENGINE_CHOICE]}}
         for pair in pairs(session, experiment_id, original_id)
