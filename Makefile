@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test reproduce docs chaos check audit gpu bench bench-peers clean
+.PHONY: help install demo up test test-all reproduce docs chaos check audit gpu bench bench-peers clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -22,7 +22,10 @@ demo: $(INSTALLED) ## Run a federated experiment on real data through the whole 
 up: $(INSTALLED) ## Start the embedded stack and keep it running
 	@$(BIN)/fedq up $(ARGS)
 
-test: $(INSTALLED) ## Run the whole suite, on all cores (ARGS="-m 'not slow'" for a part of it)
+test: $(INSTALLED) ## Run the tests, on all cores, without the slow ones
+	@$(BIN)/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal -m 'not slow and not papers' $(ARGS)
+
+test-all: $(INSTALLED) ## Run all tests, the slow ones too (ARGS='-m slow': those alone)
 	@$(BIN)/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal $(ARGS)
 
 reproduce: $(INSTALLED) ## Run every figure of the papers on generated data in full and hold its claims to the record (a quarter of an hour)

@@ -36,6 +36,7 @@ def test_its_mean_is_the_message(entries: list[float], s: int) -> None:
     torch.testing.assert_close(mean, message, rtol=1e-9, atol=float(message.norm()) / s / GRID + 1e-12)
 
 
+@pytest.mark.slow
 @given(messages, levels)
 def test_its_variance_is_that_of_the_rounding_and_within_the_bound_of_the_paper(
     entries: list[float], s: int

@@ -56,6 +56,7 @@ def test_noise_is_added_as_in_the_loop() -> None:
     torch.testing.assert_close(trained("parallel", noisy), trained("reference", noisy), rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_in_single_precision_it_is_the_loop_to_rounding() -> None:
     parallel, reference = (
         trained(engine, merged(DIGITS_CNN, SINGLE)) for engine in ("parallel", "reference")

@@ -20,6 +20,7 @@ from tests.workers.site import EXPERIMENT, Site, assert_undisturbed
 ROUNDS = EXPERIMENT["rounds"]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_handed_back_again_and_again_goes_on_each_time(site: Site) -> None:
     experiment = site.submit(nudge=False)
     for stop in (1, 2, 10, 30):
@@ -118,6 +119,7 @@ def test_a_run_with_no_readable_checkpoint_is_played_again_from_the_start_to_the
     assert_undisturbed(embedded, embedded.run(experiment))
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_the_engine_that_its_first_slice_recorded(embedded: Site) -> None:
     experiment = embedded.submit(
         merged(EXPERIMENT, {"rounds": 6, "execution": {"engine": "auto"}}), nudge=False

@@ -84,6 +84,7 @@ def test_a_figure_is_freed_before_it_is_answered_without_the_cyclic_collector(
     assert [figure() for figure in made] == [None] * len(made)
 
 
+@pytest.mark.slow
 def test_owners_take_turns() -> None:
     order: list[str] = []
     first_may_end = threading.Event()
